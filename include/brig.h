@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * brig.h: the public library interface, and the vocabulary (limits, layers, causes) that every room shares.
+ *
+ * An engine owns one spawner process; runs are started through it. The library never forks the calling
+ * process (the spawner helper is executed), never touches SIGCHLD, keeps no global state and starts no
+ * threads. An engine and its runs belong to one thread at a time; different engines are independent.
+ *
+ *   struct brig_engine *engine;
+ *   struct brig_run *run;
+ *   struct brig_err err;
+ *   brig_engine_create(NULL, &engine, &err);
+ *   brig_run_start(engine, &spec, &run, &err);
+ *   brig_run_wait(run, &err);
+ *   const struct brig_receipt *receipt = brig_run_receipt(run);
+ *
+ * Every fallible function returns 0 (or a count) or a negative errno, and fills *err, which may be NULL.
+ * Out-parameters are untouched on failure. Destructors take NULL. Structs that may grow start with their
+ * own size, so that programs built against an older header keep working.
+ */
+#ifndef BRIG_H
+#define BRIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define BRIG_API __attribute__((visibility("default")))
+#define BRIG_CHECK __attribute__((warn_unused_result))
+#else
+#define BRIG_API
+#define BRIG_CHECK
+#endif
+
+/* ---- errors ------------------------------------------------------------------------------------ */
+
+enum brig_code {
+    BRIG_E_NONE,
+    BRIG_E_USAGE,       /* the caller's value breaks a rule; message names both */
+    BRIG_E_REFUSED,     /* a required layer is missing, or policy says no */
+    BRIG_E_UNSUPPORTED, /* this host cannot do it */
+    BRIG_E_HOST,        /* a system call failed */
+    BRIG_E_NOMEM,
+    BRIG_E_GONE, /* the spawner died */
+    BRIG_E_MAX
+};
+
+struct brig_err {
+    int code;   /* enum brig_code */
+    int errnum; /* errno behind it, or 0 */
+    char message[256];
+};
+
+/* ---- limits (DESIGN: one object everywhere) ----------------------------------------------------- */
+
+/* 0 means "the default". Sizes in bytes, times in milliseconds, cpus in thousandths of one CPU. */
+struct brig_limits {
+    uint64_t memory;
+    uint64_t cpus;
+    uint64_t cpu_time;
+    uint64_t pids;
+    uint64_t disk;
+    uint64_t inodes;
+    uint64_t open_files;
+    uint64_t file_size;
+    uint64_t io_read_bps;
+    uint64_t io_write_bps;
+    uint64_t timeout;
+    uint64_t output;
+};
+
+enum brig_limit {
+    BRIG_LIMIT_MEMORY,
+    BRIG_LIMIT_CPUS,
+    BRIG_LIMIT_CPU_TIME,
+    BRIG_LIMIT_PIDS,
+    BRIG_LIMIT_DISK,
+    BRIG_LIMIT_INODES,
+    BRIG_LIMIT_OPEN_FILES,
+    BRIG_LIMIT_FILE_SIZE,
+    BRIG_LIMIT_IO_READ_BPS,
+    BRIG_LIMIT_IO_WRITE_BPS,
+    BRIG_LIMIT_TIMEOUT,
+    BRIG_LIMIT_OUTPUT,
+    BRIG_LIMIT_MAX
+};
+
+/* ---- protection --------------------------------------------------------------------------------- */
+
+/* BRIG_LAYER_USER_NS .. BRIG_LAYER_INODES are what `require: all` means; the rest is reported only. */
+enum brig_layer {
+    BRIG_LAYER_USER_NS,
+    BRIG_LAYER_MOUNT_NS,
+    BRIG_LAYER_PID_NS,
+    BRIG_LAYER_NET_NS,
+    BRIG_LAYER_IPC_NS,
+    BRIG_LAYER_UTS_NS,
+    BRIG_LAYER_CGROUP_NS,
+    BRIG_LAYER_UID_RANGE,
+    BRIG_LAYER_CAPS,
+    BRIG_LAYER_NO_NEW_PRIVS,
+    BRIG_LAYER_SECCOMP,
+    BRIG_LAYER_LANDLOCK,
+    BRIG_LAYER_ROOT_READONLY,
+    BRIG_LAYER_PROC,
+    BRIG_LAYER_FDS,
+    BRIG_LAYER_MEMORY,
+    BRIG_LAYER_CPU,
+    BRIG_LAYER_PIDS,
+    BRIG_LAYER_DISK,
+    BRIG_LAYER_INODES,
+    BRIG_LAYER_TIME_NS,
+    BRIG_LAYER_IO,
+    BRIG_LAYER_MAX
+};
+
+#define BRIG_REQUIRE_VERSION 1
+#define BRIG_LAYER_BIT(layer) (UINT64_C(1) << (layer))
+#define BRIG_REQUIRE_ALL (BRIG_LAYER_BIT(BRIG_LAYER_INODES + 1) - 1)
+
+/* One layer as read back from the kernel. Strings are static and never NULL; "" where not applicable. */
+struct brig_layer_state {
+    bool on;
+    uint32_t abi;    /* Landlock: the ABI in force; otherwise 0 */
+    const char *by;  /* what enforces it: "cgroup v1", "cgroup v2", "RLIMIT_AS", "ext4 image", "memory-backed", ... */
+    const char *why; /* why it is off or weaker */
+};
+
+/* ---- what to run -------------------------------------------------------------------------------- */
+
+enum brig_profile { BRIG_PROFILE_DEFAULT, BRIG_PROFILE_PARANOID, BRIG_PROFILE_COMPAT, BRIG_PROFILE_MAX };
+
+enum brig_stream { BRIG_STDOUT = 1, BRIG_STDERR = 2 };
+
+/* flags of struct brig_spec */
+#define BRIG_RUN_STDIN (1u << 0)             /* the program's stdin is fed by brig_run_write(); else it is empty */
+#define BRIG_RUN_TTY (1u << 1)               /* stdin, stdout and stderr are one PTY; output arrives as BRIG_STDOUT */
+#define BRIG_RUN_KEEP_OUTPUT (1u << 2)       /* keep the output for the receipt */
+#define BRIG_RUN_KILL_ON_OUTPUT (1u << 3)    /* the output limit ends the run instead of dropping bytes */
+#define BRIG_RUN_WRITABLE_ROOT (1u << 4)     /* an upper for the root in the store */
+#define BRIG_RUN_PULL (1u << 5)              /* output waits for brig_run_read() instead of going to on_output */
+#define BRIG_RUN_MEMORY_STORE (1u << 6)      /* a memory-backed store even where an image could be had */
+
+struct brig_bind {
+    const char *source; /* absolute host path */
+    const char *target; /* absolute path inside */
+    bool read_only;
+};
+
+struct brig_tmpfs {
+    const char *path;
+    uint64_t size;
+};
+
+struct brig_run;
+
+struct brig_spec {
+    size_t size; /* sizeof(struct brig_spec) */
+    const char *const *argv;
+    const char *const *env; /* "NAME=value", over the base environment; NULL-terminated; may be NULL */
+    const char *name;       /* for people: [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; may be NULL */
+    const char *workdir;    /* absolute; default /workspace */
+    const char *rootfs;     /* directory or tar; NULL is the template `host` */
+    unsigned flags;
+    enum brig_profile profile;
+    struct brig_limits limits;
+    uint64_t require; /* mask of BRIG_LAYER_BIT(); the run is refused unless these are on */
+    const struct brig_bind *binds;
+    size_t n_binds;
+    const struct brig_tmpfs *tmpfs;
+    size_t n_tmpfs;
+    uint16_t tty_rows, tty_cols;
+    /* Called from brig_engine_dispatch() and brig_run_wait(), never concurrently. Data is valid during the call.
+     * They may call any function on this run except destroy. */
+    void (*on_output)(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
+    void (*on_done)(void *ctx, struct brig_run *run);
+    void *ctx;
+};
+
+/* ---- how it ended ------------------------------------------------------------------------------- */
+
+/* In order of precedence. */
+enum brig_cause {
+    BRIG_CAUSE_HOST_ERROR,
+    BRIG_CAUSE_SANDBOX_GONE,
+    BRIG_CAUSE_CANCELLED,
+    BRIG_CAUSE_POLICY,
+    BRIG_CAUSE_TIMEOUT,
+    BRIG_CAUSE_CPU_LIMIT,
+    BRIG_CAUSE_OUTPUT_LIMIT,
+    BRIG_CAUSE_OOM,
+    BRIG_CAUSE_DISK_LIMIT,
+    BRIG_CAUSE_PIDS_LIMIT,
+    BRIG_CAUSE_SIGNALLED,
+    BRIG_CAUSE_EXITED,
+    BRIG_CAUSE_MAX
+};
+
+#define BRIG_USAGE_UNKNOWN UINT64_MAX
+
+struct brig_usage {
+    uint64_t wall_ms, cpu_ms;
+    uint64_t memory_peak_bytes, pids_peak, disk_bytes; /* BRIG_USAGE_UNKNOWN where the kernel does not say */
+    uint64_t read_bytes, written_bytes;
+};
+
+struct brig_receipt {
+    size_t size;
+    char id[48];         /* run-<uuid4> */
+    char sandbox_id[32]; /* 26 of [a-z0-9] */
+    char name[64];
+    enum brig_cause cause;
+    int exit_code;        /* valid when signal is 0 and the main process ended */
+    int signal;           /* of the main process, or 0 */
+    bool started;         /* the program was executed */
+    uint32_t limits_hit;  /* mask of 1u << enum brig_limit */
+    char detail[256];     /* one line for people; "" if nothing to add */
+    struct brig_limits limits;
+    struct brig_usage usage;
+    struct brig_layer_state layers[BRIG_LAYER_MAX];
+    bool protection_complete; /* every layer of `require: all` is on */
+    const void *output[3];    /* [BRIG_STDOUT], [BRIG_STDERR]; kept with BRIG_RUN_KEEP_OUTPUT, owned by the run */
+    size_t output_len[3];
+    bool truncated[3];
+    int64_t started_at_ns, ended_at_ns; /* CLOCK_REALTIME */
+    const char *const *env_names;       /* NULL-terminated names of the program's environment, and per name: */
+    const char *const *env_layers;      /* "base" or "run" */
+    const char *const *argv;
+};
+
+/* ---- engine ------------------------------------------------------------------------------------- */
+
+/* flags of struct brig_engine_options */
+/* The caller is single-threaded: fork the spawner instead of executing the helper, and do not wait for it. What is
+ * wrong with the host is then told by the first run instead of brig_engine_create(). */
+#define BRIG_ENGINE_FORK (1u << 0)
+
+struct brig_engine_options {
+    size_t size; /* sizeof(struct brig_engine_options) */
+    unsigned flags;
+    unsigned pool;          /* sandboxes kept ready; 0 is none */
+    const char *helper_dir; /* where brig-spawner and brig-init are; NULL: BRIG_LIBEXEC_DIR, else as installed */
+};
+
+struct brig_engine;
+
+BRIG_API BRIG_CHECK int brig_engine_create(const struct brig_engine_options *options, struct brig_engine **ret,
+                                           struct brig_err *err);
+/* Ends every run that is still going, and the spawner. Runs must be destroyed first or are destroyed with it. */
+BRIG_API void brig_engine_destroy(struct brig_engine *engine);
+/* Readable when brig_engine_dispatch() has something to do. Owned by the engine. */
+BRIG_API int brig_engine_fd(const struct brig_engine *engine);
+/* Handles what is ready, waiting up to timeout_ms (-1: until something happens) for the first. Returns 0. */
+BRIG_API BRIG_CHECK int brig_engine_dispatch(struct brig_engine *engine, int timeout_ms, struct brig_err *err);
+/* Waits until the pool is full. */
+BRIG_API BRIG_CHECK int brig_engine_fill(struct brig_engine *engine, struct brig_err *err);
+
+/* Checks the spec completely and asks for the run; nothing is created when the spec is bad. */
+BRIG_API BRIG_CHECK int brig_run_start(struct brig_engine *engine, const struct brig_spec *spec, struct brig_run **ret,
+                                       struct brig_err *err);
+/* Dispatches until this run is done. A run that could not be started is done with cause host-error or policy. */
+BRIG_API BRIG_CHECK int brig_run_wait(struct brig_run *run, struct brig_err *err);
+BRIG_API bool brig_run_done(const struct brig_run *run);
+/* NULL until the run is done. Owned by the run. */
+BRIG_API const struct brig_receipt *brig_run_receipt(const struct brig_run *run);
+/* Bytes taken (at most len; 0 when the pipe is full), or a negative errno: -EPIPE when the program no longer reads. */
+BRIG_API BRIG_CHECK int brig_run_write(struct brig_run *run, const void *data, size_t len, struct brig_err *err);
+BRIG_API void brig_run_close_stdin(struct brig_run *run);
+BRIG_API BRIG_CHECK int brig_run_resize(struct brig_run *run, uint16_t rows, uint16_t cols, struct brig_err *err);
+/* Sends a signal to the main process. */
+BRIG_API BRIG_CHECK int brig_run_signal(struct brig_run *run, int signum, struct brig_err *err);
+/* Kills everything in the sandbox; the cause is `cancelled` unless it had ended before. */
+BRIG_API void brig_run_cancel(struct brig_run *run);
+/* With BRIG_RUN_PULL: up to size bytes of what came so far; 0 when nothing is there now, -ENODATA at the end. Poll
+ * brig_engine_fd() and dispatch to wait for more; at most the output limit is ever held. */
+BRIG_API BRIG_CHECK int brig_run_read(struct brig_run *run, enum brig_stream stream, void *data, size_t size);
+BRIG_API void brig_run_destroy(struct brig_run *run);
+
+/* The receipt as the JSON of docs/RECEIPT.md; *ret is freed with free(). */
+BRIG_API BRIG_CHECK int brig_receipt_json(const struct brig_receipt *receipt, char **ret, size_t *ret_len,
+                                          struct brig_err *err);
+
+/* ---- this host ---------------------------------------------------------------------------------- */
+
+struct brig_doctor_row {
+    const char *name; /* layer, limit or feature */
+    bool on;
+    bool needed;       /* part of `require: all` */
+    char state[160];   /* what is in force, or why it is not */
+    char fix[320];     /* the exact command or setting; "" when nothing is to be done */
+};
+
+struct brig_doctor {
+    size_t size;
+    bool complete; /* a sandbox with every layer of `require: all` can be made by this user here */
+    bool usable;   /* a sandbox can be made at all */
+    char summary[256];
+    size_t n_rows;
+    struct brig_doctor_row rows[64];
+};
+
+/* Makes a real sandbox and reads it back, then explains what is missing. */
+BRIG_API BRIG_CHECK int brig_doctor(const struct brig_engine_options *options, struct brig_doctor *ret, struct brig_err *err);
+
+/* ---- names -------------------------------------------------------------------------------------- */
+
+BRIG_API const char *brig_version(void);     /* "0.1.0" */
+BRIG_API const char *brig_commit(void);      /* git commit, or "unknown" */
+BRIG_API const char *brig_features(void);    /* space-separated */
+BRIG_API unsigned brig_protocol(void);       /* version spoken with brig-init */
+BRIG_API const char *brig_layer_name(enum brig_layer layer);
+BRIG_API const char *brig_limit_name(enum brig_limit limit);
+BRIG_API const char *brig_cause_name(enum brig_cause cause);
+BRIG_API const char *brig_profile_name(enum brig_profile profile);
+/* Returns the value, or -EINVAL. */
+BRIG_API int brig_layer_parse(const char *name);
+BRIG_API int brig_profile_parse(const char *name);
+/* "512m", "1.5g", "4096" -> bytes; "30s", "2m", "1.5" -> milliseconds; "0.5" -> thousandths. -EINVAL or -ERANGE; zero is -EINVAL. */
+BRIG_API BRIG_CHECK int brig_parse_size(const char *text, uint64_t *ret);
+BRIG_API BRIG_CHECK int brig_parse_duration(const char *text, uint64_t *ret);
+BRIG_API BRIG_CHECK int brig_parse_cpus(const char *text, uint64_t *ret);
+/* The exit status the CLI gives for this receipt (DESIGN: exit contract). */
+BRIG_API int brig_exit_status(const struct brig_receipt *receipt);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

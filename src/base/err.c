@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Error messages. They quote values that came from outside and end up on terminals and in logs, so every
+ * control character and every byte that is not UTF-8 is written as \xNN, and a message cut at the end is cut
+ * between characters. errno is left as it was.
+ */
+#include "base/err.h"
+
+#include <stdarg.h>
+
+#include "base/utf8.h"
+
+static int code_errno(enum brig_code code)
+{
+    switch (code) {
+    case BRIG_E_USAGE: return EINVAL;
+    case BRIG_E_REFUSED: return EPERM;
+    case BRIG_E_UNSUPPORTED: return EOPNOTSUPP;
+    case BRIG_E_NOMEM: return ENOMEM;
+    case BRIG_E_GONE: return EPIPE;
+    default: return EIO;
+    }
+}
+
+/* Appends text to the message from position at; returns the new position. */
+static size_t put_escaped(struct brig_err *err, size_t at, const char *text)
+{
+    static const char hex[] = "0123456789abcdef";
+    const size_t room = sizeof(err->message) - 1;
+    size_t left = strlen(text);
+
+    while (left > 0) {
+        uint32_t point = 0;
+        size_t n = utf8_sequence(text, left, &point);
+        if (n > 0 && !utf8_is_control(point)) {
+            if (at + n > room)
+                break;
+            memcpy(err->message + at, text, n);
+            at += n;
+        } else {
+            uint8_t byte = (uint8_t)*text;
+            if (at + 4 > room)
+                break;
+            err->message[at++] = '\\';
+            err->message[at++] = 'x';
+            err->message[at++] = hex[byte >> 4];
+            err->message[at++] = hex[byte & 15];
+            /* A control character of two bytes: the second is not UTF-8 by itself and is escaped in its turn. */
+            n = 1;
+        }
+        text += n;
+        left -= n;
+    }
+    err->message[at] = '\0';
+    return at;
+}
+
+int err_set(struct brig_err *err, enum brig_code code, int errnum, const char *format, ...)
+{
+    int saved = errno;
+
+    if (errnum < 0)
+        errnum = -errnum;
+    if (err) {
+        char text[sizeof(err->message) * 2];
+        va_list args;
+
+        va_start(args, format);
+        if (vsnprintf(text, sizeof(text), format, args) < 0)
+            text[0] = '\0';
+        va_end(args);
+
+        err->code = (int)code;
+        err->errnum = errnum;
+        size_t at = put_escaped(err, 0, text);
+        /* "out of memory: Cannot allocate memory" says it twice. */
+        if (errnum != 0 && code != BRIG_E_NOMEM) {
+            const char *reason = strerrordesc_np(errnum);
+            at = put_escaped(err, at, ": ");
+            put_escaped(err, at, reason ? reason : "unknown error");
+        }
+    }
+    errno = saved;
+    return -(errnum != 0 ? errnum : code_errno(code));
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bounded string copies. Truncation is a failure: a path cut short names another file. */
+#include "base/str.h"
+
+#include <stdarg.h>
+
+int str_copy(char *out, size_t size, const char *text)
+{
+    size_t len = strlen(text);
+
+    if (len >= size) {
+        if (size > 0)
+            out[0] = '\0';
+        return -ENAMETOOLONG;
+    }
+    memcpy(out, text, len + 1);
+    return 0;
+}
+
+int str_format(char *out, size_t size, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    int n = vsnprintf(out, size, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= size) {
+        if (size > 0)
+            out[0] = '\0';
+        return -ENAMETOOLONG;
+    }
+    return n;
+}

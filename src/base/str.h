@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* str.h: strings into buffers of known size. A result that does not fit is -ENAMETOOLONG, never a shorter string. */
+#ifndef BRIG_BASE_STR_H
+#define BRIG_BASE_STR_H
+
+#include "base/base.h"
+
+/* Copies text with its NUL. On failure out is the empty string. */
+int str_copy(char *out, size_t size, const char *text) MUST_CHECK;
+/* Like snprintf(), but returns the length or -ENAMETOOLONG, and then out is the empty string. */
+int str_format(char *out, size_t size, const char *format, ...) PRINTF_LIKE(3, 4) MUST_CHECK;
+
+static inline bool str_eq(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+static inline bool str_starts(const char *text, const char *prefix)
+{
+    return strncmp(text, prefix, strlen(prefix)) == 0;
+}
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* utf8.h: one well-formed UTF-8 sequence at a time (RFC 3629: no surrogates, no overlong forms, up to U+10FFFF). */
+#ifndef BRIG_BASE_UTF8_H
+#define BRIG_BASE_UTF8_H
+
+#include "base/base.h"
+
+/* Length (1 to 4) of the sequence at the start of data, or 0 when there is none. *ret_point may be NULL. */
+static inline size_t utf8_sequence(const void *data, size_t len, uint32_t *ret_point)
+{
+    const uint8_t *s = data;
+    uint32_t point, min;
+    size_t need;
+
+    if (len == 0)
+        return 0;
+    if (s[0] < 0x80) {
+        if (ret_point)
+            *ret_point = s[0];
+        return 1;
+    }
+    if ((s[0] & 0xe0) == 0xc0) {
+        need = 2, min = 0x80, point = s[0] & 0x1fu;
+    } else if ((s[0] & 0xf0) == 0xe0) {
+        need = 3, min = 0x800, point = s[0] & 0x0fu;
+    } else if ((s[0] & 0xf8) == 0xf0) {
+        need = 4, min = 0x10000, point = s[0] & 0x07u;
+    } else {
+        return 0;
+    }
+    if (len < need)
+        return 0;
+    for (size_t i = 1; i < need; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        point = point << 6 | (s[i] & 0x3fu);
+    }
+    if (point < min || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
+        return 0;
+    if (ret_point)
+        *ret_point = point;
+    return need;
+}
+
+/* C0, DEL and C1: what could steer a terminal. */
+static inline bool utf8_is_control(uint32_t point)
+{
+    return point < 0x20 || (point >= 0x7f && point <= 0x9f);
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.c: `brig doctor`: every layer and limit on this host, for this user: on or off, why, and the exact
+ * fix. The library makes a real sandbox and reads it back; this file only prints what it found. The exit
+ * status is the answer for scripts: 0 a full sandbox, 1 a sandbox with something missing, 2 none.
+ */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/flags.h"
+
+static int doctor_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_doctor = {
+    .name = "doctor",
+    .summary = "what protects a sandbox on this host, what is missing, and the fix",
+    .main = doctor_main,
+};
+
+enum { DOCTOR_COMPLETE = 0, DOCTOR_INCOMPLETE = 1, DOCTOR_UNUSABLE = 2 };
+
+struct doctor_options {
+    bool json;
+};
+
+static const struct flag doctor_flags[] = {
+    {.letter = 'o', .value = "FORMAT", .help = "text (default) or json", .apply = flag_set_format,
+     .field = offsetof(struct doctor_options, json)},
+};
+
+static const struct flag_table doctor_table = {
+    .usage = "brig doctor [-o FORMAT]",
+    .purpose = "Makes a sandbox, reads every layer back from the kernel, and names the fix for what is missing.\n"
+               "Exit status: 0 a full sandbox is possible, 1 only an incomplete one, 2 none.",
+    .flags = doctor_flags,
+    .n_flags = ARRAY_SIZE(doctor_flags),
+};
+
+static int put_text(struct buf *out, const struct brig_doctor *found)
+{
+    size_t width = strlen("layer");
+    for (size_t i = 0; i < found->n_rows; i++)
+        if (strlen(found->rows[i].name) > width)
+            width = strlen(found->rows[i].name);
+
+    int r = buf_printf(out, "%-*s  %-4s  %s\n", (int)width, "layer", "", "state");
+    for (size_t i = 0; r == 0 && i < found->n_rows; i++) {
+        const struct brig_doctor_row *row = &found->rows[i];
+        /* An optional row that is off is no defect of a full sandbox. */
+        const char *mark = row->on ? "on" : row->needed ? "OFF" : "off";
+        r = buf_printf(out, "%-*s  %-4s  %s\n", (int)width, row->name, mark, row->state);
+        if (r == 0 && row->fix[0] != '\0')
+            r = buf_printf(out, "%*s        fix: %s\n", (int)width, "", row->fix);
+    }
+    return r < 0 ? r : buf_printf(out, "\n%s\n", found->summary);
+}
+
+static int put_json_row(struct buf *out, const struct brig_doctor_row *row)
+{
+    int r = buf_append_str(out, "{\"name\":");
+    if (r == 0)
+        r = cli_json_string(out, row->name);
+    if (r == 0)
+        r = buf_printf(out, ",\"on\":%s,\"needed\":%s,\"state\":", row->on ? "true" : "false",
+                       row->needed ? "true" : "false");
+    if (r == 0)
+        r = cli_json_string(out, row->state);
+    if (r == 0 && row->fix[0] != '\0') {
+        r = buf_append_str(out, ",\"fix\":");
+        if (r == 0)
+            r = cli_json_string(out, row->fix);
+    }
+    return r < 0 ? r : buf_append(out, "}", 1);
+}
+
+static int put_json(struct buf *out, const struct brig_doctor *found)
+{
+    int r = buf_printf(out, "{\"complete\":%s,\"usable\":%s,\"require_version\":%d,\"summary\":",
+                       found->complete ? "true" : "false", found->usable ? "true" : "false", BRIG_REQUIRE_VERSION);
+    if (r == 0)
+        r = cli_json_string(out, found->summary);
+    if (r == 0)
+        r = buf_append_str(out, ",\"rows\":[");
+    for (size_t i = 0; r == 0 && i < found->n_rows; i++) {
+        r = i > 0 ? buf_append(out, ",", 1) : 0;
+        if (r == 0)
+            r = put_json_row(out, &found->rows[i]);
+    }
+    return r < 0 ? r : buf_append_str(out, "]}\n");
+}
+
+static int doctor_main(int argc, char **argv)
+{
+    static struct brig_doctor found; /* 30 KiB: not for the stack */
+    const struct brig_engine_options engine = {.size = sizeof(engine), .flags = BRIG_ENGINE_FORK};
+    struct doctor_options options = {0};
+    struct brig_err err;
+    int rest = 1;
+    int r = flags_parse(&doctor_table, argc, argv, &options, &rest, &err);
+    if (r < 0)
+        return cli_error("%s", err.message);
+    if (r == FLAGS_HELP)
+        return flags_help(&doctor_table);
+    if (rest < argc)
+        return cli_error("%s: doctor takes no arguments", argv[rest]);
+
+    found.size = sizeof(found);
+    if (brig_doctor(&engine, &found, &err) < 0) {
+        cli_error("%s", err.message);
+        return DOCTOR_UNUSABLE;
+    }
+    int status = found.complete ? DOCTOR_COMPLETE : found.usable ? DOCTOR_INCOMPLETE : DOCTOR_UNUSABLE;
+    struct buf out = BUF_INIT(256 << 10);
+    r = options.json ? put_json(&out, &found) : put_text(&out, &found);
+    status = r < 0 ? cli_error("doctor: %s", strerror(-r)) : cli_print(&out, status);
+    buf_done(&out);
+    return status;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * flags.h: a verb's flags as a table, with the help text beside each flag; `brig VERB --help` is made of it.
+ *
+ * Understood: -m VALUE, --memory VALUE, --memory=VALUE, and bundles of letters that take no value (-it). Not
+ * understood, on purpose: abbreviated names, -mVALUE, flags after the first word that is none. `--` ends the
+ * flags and is never a value. A flag given twice: the last wins, except where its apply() collects.
+ */
+#ifndef BRIG_CLI_FLAGS_H
+#define BRIG_CLI_FLAGS_H
+
+#include <brig.h>
+
+#include "base/buf.h"
+
+struct flag {
+    const char *name;  /* without dashes; NULL if there is only the letter */
+    const char *value; /* what the help calls the value; NULL if there is none */
+    const char *help;  /* NULL: accepted, but not in the help */
+    /* value is NULL for a flag without one. "given" is the flag as typed, for the message. */
+    int (*apply)(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+    size_t field; /* for apply(): an offset into ctx */
+    char letter;  /* or 0 */
+};
+
+struct flag_table {
+    const char *usage;   /* after "usage: " */
+    const char *purpose; /* sentences; lines are broken by hand */
+    const struct flag *flags;
+    size_t n_flags;
+};
+
+enum flags_result { FLAGS_DONE, FLAGS_HELP };
+
+/* Returns FLAGS_DONE with *ret_rest the index of the first word after the flags, FLAGS_HELP when help was
+ * asked for, or a negative errno with the message in *err. */
+int flags_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int *ret_rest,
+                struct brig_err *err) MUST_CHECK;
+/* Prints the help on stdout; returns the exit status. */
+int flags_help(const struct flag_table *table);
+
+/* The refusal of a value: "--pids 0: the rule". A long value is cut, so that the rule is always there. */
+int flag_refuse(struct brig_err *err, const char *given, const char *value, const char *rule) MUST_CHECK;
+
+/* apply() for the plain cases: the field of ctx is a bool, or a const char *. */
+int flag_set_true(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+int flag_set_text(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+/* -o text|json into a bool. */
+int flag_set_format(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+/* A decimal number of 1 or more into a uint64_t. */
+int flag_set_count(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * main.c: finds the verb and hands over. Nothing is set up here that a verb does not need (no locale, no
+ * stdio): what stands between exec and the sandbox is paid on every `brig run`.
+ */
+#include <fcntl.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+static const struct cli_verb *const verbs[] = {
+    &cli_verb_run,
+    &cli_verb_doctor,
+    &cli_verb_bench,
+    &cli_verb_version,
+};
+
+static int help(int status)
+{
+    struct buf out = BUF_INIT(16 << 10);
+    int r = buf_append_str(&out, "usage: brig VERB [flags] [--] [ARGS]\n\n"
+                                 "Runs programs in sandboxes, and says truthfully what holds them.\n\n");
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(verbs); i++)
+        r = buf_printf(&out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
+    if (r == 0)
+        r = buf_append_str(&out, "\n`brig VERB --help` lists the flags of a verb; the manual is brig(1).\n");
+    if (r < 0)
+        status = cli_error("help: %s", strerror(-r));
+    else
+        status = cli_print(&out, status);
+    buf_done(&out);
+    return status;
+}
+
+/* A descriptor 0, 1 or 2 that is closed would become the next thing that we open, and the program's output
+ * would be written into it. */
+static int open_standard_fds(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return -1;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (open_standard_fds() < 0)
+        return CLI_FAILED;
+    if (argc < 2)
+        return cli_error("no verb given; brig --help lists them");
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+        if (strcmp(argv[1], verbs[i]->name) == 0)
+            return verbs[i]->main(argc - 1, argv + 1);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return help(0);
+    if (strcmp(argv[1], "--version") == 0)
+        return cli_verb_version.main(1, argv + 1);
+    return cli_error("%s: no such verb; brig --help lists them", argv[1]);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * out.c: how the command speaks. No stdio: `brig run` lives for a few milliseconds and mostly says nothing,
+ * so there is no buffer to set up and none to lose. A message is one line and one write(2), whatever bytes
+ * the user's own values put into it.
+ */
+#include "cli/cli.h"
+
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "cli/escape.h"
+
+int cli_write(int fd, const void *data, size_t len)
+{
+    const char *at = data;
+    while (len > 0) {
+        ssize_t n = write(fd, at, len);
+        if (n >= 0) {
+            at += n;
+            len -= (size_t)n;
+        } else if (errno == EAGAIN) { /* somebody made our stdout non-blocking; it may be shared, so it stays so */
+            struct pollfd wait = {.fd = fd, .events = POLLOUT};
+            if (poll(&wait, 1, -1) < 0 && errno != EINTR)
+                return -errno;
+        } else if (errno != EINTR) {
+            return -errno;
+        }
+    }
+    return 0;
+}
+
+int cli_error(const char *format, ...)
+{
+    char text[1024], line[2048] = "brig: ";
+    size_t n = strlen(line);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+
+    struct escape escape = ESCAPE_INIT(ESCAPE_LINE);
+    for (const char *p = text; *p != '\0' && n < sizeof(line) - 2 * ESCAPE_OUT; p++)
+        n += escape_byte(&escape, (unsigned char)*p, line + n);
+    n += escape_end(&escape, line + n);
+    line[n++] = '\n';
+    if (cli_write(STDERR_FILENO, line, n) < 0)
+        return CLI_FAILED; /* nobody listens; the status still tells */
+    return CLI_FAILED;
+}
+
+int cli_print(const struct buf *buf, int status)
+{
+    int r = cli_write(STDOUT_FILENO, buf->data, buf->len);
+    if (r == -EPIPE)
+        return CLI_SIGPIPE;
+    if (r < 0)
+        return cli_error("standard output: %s", strerror(-r));
+    return status;
+}
+
+int cli_json_string(struct buf *buf, const char *text)
+{
+    int r = buf_append(buf, "\"", 1);
+    size_t left = strlen(text);
+    while (r == 0 && left > 0) {
+        unsigned char c = (unsigned char)*text;
+        size_t n = utf8_sequence(text, left, NULL);
+        if (n == 0)
+            r = buf_append_str(buf, "\\ufffd");
+        else if (c == '"' || c == '\\')
+            r = buf_printf(buf, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f)
+            r = buf_printf(buf, "\\u%04x", c);
+        else
+            r = buf_append(buf, text, n);
+        n = n == 0 ? 1 : n;
+        text += n;
+        left -= n;
+    }
+    return r < 0 ? r : buf_append(buf, "\"", 1);
+}
+
+int cli_parse_format(const char *text)
+{
+    if (strcmp(text, "json") == 0)
+        return 1;
+    return strcmp(text, "text") == 0 ? 0 : -EINVAL;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine.h: the inside of libbrig. An engine is one socket to its spawner and a loop; a run is its pipes, its
+ * kept output and its receipt. Everything that needs privileges is on the other side of the socket.
+ */
+#ifndef BRIG_ENGINE_ENGINE_H
+#define BRIG_ENGINE_ENGINE_H
+
+#include <brig.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "jail/wire.h"
+#include "loop/loop.h"
+#include "loop/pump.h"
+
+struct brig_engine {
+    struct loop *loop;
+    int spawner_fd;
+    struct loop_source on_spawner;
+    struct brig_run *runs;
+    uint64_t next_number;
+    bool ready, gone, pool_full;
+    struct brig_err gone_why;
+    struct wire_ready facts;
+    char *chunk; /* what the pumps of all runs read into */
+    pid_t forked; /* the spawner, when it is our child; else 0 */
+};
+
+#define ENGINE_CHUNK 65536u
+
+enum run_state { RUN_WAITING, RUN_STARTED, RUN_DONE };
+
+struct brig_run {
+    struct brig_engine *engine;
+    struct brig_run *next, *prev;
+    uint64_t number;
+    enum run_state state;
+    unsigned flags;
+    uint64_t output_limit, output_seen;
+    bool kill_sent;
+    void (*on_output)(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
+    void (*on_done)(void *ctx, struct brig_run *run);
+    void *ctx;
+    int stdin_fd;        /* our end, or the PTY master's duplicate for writing; -1 */
+    int output_fd[3];    /* our ends; a PTY master is output_fd[1] */
+    struct pump pump[3];
+    struct buf kept[3];
+    size_t pulled[3]; /* BRIG_RUN_PULL: read so far */
+    uint16_t rows, cols;
+    struct brig_receipt receipt;
+    char *strings; /* environment names and argv of the receipt */
+    const char **lists;
+};
+
+/* spawn.c: starts the spawner; *ret_fd is our end of its socket. */
+int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err) MUST_CHECK;
+/* spec.c: checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
+int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
+/* run.c: what the spawner said */
+void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
+void run_on_done(struct brig_run *run, const struct wire_done *msg);
+void run_on_gone(struct brig_run *run, const struct brig_err *why);
+void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
+
+#endif

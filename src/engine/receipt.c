@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* receipt.c: a receipt as JSON, one shape for every run. Fields are added, never renamed; absent means not applicable. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "codec/json.h"
+#include "engine/engine.h"
+
+#define RECEIPT_MAX (SIZE_MAX / 2)
+
+static void put_time(struct json *json, const char *key, int64_t ns)
+{
+    char text[64];
+    time_t seconds = (time_t)(ns / (int64_t)NS_PER_SEC);
+    struct tm tm;
+
+    gmtime_r(&seconds, &tm);
+    size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text + n, sizeof text - n, ".%06" PRId64 "Z", ns % (int64_t)NS_PER_SEC / 1000);
+    json_key(json, key);
+    json_string(json, text);
+}
+
+static void put_outcome(struct json *json, const struct brig_receipt *r)
+{
+    json_key(json, "outcome");
+    json_object(json);
+    json_key(json, "cause");
+    json_string(json, brig_cause_name(r->cause));
+    bool ended = r->started || r->cause == BRIG_CAUSE_EXITED;
+    json_key(json, "exit_code");
+    if (ended && r->signal == 0)
+        json_i64(json, r->exit_code);
+    else
+        json_null(json);
+    json_key(json, "signal");
+    if (r->started && r->signal)
+        json_i64(json, r->signal);
+    else
+        json_null(json);
+    json_key(json, "limits_hit");
+    json_array(json);
+    for (int i = 0; i < BRIG_LIMIT_MAX; i++)
+        if (r->limits_hit & (1u << i))
+            json_string(json, brig_limit_name((enum brig_limit)i));
+    json_end(json);
+    if (r->detail[0]) {
+        json_key(json, "detail");
+        json_string(json, r->detail);
+    }
+    json_end(json);
+}
+
+static void put_output(struct json *json, const struct brig_receipt *r)
+{
+    static const char *const names[] = {NULL, "stdout", "stderr"};
+    static const char *const encodings[] = {NULL, "stdout_encoding", "stderr_encoding"};
+
+    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
+        const void *data = r->output[i] ? r->output[i] : "";
+        bool text = json_utf8_valid(data, r->output_len[i]);
+        json_key(json, names[i]);
+        if (text)
+            json_string_n(json, data, r->output_len[i]);
+        else
+            json_base64(json, data, r->output_len[i]);
+        json_key(json, encodings[i]);
+        json_string(json, text ? "utf-8" : "base64");
+    }
+    json_key(json, "truncated");
+    json_object(json);
+    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
+        json_key(json, names[i]);
+        json_bool(json, r->truncated[i]);
+    }
+    json_end(json);
+}
+
+static void put_limits(struct json *json, const struct brig_limits *l)
+{
+    const uint64_t values[BRIG_LIMIT_MAX] = {l->memory,     l->cpus,      l->cpu_time,    l->pids,         l->disk,    l->inodes,
+                                             l->open_files, l->file_size, l->io_read_bps, l->io_write_bps, l->timeout, l->output};
+
+    json_key(json, "limits");
+    json_object(json);
+    for (int i = 0; i < BRIG_LIMIT_MAX; i++) {
+        if (values[i] == 0)
+            continue;
+        json_key(json, brig_limit_name((enum brig_limit)i));
+        /* cpus and times are kept in thousandths: 1 CPU is 1, 30 seconds are 30 */
+        if (i == BRIG_LIMIT_CPUS || i == BRIG_LIMIT_TIMEOUT || i == BRIG_LIMIT_CPU_TIME)
+            json_thousandths(json, values[i]);
+        else
+            json_u64(json, values[i]);
+    }
+    json_end(json);
+}
+
+static void put_usage(struct json *json, const struct brig_usage *u)
+{
+    const struct {
+        const char *name;
+        uint64_t value;
+    } fields[] = {{"wall_ms", u->wall_ms},       {"cpu_ms", u->cpu_ms},         {"memory_peak_bytes", u->memory_peak_bytes},
+                  {"pids_peak", u->pids_peak},   {"disk_bytes", u->disk_bytes}, {"read_bytes", u->read_bytes},
+                  {"written_bytes", u->written_bytes}};
+
+    json_key(json, "usage");
+    json_object(json);
+    for (size_t i = 0; i < ARRAY_SIZE(fields); i++)
+        if (fields[i].value != BRIG_USAGE_UNKNOWN) {
+            json_key(json, fields[i].name);
+            json_u64(json, fields[i].value);
+        }
+    json_end(json);
+}
+
+static void put_protection(struct json *json, const struct brig_receipt *r)
+{
+    json_key(json, "protection");
+    json_object(json);
+    json_key(json, "complete");
+    json_bool(json, r->protection_complete);
+    json_key(json, "require_version");
+    json_u64(json, BRIG_REQUIRE_VERSION);
+    json_key(json, "layers");
+    json_object(json);
+    for (int i = 0; i < BRIG_LAYER_MAX; i++) {
+        const struct brig_layer_state *layer = &r->layers[i];
+        json_key(json, brig_layer_name((enum brig_layer)i));
+        json_object(json);
+        json_key(json, "on");
+        json_bool(json, layer->on);
+        if (layer->abi) {
+            json_key(json, "abi");
+            json_u64(json, layer->abi);
+        }
+        if (layer->by && layer->by[0]) {
+            json_key(json, "by");
+            json_string(json, layer->by);
+        }
+        if (layer->why && layer->why[0]) {
+            json_key(json, "why");
+            json_string(json, layer->why);
+        }
+        json_end(json);
+    }
+    json_end(json);
+    json_end(json);
+}
+
+static void put_environment(struct json *json, const struct brig_receipt *r)
+{
+    json_key(json, "environment");
+    json_object(json);
+    for (size_t i = 0; r->env_names && r->env_names[i]; i++) {
+        json_key(json, r->env_names[i]);
+        json_string(json, r->env_layers[i]);
+    }
+    json_end(json);
+}
+
+static void put_receipt(struct json *json, const struct brig_receipt *r)
+{
+    json_object(json);
+    json_key(json, "id");
+    json_string(json, r->id);
+    json_key(json, "kind");
+    json_string(json, "command");
+    json_key(json, "via");
+    json_string(json, "local");
+    if (r->sandbox_id[0]) {
+        json_key(json, "sandbox_id");
+        json_string(json, r->sandbox_id);
+    }
+    if (r->name[0]) {
+        json_key(json, "name");
+        json_string(json, r->name);
+    }
+    json_key(json, "provider");
+    json_string(json, "local");
+    json_key(json, "providers_tried");
+    json_array(json);
+    json_end(json);
+    json_key(json, "command");
+    json_array(json);
+    for (size_t i = 0; r->argv && r->argv[i]; i++)
+        json_string(json, r->argv[i]);
+    json_end(json);
+    put_outcome(json, r);
+    put_output(json, r);
+    put_limits(json, &r->limits);
+    put_usage(json, &r->usage);
+    put_protection(json, r);
+    json_key(json, "network");
+    json_object(json);
+    json_key(json, "policy");
+    json_string(json, "none");
+    json_end(json);
+    put_environment(json, r);
+    put_time(json, "started_at", r->started_at_ns);
+    put_time(json, "ended_at", r->ended_at_ns);
+    json_end(json);
+}
+
+int brig_receipt_json(const struct brig_receipt *receipt, char **ret, size_t *ret_len, struct brig_err *err)
+{
+    struct buf buf = BUF_INIT(RECEIPT_MAX);
+    struct json json = JSON_INIT(&buf);
+
+    put_receipt(&json, receipt);
+    int r = json_finish(&json);
+    if (r == 0)
+        r = buf_append(&buf, "\n", 2); /* with its NUL, which is not counted */
+    if (r < 0) {
+        buf_done(&buf);
+        return r == -ENOMEM ? err_nomem(err) : err_set(err, BRIG_E_HOST, -r, "receipt");
+    }
+    *ret = buf.data;
+    *ret_len = buf.len - 1;
+    return 0;
+}

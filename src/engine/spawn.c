@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawn.c: starts the spawner. In a threaded host it is executed by a child that shares our memory and does
+ * nothing but system calls (vfork semantics); that child is the child of another one that ends at once, so that
+ * the spawner is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours.
+ * A single-threaded caller may ask for a plain fork, which spares an execve.
+ */
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "base/err.h"
+#include "engine/engine.h"
+#include "jail/spawner.h"
+
+#ifndef BRIG_LIBEXECDIR
+#define BRIG_LIBEXECDIR "/usr/libexec/brig"
+#endif
+
+#define STACK_SIZE 32768u
+#define SOCKET_FD 3
+
+/* Beside the running program (a build tree), next to it (a copied installation), or as installed. */
+static int find_helpers(const struct brig_engine_options *options, char *out, size_t size, struct brig_err *err)
+{
+    static const char *const beside[] = {"", "/../libexec/brig"};
+    const char *given = options && options->helper_dir ? options->helper_dir : getenv("BRIG_LIBEXEC_DIR");
+    char exe[PATH_MAX], probe[PATH_MAX + 64];
+
+    if (given) {
+        if (given[0] != '/' || strlen(given) >= size)
+            return err_usage(err, "helper directory %s: must be absolute", given);
+        snprintf(out, size, "%s", given);
+        return 0;
+    }
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *slash = n > 0 ? memrchr(exe, '/', (size_t)n) : NULL;
+    for (size_t i = 0; slash && i < ARRAY_SIZE(beside); i++) {
+        *slash = '\0';
+        snprintf(probe, sizeof probe, "%s%s/brig-init", exe, beside[i]);
+        if (access(probe, F_OK) == 0 && (size_t)snprintf(out, size, "%s%s", exe, beside[i]) < size)
+            return 0;
+    }
+    snprintf(out, size, "%s", BRIG_LIBEXECDIR);
+    return 0;
+}
+
+struct exec_args {
+    const char *path, *helper_dir;
+    int fd;
+    char *stack; /* of the second child */
+    volatile int errnum;
+};
+
+/* Between here and execve memory is shared with the host's threads: system calls only. */
+static int exec_child(void *arg)
+{
+    struct exec_args *args = arg;
+    char *const argv[] = {(char *)"brig-spawner", (char *)args->helper_dir, NULL};
+    sigset_t none;
+
+    sigemptyset(&none);
+    setsid();
+    if (dup2(args->fd, SOCKET_FD) < 0 || (args->fd == SOCKET_FD && fcntl(SOCKET_FD, F_SETFD, 0) < 0)) {
+        args->errnum = errno;
+        _exit(125);
+    }
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execve(args->path, argv, environ); /* where directories are (XDG_*, BRIG_*); sandboxes see none of it */
+    args->errnum = errno;
+    _exit(125);
+}
+
+static int middle_child(void *arg)
+{
+    struct exec_args *args = arg;
+
+    if (clone(exec_child, args->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, args) < 0)
+        args->errnum = errno;
+    _exit(0);
+}
+
+static int execute(const char *helper_dir, int fd, struct brig_err *err)
+{
+    char path[PATH_MAX];
+    sigset_t all, saved;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/brig-spawner", helper_dir) >= sizeof path)
+        return err_usage(err, "helper directory: path too long");
+    char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (stacks == MAP_FAILED)
+        return err_host(err, "stack for the spawner's start");
+    struct exec_args args = {.path = path, .helper_dir = helper_dir, .fd = fd, .stack = stacks};
+    /* No handler of the host's may run in a child that shares its memory. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    pid_t middle = clone(middle_child, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK, &args);
+    int clone_errno = errno;
+    if (middle > 0)
+        while (waitpid(middle, NULL, __WALL) < 0 && errno == EINTR)
+            ;
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    munmap(stacks, 2 * STACK_SIZE);
+    if (middle < 0)
+        return err_set(err, BRIG_E_HOST, clone_errno, "start the spawner");
+    return args.errnum ? err_set(err, BRIG_E_HOST, args.errnum, "%s", path) : 0;
+}
+
+int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err)
+{
+    char helper_dir[PATH_MAX];
+    int pair[2];
+    int r = find_helpers(options, helper_dir, sizeof helper_dir, err);
+
+    if (r < 0)
+        return r;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return err_host(err, "socketpair");
+    AUTO_FD int ours = pair[0];
+    AUTO_FD int theirs = pair[1];
+    if (!options || !(options->flags & BRIG_ENGINE_FORK)) {
+        r = execute(helper_dir, theirs, err);
+        if (r == 0)
+            *ret_fd = take_fd(&ours);
+        return r;
+    }
+    pid_t pid = fork();
+    if (pid < 0)
+        return err_host(err, "fork the spawner");
+    if (pid == 0) {
+        setsid();
+        close(ours);
+        _exit(spawner_main(take_fd(&theirs), helper_dir));
+    }
+    *ret_forked = pid;
+    *ret_fd = take_fd(&ours);
+    return 0;
+}

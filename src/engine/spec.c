@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spec.c: checks what the caller wants, completely and before anything is made, and packs it for the spawner:
+ * one fixed struct, and the strings in a sealed memfd. The program's environment is built from nothing here:
+ * the base below, then the caller's, later wins.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <fcntl.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "jail/limits.h"
+
+static const char *const base_env[] = {
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user", "USER=user", "LOGNAME=user",
+    "LANG=C.UTF-8", "TMPDIR=/tmp",
+};
+
+static size_t count(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list && list[n])
+        n++;
+    return n;
+}
+
+static size_t name_len(const char *entry)
+{
+    return strcspn(entry, "=");
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    size_t len = name_len(a);
+
+    return len == name_len(b) && memcmp(a, b, len) == 0;
+}
+
+/* Is entry i of the caller's list the last of its name? */
+static bool is_last(const char *const *env, size_t i)
+{
+    for (size_t j = i + 1; env[j]; j++)
+        if (same_name(env[i], env[j]))
+            return false;
+    return true;
+}
+
+static bool overridden(const char *entry, const char *const *env)
+{
+    for (size_t i = 0; env && env[i]; i++)
+        if (same_name(entry, env[i]))
+            return true;
+    return false;
+}
+
+static int check_env(const char *const *env, struct brig_err *err)
+{
+    for (size_t i = 0; env && env[i]; i++) {
+        size_t len = name_len(env[i]);
+        if (len == 0 || env[i][len] != '=')
+            return err_usage(err, "environment %s: must be NAME=value", env[i]);
+        for (size_t k = 0; k < len; k++)
+            if ((unsigned char)env[i][k] <= 0x20 || env[i][k] == 0x7f)
+                return err_usage(err, "environment %.*s: names must not hold spaces or control bytes", (int)len, env[i]);
+    }
+    return 0;
+}
+
+static int check_spec(const struct brig_spec *spec, struct brig_err *err)
+{
+    struct brig_limits limits = spec->limits;
+    static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT | BRIG_RUN_WRITABLE_ROOT |
+                                  BRIG_RUN_PULL | BRIG_RUN_MEMORY_STORE;
+
+    if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
+        return err_usage(err, "command: must not be empty");
+    if ((unsigned)spec->profile >= BRIG_PROFILE_MAX)
+        return err_usage(err, "profile %d: unknown", (int)spec->profile);
+    if (spec->flags & ~known)
+        return err_usage(err, "flags %#x: unknown bits", spec->flags & ~known);
+    if (spec->require >> BRIG_LAYER_MAX)
+        return err_usage(err, "require: unknown layers");
+    if (spec->n_binds > WIRE_BINDS_MAX)
+        return err_usage(err, "%zu binds: at most %u", spec->n_binds, WIRE_BINDS_MAX);
+    if (spec->n_tmpfs > WIRE_TMPFS_MAX)
+        return err_usage(err, "%zu tmpfs: at most %u", spec->n_tmpfs, WIRE_TMPFS_MAX);
+    limits_fill(&limits, true);
+    int r = limits_check(&limits, err);
+    if (r == 0)
+        r = check_env(spec->env, err);
+    if (r == 0 && spec->workdir)
+        r = check_inside_path("working directory", spec->workdir, err);
+    if (r == 0 && spec->name)
+        r = check_name(spec->name, err);
+    if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
+        r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
+    for (size_t i = 0; r == 0 && i < spec->n_binds; i++) {
+        const struct brig_bind *bind = &spec->binds[i];
+        if (!bind->source || bind->source[0] != '/')
+            return err_usage(err, "bind source %s: must be absolute", bind->source ? bind->source : "");
+        r = check_mount_target("bind target", bind->target ? bind->target : "", err);
+    }
+    for (size_t i = 0; r == 0 && i < spec->n_tmpfs; i++)
+        r = check_mount_target("tmpfs", spec->tmpfs[i].path ? spec->tmpfs[i].path : "", err);
+    return r;
+}
+
+static int put(struct buf *buf, const char *text)
+{
+    return buf_append(buf, text, strlen(text) + 1);
+}
+
+static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
+{
+    int r = put(out, spec->workdir ? spec->workdir : "/workspace");
+
+    r = r < 0 ? r : put(out, spec->name ? spec->name : "");
+    r = r < 0 ? r : put(out, spec->rootfs ? spec->rootfs : "");
+    for (size_t i = 0; r >= 0 && i < spec->n_binds; i++) {
+        r = put(out, spec->binds[i].source);
+        r = r < 0 ? r : put(out, spec->binds[i].target);
+        if (spec->binds[i].read_only)
+            msg->binds_ro |= 1u << i;
+    }
+    for (size_t i = 0; r >= 0 && i < spec->n_tmpfs; i++) {
+        r = put(out, spec->tmpfs[i].path);
+        msg->tmpfs_size[i] = spec->tmpfs[i].size;
+    }
+    size_t before = out->len;
+    for (size_t i = 0; r >= 0 && spec->argv[i]; i++, msg->n_argv++)
+        r = put(out, spec->argv[i]);
+    for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(base_env); i++)
+        if (!overridden(base_env[i], spec->env)) {
+            r = put(out, base_env[i]);
+            msg->n_env++;
+        }
+    for (size_t i = 0; r >= 0 && spec->env && spec->env[i]; i++)
+        if (is_last(spec->env, i)) {
+            r = put(out, spec->env[i]);
+            msg->n_env++;
+        }
+    return r >= 0 && out->len - before > GUEST_STRINGS_MAX ? -EMSGSIZE : r;
+}
+
+/* Names and layers of the environment, and argv, kept for the receipt. */
+static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
+{
+    size_t n_env = count(spec->env) + ARRAY_SIZE(base_env), n_argv = count(spec->argv), bytes = 0;
+
+    for (size_t i = 0; i < n_argv; i++)
+        bytes += strlen(spec->argv[i]) + 1;
+    for (size_t i = 0; spec->env && spec->env[i]; i++)
+        bytes += name_len(spec->env[i]) + 1;
+    for (size_t i = 0; i < ARRAY_SIZE(base_env); i++)
+        bytes += name_len(base_env[i]) + 1;
+    run->strings = mem_alloc(bytes);
+    run->lists = mem_realloc_array(NULL, 2 * (n_env + 1) + n_argv + 1, sizeof *run->lists);
+    if (!run->strings || !run->lists)
+        return -ENOMEM;
+    char *at = run->strings;
+    const char **names = run->lists, **layers = names + n_env + 1, **argv = layers + n_env + 1;
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(base_env) + count(spec->env); i++) {
+        bool base = i < ARRAY_SIZE(base_env);
+        const char *entry = base ? base_env[i] : spec->env[i - ARRAY_SIZE(base_env)];
+        if (base ? overridden(entry, spec->env) : !is_last(spec->env, i - ARRAY_SIZE(base_env)))
+            continue;
+        size_t len = name_len(entry);
+        memcpy(at, entry, len);
+        at[len] = '\0';
+        names[n] = at;
+        layers[n++] = base ? "base" : "run";
+        at += len + 1;
+    }
+    names[n] = layers[n] = NULL;
+    for (size_t i = 0; i < n_argv; i++) {
+        size_t len = strlen(spec->argv[i]) + 1;
+        memcpy(at, spec->argv[i], len);
+        argv[i] = at;
+        at += len;
+    }
+    argv[n_argv] = NULL;
+    run->receipt.env_names = names;
+    run->receipt.env_layers = layers;
+    run->receipt.argv = argv;
+    return 0;
+}
+
+static int seal(const struct buf *strings, int *ret, struct brig_err *err)
+{
+    AUTO_FD int fd = memfd_create("brig-run", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0)
+        return err_host(err, "memfd");
+    int r = fd_write_all(fd, strings->data, strings->len);
+    if (r < 0)
+        return err_set(err, BRIG_E_HOST, -r, "memfd");
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return err_host(err, "memfd");
+    *ret = take_fd(&fd);
+    return 0;
+}
+
+int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
+{
+    struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
+    struct brig_limits limits = spec->limits;
+    int r = check_spec(spec, err);
+
+    if (r < 0)
+        return r;
+    r = pack(spec, msg, &strings);
+    if (r >= 0)
+        r = keep_lists(run, spec);
+    if (r < 0) {
+        buf_done(&strings);
+        return r == -EMSGSIZE ? err_usage(err, "command and environment: longer than %u bytes", GUEST_STRINGS_MAX) : err_nomem(err);
+    }
+    limits_fill(&limits, true);
+    run->output_limit = limits.output;
+    run->kept[BRIG_STDOUT] = BUF_INIT((size_t)limits.output);
+    run->kept[BRIG_STDERR] = BUF_INIT((size_t)limits.output);
+    run->receipt.limits = limits;
+    if (spec->name)
+        snprintf(run->receipt.name, sizeof run->receipt.name, "%s", spec->name);
+    msg->flags = spec->flags;
+    msg->profile = spec->profile;
+    msg->require = spec->require;
+    msg->limits = spec->limits;
+    msg->rows = spec->tty_rows;
+    msg->cols = spec->tty_cols;
+    msg->n_binds = (uint32_t)spec->n_binds;
+    msg->n_tmpfs = (uint32_t)spec->n_tmpfs;
+    msg->strings_len = (uint32_t)strings.len;
+    r = seal(&strings, ret_strings_fd, err);
+    buf_done(&strings);
+    return r;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * guest.h: the parts of brig-init, pid 1 of every sandbox (init.c has the theory of operation).
+ *
+ * No function here allocates, uses errno or a C library. Failures are negative errnos.
+ */
+#ifndef BRIG_GUEST_GUEST_H
+#define BRIG_GUEST_GUEST_H
+
+#include <sys/types.h>
+
+#include "codec/frame.h"
+#include "codec/guest_msg.h"
+#include "jail/plan.h" /* INIT_FD_*: the descriptors it is executed with; 0, 1, 2 are the sandbox's /dev/null */
+
+/* Exit statuses of pid 1 itself. The spawner sees them only when EXITED did not arrive. */
+enum guest_exit {
+    GUEST_EXIT_DONE = 0,      /* EXITED was sent */
+    GUEST_EXIT_GONE = 1,      /* the control socket closed or broke */
+    GUEST_EXIT_MALFORMED = 2, /* the other side broke the protocol */
+    GUEST_EXIT_BROKEN = 3,    /* a call that cannot fail failed */
+};
+
+#define GUEST_STDIO_MAX 3
+#define GUEST_PAGE 4096u
+#define PAGE_ROUND(n) (((n) + GUEST_PAGE - 1) / GUEST_PAGE * GUEST_PAGE)
+
+__attribute__((noreturn)) void guest_main(void);
+__attribute__((noreturn)) void guest_exit(int status);
+uint64_t guest_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* ---- control.c: frames over the control socket --------------------------------------------------- */
+
+/* Sends one whole frame, with a descriptor beside it unless pass_fd is -1. */
+int control_send(enum frame_type type, const uint8_t *payload, size_t len, int pass_fd) MUST_CHECK;
+/*
+ * Waits for bytes and keeps them. Returns 0; -EPIPE when the other side has gone; -EPROTO when more descriptors
+ * came than a START may carry.
+ */
+int control_receive(void) MUST_CHECK;
+/* The next complete frame: 1 and *ret (valid until the next call of either), 0 when there is none, -EPROTO. */
+int control_next(struct frame *ret) MUST_CHECK;
+/* The descriptors that came so far. The caller owns them. */
+unsigned control_take_fds(int fds[GUEST_STDIO_MAX]);
+/* Forgets everything received and gives the memory back: argv and environment do not stay in pid 1. */
+void control_forget(void);
+
+/* ---- program.c: the main process ----------------------------------------------------------------- */
+
+#define EXIT_NOT_STARTED 125 /* of a main process that gave up before execve */
+
+struct program {
+    const struct guest_start *start;
+    char **argv, **env; /* NULL-terminated, into the START message */
+    int fds[GUEST_STDIO_MAX];
+    unsigned n_fds;
+    uint64_t bounding; /* capabilities in pid 1's bounding set */
+    /* Written by the child, which shares our memory until it executes: */
+    int stage;  /* enum guest_stage it has reached */
+    int errnum; /* why it stopped there, or 0 */
+    struct guest_started started;
+};
+
+/*
+ * Makes the child, which sends STARTED itself, and returns once it has executed the program or given up (then
+ * program->errnum is set, and the child is yet to be reaped). Returns its pid or a negative errno.
+ */
+pid_t program_start(struct program *program) MUST_CHECK;
+
+/* ---- tty.c --------------------------------------------------------------------------------------- */
+
+/*
+ * In the child, as the program's user and in a session of its own: a PTY as 0, 1, 2 and controlling terminal.
+ * Returns the master (CLOEXEC).
+ */
+int tty_open(uint16_t rows, uint16_t cols) MUST_CHECK;
+
+#endif

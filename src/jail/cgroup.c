@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup.c: the control groups of one sandbox: made, limited, read back, counted, removed. A limit is
+ * believed only after it was read back from the file and the sandbox's pid 1 was found in the group.
+ */
+#include "jail/cgroup.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/parse.h"
+#include "jail/sys.h"
+
+#define CPU_PERIOD_US 100000u
+
+/* The directory where this controller is set for the sandbox, or -1. */
+static int dir_of(const struct cg *cg, enum cg_controller controller)
+{
+    if (cg->v2_fd >= 0 && (cg->host->v2_controllers & (1u << controller)))
+        return cg->v2_fd;
+    for (unsigned i = 0; cg->host && i < cg->host->n_v1; i++)
+        if (cg->host->v1[i].controllers & (1u << controller))
+            return cg->v1_fd[i];
+    return -1;
+}
+
+static bool is_v2(const struct cg *cg, enum cg_controller controller)
+{
+    return cg->v2_fd >= 0 && (cg->host->v2_controllers & (1u << controller));
+}
+
+static int make_dir(int parent, const char *name, struct brig_err *err)
+{
+    if (SYS(mkdirat(parent, name, 0755)) < 0)
+        return err_host(err, "cgroup %s", name);
+    int fd = SYS(openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (fd < 0) {
+        int saved = errno;
+        unlinkat(parent, name, AT_REMOVEDIR);
+        return err_set(err, BRIG_E_HOST, saved, "cgroup %s", name);
+    }
+    return fd;
+}
+
+int cg_create(struct cg *cg, const struct cg_host *host, const char *name, bool io, struct brig_err *err)
+{
+    int r = 0;
+
+    *cg = CG_INIT;
+    cg->host = host;
+    snprintf(cg->name, sizeof cg->name, "%s", name);
+    if (host->v2_fd >= 0 && (r = cg->v2_fd = make_dir(host->v2_fd, name, err)) < 0)
+        goto fail;
+    for (unsigned i = 0; i < host->n_v1; i++) {
+        if (host->v1[i].controllers == 1u << CG_BLKIO && !io)
+            continue; /* an attach nobody asked for */
+        if ((r = cg->v1_fd[i] = make_dir(host->v1[i].fd, name, err)) < 0)
+            goto fail;
+    }
+    return 0;
+fail:
+    cg->v2_fd = cg->v2_fd < 0 ? -1 : cg->v2_fd;
+    (void)!cg_destroy(cg);
+    return r;
+}
+
+int cg_open_procs(const struct cg *cg, int *fds, unsigned max, struct brig_err *err)
+{
+    unsigned n = 0;
+
+    for (unsigned i = 0; cg->host && i < cg->host->n_v1; i++) {
+        if (cg->v1_fd[i] < 0)
+            continue;
+        if (n == max || (fds[n] = SYS(openat(cg->v1_fd[i], "cgroup.procs", O_WRONLY | O_CLOEXEC))) < 0) {
+            int saved = errno;
+            fd_close_all(fds, n);
+            return err_set(err, BRIG_E_HOST, saved, "cgroup.procs");
+        }
+        n++;
+    }
+    return (int)n;
+}
+
+static int put_number(int dir, const char *file, uint64_t value, struct brig_err *err)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    int r = SYS(fd_write_file(dir, file, text));
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "%s = %s", file, text) : 0;
+}
+
+static uint64_t get_number(int dir, const char *file)
+{
+    char text[64];
+
+    if (dir < 0 || fd_read_file(dir, file, text, sizeof text) <= 0 || text[0] < '0' || text[0] > '9')
+        return BRIG_USAGE_UNKNOWN;
+    return strtoull(text, NULL, 10);
+}
+
+/* "key value" lines */
+static uint64_t get_keyed(int dir, const char *file, const char *key)
+{
+    char text[4096];
+    size_t len = strlen(key);
+
+    if (dir < 0 || fd_read_file(dir, file, text, sizeof text) <= 0)
+        return BRIG_USAGE_UNKNOWN;
+    for (char *p = text; p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        if (strncmp(p, key, len) == 0 && p[len] == ' ')
+            return strtoull(p + len + 1, NULL, 10);
+    return BRIG_USAGE_UNKNOWN;
+}
+
+static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
+{
+    int dir = dir_of(cg, CG_MEMORY);
+
+    if (dir < 0)
+        return 0;
+    if (!is_v2(cg, CG_MEMORY)) {
+        int r = put_number(dir, "memory.limit_in_bytes", bytes, err);
+        if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", W_OK, AT_EACCESS) == 0)
+            r = put_number(dir, "memory.memsw.limit_in_bytes", bytes, err);
+        return r;
+    }
+    int r = put_number(dir, "memory.max", bytes, err);
+    if (r == 0)
+        r = put_number(dir, "memory.oom.group", 1, err);
+    if (r == 0 && faccessat(dir, "memory.swap.max", W_OK, AT_EACCESS) == 0)
+        r = put_number(dir, "memory.swap.max", 0, err);
+    return r;
+}
+
+static uint64_t cpu_quota(uint64_t cpus)
+{
+    uint64_t quota = cpus * CPU_PERIOD_US / 1000;
+
+    return quota < 1000 ? 1000 : quota; /* the kernel's smallest */
+}
+
+static int limit_cpu(struct cg *cg, uint64_t cpus, struct brig_err *err)
+{
+    int dir = dir_of(cg, CG_CPU);
+    char text[64];
+
+    if (dir < 0)
+        return 0;
+    if (!is_v2(cg, CG_CPU))
+        return put_number(dir, "cpu.cfs_quota_us", cpu_quota(cpus), err); /* the period is 100 ms as made */
+    snprintf(text, sizeof text, "%" PRIu64 " %u", cpu_quota(cpus), CPU_PERIOD_US);
+    int r = SYS(fd_write_file(dir, "cpu.max", text));
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "cpu.max = %s", text) : 0;
+}
+
+static int limit_io(struct cg *cg, const struct brig_limits *l, const char *device, struct brig_err *err)
+{
+    int dir = dir_of(cg, CG_BLKIO);
+    char text[96];
+    int r = 0;
+
+    if (!l->io_read_bps && !l->io_write_bps)
+        return 0;
+    if (!device || dir < 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, EOPNOTSUPP, "io_read_bps, io_write_bps: %s",
+                       device ? "no io controller to enforce them" : "the store is memory-backed, nothing to throttle");
+    for (int write = 0; r == 0 && write < 2; write++) {
+        uint64_t bps = write ? l->io_write_bps : l->io_read_bps;
+        const char *file = is_v2(cg, CG_BLKIO) ? "io.max"
+                           : write             ? "blkio.throttle.write_bps_device"
+                                               : "blkio.throttle.read_bps_device";
+        if (bps == 0)
+            continue;
+        if (is_v2(cg, CG_BLKIO))
+            snprintf(text, sizeof text, "%s %s=%" PRIu64, device, write ? "wbps" : "rbps", bps);
+        else
+            snprintf(text, sizeof text, "%s %" PRIu64, device, bps);
+        r = SYS(fd_write_file(dir, file, text));
+        if (r < 0)
+            return err_set(err, BRIG_E_HOST, -r, "%s = %s", file, text);
+    }
+    return 0;
+}
+
+/* v1 tells of an OOM kill through an eventfd registered with the group; v2 kills the group itself (oom.group). */
+static int watch_oom(struct cg *cg, struct brig_err *err)
+{
+    int dir = dir_of(cg, CG_MEMORY);
+    char text[48];
+
+    if (dir < 0 || is_v2(cg, CG_MEMORY) || cg->oom_event_fd >= 0)
+        return 0;
+    AUTO_FD int event = SYS(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    AUTO_FD int control = SYS(openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC));
+    if (event < 0 || control < 0)
+        return err_host(err, "memory.oom_control");
+    snprintf(text, sizeof text, "%d %d", event, control);
+    int r = SYS(fd_write_file(dir, "cgroup.event_control", text));
+    if (r < 0)
+        return err_set(err, BRIG_E_HOST, -r, "cgroup.event_control");
+    cg->oom_event_fd = take_fd(&event);
+    return 0;
+}
+
+int cg_set_limits(struct cg *cg, const struct brig_limits *l, const char *device, uint64_t off, struct brig_err *err)
+{
+    int r = 0;
+
+    if (!(off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY)))
+        r = limit_memory(cg, l->memory, err);
+    if (r == 0)
+        r = watch_oom(cg, err);
+    if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_CPU)))
+        r = limit_cpu(cg, l->cpus, err);
+    if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_PIDS)) && dir_of(cg, CG_PIDS) >= 0)
+        r = put_number(dir_of(cg, CG_PIDS), "pids.max", l->pids + 1, err); /* pid 1 is ours, not the program's */
+    if (r == 0)
+        r = limit_io(cg, l, device, err);
+    return r;
+}
+
+/* Is pid in our leaf of the hierarchy that has this controller? One line of /proc/PID/cgroup per hierarchy. */
+static bool is_member(const struct cg *cg, const char *text, enum cg_controller controller)
+{
+    static const char *const names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"};
+    size_t name_len = strlen(cg->name);
+
+    for (const char *line = text; line && *line;) {
+        const char *end = strchr(line, '\n');
+        size_t len = end ? (size_t)(end - line) : strlen(line);
+        const char *first = memchr(line, ':', len);
+        const char *second = first ? memchr(first + 1, ':', len - (size_t)(first + 1 - line)) : NULL;
+        if (second) {
+            size_t list = (size_t)(second - first - 1);
+            bool match = is_v2(cg, controller) ? list == 0 : memmem(first + 1, list, names[controller], strlen(names[controller])) != NULL;
+            bool ours = len > name_len && memcmp(line + len - name_len, cg->name, name_len) == 0 && line[len - name_len - 1] == '/';
+            if (match && ours)
+                return true;
+        }
+        line = end ? end + 1 : NULL;
+    }
+    return false;
+}
+
+static void put_reading(struct reading *out, const struct cg *cg, const char *members, enum cg_controller controller, bool same)
+{
+    if (dir_of(cg, controller) < 0) {
+        *out = (struct reading){.why = WHY_NO_DELEGATION};
+        return;
+    }
+    bool on = same && is_member(cg, members, controller);
+    *out = (struct reading){.on = on, .by = is_v2(cg, controller) ? BY_CGROUP_V2 : BY_CGROUP_V1, .why = on ? WHY_NONE : WHY_READ_BACK};
+}
+
+static bool cpu_is(const struct cg *cg, uint64_t cpus)
+{
+    int dir = dir_of(cg, CG_CPU);
+    char text[64];
+    uint64_t fields[2]; /* quota, period */
+
+    if (dir < 0)
+        return false;
+    if (!is_v2(cg, CG_CPU))
+        return get_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) && get_number(dir, "cpu.cfs_period_us") == CPU_PERIOD_US;
+    if (fd_read_file(dir, "cpu.max", text, sizeof text) <= 0 || parse_fields(text, fields, 2) != 2)
+        return false;
+    return fields[0] == cpu_quota(cpus) && fields[1] == CPU_PERIOD_US;
+}
+
+void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *device, int proc_fd, pid_t pid,
+                  struct reading readings[BRIG_LAYER_MAX])
+{
+    char path[32], members[4096] = "";
+    int memory = dir_of(cg, CG_MEMORY);
+
+    snprintf(path, sizeof path, "%d/cgroup", (int)pid);
+    if (fd_read_file(proc_fd, path, members, sizeof members) < 0)
+        members[0] = '\0';
+    uint64_t limit = get_number(memory, is_v2(cg, CG_MEMORY) ? "memory.max" : "memory.limit_in_bytes");
+    put_reading(&readings[BRIG_LAYER_MEMORY], cg, members, CG_MEMORY, limit <= l->memory);
+    put_reading(&readings[BRIG_LAYER_CPU], cg, members, CG_CPU, cpu_is(cg, l->cpus));
+    put_reading(&readings[BRIG_LAYER_PIDS], cg, members, CG_PIDS, get_number(dir_of(cg, CG_PIDS), "pids.max") == l->pids + 1);
+    if (!l->io_read_bps && !l->io_write_bps)
+        readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NOT_ASKED};
+    else if (!device)
+        readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NO_DEVICE};
+    else
+        put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO, true);
+}
+
+static uint64_t oom_kills(const struct cg *cg)
+{
+    return get_keyed(dir_of(cg, CG_MEMORY), is_v2(cg, CG_MEMORY) ? "memory.events" : "memory.oom_control", "oom_kill");
+}
+
+static uint64_t pids_refusals(const struct cg *cg)
+{
+    return get_keyed(dir_of(cg, CG_PIDS), "pids.events", "max");
+}
+
+void cg_mark(struct cg *cg)
+{
+    cg->oom_kills = oom_kills(cg);
+    cg->pids_refusals = pids_refusals(cg);
+}
+
+bool cg_oom_killed(const struct cg *cg)
+{
+    uint64_t now = oom_kills(cg);
+
+    return now != BRIG_USAGE_UNKNOWN && now > cg->oom_kills;
+}
+
+bool cg_pids_refused(const struct cg *cg)
+{
+    uint64_t now = pids_refusals(cg);
+
+    return now != BRIG_USAGE_UNKNOWN && now > cg->pids_refusals;
+}
+
+uint64_t cg_cpu_ns(const struct cg *cg)
+{
+    uint64_t us = get_keyed(cg->v2_fd, "cpu.stat", "usage_usec");
+
+    return us != BRIG_USAGE_UNKNOWN ? us * 1000 : get_number(dir_of(cg, CG_CPUACCT), "cpuacct.usage");
+}
+
+/* v2: "8:0 rbytes=1 wbytes=2 ..."; v1: "8:0 Read 1" lines. */
+static void io_usage(const struct cg *cg, struct brig_usage *usage)
+{
+    int dir = dir_of(cg, CG_BLKIO);
+    char text[4096];
+    bool v2 = is_v2(cg, CG_BLKIO);
+
+    if (dir < 0 || fd_read_file(dir, v2 ? "io.stat" : "blkio.throttle.io_service_bytes", text, sizeof text) < 0)
+        return;
+    usage->read_bytes = usage->written_bytes = 0;
+    for (char *p = text; (p = strstr(p, v2 ? "rbytes=" : " Read ")) != NULL; p++)
+        usage->read_bytes += strtoull(p + (v2 ? 7 : 6), NULL, 10);
+    for (char *p = text; (p = strstr(p, v2 ? "wbytes=" : " Write ")) != NULL; p++)
+        usage->written_bytes += strtoull(p + 7, NULL, 10);
+}
+
+void cg_usage(const struct cg *cg, struct brig_usage *usage)
+{
+    int memory = dir_of(cg, CG_MEMORY);
+    uint64_t ns = cg_cpu_ns(cg);
+
+    if (ns != BRIG_USAGE_UNKNOWN)
+        usage->cpu_ms = ns / 1000000;
+    usage->memory_peak_bytes = get_number(memory, is_v2(cg, CG_MEMORY) ? "memory.peak" : "memory.max_usage_in_bytes");
+    usage->pids_peak = get_number(dir_of(cg, CG_PIDS), "pids.peak");
+    io_usage(cg, usage);
+}
+
+void cg_kill(const struct cg *cg)
+{
+    int freezer = dir_of(cg, CG_FREEZER);
+
+    /* A v1-frozen tree does not die of SIGKILL until it is thawed; cgroup.kill (v2) needs no thaw. */
+    if (freezer >= 0)
+        (void)!fd_write_file(freezer, "freezer.state", "THAWED");
+    if (cg->v2_fd >= 0)
+        (void)!fd_write_file(cg->v2_fd, "cgroup.kill", "1");
+}
+
+static int remove_dir(int parent, const char *name, int *fd)
+{
+    if (*fd < 0)
+        return 0;
+    if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+        return -EBUSY;
+    base_close_fd(fd);
+    return 0;
+}
+
+int cg_destroy(struct cg *cg)
+{
+    int r = 0;
+
+    if (!cg->host)
+        return 0;
+    base_close_fd(&cg->oom_event_fd);
+    if (remove_dir(cg->host->v2_fd, cg->name, &cg->v2_fd) < 0)
+        r = -EBUSY;
+    for (unsigned i = 0; i < cg->host->n_v1; i++)
+        if (remove_dir(cg->host->v1[i].fd, cg->name, &cg->v1_fd[i]) < 0)
+            r = -EBUSY;
+    return r;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup.h: limits and accounting by control groups: v2, v1, or both at once (hybrid: v1 controllers limit, the
+ * v2 tree counts CPU time and kills).
+ *
+ * Leaves are made below the caller's own cgroup in every hierarchy. On v2 a cgroup with processes cannot hand
+ * controllers to its children, so the spawner first moves itself and its engine into a leaf; where strangers
+ * share the cgroup, that is impossible: root then uses the top of the tree, a plain user has no delegation.
+ */
+#ifndef BRIG_JAIL_CGROUP_H
+#define BRIG_JAIL_CGROUP_H
+
+#include <brig.h>
+#include <sys/types.h>
+
+#include "codec/guest_msg.h"
+
+enum cg_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_BLKIO, CG_FREEZER, CG_MAX };
+#define CG_HIERARCHIES 6 /* v1, at most one per controller */
+#define CG_NAME 48
+
+struct cg_host {
+    int v2_fd; /* leaves go below it; -1: none */
+    unsigned v2_controllers; /* mask of 1u << enum cg_controller usable there */
+    int v2_self_fd;          /* the cgroup we left for a leaf, or -1 */
+    pid_t engine_pid;
+    struct {
+        int fd;
+        unsigned controllers;
+    } v1[CG_HIERARCHIES];
+    unsigned n_v1;
+};
+
+/* Finds what this process may use. Needs the host's /proc and /sys/fs/cgroup in sight. */
+void cg_host_init(struct cg_host *host, pid_t engine_pid, bool privileged);
+void cg_host_done(struct cg_host *host);
+/* Which kind enforces this controller: BY_CGROUP_V1, BY_CGROUP_V2 or BY_NONE. */
+enum reading_by cg_host_by(const struct cg_host *host, enum cg_controller controller);
+
+/* One sandbox's cgroups. */
+struct cg {
+    const struct cg_host *host;
+    char name[CG_NAME];
+    int v2_fd;
+    int v1_fd[CG_HIERARCHIES]; /* parallel to host->v1 */
+    int oom_event_fd;          /* v1: readable when the limit was hit; -1 otherwise */
+    uint64_t oom_kills, pids_refusals; /* counters when the run began */
+};
+
+#define CG_INIT ((struct cg){.v2_fd = -1, .v1_fd = {-1, -1, -1, -1, -1, -1}, .oom_event_fd = -1})
+
+int cg_create(struct cg *cg, const struct cg_host *host, const char *name, bool io, struct brig_err *err) MUST_CHECK;
+/* Opens cgroup.procs of the v1 leaves; returns how many. The caller closes them. */
+int cg_open_procs(const struct cg *cg, int *fds, unsigned max, struct brig_err *err) MUST_CHECK;
+/* device: "major:minor" behind the store for the io limits, or NULL. off: layers switched off (test builds). */
+int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const char *device, uint64_t off, struct brig_err *err) MUST_CHECK;
+/* Reads limits and membership of pid back: the layers memory, cpu, pids, io. proc_fd: the full procfs. */
+void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const char *device, int proc_fd, pid_t pid,
+                  struct reading readings[BRIG_LAYER_MAX]);
+void cg_mark(struct cg *cg); /* remembers the counters as the run's baseline */
+bool cg_oom_killed(const struct cg *cg);
+bool cg_pids_refused(const struct cg *cg);
+uint64_t cg_cpu_ns(const struct cg *cg); /* BRIG_USAGE_UNKNOWN where nothing counts it */
+void cg_usage(const struct cg *cg, struct brig_usage *usage);
+void cg_kill(const struct cg *cg);
+/* 0 when nothing is left, -EBUSY when the kernel needs a moment: call again. */
+int cg_destroy(struct cg *cg) MUST_CHECK;
+
+#endif

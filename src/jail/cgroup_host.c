@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup_host.c: which control groups this process may use. Hierarchies are looked for where every
+ * distribution mounts them (/sys/fs/cgroup, or below it on hybrid hosts) and believed only after their file
+ * system magic; what cannot be written is left out, and the statement then says so.
+ */
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+
+#include "base/fd.h"
+#include "jail/cgroup.h"
+#include "jail/sys.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
+#define SELF_LEAF "brig-self"
+
+static const char *const controller_names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"};
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+
+    for (const char *p = list; (p = strstr(p, word)) != NULL; p += len) {
+        bool starts = p == list || strchr(", \n", p[-1]);
+        if (starts && (p[len] == '\0' || strchr(", \n", p[len])))
+            return true;
+    }
+    return false;
+}
+
+static unsigned controllers_of(const char *list)
+{
+    unsigned mask = 0;
+
+    for (unsigned i = 0; i < CG_MAX; i++)
+        if (has_word(list, controller_names[i]))
+            mask |= 1u << i;
+    if (has_word(list, "io")) /* v2's name for it */
+        mask |= 1u << CG_BLKIO;
+    return mask;
+}
+
+/* Opens our own cgroup of the hierarchy mounted at `mount`. In a container its top may be what we see as ours. */
+static int open_own(const char *mount, const char *path, long magic)
+{
+    char full[512];
+    struct statfs fs;
+
+    if ((size_t)snprintf(full, sizeof full, "%s%s", mount, path) >= sizeof full)
+        return -1;
+    AUTO_FD int fd = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        fd = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != magic)
+        return -1;
+    if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 || faccessat(fd, "cgroup.procs", W_OK, AT_EACCESS) < 0)
+        return -1;
+    return take_fd(&fd);
+}
+
+static unsigned enable_controllers(int fd)
+{
+    static const struct {
+        const char *text;
+        enum cg_controller controller;
+    } wanted[] = {{"+memory", CG_MEMORY}, {"+pids", CG_PIDS}, {"+cpu", CG_CPU}, {"+io", CG_BLKIO}};
+    char text[256];
+
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+        (void)!fd_write_file(fd, "cgroup.subtree_control", wanted[i].text); /* what failed is missing below */
+    if (fd_read_file(fd, "cgroup.subtree_control", text, sizeof text) < 0)
+        return 0;
+    return controllers_of(text);
+}
+
+/* Are we and the engine the only ones here? */
+static bool only_ours(int fd, pid_t engine)
+{
+    char text[4096];
+    char *save = NULL;
+
+    if (fd_read_file(fd, "cgroup.procs", text, sizeof text) < 0)
+        return false;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        long pid = strtol(line, NULL, 10);
+        if (pid != getpid() && pid != engine)
+            return false;
+    }
+    return true;
+}
+
+static int move_to(int dir, pid_t pid)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%d", (int)pid);
+    return fd_write_file(dir, "cgroup.procs", text);
+}
+
+/* Leaves a non-root v2 cgroup for a leaf of it, so that it may hand its controllers down. */
+static unsigned move_into_leaf(struct cg_host *host)
+{
+    unsigned got = 0;
+
+    if (flock(host->v2_fd, LOCK_EX) < 0)
+        return 0;
+    if (only_ours(host->v2_fd, host->engine_pid) &&
+        (mkdirat(host->v2_fd, SELF_LEAF, 0755) == 0 || errno == EEXIST)) {
+        AUTO_FD int leaf = openat(host->v2_fd, SELF_LEAF, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (leaf >= 0 && (host->engine_pid == getpid() || move_to(leaf, host->engine_pid) == 0) && move_to(leaf, getpid()) == 0) {
+            got = enable_controllers(host->v2_fd);
+            host->v2_self_fd = dup(host->v2_fd);
+        }
+    }
+    flock(host->v2_fd, LOCK_UN);
+    return got;
+}
+
+static void init_v2(struct cg_host *host, const char *mount, const char *path, bool privileged)
+{
+    char text[256];
+    const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
+
+    host->v2_fd = open_own(mount, path, CGROUP2_SUPER_MAGIC);
+    if (host->v2_fd < 0 || fd_read_file(host->v2_fd, "cgroup.controllers", text, sizeof text) < 0)
+        return;
+    if ((controllers_of(text) & needed) == 0)
+        return; /* hybrid: a tree without controllers still counts and kills */
+    bool top = faccessat(host->v2_fd, "cgroup.type", F_OK, 0) < 0; /* only the root cgroup has none */
+    host->v2_controllers = top ? enable_controllers(host->v2_fd) : move_into_leaf(host);
+    if ((host->v2_controllers & needed) == needed || top || !privileged)
+        return;
+    AUTO_FD int root = open_own(mount, "/", CGROUP2_SUPER_MAGIC);
+    if (root < 0 || faccessat(root, "cgroup.type", F_OK, 0) == 0)
+        return;
+    close(host->v2_fd);
+    host->v2_fd = take_fd(&root);
+    host->v2_controllers = enable_controllers(host->v2_fd);
+}
+
+static void init_v1(struct cg_host *host, const char *controllers, const char *path)
+{
+    char mount[128];
+    unsigned mask = controllers_of(controllers);
+
+    if (mask == 0 || host->n_v1 == CG_HIERARCHIES)
+        return;
+    snprintf(mount, sizeof mount, CGROUP_ROOT "/%s", controllers);
+    int fd = open_own(mount, path, CGROUP_SUPER_MAGIC);
+    if (fd < 0)
+        return;
+    host->v1[host->n_v1].fd = fd;
+    host->v1[host->n_v1++].controllers = mask;
+}
+
+void cg_host_init(struct cg_host *host, pid_t engine_pid, bool privileged)
+{
+    char text[4096];
+    char *save = NULL;
+    struct statfs fs;
+
+    *host = (struct cg_host){.v2_fd = -1, .v2_self_fd = -1, .engine_pid = engine_pid};
+    if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0 || statfs(CGROUP_ROOT, &fs) < 0)
+        return;
+    const char *v2_mount = fs.f_type == CGROUP2_SUPER_MAGIC ? CGROUP_ROOT : CGROUP_ROOT "/unified";
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = '\0';
+        if (*++controllers == '\0')
+            init_v2(host, v2_mount, path, privileged);
+        else
+            init_v1(host, controllers, path);
+    }
+    /* The v2 leaf counts CPU time and kills; v1's own hierarchies for that are then not worth an attach. */
+    for (unsigned i = 0; host->v2_fd >= 0 && i < host->n_v1;) {
+        if (host->v1[i].controllers & ~(1u << CG_CPUACCT | 1u << CG_FREEZER)) {
+            i++;
+            continue;
+        }
+        close(host->v1[i].fd);
+        host->v1[i] = host->v1[--host->n_v1];
+    }
+}
+
+static bool has_other_leaves(int fd)
+{
+    char text[512];
+    const char *line;
+    /* nr_descendants counts our SELF_LEAF as well. */
+    if (fd_read_file(fd, "cgroup.stat", text, sizeof text) < 0 || !(line = strstr(text, "nr_descendants ")))
+        return true;
+    return strtol(line + strlen("nr_descendants "), NULL, 10) > 1;
+}
+
+/* Goes back to the cgroup we came from, if no other brig lives below it. */
+static void leave_leaf(struct cg_host *host)
+{
+    if (flock(host->v2_self_fd, LOCK_EX) == 0 && !has_other_leaves(host->v2_self_fd)) {
+        static const char *const all[] = {"-io", "-cpu", "-pids", "-memory"};
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+            (void)!fd_write_file(host->v2_self_fd, "cgroup.subtree_control", all[i]);
+        (void)!move_to(host->v2_self_fd, host->engine_pid);
+        (void)!move_to(host->v2_self_fd, getpid());
+        unlinkat(host->v2_self_fd, SELF_LEAF, AT_REMOVEDIR);
+    }
+    close(host->v2_self_fd);
+    host->v2_self_fd = -1;
+}
+
+void cg_host_done(struct cg_host *host)
+{
+    if (host->v2_self_fd >= 0)
+        leave_leaf(host);
+    base_close_fd(&host->v2_fd);
+    for (unsigned i = 0; i < host->n_v1; i++)
+        base_close_fd(&host->v1[i].fd);
+    host->n_v1 = 0;
+}
+
+enum reading_by cg_host_by(const struct cg_host *host, enum cg_controller controller)
+{
+    if (host->v2_fd >= 0 && (host->v2_controllers & (1u << controller)))
+        return BY_CGROUP_V2;
+    for (unsigned i = 0; i < host->n_v1; i++)
+        if (host->v1[i].controllers & (1u << controller))
+            return BY_CGROUP_V1;
+    return BY_NONE;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * enter.c: from a cloned process to pid 1 of a sandbox.
+ *
+ * Theory of operation. The spawner has cloned this process into new mount, pid, ipc and uts namespaces (and,
+ * on cgroup v2, into its cgroup), but not into a user namespace: mounts and a prepared network namespace need
+ * the spawner's. The order is fixed, and each step relies on the one before:
+ *
+ *    1 cgroup v1 membership     before the cgroup namespace, or /proc/self/cgroup shows the host's path
+ *    2 network, host name
+ *    3 file systems, pivot      while the spawner's user namespace still owns the mount namespace
+ *    4 cgroup namespace
+ *    5 user namespace           last: it owns none of the others, so even all its capabilities cannot mount,
+ *                               unmount or set the host name. Made with the sandbox's own id as effective uid,
+ *                               because the kernel charges per-user counts to the creator. The spawner writes the maps.
+ *    6 user.max_*_namespaces=0, session, keyring, rlimits (counted in the new user namespace)
+ *    7 capabilities, no_new_privs, Landlock, seccomp
+ *    8 execve of brig-init with three descriptors: control, probe, and nothing else
+ *
+ * Invariants: no allocation, no stdio, no locale; every failure is reported with its stage and ends the process.
+ */
+#include <linux/capability.h>
+#include <net/if.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <grp.h>
+
+#include "base/fd.h"
+#include "jail/plan.h"
+#include "jail/seccomp.h"
+#include "jail/sys.h"
+
+_Static_assert((int)JAIL_PROFILE_MAX == (int)BRIG_PROFILE_MAX, "seccomp profiles are the public ones");
+
+static const char *const stage_names[] = {
+    "cgroup", "network", "root",   "template", "etc",    "proc",    "dev",  "store",    "binds",   "tmpfs", "pivot",
+    "cgroup namespace",  "user namespace",     "ids",    "sysctl",  "session", "rlimits", "capabilities", "landlock", "seccomp", "exec",
+};
+_Static_assert(ARRAY_SIZE(stage_names) == SETUP_STAGE_MAX, "a name for every stage");
+
+const char *setup_stage_name(enum setup_stage stage)
+{
+    return (unsigned)stage < SETUP_STAGE_MAX ? stage_names[stage] : "unknown stage";
+}
+
+/* While our own /proc entry still belongs to us. Through the full procfs: "self" is right in any of them. */
+static int be_the_first_to_go(struct enter *e)
+{
+    AUTO_FD int fd = SYS(openat(e->plan->host_proc_fd, "self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+
+    TRY(e, "oom_score_adj", fd);
+    TRY(e, "oom_score_adj", SYS(write(fd, "500", 3)));
+    return 0;
+}
+
+static int join_cgroups(struct enter *e)
+{
+    for (unsigned i = 0; i < e->plan->n_cgroup_procs; i++)
+        TRY(e, "cgroup.procs", SYS(write(e->plan->cgroup_procs[i], "0", 1)));
+    return 0;
+}
+
+static int bring_up_loopback(struct enter *e)
+{
+    struct ifreq request = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    AUTO_FD int fd = SYS(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+
+    TRY(e, "socket", fd);
+    TRY(e, "lo", SYS(ioctl(fd, SIOCSIFFLAGS, &request)));
+    return 0;
+}
+
+static int enter_network(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+
+    if (!plan_off(p, BRIG_LAYER_UTS_NS))
+        TRY(e, "host name", SYS(sethostname(p->hostname, strlen(p->hostname))));
+    if (plan_off(p, BRIG_LAYER_NET_NS))
+        return 0;
+    if (p->netns_fd >= 0) {
+        TRY(e, "setns", SYS(setns(p->netns_fd, CLONE_NEWNET)));
+        return 0;
+    }
+    TRY(e, "network namespace", SYS(unshare(CLONE_NEWNET)));
+    return bring_up_loopback(e);
+}
+
+/* Test builds, mount_ns off: the host's own tree. */
+static int enter_host_tree(struct enter *e)
+{
+    TRY(e, "host tree", SYS(setns(e->plan->host_mnt_fd, CLONE_NEWNS)));
+    return 0;
+}
+
+static int enter_cgroup_ns(struct enter *e)
+{
+    if (!plan_off(e->plan, BRIG_LAYER_CGROUP_NS))
+        TRY(e, "unshare", SYS(unshare(CLONE_NEWCGROUP)));
+    return 0;
+}
+
+static int ask_for_maps(struct enter *e)
+{
+    struct setup_msg msg = {.type = SETUP_MAP_ME};
+    int r = SYS(fd_send(e->plan->setup_fd, &msg, sizeof msg, &e->store_fd, e->store_fd >= 0));
+
+    if (r < 0) {
+        errno = -r;
+        TRY(e, "ask", -1);
+    }
+    base_close_fd(&e->store_fd);
+    ssize_t n;
+    do
+        n = recv(e->plan->setup_fd, &msg, sizeof msg, 0);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof msg || msg.type != SETUP_MAPPED) {
+        errno = n < 0 ? errno : EPROTO;
+        TRY(e, "id maps", -1);
+    }
+    return 0;
+}
+
+static int enter_user_ns(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+
+    if (plan_off(p, BRIG_LAYER_USER_NS))
+        return ask_for_maps(e); /* the spawner gets its descriptors all the same */
+    if (p->two_ids) {
+        /* The creator's effective id owns the namespace and pays for what it counts. */
+        TRY(e, "gid", SYS(setresgid((gid_t)-1, p->outer_root_gid, (gid_t)-1)));
+        TRY(e, "uid", SYS(setresuid((uid_t)-1, p->outer_root, (uid_t)-1)));
+    }
+    TRY(e, "unshare", SYS(unshare(CLONE_NEWUSER)));
+    /* Changing ids cleared it; without it the spawner could not write our maps when it is no real root. */
+    TRY(e, "dumpable", SYS(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)));
+    return ask_for_maps(e);
+}
+
+static int enter_ids(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+    uid_t uid = p->two_ids ? INSIDE_ROOT : INSIDE_USER;
+
+    if (plan_off(p, BRIG_LAYER_USER_NS))
+        return 0;
+    if (p->two_ids)
+        TRY(e, "groups", SYS(setgroups(0, NULL)));
+    TRY(e, "gid", SYS(setresgid(uid, uid, uid)));
+    TRY(e, "uid", SYS(setresuid(uid, uid, uid)));
+    return 0;
+}
+
+static int enter_no_new_privs(struct enter *e)
+{
+    if (!plan_off(e->plan, BRIG_LAYER_NO_NEW_PRIVS))
+        TRY(e, "no_new_privs", SYS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
+    return 0;
+}
+
+/* Leaves exactly 0, 1, 2 on /dev/null, and the three descriptors brig-init is told of. */
+static int arrange_fds(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+
+    TRY(e, "control", SYS(dup3(p->control_fd, INIT_FD_CONTROL, 0)));
+    TRY(e, "probe", SYS(dup3(p->probe_fd, INIT_FD_PROBE, 0)));
+    TRY(e, "brig-init", SYS(dup3(p->init_fd, INIT_FD_EXEC, O_CLOEXEC)));
+    int null = SYS(open("/dev/null", O_RDWR | O_CLOEXEC));
+    TRY(e, "/dev/null", null);
+    for (int fd = 0; fd < 3; fd++)
+        TRY(e, "/dev/null", SYS(dup2(null, fd)));
+    if (!plan_off(p, BRIG_LAYER_FDS)) {
+        /* setup_fd stays for the failure report until execve closes it. */
+        TRY(e, "close", SYS(close_range(INIT_FD_EXEC + 1, (unsigned)p->setup_fd - 1, 0)));
+        TRY(e, "close", SYS(close_range((unsigned)p->setup_fd + 1, ~0u, 0)));
+    }
+    return 0;
+}
+
+static int enter_seccomp(struct enter *e)
+{
+    if (plan_off(e->plan, BRIG_LAYER_SECCOMP))
+        return 0;
+    int r = jail_seccomp_install((enum jail_profile)e->plan->profile);
+    if (r < 0)
+        e->what = "filter";
+    return r;
+}
+
+static int exec_init(struct enter *e)
+{
+    static char *const argv[] = {(char *)"brig-init", NULL};
+    static char *const envp[] = {NULL};
+
+    TRY(e, "brig-init", SYS(sys_execveat(INIT_FD_EXEC, argv, envp)));
+    return 0;
+}
+
+typedef int stage_fn(struct enter *e);
+
+static const struct {
+    enum setup_stage stage;
+    bool tree; /* only with a mount namespace of its own */
+    stage_fn *fn;
+} stages[] = {
+    {SETUP_CGROUP, false, be_the_first_to_go},
+    {SETUP_CGROUP, false, join_cgroups},
+    {SETUP_NETWORK, false, enter_network},
+    {SETUP_ROOT, true, enter_root},
+    {SETUP_STORE, true, enter_store},
+    {SETUP_TEMPLATE, true, enter_template},
+    {SETUP_ETC, true, enter_etc},
+    {SETUP_PROC, true, enter_proc},
+    {SETUP_DEV, true, enter_dev},
+    {SETUP_STORE, true, enter_store_places},
+    {SETUP_TMPFS, true, enter_tmpfs},
+    {SETUP_BINDS, true, enter_binds},
+    {SETUP_PIVOT, true, enter_pivot},
+    {SETUP_CGROUP_NS, false, enter_cgroup_ns},
+    {SETUP_USER_NS, false, enter_user_ns},
+    {SETUP_IDS, false, enter_ids},
+    {SETUP_SYSCTL, false, enter_sysctl},
+    {SETUP_SESSION, false, enter_session},
+    {SETUP_RLIMITS, false, enter_rlimits},
+    {SETUP_EXEC, false, arrange_fds},
+    {SETUP_CAPS, false, enter_caps},
+    {SETUP_CAPS, false, enter_no_new_privs},
+    {SETUP_LANDLOCK, false, enter_landlock},
+    {SETUP_SECCOMP, false, enter_seccomp},
+    {SETUP_EXEC, false, exec_init},
+};
+
+static void report(const struct enter *e, enum setup_stage stage, int errnum)
+{
+    struct setup_msg msg = {.type = SETUP_FAILED, .stage = stage, .errnum = errnum};
+    const char *what = e->what ? e->what : "";
+
+    memccpy(msg.what, what, '\0', sizeof msg.what - 1);
+    (void)!send(e->plan->setup_fd, &msg, sizeof msg, MSG_NOSIGNAL);
+}
+
+_Noreturn void jail_enter(const struct jail_plan *plan)
+{
+    struct enter e = {.plan = plan, .root_fd = -1, .store_fd = -1};
+
+    umask(0);
+    prctl(PR_SET_NAME, "brig-init");
+    e.sysctl_fd = openat(plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    for (size_t i = 0; i < ARRAY_SIZE(stages); i++) {
+        int r = 0;
+        if (!plan_off(plan, BRIG_LAYER_MOUNT_NS))
+            r = stages[i].fn(&e);
+        else if (stages[i].stage == SETUP_ROOT)
+            r = enter_host_tree(&e);
+        else if (!stages[i].tree)
+            r = stages[i].fn(&e);
+        if (r < 0) {
+            report(&e, stages[i].stage, -r);
+            _exit(125);
+        }
+    }
+    _exit(125);
+}

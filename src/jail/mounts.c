@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mounts.c: the root file system of one sandbox, built in its own mount namespace before the user namespace
+ * exists (security/isolation: corrected order).
+ *
+ * The inherited tree is the spawner's minimal one (host_tree.c):
+ *
+ *     /r /r2 /s /x     places to attach what is being built      /t/usr ...  the template's host directories
+ *     /etc-skel        generated /etc (etc_template.c)            /proc       one full procfs (needed to mount ours)
+ *     /empty /mask     nothing, to look at
+ *
+ * The new root is a tmpfs at /r with directories and links; /usr and /etc are lower-only overlays, one per sandbox and never a shared bind: with a bind, file locks on /usr would be a channel
+ * between sandboxes. With another root file system, the tmpfs becomes the top layer of an overlay over it: our
+ * real /dev, /proc and /tmp then hide whatever links the image has there.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "jail/plan.h"
+#include "jail/sys.h"
+
+#define RO_ATTR (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define RW_ATTR (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+
+static int make_dirs(struct enter *e)
+{
+    static const char *const dirs[] = {"proc", "dev", "etc", "tmp", "var", "var/tmp", "run", "home", "home/user", "workspace"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
+        TRY(e, dirs[i], SYS(mkdirat(e->root_fd, dirs[i], 0755)));
+    return 0;
+}
+
+static int write_file(struct enter *e, const char *path, const char *text)
+{
+    AUTO_FD int fd = SYS(openat(e->root_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+
+    TRY(e, path, fd);
+    TRY(e, path, SYS(write(fd, text, strlen(text))));
+    return 0;
+}
+
+/* /etc/hostname and /etc/hosts differ by sandbox; they lie under the overlay that brings the rest. */
+static int write_names(struct enter *e)
+{
+    char text[256];
+
+    snprintf(text, sizeof text, "%s\n", e->plan->hostname);
+    int r = write_file(e, "etc/hostname", text);
+    if (r < 0)
+        return r;
+    snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", e->plan->hostname);
+    return write_file(e, "etc/hosts", text);
+}
+
+int enter_root(struct enter *e)
+{
+    static const struct mount_option options[] = {{"mode", "755"}, {"size", "1m"}, {"nr_inodes", "512"}};
+    bool loose = plan_off(e->plan, BRIG_LAYER_ROOT_READONLY);
+
+    e->root_fd = mount_make("tmpfs", options, ARRAY_SIZE(options), RW_ATTR);
+    TRY(e, "tmpfs", e->root_fd);
+    TRY(e, "/r", mount_attach(e->root_fd, AT_FDCWD, "/r"));
+    int r = make_dirs(e);
+    if (r == 0)
+        r = write_names(e);
+    if (r == 0 && loose)
+        TRY(e, "chmod", SYS(fchmodat(e->root_fd, "etc", 0777, 0)));
+    return r;
+}
+
+/*
+ * An overlay over `lower` at `path` of the new root: read-only without an upper, else with one in the store.
+ * `name` is the upper's name there. Overlay wants two lower layers when there is no upper.
+ */
+static int attach_overlay(struct enter *e, const char *lower, const char *path, const char *name)
+{
+    char lowerdir[256], upper[64], work[64];
+    struct mount_option options[4] = {{"lowerdir", lowerdir}};
+    unsigned n = 1;
+    bool writable = e->plan->writable_root;
+
+    snprintf(lowerdir, sizeof lowerdir, writable || strchr(lower, ':') ? "%s" : "%s:/empty", lower);
+    if (writable) {
+        snprintf(upper, sizeof upper, "/s/upper/%s", name);
+        snprintf(work, sizeof work, "/s/work/%s", name);
+        TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
+        TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0755)));
+        TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, e->plan->outer_user, e->plan->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+        options[n++] = (struct mount_option){"upperdir", upper};
+        options[n++] = (struct mount_option){"workdir", work};
+        if (e->plan->userxattr)
+            options[n++] = (struct mount_option){"userxattr", NULL};
+    }
+    AUTO_FD int fd = mount_make("overlay", options, n, writable ? RW_ATTR : RO_ATTR);
+    TRY(e, "overlay", fd);
+    if (strcmp(path, "/") == 0) {
+        TRY(e, "/r2", mount_attach(fd, AT_FDCWD, "/r2"));
+        close(e->root_fd);
+        e->root_fd = take_fd(&fd);
+        return 0;
+    }
+    TRY(e, path, mount_attach(fd, e->root_fd, path));
+    return 0;
+}
+
+/* Another root: our directories as top layer over it. */
+static int template_rootfs(struct enter *e)
+{
+    AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, "/x", O_PATH | O_DIRECTORY, 0, 0));
+
+    TRY(e, "/x", place);
+    TRY(e, "rootfs", SYS(move_mount(e->plan->rootfs_fd, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)));
+    return attach_overlay(e, "/r:/x", "/", "root");
+}
+
+int enter_template(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+
+    if (p->rootfs_fd >= 0)
+        return template_rootfs(e);
+    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++)
+        TRY(e, p->lower_dirs[i], SYS(mkdirat(e->root_fd, p->lower_dirs[i], 0755)));
+    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->root_links[i][0]; i++)
+        TRY(e, p->root_links[i][0], SYS(symlinkat(p->root_links[i][1], e->root_fd, p->root_links[i][0])));
+    if (p->writable_root) {
+        int r = attach_overlay(e, "/r", "/", "root");
+        if (r < 0)
+            return r;
+    }
+    for (unsigned i = 0; i < PLAN_LOWER_DIRS && p->lower_dirs[i]; i++) {
+        char lower[64];
+        snprintf(lower, sizeof lower, "/t/%s", p->lower_dirs[i]);
+        int r = attach_overlay(e, lower, p->lower_dirs[i], p->lower_dirs[i]);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+int enter_etc(struct enter *e)
+{
+    if (e->plan->rootfs_fd >= 0)
+        return 0; /* the image's own /etc, under our hosts and hostname */
+    return attach_overlay(e, "/r/etc:/etc-skel", "etc", "etc");
+}
+
+int enter_proc(struct enter *e)
+{
+    static const struct mount_option options[] = {{"hidepid", "ptraceable"}, {"subset", "pid"}};
+    bool compat = e->plan->profile == BRIG_PROFILE_COMPAT;
+    bool loose = plan_off(e->plan, BRIG_LAYER_PROC);
+    unsigned n = loose ? 0 : compat ? 1 : 2;
+
+    AUTO_FD int fd = mount_make("proc", options, n, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    TRY(e, "proc", fd);
+    TRY(e, "/proc", mount_attach(fd, e->root_fd, "proc"));
+    return compat && !loose ? enter_proc_compat(e, fd) : 0;
+}
+
+/* Makes the place for a bind or tmpfs where the root does not have it: only in what we build ourselves. */
+static int ensure_target(struct enter *e, const char *path, bool is_dir)
+{
+    AUTO_FD int there = mount_target(e->root_fd, path);
+
+    if (there >= 0 || errno != ENOENT)
+        return there < 0 ? -1 : 0;
+    return mount_make_target(e->root_fd, path, is_dir);
+}
+
+int enter_binds(struct enter *e)
+{
+    for (unsigned i = 0; i < e->plan->n_binds; i++) {
+        const struct plan_bind *bind = &e->plan->binds[i];
+        uint64_t attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0);
+
+        TRY(e, bind->target, mount_attributes(bind->mount_fd, attr, true));
+        TRY(e, bind->target, ensure_target(e, bind->target, bind->is_dir));
+        TRY(e, bind->target, mount_attach(bind->mount_fd, e->root_fd, bind->target));
+    }
+    return 0;
+}
+
+int enter_tmpfs(struct enter *e)
+{
+    for (unsigned i = 0; i < e->plan->n_tmpfs; i++) {
+        char size[32], uid[16], gid[16];
+        struct mount_option options[] = {{"size", size}, {"mode", "755"}, {"uid", uid}, {"gid", gid}, {"nr_inodes", "65536"}};
+
+        snprintf(size, sizeof size, "%llu", (unsigned long long)e->plan->tmpfs[i].size);
+        snprintf(uid, sizeof uid, "%u", e->plan->outer_user);
+        snprintf(gid, sizeof gid, "%u", e->plan->outer_user_gid);
+        AUTO_FD int fd = mount_make("tmpfs", options, ARRAY_SIZE(options), RW_ATTR);
+        TRY(e, "tmpfs", fd);
+        TRY(e, e->plan->tmpfs[i].path, ensure_target(e, e->plan->tmpfs[i].path, true));
+        TRY(e, e->plan->tmpfs[i].path, mount_attach(fd, e->root_fd, e->plan->tmpfs[i].path));
+    }
+    return 0;
+}
+
+int enter_pivot(struct enter *e)
+{
+    if (!e->plan->writable_root && !plan_off(e->plan, BRIG_LAYER_ROOT_READONLY))
+        TRY(e, "read-only root", mount_attributes(e->root_fd, MOUNT_ATTR_RDONLY, false));
+    TRY(e, "fchdir", SYS(fchdir(e->root_fd)));
+    TRY(e, "pivot_root", SYS(sys_pivot_root(".", ".")));
+    TRY(e, "old root", SYS(umount2(".", MNT_DETACH)));
+    TRY(e, "chdir", SYS(chdir("/")));
+    close(e->root_fd);
+    e->root_fd = -1;
+    return 0;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * privileges.c: what pid 1 and with it every program gives up: namespaces of its own, descriptors' and
+ * memory's ceilings, the keyring, capabilities.
+ *
+ * pid 1 keeps five capabilities in a user namespace that owns nothing: KILL to end programs of another id,
+ * SETUID and SETGID to start them, SYS_PTRACE to see them in /proc, SETPCAP to empty their bounding set.
+ * Programs have none in any set.
+ */
+#include <linux/capability.h>
+#include <linux/keyctl.h>
+#include <linux/securebits.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include "base/fd.h"
+#include "jail/plan.h"
+#include "jail/sys.h"
+
+int enter_sysctl(struct enter *e)
+{
+    static const char *const zero[] = {
+        "user/max_user_namespaces", "user/max_pid_namespaces", "user/max_uts_namespaces",    "user/max_ipc_namespaces",
+        "user/max_net_namespaces",  "user/max_mnt_namespaces", "user/max_cgroup_namespaces", "user/max_time_namespaces",
+    };
+    static const char *const bound[][2] = {{"user/max_inotify_instances", "64"}, {"user/max_inotify_watches", "16384"}};
+
+    if (plan_off(e->plan, BRIG_LAYER_USER_NS))
+        return 0; /* they would be the host's */
+    for (size_t i = 0; i < ARRAY_SIZE(zero) + ARRAY_SIZE(bound); i++) {
+        const char *name = i < ARRAY_SIZE(zero) ? zero[i] : bound[i - ARRAY_SIZE(zero)][0];
+        const char *value = i < ARRAY_SIZE(zero) ? "0" : bound[i - ARRAY_SIZE(zero)][1];
+        AUTO_FD int fd = SYS(openat(e->sysctl_fd, name, O_WRONLY | O_CLOEXEC));
+
+        TRY(e, name, fd);
+        TRY(e, name, SYS(write(fd, value, strlen(value))));
+    }
+    close(e->sysctl_fd);
+    e->sysctl_fd = -1;
+    return 0;
+}
+
+int enter_session(struct enter *e)
+{
+    TRY(e, "setsid", SYS(setsid()));
+    /*
+     * A keyring of our own, so that not even a kernel lookup (request_key) finds the caller's. EDQUOT: a plain
+     * user's 200 keys are used up; programs have no key calls at all (seccomp), so that is no reason to refuse.
+     */
+    if (SYS(syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, NULL)) < 0 && errno != EDQUOT && errno != ENOSYS)
+        TRY(e, "session keyring", -1);
+    return 0;
+}
+
+static int lower(int resource, uint64_t value)
+{
+    struct rlimit limit;
+
+    if (getrlimit((__rlimit_resource_t)resource, &limit) < 0)
+        return -1;
+    /* Never above the hard limit we were given (root may lack CAP_SYS_RESOURCE). */
+    if (limit.rlim_max != RLIM_INFINITY && value > limit.rlim_max)
+        value = limit.rlim_max;
+    limit.rlim_cur = limit.rlim_max = value;
+    return SYS(setrlimit((__rlimit_resource_t)resource, &limit));
+}
+
+int enter_rlimits(struct enter *e)
+{
+    const struct brig_limits *l = &e->plan->limits;
+
+    TRY(e, "open_files", lower(RLIMIT_NOFILE, l->open_files));
+    /* 1, not 0: with a pipe in core_pattern a limit of 0 still starts the host's handler; 1 does not. */
+    TRY(e, "core", lower(RLIMIT_CORE, 1));
+    TRY(e, "memlock", lower(RLIMIT_MEMLOCK, 65536));
+    TRY(e, "msgqueue", lower(RLIMIT_MSGQUEUE, 819200));
+    TRY(e, "nice", lower(RLIMIT_NICE, 0));
+    TRY(e, "rtprio", lower(RLIMIT_RTPRIO, 0));
+    TRY(e, "sigpending", lower(RLIMIT_SIGPENDING, 1024));
+    if (l->file_size)
+        TRY(e, "file_size", lower(RLIMIT_FSIZE, l->file_size));
+    if (e->plan->rlimit_memory && !plan_off(e->plan, BRIG_LAYER_MEMORY))
+        TRY(e, "memory", lower(RLIMIT_AS, l->memory));
+    /* Counted in the new user namespace, which is why this stage comes after it. */
+    if (e->plan->rlimit_pids && !plan_off(e->plan, BRIG_LAYER_PIDS))
+        TRY(e, "pids", lower(RLIMIT_NPROC, l->pids));
+    return 0;
+}
+
+static const int kept[] = {CAP_KILL, CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_SETPCAP};
+
+static uint32_t kept_mask(void)
+{
+    uint32_t mask = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        mask |= 1u << kept[i];
+    return mask;
+}
+
+static int drop_bounding(struct enter *e)
+{
+    for (int cap = 0; cap < 64; cap++) {
+        if (cap < 32 && (kept_mask() & (1u << cap)))
+            continue;
+        if (prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0)
+            continue;
+        if (errno == EINVAL)
+            break; /* past the last capability this kernel knows */
+        TRY(e, "bounding set", -1);
+    }
+    return 0;
+}
+
+int enter_caps(struct enter *e)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2] = {{kept_mask(), kept_mask(), kept_mask()}, {0, 0, 0}};
+
+    if (plan_off(e->plan, BRIG_LAYER_CAPS))
+        return 0;
+    int r = drop_bounding(e);
+    if (r < 0)
+        return r;
+    TRY(e, "capset", SYS(syscall(SYS_capset, &header, data)));
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        TRY(e, "ambient", SYS(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, kept[i], 0, 0)));
+    TRY(e, "securebits",
+        SYS(prctl(PR_SET_SECUREBITS,
+                  SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
+                      SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED,
+                  0, 0, 0)));
+    return 0;
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox_build.c: from a plan to a sandbox whose pid 1 says HELLO.
+ *
+ * The spawner prepares what needs names (cgroup, ids, store image, sources of binds), clones, and then only
+ * answers: the child does all of its set-up by itself (enter.c), so that many sandboxes are built in parallel.
+ * Whatever fails, sandbox_finish() takes apart what was there.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "jail/limits.h"
+#include "jail/spawner.h"
+#include "jail/sys.h"
+
+/* Descriptors that live only until the child has its copy. */
+struct build {
+    struct jail_plan plan;
+    struct plan_bind binds[WIRE_BINDS_MAX];
+    int child_setup, child_control;
+    int rootfs_fd;
+};
+
+static void build_done(struct build *b)
+{
+    base_close_fd(&b->child_setup);
+    base_close_fd(&b->child_control);
+    base_close_fd(&b->rootfs_fd);
+    for (unsigned i = 0; i < b->plan.n_binds; i++)
+        base_close_fd(&b->binds[i].mount_fd);
+    for (unsigned i = 0; i < b->plan.n_cgroup_procs; i++)
+        base_close_fd(&b->plan.cgroup_procs[i]);
+}
+
+/* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
+static int map_owner(const struct host *host, const struct sandbox *s, const struct bind_source *source, struct brig_err *err)
+{
+    char uid_map[48], gid_map[48];
+    AUTO_FD int ns = -1;
+
+    if (!host->privileged)
+        return 0;
+    snprintf(uid_map, sizeof uid_map, "%u %u 1", source->uid, s->ids.user);
+    snprintf(gid_map, sizeof gid_map, "%u %u 1", source->gid, s->ids.user);
+    int r = helper_idmap_ns(host, uid_map, gid_map, &ns, err);
+    if (r < 0)
+        return r;
+    r = helper_idmap(source->mount_fd, ns);
+    return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of a bind") : 0;
+}
+
+static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    const struct host *host = &s->spawner->host;
+
+    for (unsigned i = 0; run && i < run->n_binds; i++) {
+        struct bind_source source;
+        int r = helper_clone_source(host, run->binds[i].source, &source, err);
+        if (r < 0)
+            return r;
+        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only};
+        b->plan.n_binds = i + 1;
+        if ((r = map_owner(host, s, &source, err)) < 0)
+            return r;
+    }
+    b->plan.binds = b->binds;
+    return 0;
+}
+
+static int prepare_rootfs(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    const struct host *host = &s->spawner->host;
+    char map[48];
+    AUTO_FD int ns = -1;
+
+    if (!run || !run->rootfs)
+        return 0;
+    int r = helper_clone_rootfs(host, run->rootfs, &b->rootfs_fd, err);
+    if (r < 0)
+        return r;
+    b->plan.rootfs_fd = b->rootfs_fd;
+    if (!host->privileged)
+        return 0;
+    snprintf(map, sizeof map, "0 %u %u", s->ids.root, INSIDE_RANGE);
+    if ((r = helper_idmap_ns(host, map, map, &ns, err)) < 0)
+        return r;
+    r = helper_idmap(b->rootfs_fd, ns);
+    return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of the rootfs") : 0;
+}
+
+/* An image where one can be had and none was declined; else memory, which must not be the smaller bound. */
+static int prepare_store(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    bool memory = (run && (run->flags & BRIG_RUN_MEMORY_STORE)) || !image_possible(&s->spawner->host);
+
+    s->store = memory ? STORE_MEMORY : STORE_IMAGE;
+    b->plan.store = s->store;
+    if (memory)
+        return limits_check_memory_store(&s->limits, err);
+    int r = image_take(&s->spawner->host, s->limits.disk, s->limits.inodes, &s->image, err);
+    if (r == 0)
+        snprintf(b->plan.store_device, sizeof b->plan.store_device, "%s", s->image.node);
+    return r;
+}
+
+static int prepare_cgroup(struct sandbox *s, struct build *b, struct brig_err *err)
+{
+    char name[CG_NAME];
+    const struct cg_host *cg = &s->spawner->host.cg;
+    bool io = s->limits.io_read_bps || s->limits.io_write_bps;
+
+    snprintf(name, sizeof name, "brig-%s", s->id);
+    int r = cg_create(&s->cg, cg, name, io, err);
+    if (r == 0)
+        r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
+    if (r == 0)
+        r = cg_open_procs(&s->cg, b->plan.cgroup_procs, PLAN_CGROUPS, err);
+    if (r < 0)
+        return r;
+    b->plan.n_cgroup_procs = (unsigned)r;
+    b->plan.rlimit_memory = cg_host_by(cg, CG_MEMORY) == BY_NONE;
+    b->plan.rlimit_pids = cg_host_by(cg, CG_PIDS) == BY_NONE;
+    return 0;
+}
+
+static void fill_plan(struct sandbox *s, const struct run_spec *run, struct build *b)
+{
+    const struct host *host = &s->spawner->host;
+    struct jail_plan *p = &b->plan;
+
+    p->setup_fd = b->child_setup;
+    p->control_fd = b->child_control;
+    p->init_fd = host->init_fd;
+    p->probe_fd = host->probe_fd;
+    p->init_is_file = host->init_is_file;
+    p->two_ids = host->ids_kind != IDS_ONE;
+    p->outer_root = p->outer_root_gid = s->ids.root;
+    p->outer_user = p->outer_user_gid = s->ids.user;
+    p->hostname = run && run->name ? run->name : s->id;
+    p->host_proc_fd = host->proc_fd;
+    p->host_mnt_fd = host->mnt_fd;
+    p->writable_root = run && (run->flags & BRIG_RUN_WRITABLE_ROOT);
+    p->mknod_devices = host->mknod_devices;
+    p->userxattr = !host->privileged;
+    for (unsigned i = 0; i < host->n_lower_dirs; i++)
+        p->lower_dirs[i] = host->lower_dirs[i];
+    for (unsigned i = 0; i < host->n_root_links; i++) {
+        p->root_links[i][0] = host->root_links[i][0];
+        p->root_links[i][1] = host->root_links[i][1];
+    }
+    p->tmpfs = run ? run->tmpfs : NULL;
+    p->n_tmpfs = run ? run->n_tmpfs : 0;
+    p->limits = s->limits;
+    p->profile = run ? run->profile : BRIG_PROFILE_DEFAULT;
+    p->landlock_abi = host->landlock_abi;
+    p->off = s->spawner->off;
+}
+
+/* Bytes of brig-init, or its end. */
+static void on_control(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct sandbox *s = source->ctx;
+    int fds[2] = {-1, -1};
+    size_t n_fds = 0;
+    ssize_t n = fd_recv_nowait(s->control_fd, s->in + s->in_len, sizeof s->in - s->in_len, fds, 2, &n_fds);
+
+    if (n == -EAGAIN)
+        return;
+    if (n <= 0) {
+        loop_remove(s->spawner->loop, &s->on_control); /* the pidfd tells the rest */
+        if (n < 0)
+            sandbox_end(s, BRIG_CAUSE_SANDBOX_GONE);
+        return;
+    }
+    s->in_len += (size_t)n;
+    for (;;) {
+        struct frame frame;
+        int used = frame_parse(s->in, s->in_len, &frame);
+        if (used < 0 || (used == 0 && s->in_len == sizeof s->in)) {
+            (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init");
+            sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+            break;
+        }
+        if (used == 0)
+            break;
+        sandbox_on_frame(s, &frame, fds, n_fds);
+        s->in_len -= (size_t)used;
+        memmove(s->in, s->in + used, s->in_len);
+    }
+    fd_close_all(fds, 2);
+}
+
+static int write_maps(struct sandbox *s)
+{
+    const struct host *host = &s->spawner->host;
+    char map[96], path[32];
+    int r = ids_map(&host->ids, &s->ids, map, sizeof map);
+
+    if (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_USER_NS))
+        return 0;
+    snprintf(path, sizeof path, "%d/setgroups", (int)s->pid);
+    if (host->ids_kind == IDS_ONE)
+        r = SYS(fd_write_file(host->proc_fd, path, "deny"));
+    snprintf(path, sizeof path, "%d/uid_map", (int)s->pid);
+    if (r >= 0)
+        r = SYS(fd_write_file(host->proc_fd, path, map));
+    snprintf(path, sizeof path, "%d/gid_map", (int)s->pid);
+    if (r >= 0)
+        r = SYS(fd_write_file(host->proc_fd, path, map));
+    return r;
+}
+
+static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
+{
+    char what[sizeof msg->what + 1] = "";
+
+    memcpy(what, msg->what, sizeof msg->what);
+    (void)err_set(&s->failure, BRIG_E_HOST, msg->errnum, "set-up, %s%s%s", setup_stage_name((enum setup_stage)msg->stage),
+                  what[0] ? ": " : "", what);
+    sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+}
+
+/* The child asks for its maps, or says what failed. After execve the socket is closed: HELLO comes on the other one. */
+static void on_setup(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct sandbox *s = source->ctx;
+    struct setup_msg msg;
+    int fd = -1;
+    size_t n_fds = 0;
+    ssize_t n = fd_recv_nowait(s->setup_fd, &msg, sizeof msg, &fd, 1, &n_fds);
+
+    if (n == -EAGAIN)
+        return;
+    if (n == (ssize_t)sizeof msg && msg.type == SETUP_MAP_ME) {
+        if (n_fds)
+            s->store_fd = fd;
+        image_release(&s->image); /* the mount holds the device now */
+        int r = write_maps(s);
+        if (r >= 0) {
+            msg = (struct setup_msg){.type = SETUP_MAPPED};
+            r = fd_send_nowait(s->setup_fd, &msg, sizeof msg, NULL, 0);
+        }
+        if (r >= 0)
+            return;
+        (void)err_set(&s->failure, BRIG_E_HOST, -r, "set-up, id maps");
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    } else if (n == (ssize_t)sizeof msg && msg.type == SETUP_FAILED) {
+        setup_failed(s, &msg);
+    } else if (n_fds) {
+        close(fd);
+    }
+    loop_remove(s->spawner->loop, &s->on_setup);
+    base_close_fd(&s->setup_fd);
+}
+
+static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct sandbox *s = source->ctx;
+
+    loop_remove(s->spawner->loop, &s->on_pidfd);
+    /* Its last words may still be in the sockets: the end of the process is noticed first at times. */
+    if (s->on_setup.fd >= 0)
+        on_setup(&s->on_setup, 0);
+    if (s->on_control.fd >= 0)
+        on_control(&s->on_control, 0);
+    sandbox_finish(s);
+}
+
+static int watch(struct sandbox *s, struct brig_err *err)
+{
+    struct loop *loop = s->spawner->loop;
+    int r = loop_add(loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
+
+    if (r == 0)
+        r = loop_add(loop, &s->on_control, s->control_fd, EPOLLIN, err);
+    if (r == 0)
+        r = loop_add(loop, &s->on_setup, s->setup_fd, EPOLLIN, err);
+    return r;
+}
+
+static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
+{
+    struct clone_args args = {.flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+                              .pidfd = (uint64_t)(uintptr_t)&s->pidfd,
+                              .exit_signal = SIGCHLD};
+    static const struct {
+        enum brig_layer layer;
+        uint64_t flag;
+    } can_be_off[] = {{BRIG_LAYER_PID_NS, CLONE_NEWPID}, {BRIG_LAYER_IPC_NS, CLONE_NEWIPC}, {BRIG_LAYER_UTS_NS, CLONE_NEWUTS}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(can_be_off); i++)
+        if (plan_off(&b->plan, can_be_off[i].layer))
+            args.flags &= ~(__u64)can_be_off[i].flag;
+    if (s->cg.v2_fd >= 0) {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = (__u64)s->cg.v2_fd;
+    }
+    pid_t pid = SYS(sys_clone3(&args));
+    if (pid < 0)
+        return err_host(err, "clone");
+    if (pid == 0)
+        jail_enter(&b->plan);
+    s->pid = pid;
+    return 0;
+}
+
+static int make_channels(struct sandbox *s, struct build *b, struct brig_err *err)
+{
+    int setup[2], control[2];
+
+    if (SYS(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, setup)) < 0)
+        return err_host(err, "socketpair");
+    s->setup_fd = setup[0];
+    b->child_setup = setup[1];
+    if (SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, control)) < 0)
+        return err_host(err, "socketpair");
+    s->control_fd = control[0];
+    b->child_control = control[1];
+    return 0;
+}
+
+static int build(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    int r = ids_claim(&s->spawner->host.ids, &s->ids, err);
+
+    if (r == 0)
+        r = make_channels(s, b, err);
+    if (r == 0)
+        r = prepare_store(s, run, b, err);
+    if (r == 0)
+        r = prepare_binds(s, run, b, err);
+    if (r == 0)
+        r = prepare_rootfs(s, run, b, err);
+    if (r == 0)
+        r = prepare_cgroup(s, b, err);
+    if (r < 0)
+        return r;
+    fill_plan(s, run, b);
+    r = clone_child(s, b, err);
+    return r < 0 ? r : watch(s, err);
+}
+
+static struct sandbox *sandbox_alloc(struct spawner *spawner)
+{
+    struct sandbox *s = mem_zalloc(sizeof *s);
+
+    if (!s)
+        return NULL;
+    s->spawner = spawner;
+    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = -1;
+    s->cg = CG_INIT;
+    s->ids.slot = -1;
+    s->image = IMAGE_INIT;
+    s->verdict = BRIG_CAUSE_MAX;
+    s->on_pidfd = (struct loop_source){.fd = -1, .fn = on_pidfd, .ctx = s};
+    s->on_control = (struct loop_source){.fd = -1, .fn = on_control, .ctx = s};
+    s->on_setup = (struct loop_source){.fd = -1, .fn = on_setup, .ctx = s};
+    s->on_oom = (struct loop_source){.fd = -1, .ctx = s};
+    s->next = spawner->sandboxes;
+    if (s->next)
+        s->next->prev = s;
+    spawner->sandboxes = s;
+    return s;
+}
+
+int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
+{
+    struct sandbox *s = sandbox_alloc(spawner);
+    struct build b = {.plan = {.netns_fd = -1, .rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1};
+
+    if (!s)
+        return err_nomem(err);
+    if (id_sandbox(s->id) < 0)
+        (void)err_set(&s->failure, BRIG_E_HOST, EIO, "random id");
+    if (run)
+        s->limits = run->limits;
+    else
+        spawner_default_limits(&spawner->host, &s->limits);
+    int r = s->failure.code ? -EIO : build(s, run, &b, &s->failure);
+    build_done(&b);
+    if (r < 0) {
+        *err = s->failure;
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        if (s->pid == 0)
+            sandbox_finish(s); /* nothing to wait for */
+        return r;
+    }
+    s->run = run;
+    if (run)
+        spawner->running++;
+    else
+        spawner->building_parked++;
+    return 0;
+}

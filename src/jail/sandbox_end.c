@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox_end.c: a sandbox is over. pid 1 is dead, and with it, by the kernel's word, every process of its
+ * pid namespace. What is left is counted, judged and removed, and only then is the engine told.
+ *
+ * The cause is what ended the main process. Two events compete, the main process's own end and our verdict
+ * (timeout, limits, cancel): the earlier one on the monotonic clock wins.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "jail/spawner.h"
+#include "jail/sys.h"
+
+#define REAP_RETRY_NS (2 * NS_PER_MS)
+
+static bool oom_was_ours(const struct sandbox *s)
+{
+    /* Below our own limit it was the host that ran out, and its killer chose us. */
+    uint64_t peak = s->usage.memory_peak_bytes;
+
+    return peak == BRIG_USAGE_UNKNOWN || peak >= s->limits.memory - s->limits.memory / 8;
+}
+
+static void count(struct sandbox *s)
+{
+    s->usage = (struct brig_usage){.wall_ms = s->started_ns ? (clock_mono_ns() - s->started_ns) / NS_PER_MS : 0,
+                                   .cpu_ms = BRIG_USAGE_UNKNOWN, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = BRIG_USAGE_UNKNOWN,
+                                   .disk_bytes = BRIG_USAGE_UNKNOWN, .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+    cg_usage(&s->cg, &s->usage);
+    sandbox_measure(s);
+    if (s->store_fd >= 0)
+        s->usage.disk_bytes = s->disk_peak;
+    if (s->started_ns && s->exited && s->exit.at_ns > s->started_ns)
+        s->usage.wall_ms = (s->exit.at_ns - s->started_ns) / NS_PER_MS;
+}
+
+static const char *stage_text(uint32_t failed)
+{
+    static const char *const names[STAGE_MAX] = {"execute", "working directory", "ids", "terminal", "self-check", "fork"};
+
+    return failed >= 1 && failed <= STAGE_MAX ? names[failed - 1] : "start";
+}
+
+/* The main process ended by itself, or died of something that is not our verdict. */
+static enum brig_cause natural_cause(struct sandbox *s, struct wire_done *done)
+{
+    bool killed = WIFSIGNALED(s->exit.status);
+    bool oom = cg_oom_killed(&s->cg);
+    bool pids = cg_pids_refused(&s->cg);
+
+    if (s->store_full)
+        done->limits_hit |= 1u << BRIG_LIMIT_DISK;
+    if (pids)
+        done->limits_hit |= 1u << BRIG_LIMIT_PIDS;
+    if (oom)
+        done->limits_hit |= 1u << BRIG_LIMIT_MEMORY;
+    if (oom && killed && WTERMSIG(s->exit.status) == SIGKILL)
+        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
+    bool failed = killed || WEXITSTATUS(s->exit.status) != 0;
+    if (failed && s->store_full)
+        return BRIG_CAUSE_DISK_LIMIT;
+    if (failed && pids)
+        return BRIG_CAUSE_PIDS_LIMIT;
+    return killed ? BRIG_CAUSE_SIGNALLED : BRIG_CAUSE_EXITED;
+}
+
+static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
+{
+    bool own_end = s->exited && (s->verdict == BRIG_CAUSE_MAX || s->exit.at_ns < s->verdict_ns);
+
+    if (s->failure.code) {
+        snprintf(done->detail, sizeof done->detail, "%s", s->failure.message);
+        done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE || s->failure.code == BRIG_E_UNSUPPORTED;
+        return done->refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
+    }
+    if (s->exited) {
+        done->signal = WIFSIGNALED(s->exit.status) ? WTERMSIG(s->exit.status) : 0;
+        done->exit_code = WIFEXITED(s->exit.status) ? WEXITSTATUS(s->exit.status) : 0;
+    }
+    if (s->exited && s->exit.failed) {
+        const char *what = s->exit.failed == 1 + STAGE_EXEC ? s->run->argv : s->exit.failed == 1 + STAGE_WORKDIR ? s->run->workdir : "";
+        snprintf(done->detail, sizeof done->detail, "%s %.180s: %s", stage_text(s->exit.failed), what, strerror((int)s->exit.errnum));
+        return s->exit.failed == 1 + STAGE_EXEC ? BRIG_CAUSE_EXITED : BRIG_CAUSE_HOST_ERROR;
+    }
+    if (own_end)
+        return natural_cause(s, done);
+    if (s->verdict != BRIG_CAUSE_MAX) {
+        if (!s->exited)
+            done->signal = SIGKILL;
+        return s->verdict;
+    }
+    /* pid 1 died without a word: v2's oom.group kills it with the rest. */
+    done->signal = SIGKILL;
+    if (cg_oom_killed(&s->cg))
+        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
+    return BRIG_CAUSE_SANDBOX_GONE;
+}
+
+static void add_detail(struct sandbox *s, struct wire_done *done)
+{
+    static const struct {
+        enum brig_cause cause;
+        enum brig_limit limit;
+    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT}, {BRIG_CAUSE_CPU_LIMIT, BRIG_LIMIT_CPU_TIME}, {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
+                  {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY},      {BRIG_CAUSE_DISK_LIMIT, BRIG_LIMIT_DISK},    {BRIG_CAUSE_PIDS_LIMIT, BRIG_LIMIT_PIDS}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (done->cause == (uint32_t)limits[i].cause)
+            done->limits_hit |= 1u << limits[i].limit;
+    if (done->detail[0])
+        return;
+    if (done->cause == BRIG_CAUSE_HOST_ERROR)
+        snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
+    if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
+        snprintf(done->detail, sizeof done->detail, "pid 1 of the sandbox ended before the program");
+    if (done->cause == BRIG_CAUSE_TIMEOUT)
+        snprintf(done->detail, sizeof done->detail, "after %" PRIu64 " ms", s->limits.timeout);
+}
+
+static void report(struct sandbox *s)
+{
+    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
+
+    done.cause = judge(s, &done);
+    done.started = s->started && !(s->exited && s->exit.failed);
+    done.limits = s->limits;
+    done.usage = s->usage;
+    memcpy(done.readings, s->readings, sizeof done.readings);
+    snprintf(done.sandbox_id, sizeof done.sandbox_id, "%s", s->id);
+    add_detail(s, &done);
+    spawner_send(s->spawner, &done, NULL, 0);
+}
+
+static void forget(struct sandbox *s)
+{
+    struct spawner *spawner = s->spawner;
+
+    ids_release(&spawner->host.ids, &s->ids);
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        spawner->sandboxes = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    if (s->run) {
+        report(s);
+        run_spec_done(s->run);
+        spawner->running--;
+    }
+    mem_free(s);
+    spawner_pool_changed(spawner);
+}
+
+static void on_reap(struct loop_timer *timer)
+{
+    sandbox_finish(timer->ctx);
+}
+
+void sandbox_finish(struct sandbox *s)
+{
+    struct spawner *spawner = s->spawner;
+    struct loop *loop = spawner->loop;
+
+    if (s->state != SANDBOX_DEAD) {
+        if (s->state == SANDBOX_PARKED)
+            spawner->parked--;
+        else if (s->state == SANDBOX_BUILDING && !s->run && s->pid)
+            spawner->building_parked--;
+        s->state = SANDBOX_DEAD;
+        loop_timer_clear(loop, &s->on_timeout);
+        loop_timer_clear(loop, &s->on_sample);
+        loop_timer_clear(loop, &s->on_reap);
+        loop_remove(loop, &s->on_setup);
+        loop_remove(loop, &s->on_control);
+        loop_remove(loop, &s->on_oom);
+        if (s->pid)
+            while (waitpid(s->pid, NULL, __WALL) < 0 && errno == EINTR)
+                ;
+        count(s);
+        base_close_fd(&s->pidfd);
+        base_close_fd(&s->setup_fd);
+        base_close_fd(&s->control_fd);
+        base_close_fd(&s->store_fd);
+        image_release(&s->image);
+    }
+    if (cg_destroy(&s->cg) == -EBUSY) {
+        s->on_reap = (struct loop_timer){.fn = on_reap, .ctx = s};
+        if (loop_timer_set(loop, &s->on_reap, clock_mono_ns() + REAP_RETRY_NS, NULL) == 0)
+            return;
+    }
+    forget(s);
+}

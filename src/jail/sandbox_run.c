@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox_run.c: a sandbox gets its program: limits are set and read back from outside, START goes down with
+ * the descriptors, and the clocks (wall, CPU, store) are watched until the main process has ended.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/parse.h"
+#include "jail/spawner.h"
+#include "jail/sys.h"
+
+#define GRACE_NS (500 * NS_PER_MS)   /* between SIGTERM and the end */
+#define SAMPLE_NS (100 * NS_PER_MS)  /* of the store's fill */
+#define CPU_SAMPLE_MIN_NS (5 * NS_PER_MS)
+
+/* A parked sandbox has everything that set-up decides at its default; cgroup limits can still be changed. */
+bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
+{
+    const struct brig_limits *a = &s->limits, *b = &run->limits;
+    bool memory = run->flags & BRIG_RUN_MEMORY_STORE;
+
+    return s->state == SANDBOX_PARKED && !run->rootfs && run->n_binds == 0 && run->n_tmpfs == 0 && !run->name &&
+           run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) && memory == (s->store == STORE_MEMORY) &&
+           a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files && a->file_size == b->file_size &&
+           a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
+           (s->spawner->host.cg.v2_fd >= 0 || s->spawner->host.cg.n_v1 > 0 || (a->memory == b->memory && a->pids == b->pids));
+}
+
+void sandbox_measure(struct sandbox *s)
+{
+    struct statfs fs;
+
+    if (s->store_fd < 0 || fstatfs(s->store_fd, &fs) < 0)
+        return;
+    uint64_t used = ((uint64_t)fs.f_blocks - (uint64_t)fs.f_bfree) * (uint64_t)fs.f_bsize;
+    if (used > s->disk_peak)
+        s->disk_peak = used;
+    if (fs.f_bavail < 4 || fs.f_ffree == 0)
+        s->store_full = true;
+}
+
+void sandbox_end(struct sandbox *s, enum brig_cause verdict)
+{
+    if (s->verdict == BRIG_CAUSE_MAX && !s->exited) {
+        s->verdict = verdict;
+        s->verdict_ns = clock_mono_ns();
+    }
+    loop_timer_clear(s->spawner->loop, &s->on_timeout);
+    loop_timer_clear(s->spawner->loop, &s->on_sample);
+    if (s->pid == 0)
+        return;
+    cg_kill(&s->cg);
+    (void)!sys_pidfd_send_signal(s->pidfd, SIGKILL);
+}
+
+static int send_frame(struct sandbox *s, enum frame_type type, uint16_t flags, const void *payload, size_t len, const int *fds, size_t n_fds)
+{
+    uint8_t packet[FRAME_HEADER + 256];
+    struct frame frame = {.length = (uint32_t)len, .type = (uint16_t)type, .flags = flags};
+
+    if (len > sizeof packet - FRAME_HEADER)
+        return -EMSGSIZE;
+    frame_put_header(packet, &frame);
+    memcpy(packet + FRAME_HEADER, payload, len);
+    return SYS(fd_send(s->control_fd, packet, FRAME_HEADER + len, fds, n_fds));
+}
+
+/* Wall clock: SIGTERM, a short grace, then everything. */
+static void on_timeout(struct loop_timer *timer)
+{
+    struct sandbox *s = timer->ctx;
+    uint8_t signum[4] = {SIGTERM, 0, 0, 0};
+    uint64_t now = clock_mono_ns();
+
+    if (s->grace) {
+        sandbox_end(s, BRIG_CAUSE_TIMEOUT);
+        return;
+    }
+    s->grace = true;
+    s->verdict = BRIG_CAUSE_TIMEOUT;
+    s->verdict_ns = now;
+    if (send_frame(s, FRAME_SIGNAL, 0, signum, sizeof signum, NULL, 0) < 0 ||
+        loop_timer_set(s->spawner->loop, &s->on_timeout, now + GRACE_NS, NULL) < 0)
+        sandbox_end(s, BRIG_CAUSE_TIMEOUT);
+}
+
+/* Total CPU time and the store's fill; CPU is looked at again when it could be used up at the earliest. */
+static void on_sample(struct loop_timer *timer)
+{
+    struct sandbox *s = timer->ctx;
+    uint64_t wait = SAMPLE_NS;
+
+    sandbox_measure(s);
+    if (s->run->limits.cpu_time) {
+        uint64_t limit = s->run->limits.cpu_time * NS_PER_MS, used = cg_cpu_ns(&s->cg);
+        if (used != BRIG_USAGE_UNKNOWN && used >= limit) {
+            sandbox_end(s, BRIG_CAUSE_CPU_LIMIT);
+            return;
+        }
+        uint64_t left = used == BRIG_USAGE_UNKNOWN ? wait : (limit - used) * 1000 / (s->run->limits.cpus > 1000 ? s->run->limits.cpus : 1000);
+        wait = left < CPU_SAMPLE_MIN_NS ? CPU_SAMPLE_MIN_NS : left < wait ? left : wait;
+    }
+    if (loop_timer_set(s->spawner->loop, &s->on_sample, clock_mono_ns() + wait, NULL) < 0)
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+}
+
+/* v1: the limit was hit. A kill may follow or not; the counter tells, and then all of it goes. */
+static void on_oom(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct sandbox *s = source->ctx;
+    uint64_t count;
+
+    (void)!read(s->cg.oom_event_fd, &count, sizeof count);
+    if (cg_oom_killed(&s->cg))
+        sandbox_end(s, BRIG_CAUSE_OOM);
+    else /* the event comes before the kill: look again soon */
+        (void)!loop_timer_set(s->spawner->loop, &s->on_reap, clock_mono_ns() + CPU_SAMPLE_MIN_NS, NULL);
+}
+
+static void on_oom_later(struct loop_timer *timer)
+{
+    struct sandbox *s = timer->ctx;
+
+    if (s->state == SANDBOX_RUNNING && cg_oom_killed(&s->cg))
+        sandbox_end(s, BRIG_CAUSE_OOM);
+}
+
+static void read_uid_range(struct sandbox *s)
+{
+    const struct host *host = &s->spawner->host;
+    struct reading *out = &s->readings[BRIG_LAYER_UID_RANGE];
+    char path[32], text[256], *line = text;
+    bool own = false;
+    uint64_t ids = 0;
+
+    snprintf(path, sizeof path, "%d/uid_map", (int)s->pid);
+    if (fd_read_file(host->proc_fd, path, text, sizeof text) <= 0)
+        line = NULL;
+    for (; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        uint64_t map[3]; /* inside, outside, count */
+        if (parse_fields(line, map, 3) != 3)
+            break;
+        ids += map[2];
+        own |= map[1] == 0 || map[1] == geteuid(); /* the spawner's own id, hence its user's */
+    }
+    bool on = ids >= 2 && !own && s->ids.slot >= 0;
+    *out = (struct reading){.on = on, .by = host->ids_kind == IDS_RANGE ? BY_UID_RANGE : host->ids_kind == IDS_PAIR ? BY_SUBIDS : BY_NONE,
+                            .why = on ? WHY_NONE : host->ids_kind == IDS_ONE ? WHY_ONE_ID : WHY_READ_BACK};
+}
+
+/* What remains without cgroups, read back from the process. */
+static void read_rlimits(struct sandbox *s)
+{
+    static const struct {
+        enum brig_layer layer;
+        int resource;
+        enum reading_by by;
+    } rest[] = {{BRIG_LAYER_MEMORY, RLIMIT_AS, BY_RLIMIT_AS}, {BRIG_LAYER_PIDS, RLIMIT_NPROC, BY_RLIMIT_NPROC}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(rest); i++) {
+        struct reading *out = &s->readings[rest[i].layer];
+        struct rlimit limit;
+        uint64_t asked = i == 0 ? s->run->limits.memory : s->run->limits.pids;
+        if (out->on || out->why != WHY_NO_DELEGATION || prlimit(s->pid, (__rlimit_resource_t)rest[i].resource, NULL, &limit) < 0)
+            continue;
+        if (limit.rlim_cur <= asked) {
+            out->by = (uint8_t)rest[i].by;
+            out->why = rest[i].layer == BRIG_LAYER_MEMORY ? WHY_PER_PROCESS : WHY_NONE;
+            out->on = rest[i].layer == BRIG_LAYER_PIDS && s->spawner->host.ids_kind != IDS_ONE;
+        }
+    }
+}
+
+/* The layers only somebody outside can read, after the limits of this run were set. Returns what is required and missing. */
+static uint64_t read_outside(struct sandbox *s)
+{
+    static const enum brig_layer ours[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
+    uint64_t missing = 0;
+
+    cg_read_back(&s->cg, &s->run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->host.proc_fd, s->pid, s->readings);
+    read_uid_range(s);
+    read_rlimits(s);
+    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
+        if (!s->readings[ours[i]].on)
+            missing |= BRIG_LAYER_BIT(ours[i]);
+    return missing & s->run->require;
+}
+
+static void refuse_missing(struct sandbox *s, uint64_t missing)
+{
+    for (int i = 0; i < BRIG_LAYER_MAX; i++)
+        if (missing & BRIG_LAYER_BIT(i)) {
+            const char *why = reading_why_text((enum reading_why)s->readings[i].why);
+            (void)err_set(&s->failure, BRIG_E_REFUSED, 0, "required layer %s is not on%s%s", brig_layer_name((enum brig_layer)i),
+                          why[0] ? ": " : "", why);
+            break;
+        }
+    sandbox_end(s, BRIG_CAUSE_POLICY);
+}
+
+static int send_start(struct sandbox *s)
+{
+    const struct run_spec *run = s->run;
+    const struct host *host = &s->spawner->host;
+    bool tty = run->flags & BRIG_RUN_TTY;
+    struct guest_start start = {
+        .flags = (tty ? GUEST_START_TTY : 0) | (run->stdio[0] >= 0 ? GUEST_START_STDIN : 0),
+        .uid = INSIDE_USER, .gid = INSIDE_USER, .rows = run->rows, .cols = run->cols, .profile = run->profile,
+        .require = run->require & ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) | BRIG_LAYER_BIT(BRIG_LAYER_CPU) |
+                                    BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
+        .skip = s->spawner->off, .disk = run->limits.disk, .inodes = run->limits.inodes,
+        .store_by = s->store == STORE_IMAGE ? BY_EXT4_IMAGE : BY_MEMORY, .landlock_abi = host->landlock_abi,
+        .writable_root = (run->flags & BRIG_RUN_WRITABLE_ROOT) != 0, .n_argv = run->n_argv, .n_env = run->n_env, .workdir = run->workdir,
+    };
+    static uint8_t packet[FRAME_HEADER + FRAME_PAYLOAD_MAX]; /* single-threaded; too large for the stack of a small process */
+    size_t left = run->strings_len - (size_t)(run->argv - run->strings);
+    const char *strings = run->argv;
+
+    memcpy(start.ns_host, host->ns, sizeof start.ns_host);
+    int used = guest_start_put_head(packet + FRAME_HEADER, FRAME_PAYLOAD_MAX, &start);
+    if (used < 0)
+        return used;
+    for (bool first = true; first || left > 0; first = false) {
+        size_t room = FRAME_PAYLOAD_MAX - (size_t)used, part = left < room ? left : room;
+        struct frame frame = {.type = FRAME_START, .length = (uint32_t)((size_t)used + part), .flags = part < left ? FRAME_MORE : 0};
+        memcpy(packet + FRAME_HEADER + used, strings, part);
+        frame_put_header(packet, &frame);
+        const int *fds = run->stdio[0] >= 0 ? run->stdio : run->stdio + 1;
+        size_t n_fds = !first || tty ? 0 : run->stdio[0] >= 0 ? 3 : 2;
+        int r = SYS(fd_send(s->control_fd, packet, FRAME_HEADER + frame.length, fds, n_fds));
+        if (r < 0)
+            return r;
+        strings += part;
+        left -= part;
+        used = 0;
+    }
+    return 0;
+}
+
+static int start_clocks(struct sandbox *s, struct brig_err *err)
+{
+    struct loop *loop = s->spawner->loop;
+    uint64_t now = clock_mono_ns();
+
+    s->started_ns = now;
+    s->on_timeout = (struct loop_timer){.fn = on_timeout, .ctx = s};
+    s->on_sample = (struct loop_timer){.fn = on_sample, .ctx = s};
+    s->on_reap = (struct loop_timer){.fn = on_oom_later, .ctx = s};
+    int r = loop_timer_set(loop, &s->on_timeout, now + s->run->limits.timeout * NS_PER_MS, err);
+    if (r == 0)
+        r = loop_timer_set(loop, &s->on_sample, now + (s->run->limits.cpu_time ? CPU_SAMPLE_MIN_NS : SAMPLE_NS), err);
+    if (r == 0 && s->cg.oom_event_fd >= 0) {
+        s->on_oom.fn = on_oom;
+        r = loop_add(loop, &s->on_oom, s->cg.oom_event_fd, EPOLLIN, err);
+    }
+    return r;
+}
+
+void sandbox_begin(struct sandbox *s, struct run_spec *run)
+{
+    bool parked = s->state == SANDBOX_PARKED;
+    int r = 0;
+
+    s->run = run;
+    s->state = SANDBOX_RUNNING;
+    if (parked) {
+        s->spawner->parked--;
+        s->spawner->running++;
+        r = cg_set_limits(&s->cg, &run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, &s->failure);
+    }
+    s->limits = run->limits;
+    cg_mark(&s->cg);
+    uint64_t missing = r == 0 ? read_outside(s) : 0;
+    if (missing) {
+        refuse_missing(s, missing);
+        return;
+    }
+    if (r == 0)
+        r = start_clocks(s, &s->failure);
+    if (r == 0 && (r = send_start(s)) < 0)
+        (void)err_set(&s->failure, BRIG_E_HOST, -r, "send the program to brig-init");
+    fd_close_all(run->stdio, 3); /* the sandbox has them now */
+    if (r < 0)
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+}
+
+static void on_hello(struct sandbox *s, const struct frame *frame)
+{
+    struct guest_hello hello;
+
+    if (guest_hello_parse(frame->payload, frame->length, &hello) < 0 || hello.version != FRAME_VERSION || s->state != SANDBOX_BUILDING) {
+        (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init speaks another protocol");
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        return;
+    }
+    loop_remove(s->spawner->loop, &s->on_setup);
+    base_close_fd(&s->setup_fd);
+    if (s->run) {
+        sandbox_begin(s, s->run);
+        return;
+    }
+    s->state = SANDBOX_PARKED;
+    s->spawner->building_parked--;
+    s->spawner->parked++;
+    spawner_pool_changed(s->spawner);
+}
+
+static void on_started(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
+{
+    static const enum brig_layer ours[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
+    struct guest_started started;
+
+    if (!s->run || guest_started_parse(frame->payload, frame->length, &started) < 0) {
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
+        started.readings[ours[i]] = s->readings[ours[i]];
+    memcpy(s->readings, started.readings, sizeof s->readings);
+    if (started.missing) {
+        refuse_missing(s, started.missing);
+        return;
+    }
+    s->started = true;
+    struct wire_started msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_STARTED, s->run->number}, .at_ns = clock_real_ns()};
+    snprintf(msg.sandbox_id, sizeof msg.sandbox_id, "%s", s->id);
+    memcpy(msg.readings, s->readings, sizeof msg.readings);
+    spawner_send(s->spawner, &msg, fds, n_fds);
+}
+
+void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
+{
+    switch (frame->type) {
+    case FRAME_HELLO:
+        on_hello(s, frame);
+        return;
+    case FRAME_STARTED:
+        on_started(s, frame, fds, n_fds);
+        return;
+    case FRAME_EXITED:
+        if (!s->exited && guest_exited_parse(frame->payload, frame->length, &s->exit) == 0) {
+            s->exited = true;
+            return;
+        }
+        break;
+    default:
+        break;
+    }
+    (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init sent an unexpected frame");
+    sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+}

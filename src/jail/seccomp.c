@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Puts the ready-made system call filter on the calling thread: one system call over constant data.
+ *
+ * It does not set no_new_privs (that is a layer of its own, which the self-check reads back), does
+ * not link libseccomp, and has no fallback: a filter that cannot be installed is an error, never a
+ * weaker filter. No flags: one thread calls it, so there is nothing to synchronise, and speculation
+ * controls stay as the kernel has them.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/seccomp.h>
+
+#include "jail/seccomp.h"
+#include "seccomp_filters.h"
+
+#ifndef __x86_64__
+#error "the system call table is that of x86-64"
+#endif
+
+#define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
+
+static const struct {
+    const char *name;
+    const struct sock_filter *filter;
+    unsigned short len;
+} profiles[] = {
+    [JAIL_PROFILE_DEFAULT] = {"default", brig_filter_default, LENGTH(brig_filter_default)},
+    [JAIL_PROFILE_PARANOID] = {"paranoid", brig_filter_paranoid, LENGTH(brig_filter_paranoid)},
+    [JAIL_PROFILE_COMPAT] = {"compat", brig_filter_default, LENGTH(brig_filter_default)},
+};
+_Static_assert(LENGTH(profiles) == JAIL_PROFILE_MAX, "every profile has a name and a filter");
+_Static_assert(LENGTH(brig_filter_default) <= BPF_MAXINSNS, "the kernel's bound");
+_Static_assert(LENGTH(brig_filter_paranoid) <= BPF_MAXINSNS, "the kernel's bound");
+
+static int valid(enum jail_profile profile)
+{
+    return (unsigned)profile < JAIL_PROFILE_MAX;
+}
+
+int jail_seccomp_install(enum jail_profile profile)
+{
+    struct sock_fprog prog;
+
+    if (!valid(profile))
+        return -EINVAL;
+    /* The kernel only reads it; its type has no const. */
+    prog.filter = (struct sock_filter *)(uintptr_t)profiles[profile].filter;
+    prog.len = profiles[profile].len;
+    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog))
+        return -errno;
+    return 0;
+}
+
+const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t *ret_len)
+{
+    if (!valid(profile))
+        return NULL;
+    *ret_len = profiles[profile].len;
+    return profiles[profile].filter;
+}
+
+const char *jail_profile_name(enum jail_profile profile)
+{
+    return valid(profile) ? profiles[profile].name : NULL;
+}
+
+int jail_profile_from_name(const char *name)
+{
+    for (int i = 0; i < JAIL_PROFILE_MAX; i++)
+        if (strcmp(profiles[i].name, name) == 0)
+            return i;
+    return -EINVAL;
+}

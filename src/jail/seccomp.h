@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef BRIG_JAIL_SECCOMP_H
+#define BRIG_JAIL_SECCOMP_H
+/*
+ * The system call filter of a sandbox, ready made at build time (tools/gen_seccomp.c out of
+ * seccomp_table.h, which says what each call is answered).
+ *
+ * A filter binds the calling thread and all it starts from then on, pid 1 of the sandbox as well,
+ * and cannot be taken off. It is installed last: after it there is no mount, unshare, setns or
+ * securebits. All functions are free of allocation and locks, so they may be called between fork
+ * and exec.
+ */
+#include <stddef.h>
+
+#include <linux/filter.h>
+
+enum jail_profile {
+    JAIL_PROFILE_DEFAULT,
+    JAIL_PROFILE_PARANOID, /* no splice family, no SysV and POSIX message IPC, no set-id at creation */
+    JAIL_PROFILE_COMPAT,   /* the filter of default; differs in /proc */
+    JAIL_PROFILE_MAX
+};
+
+/*
+ * Installs the filter on the calling thread. no_new_privs must be set already.
+ * 0, or -EINVAL (no such profile, or no seccomp in this kernel), -EACCES (no_new_privs is not set).
+ */
+__attribute__((warn_unused_result)) int jail_seccomp_install(enum jail_profile profile);
+
+/* The instructions, for whoever checks or reports them; NULL for no such profile. */
+const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t *ret_len);
+
+/* "default", "paranoid", "compat"; NULL for no such profile. */
+const char *jail_profile_name(enum jail_profile profile);
+
+/* The profile of that name, or -EINVAL. */
+int jail_profile_from_name(const char *name);
+
+#endif

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawner.c: the spawner's main loop: messages in, sandboxes out.
+ *
+ * Theory of operation. One engine, one socket. Each packet is checked for shape (wire.c) and content
+ * (run_spec.c) before anything is made. A run takes a parked sandbox that fits, or builds one. The pool is
+ * refilled when nothing runs, or shortly after: building beside a burst would slow the burst. When the
+ * engine's end closes, every sandbox is killed, all of it is removed, and the process ends: nothing outlives
+ * its engine, and if the spawner itself is killed, closed control sockets end every pid 1.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "jail/limits.h"
+#include "jail/spawner.h"
+#include "jail/sys.h"
+
+#define POOL_MAX 2048
+#define REFILL_AFTER_NS (20 * NS_PER_MS)
+#define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
+
+void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds)
+{
+    const struct wire_head *head = msg;
+
+    /* An engine that does not read cannot be told anything: its end of the socket is as good as closed. */
+    if (spawner->engine_fd >= 0 && fd_send(spawner->engine_fd, msg, wire_size(head->type), fds, n_fds) < 0)
+        spawner->stop = true;
+}
+
+void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
+{
+    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, run->number}, .ended_at_ns = clock_real_ns(), .limits = run->limits};
+
+    done.refused = err->code == BRIG_E_USAGE || err->code == BRIG_E_REFUSED || err->code == BRIG_E_UNSUPPORTED;
+    done.cause = done.refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
+    done.usage = (struct brig_usage){0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN};
+    snprintf(done.detail, sizeof done.detail, "%s", err->message);
+    spawner_send(spawner, &done, NULL, 0);
+}
+
+void spawner_default_limits(const struct host *host, struct brig_limits *limits)
+{
+    *limits = (struct brig_limits){0};
+    limits_fill(limits, image_possible(host));
+}
+
+static void on_refill(struct loop_timer *timer)
+{
+    struct spawner *spawner = timer->ctx;
+    struct brig_err err;
+
+    while (!spawner->stop && spawner->parked + spawner->building_parked < spawner->pool && spawner->building_parked < REFILL_BATCH)
+        if (sandbox_build(spawner, NULL, &err) < 0) {
+            /* Tried again after the next run; runs themselves report what is wrong. */
+            spawner->pool = spawner->parked + spawner->building_parked;
+            break;
+        }
+}
+
+void spawner_pool_changed(struct spawner *spawner)
+{
+    if (spawner->stop)
+        return;
+    if (spawner->parked >= spawner->pool) {
+        if (spawner->pool > 0 && !spawner->pool_announced) {
+            struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL_FULL, 0}, .count = spawner->parked};
+            spawner->pool_announced = true;
+            spawner_send(spawner, &msg, NULL, 0);
+        }
+        return;
+    }
+    spawner->on_refill.fn = on_refill;
+    spawner->on_refill.ctx = spawner;
+    uint64_t when = clock_mono_ns() + (spawner->running ? REFILL_AFTER_NS : 0);
+    (void)!loop_timer_set(spawner->loop, &spawner->on_refill, when, NULL);
+}
+
+static struct sandbox *find_run(struct spawner *spawner, uint64_t number)
+{
+    struct sandbox *s = spawner->sandboxes;
+
+    while (s && !(s->run && s->run->number == number))
+        s = s->next;
+    return s;
+}
+
+static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds, size_t n_fds)
+{
+    struct brig_err err = {.code = BRIG_E_NONE};
+    struct run_spec *run = mem_zalloc(sizeof *run);
+    struct run_spec nameless = {.number = msg->head.run};
+    int r = run ? run_spec_parse(run, msg, image_possible(&spawner->host), fds, n_fds, &err) : err_nomem(&err);
+
+    for (struct sandbox *s = spawner->sandboxes; r == 0 && s; s = s->next)
+        if (sandbox_fits(s, run)) {
+            sandbox_begin(s, run);
+            spawner->pool_announced = false;
+            spawner_pool_changed(spawner);
+            return;
+        }
+    if (r == 0)
+        r = sandbox_build(spawner, run, &err);
+    if (r == 0)
+        return;
+    spawner_fail(spawner, run ? run : &nameless, &err);
+    run_spec_done(run);
+}
+
+static void on_message(struct spawner *spawner, const union wire_any *msg, int *fds, size_t n_fds)
+{
+    struct sandbox *s = find_run(spawner, msg->head.run);
+
+    switch (msg->head.type) {
+    case WIRE_RUN:
+        on_run(spawner, &msg->run, fds, n_fds);
+        break;
+    case WIRE_KILL:
+        if (s && (msg->kill.cause == BRIG_CAUSE_CANCELLED || msg->kill.cause == BRIG_CAUSE_OUTPUT_LIMIT))
+            sandbox_end(s, (enum brig_cause)msg->kill.cause);
+        break;
+    case WIRE_SIGNAL:
+        if (s && s->started && msg->signal.signum >= 1 && msg->signal.signum <= 64) {
+            uint8_t packet[FRAME_HEADER + 4] = {0};
+            struct frame frame = {.type = FRAME_SIGNAL, .length = 4};
+            frame_put_header(packet, &frame);
+            packet[FRAME_HEADER] = (uint8_t)msg->signal.signum;
+            (void)!fd_send_nowait(s->control_fd, packet, sizeof packet, NULL, 0);
+        }
+        break;
+    case WIRE_POOL:
+        spawner->pool = msg->pool.count < POOL_MAX ? msg->pool.count : POOL_MAX;
+        spawner->pool_announced = false;
+        spawner_pool_changed(spawner);
+        break;
+    default:
+        spawner->stop = true; /* only an engine talks to us, and it would not say this */
+    }
+}
+
+static void on_engine(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct spawner *spawner = source->ctx;
+    union wire_any msg;
+    int fds[WIRE_FDS];
+    size_t n_fds = 0;
+    ssize_t n = fd_recv_nowait(spawner->engine_fd, &msg, sizeof msg, fds, WIRE_FDS, &n_fds);
+
+    if (n == -EAGAIN)
+        return;
+    if (n <= 0 || wire_check(&msg, (size_t)n) < 0) {
+        fd_close_all(fds, n_fds);
+        spawner->stop = true;
+        return;
+    }
+    on_message(spawner, &msg, fds, n_fds);
+    fd_close_all(fds, n_fds); /* what was taken is -1 */
+}
+
+/* The engine is gone, or talks nonsense: end everything, and wait until the kernel has let go of it. */
+static void shut_down(struct spawner *spawner)
+{
+    base_close_fd(&spawner->engine_fd);
+    spawner->pool = 0;
+    for (struct sandbox *s = spawner->sandboxes; s; s = s->next)
+        sandbox_end(s, BRIG_CAUSE_CANCELLED);
+    while (spawner->sandboxes)
+        if (loop_run_once(spawner->loop, 100, NULL) < 0)
+            break;
+}
+
+static void harden(void)
+{
+    struct rlimit limit;
+
+    prctl(PR_SET_NAME, "brig-spawner");
+    prctl(PR_SET_DUMPABLE, 0);
+    for (int signum = 1; signum < 32; signum++)
+        if (signum != SIGKILL && signum != SIGSTOP && signum != SIGCHLD && signum != SIGSEGV && signum != SIGBUS && signum != SIGABRT)
+            signal(signum, SIG_IGN); /* its life is the socket's: a Ctrl-C for the engine must not cut the clean-up short */
+    signal(SIGCHLD, SIG_DFL);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int open_engine(int engine_fd, bool keep_others, pid_t *ret_pid)
+{
+    struct ucred peer;
+    socklen_t len = sizeof peer;
+    int fd = fcntl(engine_fd, F_DUPFD_CLOEXEC, SPAWNER_FD_MIN);
+
+    if (fd < 0 || getsockopt(engine_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)
+        return -1;
+    *ret_pid = peer.pid;
+    close(engine_fd);
+    /* 0 .. SPAWNER_FD_MIN-1 stay occupied, so that nothing of ours lands on the numbers a sandbox is given. */
+    close_range(0, SPAWNER_FD_MIN - 1, 0);
+    if (!keep_others) {
+        if (fd > SPAWNER_FD_MIN)
+            close_range(SPAWNER_FD_MIN, (unsigned)fd - 1, 0);
+        close_range((unsigned)fd + 1, ~0u, 0);
+    }
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int i = null; i >= 0 && i < SPAWNER_FD_MIN - 1;)
+        i = fcntl(null, F_DUPFD_CLOEXEC, 0);
+    return fd;
+}
+
+#ifdef BRIG_TEST
+static uint64_t layers_off(void)
+{
+    const char *list = getenv("BRIG_TEST_OFF");
+    char copy[512], *save = NULL;
+    uint64_t off = 0;
+
+    snprintf(copy, sizeof copy, "%s", list ? list : "");
+    for (char *name = strtok_r(copy, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+        int layer = brig_layer_parse(name);
+        if (strcmp(name, "all") == 0)
+            off |= BRIG_REQUIRE_ALL;
+        else if (layer >= 0)
+            off |= BRIG_LAYER_BIT(layer);
+    }
+    return off;
+}
+#endif
+
+int spawner_main(int engine_fd, const char *helper_dir)
+{
+    struct spawner spawner = {.engine_fd = -1};
+    struct wire_ready ready = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0}};
+    pid_t engine_pid = 0;
+
+    harden();
+#ifdef BRIG_TEST
+    spawner.off = layers_off();
+#endif
+    spawner.engine_fd = open_engine(engine_fd, spawner.off & BRIG_LAYER_BIT(BRIG_LAYER_FDS), &engine_pid);
+    if (spawner.engine_fd < 0)
+        return 125;
+    int r = host_init(&spawner.host, engine_pid, helper_dir, &ready.err);
+    if (r == 0)
+        r = loop_create(&spawner.loop, &ready.err);
+    spawner.on_engine = (struct loop_source){.fd = -1, .fn = on_engine, .ctx = &spawner};
+    if (r == 0)
+        r = loop_add(spawner.loop, &spawner.on_engine, spawner.engine_fd, EPOLLIN, &ready.err);
+    ready.rootless = (uint32_t)(spawner.host.ids_kind == IDS_RANGE ? 0 : spawner.host.ids_kind == IDS_ONE ? 1 : 2);
+    ready.cgroup = cg_host_by(&spawner.host.cg, CG_MEMORY);
+    ready.image_store = image_possible(&spawner.host);
+    ready.landlock_abi = spawner.host.landlock_abi;
+    spawner_send(&spawner, &ready, NULL, 0);
+    while (r == 0 && !spawner.stop)
+        r = loop_run_once(spawner.loop, -1, NULL);
+    if (spawner.loop)
+        shut_down(&spawner);
+    loop_destroy(spawner.loop);
+    host_done(&spawner.host);
+    return r < 0 ? 125 : 0;
+}

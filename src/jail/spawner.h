@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawner.h: the inside of the spawner process: what it knows of the host, and the sandboxes it owns.
+ *
+ * The spawner is single-threaded and small, because every sandbox is cloned from it. It lives in a mount
+ * namespace of a handful of mounts (host_tree.c), speaks fixed-size messages with one engine (wire.h), and
+ * when that engine goes away it kills everything and ends.
+ */
+#ifndef BRIG_JAIL_SPAWNER_H
+#define BRIG_JAIL_SPAWNER_H
+
+#include <brig.h>
+#include <sys/types.h>
+
+#include "codec/frame.h"
+#include "jail/cgroup.h"
+#include "jail/ids.h"
+#include "jail/plan.h"
+#include "jail/wire.h"
+#include "loop/loop.h"
+
+/* The whole process. engine_fd: SOCK_SEQPACKET. helper_dir: where brig-init is. Returns an exit status. */
+int spawner_main(int engine_fd, const char *helper_dir);
+
+/* ---- the host ------------------------------------------------------------------------------------ */
+
+struct host {
+    bool privileged; /* CAP_SYS_ADMIN in the first user namespace */
+    enum ids_kind ids_kind;
+    unsigned sub_ids;
+    int mnt_fd;   /* the mount namespace with the host's tree, for sources of binds */
+    int proc_fd;  /* one full procfs */
+    int probe_fd; /* see struct jail_plan */
+    int init_fd;
+    bool init_is_file;
+    int run_fd, cache_fd, state_fd; /* -1 where they cannot be had */
+    int etc_fd;                     /* the generated /etc, locked while we live */
+    int loop_control_fd;            /* -1: no image stores */
+    bool mknod_devices;
+    unsigned landlock_abi;
+    uint32_t ns[NS_MAX];
+    struct cg_host cg;
+    struct ids ids;
+    char lower_dirs[PLAN_LOWER_DIRS][16];
+    char root_links[PLAN_LOWER_DIRS][2][32];
+    unsigned n_lower_dirs, n_root_links;
+};
+
+#define HOST_INIT                                                                                              \
+    ((struct host){.mnt_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
+                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .cg = {.v2_fd = -1, .v2_self_fd = -1}, \
+                   .ids = {.lock_fd = -1}})
+
+int host_init(struct host *host, pid_t engine_pid, const char *helper_dir, struct brig_err *err) MUST_CHECK;
+void host_done(struct host *host);
+/* host_tree.c: the minimal mount namespace; the last step of host_init(). */
+int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
+/* host_ids.c: the outer user namespace of a plain user, with subordinate ids where there are any. */
+int host_enter_user_ns(struct host *host, struct brig_err *err) MUST_CHECK;
+
+/* ---- things that need the host's tree (host_helper.c) --------------------------------------------- */
+
+struct bind_source {
+    int mount_fd;
+    bool is_dir;
+    uid_t uid;
+    gid_t gid;
+};
+
+/* Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. */
+int helper_clone_source(const struct host *host, const char *path, struct bind_source *ret, struct brig_err *err) MUST_CHECK;
+/* The same for a root directory. */
+int helper_clone_rootfs(const struct host *host, const char *path, int *ret_mount_fd, struct brig_err *err) MUST_CHECK;
+/* Makes an ext4 file system in the (empty, sized) file; runs mkfs.ext4 in the host's tree. */
+int helper_mkfs(const struct host *host, int image_fd, uint64_t inodes, struct brig_err *err) MUST_CHECK;
+/* A user namespace with these maps, for idmapped mounts. */
+int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd, struct brig_err *err) MUST_CHECK;
+/* Makes the mount appear with other ids; -EOPNOTSUPP where the file system cannot. */
+int helper_idmap(int mount_fd, int userns_fd) MUST_CHECK;
+
+/* ---- stores (image.c) ----------------------------------------------------------------------------- */
+
+struct image {
+    int loop_fd; /* keeps the device until the sandbox has mounted it; autoclear does the rest */
+    char node[32];   /* block device node in the spawner's tree */
+    char device[16]; /* "7:3" */
+};
+#define IMAGE_INIT ((struct image){.loop_fd = -1})
+
+bool image_possible(const struct host *host);
+int image_take(const struct host *host, uint64_t disk, uint64_t inodes, struct image *ret, struct brig_err *err) MUST_CHECK;
+void image_release(struct image *image);
+
+/* ---- a run as asked for (run_spec.c) --------------------------------------------------------------- */
+
+struct run_spec {
+    uint64_t number;
+    uint32_t flags;
+    enum brig_profile profile;
+    uint64_t require;
+    struct brig_limits limits;
+    uint16_t rows, cols;
+    char *strings; /* owned; everything below points into it */
+    size_t strings_len;
+    const char *workdir, *name, *rootfs; /* name, rootfs: NULL when empty */
+    unsigned n_binds, n_tmpfs;
+    struct {
+        const char *source, *target;
+        bool read_only;
+    } binds[WIRE_BINDS_MAX];
+    struct plan_tmpfs tmpfs[WIRE_TMPFS_MAX];
+    uint32_t n_argv, n_env;
+    const char *argv; /* n_argv + n_env strings, one after the other, to the end of strings */
+    int stdio[3];     /* -1 where not given */
+};
+
+/* Takes the descriptors over, whatever happens. image: stores are images here. A bad message is -EPROTO, a bad value a usage error. */
+int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
+void run_spec_done(struct run_spec *spec);
+
+/* ---- sandboxes (sandbox.c, sandbox_run.c, sandbox_build.c) ------------------------------------------ */
+
+enum sandbox_state { SANDBOX_BUILDING, SANDBOX_PARKED, SANDBOX_RUNNING, SANDBOX_DEAD, SANDBOX_STATE_MAX };
+
+struct spawner;
+
+struct sandbox {
+    struct spawner *spawner;
+    struct sandbox *next, *prev;
+    enum sandbox_state state;
+    char id[32];
+    pid_t pid;
+    int pidfd, control_fd, setup_fd, store_fd;
+    struct cg cg;
+    struct ids_claim ids;
+    struct image image;
+    enum store_kind store;
+    struct loop_source on_pidfd, on_control, on_setup, on_oom;
+    struct loop_timer on_timeout, on_sample, on_reap;
+    struct brig_limits limits; /* built with */
+
+    /* the run, NULL while parked */
+    struct run_spec *run;
+    struct reading readings[BRIG_LAYER_MAX];
+    bool started, exited;
+    uint64_t started_ns;       /* monotonic */
+    struct guest_exited exit;  /* valid when exited */
+    enum brig_cause verdict;   /* BRIG_CAUSE_MAX: none; why we ended it */
+    uint64_t verdict_ns;
+    struct brig_err failure;   /* of set-up, or of a check */
+    struct brig_usage usage;
+    bool store_full, grace;
+    uint64_t disk_peak;
+    uint8_t in[512];
+    size_t in_len;
+};
+
+struct spawner {
+    struct host host;
+    struct loop *loop;
+    int engine_fd;
+    struct loop_source on_engine;
+    struct loop_timer on_refill;
+    struct sandbox *sandboxes;
+    unsigned parked, building_parked, pool, running;
+    bool pool_announced, stop;
+    uint64_t off; /* layers switched off; test builds only */
+};
+
+/* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); it is taken over on success. */
+int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
+/* sandbox_run.c */
+bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
+void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* HELLO is there, or it was parked */
+void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             /* kills it */
+void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds);
+/* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
+void sandbox_finish(struct sandbox *sandbox);
+void sandbox_measure(struct sandbox *sandbox); /* samples the store */
+/* The default limits of a pooled sandbox. */
+void spawner_default_limits(const struct host *host, struct brig_limits *limits);
+
+/* spawner.c: messages to the engine */
+void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);
+void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
+void spawner_pool_changed(struct spawner *spawner);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store_mount.c: the one bounded file system a sandbox may write to. All writable places are directories of
+ * it, so that `disk` and `inodes` are one sum. An ext4 image (root) is not charged to memory and fills with
+ * ENOSPC; a tmpfs is charged to memory, so its size is at most half of the memory limit (spec_check.c).
+ */
+#include <stdio.h>
+
+#include "jail/plan.h"
+#include "jail/sys.h"
+
+static const struct {
+    const char *name, *place;
+    mode_t mode;
+} places[] = {
+    {"workspace", "workspace", 0755}, {"home", "home/user", 0755}, {"tmp", "tmp", 01777},
+    {"vartmp", "var/tmp", 01777},     {"run", "run", 0755},        {"shm", "dev/shm", 01777},
+};
+
+static int mount_store(struct enter *e)
+{
+    char size[32], inodes[32];
+    struct mount_option memory[] = {{"mode", "755"}, {"size", size}, {"nr_inodes", inodes}};
+    struct mount_option image[] = {{"source", e->plan->store_device}, {"noinit_itable", NULL}};
+    bool loose = plan_off(e->plan, BRIG_LAYER_DISK);
+
+    if (e->plan->store == STORE_IMAGE)
+        return mount_make("ext4", image, ARRAY_SIZE(image), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOATIME);
+    snprintf(size, sizeof size, "%llu", loose ? 0ULL : (unsigned long long)e->plan->limits.disk);
+    snprintf(inodes, sizeof inodes, "%llu",
+             plan_off(e->plan, BRIG_LAYER_INODES) ? 0ULL : (unsigned long long)e->plan->limits.inodes);
+    return mount_make("tmpfs", memory, ARRAY_SIZE(memory), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+}
+
+int enter_store(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+
+    e->store_fd = mount_store(e);
+    TRY(e, p->store == STORE_IMAGE ? "ext4 image" : "tmpfs", e->store_fd);
+    TRY(e, "/s", mount_attach(e->store_fd, AT_FDCWD, "/s"));
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        TRY(e, places[i].name, SYS(mkdirat(e->store_fd, places[i].name, places[i].mode)));
+        TRY(e, places[i].name,
+            SYS(fchownat(e->store_fd, places[i].name, p->outer_user, p->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+    }
+    if (p->writable_root) {
+        TRY(e, "upper", SYS(mkdirat(e->store_fd, "upper", 0755)));
+        TRY(e, "work", SYS(mkdirat(e->store_fd, "work", 0700)));
+    }
+    return 0;
+}
+
+int enter_store_places(struct enter *e)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        AUTO_FD int fd = SYS(open_tree(e->store_fd, places[i].name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+        TRY(e, places[i].name, fd);
+        TRY(e, places[i].place, mount_attach(fd, e->root_fd, places[i].place));
+    }
+    return 0; /* store_fd goes to the spawner, which measures it */
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wire.c: the shape of engine/spawner packets. Content is checked by whoever acts on it. */
+#include "jail/wire.h"
+
+size_t wire_size(uint16_t type)
+{
+    static const size_t sizes[WIRE_TYPE_MAX] = {
+        [WIRE_READY] = sizeof(struct wire_ready),     [WIRE_RUN] = sizeof(struct wire_run),
+        [WIRE_STARTED] = sizeof(struct wire_started), [WIRE_DONE] = sizeof(struct wire_done),
+        [WIRE_KILL] = sizeof(struct wire_kill),       [WIRE_SIGNAL] = sizeof(struct wire_signal),
+        [WIRE_POOL] = sizeof(struct wire_pool),       [WIRE_POOL_FULL] = sizeof(struct wire_pool),
+    };
+
+    return type < WIRE_TYPE_MAX ? sizes[type] : 0;
+}
+
+int wire_check(const union wire_any *msg, size_t len)
+{
+    if (len < sizeof msg->head || msg->head.magic != WIRE_MAGIC || msg->head.version != WIRE_VERSION)
+        return -EPROTO;
+    size_t want = wire_size(msg->head.type);
+    return want != 0 && want == len ? 0 : -EPROTO;
+}

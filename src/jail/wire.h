@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wire.h: the messages between an engine and its spawner (docs/PROTOCOL.md, "Spawner messages").
+ *
+ * One SOCK_SEQPACKET packet is one fixed-size struct that starts with struct wire_head, with at most
+ * WIRE_FDS descriptors beside it. Strings of a run (argv, environment, paths) travel in a sealed memfd, so
+ * that the packet stays fixed. The spawner trusts nothing in it: it checks every limit, count, string and
+ * path again (spec_check.c), because the engine side may be an unprivileged daemon that has been taken over.
+ */
+#ifndef BRIG_JAIL_WIRE_H
+#define BRIG_JAIL_WIRE_H
+
+#include <brig.h>
+
+#include "codec/guest_msg.h"
+
+#define WIRE_MAGIC 0x67697262u /* "brig" */
+#define WIRE_VERSION 1u
+#define WIRE_FDS 8
+#define WIRE_STRINGS_MAX (GUEST_STRINGS_MAX + 65536u)
+#define WIRE_BINDS_MAX 32u
+#define WIRE_TMPFS_MAX 16u
+
+enum wire_type {
+    WIRE_READY = 1, /* spawner: set-up done, or why not */
+    WIRE_RUN,       /* engine: a run; fds: strings, [stdin], stdout, stderr */
+    WIRE_STARTED,   /* spawner: the program is about to execute; fds: [PTY master] */
+    WIRE_DONE,      /* spawner: how it ended; nothing of the sandbox is left */
+    WIRE_KILL,      /* engine: end it, for a cause the engine measured */
+    WIRE_SIGNAL,    /* engine: signal the main process */
+    WIRE_POOL,      /* engine: keep this many sandboxes ready */
+    WIRE_POOL_FULL, /* spawner: they are */
+    WIRE_TYPE_MAX
+};
+
+struct wire_head {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;
+    uint64_t run; /* the engine's number of the run; 0 where none is meant */
+};
+
+struct wire_ready {
+    struct wire_head head;
+    struct brig_err err;    /* code BRIG_E_NONE when ready */
+    uint32_t rootless;      /* 0 root, 1 one id, 2 subordinate ids */
+    uint32_t cgroup;        /* enum reading_by of the limits, BY_NONE without */
+    uint32_t image_store;   /* images can be had */
+    uint32_t landlock_abi;
+};
+
+/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, argv, environment; in this order. */
+struct wire_run {
+    struct wire_head head;
+    uint32_t flags; /* BRIG_RUN_* */
+    uint32_t profile;
+    uint64_t require;
+    struct brig_limits limits; /* zero: the default, which depends on the store */
+    uint16_t rows, cols;
+    uint32_t n_binds, n_tmpfs, n_argv, n_env;
+    uint32_t strings_len;
+    uint32_t binds_ro; /* bit per bind */
+    uint64_t tmpfs_size[WIRE_TMPFS_MAX];
+};
+
+struct wire_started {
+    struct wire_head head;
+    int64_t at_ns; /* CLOCK_REALTIME */
+    char sandbox_id[32];
+    struct reading readings[BRIG_LAYER_MAX];
+};
+
+struct wire_done {
+    struct wire_head head;
+    uint32_t cause; /* enum brig_cause */
+    uint32_t started;
+    int32_t exit_code, signal;
+    uint32_t limits_hit;
+    uint32_t refused; /* the failure is a refusal (BRIG_E_USAGE, _REFUSED, _UNSUPPORTED), not a fault */
+    int64_t ended_at_ns;
+    struct brig_limits limits; /* as enforced */
+    struct brig_usage usage;
+    char sandbox_id[32];
+    struct reading readings[BRIG_LAYER_MAX];
+    char detail[256];
+};
+
+struct wire_kill {
+    struct wire_head head;
+    uint32_t cause; /* BRIG_CAUSE_CANCELLED or BRIG_CAUSE_OUTPUT_LIMIT */
+    uint32_t unused;
+};
+
+struct wire_signal {
+    struct wire_head head;
+    uint32_t signum;
+    uint32_t unused;
+};
+
+struct wire_pool {
+    struct wire_head head;
+    uint32_t count;
+    uint32_t unused;
+};
+
+union wire_any {
+    struct wire_head head;
+    struct wire_ready ready;
+    struct wire_run run;
+    struct wire_started started;
+    struct wire_done done;
+    struct wire_kill kill;
+    struct wire_signal signal;
+    struct wire_pool pool;
+};
+
+/* The exact size of a message of this type, 0 for an unknown type. */
+size_t wire_size(uint16_t type);
+/* 0, or -EPROTO: magic, version, type or size is wrong. */
+int wire_check(const union wire_any *msg, size_t len) MUST_CHECK;
+
+#endif

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layering law: a room of src/ includes only itself and rooms below it.
+
+The order is not written here but in docs/ARCHITECTURE.md, in the fenced block ```layers, lowest room first, one per line; words
+after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who may use it.  One law more:
+the command line uses the library as any other program would, so it never looks into the rooms behind brig.h.
+"""
+
+import os
+import pathlib
+import re
+import unittest
+
+from tree import ROOT, bare_c, files, name
+
+ARCHITECTURE = ROOT / "docs/ARCHITECTURE.md"
+CLI_ONLY = {"include", "base", "loop", "codec", "cli"}  # behind brig.h lie jail, guest, engine and what comes later
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
+
+
+def layers():
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    block = re.search(r"^```layers[ \t]*\n(.*?)^```", text, re.M | re.S)
+    if not block:
+        raise AssertionError("docs/ARCHITECTURE.md has no fenced block ```layers")
+    return [line.split()[0] for line in block.group(1).splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def room_of(path, order):
+    parts = pathlib.PurePath(path).parts
+    return parts[0] if len(parts) > 1 and parts[0] in order else None
+
+
+def target(source, quoted, angled, order):
+    """The room that an include leads to; None for the system's headers."""
+    text = quoted or angled
+    src = ROOT / "src"
+    if pathlib.PurePath(text).name == "brig.h":
+        return "include"
+    if quoted and (source.parent / text).exists():
+        real = os.path.relpath((source.parent / text).resolve(), src)
+        return room_of(real, order) if not real.startswith("..") else None
+    # "room/file.h" with src/ as the include directory, whether the file is in the tree or generated
+    return room_of(text, order)
+
+
+def violations(order, sources):
+    bad = []
+    for path in sources:
+        inside = path.relative_to(ROOT / "src")
+        room = room_of(inside, order)
+        if room is None:
+            bad.append(f"{name(path)}: src/{inside.parts[0]} is not a room of the ```layers block")
+            continue
+        text = bare_c(path.read_text(encoding="utf-8"), strings=False)
+        for hit in INCLUDE.finditer(text):
+            line = text.count("\n", 0, hit.start()) + 1
+            to = target(path, hit.group(1), hit.group(2), order)
+            if to is None or to == room:
+                continue
+            if order.index(to) > order.index(room):
+                bad.append(f"{name(path)}:{line}: {room} must not include {to}, which is above it")
+            elif room == "cli" and to not in CLI_ONLY:
+                bad.append(f"{name(path)}:{line}: cli must not include {to}, only brig.h")
+    return bad
+
+
+class Layering(unittest.TestCase):
+    def test_order_is_sane(self):
+        order = layers()
+        self.assertEqual(len(order), len(set(order)), f"a room twice: {order}")
+        self.assertIn("include", order)
+        self.assertIn("base", order[:2])
+        self.assertEqual(order[-1], "cli")
+
+    def test_includes_point_downwards(self):
+        sources = files(ROOT / "src", {".c", ".h", ".inc"})
+        self.assertTrue(sources, "no sources")
+        bad = violations(layers(), sources)
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_the_check_bites(self):
+        order = ["include", "base", "jail", "cli"]
+        source = ROOT / "src/base/x.c"
+        self.assertEqual(target(source, "jail/plan.h", None, order), "jail")
+        self.assertEqual(target(source, None, "stdio.h", order), None)
+        self.assertEqual(target(source, None, "sys/mount.h", order), None)
+        self.assertEqual(target(source, "brig.h", None, order), "include")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""House rules that a program can check: licence lines, banned functions, file sizes, no paths of a developer's machine."""
+
+import re
+import unittest
+
+from tree import ROOT, bare_c, files, name
+
+CODE = {".c", ".h", ".inc", ".S", ".py", ".sh", ".js", ".ts", ".map"}
+NAMED = {"meson.build", "meson_options.txt", "Makefile", "run"}  # .ci/run
+MAX_LINES = 600
+MAX_CORPUS = 100 * 1024
+BANNED_H = "src/base/banned.h"
+# Banned in tests and examples too.  src/ obeys all of banned.h; a probe may call atoi on an argument that our own driver wrote.
+EVERYWHERE = "strcpy strcat sprintf vsprintf gets system popen strtok alloca mktemp tmpnam tempnam".split()
+
+
+def text_of(path):
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def sources():
+    return [p for p in files(ROOT, None) if (p.suffix in CODE or p.name in NAMED) and "corpus" not in p.parts]
+
+
+def banned_names():
+    """banned.h is the one list; it stops only files that include it, so its words are looked for in all of src/."""
+    return re.findall(r"\bBANNED\((\w+)\)$", text_of(ROOT / BANNED_H), re.M)
+
+
+def banned_in(text, names):
+    """(line, function) of every call, in C without comments and strings."""
+    bare = bare_c(text)
+    # Not a member (x->system, x.system) and not part of a longer word.
+    for hit in re.finditer(r"(?<![\w.>])(" + "|".join(names) + r")\s*\(", bare):
+        yield bare.count("\n", 0, hit.start()) + 1, hit.group(1)
+
+
+class Sources(unittest.TestCase):
+    def check(self, bad):
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_spdx_line(self):
+        wanted = "SPDX-License-Identifier: Apache-2.0"
+        self.check([name(p) for p in sources() if wanted not in "\n".join((text_of(p) or "").splitlines()[:3]) and (text_of(p) or "").strip()])
+
+    def test_no_banned_functions(self):
+        full, bad = banned_names(), []
+        self.assertLessEqual(set(EVERYWHERE), set(full), f"{BANNED_H} lacks a function")
+        for path in sources():
+            if path.suffix in (".c", ".h", ".inc") and name(path) != BANNED_H:
+                names = full if name(path).startswith(("src/", "include/")) else EVERYWHERE
+                bad += [f"{name(path)}:{line}: {what}" for line, what in banned_in(text_of(path) or "", names)]
+        self.check(bad)
+
+    def test_the_ban_bites(self):
+        self.assertEqual(list(banned_in('x = 1;\n  strcpy(a, b); /* sprintf( */ "gets("', EVERYWHERE)), [(2, "strcpy")])
+        self.assertEqual(list(banned_in("o->system(1); my_system(2); vsnprintf(a, b, c, d); fgets(a);", EVERYWHERE)), [])
+
+    def test_file_length(self):
+        self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines())) > MAX_LINES])
+
+    def test_no_path_of_this_machine(self):
+        """The clone's own path, found at run time, stands in no file; nor does a person's home."""
+        here = re.compile(r"(?<![\w./-])" + re.escape(str(ROOT)) + r"(?=[/\s\"']|$)") if len(ROOT.parts) > 2 else None
+        homes = re.compile(r"(?<![\w./-])/(?:home/(?!user\b|tester\b|plain\b|\$|\{|%)\w+|Users/\w+)/\w")
+        bad = []
+        for path in files(ROOT):
+            text = text_of(path)
+            if text is None or "corpus" in path.parts:
+                continue
+            for number, line in enumerate(text.splitlines(), 1):
+                if (here and here.search(line)) or homes.search(line):
+                    bad.append(f"{name(path)}:{number}: {line.strip()[:120]}")
+        self.check(bad)
+
+    def test_corpora_are_small(self):
+        corpus, bad = ROOT / "tests/fuzz/corpus", []
+        for target in sorted(corpus.iterdir()) if corpus.is_dir() else []:
+            if target.is_dir():
+                size = sum(p.stat().st_size for p in target.rglob("*") if p.is_file())
+                if size > MAX_CORPUS:
+                    bad.append(f"{name(target)}: {size} bytes, more than {MAX_CORPUS}")
+        self.check(bad)
+
+    def test_no_trailing_blanks(self):
+        bad = []
+        for path in sources():
+            text = text_of(path) or ""
+            bad += [f"{name(path)}:{n}" for n, line in enumerate(text.splitlines(), 1) if line != line.rstrip()]
+            if text and not text.endswith("\n"):
+                bad.append(f"{name(path)}: no newline at the end")
+        self.check(bad)
+
+
+if __name__ == "__main__":
+    unittest.main()

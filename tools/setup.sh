@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# tools/setup.sh SET...: makes sure that the Debian packages of the named sets are installed.
+#
+# What it will not do: remove or replace a package (--no-remove), install what nobody asked for (--no-install-recommends), start
+# a service, leave a file, or run apt at all when everything is there.  Without root and without sudo it prints the one line that
+# an administrator must run, and fails.
+
+set -euo pipefail
+
+# libclang_rt (ASan, libFuzzer) is named after clang's version, which the release fixes.
+clang_rt() {
+    # shellcheck disable=SC1091
+    case $(. /etc/os-release 2>/dev/null && echo "${VERSION_CODENAME:-}") in
+    trixie) echo libclang-rt-19-dev ;;
+    *) echo libclang-rt-14-dev ;;
+    esac
+}
+
+packages() {
+    case $1 in
+    # what `make run` needs: the compilers, and mkfs.ext4 for the store of a sandbox
+    build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs ;;
+    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`
+    test) echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git ;;
+    # the kernel and busybox are only downloaded, by tests/vm/run.py
+    vm) echo qemu-system-x86 uidmap e2fsprogs ;;
+    lint) echo clang-format clang-tidy ;;
+    # the peers that we measure ourselves against
+    bench) echo bubblewrap firejail runc docker.io ;;
+    *)
+        echo "tools/setup.sh: no package set \"$1\" (build, test, vm, lint, bench)" >&2
+        exit 2
+        ;;
+    esac
+}
+
+wanted=()
+for set in "$@"; do
+    list=$(packages "$set")
+    read -r -a more <<<"$list"
+    wanted+=("${more[@]}")
+done
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "tools/setup.sh: this is no Debian; going on in the hope that these are here: ${wanted[*]}" >&2
+    exit 0
+fi
+
+missing=()
+for p in "${wanted[@]}"; do
+    state=$(dpkg-query -W -f '${db:Status-Status}\n' "$p" 2>/dev/null | head -n 1 || true)
+    [ "$state" = installed ] || missing+=("$p")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+apt=(apt-get -y --no-remove --no-install-recommends)
+if [ "$(id -u)" -eq 0 ]; then
+    as=(env)
+elif command -v sudo >/dev/null; then
+    as=(sudo env)
+else
+    echo "tools/setup.sh: packages are missing, and this is neither root nor is there sudo. As root, run:" >&2
+    echo "    apt-get update && ${apt[*]} install ${missing[*]}" >&2
+    exit 1
+fi
+
+# No service is started: systemctl takes SYSTEMD_OFFLINE for a chroot and ignores `start`, and invoke-rc.d does nothing in
+# runlevel 1.  Both are read from the environment, so there is no policy-rc.d to leave behind.
+as+=(DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1)
+echo "tools/setup.sh: installing ${missing[*]}"
+"${as[@]}" apt-get -q -o DPkg::Lock::Timeout=300 update
+"${as[@]}" "${apt[@]}" -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 install "${missing[@]}"
