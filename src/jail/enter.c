@@ -250,6 +250,7 @@ _Noreturn void jail_enter(const struct jail_plan *plan)
 
     umask(0);
     prctl(PR_SET_NAME, "brig-init");
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* or a plain user's own /proc entry would belong to root; brig-init clears it again */
     e.sysctl_fd = openat(plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < ARRAY_SIZE(stages); i++) {
         int r = 0;

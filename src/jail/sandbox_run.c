@@ -173,7 +173,7 @@ static void read_rlimits(struct sandbox *s)
         if (limit.rlim_cur <= asked) {
             out->by = (uint8_t)rest[i].by;
             out->why = rest[i].layer == BRIG_LAYER_MEMORY ? WHY_PER_PROCESS : WHY_NONE;
-            out->on = rest[i].layer == BRIG_LAYER_PIDS && s->spawner->host.ids_kind != IDS_ONE;
+            out->on = rest[i].layer == BRIG_LAYER_PIDS; /* counted per user namespace, and that is the sandbox's own */
         }
     }
 }

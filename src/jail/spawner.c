@@ -183,7 +183,6 @@ static void harden(void)
     struct rlimit limit;
 
     prctl(PR_SET_NAME, "brig-spawner");
-    prctl(PR_SET_DUMPABLE, 0);
     for (int signum = 1; signum < 32; signum++)
         if (signum != SIGKILL && signum != SIGSTOP && signum != SIGCHLD && signum != SIGSEGV && signum != SIGBUS && signum != SIGABRT)
             signal(signum, SIG_IGN); /* its life is the socket's: a Ctrl-C for the engine must not cut the clean-up short */
@@ -250,6 +249,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.engine_fd < 0)
         return 125;
     int r = host_init(&spawner.host, engine_pid, helper_dir, &ready.err);
+    prctl(PR_SET_DUMPABLE, 0); /* not before: a plain user's id maps are written through /proc/self */
     if (r == 0)
         r = loop_create(&spawner.loop, &ready.err);
     spawner.on_engine = (struct loop_source){.fd = -1, .fn = on_engine, .ctx = &spawner};

@@ -18,7 +18,7 @@
  * Without a filter, hundreds of lines disagree; the harness runs that too, to see that this bites.
  * Prints a line per disagreement, then "wall: N checked, M mismatches"; exit status 0 if M is 0.
  */
-#define _GNU_SOURCE
+
 #include <errno.h>
 #include <signal.h>
 #include <stdbool.h>

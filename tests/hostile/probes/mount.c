@@ -58,7 +58,8 @@ static void f27_mount_all(int argc, char **argv)
     REFUSED("listmount", syscall(NR_listmount, NULL, NULL, 0, 0), EPERM, ENOSYS);
     REFUSED("swapon", syscall(SYS_swapon, "/workspace/swap", 0), EPERM, ENOSYS);
     REFUSED("quotactl", syscall(SYS_quotactl, 0x800004 << 8, "/dev/loop0", 0, NULL), EPERM, ENOSYS);
-    for (size_t i = 0; i < ARRAY_LEN(masks) && !gentle(); i++) {
+    /* Only where mounting was refused: else these would really take things away. */
+    for (size_t i = 0; i < ARRAY_LEN(masks) && probe_status() == 0; i++) {
         REFUSED(nm("umount-%s", masks[i]), syscall(SYS_umount2, masks[i], 2 /* MNT_DETACH */), EPERM, ENOSYS);
         REFUSED(nm("umount-force-%s", masks[i]), syscall(SYS_umount2, masks[i], 1), EPERM, ENOSYS);
     }
@@ -89,8 +90,8 @@ static void f28_remount_rw(int argc, char **argv)
         strtok_r(l, " ", &inner);
         if (!(point = strtok_r(NULL, " ", &inner)))
             continue;
-        REFUSED(nm("bind-%s", point), do_mount(NULL, point, NULL, REMOUNT | BIND, NULL), EPERM);
-        if (!gentle()) /* a whole file system made writable could outlive us */
+        long rc = REFUSED(nm("bind-%s", point), do_mount(NULL, point, NULL, REMOUNT | BIND, NULL), EPERM);
+        if (rc < 0 && !gentle()) /* where the first works, this would change the host's own file system */
             REFUSED(nm("super-%s", point), do_mount(NULL, point, NULL, REMOUNT, NULL), EPERM);
         REFUSED(nm("setattr-%s", point), syscall(SYS_mount_setattr, AT_FDCWD, point, 0, &attr, sizeof(attr)), EPERM,
                 ENOSYS);

@@ -206,7 +206,6 @@ static void f19_proc_sys_write(int argc, char **argv)
         "/proc/self/uid_map",
         "/proc/self/gid_map",
         "/proc/self/setgroups",
-        "/proc/self/projid_map",
     };
     (void)argc, (void)argv;
 

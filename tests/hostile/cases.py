@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of hostile cases: groups F, P, R, I and C of the attack list, as far as they need no daemon.
+
+A case is held when its run ends as `expect` says, the probe reports no BREACH, no canary shows up anywhere, the host is as
+it was, and nothing of brig is left. `off` names the layers that stop it: with all of them switched off (test build) the
+same probe must report a real BREACH, or a canary must show. `off=None` means no layer of the list stops it; `why` says
+what does. Ids with a suffix are siblings of the numbered case.
+"""
+
+from dataclasses import dataclass, field
+
+ALL_MODES = ("root", "rootless1", "rootless2")
+# What stands between a program and root's files and powers when the caller is root.
+IDS = ("user_ns", "uid_range", "caps")
+FILES = ("mount_ns", "landlock", *IDS)
+ENGINE = "the engine's own bookkeeping, no layer"
+KERNEL = "the kernel's own limits, no layer"
+
+
+@dataclass(frozen=True)
+class Expect:
+    """How the receipt must look. None: not asserted. status is brig's own exit status; default: exit_code."""
+
+    cause: tuple = ("exited",)
+    exit_code: int = 0
+    status: int = None
+    signal: int = None
+    limits_hit: tuple = ()
+    lines: bool = True  # the probe must have said at least one "ok"
+
+
+HELD = Expect()
+OOM = Expect(("oom",), None, 137, lines=False)
+TIMEOUT = Expect(("timeout",), None, 124, lines=False)
+
+
+@dataclass(frozen=True)
+class Case:
+    id: str
+    name: str
+    probe: tuple = ()              # argv of the probe; default: the id
+    command: tuple = ()            # instead of the probe
+    flags: tuple = ()
+    env: dict = field(default_factory=dict)
+    expect: dict = field(default_factory=dict)  # mode -> Expect; "*" is the default
+    needs: tuple = ()              # features of the mode, else skipped
+    modes: tuple = ALL_MODES
+    scenario: str = ""             # a function of scenarios.py instead of the plain run
+    off: tuple = None
+    off_mode: str = "root"
+    off_probe: tuple = ()
+    off_flags: tuple = None        # instead of flags: the limit itself is what is lifted
+    off_needs_cap: int = None      # a capability root must have here, or nothing can bite
+    why: str = ""
+    alone: bool = False            # R group: nothing else may run beside it
+
+    def expectation(self, mode):
+        return self.expect.get(mode, self.expect.get("*", HELD))
+
+    @property
+    def argv(self):
+        return self.probe or (self.id,)
+
+
+def any_mode(expect):
+    return {"*": expect}
+
+
+MB = 1 << 20
+COMPAT = {"flags": ("--profile", "compat"), "env": {"HOSTILE_PROFILE": "compat"}}
+PARANOID = {"flags": ("--profile", "paranoid"), "env": {"HOSTILE_PROFILE": "paranoid"}}
+
+FILESYSTEM = (
+    Case("F01", "dotdot-root", off=FILES),
+    Case("F03", "proc-self-root", off=("proc", *FILES)),
+    Case("F04", "proc-cwd-exe-fd", off=("proc", "landlock", *IDS)),
+    Case("F04-interp", "self-exe-interpreter", scenario="self_exe_interpreter", why=ENGINE),
+    Case("F06", "fd-leak", off=("fds",)),
+    Case("F07", "dirfd-escape", off=("fds", *FILES)),
+    Case("F09", "handle-open", off=("seccomp", "landlock", *IDS)),
+    Case("F12", "hardlink-host", off=FILES),
+    Case("F15", "overlay-whiteout", off=("seccomp", "landlock", *IDS)),
+    Case("F15-root", "overlay-whiteout, writable root", probe=("F15",), flags=("--writable-root",), off=("seccomp", "landlock", *IDS)),
+    Case("F16", "overlay-work-access", off=("mount_ns", "landlock")),
+    Case("F16-root", "overlay-work-access, writable root", probe=("F16",), flags=("--writable-root",), off=("mount_ns", "landlock")),
+    Case("F18", "mountinfo-leak", off=("mount_ns", "landlock")),
+    Case("F19", "proc-sys-write", off=("proc", *FILES)),
+    Case("F19-compat", "proc-sys-write, compat", probe=("F19",), off=("proc", *FILES), **COMPAT),
+    Case("F21", "proc-kcore-kmsg", off=("proc", *FILES)),
+    Case("F21-compat", "proc-kcore-kmsg, compat", probe=("F21",), off=("proc", *FILES), **COMPAT),
+    Case("F22", "sysfs", off=("mount_ns", "landlock")),
+    Case("F24", "cgroup-escape", off=("cgroup_ns", *FILES)),
+    Case("F25", "mknod-disk", off=("seccomp", "landlock", *IDS)),
+    Case("F27", "mount-all", off=("seccomp", "landlock", *IDS)),
+    Case("F27-compat", "mount-all, compat", probe=("F27",), off=("seccomp", "landlock", *IDS), **COMPAT),
+    Case("F28", "remount-rw", off=("seccomp", "landlock", *IDS)),
+    Case("F30", "pivot", off=("seccomp", "landlock", *IDS)),
+    Case("F31", "setuid-bin", off=("seccomp", "no_new_privs")),
+    Case("F31-paranoid", "setuid-bin, paranoid", probe=("F31",), off=("seccomp", "no_new_privs"), **PARANOID),
+    Case("F31-suid", "setuid-bin from the host", probe=("F31",), off=("seccomp", "no_new_privs", "mount_ns", "landlock", *IDS), off_mode="rootless1"),
+    Case("F33", "xattr-security", flags=("--inodes", 4096), off=IDS),
+    Case("F34", "ro-base-write", off=("root_readonly", "landlock", *IDS)),
+    Case("F34-compat", "ro-base-write, compat", probe=("F34",), off=("root_readonly", "landlock", *IDS), **COMPAT),
+    Case("F34-private", "writable root stays private", scenario="private_root", why="one upper per sandbox, no layer"),
+    Case("F36", "cross-sandbox-file", scenario="cross_file", off=("mount_ns", "landlock")),
+    Case("F37", "unix-sock-path", off=("mount_ns", "landlock")),
+    Case("F38", "abstract-socket", off=("net_ns", "landlock")),
+    Case("N03", "host-loopback, no gate", off=("net_ns", "landlock")),
+    Case("F39", "inotify-host", scenario="inotify_host", off=("mount_ns", "landlock")),
+    Case("F40", "flock-covert", scenario="flock_covert", off=("mount_ns", "landlock", "seccomp")),
+    Case("F42", "weird-names", why=KERNEL),
+    Case("F42-argv", "weird-bytes in arguments", scenario="weird_argv", why=ENGINE),
+    Case("F45", "setup-symlink-rootfs", scenario="symlink_rootfs", why="set-up by descriptors, no layer"),
+    Case("F45-tar", "setup-symlink-rootfs, tar", scenario="symlink_tar", why="set-up by descriptors, no layer"),
+    Case("F46", "procfs-fake", scenario="fake_procfs", why="set-up by descriptors, no layer"),
+)
+
+PROCESSES = (
+    Case("P01", "kill-host", off=("pid_ns", "landlock", *IDS)),
+    Case("P02", "kill-init", expect=any_mode(Expect(("exited", "signalled", "sandbox-gone"), None, lines=False)), off=("pid_ns", "landlock", *IDS)),
+    Case("P04", "procmem", off=("proc", "landlock", *IDS)),
+    Case("P05", "process_vm, pidfd_getfd, kcmp", off=("seccomp",)),
+    Case("P07", "other-ns", off=("seccomp", "landlock", *IDS)),
+    Case("P08", "clone-flags", off=("seccomp", "landlock", *IDS)),
+    Case("P10", "seccomp-undo", off=("seccomp",)),
+    Case("P11", "nnp and caps", off=("caps", "no_new_privs")),
+    Case("P11-memfd", "nnp and caps, from a memfd", off=("caps", "no_new_privs")),
+    Case("P13", "personality", off=("seccomp",)),
+    Case("P14", "tiocsti", off=("seccomp",)),
+    Case("P14-tty", "tiocsti, on a terminal", scenario="terminal", off=("seccomp",)),
+    Case("P16", "keyring", off=("seccomp",)),
+    Case("P17", "sysv and posix ipc", off=("ipc_ns", "seccomp", "mount_ns", "landlock")),
+    Case("P19", "unix-scm", off=("seccomp", "landlock", *IDS)),
+    Case("P20", "signals-to-parent", off=("pid_ns", "landlock")),
+    Case("P22", "double-fork daemon", scenario="daemon", off=("pid_ns", "memory", "cpu", "pids")),
+    Case("P22-hang", "daemon, then timeout", scenario="daemon_hang", off=("pid_ns", "memory", "cpu", "pids")),
+    Case("P23", "orphan holding stdout", flags=("--timeout", "@30"), why=ENGINE),
+    Case("P25", "self-stop", flags=("--timeout", "@1"), expect=any_mode(TIMEOUT), why=ENGINE),
+    Case("P26", "vfork-hang", flags=("--timeout", "@1"), expect=any_mode(TIMEOUT), why=ENGINE),
+    Case("P27", "ignores SIGTERM, partial output", scenario="partial_output", why=ENGINE),
+    Case("P28", "exec storms, shebang loops, ELF fuzz", flags=("--timeout", "@60"), why=KERNEL),
+    Case("P29", "core-dump", why="a resource limit, no layer"),
+    Case("P29-pipe", "core-dump to the host's handler", scenario="core_pipe", why="a resource limit, no layer"),
+    Case("P31", "sched", off=("seccomp", *IDS)),
+    Case("P32", "landlock-escape", off=("mount_ns", "landlock", *IDS)),
+    Case("P34", "hostname and clock", off=("uts_ns", "seccomp", *IDS)),
+    Case("P35", "ns-fd leak", off=("user_ns", "seccomp")),
+    Case("P37", "exploit shapes", off=("seccomp",)),
+    Case("P37-paranoid", "exploit shapes, paranoid", probe=("P37",), off=("seccomp",), **PARANOID),
+)
+
+PIDS_HIT = {"*": Expect(limits_hit=("pids",)), "rootless1": HELD}
+MEMORY = {"*": OOM, "rootless1": HELD}
+DISK_HIT = any_mode(Expect(limits_hit=("disk",)))
+
+RESOURCES = (
+    Case("R01", "fork-bomb", probe=("R01", "64"), flags=("--pids", 64, "--timeout", "@30"), expect=PIDS_HIT, off=("pids",), alone=True),
+    Case("R01-threads", "thread bomb", probe=("R01-threads", "64"), flags=("--pids", 64, "--timeout", "@30"), expect=PIDS_HIT, off=("pids",), alone=True),
+    Case("R01-shell", "shell fork-bomb", command=("/bin/sh", "-c", ":(){ :|:& };:; sleep 600"), flags=("--pids", 64, "--timeout", "@2"),
+         expect={"*": Expect(("timeout",), None, 124, limits_hit=("pids",), lines=False), "rootless1": TIMEOUT}, why="see R01", alone=True),
+    Case("R01-end", "pids-limit as a cause", scenario="pids_cause", needs=("pids",), why="see R01", alone=True),
+    Case("R03", "mem-bomb", probe=("R03", str(64 * MB), "10"), flags=("-m", "64m", "--timeout", "@60"), expect=MEMORY,
+         off=("memory",), off_probe=("R03", str(64 * MB), "3"), alone=True),
+    Case("R03-brk", "mem-bomb by brk", probe=("R03-brk", str(64 * MB), "10"), flags=("-m", "64m", "--timeout", "@60"), expect=MEMORY,
+         off=("memory",), off_probe=("R03-brk", str(64 * MB), "3"), alone=True),
+    Case("R03-peak", "oom is local and measured", scenario="oom_peak", needs=("memory",), why="see R03", alone=True),
+    Case("R04-shared", "shared mmap", probe=("R04-shared", str(64 * MB), "10"), flags=("-m", "64m", "--timeout", "@60"), expect=MEMORY,
+         off=("memory",), off_probe=("R04-shared", str(64 * MB), "3"), alone=True),
+    Case("R04-memfd", "memfd", probe=("R04-memfd", str(64 * MB), "10"), flags=("-m", "64m", "--timeout", "@60"), expect=MEMORY, needs=("memory",),
+         off=("memory",), off_probe=("R04-memfd", str(64 * MB), "3"), alone=True),
+    Case("R04-many", "many processes", probe=("R04-many", str(64 * MB)), flags=("-m", "64m", "--timeout", "@60"), expect=MEMORY, needs=("memory",),
+         off=("memory",), alone=True),
+    Case("R04-kernel", "socket buffers", probe=("R04-kernel", str(64 * MB)), flags=("-m", "64m", "--timeout", "@60"), needs=("memory",),
+         expect=any_mode(Expect(("oom", "exited"), None, lines=False)), off=("memory",), alone=True),
+    Case("R04-devshm", "/dev/shm is the store", probe=("R04-devshm", str(16 * MB)), flags=("-m", "128m", "--disk", "16m"), expect=DISK_HIT,
+         off=("disk",), alone=True),
+    Case("R06", "disk-fill", probe=("R06", str(32 * MB)), flags=("-m", "128m", "--disk", "32m", "--timeout", "@60"), expect=DISK_HIT, off=("disk",), alone=True),
+    Case("R06-root", "disk-fill, writable root", probe=("R06", str(32 * MB)), flags=("-m", "128m", "--disk", "32m", "--writable-root", "--timeout", "@60"),
+         expect=DISK_HIT, off=("disk",), alone=True),
+    Case("R06-file", "file-size", probe=("R06-file", str(MB)), flags=("--file-size", "1m"), off=(), off_flags=("--file-size", "64m"), alone=True),
+    Case("R06-end", "disk-limit as a cause", scenario="disk_cause", why="see R06", alone=True),
+    Case("R07", "inode-fill", probe=("R07", "2000"), flags=("--inodes", 2000, "--timeout", "@60"),
+         expect=any_mode(Expect(limits_hit=("inodes",))), off=("inodes",), alone=True),
+    Case("R07-deep", "deep directories", probe=("R07-deep", "10000"), flags=("--timeout", "@60"), why="see R07", alone=True),
+    Case("R09", "fd-exhaust", probe=("R09", "256"), flags=("--open-files", 256), off=(), off_flags=("--open-files", 8192), alone=True),
+    Case("R10", "pipe-buffers", off=IDS, alone=True),
+    Case("R10-shared", "pipe pages are private", scenario="private_pipes", modes=("root",), needs=("private quotas",), off=IDS, alone=True),
+    Case("R12", "no-newline flood", scenario="output_flood", why=ENGINE, alone=True),
+    Case("R12-kill", "output-limit kills", scenario="output_kill", why=ENGINE, alone=True),
+    Case("R13", "cpu-spin threads", probe=("R13", "3", "4", "50"), flags=("-c", "0.5", "--timeout", "@60"), needs=("cpu",), off=("cpu",), alone=True),
+    Case("R13-time", "cpu-time kills", probe=("R13", "600", "2"), flags=("--cpu-time", "1s", "--timeout", "@60"),
+         expect=any_mode(Expect(("cpu-limit",), None, 137, lines=False)), why=ENGINE, alone=True),
+    Case("R13-churn", "cpu-time counts the dead", probe=("R13-churn",), flags=("--cpu-time", "1s", "--timeout", "@60"), needs=("cpu",),
+         expect=any_mode(Expect(("cpu-limit",), None, 137, lines=False)), off=(), off_probe=("R13-churn", "15"), off_flags=("--timeout", "@60"), alone=True),
+    Case("R15", "mlock, huge pages, secretmem", off=("seccomp", *IDS), alone=True),
+    Case("R16", "kernel objects", probe=("R16",), flags=("--timeout", "@60"), why=KERNEL, alone=True),
+    Case("R16-shared", "inotify budget is private", scenario="private_inotify", modes=("root",), needs=("private quotas",), off=("user_ns", "uid_range"), alone=True),
+    Case("R18", "page-cache thrash", probe=("R18", str(64 * MB), "10"), flags=("-m", "64m", "--timeout", "@120"), why="reclaim, no layer", alone=True),
+    Case("R27", "cgroup-remnants", scenario="remnants", why=ENGINE, alone=True),
+    Case("R28", "oom-score", scenario="oom_score", off=IDS, off_needs_cap=24, alone=True),
+    Case("R30", "huge environments and arguments", scenario="huge_environment", why=ENGINE, alone=True),
+)
+
+INFORMATION = (
+    Case("I01", "parent-environ", off=("pid_ns", "proc", *FILES)),
+    Case("I02", "cmdline-secrets", scenario="cmdline_secret", off=("pid_ns", "proc", *FILES)),
+    Case("I04", "dmesg", off=("seccomp", *IDS)),
+    Case("I05", "kcore, mem, port and other devices", off=("mount_ns", "landlock")),
+    Case("I07", "other tenants' names", scenario="other_tenants", off=("pid_ns", "proc", *FILES)),
+    Case("I08", "uninitialised blocks and pages", scenario="fresh_blocks", why="file systems of our own, no layer"),
+    Case("I11", "side channels", off=("seccomp", *IDS)),
+    Case("I16", "environment of helpers", scenario="helper_environment", why=ENGINE),
+    Case("I16-knob", "test knobs do nothing in a normal build", scenario="no_knobs", why=ENGINE),
+)
+
+CHANNEL = (
+    Case("C01", "marker-forge", scenario="marker_forge", why=ENGINE),
+    Case("C03", "ctrl-socket find", off=("seccomp",)),
+    Case("C04", "partial frame, then end", scenario="partial_frame", why=ENGINE),
+    Case("C06", "bytes that are not text", scenario="odd_bytes", why=ENGINE),
+    Case("C07", "interleave from 100", scenario="interleave", why=ENGINE),
+    Case("C09", "exit-code games", scenario="exit_games", why=ENGINE),
+    Case("C10", "fake claims", scenario="fake_claims", why=ENGINE),
+    Case("C13", "end at the boundary", scenario="boundary", why=ENGINE),
+)
+
+CASES = FILESYSTEM + PROCESSES + RESOURCES + INFORMATION + CHANNEL
+
+# In the attack list, not here yet, and what each waits for.
+LATER = {
+    "F10": "files API", "F13": "files API (reset, cleanup)", "F42 list and download": "files API", "F43": "files API",
+    "R19": "upload and extract", "R21": "the gate", "R22": "the gate; net limits", "R24": "streams of the API", "R25": "idle and lease limits of the daemon",
+    "R27 with R22": "the gate", "R30 by API": "API limits", "I10": "warm interpreters", "I13": "daemon logs and audit", "I14": "API tokens",
+    "C12": "language runtimes", "P29 with a pipe": "only where the harness may set core_pattern (--core-pattern)",
+    "N, D, A groups": "the gate, installs, the API",
+}
