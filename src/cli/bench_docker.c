@@ -94,6 +94,7 @@ int bench_docker_start(struct bench_docker *docker, char *reason, size_t size)
         const char *host = getenv("DOCKER_HOST");
         snprintf(docker->host, sizeof(docker->host), "%s", host ? host : "unix:///var/run/docker.sock");
         if (!answers(docker)) {
+            docker->host[0] = '\0'; /* nothing of ours is there */
             snprintf(reason, size, "no Docker engine answers, and none can be started (needs root and dockerd)");
             r = -ENOENT;
         }

@@ -72,11 +72,14 @@ static int run_inside(struct brig_engine *engine, struct bench *bench, const cha
     return r;
 }
 
-/* An ext4 image, mounted and at once detached: the descriptor alone keeps it, and closing it ends it all. */
+/* An ext4 image made as the store's is, mounted and at once detached: the descriptor alone keeps it, and
+ * closing it ends it all. */
 static int open_image(void)
 {
-    static const char script[] = "set -e; truncate -s 256M \"$1/image\"; mkdir \"$1/mnt\";"
-                                 "mkfs.ext4 -q -F -O ^has_journal -m 0 \"$1/image\"; mount -o loop,noatime \"$1/image\" \"$1/mnt\"";
+    static const char script[] =
+        "set -e; truncate -s 1G \"$1/image\"; mkdir \"$1/mnt\";"
+        "mkfs.ext4 -q -F -m 0 -N 65536 -O ^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2"
+        " -E num_backup_sb=0,lazy_itable_init=1 \"$1/image\"; mount -o loop,noatime \"$1/image\" \"$1/mnt\"";
     char directory[64], mount_point[96];
     if (bench_make_directory(directory, sizeof(directory)) < 0)
         return -1;

@@ -98,6 +98,7 @@ struct run_loop {
     bool reading;         /* our stdin still has something for the program */
     char *input;          /* RUN_INPUT bytes, while reading */
     size_t in_len, in_at; /* read from stdin, taken by the program */
+    int retry_ms;         /* until the program is asked again to take some */
     unsigned n_signals;   /* that ask for an end */
     uint64_t cancel_at_ns;
 };

@@ -26,7 +26,9 @@
 #include "cli/run.h"
 
 #define CANCEL_AFTER_NS (2 * NS_PER_SEC)
-#define RETRY_INPUT_MS 10 /* the program's stdin is full, and nothing tells when it no longer is */
+/* The program's stdin is full, and nothing tells when it no longer is: look again soon, then less often. */
+#define RETRY_INPUT_MS 1
+#define RETRY_INPUT_MAX_MS 32
 
 enum { ON_ENGINE, ON_SIGNAL, ON_STDOUT, ON_STDERR, ON_STDIN, ON_MAX };
 
@@ -130,9 +132,12 @@ static void feed_program(struct run_loop *loop)
         int n = brig_run_write(loop->run, loop->input + loop->in_at, loop->in_len - loop->in_at, &ignored);
         if (n < 0) /* it reads no more; that is its right, and no end of the run */
             stop_reading(loop);
+        if (n == 0 && loop->retry_ms < RETRY_INPUT_MAX_MS)
+            loop->retry_ms = loop->retry_ms > 0 ? loop->retry_ms * 2 : RETRY_INPUT_MS;
         if (n <= 0)
             return;
         loop->in_at += (size_t)n;
+        loop->retry_ms = 0;
     }
     loop->in_at = loop->in_len = 0;
 }
@@ -153,7 +158,7 @@ static void read_input(struct run_loop *loop)
 /* Milliseconds until something is due, or -1. */
 static int next_timeout(const struct run_loop *loop)
 {
-    int ms = loop->in_at < loop->in_len ? RETRY_INPUT_MS : -1;
+    int ms = loop->in_at < loop->in_len ? loop->retry_ms : -1;
     if (loop->cancel_at_ns != 0) {
         uint64_t now = clock_mono_ns();
         int left = now >= loop->cancel_at_ns ? 0 : (int)((loop->cancel_at_ns - now) / NS_PER_MS) + 1;
@@ -214,7 +219,7 @@ int run_loop_until_done(struct run_loop *loop, struct brig_run *run, struct brig
         int r = wait_for_events(loop, err);
         if (r == 0)
             r = brig_engine_dispatch(loop->engine, 0, err);
-        if (r < 0)
+        if (r < 0 && !brig_run_done(run))
             return r;
         feed_program(loop);
         if (loop->out.failed != 0 || loop->err_out.failed != 0)

@@ -46,39 +46,42 @@ static int make_dir(int parent, const char *name, struct brig_err *err)
     return fd;
 }
 
-int cg_create(struct cg *cg, const struct cg_host *host, const char *name, bool io, struct brig_err *err)
+int cg_create(struct cg *cg, const struct cg_host *host, const char *name, struct brig_err *err)
 {
-    int r = 0;
-
     *cg = CG_INIT;
     cg->host = host;
     snprintf(cg->name, sizeof cg->name, "%s", name);
-    if (host->v2_fd >= 0 && (r = cg->v2_fd = make_dir(host->v2_fd, name, err)) < 0)
-        goto fail;
-    for (unsigned i = 0; i < host->n_v1; i++) {
-        if (host->v1[i].controllers == 1u << CG_BLKIO && !io)
-            continue; /* an attach nobody asked for */
-        if ((r = cg->v1_fd[i] = make_dir(host->v1[i].fd, name, err)) < 0)
-            goto fail;
-    }
+    int fd = host->v2_fd >= 0 ? make_dir(host->v2_fd, name, err) : -1;
+    if (host->v2_fd >= 0 && fd < 0)
+        return fd;
+    cg->v2_fd = fd;
     return 0;
-fail:
-    cg->v2_fd = cg->v2_fd < 0 ? -1 : cg->v2_fd;
-    (void)!cg_destroy(cg);
-    return r;
 }
 
-int cg_open_procs(const struct cg *cg, int *fds, unsigned max, struct brig_err *err)
+int cg_create_v1(struct cg *cg, bool io, struct brig_err *err)
+{
+    for (unsigned i = 0; i < cg->host->n_v1; i++) {
+        if (cg->host->v1[i].controllers == 1u << CG_BLKIO && !io)
+            continue; /* an attach nobody asked for */
+        int fd = make_dir(cg->host->v1[i].fd, cg->name, err);
+        if (fd < 0)
+            return fd;
+        cg->v1_fd[i] = fd;
+    }
+    return 0;
+}
+
+int cg_open_tasks(const struct cg *cg, int *fds, unsigned max, struct brig_err *err)
 {
     unsigned n = 0;
 
     for (unsigned i = 0; cg->host && i < cg->host->n_v1; i++) {
         if (cg->v1_fd[i] < 0)
             continue;
-        if (n == max || (fds[n] = SYS(openat(cg->v1_fd[i], "cgroup.procs", O_WRONLY | O_CLOEXEC))) < 0) {
+        if (n == max || (fds[n] = SYS(openat(cg->v1_fd[i], "tasks", O_WRONLY | O_CLOEXEC))) < 0) {
             int saved = errno;
             fd_close_all(fds, n);
-            return err_set(err, BRIG_E_HOST, saved, "cgroup.procs");
+            return err_set(err, BRIG_E_HOST, saved, "cgroup tasks");
         }
         n++;
     }

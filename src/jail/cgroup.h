@@ -49,9 +49,15 @@ struct cg {
 
 #define CG_INIT ((struct cg){.v2_fd = -1, .v1_fd = {-1, -1, -1, -1, -1, -1}, .oom_event_fd = -1})
 
-int cg_create(struct cg *cg, const struct cg_host *host, const char *name, bool io, struct brig_err *err) MUST_CHECK;
-/* Opens cgroup.procs of the v1 leaves; returns how many. The caller closes them. */
-int cg_open_procs(const struct cg *cg, int *fds, unsigned max, struct brig_err *err) MUST_CHECK;
+/* The v2 leaf, which a sandbox is cloned into; the v1 leaves may be made while its set-up goes on. */
+int cg_create(struct cg *cg, const struct cg_host *host, const char *name, struct brig_err *err) MUST_CHECK;
+int cg_create_v1(struct cg *cg, bool io, struct brig_err *err) MUST_CHECK;
+/*
+ * Opens `tasks` of the v1 leaves; returns how many. The caller closes them. A thread that writes "0" there moves
+ * itself alone, which since Linux 6.0 spares the global lock behind cgroup.procs and its RCU grace period: 0.05 ms
+ * instead of up to 13.
+ */
+int cg_open_tasks(const struct cg *cg, int *fds, unsigned max, struct brig_err *err) MUST_CHECK;
 /* device: "major:minor" behind the store for the io limits, or NULL. off: layers switched off (test builds). */
 int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const char *device, uint64_t off, struct brig_err *err) MUST_CHECK;
 /* Reads limits and membership of pid back: the layers memory, cpu, pids, io. proc_fd: the full procfs. */

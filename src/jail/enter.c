@@ -6,9 +6,9 @@
  * on cgroup v2, into its cgroup), but not into a user namespace: mounts and a prepared network namespace need
  * the spawner's. The order is fixed, and each step relies on the one before:
  *
- *    1 cgroup v1 membership     before the cgroup namespace, or /proc/self/cgroup shows the host's path
- *    2 network, host name
- *    3 file systems, pivot      while the spawner's user namespace still owns the mount namespace
+ *    1 network, host name
+ *    2 file systems, pivot      while the spawner's user namespace still owns the mount namespace
+ *    3 cgroup v1 membership     before the cgroup namespace, or /proc/self/cgroup shows the host's path
  *    4 cgroup namespace
  *    5 user namespace           last: it owns none of the others, so even all its capabilities cannot mount,
  *                               unmount or set the host name. Made with the sandbox's own id as effective uid,
@@ -56,11 +56,22 @@ static int be_the_first_to_go(struct enter *e)
     return 0;
 }
 
+/* The spawner made our v1 cgroups while we built the root. */
 static int join_cgroups(struct enter *e)
 {
-    for (unsigned i = 0; i < e->plan->n_cgroup_procs; i++)
-        TRY(e, "cgroup.procs", SYS(write(e->plan->cgroup_procs[i], "0", 1)));
-    return 0;
+    struct setup_msg msg;
+    int fds[PLAN_CGROUPS];
+    size_t n_fds = 0;
+    ssize_t n = fd_recv(e->plan->setup_fd, &msg, sizeof msg, fds, PLAN_CGROUPS, &n_fds);
+    int r = n == (ssize_t)sizeof msg && msg.type == SETUP_CGROUPS ? 0 : -EPROTO;
+
+    for (size_t i = 0; r == 0 && i < n_fds; i++)
+        if (SYS(write(fds[i], "0", 1)) < 0)
+            r = -errno;
+    fd_close_all(fds, n_fds);
+    if (r < 0)
+        e->what = "join";
+    return r;
 }
 
 static int bring_up_loopback(struct enter *e)
@@ -209,7 +220,6 @@ static const struct {
     stage_fn *fn;
 } stages[] = {
     {SETUP_CGROUP, false, be_the_first_to_go},
-    {SETUP_CGROUP, false, join_cgroups},
     {SETUP_NETWORK, false, enter_network},
     {SETUP_ROOT, true, enter_root},
     {SETUP_STORE, true, enter_store},
@@ -221,6 +231,7 @@ static const struct {
     {SETUP_TMPFS, true, enter_tmpfs},
     {SETUP_BINDS, true, enter_binds},
     {SETUP_PIVOT, true, enter_pivot},
+    {SETUP_CGROUP, false, join_cgroups},
     {SETUP_CGROUP_NS, false, enter_cgroup_ns},
     {SETUP_USER_NS, false, enter_user_ns},
     {SETUP_IDS, false, enter_ids},

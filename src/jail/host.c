@@ -137,20 +137,25 @@ static unsigned landlock_abi(void)
     return abi > 0 ? (unsigned)abi : 0;
 }
 
-int host_init(struct host *host, pid_t engine_pid, const char *helper_dir, struct brig_err *err)
+int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err)
 {
     int r;
 
     *host = HOST_INIT;
     host->privileged = is_privileged();
+    if (host->privileged)
+        netns_start(netns);
     host->landlock_abi = landlock_abi();
     read_namespaces(host);
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;
     cg_host_init(&host->cg, engine_pid, host->privileged);
     host->ids_kind = IDS_RANGE;
-    if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
-        return r;
+    if (!host->privileged) {
+        if ((r = host_enter_user_ns(host, err)) < 0)
+            return r;
+        netns_start(netns);
+    }
     if ((r = ids_init(&host->ids, host->ids_kind, host->run_fd, host->sub_ids, err)) < 0)
         return r;
     return host_build_tree(host, err);

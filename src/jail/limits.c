@@ -20,8 +20,10 @@ void limits_fill(struct brig_limits *l, bool image)
         l->pids = 128;
     if (!l->disk)
         l->disk = image ? GIB : l->memory / 2 & ~(uint64_t)4095;
-    if (!l->inodes)
-        l->inodes = 65536;
+    if (!l->inodes) {
+        uint64_t fits = l->disk / 16384; /* as mkfs.ext4 would */
+        l->inodes = fits > 65536 ? 65536 : fits < 1024 ? 1024 : fits;
+    }
     if (!l->open_files)
         l->open_files = 1024;
     if (!l->timeout)
@@ -58,6 +60,13 @@ int limits_check(const struct brig_limits *l, struct brig_err *err)
             return err_usage(err, "%s %" PRIu64 ": must be between %" PRIu64 " and %" PRIu64, brig_limit_name(rules[i].limit),
                              rules[i].value, rules[i].min, rules[i].max);
     }
+    return 0;
+}
+
+int limits_check_image(const struct brig_limits *l, struct brig_err *err)
+{
+    if (l->inodes > l->disk / 512) /* 256 bytes each: half of the disk */
+        return err_usage(err, "inodes %" PRIu64 ": more than disk %" PRIu64 " has room for, at most %" PRIu64, l->inodes, l->disk, l->disk / 512);
     return 0;
 }
 

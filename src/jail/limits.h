@@ -14,6 +14,7 @@
 void limits_fill(struct brig_limits *limits, bool image);
 /* Rules that hold whatever the store is. */
 int limits_check(const struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
+int limits_check_image(const struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
 /* A memory-backed store is charged to memory: it must fill before memory does. */
 int limits_check_memory_store(const struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
 

@@ -56,10 +56,6 @@ struct jail_plan {
     bool two_ids;
     const char *hostname;
 
-    /* cgroups v1 to attach to before the cgroup namespace is made: cgroup.procs, open for writing */
-    int cgroup_procs[PLAN_CGROUPS];
-    unsigned n_cgroup_procs;
-
     /* file systems */
     int netns_fd;      /* a prepared network namespace to join, or -1: make one */
     int host_proc_fd;  /* the spawner's full procfs, O_PATH */
@@ -110,9 +106,10 @@ enum setup_stage {
     SETUP_STAGE_MAX
 };
 
-enum setup_type { SETUP_MAP_ME = 1, SETUP_MAPPED, SETUP_FAILED };
+enum setup_type { SETUP_MAP_ME = 1, SETUP_MAPPED, SETUP_FAILED, SETUP_CGROUPS };
 
-/* Child to spawner: MAP_ME, FAILED. Spawner to child: MAPPED. */
+/* Child to spawner: MAP_ME (beside it the store's mount), FAILED. Spawner to child: CGROUPS (beside it `tasks` of its
+ * v1 cgroups, open for writing), MAPPED. */
 struct setup_msg {
     uint32_t type;
     uint32_t stage;

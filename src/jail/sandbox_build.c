@@ -35,8 +35,7 @@ static void build_done(struct build *b)
     base_close_fd(&b->rootfs_fd);
     for (unsigned i = 0; i < b->plan.n_binds; i++)
         base_close_fd(&b->binds[i].mount_fd);
-    for (unsigned i = 0; i < b->plan.n_cgroup_procs; i++)
-        base_close_fd(&b->plan.cgroup_procs[i]);
+    base_close_fd(&b->plan.netns_fd);
 }
 
 /* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
@@ -104,7 +103,10 @@ static int prepare_store(struct sandbox *s, const struct run_spec *run, struct b
     b->plan.store = s->store;
     if (memory)
         return limits_check_memory_store(&s->limits, err);
-    int r = image_take(&s->spawner->host, s->limits.disk, s->limits.inodes, &s->image, err);
+    int r = limits_check_image(&s->limits, err);
+    if (r < 0)
+        return r;
+    r = image_take(&s->spawner->host, s->limits.disk, s->limits.inodes, &s->image, err);
     if (r == 0)
         snprintf(b->plan.store_device, sizeof b->plan.store_device, "%s", s->image.node);
     return r;
@@ -114,20 +116,29 @@ static int prepare_cgroup(struct sandbox *s, struct build *b, struct brig_err *e
 {
     char name[CG_NAME];
     const struct cg_host *cg = &s->spawner->host.cg;
-    bool io = s->limits.io_read_bps || s->limits.io_write_bps;
 
-    snprintf(name, sizeof name, "brig-%s", s->id);
-    int r = cg_create(&s->cg, cg, name, io, err);
-    if (r == 0)
-        r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
-    if (r == 0)
-        r = cg_open_procs(&s->cg, b->plan.cgroup_procs, PLAN_CGROUPS, err);
-    if (r < 0)
-        return r;
-    b->plan.n_cgroup_procs = (unsigned)r;
     b->plan.rlimit_memory = cg_host_by(cg, CG_MEMORY) == BY_NONE;
     b->plan.rlimit_pids = cg_host_by(cg, CG_PIDS) == BY_NONE;
-    return 0;
+    snprintf(name, sizeof name, "brig-%s", s->id);
+    return cg_create(&s->cg, cg, name, err);
+}
+
+/* After the clone, beside the child's own work: it joins when it is done with its mounts. */
+static int hand_over_cgroups(struct sandbox *s, struct brig_err *err)
+{
+    struct setup_msg msg = {.type = SETUP_CGROUPS};
+    bool io = s->limits.io_read_bps || s->limits.io_write_bps;
+    int fds[PLAN_CGROUPS];
+    int r = cg_create_v1(&s->cg, io, err);
+
+    if (r == 0)
+        r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
+    int n = r == 0 ? cg_open_tasks(&s->cg, fds, PLAN_CGROUPS, err) : r;
+    if (n < 0)
+        return n;
+    r = SYS(fd_send(s->setup_fd, &msg, sizeof msg, fds, (size_t)n));
+    fd_close_all(fds, (size_t)n);
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand cgroups to the sandbox") : 0;
 }
 
 static void fill_plan(struct sandbox *s, const struct run_spec *run, struct build *b)
@@ -343,7 +354,10 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r < 0)
         return r;
     fill_plan(s, run, b);
+    b->plan.netns_fd = netns_take(&s->spawner->netns);
     r = clone_child(s, b, err);
+    if (r == 0)
+        r = hand_over_cgroups(s, err);
     return r < 0 ? r : watch(s, err);
 }
 
@@ -393,6 +407,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
         return r;
     }
     s->run = run;
+    s->for_pool = !run;
     if (run)
         spawner->running++;
     else

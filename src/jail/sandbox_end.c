@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sandbox_end.c: a sandbox is over. pid 1 is dead, and with it, by the kernel's word, every process of its
- * pid namespace. What is left is counted, judged and removed, and only then is the engine told.
+ * pid namespace. The run is counted and judged and the engine told; then what is left is removed.
  *
  * The cause is what ended the main process. Two events compete, the main process's own end and our verdict
  * (timeout, limits, cancel): the earlier one on the monotonic clock wins.
@@ -149,11 +149,6 @@ static void forget(struct sandbox *s)
         spawner->sandboxes = s->next;
     if (s->next)
         s->next->prev = s->prev;
-    if (s->run) {
-        report(s);
-        run_spec_done(s->run);
-        spawner->running--;
-    }
     mem_free(s);
     spawner_pool_changed(spawner);
 }
@@ -171,7 +166,7 @@ void sandbox_finish(struct sandbox *s)
     if (s->state != SANDBOX_DEAD) {
         if (s->state == SANDBOX_PARKED)
             spawner->parked--;
-        else if (s->state == SANDBOX_BUILDING && !s->run && s->pid)
+        else if (s->for_pool && s->state == SANDBOX_BUILDING)
             spawner->building_parked--;
         s->state = SANDBOX_DEAD;
         loop_timer_clear(loop, &s->on_timeout);
@@ -184,6 +179,13 @@ void sandbox_finish(struct sandbox *s)
             while (waitpid(s->pid, NULL, __WALL) < 0 && errno == EINTR)
                 ;
         count(s);
+        if (s->run) {
+            /* Every process is gone; what is left has no effect any more and goes right after the answer. */
+            report(s);
+            run_spec_done(s->run);
+            s->run = NULL;
+            spawner->running--;
+        }
         base_close_fd(&s->pidfd);
         base_close_fd(&s->setup_fd);
         base_close_fd(&s->control_fd);

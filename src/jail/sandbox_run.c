@@ -42,7 +42,9 @@ void sandbox_measure(struct sandbox *s)
     uint64_t used = ((uint64_t)fs.f_blocks - (uint64_t)fs.f_bfree) * (uint64_t)fs.f_bsize;
     if (used > s->disk_peak)
         s->disk_peak = used;
-    if (fs.f_bavail < 4 || fs.f_ffree == 0)
+    /* ext4 refuses a large write while less than its size is left, so "full" begins a little before the last block. */
+    uint64_t left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, near = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize / 64;
+    if (left < 4 * (uint64_t)fs.f_bsize || (s->store == STORE_IMAGE && left < near && left < (1u << 20)) || fs.f_ffree == 0)
         s->store_full = true;
 }
 

@@ -110,8 +110,12 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
         }
     if (r == 0)
         r = sandbox_build(spawner, run, &err);
-    if (r == 0)
+    if (r == 0) {
+        /* One run may be all there is; from the second on a namespace is made ahead for the next. */
+        if (spawner->built++ > 0)
+            netns_start(&spawner->netns);
         return;
+    }
     spawner_fail(spawner, run ? run : &nameless, &err);
     run_spec_done(run);
 }
@@ -183,9 +187,11 @@ static void harden(void)
     struct rlimit limit;
 
     prctl(PR_SET_NAME, "brig-spawner");
-    for (int signum = 1; signum < 32; signum++)
-        if (signum != SIGKILL && signum != SIGSTOP && signum != SIGCHLD && signum != SIGSEGV && signum != SIGBUS && signum != SIGABRT)
-            signal(signum, SIG_IGN); /* its life is the socket's: a Ctrl-C for the engine must not cut the clean-up short */
+    /* Its life is the socket's: what is sent to the engine's whole group must not cut the clean-up short. */
+    static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP};
+
+    for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
+        signal(ignored[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
@@ -237,10 +243,11 @@ static uint64_t layers_off(void)
 
 int spawner_main(int engine_fd, const char *helper_dir)
 {
-    struct spawner spawner = {.engine_fd = -1};
+    static struct spawner spawner; /* zeroed; too large for a stack that every clone copies */
     struct wire_ready ready = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0}};
     pid_t engine_pid = 0;
 
+    spawner.engine_fd = -1;
     harden();
 #ifdef BRIG_TEST
     spawner.off = layers_off();
@@ -248,7 +255,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     spawner.engine_fd = open_engine(engine_fd, spawner.off & BRIG_LAYER_BIT(BRIG_LAYER_FDS), &engine_pid);
     if (spawner.engine_fd < 0)
         return 125;
-    int r = host_init(&spawner.host, engine_pid, helper_dir, &ready.err);
+    int r = host_init(&spawner.host, &spawner.netns, engine_pid, helper_dir, &ready.err);
     prctl(PR_SET_DUMPABLE, 0); /* not before: a plain user's id maps are written through /proc/self */
     if (r == 0)
         r = loop_create(&spawner.loop, &ready.err);
@@ -264,6 +271,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
         r = loop_run_once(spawner.loop, -1, NULL);
     if (spawner.loop)
         shut_down(&spawner);
+    netns_done(&spawner.netns);
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

@@ -15,6 +15,7 @@
 #include "codec/frame.h"
 #include "jail/cgroup.h"
 #include "jail/ids.h"
+#include "jail/netns.h"
 #include "jail/plan.h"
 #include "jail/wire.h"
 #include "loop/loop.h"
@@ -51,7 +52,8 @@ struct host {
                    .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .cg = {.v2_fd = -1, .v2_self_fd = -1}, \
                    .ids = {.lock_fd = -1}})
 
-int host_init(struct host *host, pid_t engine_pid, const char *helper_dir, struct brig_err *err) MUST_CHECK;
+/* netns: a network namespace is made beside the rest. */
+int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err) MUST_CHECK;
 void host_done(struct host *host);
 /* host_tree.c: the minimal mount namespace; the last step of host_init(). */
 int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
@@ -142,6 +144,7 @@ struct sandbox {
     /* the run, NULL while parked */
     struct run_spec *run;
     struct reading readings[BRIG_LAYER_MAX];
+    bool for_pool;
     bool started, exited;
     uint64_t started_ns;       /* monotonic */
     struct guest_exited exit;  /* valid when exited */
@@ -157,12 +160,13 @@ struct sandbox {
 
 struct spawner {
     struct host host;
+    struct netns_maker netns;
     struct loop *loop;
     int engine_fd;
     struct loop_source on_engine;
     struct loop_timer on_refill;
     struct sandbox *sandboxes;
-    unsigned parked, building_parked, pool, running;
+    unsigned parked, building_parked, pool, running, built;
     bool pool_announced, stop;
     uint64_t off; /* layers switched off; test builds only */
 };

@@ -9,9 +9,10 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 import unittest
 
-from helpers import BRIG, FAILED, BrigTest, brig, environment, read_line, start
+from helpers import BRIG, FAILED, BrigTest, brig, environment, read_line, start, wait_until
 
 SH = ("--", "/bin/sh", "-c")
 
@@ -91,16 +92,14 @@ class PassThrough(BrigTest):
         self.assertEqual((done.returncode, done.stdout), (0, b""))
 
     def test_a_slow_reader_does_not_stop_the_timeout(self):
-        process = start("run", "--timeout", "1", *SH, "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done")
-        read_line(process.stdout)  # and no more until it has ended
-        line = read_line(process.stderr)
-        while b"timeout" not in line and line:
-            process.stdout.read1(1 << 20)
-            line = read_line(process.stderr)
-        process.stdout.read()
-        self.assertEqual(process.wait(60), 124)
-        process.stdout.close()
-        process.stderr.close()
+        os.chmod(self.dir, 0o777)
+        process = start("run", "--timeout", "1", "-v", f"{self.dir}:/mnt/here", *SH,
+                        "(while :; do date >/mnt/here/tick; sleep 0.05; done) & while :; do echo yyyyyyyyyyyyyyyy; done")
+        read_line(process.stdout)  # and no more until the program has stopped ticking
+        wait_until("the run ends", lambda: time.time() - os.stat(self.path("tick")).st_mtime > 1)
+        out, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 124, said)
+        self.assertIn(b"timeout", said)
 
 
 class Stdin(BrigTest):
@@ -310,10 +309,11 @@ class Signals(BrigTest):
         self.assertEqual(self.finish(process, FAILED)[1], b"brig: cancelled\n")
 
     def test_the_receipt_of_a_cancelled_run(self):
-        process = start("run", "-o", "json", *SH, "trap '' TERM; touch /workspace/up; while :; do sleep 0.05; done")
+        os.chmod(self.dir, 0o777)
+        process = start("run", "-o", "json", "-v", f"{self.dir}:/mnt/here", *SH,
+                        "trap '' TERM INT; touch /mnt/here/up; while :; do sleep 0.05; done")
+        wait_until("the program runs", lambda: os.path.exists(self.path("up")))
         process.send_signal(signal.SIGCONT)  # nothing to us without -t
-        import time
-        time.sleep(0.5)
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         out, _ = self.finish(process, FAILED)
@@ -406,9 +406,7 @@ class Receipt(BrigTest):
             self.assertEqual(json.loads(text.read()), json.loads(done.stdout))
 
     def test_a_link_or_device_is_written_not_replaced(self):
-        os.symlink(self.path("target"), self.path("link"))
-        self.run_ok("--receipt", self.path("link"), "--", "/bin/true") if os.path.exists(self.path("target")) else None
-        self.write("target", "old")
+        os.symlink(self.write("target", "old"), self.path("link"))
         self.run_ok("--receipt", self.path("link"), "--", "/bin/true")
         self.assertTrue(os.path.islink(self.path("link")))
         with open(self.path("target"), encoding="utf-8") as text:

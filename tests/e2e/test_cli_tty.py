@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """brig in a terminal: what a program may do to it (nothing, without -t), and what -t gives the program."""
 
+import json
 import os
 import signal
 import termios
@@ -36,7 +37,7 @@ class Escaping(BrigTest):
         with run("--", "/usr/bin/printf", "a\\tb\\n\\303\\244\\342\\202\\254\\360\\237\\230\\200\\r\\n") as terminal:
             self.assertEqual(terminal.wait(), 0)
             # the terminal's own ONLCR makes \r\n of \n
-            self.assertEqual(terminal.seen.replace(b"\r\r\n", b"\r\n"), "a\tb\r\näεur".encode()[:6] + "ä€😀\r\n".encode())
+            self.assertEqual(terminal.seen.replace(b"\r\r\n", b"\r\n").decode(), "a\tb\r\nä€😀\r\n")
 
     def test_a_character_in_pieces(self):
         with run(*SH, r"printf '\342'; sleep 0.1; printf '\202'; sleep 0.1; printf '\254|\302'; sleep 0.1; printf '\233|\033'; printf '\303'") as terminal:
@@ -44,18 +45,15 @@ class Escaping(BrigTest):
             self.assertEqual(terminal.seen, "€|".encode() + b"\\x9b|^[\\xc3")
 
     def test_only_the_stream_that_is_a_terminal(self):
-        master = None
         with Terminal("/bin/sh", "-c", '"$0" run -- /usr/bin/printf "\\\\033[1m" >"$1"', BRIG, self.path("out")) as terminal:
             self.assertEqual(terminal.wait(), 0)
             self.assertEqual(terminal.seen, b"")
         with open(self.path("out"), "rb") as out:
             self.assertEqual(out.read(), b"\x1b[1m")
-        self.assertIsNone(master)
 
     def test_json_on_a_terminal(self):
         with run("-o", "json", "--", "/usr/bin/printf", "\\302\\2331m\\177\\033") as terminal:
             self.assertEqual(terminal.wait(), 0)
-            import json
             self.assertEqual(json.loads(terminal.seen)["stdout"], "\u009b1m\x7f\x1b")
             for byte in (b"\xc2\x9b", b"\x7f", b"\x1b"):
                 self.assertNotIn(byte, terminal.seen)
@@ -188,14 +186,12 @@ class WithT(BrigTest):
         path = self.path("receipt")
         with run("-it", "--receipt", path, "--", "/bin/echo", "hi") as terminal:
             self.assertEqual(terminal.wait(), 0)
-        import json
         with open(path, encoding="utf-8") as text:
             self.assertEqual(json.load(text)["stdout"], "hi\r\n")
 
 
 class Gone(BrigTest):
     def test_a_terminal_that_hangs_up_ends_the_run(self):
-        reader, writer = os.pipe()
         terminal = run("-it", *SH, "echo up; while :; do sleep 0.05; done")
         try:
             terminal.expect(b"up\r\n")
@@ -203,8 +199,6 @@ class Gone(BrigTest):
             os.close(terminal.slave)
             self.assertIn(terminal.process.wait(60), (125, 128 + signal.SIGHUP, 141))
         finally:
-            os.close(reader)
-            os.close(writer)
             if terminal.process.poll() is None:
                 terminal.process.kill()
                 terminal.process.wait()

@@ -397,8 +397,8 @@ class Run:
 class Held:
     """A brig that is still running: a sandbox to attack, or an attacker to endure."""
 
-    def __init__(self, proc, receipt_path):
-        self.proc, self.receipt_path = proc, receipt_path
+    def __init__(self, proc, receipt_path, wrapped):
+        self.proc, self.receipt_path, self.wrapped = proc, receipt_path, wrapped
         self.seen = b""
 
     def wait_ready(self, seconds):
@@ -441,7 +441,9 @@ class Held:
 
     def stop(self):
         """As a user would: SIGTERM to brig, which must take the sandbox with it."""
-        if self.proc.poll() is None:
+        if self.proc.poll() is None and self.wrapped:
+            os.killpg(self.proc.pid, signal.SIGKILL)  # the outer namespaces; unshare itself ignores SIGTERM
+        elif self.proc.poll() is None:
             self.proc.terminate()
         out = self.finish()
         for stream in (self.proc.stdin, self.proc.stdout, self.proc.stderr):
@@ -651,7 +653,7 @@ class Context:
                 os.close(fd)
         return proc, spec_path
 
-    def run(self, command, flags=(), env=None, json_out=True, stdin=b"", patience=60, caller_env=None, share=True, outer_spec=None, argv=None):
+    def run(self, command, flags=(), env=None, json_out=True, stdin=b"", patience=180, caller_env=None, share=True, outer_spec=None, argv=None):
         """One brig to its end. Patience is the harness's own, far above any limit under test."""
         argv = argv or self.argv(command, flags, env, json_out, share)
         proc, spec_path = self._spawn(argv, subprocess.PIPE, caller_env, outer_spec or {})
@@ -704,8 +706,8 @@ class Context:
         """A brig that stays: output passes through, the receipt goes to a file."""
         receipt = f"{self.mode.dir}/work/receipt-{secrets.token_hex(4)}.json"
         argv = self.argv(command, [*flags, "--receipt", receipt], env, json_out=False, share=share)
-        proc, _ = self._spawn(argv, stdin, None, {})
-        held = Held(proc, receipt)
+        proc, spec_path = self._spawn(argv, stdin, None, {})
+        held = Held(proc, receipt, spec_path is not None)
         self.held.append(held)
         if ready:
             held.wait_ready(20 * max(1, self.scale))

@@ -41,7 +41,7 @@ def judge_plain(case, ctx, run):
     problems += run.breaches()
     if run.receipt is None:
         return problems
-    if run.cause == "exited" and run.outcome.get("exit_code") == 2 and not run.lines("ok") and not problems:
+    if not case.command and run.cause == "exited" and run.outcome.get("exit_code") == 2 and not run.lines("ok") and not problems:
         raise Skip("; ".join(line.split(": ", 1)[-1] for line in run.lines("untried")) or "the probe could not try")
     if run.cause not in want.cause:
         problems.append(f"expected {'|'.join(want.cause)}: {run.describe()}")
@@ -72,6 +72,8 @@ def run_case(case, ctx, notes):
         run = ctx.run(command, scaled(flags, ctx), env)
         if off:
             problems = run.breaches(real=True)
+            if run.cause in case.off_causes:
+                problems.append(run.cause)
             if not problems:
                 notes.append(run.describe())
         else:

@@ -354,7 +354,7 @@ static void p32_landlock(int argc, char **argv)
 
     for (const char *const *a = writable_dirs; *a; a++) {
         for (const char *const *b = writable_dirs; *b; b++) {
-            if (a == b)
+            if (a == b || access(*a, W_OK) < 0 || access(*b, W_OK) < 0)
                 continue;
             snprintf(from, sizeof(from), "%s/ll-%d", *a, getpid());
             snprintf(to, sizeof(to), "%s/ll-%d-to", *b, getpid());

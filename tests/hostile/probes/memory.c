@@ -113,15 +113,15 @@ static void r04_memfd(int argc, char **argv)
     judge_reach("memfd", reached, limit, err);
 }
 
-/* Eight processes that each stay far below the limit. */
+/* Sixteen processes that each stay far below the limit. */
 static void r04_many(int argc, char **argv)
 {
     size_t limit = limit_of(argc, argv),
            *sum = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int children = 16;
+    pid_t children[16];
 
-    for (int i = 0; i < children; i++) {
-        if (fork() == 0) {
+    for (size_t i = 0; i < ARRAY_LEN(children); i++) {
+        if ((children[i] = fork()) == 0) {
             int err = 0;
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             for (size_t got = 0; got < limit / 4; got += MIB) {
@@ -136,7 +136,10 @@ static void r04_many(int argc, char **argv)
     for (int i = 0; i < 200 && __atomic_load_n(sum, __ATOMIC_RELAXED) < limit * 2; i++)
         usleep(50000);
     judge_reach("many-processes", *sum, limit, ENOMEM);
-    kill(0, SIGKILL);
+    for (size_t i = 0; i < ARRAY_LEN(children); i++) {
+        if (children[i] > 0)
+            kill(children[i], SIGKILL);
+    }
 }
 
 /* Memory the kernel holds for us: full socket buffers. */

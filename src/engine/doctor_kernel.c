@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor_kernel.c: what the kernel must have. System calls are tried, with arguments that every kernel refuses before
+ * it does anything, since distributions bring new calls to old versions and containers' filters take them away; what
+ * cannot be tried is told by the version.
+ */
+#include <linux/seccomp.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "base/fd.h"
+#include "engine/doctor.h"
+
+#define NEW_KERNEL "boot Linux 5.14 or newer (Debian 12 has 6.1, Ubuntu 22.04 has 5.15)"
+#define NO_FILTER "start the container with --security-opt seccomp=unconfined, or with a seccomp profile that allows them"
+
+static bool try_clone3(void)
+{
+    return syscall(SYS_clone3, NULL, 0) < 0 && errno == EINVAL;
+}
+
+static bool try_openat2(void)
+{
+    return syscall(SYS_openat2, -1, NULL, NULL, 0) < 0 && errno == EINVAL;
+}
+
+static bool try_open_tree(void)
+{
+    return syscall(SYS_open_tree, -1, "", ~0u) < 0 && errno == EINVAL;
+}
+
+static bool try_close_range(void)
+{
+    return syscall(SYS_close_range, 1u, 0u, 0u) < 0 && errno == EINVAL;
+}
+
+static bool try_mount_setattr(void)
+{
+    return syscall(SYS_mount_setattr, -1, "", 0, NULL, 0) < 0 && errno == EINVAL;
+}
+
+static bool try_pidfd(void)
+{
+    AUTO_FD int fd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+    return fd >= 0;
+}
+
+static const struct need {
+    const char *name;
+    unsigned major, minor;
+    bool (*try)(void); /* NULL: by version */
+    bool plain_only, v2_only;
+} needs[] = {
+    {"open_tree", 5, 2, try_open_tree, false, false},
+    {"clone3", 5, 3, try_clone3, false, false},
+    {"openat2", 5, 6, try_openat2, false, false},
+    {"clone into a cgroup", 5, 7, NULL, false, true},
+    {"/proc with subset=pid", 5, 8, NULL, false, false},
+    {"close_range", 5, 9, try_close_range, false, false},
+    {"overlayfs for plain users", 5, 11, NULL, true, false},
+    {"mount_setattr", 5, 12, try_mount_setattr, false, false},
+    {"cgroup.kill", 5, 14, NULL, false, true},
+};
+
+/* Appends " NAME (5.12)," and says whether the kernel should have had it. */
+static bool lacks(const struct doctor *d, const struct need *need, char *list, size_t size)
+{
+    size_t len = strlen(list);
+
+    if ((need->plain_only && d->host.privileged) || (need->v2_only && d->cgroup.kind != CGROUP_V2))
+        return false;
+    bool new_enough = doctor_host_is_at_least(&d->host, need->major, need->minor);
+    if (need->try ? need->try() : new_enough)
+        return false;
+    snprintf(list + len, size - len, "%s %s (%u.%u)", len ? "," : "", need->name, need->major, need->minor);
+    return new_enough;
+}
+
+void find_kernel(const struct doctor *d, struct brig_doctor_row *row)
+{
+    char list[160] = "";
+    bool hidden = false;
+
+    for (size_t i = 0; i < ARRAY_SIZE(needs); i++)
+        hidden |= lacks(d, &needs[i], list, sizeof list);
+    if (!list[0]) {
+        row_on(row, "Linux %s: new enough", d->host.release);
+        return;
+    }
+    row_off(row, "Linux %.40s %s%s", d->host.release, hidden ? "has, but a filter takes away:" : "lacks", list);
+    row_fix(row, "%s", hidden ? NO_FILTER : NEW_KERNEL);
+}
+
+void find_pidfd(const struct doctor *d, struct brig_doctor_row *row)
+{
+    if (try_pidfd()) {
+        row_on(row, "processes can be held by descriptor");
+        return;
+    }
+    row_off(row, "pidfd_open does not work: %s", strerror(errno));
+    row_fix(row, "%s", doctor_host_is_at_least(&d->host, 5, 3) ? NO_FILTER : NEW_KERNEL);
+}
+
+void find_seccomp(const struct doctor *d, struct brig_doctor_row *row)
+{
+    uint32_t action = SECCOMP_RET_KILL_PROCESS;
+
+    if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0) {
+        row_on(row, "system call filters can be installed%s", d->host.filtered ? "; this process is under one already" : "");
+        return;
+    }
+    row_off(row, "system call filters are not there: %s", strerror(errno));
+    row_fix(row, "%s", d->host.filtered ? NO_FILTER : "boot a kernel built with CONFIG_SECCOMP_FILTER=y (all of Debian's and Ubuntu's are)");
+}
+
+/* The order of security modules matters, so the one in force is kept; without securityfs, Debian's. */
+static void boot_with_landlock(const struct doctor *d, struct brig_doctor_row *row)
+{
+    char list[160];
+
+    if (fd_read_file(AT_FDCWD, "/sys/kernel/security/lsm", list, sizeof list) <= 0)
+        snprintf(list, sizeof list, "lockdown,capability,yama,apparmor,bpf");
+    list[strcspn(list, "\n")] = '\0';
+    row_fix(row, "boot with the parameter lsm=landlock,%s (GRUB_CMDLINE_LINUX in /etc/default/grub), then %supdate-grub and reboot", list,
+            d->host.sudo);
+}
+
+void find_landlock(const struct doctor *d, struct brig_doctor_row *row)
+{
+    int abi = d->host.landlock;
+
+    if (abi > 0) {
+        row_on(row, "ABI %d%s%s", abi, abi < 3 ? ": no rule for truncation (3)" : "", abi < 6 ? "; no scope for signals and sockets (6)" : "");
+    } else if (abi == -EOPNOTSUPP) {
+        row_off(row, "the kernel has Landlock, but it is not among the security modules of this boot");
+        boot_with_landlock(d, row);
+    } else if (abi == -ENOSYS && !doctor_host_is_at_least(&d->host, 5, 13)) {
+        row_off(row, "Linux %.40s is older than Landlock (5.13)", d->host.release);
+        row_fix(row, NEW_KERNEL);
+    } else if (abi == -EPERM || d->host.filtered) {
+        row_off(row, "a system call filter forbids Landlock: %s", strerror(-abi));
+        row_fix(row, NO_FILTER);
+    } else {
+        row_off(row, "this kernel was built without Landlock");
+        row_fix(row, "boot a kernel built with CONFIG_SECURITY_LANDLOCK=y (Debian 12's and Ubuntu 22.04's are)");
+    }
+}
+
+void find_overlayfs(const struct doctor *d, struct brig_doctor_row *row)
+{
+    char text[8192] = "";
+    bool listed = fd_read_file(AT_FDCWD, "/proc/filesystems", text, sizeof text) > 0 && strstr(text, "\toverlay\n");
+
+    if (d->probe.usable || listed) {
+        row_on(row, "%s", d->probe.usable ? "in use by the sandboxes' root" : "the kernel has it");
+        return;
+    }
+    row_off(row, "the kernel has no overlayfs, or its module is not loaded");
+    row_fix(row, "%smodprobe overlay", d->host.sudo);
+}
