@@ -21,11 +21,20 @@ const struct cli_verb cli_verb_bench = {
 };
 
 static const struct flag bench_flags[] = {
-    {.name = "runs", .value = "N", .help = "runs of each (default 200)", .apply = flag_set_count,
+    {.name = "runs",
+     .value = "N",
+     .help = "runs of each (default 200)",
+     .apply = flag_set_count,
      .field = offsetof(struct bench, runs)},
-    {.name = "only", .value = "GROUP", .help = "standalone, library, burst, python, memory or throughput",
-     .apply = flag_set_text, .field = offsetof(struct bench, only)},
-    {.letter = 'o', .value = "FORMAT", .help = "text (default) or json", .apply = flag_set_format,
+    {.name = "only",
+     .value = "GROUP",
+     .help = "standalone, library, burst, python, memory or throughput",
+     .apply = flag_set_text,
+     .field = offsetof(struct bench, only)},
+    {.letter = 'o',
+     .value = "FORMAT",
+     .help = "text (default) or json",
+     .apply = flag_set_format,
      .field = offsetof(struct bench, json)},
     {.name = "loop", .value = "NAME", .apply = flag_set_text, .field = offsetof(struct bench, loop)},
 };
@@ -106,9 +115,10 @@ static int put_json_head(struct buf *out, const struct bench *bench)
         r = buf_append_str(out, ",\"kernel\":");
     if (r == 0)
         r = cli_json_string(out, host.release);
-    return r < 0 ? r : buf_printf(out, ",\"cpus\":%ld,\"root\":%s,\"runs\":%llu,\"results\":[",
-                                  sysconf(_SC_NPROCESSORS_ONLN), geteuid() == 0 ? "true" : "false",
-                                  (unsigned long long)bench->runs);
+    return r < 0
+               ? r
+               : buf_printf(out, ",\"cpus\":%ld,\"root\":%s,\"runs\":%llu,\"results\":[", sysconf(_SC_NPROCESSORS_ONLN),
+                            geteuid() == 0 ? "true" : "false", (unsigned long long)bench->runs);
 }
 
 static int put_json(struct buf *out, const struct bench *bench)

@@ -41,9 +41,17 @@ static int start_engine(struct bench_docker *docker, char *reason, size_t size)
     snprintf(exec, sizeof(exec), "--exec-root=%s/exec", dir);
     snprintf(pidfile, sizeof(pidfile), "--pidfile=%s/pid", dir);
     snprintf(docker->host, sizeof(docker->host), "unix://%s/docker.sock", dir);
-    const char *const argv[] = {"dockerd",       "-H",           docker->host,       data,
-                                exec,            pidfile,        "--bridge=none",    "--iptables=false",
-                                "--ip6tables=false", "--ip-forward=false", NULL};
+    const char *const argv[] = {"dockerd",
+                                "-H",
+                                docker->host,
+                                data,
+                                exec,
+                                pidfile,
+                                "--bridge=none",
+                                "--iptables=false",
+                                "--ip6tables=false",
+                                "--ip-forward=false",
+                                NULL};
     pid_t pid = bench_spawn_background(argv, log);
     if (pid < 0) {
         snprintf(reason, size, "dockerd: %s", strerror(-pid));

@@ -15,8 +15,8 @@
 #define LOOP_NS (25 * NS_PER_MS)
 
 const char *const bench_loop_names[LOOP_MAX] = {
-    [LOOP_CPU] = "cpu", [LOOP_GETPPID] = "getppid", [LOOP_PREAD] = "pread", [LOOP_CHECKED] = "checked",
-    [LOOP_FILES] = "files",
+    [LOOP_CPU] = "cpu",         [LOOP_GETPPID] = "getppid", [LOOP_PREAD] = "pread",
+    [LOOP_CHECKED] = "checked", [LOOP_FILES] = "files",
 };
 
 /* One batch: how many operations it did, or a negative errno. */

@@ -43,8 +43,8 @@ static int run_outside(struct bench *bench, const char *loop, int dir_fd, double
     return r;
 }
 
-static int run_inside(struct brig_engine *engine, struct bench *bench, const char *loop, double *ret,
-                      bool *ret_image, struct brig_err *err)
+static int run_inside(struct brig_engine *engine, struct bench *bench, const char *loop, double *ret, bool *ret_image,
+                      struct brig_err *err)
 {
     const char *const argv[] = {INSIDE_PATH, "bench", "--loop", loop, NULL};
     const struct brig_bind bind = {.source = bench->self, .target = INSIDE_PATH, .read_only = true};
@@ -119,7 +119,9 @@ static int measure_loop(struct bench *bench, struct brig_engine *engine, enum be
     if (r == 0 && (bench_samples_init(&inside, bench->runs) < 0 || bench_samples_init(&outside, bench->runs) < 0))
         r = err_nomem(err);
     bench_say("throughput: %s, %llu times inside and outside%s", name, (unsigned long long)bench->runs,
-              loop != LOOP_FILES ? "" : image ? " (ext4 images)" : " (tmpfs)");
+              loop != LOOP_FILES ? ""
+              : image            ? " (ext4 images)"
+                                 : " (tmpfs)");
     for (uint64_t i = 0; r == 0 && i < bench->runs; i++) {
         r = run_outside(bench, name, dir_fd, &speed, err);
         if (r == 0) {

@@ -24,7 +24,10 @@ struct doctor_options {
 };
 
 static const struct flag doctor_flags[] = {
-    {.letter = 'o', .value = "FORMAT", .help = "text (default) or json", .apply = flag_set_format,
+    {.letter = 'o',
+     .value = "FORMAT",
+     .help = "text (default) or json",
+     .apply = flag_set_format,
      .field = offsetof(struct doctor_options, json)},
 };
 

@@ -15,8 +15,9 @@ static size_t put_hex(enum escape_mode mode, unsigned char byte, char *out)
     size_t n = 0;
     out[n++] = '\\';
     if (mode == ESCAPE_JSON) {
-        memcpy(out + n, "u00", 3);
-        n += 3;
+        out[n++] = 'u';
+        out[n++] = '0';
+        out[n++] = '0';
     } else {
         out[n++] = 'x';
     }
@@ -107,7 +108,8 @@ size_t escape_byte(struct escape *escape, unsigned char byte, char out[ESCAPE_OU
     }
     if (escape->n_held == 1 && escape->held[0] == '\r' && byte == '\n') {
         escape->n_held = 0;
-        memcpy(out, "\r\n", 2);
+        out[0] = '\r';
+        out[1] = '\n';
         return 2;
     }
     if (escape->n_held > 0)

@@ -102,8 +102,7 @@ static int parse_name(const struct flag_table *table, char **argv, int *at, void
     return flag->apply(ctx, flag, given, value, err);
 }
 
-int flags_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int *ret_rest,
-                struct brig_err *err)
+int flags_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int *ret_rest, struct brig_err *err)
 {
     int at = 1;
     for (; at < argc; at++) {

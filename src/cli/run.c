@@ -45,9 +45,7 @@ static void say_how_it_ended(const struct run_options *options, const struct bri
     if (options->quiet || options->json)
         return;
     switch (receipt->cause) {
-    case BRIG_CAUSE_TIMEOUT:
-        cli_error("ended by %s after %llu.%llu s", cause, wall / 1000, wall % 1000 / 100);
-        break;
+    case BRIG_CAUSE_TIMEOUT: cli_error("ended by %s after %llu.%llu s", cause, wall / 1000, wall % 1000 / 100); break;
     case BRIG_CAUSE_CPU_LIMIT:
         cli_error("ended by %s after %llu.%llu s of CPU time", cause, cpu / 1000, cpu % 1000 / 100);
         break;
@@ -66,9 +64,7 @@ static void say_how_it_ended(const struct run_options *options, const struct bri
     case BRIG_CAUSE_PIDS_LIMIT:
         cli_error("ended by %s: more than %llu processes", cause, (unsigned long long)receipt->limits.pids);
         break;
-    case BRIG_CAUSE_CANCELLED:
-        cli_error("cancelled");
-        break;
+    case BRIG_CAUSE_CANCELLED: cli_error("cancelled"); break;
     default:
         if (receipt->truncated[BRIG_STDOUT] || receipt->truncated[BRIG_STDERR]) {
             show_size(size, receipt->limits.output);

@@ -59,8 +59,7 @@ static int add_line(struct run_options *options, const char *path, unsigned line
 }
 
 /* The whole file with a NUL after it. A pipe will do. */
-static int read_file(struct run_options *options, const char *path, char **ret, size_t *ret_len,
-                     struct brig_err *err)
+static int read_file(struct run_options *options, const char *path, char **ret, size_t *ret_len, struct brig_err *err)
 {
     AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)

@@ -140,7 +140,8 @@ static int set_require(void *ctx, const struct flag *flag, const char *given, ch
                 options->spec.require |= BRIG_LAYER_BIT(layer);
         }
         if (layer < 0 && !(len == 3 && memcmp(at, "all", 3) == 0))
-            return flag_refuse(err, given, value, "must be all, or names of layers with commas; brig doctor lists them");
+            return flag_refuse(err, given, value,
+                               "must be all, or names of layers with commas; brig doctor lists them");
         if (at[len] == '\0')
             return 0;
         at += len + 1;
@@ -157,15 +158,13 @@ static const char *absolute_path(struct run_options *options, const char *path, 
         err_host(err, "the current directory");
         return NULL;
     }
-    size_t here_len = strlen(here), path_len = strlen(path);
-    char *joined = run_options_alloc(options, here_len + 1 + path_len + 1);
+    size_t size = strlen(here) + 1 + strlen(path) + 1;
+    char *joined = run_options_alloc(options, size);
     if (!joined) {
         err_nomem(err);
         return NULL;
     }
-    memcpy(joined, here, here_len);
-    joined[here_len] = '/';
-    memcpy(joined + here_len + 1, path, path_len);
+    snprintf(joined, size, "%s/%s", here, path);
     return joined;
 }
 
@@ -182,8 +181,8 @@ static int set_rootfs(void *ctx, const struct flag *flag, const char *given, cha
 /* A plain word as SRC would be a typing error, or Docker's named volume; "./word" is what it says. */
 static bool is_source(const char *text)
 {
-    return *text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 ||
-           strcmp(text, ".") == 0 || strcmp(text, "..") == 0;
+    return *text == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0 || strcmp(text, ".") == 0 ||
+           strcmp(text, "..") == 0;
 }
 
 static int add_bind(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
@@ -283,7 +282,8 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     flags |= options->kill_on_output ? BRIG_RUN_KILL_ON_OUTPUT : 0;
     flags |= options->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0;
     /* Mounting an image takes as long as everything else of a short run: only for those who ask for disk. */
-    flags |= l->disk || l->inodes || l->io_read_bps || l->io_write_bps || options->writable_root ? 0 : BRIG_RUN_MEMORY_STORE;
+    flags |=
+        l->disk || l->inodes || l->io_read_bps || l->io_write_bps || options->writable_root ? 0 : BRIG_RUN_MEMORY_STORE;
     options->spec.flags = flags;
     if (options->tty)
         run_tty_size(&options->spec.tty_rows, &options->spec.tty_cols);

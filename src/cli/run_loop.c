@@ -99,8 +99,7 @@ static void handle_signal(struct run_loop *loop, int signum)
         if (brig_run_signal(loop->run, signum, &ignored) < 0)
             return;
         return;
-    default:
-        break;
+    default: break;
     }
     loop->n_signals++;
     if (loop->n_signals > 1 || brig_run_signal(loop->run, signum, &ignored) < 0) {

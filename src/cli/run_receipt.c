@@ -20,10 +20,11 @@ static int open_directory(const char *path, const char **ret_name, struct brig_e
 {
     const char *slash = strrchr(path, '/');
     *ret_name = slash ? slash + 1 : path;
-    AUTO_FREE char *directory = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    char *directory = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
     if (!directory)
         return err_nomem(err);
     int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    free(directory);
     if (fd < 0)
         return err_set(err, BRIG_E_USAGE, errno, "--receipt %.120s: its directory", path);
     return fd;
@@ -69,8 +70,7 @@ int run_receipt_check(const char *path, struct brig_err *err)
     return 0;
 }
 
-static int replace_file(int dir, const char *name, const char *path, const char *json, size_t len,
-                        struct brig_err *err)
+static int replace_file(int dir, const char *name, const char *path, const char *json, size_t len, struct brig_err *err)
 {
     char temporary[64];
     snprintf(temporary, sizeof(temporary), ".brig-receipt-%ld", (long)getpid());

@@ -18,7 +18,10 @@ struct version_options {
 };
 
 static const struct flag version_flags[] = {
-    {.letter = 'o', .value = "FORMAT", .help = "text (default) or json", .apply = flag_set_format,
+    {.letter = 'o',
+     .value = "FORMAT",
+     .help = "text (default) or json",
+     .apply = flag_set_format,
      .field = offsetof(struct version_options, json)},
 };
 

@@ -62,6 +62,10 @@ static int run_probe(struct brig_engine *engine, const struct brig_spec *spec, s
     struct brig_run *run = NULL;
     int r = brig_run_start(engine, spec, &run, err);
 
+    /* A forked spawner that has given up already says why in a message that nobody has read yet. */
+    for (int i = 0; run == NULL && r == -EPIPE && i < 4; i++)
+        if (brig_engine_dispatch(engine, 0, err) < 0)
+            break;
     if (r == 0)
         r = brig_run_wait(run, err);
     if (r == 0) {

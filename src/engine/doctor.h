@@ -40,10 +40,12 @@ enum doctor_feature {
 struct doctor_host {
     uid_t uid;
     gid_t gid;
-    bool privileged;   /* all ids and CAP_SYS_ADMIN: as the spawner sees it */
+    bool privileged;             /* all ids and CAP_SYS_ADMIN: as the spawner sees it */
+    bool nested;                 /* in a user namespace that is not the first */
     bool no_new_privs, filtered; /* of this process: filtered by somebody's seccomp */
     bool systemd;
-    const char *sudo; /* what stands before a command that needs the host's root */
+    const char *sudo;      /* what stands before a command that needs root */
+    const char *host_sudo; /* before one that needs the root of the first user namespace */
     unsigned version[2];
     char release[65];
     int landlock; /* ABI, or a negative errno */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* doctor_host.c: who asks, and on which kernel: read once, before anything is made. */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -82,5 +83,7 @@ void doctor_host_read(struct doctor_host *host)
     read_status(host, all_ids);
     read_kernel(host);
     host->systemd = access("/run/systemd/system", F_OK) == 0;
-    host->sudo = host->uid == 0 ? all_ids ? "" : "on the host: sudo " : "sudo ";
+    host->nested = !all_ids;
+    host->sudo = host->uid == 0 ? "" : "sudo ";
+    host->host_sudo = all_ids ? host->sudo : "on the host: sudo ";
 }

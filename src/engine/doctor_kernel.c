@@ -4,6 +4,7 @@
  * it does anything, since distributions bring new calls to old versions and containers' filters take them away; what
  * cannot be tried is told by the version.
  */
+#include <fcntl.h>
 #include <linux/seccomp.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -123,7 +124,7 @@ static void boot_with_landlock(const struct doctor *d, struct brig_doctor_row *r
         snprintf(list, sizeof list, "lockdown,capability,yama,apparmor,bpf");
     list[strcspn(list, "\n")] = '\0';
     row_fix(row, "boot with the parameter lsm=landlock,%s (GRUB_CMDLINE_LINUX in /etc/default/grub), then %supdate-grub and reboot", list,
-            d->host.sudo);
+            d->host.host_sudo);
 }
 
 void find_landlock(const struct doctor *d, struct brig_doctor_row *row)
@@ -157,5 +158,5 @@ void find_overlayfs(const struct doctor *d, struct brig_doctor_row *row)
         return;
     }
     row_off(row, "the kernel has no overlayfs, or its module is not loaded");
-    row_fix(row, "%smodprobe overlay", d->host.sudo);
+    row_fix(row, "%smodprobe overlay", d->host.host_sudo);
 }

@@ -57,6 +57,8 @@ struct brig_run {
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err) MUST_CHECK;
 /* spec.c: checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
 int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
+/* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
+int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size, struct brig_err *err) MUST_CHECK;
 /* run.c: what the spawner said */
 void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
 void run_on_done(struct brig_run *run, const struct wire_done *msg);

@@ -197,7 +197,14 @@ static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_e
     int child_fds[3] = {-1, -1, -1}, fds[4];
     AUTO_FD int strings = -1;
     size_t n = 0;
-    int r = engine_spec(run, spec, &msg, &strings, err);
+    char rootfs[4096];
+    struct brig_spec resolved = *spec;
+    int r = spec->rootfs ? engine_rootfs(run->engine, spec->rootfs, rootfs, sizeof rootfs, err) : 0;
+
+    if (spec->rootfs)
+        resolved.rootfs = rootfs;
+    if (r == 0)
+        r = engine_spec(run, &resolved, &msg, &strings, err);
 
     if (r == 0 && !(run->flags & BRIG_RUN_TTY))
         r = make_pipes(run, child_fds, err);

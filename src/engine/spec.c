@@ -97,8 +97,6 @@ static int check_spec(const struct brig_spec *spec, struct brig_err *err)
         r = check_inside_path("working directory", spec->workdir, err);
     if (r == 0 && spec->name)
         r = check_name(spec->name, err);
-    if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
-        r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
     for (size_t i = 0; r == 0 && i < spec->n_binds; i++) {
         const struct brig_bind *bind = &spec->binds[i];
         if (!bind->source || bind->source[0] != '/')

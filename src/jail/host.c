@@ -8,6 +8,7 @@
  *    4 a plain user: the outer user namespace (host_ids.c)
  *    5 id slots
  *    6 the minimal mount namespace (host_tree.c)
+ *    7 beside the first sandbox's set-up: let go of the host's tree (0.2 ms of RCU)
  */
 #include <linux/capability.h>
 #include <stdio.h>
@@ -146,7 +147,6 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     if (host->privileged)
         netns_start(netns);
     host->landlock_abi = landlock_abi();
-    read_namespaces(host);
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;
     cg_host_init(&host->cg, engine_pid, host->privileged);
@@ -159,6 +159,15 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     if ((r = ids_init(&host->ids, host->ids_kind, host->run_fd, host->sub_ids, err)) < 0)
         return r;
     return host_build_tree(host, err);
+}
+
+int host_settle(struct host *host, struct brig_err *err)
+{
+    if (host->settled)
+        return 0;
+    host->settled = true;
+    read_namespaces(host);
+    return umount2("/old", MNT_DETACH) < 0 ? err_host(err, "leave the host's tree") : 0;
 }
 
 void host_done(struct host *host)

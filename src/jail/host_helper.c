@@ -81,6 +81,17 @@ static bool is_below_or_same(const char *path, const char *top)
     return strncmp(path, top, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
+/* Unpacked root file systems lie in our cache directory, and are filled and used like any other directory. */
+static bool is_unpacked_root(const char *path)
+{
+    char dir[4096];
+
+    if (dirs_path(BRIG_DIR_CACHE, dir, sizeof dir - sizeof "/rootfs/", NULL) < 0)
+        return false;
+    memcpy(dir + strlen(dir), "/rootfs/", sizeof "/rootfs/");
+    return strncmp(path, dir, strlen(dir)) == 0;
+}
+
 static const char *forbidden_by(const char *path)
 {
     static char dir[4096];
@@ -88,10 +99,11 @@ static const char *forbidden_by(const char *path)
     if (strcmp(path, "/") == 0)
         return "/";
     for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++)
-        if (is_below_or_same(path, forbidden[i]) || is_below_or_same(forbidden[i], path))
+        if ((is_below_or_same(path, forbidden[i]) || is_below_or_same(forbidden[i], path)) && !is_unpacked_root(path))
             return forbidden[i];
     for (int i = 0; i < BRIG_DIR_MAX; i++)
-        if (dirs_path((enum brig_dir)i, dir, sizeof dir, NULL) == 0 && (is_below_or_same(path, dir) || is_below_or_same(dir, path)))
+        if (dirs_path((enum brig_dir)i, dir, sizeof dir, NULL) == 0 && (is_below_or_same(path, dir) || is_below_or_same(dir, path)) &&
+            !is_unpacked_root(path))
             return dir;
     return NULL;
 }

@@ -12,7 +12,7 @@
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
-static const char *const dirs[] = {"r", "r2", "s", "x", "x2", "t", "etc-skel", "empty", "mask", "mask/d", "proc", "d", "l"};
+static const char *const dirs[] = {"r", "r2", "s", "x", "x2", "t", "etc-skel", "empty", "old", "proc", "d", "l"};
 static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 /* A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree. */
@@ -78,8 +78,7 @@ static int make_places(int root, struct brig_err *err)
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
         if (mkdirat(root, dirs[i], 0755) < 0)
             return err_host(err, "spawner's tree: %s", dirs[i]);
-    AUTO_FD int mask = openat(root, "mask/f", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
-    return mask < 0 ? err_host(err, "spawner's tree: mask") : 0;
+    return 0;
 }
 
 static int attach(int mount_fd, int root, const char *path, uint64_t attributes, struct brig_err *err)
@@ -132,10 +131,9 @@ static int switch_root(int root, struct brig_err *err)
     /* Any directory of the old tree will do as a place to pivot from; /usr is there (the template needs it). */
     if (chdir("/") < 0 || mount_attach(root, AT_FDCWD, "/usr") < 0 || fchdir(root) < 0)
         return err_host(err, "spawner's tree: attach");
-    if (sys_pivot_root(".", ".") < 0)
+    /* The old tree hangs below /old until host_settle(); a sandbox leaves both behind when it pivots. */
+    if (sys_pivot_root(".", "old") < 0 || chdir("/") < 0)
         return err_host(err, "pivot_root");
-    if (umount2(".", MNT_DETACH) < 0 || chdir("/") < 0)
-        return err_host(err, "leave the host's tree");
     return 0;
 }
 

@@ -258,8 +258,16 @@ static void on_setup(struct loop_source *source, uint32_t events UNUSED)
             msg = (struct setup_msg){.type = SETUP_MAPPED};
             r = fd_send_nowait(s->setup_fd, &msg, sizeof msg, NULL, 0);
         }
-        if (r >= 0)
+        if (r >= 0) {
+            char path[32];
+            snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
+            s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
+            /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
+            const struct cg_host *cg = &s->spawner->host.cg;
+            if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
+                sandbox_begin(s, s->run);
             return;
+        }
         (void)err_set(&s->failure, BRIG_E_HOST, -r, "set-up, id maps");
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
     } else if (n == (ssize_t)sizeof msg && msg.type == SETUP_FAILED) {
@@ -358,6 +366,8 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     r = clone_child(s, b, err);
     if (r == 0)
         r = hand_over_cgroups(s, err);
+    if (r == 0)
+        r = host_settle(&s->spawner->host, err);
     return r < 0 ? r : watch(s, err);
 }
 
@@ -368,7 +378,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     if (!s)
         return NULL;
     s->spawner = spawner;
-    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = -1;
+    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = -1;
     s->cg = CG_INIT;
     s->ids.slot = -1;
     s->image = IMAGE_INIT;

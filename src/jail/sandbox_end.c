@@ -190,6 +190,7 @@ void sandbox_finish(struct sandbox *s)
         base_close_fd(&s->setup_fd);
         base_close_fd(&s->control_fd);
         base_close_fd(&s->store_fd);
+        base_close_fd(&s->mnt_fd);
         image_release(&s->image);
     }
     if (cg_destroy(&s->cg) == -EBUSY) {

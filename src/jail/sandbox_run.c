@@ -297,7 +297,9 @@ static void on_hello(struct sandbox *s, const struct frame *frame)
 {
     struct guest_hello hello;
 
-    if (guest_hello_parse(frame->payload, frame->length, &hello) < 0 || hello.version != FRAME_VERSION || s->state != SANDBOX_BUILDING) {
+    bool expected = s->state == SANDBOX_BUILDING || (s->state == SANDBOX_RUNNING && !s->started);
+
+    if (guest_hello_parse(frame->payload, frame->length, &hello) < 0 || hello.version != FRAME_VERSION || !expected) {
         (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init speaks another protocol");
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
         return;
@@ -305,7 +307,8 @@ static void on_hello(struct sandbox *s, const struct frame *frame)
     loop_remove(s->spawner->loop, &s->on_setup);
     base_close_fd(&s->setup_fd);
     if (s->run) {
-        sandbox_begin(s, s->run);
+        if (s->state == SANDBOX_BUILDING)
+            sandbox_begin(s, s->run);
         return;
     }
     s->state = SANDBOX_PARKED;

@@ -38,6 +38,7 @@ struct host {
     int etc_fd;                     /* the generated /etc, locked while we live */
     int loop_control_fd;            /* -1: no image stores */
     bool mknod_devices;
+    bool settled;
     unsigned landlock_abi;
     uint32_t ns[NS_MAX];
     struct cg_host cg;
@@ -57,6 +58,8 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
 void host_done(struct host *host);
 /* host_tree.c: the minimal mount namespace; the last step of host_init(). */
 int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
+/* Once the first sandbox is cloned: what is needed only from then on, and lets go of the host's tree. */
+int host_settle(struct host *host, struct brig_err *err) MUST_CHECK;
 /* host_ids.c: the outer user namespace of a plain user, with subordinate ids where there are any. */
 int host_enter_user_ns(struct host *host, struct brig_err *err) MUST_CHECK;
 
@@ -133,6 +136,7 @@ struct sandbox {
     char id[32];
     pid_t pid;
     int pidfd, control_fd, setup_fd, store_fd;
+    int mnt_fd; /* its mount namespace: taken apart after the answer, not while pid 1 dies */
     struct cg cg;
     struct ids_claim ids;
     struct image image;
@@ -175,7 +179,7 @@ struct spawner {
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
 /* sandbox_run.c */
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
-void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* HELLO is there, or it was parked */
+void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
 void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             /* kills it */
 void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds);
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */

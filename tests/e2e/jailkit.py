@@ -256,9 +256,10 @@ class World:
 
     def receipt(self, *args, status=0, **kw):
         done = self.run("-o", "json", *args, **kw)
+        receipt = json.loads(done.stdout) if done.stdout else {"outcome": "no receipt", "stderr": ""}
         if done.returncode != status:
-            raise AssertionError(f"status {done.returncode}, not {status}: {done}")
-        return json.loads(done.stdout)
+            raise AssertionError(f"status {done.returncode}, not {status}: {receipt['outcome']} {receipt['stderr'][-200:]!r} {done.stderr!r}")
+        return receipt
 
     # ---- what is there ----
 

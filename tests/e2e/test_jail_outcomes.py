@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every cause of death, exactly: what the receipt says, what limits_hit names, and the status the command gives."""
 
+import fcntl
 import json
 import os
 import signal
@@ -229,8 +230,9 @@ class DiskAndPids(JailTest):
         self.assertEqual(hits(r), [])
 
     def test_no_inodes_left(self):
-        r = self.outcome("--inodes", "64", *SH, "i=0; while : > /tmp/f$i; do i=$((i+1)); done 2>/dev/null; exit 6", cause="disk-limit", status=6)
+        r = self.outcome("--inodes", "64", *SH, "i=0; while touch /tmp/f$i; do i=$((i+1)); done 2>/dev/null; exit 6", cause="disk-limit", status=6)
         self.assertEqual(r["outcome"]["exit_code"], 6)
+        self.assertIn("inodes", hits(r) + ["inodes" if "disk" in hits(r) else ""])
 
     def test_pids_limit(self):
         r = self.outcome("--pids", "8", *PY, FORK_UNTIL_REFUSED, "3", cause="pids-limit", status=3)
@@ -309,14 +311,23 @@ class Policy(JailTest):
     def test_the_test_build_has_all_of_them_on(self):
         self.outcome("--require", "all", "--", "/bin/true", cause="exited", status=0, program=KNOBS)
 
+    # What must be off as well: a kernel without no_new_privs takes neither filters nor domains from those without capabilities.
+    WITH = {"no_new_privs": "landlock,seccomp", "uid_range": "user_ns"}
+
     def check(self, layer):
         proof = self.w.mkdir(f"proof-{layer}", 0o777)
-        env = {"BRIG_TEST_OFF": layer}
-        flags = ("-v", f"{proof}:/proof", "--require", layer) if layer != "mount_ns" else ("--require", layer)
-        where = "/proof" if layer != "mount_ns" else proof
-        said = self.refused(*flags, *SH, f"echo ran; : > {where}/ran", program=KNOBS, env=env, words=("required layer", layer))
+        how = {"program": KNOBS, "env": {"BRIG_TEST_OFF": ",".join(filter(None, (layer, self.WITH.get(layer))))}}
+        flags, where = ("-v", f"{proof}:/proof", "--require", layer), "/proof"
+        if layer == "mount_ns":
+            flags, where = ("-w", "/", "--require", layer), proof
+        if layer == "fds":  # something to find
+            secret = os.open(self.w.dir, os.O_RDONLY | os.O_DIRECTORY)
+            secret = fcntl.fcntl(secret, fcntl.F_DUPFD, 100)  # low numbers are replaced in any case
+            self.addCleanup(os.close, secret)
+            how["pass_fds"] = [secret]
+        said = self.refused(*flags, *SH, f"echo ran; : > {where}/ran", words=("required layer", layer), **how)
         self.assertEqual(os.listdir(proof), [], said)
-        done = self.w.run("-o", "json", *flags, *SH, "echo ran", program=KNOBS, env=env)
+        done = self.w.run("-o", "json", *flags, *SH, "echo ran", **how)
         r = json.loads(done.stdout)
         self.assertEqual((done.returncode, r["outcome"]["cause"], r["outcome"]["exit_code"], r["outcome"]["signal"], r["stdout"]),
                          (125, "policy", None, None, ""), r["outcome"])

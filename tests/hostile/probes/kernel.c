@@ -499,7 +499,7 @@ static void p37_exploit_shapes(int argc, char **argv)
     REFUSED("io-uring-register", syscall(SYS_io_uring_register, -1, 0, NULL, 0), ENOSYS);
     REFUSED("userfaultfd", syscall(SYS_userfaultfd, 1), ENOSYS);
     REFUSED("bpf", syscall(SYS_bpf, BPF_MAP_CREATE, params, sizeof(params)), EPERM);
-    REFUSED("vmsplice", syscall(SYS_vmsplice, 1, NULL, 0, 0), ENOSYS);
+    REFUSED("vmsplice", syscall(SYS_vmsplice, 1, NULL, 0, 0), ENOSYS, EINVAL); /* EINVAL: paranoid, with splice */
     REFUSED("memfd-secret", syscall(SYS_memfd_secret, 0), ENOSYS);
     REFUSED("remap-file-pages", syscall(SYS_remap_file_pages, 0, 0, 0, 0, 0), ENOSYS);
     REFUSED("io-setup", syscall(SYS_io_setup, 1, params), ENOSYS);

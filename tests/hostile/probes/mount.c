@@ -114,6 +114,8 @@ static long create_mode(const char *path, const char *how)
     struct open_how oh = {.flags = O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, .mode = 04755};
 
     unlink(path);
+    if (strcmp(how, "creat") == 0)
+        return syscall(SYS_creat, path, 04755);
     if (strcmp(how, "open") == 0)
         return syscall(SYS_open, path, O_CREAT | O_EXCL | O_WRONLY, 04755);
     if (strcmp(how, "openat") == 0)
@@ -140,13 +142,11 @@ static void try_setid_bits(void)
     REFUSED("chmod-wide", syscall(SYS_chmod, path, 0x100000000UL | 04755), EPERM);
     REFUSED("chmod-mode16", syscall(SYS_chmod, path, 0x10000UL | 04755), EPERM);
     unlink(path);
-    REFUSED("creat", syscall(SYS_creat, path, 04755), EPERM);
-    unlink(path);
     REFUSED("mknod-regular", mknod(path, S_IFREG | 04755, 0), EPERM);
     unlink(path);
-    /* `default` documents that creation by open can still ask for the bits; `paranoid` closes it. */
+    /* `default` documents that creation (open, creat) can still ask for the bits; `paranoid` closes it. */
     if (given("HOSTILE_PROFILE") && strcmp(given("HOSTILE_PROFILE"), "paranoid") == 0) {
-        static const char *const hows[] = {"open", "openat", "tmpfile", "openat2"};
+        static const char *const hows[] = {"creat", "open", "openat", "tmpfile", "openat2"};
         for (size_t i = 0; i < ARRAY_LEN(hows); i++)
             REFUSED(nm("create-%s", hows[i]), create_mode(path, hows[i]), EPERM, ENOSYS);
         unlink(path);
@@ -202,8 +202,8 @@ static void whoami(int argc, char **argv)
 
 static void f33_xattr_security(int argc, char **argv)
 {
-    static const char *const names[] = {"security.capability", "security.selinux", "security.ima",
-                                        "security.evm",        "security.SMACK64", "trusted.hostile"};
+    static const char *const names[] = {"security.capability", "security.ima", "security.evm", "security.SMACK64",
+                                        "trusted.hostile"};
     /* VFS_CAP_REVISION_2 with every capability. */
     static const uint32_t all_caps[5] = {0x02000001, 0xffffffff, 0, 0xffffffff, 0};
     static const unsigned char acl[] = {2, 0, 0,    0,    1,    0,    6,    0, 0xff, 0xff, 0xff, 0xff, 4,    0,
@@ -225,6 +225,11 @@ static void f33_xattr_security(int argc, char **argv)
                 EPERM, EOPNOTSUPP, ENOSYS);
         REFUSED(nm("remove-%s", names[i]), removexattr(path, names[i]), EPERM, EOPNOTSUPP, ENODATA);
     }
+    /* SELinux without a policy lets an owner label its files; the label is inert. */
+    if (setxattr(path, "security.selinux", "u:r:t:s0", 9, 0) < 0)
+        judge_refused("set-security.selinux", -1, errno, ERRS(EPERM, EOPNOTSUPP, EINVAL));
+    else
+        held("set-security.selinux");
     /* An access list gives rights to others, who do not exist here: harmless, but it must not be a kernel surprise. */
     if (setxattr(path, "system.posix_acl_access", acl, sizeof(acl), 0) < 0)
         judge_refused("posix-acl", -1, errno, ERRS(EPERM, EOPNOTSUPP, EINVAL));

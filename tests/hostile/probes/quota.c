@@ -146,11 +146,11 @@ static void r06_disk_fill(int argc, char **argv)
         expect(sparse < limit / 2, "sparse", "%zu bytes of pages in a full store", sparse);
         close(fd);
     }
-    for (const char *const *d = writable_dirs; *d; d++) {
+    /* In a sandbox the store stays full, so that the engine can see it; on the host we clean up. */
+    for (const char *const *d = writable_dirs; *d && gentle(); d++) {
         snprintf(path, sizeof(path), "%s/fill-%d", *d, getpid());
         unlink(path);
     }
-    unlink("/workspace/more");
 }
 
 static void r06_file_size(int argc, char **argv)

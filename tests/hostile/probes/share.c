@@ -84,7 +84,10 @@ static int found_sockets;
 
 static int visit_socket(const char *path, const struct stat *st, int flag, struct FTW *ftw)
 {
-    (void)flag, (void)ftw;
+    (void)flag;
+    /* The template's own programs go deep and hold no sockets; procfs cannot. */
+    if (strcmp(path, "/proc") == 0 || (strncmp(path, "/usr/", 5) == 0 && ftw->level > 3))
+        return FTW_SKIP_SUBTREE;
     if (S_ISSOCK(st->st_mode)) {
         found_sockets++;
         connect_path(nm("found-%s", path), path, ERRS(ENOENT, EACCES, ECONNREFUSED));
@@ -115,7 +118,7 @@ static void f37_unix_sock_path(int argc, char **argv)
     else
         untried("canary", "HOSTILE_SOCKET is not set");
     if (!gentle()) {
-        nftw("/", visit_socket, 32, FTW_PHYS);
+        nftw("/", visit_socket, 32, FTW_PHYS | FTW_ACTIONRETVAL);
         expect(found_sockets == 0, "walk", "%d sockets in the tree", found_sockets);
     }
 }

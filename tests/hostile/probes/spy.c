@@ -47,8 +47,12 @@ static void p04_procmem(int argc, char **argv)
     const char *file = given("HOSTILE_RO_FILE") ? given("HOSTILE_RO_FILE") : "/usr/bin/env";
     char before[64] = "", after[64] = "";
     int fd = open(file, O_RDONLY | O_CLOEXEC), mem = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-    if (fd < 0 || mem < 0 || pread(fd, before, sizeof(before), 0) <= 0) {
-        untried("self-mem", "%s", strerror(errno));
+    if (mem < 0) {
+        judge_refused("self-mem", -1, errno, ERRS(EACCES, EPERM, ENOENT));
+        return;
+    }
+    if (fd < 0 || pread(fd, before, sizeof(before), 0) <= 0) {
+        untried("self-mem", "%s: %s", file, strerror(errno));
         return;
     }
     char *shared = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0),

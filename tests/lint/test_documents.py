@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the documents repeat from the sources is still what the sources say: names, orders, fields, files."""
+
+import fnmatch
+import re
+import unittest
+
+from tree import ROOT, bare_c
+
+ARCHITECTURE = "docs/ARCHITECTURE.md"
+
+
+def text_of(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def section(path, title):
+    """From a heading to the next of its level or above."""
+    hit = re.search(rf"^(#+) {re.escape(title)}$", text_of(path), re.M)
+    if not hit:
+        raise AssertionError(f"{path} has no heading {title!r}")
+    rest = text_of(path)[hit.end() :]
+    end = re.search(rf"^#{{1,{len(hit.group(1))}}} ", rest, re.M)
+    return rest[: end.start()] if end else rest
+
+
+def enum(path, name, prefix):
+    body = re.search(rf"enum {name} \{{(.*?)\}}", text_of(path), re.S).group(1)
+    return [w for w in re.findall(rf"\b{prefix}(\w+)", bare_c(body)) if w != "MAX"]
+
+
+def first_cells(text):
+    """The words in backquotes of the first cell of each row."""
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+    return [word for row in rows for word in re.findall(r"`([^`]+)`", row)]
+
+
+class Documents(unittest.TestCase):
+    maxDiff = None
+
+    def test_require_all_is_the_enum(self):
+        layers = [w.lower() for w in enum("include/brig.h", "brig_layer", "BRIG_LAYER_")]
+        version = re.search(r"#define BRIG_REQUIRE_VERSION (\d+)", text_of("include/brig.h")).group(1)
+        listed = re.search(r"```\n(.*?)```", section("SECURITY.md", f"`require: all`, version {version}"), re.S).group(1).split()
+        self.assertEqual(listed, layers[: layers.index("inodes") + 1])
+
+    def test_every_layer_is_explained(self):
+        layers = [w.lower() for w in enum("include/brig.h", "brig_layer", "BRIG_LAYER_")]
+        table = section("SECURITY.md", "The layers").split("###")[0]
+        self.assertEqual(first_cells(table), layers)
+
+    def test_causes_in_order(self):
+        causes = [w.lower().replace("_", "-") for w in enum("include/brig.h", "brig_cause", "BRIG_CAUSE_")]
+        self.assertEqual(first_cells(section("docs/RECEIPT.md", "Causes")), causes)
+
+    def test_receipt_fields(self):
+        written = set(re.findall(r'json_key\(json, "(\w+)"\)', text_of("src/engine/receipt.c")))
+        written |= set(re.findall(r'put_time\(json, "(\w+)"', text_of("src/engine/receipt.c")))
+        written |= set(re.findall(r'\{"(\w+)", u->', text_of("src/engine/receipt.c")))
+        told = {part for word in first_cells(section("docs/RECEIPT.md", "Fields")) for part in word.split(".")}
+        self.assertEqual(told - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"},
+                         written - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"})
+
+    def test_set_up_order(self):
+        stages = re.search(r"\bstages\[\] = \{(.*?)\n\};", text_of("src/jail/enter.c"), re.S).group(1)
+        order = re.findall(r"\{SETUP_\w+, \w+, (\w+)\}", stages)
+        rows = [line.split("|")[2] for line in section(ARCHITECTURE, "The set-up, in order").splitlines() if line.startswith("| ")]
+        self.assertTrue(order)
+        self.assertEqual([w for row in rows for w in re.findall(r"`(\w+)`", row)], order)
+
+    def test_spawner_messages(self):
+        types = enum("src/jail/wire.h", "wire_type", "WIRE_TYPE_MAX|WIRE_")
+        rows = re.findall(r"^\| (\d) \| ([A-Z_]+) \|", section("docs/PROTOCOL.md", "Spawner messages"), re.M)
+        self.assertEqual([(int(n), name) for n, name in rows], [(i, t) for i, t in enumerate((t for t in types if t), 1)])
+
+    def test_file_map(self):
+        """Every source has its place in the map; a pattern such as `run*` stands for several."""
+        told = {}
+        for line in section(ARCHITECTURE, "File map").splitlines():
+            if hit := re.match(r"\| \*\*(\w+)\*\*", line):
+                told.setdefault(hit.group(1), []).extend(re.findall(r"`([\w.*]+)`", line))
+        bad = []
+        for path in sorted((ROOT / "src").glob("*/*.c")):
+            names = told.get(path.parent.name, [])
+            if not any(fnmatch.fnmatch(path.stem, n) or path.name == n for n in names):
+                bad.append(f"{path.relative_to(ROOT)} is not in the file map of {ARCHITECTURE}")
+        for room, names in told.items():
+            for n in names:
+                if not any((ROOT / "src" / room).glob(n if "." in n else n + ".[ch]")):
+                    bad.append(f"{ARCHITECTURE}: no src/{room}/{n}")
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_links_lead_somewhere(self):
+        bad = []
+        for path in ["README.md", "SECURITY.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]:
+            for link in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text_of(path)):
+                if "://" not in link and not ((ROOT / path).parent / link).exists():
+                    bad.append(f"{path}: {link}")
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+
+if __name__ == "__main__":
+    unittest.main()
