@@ -175,8 +175,8 @@ static void fix_v2(const struct doctor *d, struct brig_doctor_row *row)
         row_fix(row, "%s", scope);
         return;
     }
-    row_fix(row, "%s, or without systemd: sudo sh -c 'cd " CGROUP_ROOT " && echo +cpu +memory +pids >cgroup.subtree_control; "
-                 "mkdir -p brig && cd brig && chown %u . cgroup.procs cgroup.subtree_control && echo $$ >cgroup.procs && "
+    row_fix(row, "%s; without systemd: sudo sh -c 'cd " CGROUP_ROOT "; echo +cpu +memory +pids >cgroup.subtree_control; "
+                 "mkdir -p brig; cd brig && chown %u . cgroup.[ps]* && echo $$ >cgroup.procs && "
                  "exec setpriv --reuid %u --regid %u --clear-groups brig run ...'", scope, d->host.uid, d->host.uid, d->host.gid);
 }
 

@@ -6,9 +6,10 @@
  * on cgroup v2, into its cgroup), but not into a user namespace: mounts and a prepared network namespace need
  * the spawner's. The order is fixed, and each step relies on the one before:
  *
- *    1 network, host name
+ *    1 host name
  *    2 file systems, pivot      while the spawner's user namespace still owns the mount namespace
- *    3 cgroup v1 membership     before the cgroup namespace, or /proc/self/cgroup shows the host's path
+ *    3 network, cgroup v1       made by the spawner meanwhile; joined before the cgroup namespace, or /proc/self/cgroup
+ *                               shows the host's path
  *    4 cgroup namespace
  *    5 user namespace           last: it owns none of the others, so even all its capabilities cannot mount,
  *                               unmount or set the host name. Made with the sandbox's own id as effective uid,
@@ -56,22 +57,11 @@ static int be_the_first_to_go(struct enter *e)
     return 0;
 }
 
-/* The spawner made our v1 cgroups while we built the root. */
-static int join_cgroups(struct enter *e)
+static int name_host(struct enter *e)
 {
-    struct setup_msg msg;
-    int fds[PLAN_CGROUPS];
-    size_t n_fds = 0;
-    ssize_t n = fd_recv(e->plan->setup_fd, &msg, sizeof msg, fds, PLAN_CGROUPS, &n_fds);
-    int r = n == (ssize_t)sizeof msg && msg.type == SETUP_CGROUPS ? 0 : -EPROTO;
-
-    for (size_t i = 0; r == 0 && i < n_fds; i++)
-        if (SYS(write(fds[i], "0", 1)) < 0)
-            r = -errno;
-    fd_close_all(fds, n_fds);
-    if (r < 0)
-        e->what = "join";
-    return r;
+    if (!plan_off(e->plan, BRIG_LAYER_UTS_NS))
+        TRY(e, "host name", SYS(sethostname(e->plan->hostname, strlen(e->plan->hostname))));
+    return 0;
 }
 
 static int bring_up_loopback(struct enter *e)
@@ -84,20 +74,38 @@ static int bring_up_loopback(struct enter *e)
     return 0;
 }
 
-static int enter_network(struct enter *e)
+static int enter_network(struct enter *e, int netns_fd)
 {
-    const struct jail_plan *p = e->plan;
-
-    if (!plan_off(p, BRIG_LAYER_UTS_NS))
-        TRY(e, "host name", SYS(sethostname(p->hostname, strlen(p->hostname))));
-    if (plan_off(p, BRIG_LAYER_NET_NS))
+    if (plan_off(e->plan, BRIG_LAYER_NET_NS))
         return 0;
-    if (p->netns_fd >= 0) {
-        TRY(e, "setns", SYS(setns(p->netns_fd, CLONE_NEWNET)));
+    if (netns_fd >= 0) {
+        TRY(e, "setns", SYS(setns(netns_fd, CLONE_NEWNET)));
         return 0;
     }
     TRY(e, "network namespace", SYS(unshare(CLONE_NEWNET)));
     return bring_up_loopback(e);
+}
+
+/* What the spawner made for us while we built the root: v1 cgroups, perhaps a network namespace. */
+static int join_prepared(struct enter *e)
+{
+    struct setup_msg msg;
+    int fds[PLAN_PREPARED];
+    size_t n_fds = 0;
+    ssize_t n = fd_recv(e->plan->setup_fd, &msg, sizeof msg, fds, PLAN_PREPARED, &n_fds);
+
+    if (n != (ssize_t)sizeof msg || msg.type != SETUP_PREPARED || msg.netns > n_fds) {
+        e->what = "prepared descriptors";
+        return n < 0 ? (int)n : -EPROTO;
+    }
+    int r = enter_network(e, msg.netns ? fds[0] : -1);
+    for (size_t i = msg.netns; r == 0 && i < n_fds; i++)
+        if (SYS(write(fds[i], "0", 1)) < 0) {
+            e->what = "tasks";
+            r = -errno;
+        }
+    fd_close_all(fds, n_fds);
+    return r;
 }
 
 /* Test builds, mount_ns off: the host's own tree. */
@@ -220,7 +228,7 @@ static const struct {
     stage_fn *fn;
 } stages[] = {
     {SETUP_CGROUP, false, be_the_first_to_go},
-    {SETUP_NETWORK, false, enter_network},
+    {SETUP_NETWORK, false, name_host},
     {SETUP_ROOT, true, enter_root},
     {SETUP_STORE, true, enter_store},
     {SETUP_TEMPLATE, true, enter_template},
@@ -231,7 +239,7 @@ static const struct {
     {SETUP_TMPFS, true, enter_tmpfs},
     {SETUP_BINDS, true, enter_binds},
     {SETUP_PIVOT, true, enter_pivot},
-    {SETUP_CGROUP, false, join_cgroups},
+    {SETUP_CGROUP, false, join_prepared},
     {SETUP_CGROUP_NS, false, enter_cgroup_ns},
     {SETUP_USER_NS, false, enter_user_ns},
     {SETUP_IDS, false, enter_ids},

@@ -21,7 +21,7 @@
 /* The spawner keeps its own descriptors at or above this, so that the numbers above are free in the child. */
 #define SPAWNER_FD_MIN 10
 
-#define PLAN_CGROUPS 4
+#define PLAN_PREPARED 7 /* a network namespace and a `tasks` file per v1 hierarchy */
 #define PLAN_LOWER_DIRS 8
 
 /* Ids inside the sandbox's user namespace. */
@@ -57,7 +57,6 @@ struct jail_plan {
     const char *hostname;
 
     /* file systems */
-    int netns_fd;      /* a prepared network namespace to join, or -1: make one */
     int host_proc_fd;  /* the spawner's full procfs, O_PATH */
     int rootfs_fd;     /* a detached mount of another root (idmapped where possible), or -1: template host */
     bool writable_root;
@@ -106,15 +105,16 @@ enum setup_stage {
     SETUP_STAGE_MAX
 };
 
-enum setup_type { SETUP_MAP_ME = 1, SETUP_MAPPED, SETUP_FAILED, SETUP_CGROUPS };
+enum setup_type { SETUP_MAP_ME = 1, SETUP_MAPPED, SETUP_FAILED, SETUP_PREPARED };
 
-/* Child to spawner: MAP_ME (beside it the store's mount), FAILED. Spawner to child: CGROUPS (beside it `tasks` of its
- * v1 cgroups, open for writing), MAPPED. */
+/* Child to spawner: MAP_ME (beside it the store's mount), FAILED. Spawner to child: PREPARED (beside it a network
+ * namespace if msg.netns is 1, and `tasks` of its v1 cgroups, open for writing), MAPPED. */
 struct setup_msg {
     uint32_t type;
     uint32_t stage;
     int32_t errnum;
-    char what[52];
+    uint32_t netns;
+    char what[48];
 };
 
 /* The whole path from the clone to execve of brig-init. Does not return. */

@@ -35,7 +35,6 @@ static void build_done(struct build *b)
     base_close_fd(&b->rootfs_fd);
     for (unsigned i = 0; i < b->plan.n_binds; i++)
         base_close_fd(&b->binds[i].mount_fd);
-    base_close_fd(&b->plan.netns_fd);
 }
 
 /* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
@@ -124,21 +123,23 @@ static int prepare_cgroup(struct sandbox *s, struct build *b, struct brig_err *e
 }
 
 /* After the clone, beside the child's own work: it joins when it is done with its mounts. */
-static int hand_over_cgroups(struct sandbox *s, struct brig_err *err)
+static int hand_over(struct sandbox *s, struct brig_err *err)
 {
-    struct setup_msg msg = {.type = SETUP_CGROUPS};
+    struct setup_msg msg = {.type = SETUP_PREPARED};
     bool io = s->limits.io_read_bps || s->limits.io_write_bps;
-    int fds[PLAN_CGROUPS];
+    int fds[PLAN_PREPARED];
     int r = cg_create_v1(&s->cg, io, err);
 
     if (r == 0)
         r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
-    int n = r == 0 ? cg_open_tasks(&s->cg, fds, PLAN_CGROUPS, err) : r;
+    int n = r == 0 ? cg_open_tasks(&s->cg, fds + 1, PLAN_PREPARED - 1, err) : r;
     if (n < 0)
         return n;
-    r = SYS(fd_send(s->setup_fd, &msg, sizeof msg, fds, (size_t)n));
-    fd_close_all(fds, (size_t)n);
-    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand cgroups to the sandbox") : 0;
+    fds[0] = netns_take(&s->spawner->netns);
+    msg.netns = fds[0] >= 0;
+    r = SYS(fd_send(s->setup_fd, &msg, sizeof msg, fds + !msg.netns, (size_t)n + msg.netns));
+    fd_close_all(fds, (size_t)n + 1);
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand prepared descriptors to the sandbox") : 0;
 }
 
 static void fill_plan(struct sandbox *s, const struct run_spec *run, struct build *b)
@@ -362,10 +363,9 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r < 0)
         return r;
     fill_plan(s, run, b);
-    b->plan.netns_fd = netns_take(&s->spawner->netns);
     r = clone_child(s, b, err);
     if (r == 0)
-        r = hand_over_cgroups(s, err);
+        r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
     return r < 0 ? r : watch(s, err);
@@ -397,7 +397,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
 {
     struct sandbox *s = sandbox_alloc(spawner);
-    struct build b = {.plan = {.netns_fd = -1, .rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1};
+    struct build b = {.plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1};
 
     if (!s)
         return err_nomem(err);

@@ -37,19 +37,6 @@ def brig(*args, stdin=None, env=None, **kw):
                           env=environment() if env is None else env, **how, **kw)
 
 
-def start(*args, **kw):
-    """Starts brig with its streams on pipes, and signals as a shell would give it in the foreground."""
-    def foreground():
-        for s in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(s, signal.SIG_DFL)
-
-    kw.setdefault("stdin", subprocess.DEVNULL)
-    kw.setdefault("stdout", subprocess.PIPE)
-    kw.setdefault("stderr", subprocess.PIPE)
-    kw.setdefault("env", environment())
-    return subprocess.Popen([BRIG, *args], preexec_fn=foreground, start_new_session=True, **kw)
-
-
 def read_line(stream):
     """One line of an unbuffered pipe, waiting for it."""
     line = b""
@@ -113,6 +100,26 @@ class BrigTest(unittest.TestCase):
         done = brig("run", "-o", "json", *args, **kw)
         self.assertEqual(done.returncode, status, done)
         return json.loads(done.stdout)
+
+    def start(self, *args, **kw):
+        """Starts brig with its streams on pipes, and signals as a shell would give it in the foreground. It ends with the test."""
+        def foreground():
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment()}
+        process = subprocess.Popen([BRIG, *args], preexec_fn=foreground, start_new_session=True, **{**how, **kw})
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream and not stream.closed:
+                stream.close()
 
     def fresh_state(self):
         """An environment whose state, run and cache directories do not exist yet."""

@@ -12,7 +12,7 @@ import subprocess
 import time
 import unittest
 
-from helpers import BRIG, FAILED, BrigTest, brig, environment, read_line, start, wait_until
+from helpers import BRIG, FAILED, BrigTest, brig, environment, read_line, wait_until
 
 SH = ("--", "/bin/sh", "-c")
 
@@ -73,18 +73,16 @@ class PassThrough(BrigTest):
     def test_stdout_that_nobody_reads(self):
         reader, writer = os.pipe()
         os.close(reader)
-        process = start("run", *SH, "while :; do echo y; done", stdout=writer)
+        process = self.start("run", *SH, "while :; do echo y; done", stdout=writer)
         os.close(writer)
         self.assertEqual(process.wait(60), 141)
         self.assertEqual(process.stderr.read(), b"")
-        process.stderr.close()
 
     def test_stdout_that_is_full(self):
         with open("/dev/full", "wb") as full:
-            process = start("run", "--", "/bin/echo", "x", stdout=full)
+            process = self.start("run", "--", "/bin/echo", "x", stdout=full)
             self.assertEqual(process.wait(60), FAILED)
             self.assertIn(b"No space left", process.stderr.read())
-            process.stderr.close()
 
     def test_closed_descriptors(self):
         done = subprocess.run(["/bin/sh", "-c", '"$0" run -- /bin/echo hi <&- >&- 2>&-', BRIG], env=environment(), timeout=60,
@@ -93,8 +91,8 @@ class PassThrough(BrigTest):
 
     def test_a_slow_reader_does_not_stop_the_timeout(self):
         os.chmod(self.dir, 0o777)
-        process = start("run", "--timeout", "1", "-v", f"{self.dir}:/mnt/here", *SH,
-                        "(while :; do date >/mnt/here/tick; sleep 0.05; done) & while :; do echo yyyyyyyyyyyyyyyy; done")
+        process = self.start("run", "--timeout", "1", "-v", f"{self.dir}:/mnt/here", *SH,
+                        "date >/mnt/here/tick; (while sleep 0.05; do date >/mnt/here/tick; done) & while :; do echo yyyyyyyyyyyyyyyy; done")
         read_line(process.stdout)  # and no more until the program has stopped ticking
         wait_until("the run ends", lambda: time.time() - os.stat(self.path("tick")).st_mtime > 1)
         out, said = process.communicate(timeout=60)
@@ -125,15 +123,13 @@ class Stdin(BrigTest):
         self.assertEqual((done.returncode, done.stdout), (0, b"still here\n"))
 
     def test_a_conversation(self):
-        process = start("run", "-i", *SH, 'while read line; do echo "<$line>"; done', stdin=subprocess.PIPE)
+        process = self.start("run", "-i", *SH, 'while read line; do echo "<$line>"; done', stdin=subprocess.PIPE)
         for word in (b"one", b"two", b"three"):
             process.stdin.write(word + b"\n")
             process.stdin.flush()
             self.assertEqual(read_line(process.stdout), b"<" + word + b">\n")
         process.stdin.close()
         self.assertEqual(process.wait(60), 0)
-        process.stdout.close()
-        process.stderr.close()
 
 
 class Environment(BrigTest):
@@ -277,25 +273,23 @@ class Signals(BrigTest):
         out = process.stdout.read()
         said = process.stderr.read()
         self.assertEqual(process.wait(60), status, said)
-        process.stdout.close()
-        process.stderr.close()
         return out, said
 
     def test_the_first_is_forwarded(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            process = start("run", *SH, f"trap 'echo got it; exit 9' {number.value}; echo up; while :; do sleep 0.05; done")
+            process = self.start("run", *SH, f"trap 'echo got it; exit 9' {number.value}; echo up; while :; do sleep 0.05; done")
             self.assertEqual(read_line(process.stdout), b"up\n")
             process.send_signal(number)
             self.assertEqual(self.finish(process, 9)[0], b"got it\n", number)
 
     def test_its_default_is_its_default(self):
-        process = start("run", *SH, "echo up; exec sleep 1000")
+        process = self.start("run", *SH, "echo up; exec sleep 1000")
         read_line(process.stdout)
         process.send_signal(signal.SIGTERM)
         self.finish(process, 128 + signal.SIGTERM)
 
     def test_the_second_cancels(self):
-        process = start("run", *SH, "trap 'echo again' TERM; echo up; while :; do sleep 0.05; done")
+        process = self.start("run", *SH, "trap 'echo again' TERM; echo up; while :; do sleep 0.05; done")
         read_line(process.stdout)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(read_line(process.stdout), b"again\n")
@@ -303,14 +297,14 @@ class Signals(BrigTest):
         self.assertEqual(self.finish(process, FAILED)[1], b"brig: cancelled\n")
 
     def test_a_deaf_program_is_cancelled(self):
-        process = start("run", *SH, "trap '' TERM INT; echo up; while :; do sleep 0.05; done")
+        process = self.start("run", *SH, "trap '' TERM INT; echo up; while :; do sleep 0.05; done")
         read_line(process.stdout)
         process.send_signal(signal.SIGINT)
         self.assertEqual(self.finish(process, FAILED)[1], b"brig: cancelled\n")
 
     def test_the_receipt_of_a_cancelled_run(self):
         os.chmod(self.dir, 0o777)
-        process = start("run", "-o", "json", "-v", f"{self.dir}:/mnt/here", *SH,
+        process = self.start("run", "-o", "json", "-v", f"{self.dir}:/mnt/here", *SH,
                         "trap '' TERM INT; touch /mnt/here/up; while :; do sleep 0.05; done")
         wait_until("the program runs", lambda: os.path.exists(self.path("up")))
         process.send_signal(signal.SIGCONT)  # nothing to us without -t
@@ -320,7 +314,7 @@ class Signals(BrigTest):
         self.assertEqual(json.loads(out)["outcome"]["cause"], "cancelled")
 
     def test_usr1_only_passes(self):
-        process = start("run", *SH, "trap 'echo usr1' USR1; echo up; while :; do sleep 0.05; done")
+        process = self.start("run", *SH, "trap 'echo usr1' USR1; echo up; while :; do sleep 0.05; done")
         read_line(process.stdout)
         for _ in range(3):
             process.send_signal(signal.SIGUSR1)

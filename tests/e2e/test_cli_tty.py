@@ -7,7 +7,7 @@ import signal
 import termios
 import unittest
 
-from helpers import BRIG, BrigTest, Terminal, brig, start, read_line
+from helpers import BRIG, BrigTest, Terminal, brig, read_line
 
 SH = ("--", "/bin/sh", "-c")
 
@@ -204,13 +204,11 @@ class Gone(BrigTest):
                 terminal.process.wait()
 
     def test_a_killed_brig_leaves_no_run(self):
-        process = start("run", *SH, "echo up; while echo tick; do sleep 0.05; done")
+        process = self.start("run", *SH, "echo up; while echo tick; do sleep 0.05; done")
         self.assertEqual(read_line(process.stdout), b"up\n")
         process.kill()
         process.wait()
         process.stdout.read()  # ends only when nobody holds the pipe any more
-        process.stdout.close()
-        process.stderr.close()
 
 
 if __name__ == "__main__":

@@ -173,9 +173,10 @@ class Inodes(JailTest):
             self.outcome("--inodes", inodes, "--require", "inodes", "--", "/bin/true", cause="exited", status=0)
 
     def test_many_on_a_small_disk(self):
-        # More inodes than fit are a promise nobody can keep, but no reason to fail.
-        self.outcome("--disk", "1m", "--inodes", "65536", "--", "/bin/true", cause="exited", status=0)
-        self.outcome("--disk", "8m", "--", "/bin/true", cause="exited", status=0)
+        for disk in ("1m", "2m", "8m", "600m"):
+            self.outcome("--disk", disk, "--require", "inodes", "--", "/bin/true", cause="exited", status=0)
+        if image_stores():  # more than fit are a promise nobody can keep
+            self.refused("--disk", "1m", "--inodes", "65536", "--", "/bin/true", words=("inodes 65536", "1048576"))
 
 
 class OpenFiles(JailTest):
@@ -329,10 +330,15 @@ class Reported(JailTest):
     """The receipt has the limits that were in force, as plain numbers."""
 
     def test_defaults(self):
-        limits = self.outcome("--", "/bin/true", cause="exited", status=0)["limits"]
+        r = self.outcome("--", "/bin/true", cause="exited", status=0)
         want = {"memory": 512 << 20, "cpus": 1, "pids": 128, "open_files": 1024, "timeout": 300, "output": 10 << 20,
-                "disk": 1 << 30 if image_stores() else 256 << 20}
-        self.assertEqual({k: limits[k] for k in want}, want)
+                "disk": 1 << 30 if r["protection"]["layers"]["disk"]["by"] == "ext4 image" else 256 << 20}
+        self.assertEqual({k: r["limits"][k] for k in want}, want)
+
+    @unittest.skipUnless(image_stores(), "ext4 image stores (root, loop devices)")
+    def test_a_disk_that_was_asked_for_is_an_image(self):
+        layers = self.outcome("--disk", "300m", "--require", "all", "--", "/bin/true", cause="exited", status=0)["protection"]["layers"]
+        self.assertEqual((layers["disk"]["by"], layers["inodes"]["by"]), ("ext4 image", "ext4 image"))
 
     def test_given(self):
         flags = ("-m", "64m", "-c", "1.5", "--cpu-time", "10", "--pids", "20", "--disk", "16m", "--inodes", "500", "--open-files", "50",
