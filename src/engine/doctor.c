@@ -57,22 +57,20 @@ void row_fix(struct brig_doctor_row *row, const char *format, ...)
 /* ---- the probe -------------------------------------------------------------------------------------- */
 
 /* Runs to its end; *ret is the caller's to destroy. A run that did not come to its program is an error here. */
-static int run_probe(struct brig_engine *engine, const struct brig_spec *spec, struct brig_run **ret, struct brig_err *err)
+static int run_probe(struct brig_engine *engine, const struct brig_spec *spec, struct brig_run **ret,
+                     struct brig_err *err)
 {
     struct brig_run *run = NULL;
     int r = brig_run_start(engine, spec, &run, err);
 
-    /* A forked spawner that has given up already says why in a message that nobody has read yet. */
-    for (int i = 0; run == NULL && r == -EPIPE && i < 4; i++)
-        if (brig_engine_dispatch(engine, 0, err) < 0)
-            break;
     if (r == 0)
         r = brig_run_wait(run, err);
     if (r == 0) {
         const struct brig_receipt *receipt = brig_run_receipt(run);
         if (receipt->cause != BRIG_CAUSE_EXITED && receipt->cause != BRIG_CAUSE_SIGNALLED) {
             const char *why = receipt->detail[0] ? receipt->detail : brig_cause_name(receipt->cause);
-            r = err_set(err, BRIG_E_UNSUPPORTED, 0, "%s", why);
+            r = err_set(err, receipt->cause == BRIG_CAUSE_SANDBOX_GONE ? BRIG_E_GONE : BRIG_E_UNSUPPORTED, 0, "%s",
+                        why);
         }
     }
     if (r < 0) {
@@ -87,11 +85,10 @@ static int run_probe(struct brig_engine *engine, const struct brig_spec *spec, s
 static void probe_io(struct brig_engine *engine, struct doctor_probe *probe)
 {
     static const char *const argv[] = {"/bin/true", NULL};
-    const struct brig_spec spec = {.size = sizeof spec,
-                                   .argv = argv,
-                                   .limits = {.io_read_bps = UINT64_C(1) << 40,
-                                              .io_write_bps = UINT64_C(1) << 40,
-                                              .timeout = PROBE_TIMEOUT_MS}};
+    const struct brig_spec spec = {
+        .size = sizeof spec,
+        .argv = argv,
+        .limits = {.io_read_bps = UINT64_C(1) << 40, .io_write_bps = UINT64_C(1) << 40, .timeout = PROBE_TIMEOUT_MS}};
     struct brig_run *run = NULL;
     struct brig_err err;
 
@@ -129,6 +126,23 @@ static int probe_layers(struct brig_engine *engine, struct doctor_probe *probe, 
     return 0;
 }
 
+/*
+ * A forked spawner that gives up while our request lies unread takes its reason with it: the socket then tells of the
+ * reset first. One that is executed is waited for, and says it.
+ */
+static void ask_again(const struct brig_engine_options *options, struct brig_err *err)
+{
+    struct brig_engine_options waited = {0};
+    struct brig_engine *engine = NULL;
+    struct brig_err why;
+
+    memcpy(&waited, options, options->size < sizeof waited ? options->size : sizeof waited);
+    waited.flags &= ~BRIG_ENGINE_FORK;
+    if (brig_engine_create(&waited, &engine, &why) < 0)
+        *err = why;
+    brig_engine_destroy(engine);
+}
+
 static void probe(const struct brig_engine_options *options, struct doctor_probe *ret)
 {
     struct brig_engine *engine = NULL;
@@ -139,6 +153,8 @@ static void probe(const struct brig_engine_options *options, struct doctor_probe
     if (r == 0 && str_eq(ret->layers[BRIG_LAYER_DISK].by, "ext4 image"))
         probe_io(engine, ret);
     brig_engine_destroy(engine);
+    if (r < 0 && ret->error.code == BRIG_E_GONE && options && (options->flags & BRIG_ENGINE_FORK))
+        ask_again(options, &ret->error);
 }
 
 /* ---- the answer -------------------------------------------------------------------------------------- */
@@ -176,7 +192,8 @@ int brig_doctor(const struct brig_engine_options *options, struct brig_doctor *r
 
     doctor_host_read(&d->host);
     doctor_cgroup_read(&d->cgroup);
-    d->helper_dir = options && options->size >= sizeof *options && options->helper_dir ? options->helper_dir : getenv("BRIG_LIBEXEC_DIR");
+    d->helper_dir = options && options->size >= sizeof *options && options->helper_dir ? options->helper_dir
+                                                                                       : getenv("BRIG_LIBEXEC_DIR");
     probe(options, &d->probe);
     doctor_features(d);
 

@@ -51,7 +51,14 @@ struct doctor_host {
     int landlock; /* ABI, or a negative errno */
 };
 
-enum doctor_controller { CONTROLLER_MEMORY, CONTROLLER_CPU, CONTROLLER_PIDS, CONTROLLER_CPUACCT, CONTROLLER_IO, CONTROLLER_MAX };
+enum doctor_controller {
+    CONTROLLER_MEMORY,
+    CONTROLLER_CPU,
+    CONTROLLER_PIDS,
+    CONTROLLER_CPUACCT,
+    CONTROLLER_IO,
+    CONTROLLER_MAX
+};
 enum doctor_cgroup_kind { CGROUP_NONE, CGROUP_V1, CGROUP_HYBRID, CGROUP_V2 };
 
 struct doctor_cgroup {
@@ -76,8 +83,8 @@ struct doctor {
     struct doctor_host host;
     struct doctor_cgroup cgroup;
     struct doctor_probe probe;
-    const char *helper_dir;     /* as given, or NULL */
-    enum doctor_feature blamed; /* by the engine's error; FEATURE_MAX: none */
+    const char *helper_dir;      /* as given, or NULL */
+    enum doctor_feature blamed;  /* by the engine's error; FEATURE_MAX: none */
     enum doctor_feature blocker; /* why there is no sandbox; FEATURE_MAX: none, or unknown */
     struct brig_doctor_row features[FEATURE_MAX];
 };

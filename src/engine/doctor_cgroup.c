@@ -167,17 +167,22 @@ static void fix_v2(const struct doctor *d, struct brig_doctor_row *row)
     const char *scope = "systemd-run --user --scope -p Delegate=yes brig run ...";
 
     if (d->cgroup.v2_writable && d->cgroup.v2_alone) {
-        row_fix(row, "printf '[Service]\\nDelegate=cpu memory pids io\\n' | sudo install -D /dev/stdin "
-                     "/etc/systemd/system/user@.service.d/delegate.conf && sudo systemctl daemon-reload, log in again, and: %s", scope);
+        row_fix(
+            row,
+            "printf '[Service]\\nDelegate=cpu memory pids io\\n' | sudo install -D /dev/stdin "
+            "/etc/systemd/system/user@.service.d/delegate.conf && sudo systemctl daemon-reload, log in again, and: %s",
+            scope);
         return;
     }
     if (d->host.systemd) {
         row_fix(row, "%s", scope);
         return;
     }
-    row_fix(row, "%s; without systemd: sudo sh -c 'cd " CGROUP_ROOT "; echo +cpu +memory +pids >cgroup.subtree_control; "
-                 "mkdir -p brig; cd brig && chown %u . cgroup.[ps]* && echo $$ >cgroup.procs && "
-                 "exec setpriv --reuid %u --regid %u --clear-groups brig run ...'", scope, d->host.uid, d->host.uid, d->host.gid);
+    row_fix(row,
+            "%s; without systemd: sudo sh -c 'cd " CGROUP_ROOT "; echo +cpu +memory +pids >cgroup.subtree_control; "
+            "mkdir -p brig; cd brig && chown %u . cgroup.[ps]* && echo $$ >cgroup.procs && "
+            "exec setpriv --reuid %u --regid %u --clear-groups brig run ...'",
+            scope, d->host.uid, d->host.uid, d->host.gid);
 }
 
 /* systemd hands v1 controllers to nobody but root. */
@@ -187,10 +192,15 @@ static void fix_v1(const struct doctor *d, struct brig_doctor_row *row)
 
     names_of(d->cgroup.v1 & (NEEDED | 1u << CONTROLLER_CPUACCT), names, sizeof names);
     if (d->host.systemd)
-        row_fix(row, "boot with systemd.unified_cgroup_hierarchy=1, then: systemd-run --user --scope -p Delegate=yes brig run ...");
+        row_fix(
+            row,
+            "boot with systemd.unified_cgroup_hierarchy=1, then: systemd-run --user --scope -p Delegate=yes brig run ...");
     else
-        row_fix(row, "sudo sh -c 'for c in %s; do d=" CGROUP_ROOT "/$c/brig; mkdir -p $d && chown -R %u $d && echo '$$' >$d/cgroup.procs; done', "
-                     "then brig run ... from this shell", names, d->host.uid);
+        row_fix(row,
+                "sudo sh -c 'for c in %s; do d=" CGROUP_ROOT
+                "/$c/brig; mkdir -p $d && chown -R %u $d && echo '$$' >$d/cgroup.procs; done', "
+                "then brig run ... from this shell",
+                names, d->host.uid);
 }
 
 static void find_undelegated(const struct doctor *d, struct brig_doctor_row *row)
@@ -204,8 +214,11 @@ static void find_undelegated(const struct doctor *d, struct brig_doctor_row *row
         row_off(row, "nothing to delegate");
         row_fix(row, "%s", d->features[FEATURE_CGROUPS].fix);
     } else if (cg->read_only || d->host.uid == 0) { /* a container, then */
-        row_off(row, "%s", cg->read_only ? CGROUP_ROOT " is mounted read-only" : "root may make no cgroups with all controllers here");
-        row_fix(row, "start the container with --privileged, or with --cgroupns=host -v " CGROUP_ROOT ":" CGROUP_ROOT ":rw");
+        row_off(row, "%s",
+                cg->read_only ? CGROUP_ROOT " is mounted read-only"
+                              : "root may make no cgroups with all controllers here");
+        row_fix(row,
+                "start the container with --privileged, or with --cgroupns=host -v " CGROUP_ROOT ":" CGROUP_ROOT ":rw");
     } else if (cg->kind != CGROUP_V2) {
         row_off(row, "no cgroup of this user's for: %s", names);
         fix_v1(d, row);
@@ -224,10 +237,12 @@ void find_delegation(const struct doctor *d, struct brig_doctor_row *row)
 {
     const struct doctor_cgroup *cg = &d->cgroup;
     const struct brig_layer_state *layers = d->probe.layers;
-    bool ours = (NEEDED & ~(cg->v1_writable | (cg->v2_writable && (cg->v2_alone || d->host.privileged) ? cg->v2 : 0))) == 0;
+    bool ours =
+        (NEEDED & ~(cg->v1_writable | (cg->v2_writable && (cg->v2_alone || d->host.privileged) ? cg->v2 : 0))) == 0;
 
     if (d->probe.usable ? layers[BRIG_LAYER_MEMORY].on && layers[BRIG_LAYER_CPU].on : ours)
-        row_on(row, "sandboxes get cgroups of their own%s%s", d->probe.usable ? ", held by " : "", d->probe.usable ? layers[BRIG_LAYER_MEMORY].by : "");
+        row_on(row, "sandboxes get cgroups of their own%s%s", d->probe.usable ? ", held by " : "",
+               d->probe.usable ? layers[BRIG_LAYER_MEMORY].by : "");
     else
         find_undelegated(d, row);
 }

@@ -13,7 +13,8 @@
 #include "engine/doctor.h"
 
 #define NEW_KERNEL "boot Linux 5.14 or newer (Debian 12 has 6.1, Ubuntu 22.04 has 5.15)"
-#define NO_FILTER "start the container with --security-opt seccomp=unconfined, or with a seccomp profile that allows them"
+#define NO_FILTER \
+    "start the container with --security-opt seccomp=unconfined, or with a seccomp profile that allows them"
 
 static bool try_clone3(void)
 {
@@ -108,11 +109,14 @@ void find_seccomp(const struct doctor *d, struct brig_doctor_row *row)
     uint32_t action = SECCOMP_RET_KILL_PROCESS;
 
     if (syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0) {
-        row_on(row, "system call filters can be installed%s", d->host.filtered ? "; this process is under one already" : "");
+        row_on(row, "system call filters can be installed%s",
+               d->host.filtered ? "; this process is under one already" : "");
         return;
     }
     row_off(row, "system call filters are not there: %s", strerror(errno));
-    row_fix(row, "%s", d->host.filtered ? NO_FILTER : "boot a kernel built with CONFIG_SECCOMP_FILTER=y (all of Debian's and Ubuntu's are)");
+    row_fix(row, "%s",
+            d->host.filtered ? NO_FILTER
+                             : "boot a kernel built with CONFIG_SECCOMP_FILTER=y (all of Debian's and Ubuntu's are)");
 }
 
 /* The order of security modules matters, so the one in force is kept; without securityfs, Debian's. */
@@ -123,8 +127,10 @@ static void boot_with_landlock(const struct doctor *d, struct brig_doctor_row *r
     if (fd_read_file(AT_FDCWD, "/sys/kernel/security/lsm", list, sizeof list) <= 0)
         snprintf(list, sizeof list, "lockdown,capability,yama,apparmor,bpf");
     list[strcspn(list, "\n")] = '\0';
-    row_fix(row, "boot with the parameter lsm=landlock,%s (GRUB_CMDLINE_LINUX in /etc/default/grub), then %supdate-grub and reboot", list,
-            d->host.host_sudo);
+    row_fix(
+        row,
+        "boot with the parameter lsm=landlock,%s (GRUB_CMDLINE_LINUX in /etc/default/grub), then %supdate-grub and reboot",
+        list, d->host.host_sudo);
 }
 
 void find_landlock(const struct doctor *d, struct brig_doctor_row *row)
@@ -132,7 +138,8 @@ void find_landlock(const struct doctor *d, struct brig_doctor_row *row)
     int abi = d->host.landlock;
 
     if (abi > 0) {
-        row_on(row, "ABI %d%s%s", abi, abi < 3 ? ": no rule for truncation (3)" : "", abi < 6 ? "; no scope for signals and sockets (6)" : "");
+        row_on(row, "ABI %d%s%s", abi, abi < 3 ? ": no rule for truncation (3)" : "",
+               abi < 6 ? "; no scope for signals and sockets (6)" : "");
     } else if (abi == -EOPNOTSUPP) {
         row_off(row, "the kernel has Landlock, but it is not among the security modules of this boot");
         boot_with_landlock(d, row);

@@ -14,7 +14,8 @@
 
 static bool have_mkfs(void)
 {
-    return access("/usr/sbin/mkfs.ext4", X_OK) == 0 || access("/sbin/mkfs.ext4", X_OK) == 0 || access("/usr/bin/mkfs.ext4", X_OK) == 0;
+    return access("/usr/sbin/mkfs.ext4", X_OK) == 0 || access("/sbin/mkfs.ext4", X_OK) == 0 ||
+           access("/usr/bin/mkfs.ext4", X_OK) == 0;
 }
 
 /* The driver is there, only its node is not: a container, or a /dev made by hand. */
@@ -35,16 +36,20 @@ void find_images(const struct doctor *d, struct brig_doctor_row *row)
         row_off(row, "memory-backed stores: only root attaches loop devices");
     } else if (control < 0) {
         row_off(row, "memory-backed stores: no loop devices, /dev/loop-control: %s", strerror(why));
-        row_fix(row, "%s", have_loop_driver() ? "mknod /dev/loop-control c 10 237 (a container: --device /dev/loop-control, and the right "
-                                                "to use block devices 7:*)"
-                                              : "modprobe loop (lasting: echo loop > /etc/modules-load.d/loop.conf)");
+        row_fix(row, "%s",
+                have_loop_driver()
+                    ? "mknod /dev/loop-control c 10 237 (a container: --device /dev/loop-control, and the right "
+                      "to use block devices 7:*)"
+                    : "modprobe loop (lasting: echo loop > /etc/modules-load.d/loop.conf)");
     } else if (!have_mkfs()) {
         row_off(row, "loop devices are there, but mkfs.ext4 is not");
         row_fix(row, "apt-get install e2fsprogs");
     } else if (d->probe.usable && !in_use) {
         row_off(row, "memory-backed stores, although loop devices and mkfs.ext4 are there");
-        row_fix(row, "%s", d->features[FEATURE_DIRS].on ? "look for a state or cache directory that cannot be used (BRIG_STATE_DIR, BRIG_CACHE_DIR)"
-                                                        : d->features[FEATURE_DIRS].fix);
+        row_fix(row, "%s",
+                d->features[FEATURE_DIRS].on
+                    ? "look for a state or cache directory that cannot be used (BRIG_STATE_DIR, BRIG_CACHE_DIR)"
+                    : d->features[FEATURE_DIRS].fix);
     } else {
         row_on(row, "%s", in_use ? "stores are ext4 images on loop devices" : "loop devices and mkfs.ext4 are there");
     }
@@ -67,7 +72,8 @@ void find_dirs(const struct doctor *d, struct brig_doctor_row *row)
         if (d->host.nested || dirs_path(wanted[i], path, sizeof path, NULL) < 0)
             row_fix(row, "set HOME; or set BRIG_STATE_DIR, BRIG_RUN_DIR and BRIG_CACHE_DIR to directories of your own");
         else
-            row_fix(row, "%sinstall -d -o %u -g %u -m %s %.200s", d->host.sudo, d->host.uid, d->host.gid, d->host.uid == 0 ? "755" : "700", path);
+            row_fix(row, "%sinstall -d -o %u -g %u -m %s %.200s", d->host.sudo, d->host.uid, d->host.gid,
+                    d->host.uid == 0 ? "755" : "700", path);
         return;
     }
     if (dirs_path(BRIG_DIR_RUN, path, sizeof path, NULL) < 0)
@@ -86,10 +92,15 @@ void find_helpers(const struct doctor *d, struct brig_doctor_row *row)
         if (str_format(path, sizeof path, "%s/%s", d->helper_dir, names[i]) > 0 && access(path, X_OK) == 0)
             continue;
         row_off(row, "%.100s/%s: %s", d->helper_dir, names[i], strerror(errno));
-        row_fix(row, "unset BRIG_LIBEXEC_DIR, or set it to the directory of brig-init and brig-spawner (a program: helper_dir of its engine's options)");
+        row_fix(
+            row,
+            "unset BRIG_LIBEXEC_DIR, or set it to the directory of brig-init and brig-spawner (a program: helper_dir of its engine's options)");
         return;
     }
-    row_on(row, "brig-init and brig-spawner %s%.100s", d->helper_dir ? "are in " : d->probe.usable ? "were found" : "are where they were installed",
+    row_on(row, "brig-init and brig-spawner %s%.100s",
+           d->helper_dir     ? "are in "
+           : d->probe.usable ? "were found"
+                             : "are where they were installed",
            d->helper_dir ? d->helper_dir : "");
 }
 
@@ -107,7 +118,8 @@ void find_core_dumps(const struct doctor *d, struct brig_doctor_row *row)
     pattern[strcspn(pattern, " \n")] = '\0';
     bool pipe = pattern[0] == '|';
     if (known && limit <= 1 && (limit == 1 || !pipe)) {
-        row_on(row, "a crash leaves nothing: RLIMIT_CORE is %u inside%s%.60s", (unsigned)limit, pipe ? ", which keeps off " : "", pipe ? pattern : "");
+        row_on(row, "a crash leaves nothing: RLIMIT_CORE is %u inside%s%.60s", (unsigned)limit,
+               pipe ? ", which keeps off " : "", pipe ? pattern : "");
     } else if (!pipe) {
         row_on(row, "kernel.core_pattern is no pipe: crashes start nothing on the host");
     } else {

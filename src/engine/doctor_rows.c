@@ -21,27 +21,51 @@ static const struct {
     const char *blame[5];   /* words of the engine's errors that point here */
     const char *blamed_fix; /* where its own look found nothing wrong */
 } features[FEATURE_MAX] = {
-    [FEATURE_KERNEL] = {"kernel", find_kernel, true, {"Function not implemented"},
+    [FEATURE_KERNEL] = {"kernel",
+                        find_kernel,
+                        true,
+                        {"Function not implemented"},
                         "boot Linux 5.14 or newer; in a container: --security-opt seccomp=unconfined"},
     [FEATURE_PIDFD] = {"pidfd", find_pidfd, true, {NULL}, ""},
-    [FEATURE_SECCOMP] = {"seccomp_filter", find_seccomp, true, {"set-up, seccomp"}, "boot a kernel built with CONFIG_SECCOMP_FILTER=y"},
+    [FEATURE_SECCOMP] =
+        {"seccomp_filter", find_seccomp, true, {"set-up, seccomp"}, "boot a kernel built with CONFIG_SECCOMP_FILTER=y"},
     [FEATURE_LANDLOCK] = {"landlock_abi", find_landlock, false, {"set-up, landlock"}, REPORT},
-    [FEATURE_OVERLAYFS] = {"overlayfs", find_overlayfs, true, {": overlay"}, "modprobe overlay, as root; a plain user needs Linux 5.11"},
-    [FEATURE_USER_NS] = {"user_namespaces", find_user_ns, true,
-                         {"user namespace", "id map", "host's mounts", "mount namespace", "set-up, sysctl"},
-                         "raise user.max_user_namespaces here and in every namespace around; in a container: --privileged, or "
-                         "--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"},
-    [FEATURE_FULL_PROC] = {"full_proc", find_full_proc, true, {"set-up, proc", "copy of /proc"},
+    [FEATURE_OVERLAYFS] =
+        {"overlayfs", find_overlayfs, true, {": overlay"}, "modprobe overlay, as root; a plain user needs Linux 5.11"},
+    [FEATURE_USER_NS] =
+        {"user_namespaces",
+         find_user_ns,
+         true,
+         {"user namespace", "id map", "host's mounts", "mount namespace", "set-up, sysctl"},
+         "raise user.max_user_namespaces here and in every namespace around; in a container: --privileged, or "
+         "--security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"},
+    [FEATURE_FULL_PROC] = {"full_proc",
+                           find_full_proc,
+                           true,
+                           {"set-up, proc", "copy of /proc"},
                            "start the container with --security-opt systempaths=unconfined"},
     [FEATURE_SUBIDS] = {"subordinate_ids", find_subids, false, {NULL}, ""},
     [FEATURE_CGROUPS] = {"cgroups", find_cgroups, false, {NULL}, ""},
-    [FEATURE_DELEGATION] = {"cgroup_delegation", find_delegation, false, {"cgroup", "memory.", "cpu.", "pids.max"},
-                            "run brig in a cgroup of its own: systemd-run --scope -p Delegate=yes brig run ... (a plain user: with --user)"},
-    [FEATURE_IMAGES] = {"image_store", find_images, false, {"mkfs.ext4", "loop device", "store image", "ext4"},
-                        "free loop devices are listed by losetup; the state directory (/var/lib/brig) needs room and O_TMPFILE"},
-    [FEATURE_DIRS] = {"directories", find_dirs, false, {" directory ", "mkdir "}, "set BRIG_RUN_DIR to a directory of your own"},
-    [FEATURE_HELPERS] = {"helpers", find_helpers, true, {"brig-init", "brig-spawner", "helper directory"},
-                         "install brig with its helpers (meson install -C build), or set BRIG_LIBEXEC_DIR to where they are, not on a noexec mount"},
+    [FEATURE_DELEGATION] =
+        {"cgroup_delegation",
+         find_delegation,
+         false,
+         {"cgroup", "memory.", "cpu.", "pids.max"},
+         "run brig in a cgroup of its own: systemd-run --scope -p Delegate=yes brig run ... (a plain user: with --user)"},
+    [FEATURE_IMAGES] =
+        {"image_store",
+         find_images,
+         false,
+         {"mkfs.ext4", "loop device", "store image", "ext4"},
+         "free loop devices are listed by losetup; the state directory (/var/lib/brig) needs room and O_TMPFILE"},
+    [FEATURE_DIRS] =
+        {"directories", find_dirs, false, {" directory ", "mkdir "}, "set BRIG_RUN_DIR to a directory of your own"},
+    [FEATURE_HELPERS] =
+        {"helpers",
+         find_helpers,
+         true,
+         {"brig-init", "brig-spawner", "helper directory"},
+         "install brig with its helpers (meson install -C build), or set BRIG_LIBEXEC_DIR to where they are, not on a noexec mount"},
     [FEATURE_CORE_DUMPS] = {"core_dumps", find_core_dumps, false, {NULL}, ""},
 };
 
@@ -141,8 +165,10 @@ static void io_row(const struct doctor *d, struct brig_doctor_row *row)
     if (!d->features[FEATURE_DELEGATION].on)
         row_fix(row, "%s", d->features[FEATURE_DELEGATION].fix);
     else if (!((d->cgroup.v1 | d->cgroup.v2) & (1u << CONTROLLER_IO)))
-        row_fix(row, "%s", d->cgroup.kind == CGROUP_V2 ? "boot a kernel built with CONFIG_BLK_CGROUP=y and CONFIG_BLK_DEV_THROTTLING=y"
-                                                       : "mkdir -p /sys/fs/cgroup/blkio && mount -t cgroup -o blkio blkio /sys/fs/cgroup/blkio");
+        row_fix(row, "%s",
+                d->cgroup.kind == CGROUP_V2
+                    ? "boot a kernel built with CONFIG_BLK_CGROUP=y and CONFIG_BLK_DEV_THROTTLING=y"
+                    : "mkdir -p /sys/fs/cgroup/blkio && mount -t cgroup -o blkio blkio /sys/fs/cgroup/blkio");
 }
 
 static void layer_row(const struct doctor *d, enum brig_layer i, struct brig_doctor_row *row)
@@ -163,7 +189,8 @@ static void layer_row(const struct doctor *d, enum brig_layer i, struct brig_doc
     } else {
         row_off(row, "%s%s%s", state->by, state->by[0] ? ": " : "", state->why[0] ? state->why : "it is not in force");
         if (row->needed) /* the feature may be well, and the layer off all the same */
-            row_fix(row, "%s", feature != FEATURE_MAX && d->features[feature].fix[0] ? d->features[feature].fix : REPORT);
+            row_fix(row, "%s",
+                    feature != FEATURE_MAX && d->features[feature].fix[0] ? d->features[feature].fix : REPORT);
     }
 }
 
@@ -186,7 +213,8 @@ int doctor_limit_inside(const char *text, const char *name, uint64_t *ret)
     return 0;
 }
 
-static void rlimit_row(const struct doctor *d, enum brig_limit limit, const char *line, uint64_t asked, struct brig_doctor_row *row)
+static void rlimit_row(const struct doctor *d, enum brig_limit limit, const char *line, uint64_t asked,
+                       struct brig_doctor_row *row)
 {
     uint64_t got = 0;
 
@@ -205,9 +233,10 @@ static void cpu_time_row(const struct doctor *d, struct brig_doctor_row *row)
 
     row->name = brig_limit_name(BRIG_LIMIT_CPU_TIME);
     if (d->probe.cpu_ms != BRIG_USAGE_UNKNOWN) {
-        row_on(row, "counted by %s", cg->v2_writable                                      ? "cgroup v2 (cpu.stat)"
-                                     : cg->v1_writable & (1u << CONTROLLER_CPUACCT) ? "cgroup v1 (cpuacct)"
-                                                                                          : "the engine");
+        row_on(row, "counted by %s",
+               cg->v2_writable                                ? "cgroup v2 (cpu.stat)"
+               : cg->v1_writable & (1u << CONTROLLER_CPUACCT) ? "cgroup v1 (cpuacct)"
+                                                              : "the engine");
         return;
     }
     row_off(row, "nothing counts the CPU time of all processes here");
@@ -216,8 +245,8 @@ static void cpu_time_row(const struct doctor *d, struct brig_doctor_row *row)
 
 static void limit_rows(const struct doctor *d, struct brig_doctor_row rows[5])
 {
-    static const enum brig_limit limits[5] = {BRIG_LIMIT_CPU_TIME, BRIG_LIMIT_OPEN_FILES, BRIG_LIMIT_FILE_SIZE, BRIG_LIMIT_TIMEOUT,
-                                              BRIG_LIMIT_OUTPUT};
+    static const enum brig_limit limits[5] = {BRIG_LIMIT_CPU_TIME, BRIG_LIMIT_OPEN_FILES, BRIG_LIMIT_FILE_SIZE,
+                                              BRIG_LIMIT_TIMEOUT, BRIG_LIMIT_OUTPUT};
 
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
         rows[i].name = brig_limit_name(limits[i]);

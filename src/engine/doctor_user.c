@@ -28,10 +28,11 @@ static void fix_apparmor(const struct doctor *d, struct brig_doctor_row *row)
     if (n <= 0)
         return;
     exe[n] = '\0';
-    n = str_format(fix, sizeof fix,
-                   "%ssysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or a profile: echo 'abi <abi/4.0>, "
-                   "profile brig %s flags=(unconfined) { userns, }' | %stee /etc/apparmor.d/brig && %sapparmor_parser -r /etc/apparmor.d/brig",
-                   sudo, exe, sudo, sudo);
+    n = str_format(
+        fix, sizeof fix,
+        "%ssysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or a profile: echo 'abi <abi/4.0>, "
+        "profile brig %s flags=(unconfined) { userns, }' | %stee /etc/apparmor.d/brig && %sapparmor_parser -r /etc/apparmor.d/brig",
+        sudo, exe, sudo, sudo);
     if (n > 0)
         row_fix(row, "%s", fix);
 }
@@ -49,12 +50,13 @@ void find_user_ns(const struct doctor *d, struct brig_doctor_row *row)
         row_off(row, "the sysctl kernel.unprivileged_userns_clone is 0: only root may make them");
         row_fix(row, "%ssysctl -w kernel.unprivileged_userns_clone=1 %s", d->host.host_sudo, lasting);
     } else if (doctor_number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == 1) {
-        row_off(row, "AppArmor takes the capabilities in them away (kernel.apparmor_restrict_unprivileged_userns is 1)");
+        row_off(row,
+                "AppArmor takes the capabilities in them away (kernel.apparmor_restrict_unprivileged_userns is 1)");
         fix_apparmor(d, row);
     } else if (access("/proc/self/ns/user", F_OK) < 0) {
         row_off(row, "this kernel has none");
         row_fix(row, "boot a kernel built with CONFIG_USER_NS=y");
-    } else if (d->blamed == FEATURE_USER_NS && d->host.filtered && d->probe.error.errnum == EPERM) {
+    } else if (d->blamed == FEATURE_USER_NS && d->host.filtered && strstr(d->probe.error.message, strerror(EPERM))) {
         row_off(row, "a container's system call filter forbids them");
         row_fix(row, "start the container with --security-opt seccomp=unconfined, or with --privileged");
     } else {
@@ -95,7 +97,8 @@ static bool is_procfs(const char *line)
 /* Directories that are made to be mounted on, and always empty: over these the kernel looks away. */
 static bool is_mount_point(const char *line)
 {
-    return field_is(line, 4, "/proc/sys/fs/binfmt_misc") || field_is(line, 4, "/proc/fs/nfsd") || field_is(line, 4, "/proc/openprom");
+    return field_is(line, 4, "/proc/sys/fs/binfmt_misc") || field_is(line, 4, "/proc/fs/nfsd") ||
+           field_is(line, 4, "/proc/openprom");
 }
 
 static const char *next_line(const char *line)
@@ -154,9 +157,12 @@ void find_full_proc(const struct doctor *d, struct brig_doctor_row *row)
     } else if (d->probe.usable) {
         row_on(row, "parts of it are masked (%s), but sandboxes get theirs", mask);
     } else {
-        row_off(row, "/proc is masked (%s), so the kernel lets a plain user mount no other", mask[0] ? mask : "there is none");
-        row_fix(row, "start the container with --security-opt systempaths=unconfined (Docker), --security-opt unmask=ALL (Podman) "
-                     "or securityContext.procMount: Unmasked (Kubernetes)");
+        row_off(row, "/proc is masked (%s), so the kernel lets a plain user mount no other",
+                mask[0] ? mask : "there is none");
+        row_fix(
+            row,
+            "start the container with --security-opt systempaths=unconfined (Docker), --security-opt unmask=ALL (Podman) "
+            "or securityContext.procMount: Unmasked (Kubernetes)");
     }
 }
 
@@ -198,7 +204,8 @@ static bool find_range(const char *path, uid_t uid, struct subids *ids)
     snprintf(number, sizeof number, "%u", uid);
     while (file && fgets(line, sizeof line, file)) {
         char *save = NULL;
-        const char *who = strtok_r(line, ":", &save), *start = strtok_r(NULL, ":", &save), *count = strtok_r(NULL, ":\n", &save);
+        const char *who = strtok_r(line, ":", &save), *start = strtok_r(NULL, ":", &save),
+                   *count = strtok_r(NULL, ":\n", &save);
         uint64_t first, n;
         if (!count || parse_u64(start, &first) < 0 || parse_u64(count, &n) < 0)
             continue;
@@ -225,14 +232,15 @@ static void fix_ranges(const struct doctor *d, const struct subids *ids, bool to
     const char *sudo = d->host.sudo, *install = tools ? "" : "apt-get install uidmap", *and = tools ? "" : " && ";
     unsigned long long first = ids->next, last = first + SUBIDS_COUNT - 1;
 
-    if (!ids->name[0]) /* newuidmap refuses users without a name or under another group; useradd gives the ranges as well */
-        row_fix(row, "%s%s%s(getent group %u || %sgroupadd -g %u u%u) && %suseradd -u %u -g %u u%u", tools ? "" : sudo, install, and,
-                d->host.gid, sudo, d->host.gid, d->host.gid, sudo, d->host.uid, d->host.gid, d->host.uid);
+    if (!ids->name
+             [0]) /* newuidmap refuses users without a name or under another group; useradd gives the ranges as well */
+        row_fix(row, "%s%s%s(getent group %u || %sgroupadd -g %u u%u) && %suseradd -u %u -g %u u%u", tools ? "" : sudo,
+                install, and, d->host.gid, sudo, d->host.gid, d->host.gid, sudo, d->host.uid, d->host.gid, d->host.uid);
     else if (ids->uids && ids->gids)
         row_fix(row, "%s%s", sudo, install);
     else
-        row_fix(row, "%s%s%s%susermod --add-subuids %llu-%llu --add-subgids %llu-%llu %s", tools ? "" : sudo, install, and, sudo, first,
-                last, first, last, ids->name);
+        row_fix(row, "%s%s%s%susermod --add-subuids %llu-%llu --add-subgids %llu-%llu %s", tools ? "" : sudo, install,
+                and, sudo, first, last, first, last, ids->name);
 }
 
 void find_subids(const struct doctor *d, struct brig_doctor_row *row)
@@ -251,20 +259,24 @@ void find_subids(const struct doctor *d, struct brig_doctor_row *row)
         row_on(row, "every sandbox gets two of this user's");
     } else if (d->host.nested && d->host.uid == 0) {
         row_off(row, "this user namespace has no ids to give away");
-        row_fix(row, "run brig outside of it, or give it more ids (podman: --userns with a range; unshare: --map-auto)");
+        row_fix(row,
+                "run brig outside of it, or give it more ids (podman: --userns with a range; unshare: --map-auto)");
     } else if (!tools || !ids.uids || !ids.gids || !ids.name[0]) {
-        row_off(row, "missing:%s%s%s%s", tools ? "" : " newuidmap and newgidmap (set-user-id);", ids.name[0] ? "" : " a line in /etc/passwd;",
-                ids.uids ? "" : " a range in /etc/subuid;", ids.gids ? "" : " a range in /etc/subgid;");
+        row_off(row, "missing:%s%s%s%s", tools ? "" : " newuidmap and newgidmap (set-user-id);",
+                ids.name[0] ? "" : " a line in /etc/passwd;", ids.uids ? "" : " a range in /etc/subuid;",
+                ids.gids ? "" : " a range in /etc/subgid;");
         fix_ranges(d, &ids, tools, row);
     } else if (d->host.no_new_privs) {
         row_off(row, "no_new_privs is set on this process, so newuidmap cannot gain its rights");
-        row_fix(row, "start brig without it (systemd: NoNewPrivileges=no; containers: no --security-opt no-new-privileges)");
+        row_fix(row,
+                "start brig without it (systemd: NoNewPrivileges=no; containers: no --security-opt no-new-privileges)");
     } else if (!d->features[FEATURE_DIRS].on) {
         row_off(row, "there is no run directory to keep two sandboxes from taking the same ones");
         row_fix(row, "%s", d->features[FEATURE_DIRS].fix);
     } else if (d->probe.usable) {
         row_off(row, "newuidmap or newgidmap refuses the ranges of /etc/subuid and /etc/subgid");
-        row_fix(row, "see why: unshare -U sleep 9 & sleep 1; newuidmap $! 0 %u 1; newgidmap $! 0 %u 1", d->host.uid, d->host.gid);
+        row_fix(row, "see why: unshare -U sleep 9 & sleep 1; newuidmap $! 0 %u 1; newgidmap $! 0 %u 1", d->host.uid,
+                d->host.gid);
     } else {
         row_on(row, "the tools and the ranges are there");
     }

@@ -235,6 +235,7 @@ int brig_run_start(struct brig_engine *engine, const struct brig_spec *spec, str
         return err_nomem(err);
     run->engine = engine;
     run->number = engine->next_number++;
+    engine->pool_full = false; /* the spawner says so again */
     run->flags = spec->flags;
     run->stdin_fd = run->output_fd[1] = run->output_fd[2] = -1;
     run->on_output = spec->on_output;

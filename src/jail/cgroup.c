@@ -372,6 +372,14 @@ void cg_kill(const struct cg *cg)
         (void)!fd_write_file(cg->v2_fd, "cgroup.kill", "1");
 }
 
+void cg_forget(struct cg *cg)
+{
+    base_close_fd(&cg->oom_event_fd);
+    base_close_fd(&cg->v2_fd);
+    fd_close_all(cg->v1_fd, CG_HIERARCHIES);
+    cg->host = NULL;
+}
+
 static int remove_dir(int parent, const char *name, int *fd)
 {
     if (*fd < 0)

@@ -69,6 +69,7 @@ bool cg_pids_refused(const struct cg *cg);
 uint64_t cg_cpu_ns(const struct cg *cg); /* BRIG_USAGE_UNKNOWN where nothing counts it */
 void cg_usage(const struct cg *cg, struct brig_usage *usage);
 void cg_kill(const struct cg *cg);
+void cg_forget(struct cg *cg); /* closes descriptors, leaves the cgroups to somebody else */
 /* 0 when nothing is left, -EBUSY when the kernel needs a moment: call again. */
 int cg_destroy(struct cg *cg) MUST_CHECK;
 

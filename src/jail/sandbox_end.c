@@ -18,7 +18,8 @@
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
-#define REAP_RETRY_NS (2 * NS_PER_MS)
+#define REMOVE_RETRY_NS (2 * NS_PER_MS)
+#define REMOVE_AFTER_NS (50 * NS_PER_MS) /* while others run */
 
 static bool oom_was_ours(const struct sandbox *s)
 {
@@ -150,12 +151,45 @@ static void forget(struct sandbox *s)
     if (s->next)
         s->next->prev = s->prev;
     mem_free(s);
+}
+
+static void remove_all_dead(struct spawner *spawner)
+{
+    bool busy = false;
+
+    for (struct sandbox *s = spawner->sandboxes, *next; s; s = next) {
+        next = s->next;
+        if (s->state != SANDBOX_DEAD)
+            continue;
+        struct remains remains = {s->mnt_fd, s->store_fd, s->cg};
+        int r = reaper_take(&spawner->reaper, &remains);
+        s->mnt_fd = s->store_fd = -1;
+        s->cg = remains.cg;
+        if (r == 0)
+            forget(s);
+        else
+            busy = true;
+    }
+    if (busy)
+        (void)!loop_timer_set(spawner->loop, &spawner->on_remove, clock_mono_ns() + REMOVE_RETRY_NS, NULL);
+    else
+        loop_timer_clear(spawner->loop, &spawner->on_remove);
     spawner_pool_changed(spawner);
 }
 
-static void on_reap(struct loop_timer *timer)
+static void on_remove(struct loop_timer *timer)
 {
-    sandbox_finish(timer->ctx);
+    remove_all_dead(timer->ctx);
+}
+
+void sandbox_remove_dead(struct spawner *spawner)
+{
+    spawner->on_remove.fn = on_remove;
+    spawner->on_remove.ctx = spawner;
+    if (spawner->running == 0)
+        remove_all_dead(spawner);
+    else if (spawner->on_remove.pos == 0)
+        (void)!loop_timer_set(spawner->loop, &spawner->on_remove, clock_mono_ns() + REMOVE_AFTER_NS, NULL);
 }
 
 void sandbox_finish(struct sandbox *s)
@@ -163,40 +197,31 @@ void sandbox_finish(struct sandbox *s)
     struct spawner *spawner = s->spawner;
     struct loop *loop = spawner->loop;
 
-    if (s->state != SANDBOX_DEAD) {
-        if (s->state == SANDBOX_PARKED)
-            spawner->parked--;
-        else if (s->for_pool && s->state == SANDBOX_BUILDING)
-            spawner->building_parked--;
-        s->state = SANDBOX_DEAD;
-        loop_timer_clear(loop, &s->on_timeout);
-        loop_timer_clear(loop, &s->on_sample);
-        loop_timer_clear(loop, &s->on_reap);
-        loop_remove(loop, &s->on_setup);
-        loop_remove(loop, &s->on_control);
-        loop_remove(loop, &s->on_oom);
-        if (s->pid)
-            while (waitpid(s->pid, NULL, __WALL) < 0 && errno == EINTR)
-                ;
-        count(s);
-        if (s->run) {
-            /* Every process is gone; what is left has no effect any more and goes right after the answer. */
-            report(s);
-            run_spec_done(s->run);
-            s->run = NULL;
-            spawner->running--;
-        }
-        base_close_fd(&s->pidfd);
-        base_close_fd(&s->setup_fd);
-        base_close_fd(&s->control_fd);
-        base_close_fd(&s->store_fd);
-        base_close_fd(&s->mnt_fd);
-        image_release(&s->image);
+    if (s->state == SANDBOX_PARKED)
+        spawner->parked--;
+    else if (s->for_pool && s->state == SANDBOX_BUILDING)
+        spawner->building_parked--;
+    s->state = SANDBOX_DEAD;
+    loop_timer_clear(loop, &s->on_timeout);
+    loop_timer_clear(loop, &s->on_sample);
+    loop_timer_clear(loop, &s->on_oom_check);
+    loop_remove(loop, &s->on_setup);
+    loop_remove(loop, &s->on_control);
+    loop_remove(loop, &s->on_oom);
+    if (s->pid)
+        while (waitpid(s->pid, NULL, __WALL) < 0 && errno == EINTR)
+            ;
+    count(s);
+    if (s->run) {
+        /* Every process is gone; what is left has no effect any more and goes right after the answer. */
+        report(s);
+        run_spec_done(s->run);
+        s->run = NULL;
+        spawner->running--;
     }
-    if (cg_destroy(&s->cg) == -EBUSY) {
-        s->on_reap = (struct loop_timer){.fn = on_reap, .ctx = s};
-        if (loop_timer_set(loop, &s->on_reap, clock_mono_ns() + REAP_RETRY_NS, NULL) == 0)
-            return;
-    }
-    forget(s);
+    base_close_fd(&s->pidfd);
+    base_close_fd(&s->setup_fd);
+    base_close_fd(&s->control_fd);
+    image_release(&s->image);
+    sandbox_remove_dead(spawner);
 }

@@ -123,7 +123,7 @@ static void on_oom(struct loop_source *source, uint32_t events UNUSED)
     if (cg_oom_killed(&s->cg))
         sandbox_end(s, BRIG_CAUSE_OOM);
     else /* the event comes before the kill: look again soon */
-        (void)!loop_timer_set(s->spawner->loop, &s->on_reap, clock_mono_ns() + CPU_SAMPLE_MIN_NS, NULL);
+        (void)!loop_timer_set(s->spawner->loop, &s->on_oom_check, clock_mono_ns() + CPU_SAMPLE_MIN_NS, NULL);
 }
 
 static void on_oom_later(struct loop_timer *timer)
@@ -254,7 +254,7 @@ static int start_clocks(struct sandbox *s, struct brig_err *err)
     s->started_ns = now;
     s->on_timeout = (struct loop_timer){.fn = on_timeout, .ctx = s};
     s->on_sample = (struct loop_timer){.fn = on_sample, .ctx = s};
-    s->on_reap = (struct loop_timer){.fn = on_oom_later, .ctx = s};
+    s->on_oom_check = (struct loop_timer){.fn = on_oom_later, .ctx = s};
     int r = loop_timer_set(loop, &s->on_timeout, now + s->run->limits.timeout * NS_PER_MS, err);
     if (r == 0)
         r = loop_timer_set(loop, &s->on_sample, now + (s->run->limits.cpu_time ? CPU_SAMPLE_MIN_NS : SAMPLE_NS), err);

@@ -99,12 +99,13 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
     struct brig_err err = {.code = BRIG_E_NONE};
     struct run_spec *run = mem_zalloc(sizeof *run);
     struct run_spec nameless = {.number = msg->head.run};
+
+    spawner->pool_announced = false;
     int r = run ? run_spec_parse(run, msg, image_possible(&spawner->host), fds, n_fds, &err) : err_nomem(&err);
 
     for (struct sandbox *s = spawner->sandboxes; r == 0 && s; s = s->next)
         if (sandbox_fits(s, run)) {
             sandbox_begin(s, run);
-            spawner->pool_announced = false;
             spawner_pool_changed(spawner);
             return;
         }
@@ -112,8 +113,11 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
         r = sandbox_build(spawner, run, &err);
     if (r == 0) {
         /* One run may be all there is; from the second on a namespace is made ahead for the next. */
-        if (spawner->built++ > 0)
+        if (spawner->built++ > 0) {
             netns_start(&spawner->netns);
+            reaper_start(&spawner->reaper, &spawner->host.cg);
+        }
+        spawner_pool_changed(spawner);
         return;
     }
     spawner_fail(spawner, run ? run : &nameless, &err);
@@ -144,6 +148,7 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
     case WIRE_POOL:
         spawner->pool = msg->pool.count < POOL_MAX ? msg->pool.count : POOL_MAX;
         spawner->pool_announced = false;
+        reaper_start(&spawner->reaper, &spawner->host.cg);
         spawner_pool_changed(spawner);
         break;
     default:
@@ -248,6 +253,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     pid_t engine_pid = 0;
 
     spawner.engine_fd = -1;
+    spawner.reaper = REAPER_INIT;
     harden();
 #ifdef BRIG_TEST
     spawner.off = layers_off();
@@ -272,6 +278,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
+    reaper_done(&spawner.reaper);
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

@@ -17,6 +17,7 @@
 #include "jail/ids.h"
 #include "jail/netns.h"
 #include "jail/plan.h"
+#include "jail/reaper.h"
 #include "jail/wire.h"
 #include "loop/loop.h"
 
@@ -142,7 +143,7 @@ struct sandbox {
     struct image image;
     enum store_kind store;
     struct loop_source on_pidfd, on_control, on_setup, on_oom;
-    struct loop_timer on_timeout, on_sample, on_reap;
+    struct loop_timer on_timeout, on_sample, on_oom_check;
     struct brig_limits limits; /* built with */
 
     /* the run, NULL while parked */
@@ -165,10 +166,11 @@ struct sandbox {
 struct spawner {
     struct host host;
     struct netns_maker netns;
+    struct reaper reaper;
     struct loop *loop;
     int engine_fd;
     struct loop_source on_engine;
-    struct loop_timer on_refill;
+    struct loop_timer on_refill, on_remove;
     struct sandbox *sandboxes;
     unsigned parked, building_parked, pool, running, built;
     bool pool_announced, stop;
@@ -185,6 +187,8 @@ void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *f
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);
 void sandbox_measure(struct sandbox *sandbox); /* samples the store */
+/* Removes what dead sandboxes left: at once when nothing runs, else a little later. */
+void sandbox_remove_dead(struct spawner *spawner);
 /* The default limits of a pooled sandbox. */
 void spawner_default_limits(const struct host *host, struct brig_limits *limits);
 

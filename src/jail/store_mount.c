@@ -21,7 +21,8 @@ static int mount_store(struct enter *e)
 {
     char size[32], inodes[32];
     struct mount_option memory[] = {{"mode", "755"}, {"size", size}, {"nr_inodes", inodes}};
-    struct mount_option image[] = {{"source", e->plan->store_device}, {"noinit_itable", NULL}};
+    /* nobarrier: it dies with the sandbox, so a flush of the host's disk on unmount would be for nothing */
+    struct mount_option image[] = {{"source", e->plan->store_device}, {"noinit_itable", NULL}, {"nobarrier", NULL}};
     bool loose = plan_off(e->plan, BRIG_LAYER_DISK);
 
     if (e->plan->store == STORE_IMAGE)

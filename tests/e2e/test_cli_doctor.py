@@ -2,9 +2,11 @@
 """`brig doctor` and `brig version`: their words, their JSON and their status agree with each other and with `brig run`."""
 
 import json
+import os
+import subprocess
 import unittest
 
-from helpers import BrigTest, brig
+from helpers import BRIG, PATIENCE, BrigTest, brig, environment
 
 LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock root_readonly proc fds memory "
           "cpu pids disk inodes").split()
@@ -55,6 +57,84 @@ class Doctor(BrigTest):
             self.assertEqual(done.returncode, 125)
             missing = [r["name"] for r in self.found["rows"] if r["needed"] and not r["on"]]
             self.assertTrue(any(name in done.stderr.decode() for name in missing), done.stderr)
+
+
+PLAIN = 54322  # nobody's
+
+
+@unittest.skipUnless(os.geteuid() == 0, "only root can break a host for brig")
+class BrokenHost(BrigTest):
+    """Hosts that lack something, made in namespaces of their own: the row that says so has the fix."""
+
+    def doctor(self, status, before="true", plain=False, **env):
+        """brig doctor -o json after the shell commands `before`, in a mount namespace of its own: (its JSON, its rows by name)."""
+        drop = f"setpriv --reuid {PLAIN} --regid {PLAIN} --clear-groups -- " if plain else ""
+        if plain:
+            os.chmod(self.dir, 0o755)
+            os.makedirs(self.path("home"), exist_ok=True)
+            os.chown(self.path("home"), PLAIN, PLAIN)
+            env["HOME"] = self.path("home")
+        done = subprocess.run(["unshare", "-m", "sh", "-ec", f'{before}\nexec {drop}"$0" doctor -o json', BRIG], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, env=environment(**env))
+        self.assertEqual((done.returncode, done.stderr), (status, b""), done.stdout)
+        found = json.loads(done.stdout)
+        rows = {r["name"]: r for r in found["rows"]}
+        self.assertEqual(len(rows), len(found["rows"]), "a name twice")
+        for row in found["rows"]:
+            if row["needed"] and not row["on"]:
+                self.assertTrue(row.get("fix"), row)
+        return found, rows
+
+    def off(self, rows, name, *words):
+        """The row is off, and its fix has the words."""
+        self.assertFalse(rows[name]["on"], rows[name])
+        for word in words:
+            self.assertIn(word, rows[name]["fix"])
+
+    def test_no_helpers(self):
+        found, rows = self.doctor(2, BRIG_LIBEXEC_DIR="/nowhere")
+        self.assertTrue(found["summary"].startswith("no sandbox can be made: "), found["summary"])
+        self.off(rows, "helpers", "BRIG_LIBEXEC_DIR")
+        self.off(rows, "user_ns", "as for helpers below")
+
+    def test_no_loop_devices(self):
+        complete = 0 if json.loads(brig("doctor", "-o", "json").stdout)["complete"] else 1
+        _, rows = self.doctor(complete, "mount -t tmpfs none /mnt; cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /mnt\n"
+                              "mkdir /mnt/shm /mnt/pts; mount --move /mnt /dev")
+        self.off(rows, "image_store", "loop")
+        self.assertIn("memory-backed", rows["disk"]["state"])
+
+    def test_no_cgroups(self):
+        _, rows = self.doctor(1, "mount -t tmpfs none /sys/fs/cgroup")
+        self.off(rows, "cgroups", "mount -t cgroup2")
+        self.off(rows, "memory", "mount -t cgroup2")
+
+    def test_run_directory_of_others(self):
+        os.mkdir(self.path("run"))
+        os.chmod(self.path("run"), 0o777)
+        _, rows = self.doctor(2, BRIG_RUN_DIR=self.path("run"))
+        self.off(rows, "directories", "install -d -o 0 -g 0 -m 755 " + self.path("run"))
+
+    def test_no_user_namespaces(self):
+        found, rows = self.doctor(2, "exec unshare -U --map-root-user sh -ec 'echo 0 >/proc/sys/user/max_user_namespaces; exec \"$0\" doctor -o json' \"$0\"")
+        self.off(rows, "user_namespaces", "sysctl -w user.max_user_namespaces=")
+        self.off(rows, "user_ns", "as for user_namespaces below")
+        self.assertIn("user namespace", found["summary"])
+
+    def test_plain_user(self):
+        """No name, no subordinate ids, no cgroup: everything works that needs none of them, and the fixes are for sudo."""
+        found, rows = self.doctor(1, plain=True)
+        self.assertFalse(found["complete"])
+        for name in ("uid_range", "memory", "cpu"):
+            self.off(rows, name, "sudo " if name == "uid_range" else "cgroup" if "v1" in rows["cgroups"]["state"] else "Delegate=yes")
+            self.assertIn(name, found["summary"])
+        self.off(rows, "subordinate_ids", f"useradd -u {PLAIN}")
+        self.assertTrue(rows["pids"]["on"], rows["pids"])
+
+    def test_masked_proc(self):
+        _, rows = self.doctor(2, "mount -t tmpfs none /proc/irq", plain=True)
+        self.off(rows, "full_proc", "systempaths=unconfined", "procMount")
+        self.assertIn("/proc/irq", rows["full_proc"]["state"])
 
 
 class Version(BrigTest):

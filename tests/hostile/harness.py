@@ -34,6 +34,7 @@ NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "cgroup", "user")
 CALLER_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 OUTER_PIDS = 3000
 OUTER_MEMORY = 3 << 30
+SPAWN_LOCK = threading.Lock()
 
 
 class Skip(Exception):
@@ -625,6 +626,10 @@ class Context:
         env.update(caller_env or {})
         if self.off:
             env["BRIG_TEST_OFF"] = ",".join(self.off)
+        with SPAWN_LOCK:  # number 200 is one for all threads
+            return self._spawn_locked(argv, stdin, env, outer_spec)
+
+    def _spawn_locked(self, argv, stdin, env, outer_spec):
         # A careless caller: secrets on inheritable descriptors, low and high, file and directory.
         leaked = [os.open(self.mode.canary_path, os.O_RDONLY), os.open(os.path.dirname(self.mode.canary_path), os.O_RDONLY)]
         leaked.append(os.dup2(leaked[0], 200, inheritable=True))

@@ -50,7 +50,7 @@ class Attack:
 
     def __init__(self, ctx, kind, seconds):
         self.ctx, self.kind, self.seconds = ctx, kind, seconds
-        self.stop, self.runs, self.current = threading.Event(), 0, None
+        self.stop, self.runs, self.current, self.broken = threading.Event(), 0, None, ""
         self.thread = threading.Thread(target=self.loop, daemon=True)
 
     def loop(self):
@@ -64,9 +64,13 @@ class Attack:
                     while self.current.proc.stdout.read(1 << 20):
                         pass
                 with contextlib.suppress(BlockingIOError, ValueError):
-                    os.set_blocking(self.current.proc.stderr.fileno(), False)
-                    self.current.proc.stderr.read(1 << 20)
+                    if self.kind == "output":  # elsewhere stderr is short, and worth keeping
+                        os.set_blocking(self.current.proc.stderr.fileno(), False)
+                        self.current.proc.stderr.read(1 << 20)
                 time.sleep(0.02)
+            if self.current.proc.poll() == 125:
+                self.broken = self.current.error().decode("utf-8", "replace").strip() or "status 125"
+                self.stop.set()
             self.current.stop()
             self.stop.wait(0.05)
 
@@ -100,6 +104,8 @@ def one(harness, mode, kind, seconds, attempts):
             again = measure(ctx, seconds)
         finally:
             left = ctx.close()
+        if attack.broken:
+            return False, f"the attacker did not start: {attack.broken}"
         good, text = judge(idle, loaded, again)
         text += f"; {attack.runs} attackers, attempt {attempt + 1}"
         if left:
@@ -115,7 +121,7 @@ def main():
     p.add_argument("--probe")
     p.add_argument("--mode", default="root,rootless2")
     p.add_argument("--only", default=",".join(STORMS))
-    p.add_argument("--seconds", type=float, default=2.0)
+    p.add_argument("--seconds", type=float, default=3.0)
     p.add_argument("--attempts", type=int, default=3)
     p.add_argument("--scale", type=float, default=1.0)
     p.add_argument("--report")

@@ -7,8 +7,16 @@
 /* A plain user on a host where everything else is well. */
 static struct doctor plain(void)
 {
-    struct doctor d = {.host = {.uid = 1000, .gid = 1000, .sudo = "sudo ", .host_sudo = "sudo ", .version = {6, 8}, .release = "6.8.0", .landlock = 4},
-                       .cgroup = {.kind = CGROUP_V2, .v2 = 1u << CONTROLLER_MEMORY | 1u << CONTROLLER_PIDS, .v2_path = "/user.slice/x"},
+    struct doctor d = {.host = {.uid = 1000,
+                                .gid = 1000,
+                                .sudo = "sudo ",
+                                .host_sudo = "sudo ",
+                                .version = {6, 8},
+                                .release = "6.8.0",
+                                .landlock = 4},
+                       .cgroup = {.kind = CGROUP_V2,
+                                  .v2 = 1u << CONTROLLER_MEMORY | 1u << CONTROLLER_PIDS,
+                                  .v2_path = "/user.slice/x"},
                        .blamed = FEATURE_MAX,
                        .blocker = FEATURE_MAX};
 
@@ -17,10 +25,10 @@ static struct doctor plain(void)
     return d;
 }
 
-#define assert_has(text, word)                                     \
-    do {                                                           \
-        if (!strstr(text, word))                                   \
-            fail_msg("\"%s\" does not say \"%s\"", (text), word);  \
+#define assert_has(text, word)                                    \
+    do {                                                          \
+        if (!strstr(text, word))                                  \
+            fail_msg("\"%s\" does not say \"%s\"", (text), word); \
     } while (0)
 
 /* ---- delegation ----------------------------------------------------------------------------------------- */
@@ -67,7 +75,8 @@ static void delegation_v1(void **state)
     struct doctor d = plain();
     struct brig_doctor_row row = {0};
 
-    d.cgroup = (struct doctor_cgroup){.kind = CGROUP_V1, .v1 = (1u << CONTROLLER_MAX) - 1, .v1_writable = 1u << CONTROLLER_PIDS};
+    d.cgroup = (struct doctor_cgroup){
+        .kind = CGROUP_V1, .v1 = (1u << CONTROLLER_MAX) - 1, .v1_writable = 1u << CONTROLLER_PIDS};
     d.probe.usable = true;
     find_delegation(&d, &row);
     assert_has(row.state, "for: memory cpu");
@@ -76,7 +85,8 @@ static void delegation_v1(void **state)
     d.host.systemd = true;
     find_delegation(&d, &row);
     assert_has(row.fix, "systemd.unified_cgroup_hierarchy=1");
-    d.probe.layers[BRIG_LAYER_MEMORY] = d.probe.layers[BRIG_LAYER_CPU] = (struct brig_layer_state){true, 0, "cgroup v1", ""};
+    d.probe.layers[BRIG_LAYER_MEMORY] = d.probe.layers[BRIG_LAYER_CPU] =
+        (struct brig_layer_state){true, 0, "cgroup v1", ""};
     find_delegation(&d, &row);
     assert_true(row.on);
     assert_string_equal(row.fix, "");
@@ -274,10 +284,12 @@ static void bad_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(delegation_missing), cmocka_unit_test(delegation_half_given), cmocka_unit_test(delegation_v1),
-        cmocka_unit_test(no_cgroups),         cmocka_unit_test(proc_full),             cmocka_unit_test(landlock_reasons),
-        cmocka_unit_test(old_kernel),         cmocka_unit_test(limits_inside),         cmocka_unit_test(no_sandbox),
-        cmocka_unit_test(rows_are_clean),     cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(delegation_missing), cmocka_unit_test(delegation_half_given),
+        cmocka_unit_test(delegation_v1),      cmocka_unit_test(no_cgroups),
+        cmocka_unit_test(proc_full),          cmocka_unit_test(landlock_reasons),
+        cmocka_unit_test(old_kernel),         cmocka_unit_test(limits_inside),
+        cmocka_unit_test(no_sandbox),         cmocka_unit_test(rows_are_clean),
+        cmocka_unit_test(bad_arguments),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,7 +140,7 @@ static void p22_daemon(int argc, char **argv)
         for (int s = 1; s < 65; s++)
             signal(s, SIG_IGN);
         int fd = open(file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-        for (int i = 0; i < (gentle() ? 1000 : 6000); i++) {
+        for (int i = 0; i < (gentle() ? 300 : 6000); i++) {
             if (write(fd, ".", 1) < 0)
                 _exit(1);
             if (i == 0) {
