@@ -64,8 +64,8 @@ struct brig_limits {
     uint64_t cpus;
     uint64_t cpu_time;
     uint64_t pids;
-    uint64_t disk;
-    uint64_t inodes;
+    uint64_t disk;   /* where images can be had, asking for disk, inodes or io gives the run one; else memory backs */
+    uint64_t inodes; /* the store, and disk is at most half of memory */
     uint64_t open_files;
     uint64_t file_size;
     uint64_t io_read_bps;
@@ -144,7 +144,6 @@ enum brig_stream { BRIG_STDOUT = 1, BRIG_STDERR = 2 };
 #define BRIG_RUN_KILL_ON_OUTPUT (1u << 3)    /* the output limit ends the run instead of dropping bytes */
 #define BRIG_RUN_WRITABLE_ROOT (1u << 4)     /* an upper for the root in the store */
 #define BRIG_RUN_PULL (1u << 5)              /* output waits for brig_run_read() instead of going to on_output */
-#define BRIG_RUN_MEMORY_STORE (1u << 6)      /* a memory-backed store even where an image could be had */
 
 struct brig_bind {
     const char *source; /* absolute host path */
@@ -260,6 +259,8 @@ BRIG_API BRIG_CHECK int brig_engine_dispatch(struct brig_engine *engine, int tim
 /* Waits until the pool is full. */
 BRIG_API BRIG_CHECK int brig_engine_fill(struct brig_engine *engine, struct brig_err *err);
 
+/* Everything about a spec that can be known without making anything: rules, and that named files exist. */
+BRIG_API BRIG_CHECK int brig_spec_check(const struct brig_spec *spec, struct brig_err *err);
 /* Checks the spec completely and asks for the run; nothing is created when the spec is bad. */
 BRIG_API BRIG_CHECK int brig_run_start(struct brig_engine *engine, const struct brig_spec *spec, struct brig_run **ret,
                                        struct brig_err *err);

@@ -274,16 +274,12 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     r = check_together(options, err);
     if (r < 0)
         return r;
-    const struct brig_limits *l = &options->spec.limits;
     unsigned flags = 0;
     flags |= options->interactive ? BRIG_RUN_STDIN : 0;
     flags |= options->tty ? BRIG_RUN_TTY : 0;
     flags |= options->json || options->receipt ? BRIG_RUN_KEEP_OUTPUT : 0;
     flags |= options->kill_on_output ? BRIG_RUN_KILL_ON_OUTPUT : 0;
     flags |= options->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0;
-    /* Mounting an image takes as long as everything else of a short run: only for those who ask for disk. */
-    flags |=
-        l->disk || l->inodes || l->io_read_bps || l->io_write_bps || options->writable_root ? 0 : BRIG_RUN_MEMORY_STORE;
     options->spec.flags = flags;
     if (options->tty)
         run_tty_size(&options->spec.tty_rows, &options->spec.tty_cols);

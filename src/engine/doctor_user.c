@@ -142,27 +142,36 @@ bool doctor_proc_is_full(const char *mountinfo, char *ret_mask, size_t size)
     return false;
 }
 
+/* 1: whole, 0: masked by *ret_mask, negative: nobody knows. */
+static int look_at_proc(char *ret_mask, size_t size)
+{
+    const size_t room = 1 << 20;
+    char *text = mem_alloc(room);
+    ssize_t n = text ? fd_read_file(AT_FDCWD, "/proc/self/mountinfo", text, room) : -ENOMEM;
+    int full = n < 0 ? (int)n : doctor_proc_is_full(text, ret_mask, size);
+
+    mem_free(text);
+    return full;
+}
+
 void find_full_proc(const struct doctor *d, struct brig_doctor_row *row)
 {
-    const size_t size = 1 << 20;
     char mask[96] = "";
-    AUTO_FREE char *text = mem_alloc(size);
+    int full = d->host.privileged ? 1 : look_at_proc(mask, sizeof mask);
 
     if (d->host.privileged) {
         row_on(row, "root mounts its own, whatever lies over this one");
-    } else if (!text || fd_read_file(AT_FDCWD, "/proc/self/mountinfo", text, size) <= 0) {
-        row_on(row, "not checked: /proc/self/mountinfo cannot be read");
-    } else if (doctor_proc_is_full(text, mask, sizeof mask)) {
+    } else if (full < 0) {
+        row_on(row, "not checked, /proc/self/mountinfo: %s", strerror(-full));
+    } else if (full > 0) {
         row_on(row, "nothing is mounted over a part of /proc");
     } else if (d->probe.usable) {
         row_on(row, "parts of it are masked (%s), but sandboxes get theirs", mask);
     } else {
         row_off(row, "/proc is masked (%s), so the kernel lets a plain user mount no other",
                 mask[0] ? mask : "there is none");
-        row_fix(
-            row,
-            "start the container with --security-opt systempaths=unconfined (Docker), --security-opt unmask=ALL (Podman) "
-            "or securityContext.procMount: Unmasked (Kubernetes)");
+        row_fix(row, "start the container with --security-opt systempaths=unconfined (Docker), --security-opt "
+                     "unmask=ALL (Podman) or securityContext.procMount: Unmasked (Kubernetes)");
     }
 }
 

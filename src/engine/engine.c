@@ -56,6 +56,8 @@ static void on_message(struct brig_engine *engine, const union wire_any *msg, in
         break;
     case WIRE_POOL_FULL:
         engine->pool_full = true;
+        engine->pool_err = msg->pool.err;
+        engine->pool_err.message[sizeof engine->pool_err.message - 1] = '\0';
         break;
     default:
         break;
@@ -75,6 +77,8 @@ static void on_spawner(struct loop_source *source, uint32_t events UNUSED)
 
         if (n == -EAGAIN)
             return;
+        if (n == -ECONNRESET)
+            continue; /* it ended with our message unread; what it said before is still to be read */
         if (n <= 0 || wire_check(&msg, (size_t)n) < 0) {
             struct brig_err why;
             fd_close_all(fds, n_fds);
@@ -168,5 +172,10 @@ int brig_engine_fill(struct brig_engine *engine, struct brig_err *err)
 
     while (r == 0 && !engine->pool_full)
         r = brig_engine_dispatch(engine, -1, err);
+    if (r == 0 && engine->pool_err.code != BRIG_E_NONE) {
+        if (err)
+            *err = engine->pool_err;
+        return engine->pool_err.errnum ? -engine->pool_err.errnum : -EIO;
+    }
     return r;
 }

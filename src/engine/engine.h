@@ -21,7 +21,7 @@ struct brig_engine {
     struct brig_run *runs;
     uint64_t next_number;
     bool ready, gone, pool_full;
-    struct brig_err gone_why;
+    struct brig_err gone_why, pool_err;
     struct wire_ready facts;
     char *chunk; /* what the pumps of all runs read into */
     pid_t forked; /* the spawner, when it is our child; else 0 */

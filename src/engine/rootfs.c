@@ -31,7 +31,7 @@ static int unpack(struct brig_engine *engine, const char *tar, const char *direc
                                 "--delay-directory-restore", "--exclude=./dev/*", "--exclude=dev/*", NULL};
     const struct brig_bind binds[] = {{tar, "/archive", true}, {directory, "/unpacked", false}};
     struct brig_spec spec = {.size = sizeof spec, .argv = argv, .binds = binds, .n_binds = ARRAY_SIZE(binds),
-                             .flags = BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_MEMORY_STORE, .limits = {.timeout = UNPACK_TIMEOUT_MS, .cpus = 2000}};
+                             .flags = BRIG_RUN_KEEP_OUTPUT, .limits = {.timeout = UNPACK_TIMEOUT_MS, .cpus = 2000}};
     struct brig_run *run;
     int r = brig_run_start(engine, &spec, &run, err);
 

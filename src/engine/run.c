@@ -214,8 +214,12 @@ static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_e
             if (child_fds[i] >= 0)
                 fds[n++] = child_fds[i];
         r = fd_send(run->engine->spawner_fd, &msg, sizeof msg, fds, n);
-        if (r < 0)
+        if (r < 0) {
             (void)err_set(err, BRIG_E_GONE, -r, "ask the spawner for a run");
+            /* Why it is gone may be waiting to be read. */
+            if (brig_engine_dispatch(run->engine, 0, NULL) == 0 && run->engine->gone && err)
+                *err = run->engine->gone_why;
+        }
     }
     fd_close_all(child_fds, 3);
     return r;
@@ -223,8 +227,10 @@ static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_e
 
 int brig_run_start(struct brig_engine *engine, const struct brig_spec *spec, struct brig_run **ret, struct brig_err *err)
 {
-    if (!spec || spec->size < offsetof(struct brig_spec, ctx))
-        return err_usage(err, "struct brig_spec: size %zu is not a size of it", spec ? spec->size : 0);
+    int r = brig_spec_check(spec, err);
+
+    if (r < 0)
+        return r;
     if (engine->gone) {
         if (err)
             *err = engine->gone_why;
@@ -248,7 +254,7 @@ int brig_run_start(struct brig_engine *engine, const struct brig_spec *spec, str
     if (run->next)
         run->next->prev = run;
     engine->runs = run;
-    int r = id_run(run->receipt.id) < 0 ? err_set(err, BRIG_E_HOST, EIO, "random id") : ask(run, spec, err);
+    r = id_run(run->receipt.id) < 0 ? err_set(err, BRIG_E_HOST, EIO, "random id") : ask(run, spec, err);
     if (r < 0) {
         run->state = RUN_DONE; /* nothing to cancel */
         brig_run_destroy(run);

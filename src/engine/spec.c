@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <fcntl.h>
 
 #include "base/err.h"
@@ -75,7 +76,7 @@ static int check_spec(const struct brig_spec *spec, struct brig_err *err)
 {
     struct brig_limits limits = spec->limits;
     static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT | BRIG_RUN_WRITABLE_ROOT |
-                                  BRIG_RUN_PULL | BRIG_RUN_MEMORY_STORE;
+                                  BRIG_RUN_PULL;
 
     if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
         return err_usage(err, "command: must not be empty");
@@ -106,6 +107,29 @@ static int check_spec(const struct brig_spec *spec, struct brig_err *err)
     for (size_t i = 0; r == 0 && i < spec->n_tmpfs; i++)
         r = check_mount_target("tmpfs", spec->tmpfs[i].path ? spec->tmpfs[i].path : "", err);
     return r;
+}
+
+/* Names of files: what is wrong with them now is known before anything is made; the spawner looks again. */
+static int check_files(const struct brig_spec *spec, struct brig_err *err)
+{
+    struct stat st;
+
+    for (size_t i = 0; i < spec->n_binds; i++)
+        if (stat(spec->binds[i].source, &st) < 0)
+            return err_usage(err, "bind source %s: %s", spec->binds[i].source, strerror(errno));
+    if (spec->rootfs && stat(spec->rootfs, &st) < 0)
+        return err_usage(err, "rootfs %s: %s", spec->rootfs, strerror(errno));
+    if (spec->rootfs && !S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+        return err_usage(err, "rootfs %s: must be a directory or a tar file", spec->rootfs);
+    return 0;
+}
+
+int brig_spec_check(const struct brig_spec *spec, struct brig_err *err)
+{
+    if (!spec || spec->size < offsetof(struct brig_spec, ctx))
+        return err_usage(err, "struct brig_spec: size %zu is not a size of it", spec ? spec->size : 0);
+    int r = check_spec(spec, err);
+    return r < 0 ? r : check_files(spec, err);
 }
 
 static int put(struct buf *buf, const char *text)

@@ -143,6 +143,18 @@ static int ask_for_maps(struct enter *e)
     return 0;
 }
 
+static int raise_effective(void)
+{
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[2];
+
+    if (syscall(SYS_capget, &header, data) < 0)
+        return -1;
+    data[0].effective = data[0].permitted;
+    data[1].effective = data[1].permitted;
+    return (int)SYS(syscall(SYS_capset, &header, data));
+}
+
 static int enter_user_ns(struct enter *e)
 {
     const struct jail_plan *p = e->plan;
@@ -153,6 +165,8 @@ static int enter_user_ns(struct enter *e)
         /* The creator's effective id owns the namespace and pays for what it counts. */
         TRY(e, "gid", SYS(setresgid((gid_t)-1, p->outer_root_gid, (gid_t)-1)));
         TRY(e, "uid", SYS(setresuid((uid_t)-1, p->outer_root, (uid_t)-1)));
+        /* That dropped the effective capabilities, without which some hosts forbid user namespaces. */
+        TRY(e, "capabilities", raise_effective());
     }
     TRY(e, "unshare", SYS(unshare(CLONE_NEWUSER)));
     /* Changing ids cleared it; without it the spawner could not write our maps when it is no real root. */
@@ -245,8 +259,8 @@ static const struct {
     {SETUP_IDS, false, enter_ids},
     {SETUP_SYSCTL, false, enter_sysctl},
     {SETUP_SESSION, false, enter_session},
+    {SETUP_EXEC, false, arrange_fds}, /* before the rlimits: a full table above the new limit leaves no number to open */
     {SETUP_RLIMITS, false, enter_rlimits},
-    {SETUP_EXEC, false, arrange_fds},
     {SETUP_CAPS, false, enter_caps},
     {SETUP_CAPS, false, enter_no_new_privs},
     {SETUP_LANDLOCK, false, enter_landlock},

@@ -123,7 +123,8 @@ static int open_dirs(struct host *host, struct brig_err *err)
         host->run_fd = dirs_open(BRIG_DIR_RUN, err);
         if (host->run_fd < 0)
             return host->run_fd; /* without it id ranges could be shared */
-        host->loop_control_fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+        if (access("/usr/sbin/mkfs.ext4", X_OK) == 0 || access("/sbin/mkfs.ext4", X_OK) == 0)
+            host->loop_control_fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
         host->state_fd = host->loop_control_fd >= 0 ? dirs_open(BRIG_DIR_STATE, NULL) : -1;
     } else {
         host->run_fd = dirs_open(BRIG_DIR_RUN, NULL);

@@ -235,7 +235,7 @@ static int make_fs(const struct host *host UNUSED, const void *arg, struct answe
     char *const envp[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     pid_t child = SYS(fork());
     if (child == 0) {
-        static const char *const tools[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4", "/usr/bin/mkfs.ext4"};
+        static const char *const tools[] = {"/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"};
         int null = open("/dev/null", O_RDWR);
         dup2(null, 1);
         dup2(null, 2);

@@ -109,11 +109,15 @@ static int fill(struct host *host, int root, struct places *p, struct brig_err *
             return err_host(err, "spawner's tree: %s", path);
         r = attach(p->node[i], root, path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
     }
-    if (r == 0 && p->etc < 0) {
-        AUTO_FD int skel = openat(root, "etc-skel", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r = skel < 0 ? err_host(err, "spawner's tree: etc") : etc_template_build(skel, err);
-    }
     return r;
+}
+
+/* No cache directory to keep a generated /etc in: made here, while the host's is in sight. */
+static int build_etc(int root, struct brig_err *err)
+{
+    AUTO_FD int skel = openat(root, "etc-skel", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return skel < 0 ? err_host(err, "spawner's tree: etc") : etc_template_build(skel, err);
 }
 
 static void places_done(struct places *p)
@@ -166,6 +170,8 @@ int host_build_tree(struct host *host, struct brig_err *err)
         host->mknod_devices = mknodat(root, "d/null", S_IFCHR | 0666, makedev(1, 3)) == 0;
         r = collect(host, &p, err);
     }
+    if (r == 0 && p.etc < 0)
+        r = build_etc(root, err);
     if (r == 0)
         r = switch_root(root, err);
     if (r == 0)

@@ -10,6 +10,11 @@
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
 
+bool limits_want_image(const struct brig_limits *asked, bool writable_root)
+{
+    return asked->disk || asked->inodes || asked->io_read_bps || asked->io_write_bps || writable_root;
+}
+
 void limits_fill(struct brig_limits *l, bool image)
 {
     if (!l->memory)

@@ -10,6 +10,11 @@
 
 #include "base/base.h"
 
+/*
+ * Does this run want an image behind its store? Making and mounting one takes as long as everything else of a
+ * short run, so only those get it who ask for something that memory cannot give.
+ */
+bool limits_want_image(const struct brig_limits *asked, bool writable_root);
 /* Replaces zeros by defaults. image: the store is an image. A disk limit asked for stays as it is. */
 void limits_fill(struct brig_limits *limits, bool image);
 /* Rules that hold whatever the store is. */

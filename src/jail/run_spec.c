@@ -123,7 +123,8 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
         spec->stdio[1] = take_fd(&fds[has_stdin ? 2 : 1]);
         spec->stdio[2] = take_fd(&fds[has_stdin ? 3 : 2]);
     }
-    limits_fill(&spec->limits, image && !(msg->flags & BRIG_RUN_MEMORY_STORE));
+    spec->image = image && limits_want_image(&msg->limits, msg->flags & BRIG_RUN_WRITABLE_ROOT);
+    limits_fill(&spec->limits, spec->image);
     int r = check_counts(msg, err);
     if (r == 0)
         r = read_strings(spec, strings, msg->strings_len, err);

@@ -93,10 +93,11 @@ static int prepare_rootfs(struct sandbox *s, const struct run_spec *run, struct 
     return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of the rootfs") : 0;
 }
 
-/* An image where one can be had and none was declined; else memory, which must not be the smaller bound. */
+/* An image for those who want one (run_spec.c); else memory, which must not be the smaller bound. */
 static int prepare_store(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
-    bool memory = (run && (run->flags & BRIG_RUN_MEMORY_STORE)) || !image_possible(&s->spawner->host);
+    const uint64_t bounds = BRIG_LAYER_BIT(BRIG_LAYER_DISK) | BRIG_LAYER_BIT(BRIG_LAYER_INODES);
+    bool memory = !run || !run->image || (s->spawner->off & bounds);
 
     s->store = memory ? STORE_MEMORY : STORE_IMAGE;
     b->plan.store = s->store;
@@ -365,10 +366,10 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     fill_plan(s, run, b);
     r = clone_child(s, b, err);
     if (r == 0)
-        r = hand_over(s, err);
+        r = watch(s, err); /* first: from here on the pidfd tells the end, whatever fails */
     if (r == 0)
-        r = host_settle(&s->spawner->host, err);
-    return r < 0 ? r : watch(s, err);
+        r = hand_over(s, err);
+    return r < 0 ? r : host_settle(&s->spawner->host, err);
 }
 
 static struct sandbox *sandbox_alloc(struct spawner *spawner)
@@ -406,7 +407,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
     if (run)
         s->limits = run->limits;
     else
-        spawner_default_limits(&spawner->host, &s->limits);
+        spawner_default_limits(&s->limits);
     int r = s->failure.code ? -EIO : build(s, run, &b, &s->failure);
     build_done(&b);
     if (r < 0) {

@@ -53,19 +53,13 @@ static const char *stage_text(uint32_t failed)
 static enum brig_cause natural_cause(struct sandbox *s, struct wire_done *done)
 {
     bool killed = WIFSIGNALED(s->exit.status);
-    bool oom = cg_oom_killed(&s->cg);
-    bool pids = cg_pids_refused(&s->cg);
+    bool oom = done->limits_hit & (1u << BRIG_LIMIT_MEMORY);
+    bool pids = done->limits_hit & (1u << BRIG_LIMIT_PIDS);
 
-    if (s->store_full)
-        done->limits_hit |= 1u << BRIG_LIMIT_DISK;
-    if (pids)
-        done->limits_hit |= 1u << BRIG_LIMIT_PIDS;
-    if (oom)
-        done->limits_hit |= 1u << BRIG_LIMIT_MEMORY;
     if (oom && killed && WTERMSIG(s->exit.status) == SIGKILL)
         return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
     bool failed = killed || WEXITSTATUS(s->exit.status) != 0;
-    if (failed && s->store_full)
+    if (failed && (s->store_full || s->inodes_full))
         return BRIG_CAUSE_DISK_LIMIT;
     if (failed && pids)
         return BRIG_CAUSE_PIDS_LIMIT;
@@ -110,7 +104,7 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
         enum brig_cause cause;
         enum brig_limit limit;
     } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT}, {BRIG_CAUSE_CPU_LIMIT, BRIG_LIMIT_CPU_TIME}, {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
-                  {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY},      {BRIG_CAUSE_DISK_LIMIT, BRIG_LIMIT_DISK},    {BRIG_CAUSE_PIDS_LIMIT, BRIG_LIMIT_PIDS}};
+                  {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
 
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
         if (done->cause == (uint32_t)limits[i].cause)
@@ -129,6 +123,8 @@ static void report(struct sandbox *s)
 {
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
 
+    done.limits_hit = (s->store_full ? 1u << BRIG_LIMIT_DISK : 0) | (s->inodes_full ? 1u << BRIG_LIMIT_INODES : 0) |
+                      (cg_pids_refused(&s->cg) ? 1u << BRIG_LIMIT_PIDS : 0) | (cg_oom_killed(&s->cg) ? 1u << BRIG_LIMIT_MEMORY : 0);
     done.cause = judge(s, &done);
     done.started = s->started && !(s->exited && s->exit.failed);
     done.limits = s->limits;
@@ -199,8 +195,14 @@ void sandbox_finish(struct sandbox *s)
 
     if (s->state == SANDBOX_PARKED)
         spawner->parked--;
-    else if (s->for_pool && s->state == SANDBOX_BUILDING)
+    else if (s->for_pool && s->state == SANDBOX_BUILDING) {
+        /* It will not be better next time: stay with what there is, and say why. */
         spawner->building_parked--;
+        spawner->pool = spawner->parked + spawner->building_parked;
+        spawner->pool_err = s->failure;
+        if (!s->failure.code)
+            (void)err_set(&spawner->pool_err, BRIG_E_HOST, 0, "a sandbox for the pool died while it was built");
+    }
     s->state = SANDBOX_DEAD;
     loop_timer_clear(loop, &s->on_timeout);
     loop_timer_clear(loop, &s->on_sample);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/statfs.h>
 
 #include "base/clock.h"
@@ -24,10 +23,9 @@
 bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
 {
     const struct brig_limits *a = &s->limits, *b = &run->limits;
-    bool memory = run->flags & BRIG_RUN_MEMORY_STORE;
 
     return s->state == SANDBOX_PARKED && !run->rootfs && run->n_binds == 0 && run->n_tmpfs == 0 && !run->name &&
-           run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) && memory == (s->store == STORE_MEMORY) &&
+           run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) && !run->image &&
            a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files && a->file_size == b->file_size &&
            a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
            (s->spawner->host.cg.v2_fd >= 0 || s->spawner->host.cg.n_v1 > 0 || (a->memory == b->memory && a->pids == b->pids));
@@ -44,8 +42,10 @@ void sandbox_measure(struct sandbox *s)
         s->disk_peak = used;
     /* ext4 refuses a large write while less than its size is left, so "full" begins a little before the last block. */
     uint64_t left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, near = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize / 64;
-    if (left < 4 * (uint64_t)fs.f_bsize || (s->store == STORE_IMAGE && left < near && left < (1u << 20)) || fs.f_ffree == 0)
+    if (left < 4 * (uint64_t)fs.f_bsize || (s->store == STORE_IMAGE && left < near && left < (1u << 20)))
         s->store_full = true;
+    if (fs.f_ffree == 0)
+        s->inodes_full = true;
 }
 
 void sandbox_end(struct sandbox *s, enum brig_cause verdict)
@@ -162,17 +162,21 @@ static void read_rlimits(struct sandbox *s)
 {
     static const struct {
         enum brig_layer layer;
-        int resource;
+        const char *name;
         enum reading_by by;
-    } rest[] = {{BRIG_LAYER_MEMORY, RLIMIT_AS, BY_RLIMIT_AS}, {BRIG_LAYER_PIDS, RLIMIT_NPROC, BY_RLIMIT_NPROC}};
+    } rest[] = {{BRIG_LAYER_MEMORY, "Max address space", BY_RLIMIT_AS}, {BRIG_LAYER_PIDS, "Max processes", BY_RLIMIT_NPROC}};
+    char path[32], text[4096];
 
+    snprintf(path, sizeof path, "%d/limits", (int)s->pid);
+    if (fd_read_file(s->spawner->host.proc_fd, path, text, sizeof text) <= 0)
+        return;
     for (size_t i = 0; i < ARRAY_SIZE(rest); i++) {
         struct reading *out = &s->readings[rest[i].layer];
-        struct rlimit limit;
-        uint64_t asked = i == 0 ? s->run->limits.memory : s->run->limits.pids;
-        if (out->on || out->why != WHY_NO_DELEGATION || prlimit(s->pid, (__rlimit_resource_t)rest[i].resource, NULL, &limit) < 0)
+        const char *line = strstr(text, rest[i].name);
+        uint64_t limit, asked = i == 0 ? s->run->limits.memory : s->run->limits.pids;
+        if (out->on || out->why != WHY_NO_DELEGATION || !line || parse_fields(line + strlen(rest[i].name), &limit, 1) != 1)
             continue;
-        if (limit.rlim_cur <= asked) {
+        if (limit <= asked) {
             out->by = (uint8_t)rest[i].by;
             out->why = rest[i].layer == BRIG_LAYER_MEMORY ? WHY_PER_PROCESS : WHY_NONE;
             out->on = rest[i].layer == BRIG_LAYER_PIDS; /* counted per user namespace, and that is the sandbox's own */
@@ -212,9 +216,12 @@ static int send_start(struct sandbox *s)
     const struct run_spec *run = s->run;
     const struct host *host = &s->spawner->host;
     bool tty = run->flags & BRIG_RUN_TTY;
+    /* Test builds: without its own user namespace and ids the program is the spawner's user. */
+    const uint64_t ids = BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE);
+    bool as_root = (s->spawner->off & ids) == ids;
     struct guest_start start = {
         .flags = (tty ? GUEST_START_TTY : 0) | (run->stdio[0] >= 0 ? GUEST_START_STDIN : 0),
-        .uid = INSIDE_USER, .gid = INSIDE_USER, .rows = run->rows, .cols = run->cols, .profile = run->profile,
+        .uid = as_root ? 0 : INSIDE_USER, .gid = as_root ? 0 : INSIDE_USER, .rows = run->rows, .cols = run->cols, .profile = run->profile,
         .require = run->require & ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) | BRIG_LAYER_BIT(BRIG_LAYER_CPU) |
                                     BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
         .skip = s->spawner->off, .disk = run->limits.disk, .inodes = run->limits.inodes,
@@ -265,6 +272,13 @@ static int start_clocks(struct sandbox *s, struct brig_err *err)
     return r;
 }
 
+static int check_clocks(const struct sandbox *s, struct brig_err *err)
+{
+    if (s->run->limits.cpu_time && cg_cpu_ns(&s->cg) == BRIG_USAGE_UNKNOWN)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "cpu_time: no cgroup of this user counts CPU time (see `brig doctor`)");
+    return 0;
+}
+
 void sandbox_begin(struct sandbox *s, struct run_spec *run)
 {
     bool parked = s->state == SANDBOX_PARKED;
@@ -284,6 +298,8 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
         refuse_missing(s, missing);
         return;
     }
+    if (r == 0)
+        r = check_clocks(s, &s->failure);
     if (r == 0)
         r = start_clocks(s, &s->failure);
     if (r == 0 && (r = send_start(s)) < 0)

@@ -54,6 +54,14 @@ static bool absent(const char *path)
     return raw_call3(SYS_faccessat, AT_FDCWD, path, F_OK) == -ENOENT;
 }
 
+/* What hidepid hides is ENOENT to look up; kernels before 6.? answer EPERM when the entry is still cached. */
+static bool hidden(const char *path)
+{
+    long r = raw_call3(SYS_faccessat, AT_FDCWD, path, F_OK);
+
+    return r == -ENOENT || r == -EPERM;
+}
+
 static bool subset_pid(void)
 {
     return absent("/proc/sys") && absent("/proc/kcore") && absent("/proc/meminfo");
@@ -102,7 +110,7 @@ void check_proc(struct check *check)
     struct statfs fs = {0};
     long ret = raw_call2(SYS_statfs, "/proc", &fs);
     bool compat = check->start->profile == BRIG_PROFILE_COMPAT;
-    bool on = ret == 0 && fs.f_type == PROC_SUPER_MAGIC && absent("/proc/1") && (compat ? masked_full() : subset_pid());
+    bool on = ret == 0 && fs.f_type == PROC_SUPER_MAGIC && hidden("/proc/1") && (compat ? masked_full() : subset_pid());
 
     check_put(check, BRIG_LAYER_PROC, on,
               (struct reading){.by = compat ? BY_MASKED : BY_SUBSET_PID,

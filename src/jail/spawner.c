@@ -48,10 +48,10 @@ void spawner_fail(struct spawner *spawner, const struct run_spec *run, const str
     spawner_send(spawner, &done, NULL, 0);
 }
 
-void spawner_default_limits(const struct host *host, struct brig_limits *limits)
+void spawner_default_limits(struct brig_limits *limits)
 {
     *limits = (struct brig_limits){0};
-    limits_fill(limits, image_possible(host));
+    limits_fill(limits, false);
 }
 
 static void on_refill(struct loop_timer *timer)
@@ -59,10 +59,11 @@ static void on_refill(struct loop_timer *timer)
     struct spawner *spawner = timer->ctx;
     struct brig_err err;
 
+    err.code = BRIG_E_NONE;
     while (!spawner->stop && spawner->parked + spawner->building_parked < spawner->pool && spawner->building_parked < REFILL_BATCH)
         if (sandbox_build(spawner, NULL, &err) < 0) {
-            /* Tried again after the next run; runs themselves report what is wrong. */
             spawner->pool = spawner->parked + spawner->building_parked;
+            spawner->pool_err = err;
             break;
         }
 }
@@ -72,8 +73,8 @@ void spawner_pool_changed(struct spawner *spawner)
     if (spawner->stop)
         return;
     if (spawner->parked >= spawner->pool) {
-        if (spawner->pool > 0 && !spawner->pool_announced) {
-            struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL_FULL, 0}, .count = spawner->parked};
+        if (!spawner->pool_announced) {
+            struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL_FULL, 0}, .count = spawner->parked, .err = spawner->pool_err};
             spawner->pool_announced = true;
             spawner_send(spawner, &msg, NULL, 0);
         }
@@ -147,6 +148,7 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         break;
     case WIRE_POOL:
         spawner->pool = msg->pool.count < POOL_MAX ? msg->pool.count : POOL_MAX;
+        spawner->pool_err.code = BRIG_E_NONE;
         spawner->pool_announced = false;
         reaper_start(&spawner->reaper, &spawner->host.cg);
         spawner_pool_changed(spawner);

@@ -105,6 +105,7 @@ struct run_spec {
     enum brig_profile profile;
     uint64_t require;
     struct brig_limits limits;
+    bool image; /* its store is one */
     uint16_t rows, cols;
     char *strings; /* owned; everything below points into it */
     size_t strings_len;
@@ -120,7 +121,7 @@ struct run_spec {
     int stdio[3];     /* -1 where not given */
 };
 
-/* Takes the descriptors over, whatever happens. image: stores are images here. A bad message is -EPROTO, a bad value a usage error. */
+/* Takes the descriptors over, whatever happens. image: images can be had here. A bad message is -EPROTO, a bad value a usage error. */
 int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
 void run_spec_done(struct run_spec *spec);
 
@@ -157,7 +158,7 @@ struct sandbox {
     uint64_t verdict_ns;
     struct brig_err failure;   /* of set-up, or of a check */
     struct brig_usage usage;
-    bool store_full, grace;
+    bool store_full, inodes_full, grace;
     uint64_t disk_peak;
     uint8_t in[512];
     size_t in_len;
@@ -174,6 +175,7 @@ struct spawner {
     struct sandbox *sandboxes;
     unsigned parked, building_parked, pool, running, built;
     bool pool_announced, stop;
+    struct brig_err pool_err; /* why the pool is smaller than asked for */
     uint64_t off; /* layers switched off; test builds only */
 };
 
@@ -190,7 +192,7 @@ void sandbox_measure(struct sandbox *sandbox); /* samples the store */
 /* Removes what dead sandboxes left: at once when nothing runs, else a little later. */
 void sandbox_remove_dead(struct spawner *spawner);
 /* The default limits of a pooled sandbox. */
-void spawner_default_limits(const struct host *host, struct brig_limits *limits);
+void spawner_default_limits(struct brig_limits *limits);
 
 /* spawner.c: messages to the engine */
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);

@@ -101,6 +101,7 @@ struct wire_pool {
     struct wire_head head;
     uint32_t count;
     uint32_t unused;
+    struct brig_err err; /* POOL_FULL: why there are not more */
 };
 
 union wire_any {

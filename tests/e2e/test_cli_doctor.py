@@ -116,7 +116,8 @@ class BrokenHost(BrigTest):
         self.off(rows, "directories", "install -d -o 0 -g 0 -m 755 " + self.path("run"))
 
     def test_no_user_namespaces(self):
-        found, rows = self.doctor(2, "exec unshare -U --map-root-user sh -ec 'echo 0 >/proc/sys/user/max_user_namespaces; exec \"$0\" doctor -o json' \"$0\"")
+        found, rows = self.doctor(2, "exec unshare -U --map-root-user sh -ec 'echo 0 >/proc/sys/user/max_user_namespaces\n"
+                                     "exec \"$0\" doctor -o json' \"$0\"")
         self.off(rows, "user_namespaces", "sysctl -w user.max_user_namespaces=")
         self.off(rows, "user_ns", "as for user_namespaces below")
         self.assertIn("user namespace", found["summary"])

@@ -255,10 +255,11 @@ class MemoryBacked(JailTest):
     """Root without a usable state directory: the store is memory, the statement says so, and the rules change."""
 
     @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        os.mkdir(cls.w.state)
-        os.chown(cls.w.state, 12345, 12345)
+    def make_world(cls):
+        w = super().make_world()
+        os.mkdir(w.state)
+        os.chown(w.state, 12345, 12345)
+        return w
 
     def test_the_statement_says_so(self):
         r = self.outcome("--require", "all", "--", "/bin/true", cause="exited", status=0)

@@ -158,7 +158,7 @@ DISK_HIT = any_mode(Expect(limits_hit=("disk",)))
 RESOURCES = (
     Case("R01", "fork-bomb", probe=("R01", "64"), flags=("--pids", 64, "--timeout", "@30"), expect=PIDS_HIT, off=("pids",), alone=True),
     Case("R01-threads", "thread bomb", probe=("R01-threads", "64"), flags=("--pids", 64, "--timeout", "@30"), expect=PIDS_HIT, off=("pids",), alone=True),
-    Case("R01-shell", "shell fork-bomb", command=("/bin/sh", "-c", "b(){ b|b& };b; sleep 600"), flags=("--pids", 64, "--timeout", "@2"),
+    Case("R01-shell", "shell fork-bomb", command=("/bin/sh", "-c", "b(){ b|b& };b; exec sleep 600"), flags=("--pids", 64, "--timeout", "@2"),
          expect={"*": Expect(("timeout",), None, 124, limits_hit=("pids",), lines=False), "rootless1": TIMEOUT}, why="see R01", alone=True),
     Case("R01-end", "pids-limit as a cause", scenario="pids_cause", needs=("pids",), why="see R01", alone=True),
     Case("R03", "mem-bomb", probe=("R03", str(64 * MB), "10"), flags=("-m", "64m", "--timeout", "@60"), expect=MEMORY,

@@ -3,6 +3,7 @@
 
 import fnmatch
 import re
+import subprocess
 import unittest
 
 from tree import ROOT, bare_c
@@ -72,6 +73,23 @@ class Documents(unittest.TestCase):
         types = enum("src/jail/wire.h", "wire_type", "WIRE_TYPE_MAX|WIRE_")
         rows = re.findall(r"^\| (\d) \| ([A-Z_]+) \|", section("docs/PROTOCOL.md", "Spawner messages"), re.M)
         self.assertEqual([(int(n), name) for n, name in rows], [(i, t) for i, t in enumerate((t for t in types if t), 1)])
+
+    def test_spawner_messages_have_these_sizes(self):
+        """The compiler is asked; nothing is linked or run."""
+        text = section("docs/PROTOCOL.md", "Spawner messages")
+        facts = []
+        for name, size in re.findall(r"^\| \d \| ([A-Z_]+) \| [^|]*\| (\d+) \|", text, re.M):
+            facts.append(f"sizeof(struct wire_{name.lower().replace('_full', '')}) == {size}")
+        head, run = text.split("**RUN**:")[0], text.split("**RUN**:")[1].split("**STARTED**")[0]
+        for struct, table in (("wire_head", head), ("wire_run", run)):
+            for offsets, names in re.findall(r"^\| ([\d, ]+) \| ((?:`\w+`,? ?)+)", table, re.M):
+                for offset, name in zip(offsets.split(","), re.findall(r"`(\w+)`", names), strict=True):
+                    facts.append(f"offsetof(struct {struct}, {name}) == {int(offset)}")
+        self.assertGreater(len(facts), 20)
+        code = '#include "jail/wire.h"\n' + "".join(f'_Static_assert({f}, "PROTOCOL.md: {f}");\n' for f in facts)
+        done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include", f"-I{ROOT}/src", "-xc", "-"],
+                              input=code, text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_file_map(self):
         """Every source has its place in the map; a pattern such as `run*` stands for several."""

@@ -182,18 +182,21 @@ static void r04_kernel(int argc, char **argv)
 
 static void r04_devshm(int argc, char **argv)
 {
-    static char block[MIB];
+    static char block[1 << 16];
     size_t limit = limit_of(argc, argv), reached = 0;
     int err = 0, fd = open("/dev/shm/fill", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
     memset(block, 0x5a, sizeof(block));
-    for (; reached < limit * 4; reached += MIB) {
-        errno = 0;
-        if (write(fd, block, sizeof(block)) != (ssize_t)sizeof(block)) {
-            err = errno ? errno : ENOSPC; /* a short write is the last one that fits */
+    while (reached < limit * 4) {
+        ssize_t n = write(fd, block, sizeof(block)); /* a short one is the last that fits: the next says why */
+        if (n < 0) {
+            err = errno;
             break;
         }
+        reached += (size_t)n;
     }
+    if (fsync(fd) < 0)
+        err = errno;
     if (gentle())
         unlink("/dev/shm/fill");
     if (reached <= limit + limit / 4)
