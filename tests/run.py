@@ -426,7 +426,8 @@ def install(build, into):
 
 def environment(build, prefix):
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "BRIG_"))}
-    keep.update(PATH=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}", LC_ALL="C.UTF-8", BRIG_BUILD_DIR=str(build), PYTHONDONTWRITEBYTECODE="1")
+    keep.update(PATH=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}", LC_ALL="C.UTF-8", BRIG_BUILD_DIR=str(build), BRIG_INIT=str(build / "src" / "brig-init"),
+                PYTHONDONTWRITEBYTECODE="1")
     keep.update({k: v for k, v in os.environ.items() if k.startswith("BRIG_TEST_")})
     if prefix:
         knobs = prefix / "tests/brig-test"

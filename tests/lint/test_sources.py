@@ -9,6 +9,7 @@ from tree import ROOT, bare_c, files, name
 CODE = {".c", ".h", ".inc", ".S", ".py", ".sh", ".js", ".ts", ".map"}
 NAMED = {"meson.build", "meson_options.txt", "Makefile", "run"}  # .ci/run
 MAX_LINES = 600
+MAX_TEST_LINES = 850  # tables of cases are long and flat
 MAX_CORPUS = 100 * 1024
 BANNED_H = "src/base/banned.h"
 # Banned in tests and examples too.  src/ obeys all of banned.h; a probe may call atoi on an argument that our own driver wrote.
@@ -61,7 +62,7 @@ class Sources(unittest.TestCase):
         self.assertEqual(list(banned_in("o->system(1); my_system(2); vsnprintf(a, b, c, d); fgets(a);", EVERYWHERE)), [])
 
     def test_file_length(self):
-        self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines())) > MAX_LINES])
+        self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines())) > (MAX_TEST_LINES if name(p).startswith("tests/") else MAX_LINES)])
 
     def test_no_path_of_this_machine(self):
         """The clone's own path, found at run time, stands in no file; nor does a person's home."""
