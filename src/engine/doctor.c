@@ -15,6 +15,7 @@
 
 #define PROBE_TIMEOUT_MS 120000u /* only for a host that hangs */
 
+static void say(char *out, size_t size, const char *format, va_list args) PRINTF_LIKE(3, 0);
 static void say(char *out, size_t size, const char *format, va_list args)
 {
     if (vsnprintf(out, size, format, args) < 0)

@@ -411,6 +411,7 @@ static void other_things_in_the_cache_are_left_alone(void **state)
     make_dir(f->cache_fd, "other", 0700);
     make_link(f->cache_fd, "other", "etc-00000000000000bb");
     AUTO_FD int one = open_template(f);
+    assert_true(one >= 0);
     assert_false(exists(f->cache_fd, "etc-tmp-00000000000000aa"));
     assert_true(exists(f->cache_fd, "etc-mine"));
     assert_true(exists(f->cache_fd, "other"));
