@@ -64,7 +64,7 @@ struct brig_limits {
     uint64_t cpus;
     uint64_t cpu_time;
     uint64_t pids;
-    uint64_t disk;   /* where images can be had, asking for disk, inodes or io gives the run one; else memory backs */
+    uint64_t disk;   /* where images can be had, asking for disk or io gives the run one; else memory backs */
     uint64_t inodes; /* the store, and disk is at most half of memory */
     uint64_t open_files;
     uint64_t file_size;

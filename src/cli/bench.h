@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench.h: the parts of `brig bench`. Every number is taken in this run, on this machine; whatever is compared
- * is measured interleaved (one of each, again and again), so that a slow second hits both.
+ * is measured interleaved (one of each, again and again, in changing order), so that a slow second hits all.
  *
  *   bench.c             the verb: flags, groups, table and JSON
  *   bench_stats.c       samples -> p50, p95, p99; rows, ratios, skips
@@ -46,6 +46,7 @@ struct bench {
     const char *loop; /* hidden: be a loop instead */
     bool json;
     char self[4096]; /* the path of this program */
+    uint64_t random;
     struct bench_row rows[BENCH_ROWS];
     size_t n_rows;
     struct bench_skip skips[BENCH_SKIPS];
@@ -62,10 +63,14 @@ struct bench_samples {
 int bench_samples_init(struct bench_samples *samples, size_t cap) MUST_CHECK;
 void bench_samples_add(struct bench_samples *samples, double value); /* past cap: dropped */
 void bench_samples_done(struct bench_samples *samples);
-/* Sorts the samples. NULL when there are none. The row is the bench's; later fields are filled by the caller. */
+/* Sorts the samples, the good end first: unit "ops/s" is a speed, the others are costs. NULL when there are none.
+ * The row is the bench's; later fields are filled by the caller. */
 struct bench_row *bench_add_row(struct bench *bench, const char *name, const char *unit, struct bench_samples *samples);
 void bench_compare(struct bench_row *row, const struct bench_row *with);
 void bench_skip(struct bench *bench, const char *name, const char *format, ...) PRINTF_LIKE(3, 4);
+/* 0 .. n-1 in a new order, so that no one always comes after the same other and pays for what that left behind. */
+void bench_shuffle(struct bench *bench, unsigned *order, unsigned n);
+void bench_nap(long ms);
 /* "bench: ..." on stderr. */
 void bench_say(const char *format, ...) PRINTF_LIKE(1, 2);
 bool bench_row_met(const struct bench_row *row);
@@ -106,6 +111,7 @@ int bench_check(const struct brig_run *run, struct brig_err *err) MUST_CHECK;
 struct bench_docker {
     char directory[64]; /* "" until started */
     char host[96];      /* value of docker's -H */
+    char cgroup[32];    /* the parent of its containers' */
     pid_t engine;       /* 0: somebody else's */
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_docker.c: Docker as a peer. As root with dockerd installed, an engine of our own is started on a
- * private socket with a private data root and no network, so that nothing of the machine's is touched and
- * nothing of it remains; else an engine that already answers is used. The image is this machine's /bin/true
- * with its libraries: no registry is asked.
+ * private socket with a private data root, configuration, cgroup and mount namespace, and no network, so that nothing
+ * of the machine's is touched and nothing of it remains; it ends with us, however we end. Else an engine that
+ * already answers is used. The image is this machine's /bin/true with its libraries: no registry is asked.
  */
 #include <limits.h>
 #include <signal.h>
@@ -15,11 +15,11 @@
 #define START_SECONDS 30
 #define STOP_SECONDS 15
 
-static void nap(long ms)
-{
-    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-    nanosleep(&ts, NULL);
-}
+/* What dockerd and containerd leave on the machine outside their roots goes into memory that ends with them. */
+static const char in_private[] = "for dir in /run /opt /etc/docker; do"
+                                 " case $0 in \"$dir\"/*) continue; esac;"
+                                 " [ ! -d \"$dir\" ] || mount -t tmpfs brig-bench \"$dir\" || exit; done;"
+                                 "exec dockerd \"$@\"";
 
 static bool answers(const struct bench_docker *docker)
 {
@@ -34,25 +34,40 @@ static bool has_ended(pid_t pid)
 
 static int start_engine(struct bench_docker *docker, char *reason, size_t size)
 {
-    char log[PATH_MAX], data[96], exec[96], pidfile[96];
+    char log[PATH_MAX], config[96], data[96], exec[96], pidfile[96], cgroup[64];
     const char *dir = docker->directory;
     snprintf(log, sizeof(log), "%s/dockerd.log", dir);
+    snprintf(config, sizeof(config), "--config-file=%s/daemon.json", dir);
     snprintf(data, sizeof(data), "--data-root=%s/data", dir);
     snprintf(exec, sizeof(exec), "--exec-root=%s/exec", dir);
     snprintf(pidfile, sizeof(pidfile), "--pidfile=%s/pid", dir);
     snprintf(docker->host, sizeof(docker->host), "unix://%s/docker.sock", dir);
-    const char *const argv[] = {"dockerd",
+    snprintf(docker->cgroup, sizeof(docker->cgroup), "brig-bench-%ld", (long)getpid());
+    snprintf(cgroup, sizeof(cgroup), "--cgroup-parent=/%s", docker->cgroup);
+    const char *const argv[] = {"setpriv",
+                                "--pdeathsig",
+                                "TERM",
+                                "unshare",
+                                "--mount",
+                                "sh",
+                                "-c",
+                                in_private,
+                                dir,
                                 "-H",
                                 docker->host,
+                                config,
                                 data,
                                 exec,
                                 pidfile,
+                                cgroup,
+                                "--exec-opt=native.cgroupdriver=cgroupfs",
                                 "--bridge=none",
                                 "--iptables=false",
                                 "--ip6tables=false",
                                 "--ip-forward=false",
                                 NULL};
-    pid_t pid = bench_spawn_background(argv, log);
+    int r = bench_write_file(dir, "daemon.json", "{}\n");
+    pid_t pid = r < 0 ? r : bench_spawn_background(argv, log);
     if (pid < 0) {
         snprintf(reason, size, "dockerd: %s", strerror(-pid));
         return pid;
@@ -66,7 +81,7 @@ static int start_engine(struct bench_docker *docker, char *reason, size_t size)
             snprintf(reason, size, "dockerd does not start here");
             return -ENOENT;
         }
-        nap(200);
+        bench_nap(200);
     }
     snprintf(reason, size, "dockerd does not answer within %d s", START_SECONDS);
     return -ETIMEDOUT;
@@ -110,17 +125,28 @@ int bench_docker_start(struct bench_docker *docker, char *reason, size_t size)
     return r < 0 ? r : make_image(docker, reason, size);
 }
 
+/* dockerd removes the cgroups of its containers but not their parent. */
+static void remove_cgroups(const struct bench_docker *docker)
+{
+    static const char script[] =
+        "find /sys/fs/cgroup -depth -type d \\( -name \"$1\" -o -path \"*/$1/*\" \\) -exec rmdir {} +";
+    const char *const argv[] = {"sh", "-c", script, "sh", docker->cgroup, NULL};
+    if (bench_spawn(argv, NULL) != 0)
+        bench_say("a cgroup %s could not be removed", docker->cgroup);
+}
+
 void bench_docker_stop(struct bench_docker *docker)
 {
     if (docker->engine > 0) {
         kill(docker->engine, SIGTERM);
         int left = STOP_SECONDS * 10;
         while (left-- > 0 && !has_ended(docker->engine))
-            nap(100);
+            bench_nap(100);
         if (left < 0) {
             kill(docker->engine, SIGKILL);
             waitpid(docker->engine, NULL, 0);
         }
+        remove_cgroups(docker);
     } else if (docker->host[0] != '\0') {
         const char *const argv[] = {"docker", "-H", docker->host, "rmi", "brig-bench", NULL};
         if (bench_spawn(argv, NULL) != 0)

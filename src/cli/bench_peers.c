@@ -2,7 +2,8 @@
 /*
  * bench_peers.c: `brig run -- /bin/true` as a command, with all its layers, against other sandboxes as commands,
  * each in the cheapest form that still is one. A peer that is not installed, or does not work here, is
- * skipped by name and reason.
+ * skipped by name and reason. Between two commands is a pause, since the kernel takes namespaces apart after
+ * the command has ended, and that is not for the next to pay.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +14,7 @@
 #include "cli/bench.h"
 
 #define WARM_UP 3
+#define PAUSE_MS 20
 #define SLOW_US 50000.0 /* a peer this slow is noted while it runs: 200 of it take their time */
 
 struct peer {
@@ -20,6 +22,7 @@ struct peer {
     const char *argv[24];
     bool usable;
     struct bench_samples samples;
+    unsigned failed;
 };
 
 enum { PEER_BRIG, PEER_BWRAP, PEER_FIREJAIL, PEER_RUNC, PEER_DOCKER, PEER_MAX };
@@ -120,17 +123,26 @@ static int measure(struct bench *bench, struct peer *peers, struct brig_err *err
     if (!peers[PEER_BRIG].usable)
         return err_set(err, BRIG_E_HOST, 0, "brig run -- /bin/true does not work here; see brig doctor");
     for (uint64_t run = 0; run < bench->runs; run++) {
+        unsigned order[PEER_MAX];
+        bench_shuffle(bench, order, PEER_MAX);
         for (size_t k = 0; k < PEER_MAX; k++) {
-            struct peer *peer = &peers[(k + run) % PEER_MAX]; /* nobody is always the one after docker */
+            struct peer *peer = &peers[order[k]];
             double us = 0;
             if (!peer->usable)
                 continue;
+            bench_nap(PAUSE_MS);
             if (bench_spawn(peer->argv, &us) == 0)
                 bench_samples_add(&peer->samples, us);
+            else
+                peer->failed++;
         }
         if ((run + 1) % 50 == 0)
             bench_say("standalone: %llu of %llu", (unsigned long long)run + 1, (unsigned long long)bench->runs);
     }
+    for (size_t i = 0; i < PEER_MAX; i++)
+        if (peers[i].failed > 0)
+            bench_skip(bench, peers[i].name, "%u of %llu runs failed", peers[i].failed,
+                       (unsigned long long)bench->runs);
     return 0;
 }
 
@@ -154,14 +166,15 @@ int bench_standalone(struct bench *bench, struct brig_err *err)
     snprintf(id, sizeof(id), "brig-bench-%ld", (long)getpid());
 
     struct peer peers[PEER_MAX] = {
-        [PEER_BRIG] = {"brig run", {bench->self, "run", "--", "/bin/true"}, false, {0}},
-        [PEER_BWRAP] = {"bwrap", {"bwrap", "--unshare-all", "--ro-bind", "/", "/", "/bin/true"}, false, {0}},
-        [PEER_FIREJAIL] = {"firejail", {"firejail", "--quiet", "--noprofile", "/bin/true"}, false, {0}},
-        [PEER_RUNC] = {"runc", {"runc", "--root", runc_root, "run", "--bundle", bundle, id}, false, {0}},
+        [PEER_BRIG] = {"brig run", {bench->self, "run", "--", "/bin/true"}, false, {0}, 0},
+        [PEER_BWRAP] = {"bwrap", {"bwrap", "--unshare-all", "--ro-bind", "/", "/", "/bin/true"}, false, {0}, 0},
+        [PEER_FIREJAIL] = {"firejail", {"firejail", "--quiet", "--noprofile", "/bin/true"}, false, {0}, 0},
+        [PEER_RUNC] = {"runc", {"runc", "--root", runc_root, "run", "--bundle", bundle, id}, false, {0}, 0},
         [PEER_DOCKER] = {"docker run",
                          {"docker", "-H", docker.host, "run", "--rm", "--network", "none", "brig-bench", "/bin/true"},
                          false,
-                         {0}},
+                         {0},
+                         0},
     };
     prepare(bench, peers, bundle, runc_root, &docker);
     int r = measure(bench, peers, err);

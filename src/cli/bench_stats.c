@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_stats.c: samples into percentiles (nearest rank), rows, ratios. No averages: one hiccup would be in them. */
+/*
+ * bench_stats.c: samples into percentiles (nearest rank), rows, ratios; and the order in which things are measured.
+ * No averages: one hiccup would be in them. Percentiles count from the good end, so that p99 is the bad one for
+ * speeds too: 99 of 100 runs were at least that fast.
+ */
 #include <stdarg.h>
 #include <string.h>
 
@@ -30,6 +34,11 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int by_speed(const void *a, const void *b)
+{
+    return by_value(b, a);
+}
+
 static double percentile(const struct bench_samples *samples, unsigned percent)
 {
     size_t rank = (samples->n * percent + 99) / 100;
@@ -40,7 +49,7 @@ struct bench_row *bench_add_row(struct bench *bench, const char *name, const cha
 {
     if (samples->n == 0 || bench->n_rows == BENCH_ROWS)
         return NULL;
-    qsort(samples->values, samples->n, sizeof(double), by_value);
+    qsort(samples->values, samples->n, sizeof(double), strcmp(unit, "ops/s") == 0 ? by_speed : by_value);
     struct bench_row *row = &bench->rows[bench->n_rows++];
     *row = (struct bench_row){.unit = unit,
                               .n = samples->n,
@@ -63,6 +72,29 @@ bool bench_row_met(const struct bench_row *row)
 {
     double value = row->against[0] != '\0' ? row->ratio : row->p50;
     return row->at_least ? value >= row->bound : value <= row->bound;
+}
+
+void bench_shuffle(struct bench *bench, unsigned *order, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        order[i] = i;
+    for (unsigned i = n; i > 1; i--) {
+        uint64_t x = bench->random != 0 ? bench->random : 88172645463325252u; /* xorshift64: the same in every run */
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        bench->random = x;
+        unsigned k = (unsigned)((x >> 32) % i), last = order[i - 1];
+        order[i - 1] = order[k];
+        order[k] = last;
+    }
+}
+
+void bench_nap(long ms)
+{
+    struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    while (nanosleep(&ts, &ts) < 0 && errno == EINTR)
+        continue;
 }
 
 void bench_say(const char *format, ...)

@@ -48,6 +48,7 @@ static const char *const why_texts[] = {
     [WHY_NO_DEVICE] = "the store is not on a block device",
     [WHY_NOT_SAMPLED] = "it was not read back",
     [WHY_SWITCHED_OFF] = "it was switched off for a test",
+    [WHY_OWN_ID] = "with writable binds the program has the calling user's own id",
 };
 _Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
 

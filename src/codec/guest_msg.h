@@ -42,6 +42,7 @@ enum reading_why {
     WHY_NO_DEVICE, /* no block device behind the store */
     WHY_NOT_SAMPLED,
     WHY_SWITCHED_OFF, /* test builds only */
+    WHY_OWN_ID,       /* writable binds: the program has the calling user's id */
     WHY_MAX
 };
 

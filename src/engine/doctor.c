@@ -14,6 +14,7 @@
 #include "base/str.h"
 
 #define PROBE_TIMEOUT_MS 120000u /* only for a host that hangs */
+#define PROBE_DISK (UINT64_C(16) << 20)
 
 static void say(char *out, size_t size, const char *format, va_list args) PRINTF_LIKE(3, 0);
 static void say(char *out, size_t size, const char *format, va_list args)
@@ -101,14 +102,17 @@ static void probe_io(struct brig_engine *engine, struct doctor_probe *probe)
     brig_run_destroy(run);
 }
 
-/* A program that shows the limits it lives under; one that cannot be executed still had a sandbox around it. */
-static int probe_layers(struct brig_engine *engine, struct doctor_probe *probe, struct brig_err *err)
+/*
+ * A program that shows the limits it lives under; one that cannot be executed still had a sandbox around it. disk: asked
+ * for, and so on an image where one can be had; or 0.
+ */
+static int probe_layers(struct brig_engine *engine, uint64_t disk, struct doctor_probe *probe, struct brig_err *err)
 {
     static const char *const argv[] = {"/bin/cat", "/proc/self/limits", NULL};
     const struct brig_spec spec = {.size = sizeof spec,
                                    .argv = argv,
                                    .flags = BRIG_RUN_KEEP_OUTPUT,
-                                   .limits = {.file_size = UINT64_C(1) << 30, .timeout = PROBE_TIMEOUT_MS}};
+                                   .limits = {.disk = disk, .file_size = UINT64_C(1) << 30, .timeout = PROBE_TIMEOUT_MS}};
     struct brig_run *run = NULL;
     int r = run_probe(engine, &spec, &run, err);
 
@@ -149,8 +153,8 @@ static void probe(const struct brig_engine_options *options, struct doctor_probe
     struct brig_engine *engine = NULL;
     int r = brig_engine_create(options, &engine, &ret->error);
 
-    if (r == 0)
-        r = probe_layers(engine, ret, &ret->error);
+    if (r == 0 && (r = probe_layers(engine, PROBE_DISK, ret, &ret->error)) < 0)
+        r = probe_layers(engine, 0, ret, &ret->error);
     if (r == 0 && str_eq(ret->layers[BRIG_LAYER_DISK].by, "ext4 image"))
         probe_io(engine, ret);
     brig_engine_destroy(engine);

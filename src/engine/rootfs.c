@@ -16,6 +16,7 @@
 #include "engine/engine.h"
 #include "jail/dirs.h"
 
+#define UNPACK_DEPTH 512u
 #define UNPACK_TIMEOUT_MS (10u * 60u * 1000u)
 
 /* The name changes whenever the file does. */
@@ -67,8 +68,14 @@ static int unpack_into_cache(struct brig_engine *engine, const char *tar, const 
     if (mkdir(fresh, 0755) < 0)
         return err_host(err, "%s", fresh);
     r = unpack(engine, tar, fresh, err);
-    if (r == 0 && rename(fresh, out) < 0 && errno != EEXIST && errno != ENOTEMPTY)
+    if (r == 0 && rename(fresh, out) == 0)
+        return 0;
+    if (r == 0 && errno != EEXIST && errno != ENOTEMPTY) /* else somebody else was first */
         r = err_host(err, "%s", out);
+    AUTO_FD int left = open(fresh, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (left >= 0)
+        dirs_remove_content(left, UNPACK_DEPTH);
+    rmdir(fresh);
     return r;
 }
 

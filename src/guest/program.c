@@ -23,6 +23,10 @@
 #include <signal.h>
 #include <sys/prctl.h>
 
+#include <sys/statfs.h>
+
+#include <linux/magic.h>
+
 #include "guest/guest.h"
 #include "jail/rawcall.h"
 #include "jail/selfcheck.h"
@@ -91,9 +95,15 @@ static long enter_workdir(const char *path)
 
     if (ret == 0)
         ret = raw_call2(SYS_getcwd, path_buffer, sizeof(path_buffer));
+    struct statfs fs;
+
     if (raw_failed(ret))
         return ret;
-    return path_buffer[0] == '/' ? 0 : -EXDEV; /* "(unreachable)/..." */
+    if (path_buffer[0] != '/')
+        return -EXDEV; /* "(unreachable)/..." */
+    /* A link may have led into /proc, where every path is somebody's descriptor (CVE-2024-21626). */
+    ret = raw_call2(SYS_statfs, ".", &fs);
+    return ret != 0 ? ret : fs.f_type == PROC_SUPER_MAGIC ? -EPERM : 0;
 }
 
 /* ---- CHECK ----------------------------------------------------------------------------------------- */

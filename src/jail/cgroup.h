@@ -23,7 +23,8 @@ struct cg_host {
     int v2_fd; /* leaves go below it; -1: none */
     unsigned v2_controllers; /* mask of 1u << enum cg_controller usable there */
     int v2_self_fd;          /* the cgroup we left for a leaf, or -1 */
-    pid_t engine_pid;
+    int v2_leaf_fd;          /* that leaf; every engine in it holds a shared lock on it */
+    pid_t engine_pid, helper_pid;
     struct {
         int fd;
         unsigned controllers;
@@ -31,8 +32,11 @@ struct cg_host {
     unsigned n_v1;
 };
 
-/* Finds what this process may use. Needs the host's /proc and /sys/fs/cgroup in sight. */
-void cg_host_init(struct cg_host *host, pid_t engine_pid, bool privileged);
+/*
+ * Finds what this process may use. Needs the host's /proc and /sys/fs/cgroup in sight. helper_pid: a child that is at
+ * work already and moves along, or 0.
+ */
+void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool privileged);
 void cg_host_done(struct cg_host *host);
 /* Which kind enforces this controller: BY_CGROUP_V1, BY_CGROUP_V2 or BY_NONE. */
 enum reading_by cg_host_by(const struct cg_host *host, enum cg_controller controller);

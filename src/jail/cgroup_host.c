@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/vfs.h>
+#include <time.h>
 
 #include "base/fd.h"
 #include "jail/cgroup.h"
@@ -16,6 +17,8 @@
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 #define SELF_LEAF "brig-self"
+#define LEAVING_TRIES 250 /* half a second for a spawner on its way out */
+#define LEAVING_PAUSE_NS 2000000
 
 static const char *const controller_names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"};
 
@@ -76,20 +79,32 @@ static unsigned enable_controllers(int fd)
     return controllers_of(text);
 }
 
-/* Are we and the engine the only ones here? */
-static bool only_ours(int fd, pid_t engine)
+static bool is_spawner(long pid)
+{
+    char path[32], name[32];
+
+    snprintf(path, sizeof path, "/proc/%ld/comm", pid);
+    return fd_read_file(AT_FDCWD, path, name, sizeof name) > 0 && strcmp(name, "brig-spawner\n") == 0;
+}
+
+/* 0: nobody is here but we, our helper and the engine. -EAGAIN: only a spawner whose engine is gone, and that will be too. */
+static int only_ours(const struct cg_host *host)
 {
     char text[4096];
     char *save = NULL;
+    int r = 0;
 
-    if (fd_read_file(fd, "cgroup.procs", text, sizeof text) < 0)
-        return false;
+    if (fd_read_file(host->v2_fd, "cgroup.procs", text, sizeof text) < 0)
+        return -EACCES;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        long pid = strtol(line, NULL, 10);
-        if (pid != getpid() && pid != engine)
-            return false;
+        long pid = strtol(line, NULL, 10); /* 0: of a pid namespace that is not ours to see */
+        if (pid != 0 && (pid == getpid() || pid == host->engine_pid || pid == host->helper_pid))
+            continue;
+        if (!is_spawner(pid))
+            return -EBUSY;
+        r = -EAGAIN;
     }
-    return true;
+    return r;
 }
 
 static int move_to(int dir, pid_t pid)
@@ -100,30 +115,52 @@ static int move_to(int dir, pid_t pid)
     return fd_write_file(dir, "cgroup.procs", text);
 }
 
+static unsigned enter_leaf(struct cg_host *host)
+{
+    if (mkdirat(host->v2_fd, SELF_LEAF, 0755) < 0 && errno != EEXIST)
+        return 0;
+    AUTO_FD int leaf = openat(host->v2_fd, SELF_LEAF, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD int self = fcntl(host->v2_fd, F_DUPFD_CLOEXEC, 0);
+    if (leaf < 0 || self < 0 || flock(leaf, LOCK_SH) < 0)
+        return 0;
+    host->v2_leaf_fd = take_fd(&leaf); /* from here on leave_leaf() undoes it */
+    host->v2_self_fd = take_fd(&self);
+    if (host->helper_pid > 0)
+        (void)!move_to(host->v2_leaf_fd, host->helper_pid); /* it may be done */
+    if (move_to(host->v2_leaf_fd, host->engine_pid) < 0 || move_to(host->v2_leaf_fd, getpid()) < 0)
+        return 0;
+    return enable_controllers(host->v2_fd);
+}
+
 /* Leaves a non-root v2 cgroup for a leaf of it, so that it may hand its controllers down. */
 static unsigned move_into_leaf(struct cg_host *host)
 {
+    const struct timespec pause = {.tv_nsec = LEAVING_PAUSE_NS};
     unsigned got = 0;
 
-    if (flock(host->v2_fd, LOCK_EX) < 0)
-        return 0;
-    if (only_ours(host->v2_fd, host->engine_pid) &&
-        (mkdirat(host->v2_fd, SELF_LEAF, 0755) == 0 || errno == EEXIST)) {
-        AUTO_FD int leaf = openat(host->v2_fd, SELF_LEAF, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (leaf >= 0 && (host->engine_pid == getpid() || move_to(leaf, host->engine_pid) == 0) && move_to(leaf, getpid()) == 0) {
-            got = enable_controllers(host->v2_fd);
-            host->v2_self_fd = dup(host->v2_fd);
-        }
+    for (int i = 0; i < LEAVING_TRIES; i++) {
+        if (flock(host->v2_fd, LOCK_EX) < 0)
+            return 0;
+        int r = only_ours(host);
+        if (r == 0)
+            got = enter_leaf(host);
+        flock(host->v2_fd, LOCK_UN);
+        if (r != -EAGAIN)
+            break;
+        nanosleep(&pause, NULL);
     }
-    flock(host->v2_fd, LOCK_UN);
     return got;
 }
 
-static void init_v2(struct cg_host *host, const char *mount, const char *path, bool privileged)
+static void init_v2(struct cg_host *host, const char *mount, char *path, bool privileged)
 {
     char text[256];
     const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
+    size_t len = strlen(path), tail = strlen("/" SELF_LEAF);
 
+    /* Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too. */
+    if (len >= tail && strcmp(path + len - tail, "/" SELF_LEAF) == 0)
+        path[len - tail] = '\0';
     host->v2_fd = open_own(mount, path, CGROUP2_SUPER_MAGIC);
     if (host->v2_fd < 0 || fd_read_file(host->v2_fd, "cgroup.controllers", text, sizeof text) < 0)
         return;
@@ -156,13 +193,13 @@ static void init_v1(struct cg_host *host, const char *controllers, const char *p
     host->v1[host->n_v1++].controllers = mask;
 }
 
-void cg_host_init(struct cg_host *host, pid_t engine_pid, bool privileged)
+void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool privileged)
 {
     char text[4096];
     char *save = NULL;
     struct statfs fs;
 
-    *host = (struct cg_host){.v2_fd = -1, .v2_self_fd = -1, .engine_pid = engine_pid};
+    *host = (struct cg_host){.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1, .engine_pid = engine_pid, .helper_pid = helper_pid};
     if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0 || statfs(CGROUP_ROOT, &fs) < 0)
         return;
     const char *v2_mount = fs.f_type == CGROUP2_SUPER_MAGIC ? CGROUP_ROOT : CGROUP_ROOT "/unified";
@@ -198,19 +235,31 @@ static bool has_other_leaves(int fd)
     return strtol(line + strlen("nr_descendants "), NULL, 10) > 1;
 }
 
+/* Ourselves, the engine if it lives, and the children it has had since. */
+static void move_all_back(const struct cg_host *host)
+{
+    char text[4096];
+
+    if (fd_read_file(host->v2_leaf_fd, "cgroup.procs", text, sizeof text) < 0)
+        return;
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) /* a line cut off waits for the next look */
+        (void)!move_to(host->v2_self_fd, (pid_t)strtol(line, NULL, 10));
+}
+
 /* Goes back to the cgroup we came from, if no other brig lives below it. */
 static void leave_leaf(struct cg_host *host)
 {
-    if (flock(host->v2_self_fd, LOCK_EX) == 0 && !has_other_leaves(host->v2_self_fd)) {
-        static const char *const all[] = {"-io", "-cpu", "-pids", "-memory"};
+    static const char *const all[] = {"-io", "-cpu", "-pids", "-memory"};
+
+    if (flock(host->v2_self_fd, LOCK_EX) == 0 && flock(host->v2_leaf_fd, LOCK_EX | LOCK_NB) == 0 &&
+        !has_other_leaves(host->v2_self_fd)) {
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
             (void)!fd_write_file(host->v2_self_fd, "cgroup.subtree_control", all[i]);
-        (void)!move_to(host->v2_self_fd, host->engine_pid);
-        (void)!move_to(host->v2_self_fd, getpid());
-        unlinkat(host->v2_self_fd, SELF_LEAF, AT_REMOVEDIR);
+        for (int i = 0; i < LEAVING_TRIES && unlinkat(host->v2_self_fd, SELF_LEAF, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+            move_all_back(host);
     }
-    close(host->v2_self_fd);
-    host->v2_self_fd = -1;
+    base_close_fd(&host->v2_leaf_fd);
+    base_close_fd(&host->v2_self_fd);
 }
 
 void cg_host_done(struct cg_host *host)

@@ -6,6 +6,7 @@
  */
 #include "jail/dirs.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
@@ -150,4 +151,26 @@ int dirs_open(enum brig_dir which, struct brig_err *err)
     if (made && fchmod(fd, is_root ? place->root_mode : 0700) < 0)
         return err_host(err, "chmod %s", path);
     return take_fd(&fd);
+}
+
+void dirs_remove_content(int dir_fd, unsigned depth)
+{
+    AUTO_FD int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!dir)
+        return;
+    (void)take_fd(&fd);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
+            continue;
+        if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || depth == 0)
+            continue;
+        AUTO_FD int sub = openat(dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (sub < 0)
+            continue;
+        dirs_remove_content(sub, depth - 1);
+        unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
+    }
+    closedir(dir);
 }

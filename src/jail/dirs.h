@@ -29,4 +29,7 @@ int dirs_path(enum brig_dir which, char *buf, size_t size, struct brig_err *err)
  */
 int dirs_open(enum brig_dir which, struct brig_err *err) MUST_CHECK;
 
+/* Removes what is in a directory of ours, depth levels down. Follows nothing; what cannot be removed stays, silently. */
+void dirs_remove_content(int dir_fd, unsigned depth);
+
 #endif

@@ -20,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "jail/dirs.h"
 #include "jail/etc_template.h"
 
 #define NAME_SIZE 40u
@@ -62,29 +63,6 @@ static int open_locked(int cache_fd, const char *name, int operation)
     return take_fd(&fd);
 }
 
-/* Removes what is in a directory of ours; never follows, never fails loudly: the next build tries again. */
-static void remove_content(int dir_fd, unsigned depth)
-{
-    AUTO_FD int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-    if (!dir)
-        return;
-    (void)take_fd(&fd);
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, ".."))
-            continue;
-        if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || depth == 0)
-            continue;
-        AUTO_FD int sub = openat(dirfd(dir), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (sub < 0)
-            continue;
-        remove_content(sub, depth - 1);
-        unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
-    }
-    closedir(dir);
-}
-
 /* dir_fd is what `name` means, locked. The name goes first: half of a template must not be found under it. */
 static void remove_template(int cache_fd, int dir_fd, const char *name)
 {
@@ -92,7 +70,7 @@ static void remove_template(int cache_fd, int dir_fd, const char *name)
 
     if (temporary_name(tmp) < 0 || renameat(cache_fd, name, cache_fd, tmp) < 0)
         return;
-    remove_content(dir_fd, ETC_TEMPLATE_DEPTH + 4);
+    dirs_remove_content(dir_fd, ETC_TEMPLATE_DEPTH + 4);
     unlinkat(cache_fd, tmp, AT_REMOVEDIR);
 }
 

@@ -145,18 +145,14 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
 
     *host = HOST_INIT;
     host->privileged = is_privileged();
-    if (host->privileged)
-        netns_start(netns);
     host->landlock_abi = landlock_abi();
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;
-    cg_host_init(&host->cg, engine_pid, host->privileged);
+    cg_host_init(&host->cg, engine_pid, netns->pid, host->privileged);
     host->ids_kind = IDS_RANGE;
-    if (!host->privileged) {
-        if ((r = host_enter_user_ns(host, err)) < 0)
-            return r;
-        netns_start(netns);
-    }
+    if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
+        return r;
+    netns_start(netns); /* not before the cgroups are settled: a cgroup must hold nobody else when we leave it */
     if ((r = ids_init(&host->ids, host->ids_kind, host->run_fd, host->sub_ids, err)) < 0)
         return r;
     return host_build_tree(host, err);
@@ -168,6 +164,9 @@ int host_settle(struct host *host, struct brig_err *err)
         return 0;
     host->settled = true;
     read_namespaces(host);
+    struct stat st;
+    if (fstat(host->mnt_fd, &st) == 0)
+        host->ns[NS_MNT] = (uint32_t)st.st_ino; /* the one that must not be a program's is the host's, which we left */
     return umount2("/old", MNT_DETACH) < 0 ? err_host(err, "leave the host's tree") : 0;
 }
 

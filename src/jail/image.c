@@ -28,7 +28,7 @@ static uint64_t inodes_for_mkfs(uint64_t disk, uint64_t inodes)
     uint64_t group = UINT64_C(32768) * 4096, groups = (disk + group - 1) / group;
     uint64_t per_group = inodes / groups / 16 * 16;
 
-    return (per_group ? per_group : 16) * groups;
+    return (per_group ? per_group : 16) * groups; /* at least 16 a group: limits_check_image() */
 }
 
 /* The prepared file system of this size, made on first use. */

@@ -12,7 +12,7 @@
 
 bool limits_want_image(const struct brig_limits *asked, bool writable_root)
 {
-    return asked->disk || asked->inodes || asked->io_read_bps || asked->io_write_bps || writable_root;
+    return asked->disk || asked->io_read_bps || asked->io_write_bps || writable_root;
 }
 
 void limits_fill(struct brig_limits *l, bool image)
@@ -70,6 +70,9 @@ int limits_check(const struct brig_limits *l, struct brig_err *err)
 
 int limits_check_image(const struct brig_limits *l, struct brig_err *err)
 {
+    uint64_t least = 16 * (1 + l->disk / (UINT64_C(32768) * 4096)); /* one block of inodes in every group of blocks */
+    if (l->inodes < least)
+        return err_usage(err, "inodes %" PRIu64 ": disk %" PRIu64 " needs at least %" PRIu64, l->inodes, l->disk, least);
     if (l->inodes > l->disk / 512) /* 256 bytes each: half of the disk */
         return err_usage(err, "inodes %" PRIu64 ": more than disk %" PRIu64 " has room for, at most %" PRIu64, l->inodes, l->disk, l->disk / 512);
     return 0;
@@ -83,16 +86,19 @@ int limits_check_memory_store(const struct brig_limits *l, struct brig_err *err)
     return 0;
 }
 
-static bool is_at_or_below(const char *path, const char *top)
+/* Whose first part is `name`, however many slashes and dots stand before it. */
+static bool is_in_top(const char *path, const char *name)
 {
-    size_t len = strlen(top);
+    size_t len = strlen(name);
 
-    return strncmp(path, top, len) == 0 && (path[len] == '\0' || path[len] == '/');
+    while (path[0] == '/' || (path[0] == '.' && (path[1] == '/' || path[1] == '\0')))
+        path++;
+    return strncmp(path, name, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
 int check_inside_path(const char *what, const char *path, struct brig_err *err)
 {
-    static const char *const kernel[] = {"/proc", "/dev", "/sys"};
+    static const char *const kernel[] = {"proc", "dev", "sys"};
 
     if (path[0] != '/')
         return err_usage(err, "%s %s: must be absolute", what, path);
@@ -105,8 +111,8 @@ int check_inside_path(const char *what, const char *path, struct brig_err *err)
         if (p[3] == '/' || p[3] == '\0')
             return err_usage(err, "%s %s: must not hold \"..\"", what, path);
     for (size_t i = 0; i < ARRAY_SIZE(kernel); i++)
-        if (is_at_or_below(path, kernel[i]))
-            return err_usage(err, "%s %s: must not be in %s", what, path, kernel[i]);
+        if (is_in_top(path, kernel[i]))
+            return err_usage(err, "%s %s: must not be in /%s", what, path, kernel[i]);
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reaper.c: see reaper.h. The child has the cgroup hierarchies from the fork and gets a name and descriptors
- * per sandbox; closing the descriptors is what unmounts. It ends when the spawner's end of the socket closes.
+ * reaper.c: see reaper.h. The child has the cgroup hierarchies from the fork and is told a name when a sandbox
+ * gets its cgroups, and again, with descriptors, when it is dead; closing the descriptors is what unmounts. When
+ * the spawner's end of the socket closes, what is still on the list is removed too, and the child ends.
  */
 #include "jail/reaper.h"
 
@@ -10,17 +11,50 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 
 #include "base/fd.h"
+#include "base/mem.h"
 #include "jail/sys.h"
 
-#define TRIES 500
-#define PAUSE_NS 2000000 /* between tries: together a second */
+#define TRIES 1000
+#define PAUSE_NS 2000000 /* between tries: together two seconds */
+
+enum reap_type { REAP_BORN = 1, REAP_DEAD };
 
 struct reap_msg {
+    uint32_t type;
     char name[CG_NAME];
 };
+
+/* The cgroups that exist. */
+struct living {
+    char (*names)[CG_NAME];
+    size_t n, room;
+};
+
+static void living_add(struct living *living, const char *name)
+{
+    if (living->n == living->room) {
+        size_t room = living->room ? 2 * living->room : 64;
+        void *names = mem_realloc_array(living->names, room, CG_NAME);
+        if (!names)
+            return; /* then a killed spawner leaves this one behind */
+        living->names = names;
+        living->room = room;
+    }
+    memcpy(living->names[living->n++], name, CG_NAME);
+}
+
+static void living_remove(struct living *living, const char *name)
+{
+    for (size_t i = 0; i < living->n; i++)
+        if (strcmp(living->names[i], name) == 0) {
+            memmove(living->names[i], living->names[--living->n], CG_NAME);
+            return;
+        }
+}
 
 static void remove_leaf(int parent, const char *name)
 {
@@ -30,60 +64,97 @@ static void remove_leaf(int parent, const char *name)
         nanosleep(&pause, NULL);
 }
 
-static _Noreturn void reaper_child(int fd, const struct cg_host *cg)
+static void remove_leaves(const struct cg_host *cg, const char *name)
 {
+    remove_leaf(cg->v2_fd, name);
+    for (unsigned i = 0; i < cg->n_v1; i++)
+        remove_leaf(cg->v1[i].fd, name);
+}
+
+static _Noreturn void reaper_child(int fd, struct cg_host *cg)
+{
+    struct living living = {0};
+
     prctl(PR_SET_NAME, "brig-reaper");
     for (;;) {
         struct reap_msg msg;
         int fds[2];
         size_t n_fds = 0;
         if (fd_recv(fd, &msg, sizeof msg, fds, 2, &n_fds) != (ssize_t)sizeof msg)
-            _exit(0);
+            break;
         fd_close_all(fds, n_fds);
         msg.name[CG_NAME - 1] = '\0';
-        if (msg.name[0] == '\0')
-            continue;
-        remove_leaf(cg->v2_fd, msg.name);
-        for (unsigned i = 0; i < cg->n_v1; i++)
-            remove_leaf(cg->v1[i].fd, msg.name);
+        if (msg.type == REAP_BORN)
+            living_add(&living, msg.name);
+        else if (msg.name[0]) {
+            remove_leaves(cg, msg.name);
+            living_remove(&living, msg.name);
+        }
+    }
+    bool killed = living.n > 0; /* a spawner that ends by itself has none left */
+    while (living.n > 0)
+        remove_leaves(cg, living.names[--living.n]);
+    if (killed)
+        cg_host_done(cg); /* back to the cgroup we came from, as the spawner would have */
+    _exit(0);
+}
+
+/* Nothing of the spawner's but the hierarchies: a control socket held here would keep a sandbox from noticing its end. */
+static void close_others(int fd, const struct cg_host *cg)
+{
+    int keep[CG_HIERARCHIES + 3] = {fd, cg->v2_fd, cg->v2_self_fd};
+    unsigned n = 3, at = 0;
+
+    for (unsigned i = 0; i < cg->n_v1; i++)
+        keep[n++] = cg->v1[i].fd;
+    for (;;) {
+        int next = INT_MAX;
+        for (unsigned i = 0; i < n; i++)
+            if (keep[i] >= (int)at && keep[i] < next)
+                next = keep[i];
+        if (next > (int)at)
+            close_range(at, next == INT_MAX ? ~0u : (unsigned)next - 1, 0);
+        if (next == INT_MAX)
+            return;
+        at = (unsigned)next + 1;
     }
 }
 
-void reaper_start(struct reaper *reaper, const struct cg_host *cg)
+static void reaper_start(struct reaper *reaper, const struct cg_host *cg)
 {
     int pair[2];
 
-    if (reaper->fd >= 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
+    struct cg_host copy = *cg;
     pid_t pid = fork();
     if (pid == 0) {
-        /* Nothing of the spawner's but the hierarchies: a control socket held here would keep a sandbox from noticing its end. */
-        int keep[CG_HIERARCHIES + 2] = {pair[1], cg->v2_fd};
-        unsigned n = 2, at = 0;
-        for (unsigned i = 0; i < cg->n_v1; i++)
-            keep[n++] = cg->v1[i].fd;
-        for (int next; at < INT_MAX; at = (unsigned)next + 1) {
-            next = INT_MAX;
-            for (unsigned i = 0; i < n; i++)
-                if (keep[i] >= (int)at && keep[i] < next)
-                    next = keep[i];
-            if (next > (int)at)
-                close_range(at, next == INT_MAX ? ~0u : (unsigned)next - 1, 0);
-            if (next == INT_MAX)
-                break;
-        }
-        reaper_child(pair[1], cg);
+        close_others(pair[1], &copy);
+        reaper_child(pair[1], &copy);
     }
     close(pair[1]);
     if (pid < 0)
         close(pair[0]);
     else
-        reaper->fd = pair[0];
+        *reaper = (struct reaper){.fd = pair[0], .pid = pid};
+}
+
+void reaper_born(struct reaper *reaper, const struct cg *cg)
+{
+    struct reap_msg msg = {.type = REAP_BORN};
+
+    if (!cg->host)
+        return;
+    if (reaper->fd < 0)
+        reaper_start(reaper, cg->host);
+    snprintf(msg.name, sizeof msg.name, "%s", cg->name);
+    if (reaper->fd >= 0)
+        (void)!fd_send(reaper->fd, &msg, sizeof msg, NULL, 0);
 }
 
 int reaper_take(struct reaper *reaper, struct remains *remains)
 {
-    struct reap_msg msg = {.name = ""};
+    struct reap_msg msg = {.type = REAP_DEAD};
     int fds[2];
     size_t n = 0;
 
@@ -102,7 +173,12 @@ int reaper_take(struct reaper *reaper, struct remains *remains)
     return 0;
 }
 
-void reaper_done(struct reaper *reaper)
+void reaper_done(struct reaper *reaper, bool wait)
 {
+    bool had = reaper->fd >= 0;
+
     base_close_fd(&reaper->fd);
+    if (had && wait)
+        while (waitpid(reaper->pid, NULL, 0) < 0 && errno == EINTR)
+            ;
 }

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reaper.h: takes dead sandboxes apart beside the spawner. Unmounting a store and its overlays and removing
- * cgroups takes the kernel about a millisecond, which must not delay the next run; a child of the spawner does
- * it. A spawner that serves a single run has no such child and does it itself, after the answer.
+ * cgroups takes the kernel about a millisecond, which must not delay an answer or the next run; a child of the
+ * spawner does it. It also outlives a spawner that was killed: it knows every cgroup that was made, and removes
+ * them when their processes, whose control sockets closed, are gone.
  */
 #ifndef BRIG_JAIL_REAPER_H
 #define BRIG_JAIL_REAPER_H
 
+#include <sys/types.h>
+
 #include "jail/cgroup.h"
 
 struct reaper {
-    int fd; /* SOCK_SEQPACKET to the child; -1: none */
+    int fd;    /* SOCK_SEQPACKET to the child; -1: none */
+    pid_t pid;
 };
 
 #define REAPER_INIT ((struct reaper){.fd = -1})
@@ -21,10 +25,11 @@ struct remains {
     struct cg cg;
 };
 
-/* Starts the child, once. Failing is no error: remains are then removed in place. */
-void reaper_start(struct reaper *reaper, const struct cg_host *cg);
+/* A sandbox has cgroups. Starts the child with the first one; without it remains are removed in place. */
+void reaper_born(struct reaper *reaper, const struct cg *cg);
 /* Takes the remains over. 0, or -EBUSY when done in place and the kernel needs a moment: call again. */
 int reaper_take(struct reaper *reaper, struct remains *remains) MUST_CHECK;
-void reaper_done(struct reaper *reaper); /* the child finishes what it has and ends */
+/* The child finishes what it has and ends; wait: until it has. */
+void reaper_done(struct reaper *reaper, bool wait);
 
 #endif

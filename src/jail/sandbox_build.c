@@ -347,10 +347,21 @@ static int make_channels(struct sandbox *s, struct build *b, struct brig_err *er
     return 0;
 }
 
+static bool writes_binds(const struct run_spec *run)
+{
+    for (unsigned i = 0; run && i < run->n_binds; i++)
+        if (!run->binds[i].read_only)
+            return true;
+    return false;
+}
+
 static int build(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
     int r = ids_claim(&s->spawner->host.ids, &s->ids, err);
 
+    /* Subordinate ids could not write to the caller's files, and only root can map ids of a mount. */
+    if (r == 0 && s->spawner->host.ids_kind == IDS_PAIR && writes_binds(run))
+        s->ids.user = 0;
     if (r == 0)
         r = make_channels(s, b, err);
     if (r == 0)
@@ -369,7 +380,10 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = watch(s, err); /* first: from here on the pidfd tells the end, whatever fails */
     if (r == 0)
         r = hand_over(s, err);
-    return r < 0 ? r : host_settle(&s->spawner->host, err);
+    if (r == 0)
+        r = host_settle(&s->spawner->host, err);
+    reaper_born(&s->spawner->reaper, &s->cg); /* from now on somebody removes them even if we are killed */
+    return r;
 }
 
 static struct sandbox *sandbox_alloc(struct spawner *spawner)

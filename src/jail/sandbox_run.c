@@ -41,7 +41,7 @@ void sandbox_measure(struct sandbox *s)
     if (used > s->disk_peak)
         s->disk_peak = used;
     /* ext4 refuses a large write while less than its size is left, so "full" begins a little before the last block. */
-    uint64_t left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, near = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize / 64;
+    uint64_t left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, near = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize / 64 + (128u << 10);
     if (left < 4 * (uint64_t)fs.f_bsize || (s->store == STORE_IMAGE && left < near && left < (1u << 20)))
         s->store_full = true;
     if (fs.f_ffree == 0)
@@ -154,7 +154,7 @@ static void read_uid_range(struct sandbox *s)
     }
     bool on = ids >= 2 && !own && s->ids.slot >= 0;
     *out = (struct reading){.on = on, .by = host->ids_kind == IDS_RANGE ? BY_UID_RANGE : host->ids_kind == IDS_PAIR ? BY_SUBIDS : BY_NONE,
-                            .why = on ? WHY_NONE : host->ids_kind == IDS_ONE ? WHY_ONE_ID : WHY_READ_BACK};
+                            .why = on ? WHY_NONE : host->ids_kind == IDS_ONE ? WHY_ONE_ID : s->ids.user == 0 ? WHY_OWN_ID : WHY_READ_BACK};
 }
 
 /* What remains without cgroups, read back from the process. */

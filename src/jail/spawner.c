@@ -114,10 +114,8 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
         r = sandbox_build(spawner, run, &err);
     if (r == 0) {
         /* One run may be all there is; from the second on a namespace is made ahead for the next. */
-        if (spawner->built++ > 0) {
+        if (spawner->built++ > 0)
             netns_start(&spawner->netns);
-            reaper_start(&spawner->reaper, &spawner->host.cg);
-        }
         spawner_pool_changed(spawner);
         return;
     }
@@ -150,7 +148,6 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         spawner->pool = msg->pool.count < POOL_MAX ? msg->pool.count : POOL_MAX;
         spawner->pool_err.code = BRIG_E_NONE;
         spawner->pool_announced = false;
-        reaper_start(&spawner->reaper, &spawner->host.cg);
         spawner_pool_changed(spawner);
         break;
     default:
@@ -280,7 +277,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
-    reaper_done(&spawner.reaper);
+    reaper_done(&spawner.reaper, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

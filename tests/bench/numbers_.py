@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of `make bench`: their ids (those of tests/PROMISES.md), where `brig bench` prints them, and how they are taken.
+
+The bounds are not here: `brig bench` knows them, so the command and the page cannot differ.
+"""
+
+import collections
+
+# id, name of its row in `brig bench -o json`, group (`brig bench --only`), what it is, how it is measured (Markdown).
+Number = collections.namedtuple("Number", "id row group what how")
+
+NUMBERS = [
+    Number(
+        "standalone", "brig run", "standalone", "`brig run -- /bin/true`",
+        "The command as a user types it, from `posix_spawn` to its exit status, with every layer on (checked before with "
+        "`--require all`). Against `bwrap --unshare-all --ro-bind / / /bin/true`, which sets no limits, no system call filter and no "
+        "overlay. All commands of the group take turns in an order that changes every round, with 20 ms between two of them.",
+    ),
+    Number(
+        "library_pooled", "library, pooled", "library", "library: create, run `/bin/true`, destroy; pooled slot",
+        "`brig_run_start`, `brig_run_wait`, `brig_run_destroy` with the engine up and 8 sandboxes parked. The refill of the pool is "
+        "waited for between two runs and is not in the number; nor is what the reaper removes (cgroups, mounts) after the run is destroyed.",
+    ),
+    Number("library_pool_off", "library, pool off", "library", "the same, pool off", "The same calls on an engine without a pool, in turns with the above."),
+    Number(
+        "burst_pooled", "100 at once, pooled", "burst", "100 at once, pool of 100",
+        "100 × `brig_run_start`, then wait for and destroy all, the time of everything; the pool holds 100 and is full. Against 100 × "
+        "`posix_spawn` of `/bin/true`, then wait for all. In turns, in changing order, with 100 ms between two bursts, so that no burst "
+        "runs while the kernel takes the last one apart.",
+    ),
+    Number("burst_pool_off", "100 at once, pool off", "burst", "100 at once, pool off", "The same on an engine without a pool. Reported; the promise is that of a full pool."),
+    Number("python", "python3, library", "python", "library: `python3 -I -S -c pass`", "Through the library, from the pool, in turns with the same program by `posix_spawn`."),
+    Number(
+        "memory", "idle sandbox", "memory", "an idle sandbox, kernel included",
+        "MemAvailable before and with 1,000 parked sandboxes, by 1,000; caches dropped, each reading once it has settled. The median of "
+        "3 rounds; beside it the highest.",
+    ),
+    Number("cpu", "cpu, inside", "throughput", "CPU loop", "xorshift64 for 25 ms, the same machine code inside and outside, in turns; a sandbox per run."),
+    Number("getppid", "getppid, inside", "throughput", "`getppid` loop", "The same with a system call that the filter lets pass without looking at arguments."),
+    Number("pread", "pread, inside", "throughput", "1-byte `pread` loop", "The same with a system call that does a little work. Reported, beside the next."),
+    Number("checked", "checked, inside", "throughput", "argument-checked `fcntl` loop", "The same with `fcntl(F_GETFD)`: the filter compares the second argument."),
+    Number(
+        "files", "files, inside", "throughput", "file loop, store in memory",
+        "Create, write 4 KiB, close, unlink in the working directory; outside on `/dev/shm`, a tmpfs as well.",
+    ),
+    Number(
+        "files_on_disk", "files on disk, inside", "throughput", "file loop, store on disk",
+        "The same for a run that asks for disk and gets an ext4 image; outside on an ext4 image made and mounted with the same options.",
+    ),
+]
+
+# Row, command, what it sets up. brig first.
+PEERS = [
+    ("brig run", "brig run -- /bin/true", "all layers: 7 namespaces, own ids, overlay root, limits by cgroup, seccomp, Landlock, each read back"),
+    ("bwrap", "bwrap --unshare-all --ro-bind / / /bin/true", "namespaces, a bind of the root; no limits, no seccomp"),
+    ("firejail", "firejail --quiet --noprofile /bin/true", "mount, pid, ipc and uts namespaces; no network namespace, no limits, no seccomp"),
+    ("runc", "runc run (bundle: /usr bound read-only)", "5 namespaces, empty cgroups; no limits, no seccomp"),
+    ("docker run", "docker run --rm --network none IMAGE /bin/true", "namespaces, overlay, cgroups, seccomp, by a daemon that is up"),
+]

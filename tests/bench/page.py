@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/BENCHMARKS.md and the chart, from what `brig bench -o json` said and the facts of the machine.
+
+The page is written anew each time but for what stands between the two markers: why a number was missed is for a person to say.
+"""
+
+import re
+
+import chart
+from numbers_ import NUMBERS, PEERS
+
+BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
+NOTHING_YET = "Nothing was written here yet."
+LABELS = {
+    "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off", "burst_pooled": "100 at once / posix_spawn",
+    "python": "python3, inside / outside", "memory": "memory of an idle sandbox", "cpu": "CPU loop", "getppid": "getppid loop",
+    "checked": "argument-checked call", "files": "file loop, memory", "files_on_disk": "file loop, disk",
+}
+
+
+class Results:
+    def __init__(self, bench, machine):
+        self.bench, self.machine = bench, machine
+        self.rows = {row["name"]: row for row in bench["results"]}
+        self.numbers = [(n, self.rows[n.row]) for n in NUMBERS if n.row in self.rows]
+        self.missing = [n for n in NUMBERS if n.row not in self.rows]
+
+    def bounded(self):
+        return [(n, row) for n, row in self.numbers if "kept" in row]
+
+    def missed(self):
+        return [n for n, row in self.bounded() if not row["kept"]]
+
+    def fewest_runs(self):
+        return min(row["runs"] for n, row in self.numbers if n.id != "memory") if self.numbers else 0
+
+
+# ---- Values ---------------------------------------------------------------------------------------------------------
+
+
+def show(value, unit):
+    if unit == "us":
+        return f"{value / 1000:.2f} ms" if value < 100000 else f"{value / 1000:.0f} ms"
+    if unit == "ops/s":
+        return f"{value / 1e6:.1f} M/s" if value >= 1e6 else f"{value / 1e3:.1f} k/s"
+    return f"{value:.0f} {unit}"
+
+
+def bound_of(row):
+    """"at most 0.8 ×", "at most 2 ms" ..."""
+    if "kept" not in row:
+        return "reported"
+    side, value = ("at least", row["at_least"]) if "at_least" in row else ("at most", row["at_most"])
+    if "ratio" in row:
+        return f"{side} {value:.2f} ×"
+    return f"{side} {value / 1000:g} ms" if row["unit"] == "us" else f"{side} {value:g} {row['unit']}"
+
+
+def share_of(row):
+    """Of the bound, what was used: 1 is just kept."""
+    value = row["ratio"] if "ratio" in row else row["p50"]
+    return row["at_least"] / value if "at_least" in row else value / row["at_most"]
+
+
+def verdict(row):
+    return "" if "kept" not in row else "kept" if row["kept"] else "**missed**"
+
+
+def table(head, rows, right=()):
+    rule = ["---:" if i in right else "---" for i in range(len(head))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows]) + "\n"
+
+
+# ---- The page -------------------------------------------------------------------------------------------------------
+
+
+def promises_table(results):
+    rows = []
+    for n, row in results.numbers:
+        tail = (f"highest {show(row['p99'], row['unit'])}", "") if n.id == "memory" else (show(row["p95"], row["unit"]), show(row["p99"], row["unit"]))
+        other = results.rows.get(row.get("against"))
+        against = f"{other['name']}: {show(other['p50'], other['unit'])}" if other else ""
+        ratio = f"{row['ratio']:.2f} ×" if "ratio" in row else ""
+        rows.append([f"{n.what} (`{n.id}`)", show(row["p50"], row["unit"]), *tail, str(row["runs"]), against, ratio, bound_of(row), verdict(row)])
+    rows += [[f"{n.what} (`{n.id}`)", "not measured", "", "", "", "", "", "", ""] for n in results.missing]
+    return table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], rows, right=(1, 2, 3, 4, 6))
+
+
+def peers_table(results):
+    rows, base = [], results.rows.get("brig run")
+    for name, command, what in PEERS:
+        if row := results.rows.get(name):
+            ratio = f"{row['p50'] / base['p50']:.2f} ×" if base and row is not base else ""
+            rows.append([f"`{command}`", *(show(row[p], "us") for p in ("p50", "p95", "p99")), ratio, what])
+    return table(["command", "p50", "p95", "p99", "to brig", "what it sets up"], rows, right=(1, 2, 3, 4))
+
+
+def how_table(results):
+    rows = [[f"`{n.id}`", f"`brig bench --only {n.group}`", n.how] for n in NUMBERS]
+    return table(["number", "command", "how"], rows)
+
+
+def written_by_hand(old):
+    hit = re.search(re.escape(BEGIN) + r"\n(.*?)" + re.escape(END), old, re.S)
+    return hit.group(1).strip() if hit else NOTHING_YET
+
+
+def unexplained(results, prose):
+    return [n.id for n in results.missed() if not re.search(rf"(?<![\w-]){re.escape(n.id)}(?![\w-])", prose)]
+
+
+def summary(results):
+    bounded, missed = results.bounded(), results.missed()
+    words = f"{len(bounded) - len(missed)} of {len(bounded)} promises kept"
+    return words + (f"; missed: {', '.join(n.id for n in missed)}" if missed else "")
+
+
+def page(results, old):
+    bench, prose = results.bench, written_by_hand(old)
+    facts = table(["machine", ""], [[k, v] for k, v in results.machine])
+    absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in bench["skipped"])
+    return f"""# Benchmarks
+
+What a sandbox costs, and what is promised about it. Everything on this page but the last section is written by `make bench`
+(`tests/bench/run.py`) from one run of `brig bench -o json`: what is compared was measured in that run, interleaved, and a ratio is that of
+two p50s. Ratios travel from machine to machine better than times; make your own with `make bench`, or `brig bench` where brig is installed.
+
+{facts}
+![Two bar charts: the time of /bin/true as a command by brig and its peers, and the share of each promise's bound that was used](benchmarks.svg)
+
+## Promises
+
+{summary(results)}. Percentiles count from the good end: p99 of a speed is what 99 of 100 runs reached.
+
+{promises_table(results)}
+## brig and its peers, as commands
+
+The same run; each in the cheapest form that still is a sandbox, from Debian's packages. Docker's engine is started before, on a private socket
+with a private data root, and its start is not counted; its image is `/bin/true` with its libraries.
+
+{peers_table(results)}
+{"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}## How each is measured
+
+All at once: `make bench`, at most 10 minutes. One group: the command in the table, with `-o json` for a program and `--runs N` for more or fewer
+than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by nearest rank; nothing is averaged and no run is left out.
+
+{how_table(results)}
+## What was missed and why
+
+{BEGIN}
+{prose}
+{END}
+"""
+
+
+def svg(results):
+    commands = []
+    for name, _, _ in PEERS:
+        if row := results.rows.get(name):
+            commands.append((name, row["p50"], row["p95"], row["p99"], name == "brig run"))
+    shares = []
+    for n, row in results.bounded():
+        measured = f"{row['ratio']:.2f} ×" if "ratio" in row else show(row["p50"], row["unit"])
+        shares.append((LABELS[n.id], share_of(row), f"{measured} ({bound_of(row).removesuffix(' ×')})"))
+    facts = dict(results.machine)
+    return chart.draw(f"{facts['date']}, Linux {facts['kernel']}, {facts['CPUs']}, {results.fewest_runs()} runs each", commands, shares)

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Id slots: no two sandboxes share one, whoever claims them, and a dead claimer holds nothing. */
+#include "unit.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "jail/ids.h"
+#include "jail/plan.h"
+
+static int run_fd;
+
+static int open_run(void **state UNUSED)
+{
+    char path[] = "/tmp/brig-ids-XXXXXX";
+
+    run_fd = mkdtemp(path) ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    return run_fd < 0;
+}
+
+static int close_run(void **state UNUSED)
+{
+    char link[32], path[256];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", run_fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    unlinkat(run_fd, "ids", 0);
+    close(run_fd);
+    return rmdir(path);
+}
+
+static struct ids make(enum ids_kind kind, unsigned sub_ids)
+{
+    struct ids ids;
+
+    assert_int_equal(ids_init(&ids, kind, run_fd, sub_ids, NULL), 0);
+    return ids;
+}
+
+static void ranges_do_not_overlap(void **state UNUSED)
+{
+    struct ids ids = make(IDS_RANGE, 0);
+    struct ids_claim claims[64];
+
+    for (size_t i = 0; i < ARRAY_SIZE(claims); i++) {
+        assert_int_equal(ids_claim(&ids, &claims[i], NULL), 0);
+        assert_true(claims[i].root >= 0x70000000u && claims[i].root % INSIDE_RANGE == 0);
+        assert_true(claims[i].root <= UINT32_MAX - INSIDE_RANGE); /* never wraps, never (uid_t)-1 */
+        assert_int_equal(claims[i].user, claims[i].root + INSIDE_USER);
+        for (size_t k = 0; k < i; k++)
+            assert_int_not_equal(claims[i].root, claims[k].root);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(claims); i++) {
+        ids_release(&ids, &claims[i]);
+        assert_int_equal(claims[i].slot, -1);
+        ids_release(&ids, &claims[i]); /* again: nothing */
+    }
+    ids_done(&ids);
+}
+
+/* Two spawners at once, as two `brig run`s have it: locks of one file exclude each other. */
+static void two_spawners(void **state UNUSED)
+{
+    struct ids a = make(IDS_RANGE, 0), b = make(IDS_RANGE, 0);
+    struct ids_claim of_a[200], of_b[200];
+
+    for (size_t i = 0; i < ARRAY_SIZE(of_a); i++) {
+        a.next = b.next = 7; /* both want the same one first */
+        assert_int_equal(ids_claim(&a, &of_a[i], NULL), 0);
+        assert_int_equal(ids_claim(&b, &of_b[i], NULL), 0);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(of_a); i++)
+        for (size_t k = 0; k < ARRAY_SIZE(of_b); k++)
+            assert_int_not_equal(of_a[i].slot, of_b[k].slot);
+    ids_done(&a);
+    b.next = (unsigned)of_a[0].slot;
+    struct ids_claim freed;
+    assert_int_equal(ids_claim(&b, &freed, NULL), 0);
+    assert_int_equal(freed.slot, of_a[0].slot); /* closing gave all of it back */
+    ids_done(&b);
+}
+
+static void a_dead_claimer_holds_nothing(void **state UNUSED)
+{
+    int ready[2];
+    char byte;
+
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        struct ids ids;
+        struct ids_claim claim;
+        if (ids_init(&ids, IDS_RANGE, run_fd, 0, NULL) < 0)
+            _exit(1);
+        ids.next = 99;
+        if (ids_claim(&ids, &claim, NULL) < 0 || write(ready[1], "x", 1) != 1)
+            _exit(1);
+        pause();
+        _exit(0);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    struct ids ids = make(IDS_RANGE, 0);
+    struct ids_claim claim;
+    ids.next = 99;
+    assert_int_equal(ids_claim(&ids, &claim, NULL), 0);
+    assert_int_equal(claim.slot, 100);
+    ids_release(&ids, &claim);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    ids.next = 99;
+    assert_int_equal(ids_claim(&ids, &claim, NULL), 0);
+    assert_int_equal(claim.slot, 99);
+    ids_done(&ids);
+}
+
+static void all_in_use(void **state UNUSED)
+{
+    struct ids ids = make(IDS_PAIR, 20);
+    struct ids_claim claims[10], one_more = {.slot = -1};
+    struct brig_err err;
+
+    for (size_t i = 0; i < ARRAY_SIZE(claims); i++)
+        assert_int_equal(ids_claim(&ids, &claims[i], NULL), 0);
+    assert_int_equal(ids_claim(&ids, &one_more, &err), -EAGAIN);
+    assert_int_equal(one_more.slot, -1);
+    assert_non_null(strstr(err.message, "10"));
+    ids_release(&ids, &claims[4]);
+    assert_int_equal(ids_claim(&ids, &one_more, NULL), 0);
+    ids_done(&ids);
+}
+
+static void pairs(void **state UNUSED)
+{
+    struct ids ids = make(IDS_PAIR, 65536);
+    struct ids_claim claims[100];
+
+    for (size_t i = 0; i < ARRAY_SIZE(claims); i++) {
+        assert_int_equal(ids_claim(&ids, &claims[i], NULL), 0);
+        /* 0 is the caller's own id: never a sandbox's. */
+        assert_true(claims[i].root >= 1 && claims[i].user == claims[i].root + 1 && claims[i].user <= 65536);
+        for (size_t k = 0; k < i; k++)
+            assert_true(claims[i].root > claims[k].user || claims[i].user < claims[k].root);
+    }
+    ids_done(&ids);
+}
+
+static void pair_slots_follow_the_subordinate_ids(void **state UNUSED)
+{
+    static const unsigned counts[] = {2, 3, 100, 65536, 1u << 30};
+
+    for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
+        struct ids ids = make(IDS_PAIR, counts[i]);
+        assert_int_equal(ids.slots, counts[i] / 2 < IDS_SLOTS ? counts[i] / 2 : IDS_SLOTS);
+        assert_true(ids.next < ids.slots);
+        ids_done(&ids);
+    }
+}
+
+static void maps(void **state UNUSED)
+{
+    struct ids ids = {.kind = IDS_RANGE};
+    struct ids_claim claim = {.slot = 3, .root = 0x70030000u, .user = 0x70030000u + INSIDE_USER};
+    char text[96];
+
+    assert_true(ids_map(&ids, &claim, text, sizeof text) > 0);
+    assert_string_equal(text, "0 1879244800 65536");
+    ids.kind = IDS_PAIR;
+    claim = (struct ids_claim){.slot = 3, .root = 7, .user = 8};
+    assert_true(ids_map(&ids, &claim, text, sizeof text) > 0);
+    assert_string_equal(text, "0 7 1\n1000 8 1");
+    ids.kind = IDS_ONE;
+    assert_true(ids_map(&ids, &claim, text, sizeof text) > 0);
+    assert_string_equal(text, "1000 0 1");
+}
+
+static void one_id_needs_no_lock(void **state UNUSED)
+{
+    struct ids ids = make(IDS_ONE, 0);
+    struct ids_claim claim;
+    size_t fds = unit_count_fds();
+
+    assert_int_equal(ids.lock_fd, -1);
+    assert_int_equal(ids_claim(&ids, &claim, NULL), 0);
+    assert_int_equal(claim.slot, -1);
+    ids_release(&ids, &claim);
+    ids_done(&ids);
+    assert_int_equal(unit_count_fds(), fds);
+}
+
+/* The lock file is the engine's alone, and no link is followed to make it. */
+static void the_lock_file(void **state UNUSED)
+{
+    struct ids ids;
+    struct brig_err err;
+
+    unlinkat(run_fd, "ids", 0);
+    assert_int_equal(symlinkat("/tmp/brig-ids-elsewhere", run_fd, "ids"), 0);
+    assert_true(ids_init(&ids, IDS_RANGE, run_fd, 0, &err) < 0);
+    assert_int_equal(access("/tmp/brig-ids-elsewhere", F_OK), -1);
+    unlinkat(run_fd, "ids", 0);
+    ids = make(IDS_RANGE, 0);
+    ids_done(&ids);
+    assert_true(ids_init(&ids, IDS_RANGE, -1, 0, &err) < 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges_do_not_overlap), cmocka_unit_test(two_spawners), cmocka_unit_test(a_dead_claimer_holds_nothing),
+        cmocka_unit_test(all_in_use),            cmocka_unit_test(pairs),        cmocka_unit_test(pair_slots_follow_the_subordinate_ids),
+        cmocka_unit_test(maps),                  cmocka_unit_test(one_id_needs_no_lock), cmocka_unit_test(the_lock_file),
+    };
+
+    return cmocka_run_group_tests(tests, open_run, close_run);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The packets between engine and spawner: what has the right shape, and everything that has not. */
+#include "unit.h"
+
+#include "jail/wire.h"
+
+static const struct {
+    uint16_t type;
+    size_t size;
+} types[] = {
+    {WIRE_READY, sizeof(struct wire_ready)}, {WIRE_RUN, sizeof(struct wire_run)},   {WIRE_STARTED, sizeof(struct wire_started)},
+    {WIRE_DONE, sizeof(struct wire_done)},   {WIRE_KILL, sizeof(struct wire_kill)}, {WIRE_SIGNAL, sizeof(struct wire_signal)},
+    {WIRE_POOL, sizeof(struct wire_pool)},   {WIRE_POOL_FULL, sizeof(struct wire_pool)},
+};
+_Static_assert(ARRAY_SIZE(types) == WIRE_TYPE_MAX - 1, "every type");
+
+static union wire_any packet(uint16_t type)
+{
+    return (union wire_any){.head = {WIRE_MAGIC, WIRE_VERSION, type, 1}};
+}
+
+static void good(void **state UNUSED)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+        union wire_any msg = packet(types[i].type);
+        assert_int_equal(wire_size(types[i].type), types[i].size);
+        assert_int_equal(wire_check(&msg, types[i].size), 0);
+    }
+}
+
+static void every_other_size(void **state UNUSED)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+        union wire_any msg = packet(types[i].type);
+        for (size_t len = 0; len <= sizeof msg; len++)
+            assert_int_equal(wire_check(&msg, len), len == types[i].size ? 0 : -EPROTO);
+    }
+}
+
+static void unknown_types(void **state UNUSED)
+{
+    for (unsigned type = 0; type <= UINT16_MAX; type++) {
+        bool known = type >= 1 && type < WIRE_TYPE_MAX;
+        union wire_any msg = packet((uint16_t)type);
+
+        assert_int_equal(wire_size((uint16_t)type) != 0, known);
+        if (!known) {
+            assert_int_equal(wire_check(&msg, sizeof msg), -EPROTO);
+            assert_int_equal(wire_check(&msg, sizeof msg.head), -EPROTO);
+            assert_int_equal(wire_check(&msg, 0), -EPROTO);
+        }
+    }
+}
+
+static void magic_and_version(void **state UNUSED)
+{
+    union wire_any msg = packet(WIRE_KILL);
+
+    for (unsigned bit = 0; bit < 32; bit++) {
+        msg.head.magic = WIRE_MAGIC ^ 1u << bit;
+        assert_int_equal(wire_check(&msg, sizeof msg.kill), -EPROTO);
+    }
+    msg.head.magic = WIRE_MAGIC;
+    for (unsigned version = 0; version <= UINT16_MAX; version++) {
+        msg.head.version = (uint16_t)version;
+        assert_int_equal(wire_check(&msg, sizeof msg.kill), version == WIRE_VERSION ? 0 : -EPROTO);
+    }
+}
+
+/* A packet never needs more than the kernel gives a unix socket by default, and its strings travel beside it. */
+static void bounded(void **state UNUSED)
+{
+    assert_true(sizeof(union wire_any) < 4096);
+    assert_true(WIRE_STRINGS_MAX >= GUEST_STRINGS_MAX);
+    assert_true(WIRE_FDS >= 4); /* strings, stdin, stdout, stderr */
+    assert_true(WIRE_BINDS_MAX <= 32); /* binds_ro has a bit for each */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good),          cmocka_unit_test(every_other_size), cmocka_unit_test(unknown_types),
+        cmocka_unit_test(magic_and_version), cmocka_unit_test(bounded),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
