@@ -117,12 +117,13 @@ static int start(struct brig_engine *engine, const struct brig_engine_options *o
             return engine->gone_why.errnum ? -engine->gone_why.errnum : -EIO;
         }
     }
-    return r == 0 && options ? set_pool(engine, options->pool, err) : r;
+    engine->pool = options ? options->pool : 0;
+    return r == 0 ? set_pool(engine, engine->pool, err) : r;
 }
 
 int brig_engine_create(const struct brig_engine_options *options, struct brig_engine **ret, struct brig_err *err)
 {
-    if (options && options->size < offsetof(struct brig_engine_options, helper_dir))
+    if (options && (options->size < offsetof(struct brig_engine_options, helper_dir) || options->size > STRUCT_SIZE_MAX))
         return err_usage(err, "struct brig_engine_options: size %zu is not a size of it", options->size);
     struct brig_engine *engine = mem_zalloc(sizeof *engine);
     if (!engine)
@@ -130,7 +131,10 @@ int brig_engine_create(const struct brig_engine_options *options, struct brig_en
     engine->spawner_fd = -1;
     engine->next_number = 1;
     engine->on_spawner = (struct loop_source){.fd = -1, .fn = on_spawner, .ctx = engine};
-    int r = start(engine, options, err);
+    struct brig_engine_options known = {.size = sizeof known};
+    if (options)
+        memcpy(&known, options, options->size < sizeof known ? options->size : sizeof known);
+    int r = start(engine, &known, err);
     if (r < 0) {
         brig_engine_destroy(engine);
         return r;
@@ -170,7 +174,9 @@ int brig_engine_fill(struct brig_engine *engine, struct brig_err *err)
 {
     int r = 0;
 
-    while (r == 0 && !engine->pool_full)
+    if (engine->gone)
+        return brig_engine_dispatch(engine, 0, err);
+    while (r == 0 && engine->pool > 0 && !engine->pool_full)
         r = brig_engine_dispatch(engine, -1, err);
     if (r == 0 && engine->pool_err.code != BRIG_E_NONE) {
         if (err)

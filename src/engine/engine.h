@@ -21,6 +21,7 @@ struct brig_engine {
     struct brig_run *runs;
     uint64_t next_number;
     bool ready, gone, pool_full;
+    unsigned pool;
     struct brig_err gone_why, pool_err;
     struct wire_ready facts;
     char *chunk; /* what the pumps of all runs read into */
@@ -28,6 +29,7 @@ struct brig_engine {
 };
 
 #define ENGINE_CHUNK 65536u
+#define STRUCT_SIZE_MAX 65536u /* of a caller's struct: larger is no newer header but a mistake */
 
 enum run_state { RUN_WAITING, RUN_STARTED, RUN_DONE };
 
@@ -55,7 +57,9 @@ struct brig_run {
 
 /* spawn.c: starts the spawner; *ret_fd is our end of its socket. */
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err) MUST_CHECK;
-/* spec.c: checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
+/* spec.c: a caller's struct, of whatever version, as ours: what it does not have is zero. */
+int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err) MUST_CHECK;
+/* Checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
 int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
 int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size, struct brig_err *err) MUST_CHECK;

@@ -225,10 +225,13 @@ static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_e
     return r;
 }
 
-int brig_run_start(struct brig_engine *engine, const struct brig_spec *spec, struct brig_run **ret, struct brig_err *err)
+int brig_run_start(struct brig_engine *engine, const struct brig_spec *given, struct brig_run **ret, struct brig_err *err)
 {
-    int r = brig_spec_check(spec, err);
+    struct brig_spec known, *spec = &known;
+    int r = brig_spec_check(given, err);
 
+    if (r == 0)
+        r = spec_read(given, &known, err);
     if (r < 0)
         return r;
     if (engine->gone) {

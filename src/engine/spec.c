@@ -124,12 +124,23 @@ static int check_files(const struct brig_spec *spec, struct brig_err *err)
     return 0;
 }
 
+int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err)
+{
+    if (!spec || spec->size < offsetof(struct brig_spec, ctx) || spec->size > STRUCT_SIZE_MAX)
+        return err_usage(err, "struct brig_spec: size %zu is not a size of it", spec ? spec->size : 0);
+    *ret = (struct brig_spec){0};
+    memcpy(ret, spec, spec->size < sizeof *ret ? spec->size : sizeof *ret);
+    return 0;
+}
+
 int brig_spec_check(const struct brig_spec *spec, struct brig_err *err)
 {
-    if (!spec || spec->size < offsetof(struct brig_spec, ctx))
-        return err_usage(err, "struct brig_spec: size %zu is not a size of it", spec ? spec->size : 0);
-    int r = check_spec(spec, err);
-    return r < 0 ? r : check_files(spec, err);
+    struct brig_spec known;
+    int r = spec_read(spec, &known, err);
+
+    if (r == 0)
+        r = check_spec(&known, err);
+    return r < 0 ? r : check_files(&known, err);
 }
 
 static int put(struct buf *buf, const char *text)

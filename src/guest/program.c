@@ -26,6 +26,7 @@
 #include <sys/statfs.h>
 
 #include <linux/magic.h>
+#include <linux/openat2.h>
 
 #include "guest/guest.h"
 #include "jail/rawcall.h"
@@ -89,9 +90,24 @@ static long set_stdio(const struct program *program)
 
 /* ---- WORKDIR --------------------------------------------------------------------------------------- */
 
+/* Through no magic link: /proc/self/cwd and its kind. The profile paranoid has no openat2. */
+static long change_directory(const char *path)
+{
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_NO_MAGICLINKS};
+    long fd = raw_call4(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+
+    if (fd == -ENOSYS)
+        return raw_call1(SYS_chdir, path);
+    if (raw_failed(fd))
+        return fd;
+    long ret = raw_call1(SYS_fchdir, fd);
+    raw_call1(SYS_close, fd);
+    return ret;
+}
+
 static long enter_workdir(const char *path)
 {
-    long ret = raw_call1(SYS_chdir, path);
+    long ret = change_directory(path);
 
     if (ret == 0)
         ret = raw_call2(SYS_getcwd, path_buffer, sizeof(path_buffer));

@@ -7,7 +7,7 @@ The page is written anew each time but for what stands between the two markers: 
 import re
 
 import chart
-from numbers_ import NUMBERS, PEERS
+from catalog import NUMBERS, PEERS
 
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
 NOTHING_YET = "Nothing was written here yet."
