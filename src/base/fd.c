@@ -186,6 +186,7 @@ static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t 
     struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
     int all[FD_MSG_MAX];
     ssize_t n;
+    bool reset = false;
 
     if (max_fds > FD_MSG_MAX || (max_fds > 0 && !ret_n_fds))
         return -EINVAL;
@@ -193,7 +194,9 @@ static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t 
         msg.msg_control = control.space;
         msg.msg_controllen = sizeof(control.space);
         n = recvmsg(sock, &msg, flags | MSG_CMSG_CLOEXEC);
-    } while (n < 0 && errno == EINTR);
+        /* A peer that ended with a message of ours unread: told once, and its own last words are still to be read. */
+        reset = n < 0 && errno == ECONNRESET && !reset;
+    } while (n < 0 && (errno == EINTR || reset));
     if (n < 0)
         return -errno;
 

@@ -20,9 +20,9 @@
 struct peer {
     const char *name;
     const char *argv[24];
-    bool usable;
     struct bench_samples samples;
     unsigned failed;
+    bool usable;
 };
 
 enum { PEER_BRIG, PEER_BWRAP, PEER_FIREJAIL, PEER_RUNC, PEER_DOCKER, PEER_MAX };
@@ -163,18 +163,18 @@ int bench_standalone(struct bench *bench, struct brig_err *err)
     struct bench_docker docker = {0};
     if (bench_make_directory(bundle, sizeof(bundle)) == 0)
         snprintf(runc_root, sizeof(runc_root), "%s/state", bundle);
-    snprintf(id, sizeof(id), "brig-bench-%ld", (long)getpid());
+    snprintf(id, sizeof(id), "brig-bench-runc-%ld", (long)getpid());
 
     struct peer peers[PEER_MAX] = {
-        [PEER_BRIG] = {"brig run", {bench->self, "run", "--", "/bin/true"}, false, {0}, 0},
-        [PEER_BWRAP] = {"bwrap", {"bwrap", "--unshare-all", "--ro-bind", "/", "/", "/bin/true"}, false, {0}, 0},
-        [PEER_FIREJAIL] = {"firejail", {"firejail", "--quiet", "--noprofile", "/bin/true"}, false, {0}, 0},
-        [PEER_RUNC] = {"runc", {"runc", "--root", runc_root, "run", "--bundle", bundle, id}, false, {0}, 0},
+        [PEER_BRIG] = {"brig run", {bench->self, "run", "--", "/bin/true"}, {0}, 0, false},
+        [PEER_BWRAP] = {"bwrap", {"bwrap", "--unshare-all", "--ro-bind", "/", "/", "/bin/true"}, {0}, 0, false},
+        [PEER_FIREJAIL] = {"firejail", {"firejail", "--quiet", "--noprofile", "/bin/true"}, {0}, 0, false},
+        [PEER_RUNC] = {"runc", {"runc", "--root", runc_root, "run", "--bundle", bundle, id}, {0}, 0, false},
         [PEER_DOCKER] = {"docker run",
                          {"docker", "-H", docker.host, "run", "--rm", "--network", "none", "brig-bench", "/bin/true"},
-                         false,
                          {0},
-                         0},
+                         0,
+                         false},
     };
     prepare(bench, peers, bundle, runc_root, &docker);
     int r = measure(bench, peers, err);

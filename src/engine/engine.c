@@ -77,8 +77,6 @@ static void on_spawner(struct loop_source *source, uint32_t events UNUSED)
 
         if (n == -EAGAIN)
             return;
-        if (n == -ECONNRESET)
-            continue; /* it ended with our message unread; what it said before is still to be read */
         if (n <= 0 || wire_check(&msg, (size_t)n) < 0) {
             struct brig_err why;
             fd_close_all(fds, n_fds);

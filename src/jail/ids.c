@@ -60,6 +60,13 @@ int ids_claim(struct ids *ids, struct ids_claim *ret, struct brig_err *err)
     return err_set(err, BRIG_E_HOST, EAGAIN, "all %u id ranges are in use", ids->slots);
 }
 
+void ids_share(struct ids *ids, struct ids_claim *claim)
+{
+    ids_release(ids, claim);
+    if (ids->kind == IDS_RANGE)
+        *claim = (struct ids_claim){.slot = -1, .root = RANGE_BASE, .user = RANGE_BASE + INSIDE_USER};
+}
+
 void ids_release(struct ids *ids, struct ids_claim *claim)
 {
     if (claim->slot < 0)

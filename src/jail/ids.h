@@ -36,6 +36,7 @@ struct ids_claim {
 int ids_init(struct ids *ids, enum ids_kind kind, int run_fd, unsigned sub_ids, struct brig_err *err) MUST_CHECK;
 void ids_done(struct ids *ids);
 int ids_claim(struct ids *ids, struct ids_claim *ret, struct brig_err *err) MUST_CHECK;
+void ids_share(struct ids *ids, struct ids_claim *claim); /* instead: the one range that is nobody's own */
 void ids_release(struct ids *ids, struct ids_claim *claim);
 /* The text for uid_map and gid_map of a sandbox with this claim. */
 int ids_map(const struct ids *ids, const struct ids_claim *claim, char *out, size_t size) MUST_CHECK;

@@ -104,9 +104,28 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
     return 0;
 }
 
+/* Places for binds and tmpfs that the other root does not have: in our layer, since the result cannot be written. */
+static int make_missing(struct enter *e, const char *path, bool is_dir)
+{
+    AUTO_FD int there = mount_target(e->plan->rootfs_fd, path);
+
+    if (there >= 0 || errno != ENOENT)
+        return 0; /* what is wrong with it shows when it is mounted on */
+    TRY(e, path, mount_make_target(e->root_fd, path, is_dir));
+    return 0;
+}
+
 /* Another root: our directories as top layer over it. */
 static int template_rootfs(struct enter *e)
 {
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < e->plan->n_binds; i++)
+        r = make_missing(e, e->plan->binds[i].target, e->plan->binds[i].is_dir);
+    for (unsigned i = 0; r == 0 && i < e->plan->n_tmpfs; i++)
+        r = make_missing(e, e->plan->tmpfs[i].path, true);
+    if (r < 0)
+        return r;
     AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, "/x", O_PATH | O_DIRECTORY, 0, 0));
 
     TRY(e, "/x", place);

@@ -359,6 +359,9 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
 {
     int r = ids_claim(&s->spawner->host.ids, &s->ids, err);
 
+    /* Test builds: everybody shares one range. */
+    if (r == 0 && (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE)))
+        ids_share(&s->spawner->host.ids, &s->ids);
     /* Subordinate ids could not write to the caller's files, and only root can map ids of a mount. */
     if (r == 0 && s->spawner->host.ids_kind == IDS_PAIR && writes_binds(run))
         s->ids.user = 0;

@@ -8,7 +8,7 @@ left of the line it is kept. No scripts, no fonts of our own, a background, so t
 import math
 from xml.sax.saxutils import escape
 
-WIDTH, LEFT, RIGHT, ROW = 860, 250, 110, 30
+WIDTH, LEFT, RIGHT, ROW = 900, 220, 170, 30
 PLOT = WIDTH - LEFT - RIGHT
 BRIG, PEER, KEPT, MISSED, INK, SOFT, GRID = "#1f6feb", "#8c959f", "#2da44e", "#d1242f", "#1f2328", "#59636e", "#d8dee4"
 

@@ -130,7 +130,9 @@ two p50s. Ratios travel from machine to machine better than times; make your own
 
 ## Promises
 
-{summary(results)}. Percentiles count from the good end: p99 of a speed is what 99 of 100 runs reached.
+**{summary(results)}.**
+
+Percentiles count from the good end: p99 of a speed is what 99 of 100 runs reached.
 
 {promises_table(results)}
 ## brig and its peers, as commands

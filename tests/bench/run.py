@@ -118,10 +118,11 @@ def end_group(proc):
     proc.wait()
 
 
-def remove_cgroups(name):
-    """`brig bench` removes Docker's parent cgroup itself, unless it was killed."""
-    for top, dirs, _ in os.walk("/sys/fs/cgroup", topdown=False):
-        if name in pathlib.PurePath(top).parts:
+def remove_cgroups(pid):
+    """`brig bench` removes Docker's parent cgroup itself, and runc its own, unless they were killed."""
+    names = {f"brig-bench-{pid}", f"brig-bench-runc-{pid}"}
+    for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
+        if names & set(pathlib.PurePath(top).parts):
             try:
                 os.rmdir(top)
             except OSError as e:
@@ -145,7 +146,7 @@ def measure(brig, env, runs, only):
         out, _ = proc.communicate(timeout=LIMIT_SECONDS)
     finally:
         end_group(proc)
-        remove_cgroups(f"brig-bench-{proc.pid}")
+        remove_cgroups(proc.pid)
         shutil.rmtree(temp, ignore_errors=True)
         if not had_firejail and FIREJAIL.exists() and os.geteuid() == 0:
             remove_firejail()

@@ -180,7 +180,8 @@ def loop_devices(below):
 class World:
     def __init__(self, uid=0, gid=0, delegated=False):
         self.uid, self.gid = (uid, gid) if IS_ROOT else (os.geteuid(), os.getegid())
-        self.dir = os.path.realpath(tempfile.mkdtemp(prefix="brig-e2e-", dir="/var/tmp"))
+        # Not brig-*: whoever clears away what brig may have left is not to take the world with it.
+        self.dir = os.path.realpath(tempfile.mkdtemp(prefix="e2e-", dir="/var/tmp"))
         os.chmod(self.dir, 0o755)
         self.token = os.path.basename(self.dir)
         self.cgroups = Cgroups(self.token)

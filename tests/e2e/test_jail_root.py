@@ -568,9 +568,14 @@ class WorkingDirectory(JailTest):
     def test_procfs_behind_a_link(self):
         # CVE-2024-21626: a working directory that is a descriptor's link out of the sandbox.
         source = self.w.mkdir("cwdlinks")
-        for name, target in (("a", "/proc"), ("b", "/proc/self/fd"), ("c", "/proc/self/cwd"), ("d", "/proc/1/cwd"), ("e", "/dev/fd/3")):
+        for name, target in (("a", "/proc"), ("b", "/proc/self/fd"), ("c", "/proc/self"), ("d", "/proc/1/cwd"), ("e", "/dev/fd/3"), ("f", "/dev/fd/4")):
             os.symlink(target, f"{source}/{name}")
             self.refused("-v", f"{source}:/l", "-w", f"/l/{name}", "--", "/bin/pwd", words=("working directory", f"/l/{name}"))
+        for name, target in (("g", "/proc/self/cwd"), ("h", "/proc/self/root")):  # no way out either: refused, or a place of the sandbox
+            os.symlink(target, f"{source}/{name}")
+            done = self.w.run("-v", f"{source}:/l", "-w", f"/l/{name}", *SH, "pwd -P; ls /workspace")
+            if done.returncode != 125:
+                self.assertEqual((done.returncode, done.stdout), (0, b"/\n"), done)
 
 
 class Compat(JailTest):
