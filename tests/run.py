@@ -373,11 +373,20 @@ def run_module(kind, path, env, patterns, report):
 # ---- hostile: a driver of its own -----------------------------------------------------------------------------------
 
 
-def run_hostile(env, patterns, report):
-    """Streams the output of tests/hostile/run.py and adds up its last line."""
-    path, start, last, skips = HERE / "hostile/run.py", time.monotonic(), "", []
-    report.line("hostile: alone from here on")
-    proc = GROUPS.popen([sys.executable, "-u", str(path), *patterns], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
+def hostile_arguments(name, env, build, patterns):
+    tests = pathlib.Path(env["BRIG_INSTALL_DIR"]) / "tests"
+    common = ["--brig", env["BRIG"], "--probe", str(tests / "hostile/hostile-probe"), "--report", str(build / f"hostile-{name}.md")]
+    if name == "victim":
+        return common
+    return [*common, "--brig-test", env["BRIG_TEST_BUILD"], "--only", ",".join(patterns) or "*", "--repeat", env.get("BRIG_TEST_REPEAT", "1")]
+
+
+def run_hostile(name, env, build, patterns, report):
+    """Streams the output of tests/hostile/NAME.py and adds up its last line."""
+    path, start, last, skips = HERE / f"hostile/{name}.py", time.monotonic(), "", []
+    report.line(f"hostile, {name}: alone from here on")
+    arguments = hostile_arguments(name, env, build, patterns)
+    proc = GROUPS.popen([sys.executable, "-u", str(path), *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
     timer = threading.Timer(max(report.left(), 1), lambda: GROUPS.kill_all())
     timer.start()
     for raw in proc.stdout:
@@ -394,10 +403,10 @@ def run_hostile(env, patterns, report):
         counts = [int(n) for n in hit.groups()]
         report.extra = [a + b for a, b in zip(report.extra, counts)]
         report.extra_skips += skips
-        report.line(f"hostile: {last}  {time.monotonic() - start:.0f} s")
+        report.line(f"hostile, {name}: {last}  {time.monotonic() - start:.0f} s")
     if not hit or (proc.returncode != 0 and not counts[1]):
         why = "the budget is spent" if report.left() <= 0 else f"status {proc.returncode}"
-        report.add(Result("hostile:run.py", "fail", time.monotonic() - start, f"last line: {last}\n{why}"))
+        report.add(Result(f"hostile:{name}.py", "fail", time.monotonic() - start, f"last line: {last}\n{why}"))
 
 
 # ---- The installed copy ---------------------------------------------------------------------------------------------
@@ -482,7 +491,9 @@ def run_all(args, build, report):
             if report.left() <= 0:
                 report.add(Result("hostile:run.py", "fail", 0, "not run: the budget is spent"))
             elif wanted or not args.patterns:
-                run_hostile(env, wanted, report)
+                run_hostile("run", env, build, wanted, report)
+                if not wanted:
+                    run_hostile("victim", env, build, wanted, report)
     finally:
         GROUPS.kill_all()
         if temp:

@@ -15,7 +15,15 @@
 #include "base/parse.h"
 #include "jail/sys.h"
 
-#define CPU_PERIOD_US 100000u
+/*
+ * Short periods: a sandbox of many threads may use up its quota on all CPUs at once and is then stopped until the
+ * period ends; in between its neighbours wait. 10 ms keeps that wait at a few, the kernel's usual 100 ms does not.
+ * The kernel's smallest quota is 1 ms, so small fractions of a CPU need the long period.
+ */
+static unsigned cpu_period(uint64_t cpus)
+{
+    return cpus >= 100 ? 10000 : 100000;
+}
 
 /* The directory where this controller is set for the sandbox, or -1. */
 static int dir_of(const struct cg *cg, enum cg_controller controller)
@@ -142,7 +150,7 @@ static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
 
 static uint64_t cpu_quota(uint64_t cpus)
 {
-    uint64_t quota = cpus * CPU_PERIOD_US / 1000;
+    uint64_t quota = cpus * cpu_period(cpus) / 1000;
 
     return quota < 1000 ? 1000 : quota; /* the kernel's smallest */
 }
@@ -154,9 +162,11 @@ static int limit_cpu(struct cg *cg, uint64_t cpus, struct brig_err *err)
 
     if (dir < 0)
         return 0;
-    if (!is_v2(cg, CG_CPU))
-        return put_number(dir, "cpu.cfs_quota_us", cpu_quota(cpus), err); /* the period is 100 ms as made */
-    snprintf(text, sizeof text, "%" PRIu64 " %u", cpu_quota(cpus), CPU_PERIOD_US);
+    if (!is_v2(cg, CG_CPU)) {
+        int r = put_number(dir, "cpu.cfs_period_us", cpu_period(cpus), err);
+        return r < 0 ? r : put_number(dir, "cpu.cfs_quota_us", cpu_quota(cpus), err);
+    }
+    snprintf(text, sizeof text, "%" PRIu64 " %u", cpu_quota(cpus), cpu_period(cpus));
     int r = SYS(fd_write_file(dir, "cpu.max", text));
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "cpu.max = %s", text) : 0;
 }
@@ -269,10 +279,10 @@ static bool cpu_is(const struct cg *cg, uint64_t cpus)
     if (dir < 0)
         return false;
     if (!is_v2(cg, CG_CPU))
-        return get_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) && get_number(dir, "cpu.cfs_period_us") == CPU_PERIOD_US;
+        return get_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) && get_number(dir, "cpu.cfs_period_us") == cpu_period(cpus);
     if (fd_read_file(dir, "cpu.max", text, sizeof text) <= 0 || parse_fields(text, fields, 2) != 2)
         return false;
-    return fields[0] == cpu_quota(cpus) && fields[1] == CPU_PERIOD_US;
+    return fields[0] == cpu_quota(cpus) && fields[1] == cpu_period(cpus);
 }
 
 void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *device, int proc_fd, pid_t pid,

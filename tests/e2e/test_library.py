@@ -98,8 +98,8 @@ class Watched(Hosts):
         self.assertEqual(len(parked), 4)
         self.go_on(host)
         self.expect(host, "running")
+        wait_until("the program", lambda: len(self.w.processes("sleep")) == 1)
         program = self.w.processes("sleep")
-        self.assertEqual(len(program), 1)
         parent = int(re.search(r"PPid:\s(\d+)", read(f"/proc/{program[0]}/status")).group(1))
         self.assertIn(parent, parked)  # not built for it
         self.go_on(host)
