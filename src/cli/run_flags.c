@@ -27,7 +27,7 @@ static const struct flag run_flags[] = {
     {"memory", "SIZE", "memory of the whole run (default 512m)", set_size, LIMIT(memory), 'm'},
     {"cpus", "N", "CPUs, such as 0.5 (default 1)", set_cpus, LIMIT(cpus), 'c'},
     {"pids", "N", "processes and threads (default 128)", flag_set_count, LIMIT(pids), 0},
-    {"disk", "SIZE", "sum of all that is written (default 1g, or half the memory)", set_size, LIMIT(disk), 0},
+    {"disk", "SIZE", "sum of all that is written (default half the memory)", set_size, LIMIT(disk), 0},
     {"inodes", "N", "files and directories", flag_set_count, LIMIT(inodes), 0},
     {"open-files", "N", "descriptors of each process (default 1024)", flag_set_count, LIMIT(open_files), 0},
     {"file-size", "SIZE", "size of one file", set_size, LIMIT(file_size), 0},

@@ -285,6 +285,25 @@ static bool cpu_is(const struct cg *cg, uint64_t cpus)
     return fields[0] == cpu_quota(cpus) && fields[1] == cpu_period(cpus);
 }
 
+/* "7:3 rbps=4096 wbps=max ..." (v2), "7:3 4096" (v1, a file each way) */
+static bool io_is(const struct cg *cg, const char *device, uint64_t bps, bool write)
+{
+    char text[4096], want[48];
+    bool v2 = is_v2(cg, CG_BLKIO);
+    const char *file = v2 ? "io.max" : write ? "blkio.throttle.write_bps_device" : "blkio.throttle.read_bps_device";
+
+    if (bps == 0)
+        return true;
+    if (fd_read_file(dir_of(cg, CG_BLKIO), file, text, sizeof text) <= 0)
+        return false;
+    const char *line = strstr(text, device);
+    if (!line || line[strlen(device)] != ' ')
+        return false;
+    snprintf(want, sizeof want, v2 ? (write ? "wbps=%" PRIu64 : "rbps=%" PRIu64) : " %" PRIu64, bps);
+    const char *found = strstr(line, want), *end = strchr(line, '\n');
+    return found && (!end || found < end) && strchr(" \n", found[strlen(want)]);
+}
+
 void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *device, int proc_fd, pid_t pid,
                   struct reading readings[BRIG_LAYER_MAX])
 {
@@ -303,7 +322,7 @@ void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *
     else if (!device)
         readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NO_DEVICE};
     else
-        put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO, true);
+        put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO, io_is(cg, device, l->io_read_bps, false) && io_is(cg, device, l->io_write_bps, true));
 }
 
 static uint64_t oom_kills(const struct cg *cg)
