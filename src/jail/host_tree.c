@@ -25,17 +25,24 @@ static int clone_place(const char *path, bool whole)
     return fd;
 }
 
-/* The directory behind a descriptor of the tree we came from, found again in this copy of it. */
-static int clone_same(int fd)
+/* The path of a descriptor, asked for while its tree is still ours: in a copy of it the answer would be another. */
+static int path_of(int fd, char *out, size_t size)
 {
-    char link[40], path[4096];
-    struct stat a, b;
+    char link[40];
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
+    ssize_t n = readlink(link, out, size - 1);
     if (n <= 0)
         return -1;
-    path[n] = '\0';
+    out[n] = '\0';
+    return 0;
+}
+
+/* The directory behind a descriptor of the tree we came from, found again in this copy of it. */
+static int clone_same(int fd, const char *path)
+{
+    struct stat a, b;
+
     AUTO_FD int clone = clone_place(path, false);
     if (clone < 0 || fstat(fd, &a) < 0 || fstat(clone, &b) < 0)
         return -1;
@@ -52,11 +59,11 @@ struct places {
     int node[ARRAY_SIZE(nodes)];
 };
 
-static int collect(struct host *host, struct places *p, struct brig_err *err)
+static int collect(struct host *host, const char *etc_path, struct places *p, struct brig_err *err)
 {
     if ((p->proc = clone_place("/proc", true)) < 0)
         return err_host(err, "copy of /proc");
-    if (host->etc_fd >= 0 && (p->etc = clone_same(host->etc_fd)) < 0)
+    if (host->etc_fd >= 0 && (p->etc = clone_same(host->etc_fd, etc_path)) < 0)
         return err_host(err, "copy of the generated /etc");
     for (unsigned i = 0; i < host->n_lower_dirs; i++) {
         char path[24];
@@ -156,9 +163,13 @@ int host_build_tree(struct host *host, struct brig_err *err)
     static const struct mount_option options[] = {{"mode", "755"}};
     struct places p = {.proc = -1, .etc = -1, .lower = {-1, -1, -1, -1, -1, -1, -1, -1}, .node = {-1, -1, -1, -1, -1, -1}};
 
+    char etc_path[4096] = "";
+
     host->mnt_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (host->mnt_fd < 0)
         return err_host(err, "/proc/self/ns/mnt");
+    if (host->etc_fd >= 0 && path_of(host->etc_fd, etc_path, sizeof etc_path) < 0)
+        return err_host(err, "the generated /etc");
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_host(err, "mount namespace");
     AUTO_FD int root = mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID);
@@ -168,7 +179,7 @@ int host_build_tree(struct host *host, struct brig_err *err)
     int r = make_places(root, err);
     if (r == 0) {
         host->mknod_devices = mknodat(root, "d/null", S_IFCHR | 0666, makedev(1, 3)) == 0;
-        r = collect(host, &p, err);
+        r = collect(host, etc_path, &p, err);
     }
     if (r == 0 && p.etc < 0)
         r = build_etc(root, err);

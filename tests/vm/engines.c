@@ -76,10 +76,10 @@ int main(void)
 
     cgroup_of(getpid(), home, sizeof home);
     struct brig_engine *first = make_engine(2);
-    pid_t child = fork(); /* lives in the leaf */
+    pid_t child = fork(); /* lives in the leaf; execve closes its copy of the engine's socket */
     if (child == 0) {
-        pause();
-        _exit(0);
+        execl("/bin/sleep", "sleep", "1000", (char *)NULL);
+        _exit(127);
     }
     for (int i = 0; i < 4; i++)
         run_all_layers(first);

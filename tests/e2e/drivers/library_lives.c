@@ -141,4 +141,3 @@ void descriptors_stay_outside(void)
     }
     brig_engine_destroy(engine);
 }
-

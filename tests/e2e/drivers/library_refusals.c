@@ -128,4 +128,3 @@ void sizes(void)
             brig_engine_destroy(engine);
     }
 }
-
