@@ -172,7 +172,7 @@ int host_settle(struct host *host, struct brig_err *err)
 
 void host_done(struct host *host)
 {
-    int *fds[] = {&host->mnt_fd, &host->proc_fd,  &host->probe_fd, &host->init_fd, &host->run_fd,
+    int *fds[] = {&host->mnt_fd, &host->root_fd, &host->proc_fd,  &host->probe_fd, &host->init_fd, &host->run_fd,
                   &host->cache_fd, &host->state_fd, &host->etc_fd, &host->loop_control_fd};
 
     cg_host_done(&host->cg);

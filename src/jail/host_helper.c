@@ -31,7 +31,7 @@ static _Noreturn void helper_child(const struct host *host, helper_fn *fn, const
     struct answer answer = {.err = {.code = BRIG_E_NONE}};
     int fd = -1;
 
-    if (setns(host->mnt_fd, CLONE_NEWNS) < 0)
+    if (setns(host->mnt_fd, CLONE_NEWNS) < 0 || fchdir(host->root_fd) < 0 || chroot(".") < 0)
         (void)err_host(&answer.err, "join the host's tree");
     else
         fd = fn(host, arg, &answer, &answer.err);

@@ -139,6 +139,13 @@ static void places_done(struct places *p)
 
 static int switch_root(int root, struct brig_err *err)
 {
+    /*
+     * Joining the namespace we are in moves us to its root, which is not ours in a chroot; and only whoever pivots
+     * there may make user namespaces afterwards.
+     */
+    AUTO_FD int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+    if (own < 0 || setns(own, CLONE_NEWNS) < 0)
+        return err_host(err, "root of the mount namespace");
     /* Any directory of the old tree will do as a place to pivot from; /usr is there (the template needs it). */
     if (chdir("/") < 0 || mount_attach(root, AT_FDCWD, "/usr") < 0 || fchdir(root) < 0)
         return err_host(err, "spawner's tree: attach");
@@ -168,6 +175,9 @@ int host_build_tree(struct host *host, struct brig_err *err)
     host->mnt_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
     if (host->mnt_fd < 0)
         return err_host(err, "/proc/self/ns/mnt");
+    host->root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (host->root_fd < 0)
+        return err_host(err, "/");
     if (host->etc_fd >= 0 && path_of(host->etc_fd, etc_path, sizeof etc_path) < 0)
         return err_host(err, "the generated /etc");
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)

@@ -31,6 +31,7 @@ struct host {
     enum ids_kind ids_kind;
     unsigned sub_ids;
     int mnt_fd;   /* the mount namespace with the host's tree, for sources of binds */
+    int root_fd;  /* our root in it */
     int proc_fd;  /* one full procfs */
     int probe_fd; /* see struct jail_plan */
     int init_fd;
@@ -50,7 +51,7 @@ struct host {
 };
 
 #define HOST_INIT                                                                                              \
-    ((struct host){.mnt_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
+    ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
                    .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1},            \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
