@@ -79,12 +79,14 @@ static unsigned enable_controllers(int fd)
     return controllers_of(text);
 }
 
-static bool is_spawner(long pid)
+/* A spawner or its reaper; or gone by now. */
+static bool is_leaving(long pid)
 {
     char path[32], name[32];
 
     snprintf(path, sizeof path, "/proc/%ld/comm", pid);
-    return fd_read_file(AT_FDCWD, path, name, sizeof name) > 0 && strcmp(name, "brig-spawner\n") == 0;
+    ssize_t n = fd_read_file(AT_FDCWD, path, name, sizeof name);
+    return n == -ENOENT || n == -ESRCH || (n > 0 && (strcmp(name, "brig-spawner\n") == 0 || strcmp(name, "brig-reaper\n") == 0));
 }
 
 /* 0: nobody is here but we, our helper and the engine. -EAGAIN: only a spawner whose engine is gone, and that will be too. */
@@ -100,7 +102,7 @@ static int only_ours(const struct cg_host *host)
         long pid = strtol(line, NULL, 10); /* 0: of a pid namespace that is not ours to see */
         if (pid != 0 && (pid == getpid() || pid == host->engine_pid || pid == host->helper_pid))
             continue;
-        if (!is_spawner(pid))
+        if (pid == 0 || !is_leaving(pid))
             return -EBUSY;
         r = -EAGAIN;
     }

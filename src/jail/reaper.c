@@ -102,8 +102,8 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg)
 /* Nothing of the spawner's but the hierarchies: a control socket held here would keep a sandbox from noticing its end. */
 static void close_others(int fd, const struct cg_host *cg)
 {
-    int keep[CG_HIERARCHIES + 3] = {fd, cg->v2_fd, cg->v2_self_fd};
-    unsigned n = 3, at = 0;
+    int keep[CG_HIERARCHIES + 4] = {fd, cg->v2_fd, cg->v2_self_fd, cg->v2_leaf_fd};
+    unsigned n = 4, at = 0;
 
     for (unsigned i = 0; i < cg->n_v1; i++)
         keep[n++] = cg->v1[i].fd;

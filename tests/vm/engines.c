@@ -70,6 +70,27 @@ static void until_in(pid_t pid, const char *want)
     EXPECT(strcmp(now, want) == 0);
 }
 
+/* The one spawner in the leaf. home: "0::/path\n". */
+static void kill_spawner(const char *home)
+{
+    char path[600], name[32];
+    int pid = 0, killed = 0;
+
+    snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/brig-self/cgroup.procs", (int)strcspn(home + 3, "\n"), home + 3);
+    FILE *procs = fopen(path, "re");
+    EXPECT(procs);
+    while (fscanf(procs, "%d", &pid) == 1) {
+        snprintf(path, sizeof path, "/proc/%d/comm", pid);
+        FILE *comm = fopen(path, "re");
+        if (comm && fgets(name, sizeof name, comm) && strcmp(name, "brig-spawner\n") == 0)
+            killed += kill(pid, SIGKILL) == 0;
+        if (comm)
+            fclose(comm);
+    }
+    fclose(procs);
+    EXPECT(killed >= 1); /* one more may be on its way out */
+}
+
 int main(void)
 {
     char home[512];
@@ -96,6 +117,15 @@ int main(void)
     waitpid(child, NULL, 0);
     for (int i = 0; i < 5; i++) { /* one after another, the spawner before still on its way out */
         struct brig_engine *engine = make_engine(0);
+        run_all_layers(engine);
+        brig_engine_destroy(engine);
+    }
+    for (int i = 0; i < 3; i++) { /* killed, with a sandbox alive: its reaper puts all back */
+        struct brig_engine *engine = make_engine(1);
+        EXPECT(brig_engine_fill(engine, &last) == 0);
+        kill_spawner(home);
+        brig_engine_destroy(engine);
+        engine = make_engine(0);
         run_all_layers(engine);
         brig_engine_destroy(engine);
     }
