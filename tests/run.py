@@ -377,7 +377,7 @@ def hostile_arguments(name, env, build, patterns):
     tests = pathlib.Path(env["BRIG_INSTALL_DIR"]) / "tests"
     common = ["--brig", env["BRIG"], "--probe", str(tests / "hostile/hostile-probe"), "--report", str(build / f"hostile-{name}.md")]
     if name == "victim":
-        return common
+        return [*common, "--mode", "root", "--seconds", "1.5", "--attempts", "5"]
     return [*common, "--brig-test", env["BRIG_TEST_BUILD"], "--only", ",".join(patterns) or "*", "--repeat", env.get("BRIG_TEST_REPEAT", "1")]
 
 

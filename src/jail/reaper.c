@@ -18,8 +18,9 @@
 #include "base/mem.h"
 #include "jail/sys.h"
 
-#define TRIES 1000
-#define PAUSE_NS 2000000 /* between tries: together two seconds */
+#define PAUSE_NS 2000000 /* between tries */
+#define TRIES 1000       /* two seconds: its processes are dead */
+#define TRIES_KILLED 15000 /* they have yet to notice, or to come back from a long system call; nobody waits for us */
 
 enum reap_type { REAP_BORN = 1, REAP_DEAD };
 
@@ -56,19 +57,19 @@ static void living_remove(struct living *living, const char *name)
         }
 }
 
-static void remove_leaf(int parent, const char *name)
+static void remove_leaf(int parent, const char *name, int tries)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
 
-    for (int i = 0; parent >= 0 && i < TRIES && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+    for (int i = 0; parent >= 0 && i < tries && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
         nanosleep(&pause, NULL);
 }
 
-static void remove_leaves(const struct cg_host *cg, const char *name)
+static void remove_leaves(const struct cg_host *cg, const char *name, int tries)
 {
-    remove_leaf(cg->v2_fd, name);
+    remove_leaf(cg->v2_fd, name, tries);
     for (unsigned i = 0; i < cg->n_v1; i++)
-        remove_leaf(cg->v1[i].fd, name);
+        remove_leaf(cg->v1[i].fd, name, tries);
 }
 
 static _Noreturn void reaper_child(int fd, struct cg_host *cg)
@@ -87,15 +88,13 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg)
         if (msg.type == REAP_BORN)
             living_add(&living, msg.name);
         else if (msg.name[0]) {
-            remove_leaves(cg, msg.name);
+            remove_leaves(cg, msg.name, TRIES);
             living_remove(&living, msg.name);
         }
     }
-    bool killed = living.n > 0; /* a spawner that ends by itself has none left */
-    while (living.n > 0)
-        remove_leaves(cg, living.names[--living.n]);
-    if (killed)
-        cg_host_done(cg); /* back to the cgroup we came from, as the spawner would have */
+    while (living.n > 0) /* the spawner was killed; one that ends by itself has none left */
+        remove_leaves(cg, living.names[--living.n], TRIES_KILLED);
+    cg_host_done(cg); /* back to the cgroup we came from; the last one there turns it off */
     _exit(0);
 }
 

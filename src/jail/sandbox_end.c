@@ -70,7 +70,9 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
 {
     bool own_end = s->exited && (s->verdict == BRIG_CAUSE_MAX || s->exit.at_ns < s->verdict_ns);
 
-    if (s->failure.code) {
+    /* A set-up that we cut short may have complained on its way out: that is not why it ended. */
+    bool broke = s->verdict == BRIG_CAUSE_MAX || s->verdict == BRIG_CAUSE_HOST_ERROR || s->verdict == BRIG_CAUSE_POLICY;
+    if (s->failure.code && broke) {
         snprintf(done->detail, sizeof done->detail, "%s", s->failure.message);
         done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE || s->failure.code == BRIG_E_UNSUPPORTED;
         return done->refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;

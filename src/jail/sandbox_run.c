@@ -74,6 +74,16 @@ static int send_frame(struct sandbox *s, enum frame_type type, uint16_t flags, c
     return SYS(fd_send(s->control_fd, packet, FRAME_HEADER + len, fds, n_fds));
 }
 
+void sandbox_signal(struct sandbox *s, int signum)
+{
+    uint8_t number[4] = {(uint8_t)signum, 0, 0, 0};
+
+    if (s->state == SANDBOX_BUILDING)
+        s->pending_signal = signum;
+    else if (s->state == SANDBOX_RUNNING && !s->exited)
+        (void)!send_frame(s, FRAME_SIGNAL, 0, number, sizeof number, NULL, 0); /* it is dying otherwise */
+}
+
 /* Wall clock: SIGTERM, a short grace, then everything. */
 static void on_timeout(struct loop_timer *timer)
 {
@@ -304,6 +314,8 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
         r = start_clocks(s, &s->failure);
     if (r == 0 && (r = send_start(s)) < 0)
         (void)err_set(&s->failure, BRIG_E_HOST, -r, "send the program to brig-init");
+    if (r == 0 && s->pending_signal)
+        sandbox_signal(s, s->pending_signal);
     fd_close_all(run->stdio, 3); /* the sandbox has them now */
     if (r < 0)
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);

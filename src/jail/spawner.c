@@ -136,13 +136,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
             sandbox_end(s, (enum brig_cause)msg->kill.cause);
         break;
     case WIRE_SIGNAL:
-        if (s && s->started && msg->signal.signum >= 1 && msg->signal.signum <= 64) {
-            uint8_t packet[FRAME_HEADER + 4] = {0};
-            struct frame frame = {.type = FRAME_SIGNAL, .length = 4};
-            frame_put_header(packet, &frame);
-            packet[FRAME_HEADER] = (uint8_t)msg->signal.signum;
-            (void)!fd_send_nowait(s->control_fd, packet, sizeof packet, NULL, 0);
-        }
+        if (s && msg->signal.signum >= 1 && msg->signal.signum <= 64)
+            sandbox_signal(s, (int)msg->signal.signum);
         break;
     case WIRE_POOL:
         spawner->pool = msg->pool.count < POOL_MAX ? msg->pool.count : POOL_MAX;

@@ -160,6 +160,7 @@ struct sandbox {
     struct brig_err failure;   /* of set-up, or of a check */
     struct brig_usage usage;
     bool store_full, inodes_full, grace;
+    int pending_signal; /* asked for before START could be sent */
     uint64_t disk_peak;
     uint8_t in[512];
     size_t in_len;
@@ -186,6 +187,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
 void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             /* kills it */
+void sandbox_signal(struct sandbox *sandbox, int signum); /* for the main process, as soon as there is one */
 void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds);
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);

@@ -80,10 +80,14 @@ def is_v2_only():
 
 
 class Cgroups:
-    """One directory per hierarchy that brig is started in.  v2: below the top, which alone may have both processes and children."""
+    """One directory per hierarchy that brig is started in.
+
+    v2 wants its controllers handed down from the top, and a cgroup either with processes or with children that have
+    controllers; brig makes children of its own, so there each brig is started in a cgroup of its own, `caller-N`.
+    """
 
     def __init__(self, token):
-        self.tops = []
+        self.tops, self.handed_down, self.owner, self.count = [], set(), None, 0
         if not IS_ROOT:
             return
         for point, own, v2 in hierarchies():
@@ -98,6 +102,9 @@ class Cgroups:
                     continue
                 raise
             self.tops.append(top)
+            if v2 and read(f"{top}/cgroup.controllers").split():
+                self.hand_down(top)
+                self.handed_down.add(top)
 
     @staticmethod
     def hand_down(path):
@@ -107,14 +114,32 @@ class Cgroups:
 
     def delegate(self, uid, gid):
         """As a systemd user session is given its cgroups, in every hierarchy."""
+        self.owner = (uid, gid)
         for top in self.tops:
-            for name in ("", "/cgroup.procs", "/tasks", "/cgroup.threads", "/cgroup.subtree_control"):
-                if os.path.exists(top + name):
-                    os.chown(top + name, uid, gid)
+            if top not in self.handed_down:
+                self.give(top)
 
-    def join(self):
-        for top in self.tops:
-            put(f"{top}/cgroup.procs", "0")
+    def give(self, path):
+        for name in ("", "/cgroup.procs", "/tasks", "/cgroup.threads", "/cgroup.subtree_control"):
+            if os.path.exists(path + name):
+                os.chown(path + name, *self.owner)
+
+    def for_a_caller(self):
+        """The cgroups that the next brig is to be started in."""
+        self.count += 1
+        places = [top for top in self.tops if top not in self.handed_down]
+        for top in self.handed_down:
+            place = f"{top}/caller-{self.count}"
+            os.mkdir(place)
+            if self.owner:
+                self.give(place)
+            places.append(place)
+        return places
+
+    @staticmethod
+    def join(places):
+        for place in places:
+            put(f"{place}/cgroup.procs", "0")
 
     def walk(self):
         for top in self.tops:
@@ -126,7 +151,13 @@ class Cgroups:
 
     def below(self):
         """What brig made; the leaf it moves itself into on v2 goes with the last of it."""
-        return [where for where in self.walk() if where not in self.tops]
+        return [where for where in self.walk() if where not in self.tops and not os.path.basename(where).startswith("caller-")]
+
+    def forget_callers(self):
+        for top in self.handed_down:
+            for place in glob.glob(f"{top}/caller-*"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(place)
 
     def destroy(self):
         end = time.monotonic() + 10
@@ -201,9 +232,9 @@ class World:
         self.cgroups.destroy()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def become_caller(self):
+    def become_caller(self, cgroups):
         """In a child: the caller's cgroups, ids and signals."""
-        self.cgroups.join()
+        self.cgroups.join(cgroups)
         for s in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
             signal.signal(s, signal.SIG_DFL)
         if IS_ROOT and self.uid != 0:
@@ -233,7 +264,9 @@ class World:
         kw.setdefault("stdin", subprocess.DEVNULL)
         kw.setdefault("stdout", subprocess.PIPE)
         kw.setdefault("stderr", subprocess.PIPE)
-        return subprocess.Popen(argv, preexec_fn=self.become_caller, start_new_session=True, cwd="/", env={**self.env, **(env or {})}, **kw)
+        cgroups = self.cgroups.for_a_caller()
+        return subprocess.Popen(argv, preexec_fn=lambda: self.become_caller(cgroups), start_new_session=True, cwd="/",
+                                env={**self.env, **(env or {})}, **kw)
 
     def start(self, *args, program=BRIG, **kw):
         """brig run ARGS in the background, with its streams on pipes."""
@@ -303,6 +336,7 @@ class World:
             if time.monotonic() > end:
                 raise AssertionError(f"left behind: {found}")
             time.sleep(0.002)
+        self.cgroups.forget_callers()
 
 
 # ---- test cases -----------------------------------------------------------------------------------------------------

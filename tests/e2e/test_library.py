@@ -43,7 +43,7 @@ class Alone(Hosts):
 
 for _word in ("host_is_left_alone children_of_the_host many_at_once two_engines_in_two_threads engines_in_a_noisy_host handed_to_another_thread "
               "pulled kept stdin_and_epipe cancelled callbacks_may_call signals_reach_the_program terminal refusals sizes pool_is_single_use "
-              "fill_without_a_pool descriptors descriptors_stay_outside names").split():
+              "fill_without_a_pool descriptors descriptors_stay_outside forked names").split():
     setattr(Alone, f"test_{_word}", lambda self, word=_word: self.ends_well(word))
 
 
@@ -105,6 +105,13 @@ class Watched(Hosts):
         self.go_on(host)
         self.expect(host, "destroyed")
         wait_until("the end of all but the host", lambda: self.w.processes() == [host.pid])
+        self.go_on(host)
+        self.ended_well(host)
+
+    def test_busy_elsewhere(self):
+        host = self.host("busy_elsewhere", stdin=subprocess.PIPE)
+        self.expect(host, "busy")
+        wait_until("the end of every sandbox", lambda: not self.w.processes("brig-init", "sh"))
         self.go_on(host)
         self.ended_well(host)
 

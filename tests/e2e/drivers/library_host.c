@@ -441,7 +441,7 @@ int main(int argc, char **argv)
                  WORD(engines_in_a_noisy_host), WORD(handed_to_another_thread), WORD(pulled), WORD(kept), WORD(stdin_and_epipe), WORD(cancelled),
                  WORD(callbacks_may_call), WORD(signals_reach_the_program), WORD(terminal), WORD(refusals), WORD(sizes), WORD(destroyed_while_running),
                  WORD(spawner_killed), WORD(host_killed), WORD(pool), WORD(pool_is_single_use), WORD(fill_without_a_pool), WORD(descriptors),
-                 WORD(descriptors_stay_outside), WORD(json), WORD(names)};
+                 WORD(descriptors_stay_outside), WORD(busy_elsewhere), WORD(forked), WORD(json), WORD(names)};
 
     for (size_t i = 0; argc == 2 && i < sizeof words / sizeof *words; i++)
         if (strcmp(argv[1], words[i].name) == 0) {

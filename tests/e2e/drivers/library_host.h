@@ -21,5 +21,7 @@ void pool_is_single_use(void);
 void fill_without_a_pool(void);
 void descriptors(void);
 void descriptors_stay_outside(void);
+void busy_elsewhere(void);
+void forked(void);
 
 #endif

@@ -2,6 +2,7 @@
 /* library_lives.c: engines, sandboxes and hosts that live and die, most of it watched from outside by test_library.py; pools; descriptors. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "library_host.h"
 
@@ -140,4 +141,35 @@ void descriptors_stay_outside(void)
         brig_run_destroy(run);
     }
     brig_engine_destroy(engine);
+}
+
+/* A host that is busy with something else while many runs end: nothing is lost, and nobody is killed for it. */
+void busy_elsewhere(void)
+{
+    enum { COUNT = 400 };
+    static struct brig_run *runs[COUNT];
+    struct brig_engine *engine = make_engine(0);
+
+    for (int i = 0; i < COUNT; i++)
+        runs[i] = start_shell(engine, "echo x", BRIG_RUN_KEEP_OUTPUT);
+    say_and_wait("busy");
+    for (int i = 0; i < COUNT; i++) {
+        const struct brig_receipt *receipt = wait_for(runs[i]);
+        EXPECT(receipt->cause == BRIG_CAUSE_EXITED && kept_is(receipt, BRIG_STDOUT, "x\n"));
+    }
+    brig_engine_destroy(engine);
+}
+
+/* A single-threaded caller may have the spawner forked; it is then a child, and goes with its engine. */
+void forked(void)
+{
+    const struct brig_engine_options options = {.size = sizeof options, .flags = BRIG_ENGINE_FORK, .pool = 1};
+
+    for (int i = 0; i < 3; i++) {
+        struct brig_engine *engine = NULL;
+        EXPECT(brig_engine_create(&options, &engine, &host_err) == 0);
+        EXPECT(wait_for(start_shell(engine, "exit 3", 0))->exit_code == 3);
+        brig_engine_destroy(engine);
+        EXPECT(waitpid(-1, NULL, WNOHANG) == -1); /* no zombie for the host to find */
+    }
 }
