@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/wait.h>
 
 #include "base/err.h"
 #include "base/fd.h"
@@ -148,6 +149,8 @@ void brig_engine_destroy(struct brig_engine *engine)
     while (engine->runs)
         brig_run_destroy(engine->runs);
     base_close_fd(&engine->spawner_fd);
+    if (engine->forked > 0)
+        (void)!waitpid(engine->forked, NULL, __WALL | WNOHANG);
     loop_destroy(engine->loop);
     mem_free(engine->chunk);
     mem_free(engine);

@@ -63,7 +63,7 @@ static int unpack_into_cache(struct brig_engine *engine, const char *tar, const 
         return err_usage(err, "rootfs %s: the cache directory's path is too long", tar);
     if (access(out, F_OK) == 0)
         return 0;
-    if (mkdirat(cache, "rootfs", 0755) < 0 && errno != EEXIST)
+    if (mkdirat(cache, "rootfs", 0700) < 0 && errno != EEXIST)
         return err_host(err, "%s/rootfs", top);
     if (mkdir(fresh, 0755) < 0)
         return err_host(err, "%s", fresh);

@@ -83,6 +83,10 @@ static void drain(struct brig_run *run)
     for (int stream = BRIG_STDOUT; stream <= BRIG_STDERR; stream++) {
         if (run->output_fd[stream] < 0)
             continue;
+        if (!run->pump[stream].on_data) { /* failed before it could flow */
+            base_close_fd(&run->output_fd[stream]);
+            continue;
+        }
         pump_drain(&run->pump[stream], UINT64_MAX);
         pump_done(&run->pump[stream]);
         base_close_fd(&run->output_fd[stream]);

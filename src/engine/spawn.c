@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "base/err.h"
@@ -130,7 +131,8 @@ int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *
             *ret_fd = take_fd(&ours);
         return r;
     }
-    pid_t pid = fork();
+    /* A fork without SIGCHLD at its end: the host's waitpid(-1) does not meet it. */
+    pid_t pid = (pid_t)syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);
     if (pid < 0)
         return err_host(err, "fork the spawner");
     if (pid == 0) {

@@ -138,6 +138,9 @@ static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
         int r = put_number(dir, "memory.limit_in_bytes", bytes, err);
         if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", W_OK, AT_EACCESS) == 0)
             r = put_number(dir, "memory.memsw.limit_in_bytes", bytes, err);
+        /* v1 counts socket buffers apart, and only where it is told to. */
+        if (r == 0 && faccessat(dir, "memory.kmem.tcp.limit_in_bytes", W_OK, AT_EACCESS) == 0)
+            r = put_number(dir, "memory.kmem.tcp.limit_in_bytes", bytes / 2, err);
         return r;
     }
     int r = put_number(dir, "memory.max", bytes, err);

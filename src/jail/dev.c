@@ -55,7 +55,7 @@ static int make_links(struct enter *e, int dev)
 int enter_dev(struct enter *e)
 {
     static const struct mount_option options[] = {{"mode", "755"}, {"size", "4k"}, {"nr_inodes", "32"}};
-    static const struct mount_option pts_options[] = {{"ptmxmode", "0666"}, {"mode", "0620"}};
+    static const struct mount_option pts_options[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "64"}}; /* their number is the host's */
 
     AUTO_FD int dev = mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     TRY(e, "tmpfs", dev);

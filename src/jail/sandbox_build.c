@@ -430,8 +430,8 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
     if (r < 0) {
         *err = s->failure;
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
-        if (s->pid == 0)
-            sandbox_finish(s); /* nothing to wait for */
+        if (s->on_pidfd.fd < 0)
+            sandbox_finish(s); /* nobody would tell of its end: finish waits for it itself */
         return r;
     }
     s->run = run;

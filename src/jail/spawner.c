@@ -28,13 +28,79 @@
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
 
+/* A message that waits until the engine reads again. An engine busy elsewhere must not stop the spawner, which it may be waiting for. */
+struct wire_queued {
+    struct wire_queued *next;
+    size_t len, n_fds;
+    int fds[WIRE_FDS];
+    union wire_any msg;
+};
+
+static void queue_free(struct wire_queued *queued)
+{
+    fd_close_all(queued->fds, queued->n_fds);
+    mem_free(queued);
+}
+
+static void watch_engine(struct spawner *spawner)
+{
+    uint32_t events = EPOLLIN | (spawner->queue ? (uint32_t)EPOLLOUT : 0);
+
+    if (loop_modify(spawner->loop, &spawner->on_engine, events, NULL) < 0)
+        spawner->stop = true;
+}
+
+static int enqueue(struct spawner *spawner, const void *msg, size_t len, const int *fds, size_t n_fds)
+{
+    struct wire_queued *queued = n_fds <= WIRE_FDS ? mem_zalloc(sizeof *queued) : NULL;
+
+    if (!queued)
+        return -ENOMEM;
+    queued->len = len;
+    memcpy(&queued->msg, msg, len);
+    for (; queued->n_fds < n_fds; queued->n_fds++)
+        if ((queued->fds[queued->n_fds] = fcntl(fds[queued->n_fds], F_DUPFD_CLOEXEC, SPAWNER_FD_MIN)) < 0) {
+            queue_free(queued);
+            return -EMFILE;
+        }
+    if (spawner->queue)
+        spawner->queue_end->next = queued;
+    else
+        spawner->queue = queued;
+    spawner->queue_end = queued;
+    watch_engine(spawner);
+    return 0;
+}
+
+static void flush_queue(struct spawner *spawner)
+{
+    while (spawner->queue) {
+        struct wire_queued *first = spawner->queue;
+        int r = fd_send_nowait(spawner->engine_fd, &first->msg, first->len, first->fds, first->n_fds);
+        if (r == -EAGAIN)
+            return;
+        if (r < 0) {
+            spawner->stop = true;
+            return;
+        }
+        spawner->queue = first->next;
+        queue_free(first);
+    }
+    watch_engine(spawner);
+}
+
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds)
 {
     const struct wire_head *head = msg;
+    size_t len = wire_size(head->type);
 
-    /* An engine that does not read cannot be told anything: its end of the socket is as good as closed. */
-    if (spawner->engine_fd >= 0 && fd_send(spawner->engine_fd, msg, wire_size(head->type), fds, n_fds) < 0)
-        spawner->stop = true;
+    if (spawner->engine_fd < 0)
+        return;
+    int r = spawner->queue ? -EAGAIN : fd_send_nowait(spawner->engine_fd, msg, len, fds, n_fds);
+    if (r == -EAGAIN)
+        r = enqueue(spawner, msg, len, fds, n_fds);
+    if (r < 0)
+        spawner->stop = true; /* it can be told nothing any more: its end is as good as closed */
 }
 
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
@@ -150,9 +216,12 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
     }
 }
 
-static void on_engine(struct loop_source *source, uint32_t events UNUSED)
+static void on_engine(struct loop_source *source, uint32_t events)
 {
     struct spawner *spawner = source->ctx;
+
+    if (events & EPOLLOUT)
+        flush_queue(spawner);
     union wire_any msg;
     int fds[WIRE_FDS];
     size_t n_fds = 0;
@@ -172,7 +241,12 @@ static void on_engine(struct loop_source *source, uint32_t events UNUSED)
 /* The engine is gone, or talks nonsense: end everything, and wait until the kernel has let go of it. */
 static void shut_down(struct spawner *spawner)
 {
+    loop_remove(spawner->loop, &spawner->on_engine);
     base_close_fd(&spawner->engine_fd);
+    for (struct wire_queued *next; spawner->queue; spawner->queue = next) {
+        next = spawner->queue->next;
+        queue_free(spawner->queue);
+    }
     spawner->pool = 0;
     for (struct sandbox *s = spawner->sandboxes; s; s = s->next)
         sandbox_end(s, BRIG_CAUSE_CANCELLED);

@@ -173,6 +173,7 @@ struct spawner {
     struct loop *loop;
     int engine_fd;
     struct loop_source on_engine;
+    struct wire_queued *queue, *queue_end; /* what the engine was too busy to take */
     struct loop_timer on_refill, on_remove;
     struct sandbox *sandboxes;
     unsigned parked, building_parked, pool, running, built;

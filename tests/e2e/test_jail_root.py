@@ -13,8 +13,8 @@ import stat
 import tarfile
 import unittest
 
-from helpers import read_line
-from jailkit import BUILD, IS_ROOT, PREFIX, PY, SH, JailTest, needs_root, read
+from helpers import BRIG, read_line
+from jailkit import BUILD, PLAIN_ID, PREFIX, PY, SH, JailTest, World, needs_root, read
 
 INMATE = next((p for p in (f"{PREFIX}/tests/e2e/inmate", f"{BUILD}/tests/e2e/inmate") if os.path.exists(p)), "inmate")
 TMPFS, PROC, EXT4 = "1021994", "9fa0", "ef53"
@@ -532,7 +532,6 @@ class Binds(JailTest):
             alias = self.w.path("alias")
             os.makedirs(alias, exist_ok=True)
             script = 'mount --make-rprivate / && mount --bind "$1" "$2" && exec "$3" run -v "$2:/mnt" -- /bin/ls /mnt'
-            from helpers import BRIG
             process = self.w.popen("unshare", "-m", "sh", "-c", script, "sh", target, alias, BRIG)
             status, out, err = self.w.finish(process)
             self.assertEqual((status, out), (125, b""), (target, err))
@@ -545,6 +544,61 @@ class Binds(JailTest):
         source = self.w.mkdir("source2")
         for target in ("/", "/proc", "/proc/self", "/dev", "/dev/shm", "/sys", "/usr", "/etc", "/bin", "/lib", "/a/../b", "/a//b", "/a/./b", "/a/"):
             self.refused("-v", f"{source}:{target}", "--", "/bin/true", words=("bind target", target))
+
+
+@needs_root
+class Propagation(JailTest):
+    """On most machines all mounts are shared: what is mounted onto a copy of one appears on the original, unless told not to."""
+
+    SCRIPT = 'mount --make-rshared / && cat /proc/self/mountinfo > "$0.before"; "$@"; echo "status $?"; cat /proc/self/mountinfo > "$0.after"'
+
+    def check(self, *flags, command=("/bin/true",)):
+        record = self.w.path("mounts")
+        process = self.w.popen("unshare", "-m", "sh", "-c", self.SCRIPT, record, BRIG, "run", *flags, "--", *command)
+        status, out, err = self.w.finish(process)
+        self.assertEqual((status, out.splitlines()[-1:]), (0, [b"status 0"]), err)
+        self.assertEqual(read(f"{record}.after"), read(f"{record}.before"), flags)
+
+    def test_plain(self):
+        self.check()
+
+    def test_image_and_writable_root(self):
+        self.check("--disk", "64m", "--writable-root")
+
+    def test_profiles(self):
+        self.check("--profile", "compat")
+
+    def test_nested_binds(self):
+        for name in ("p1", "p2"):
+            self.w.mkdir(name, 0o777)
+        os.mkdir(self.w.path("p1/sub"))
+        os.mkdir(self.w.path("p1/deep"))
+        self.w.file("p1/file", "x")
+        one, two = self.w.path("p1"), self.w.path("p2")
+        self.check("-v", f"{one}:/n", "-v", f"{two}:/n/sub", "-v", f"{two}:/workspace/x", "--tmpfs", "/n/deep:1m", "-v", f"{one}/file:/n/file:ro")
+        self.check("-v", f"{one}:/workspace", "-v", f"{two}:/workspace/sub:ro", "--tmpfs", "/workspace/deep:1m")
+
+    def test_another_root(self):
+        top = self.w.mkdir("root")
+        os.mkdir(f"{top}/bin")
+        os.mkdir(f"{top}/data")
+        shutil.copy(INMATE, f"{top}/bin/inmate")
+        self.check("--rootfs", top, "-v", f"{top}/data:/data", "--tmpfs", "/data/x:1m", command=("/bin/inmate", "ls:/"))
+
+    def test_as_a_plain_user(self):
+        plain = World(PLAIN_ID, PLAIN_ID)
+        self.addCleanup(plain.close)
+        for name in ("p1", "p2"):
+            plain.mkdir(name)
+        plain.mkdir("p1/sub")
+        record = self.w.path("mounts")
+        os.chmod(self.w.home, 0o777)
+        script = self.SCRIPT.replace('"$@"', f'setpriv --reuid {PLAIN_ID} --regid {PLAIN_ID} --clear-groups "$@"')
+        process = self.w.popen("unshare", "-m", "sh", "-c", script, record, BRIG, "run", "-v", f"{plain.path('p1')}:/n", "-v", f"{plain.path('p2')}:/n/sub",
+                               "--", "/bin/true", env=plain.env)
+        status, out, err = self.w.finish(process)
+        self.assertEqual((status, out), (0, b"status 0\n"), err)
+        self.assertEqual(read(f"{record}.after"), read(f"{record}.before"))
 
 
 class WorkingDirectory(JailTest):

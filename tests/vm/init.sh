@@ -14,6 +14,6 @@ for d in /*; do
     esac
 done
 mkdir /mnt/dev /mnt/proc /mnt/sys /mnt/mnt
-umount /dev
+umount -l /dev # our own console is open there
 mount -t devtmpfs dev /mnt/dev
 exec switch_root /mnt /vm/stage2.sh </mnt/dev/console >/mnt/dev/console 2>&1

@@ -49,6 +49,18 @@ t_machine_rootless_namespaces() {
     grep -q '100000' "$WORK/out" || fail "newuidmap: $(cat "$WORK/out")"
 }
 
+# A case that looks for survivors with a tool that finds nothing would always be content.
+t_machine_survivors_are_seen() {
+    sleep 7654 &
+    p=$!
+    [ "$(until_process 'sleep 7654')" = "$p" ] || fail "processes() does not find a process: $(processes 'sleep 7654')"
+    kill "$p"
+    no_process 'sleep 7654'
+    mkdir $CG/case-seen $CG/case-seen/brig-x
+    case $(leftovers) in *case-seen/brig-x*) ;; *) fail "leftovers() does not find a cgroup: $(leftovers)" ;; esac
+    rmdir $CG/case-seen/brig-x
+}
+
 t_machine_cgroup_kill() {
     in_scope machine root sh -c 'exit 3'
     status_is 3

@@ -50,6 +50,29 @@ t_root_beside_a_shell() {
     receipt_has '"complete":true'
 }
 
+# The sandbox's cgroup is below the caller's, so whatever bounds the caller bounds it too.  Often: a helper that brig has at
+# work at that moment must not be taken for a stranger.
+t_root_stays_below_the_callers_cgroup() {
+    need_brig
+    for i in 1 2 3 4 5; do stays_below below root; done
+}
+
+# Many callers at once beside one shell: none is in another's way.
+t_root_many_at_once() {
+    need_brig
+    # shellcheck disable=SC2016
+    in_scope many root sh -c '
+        for i in 1 2 3 4 5 6 7 8 9 10 11 12; do brig run --require all -- sh -c "echo $i" & done
+        wait'
+    [ "$(sort -n "$WORK/out" | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] || fail "output: $(cat "$WORK/out" "$WORK/err")"
+}
+
+t_root_engines_of_one_process() {
+    need_brig
+    in_scope engines root engines
+    status_is 0
+}
+
 t_root_passes_output_and_status() {
     need_brig
     in_scope pass root brig run -- sh -c 'echo out; echo err >&2; exit 7'
@@ -108,6 +131,23 @@ t_root_disk_full() {
     receipt_lacks 'memory-backed'
 }
 
+# Without --disk the store is memory, half of it: full is ENOSPC, never oom.
+t_root_disk_full_in_memory() {
+    need_brig
+    in_scope diskmem root brig run -o json -m 64m -- sh -c 'dd if=/dev/zero of=/workspace/x bs=1M count=128; dd if=/dev/zero of=/dev/shm/y bs=1M count=128'
+    [ "$STATUS" != 0 ] && [ "$STATUS" != 137 ] || fail "exit status $STATUS of a full disk"
+    receipt_has '"cause":"disk-limit"'
+    receipt_has '"disk":{"on":true,"by":"memory-backed"}'
+    grep -q 'No space left' "$WORK/out" || fail "no ENOSPC: $(head -c 2000 "$WORK/out")"
+}
+
+t_root_io_limit() {
+    need_brig
+    in_scope io root brig run -o json --disk 32m --io-write-bps 1m --io-read-bps 1m -- dd if=/dev/zero of=/workspace/x bs=64k count=8
+    status_is 0
+    grep -qE '"io":\{"on":true,"by":"cgroupv2"' "$WORK/flat" || fail "$(grep -oE '"io":\{[^}]*\}' "$WORK/flat")"
+}
+
 # One sum over all writable places, and a program that copes keeps its own status.
 t_root_disk_is_one_sum() {
     need_brig
@@ -146,13 +186,25 @@ t_root_timeout_term_ignored() {
 t_root_kills_daemons() {
     need_brig
     in_scope daemons root brig run -o json -- sh -c '
-        setsid sleep 4321 >/dev/null 2>&1 &
-        (setsid sh -c "trap \"\" TERM HUP INT; sleep 4321; sleep 4321" &) &
+        setsid sh -c "echo >/tmp/1; exec sleep 4321" >/dev/null 2>&1 &
+        (setsid sh -c "trap \"\" TERM HUP INT; echo >/tmp/2; sleep 4321; sleep 4321" &) &
+        until [ -e /tmp/1 ] && [ -e /tmp/2 ]; do usleep 10000; done
         echo finished'
     status_is 0
     receipt_has '"cause":"exited"'
     receipt_has '"stdout":"finished'
     no_process 'sleep 4321'
+}
+
+# Somebody froze it: it dies all the same.
+t_root_frozen_dies_at_its_timeout() {
+    need_brig
+    in_scope frozen root brig run -o json --timeout 5 -- sleep 8765 &
+    until_process 'sleep 8765' >/dev/null
+    for d in $CG/case-frozen/brig-?????*; do [ "${d##*/}" = brig-self ] || echo 1 >"$d/cgroup.freeze" || fail "no cgroup to freeze"; done
+    wait $!
+    receipt_has '"cause":"timeout"'
+    no_process 'sleep 8765'
 }
 
 # A grandchild that holds the pipe does not hold the run.
@@ -169,4 +221,82 @@ t_root_killed_engine_leaves_nothing() {
     # shellcheck disable=SC2016
     in_scope killed root sh -c 'brig run -- sh -c "echo up; sleep 6543" >"$1" & p=$!; until grep -q up "$1"; do usleep 100000; done; kill -9 $p' sh "$WORK/up"
     no_process 'sleep 6543'
+}
+
+t_root_profiles() {
+    need_brig
+    for p in paranoid compat; do
+        in_scope profile root brig run -o json --require all --profile $p -- sh -c 'cat /proc/self/cgroup /proc/meminfo /proc/cmdline'
+        receipt_has '"complete":true'
+        receipt_has '0::/\n'
+        receipt_lacks 'loglevel='
+    done
+    receipt_has 'MemTotal:524288kB' # compat: the limit, not the machine
+}
+
+t_root_terminal() {
+    need_brig
+    in_scope tty root brig run -t -- sh -c 'tty; test -t 0 && test -t 1 && test -t 2 && echo terminal'
+    status_is 0
+    grep -q '^/dev/pts/0' "$WORK/out" && grep -q '^terminal' "$WORK/out" || fail "$(cat "$WORK/out" "$WORK/err")"
+}
+
+t_root_writable_root() {
+    need_brig
+    in_scope wroot root brig run -o json --writable-root -- sh -c 'echo x >/usr/new && echo y >/etc/new && echo z >/new && cat /usr/new /etc/new /new'
+    status_is 0
+    receipt_has '"stdout":"x\ny\nz\n"'
+    if [ -e /usr/new ] || [ -e /etc/new ] || [ -e /new ]; then fail "it was written to the host"; fi
+}
+
+# A file system where kernel 6.1 can map ids: files belong inside to whom they belong outside, and stay as they are.
+on_ext4() {
+    truncate -s 64M "$WORK/img"
+    mkfs.ext4 -q "$WORK/img" || fail "mkfs.ext4"
+    mkdir -p /mnt/ext4
+    mount -t ext4 -o loop "$WORK/img" /mnt/ext4 || fail "mount"
+    "$@"
+    umount /mnt/ext4 || fail "something still holds the file system"
+    rmdir /mnt/ext4
+}
+
+bind_mapped() {
+    mkdir /mnt/ext4/d
+    echo theirs >/mnt/ext4/d/f
+    chown -R plain:plain /mnt/ext4/d
+    in_scope bind root brig run -o json -v /mnt/ext4/d:/data -- sh -c 'stat -c %u:%g /data/f; echo mine >/data/g; cat /data/f'
+    status_is 0
+    receipt_has '"stdout":"1000:1000\ntheirs\n"'
+    [ "$(stat -c %u:%g /mnt/ext4/d/g 2>&1)" = 1001:1001 ] || fail "a new file belongs to $(stat -c %u:%g /mnt/ext4/d/g 2>&1), not to the owner of the directory"
+}
+
+rootfs_mapped() {
+    mkdir -p /mnt/ext4/r/bin /mnt/ext4/r/usr
+    cp /usr/bin/busybox /mnt/ext4/r/bin
+    ln -s busybox /mnt/ext4/r/bin/sh
+    ln -s busybox /mnt/ext4/r/bin/stat
+    ln -s /etc /mnt/ext4/r/proc
+    chown 1000:1000 /mnt/ext4/r/usr
+    in_scope rootfs root brig run -o json --require all --rootfs /mnt/ext4/r -- sh -c 'stat -c %u:%g /bin/busybox /usr; echo x >/usr/new; stat -f -c %T /proc'
+    receipt_has '"stdout":"0:0\n1000:1000\nproc\n"'
+    receipt_has '"complete":true'
+    [ "$(stat -c %u:%g /mnt/ext4/r/bin/busybox)" = 0:0 ] || fail "the root file system was changed"
+    [ ! -e /mnt/ext4/r/usr/new ] || fail "the root file system was written to"
+}
+
+t_root_bind_with_mapped_ids() {
+    need_brig
+    on_ext4 bind_mapped
+}
+
+t_root_rootfs_with_mapped_ids() {
+    need_brig
+    on_ext4 rootfs_mapped
+}
+
+t_root_syscall_wall() {
+    need_brig
+    in_scope wall root brig run -- /usr/bin/syscall_wall default
+    status_is 0
+    grep -q ' 0 mismatches' "$WORK/out" || fail "$(tail -n 20 "$WORK/out")"
 }

@@ -19,21 +19,27 @@ skip() {
     exit 77
 }
 
-# Called by the driver after the case: leaves nothing behind, and turns failures into a status.
+# What a case leaves of brig's: cgroups, here or at the top, controllers handed down, loop devices, processes.
+leftovers() {
+    find "$CG"/case-*/ -mindepth 1 -type d 2>/dev/null
+    find "$CG" -maxdepth 1 -name 'brig*'
+    cat "$CG"/case-*/cgroup.subtree_control 2>/dev/null | grep .
+    losetup -a
+    ps -o pid,comm,args | grep -E '^ *[0-9]+ (brig|hostile)'
+}
+
+# Called by the driver after the case: leaves nothing behind, and turns failures into a status.  Polled: death is asynchronous.
 finish() {
-    for d in "$CG"/case-*/; do
-        [ -d "$d" ] || continue
-        n=0
-        while [ -n "$(find "$d" -mindepth 1 -type d)" ]; do
-            n=$((n + 1))
-            if [ $n -gt 100 ]; then
-                fail "left behind: $(find "$d" -mindepth 1 -type d | tr '\n' ' ')"
-                break
-            fi
-            usleep 100000
-        done
-        find "$d" -depth -type d -exec rmdir {} \; 2>/dev/null
+    n=0
+    while [ -n "$(leftovers)" ]; do
+        n=$((n + 1))
+        if [ $n -gt 100 ]; then
+            fail "left behind: $(leftovers | tr '\n' ' ')"
+            break
+        fi
+        usleep 100000
     done
+    find "$CG"/case-*/ -depth -type d -exec rmdir {} \; 2>/dev/null
     rm -rf "$WORK"
     exit "$FAILED"
 }
@@ -61,9 +67,16 @@ in_scope() {
         home=/home/$owner
         run=/run/user/$(id -u "$owner")
     fi
+    # The spawner of the run before may still be on its way out: until then nobody may enter.
     # shellcheck disable=SC2086,SC2016
-    HOME=$home XDG_RUNTIME_DIR=$run sh -c 'echo 0 >"$0/cgroup.procs" && exec "$@"' "$scope" \
-        $as "$@" >"$WORK/out" 2>"$WORK/err" </dev/null
+    HOME=$home XDG_RUNTIME_DIR=$run sh -c '
+        n=0
+        until echo 0 2>/dev/null >"$0/cgroup.procs"; do
+            n=$((n + 1))
+            [ $n -lt 100 ] || exit 99
+            usleep 50000
+        done
+        exec "$@"' "$scope" $as "$@" >"$WORK/out" 2>"$WORK/err" </dev/null
     STATUS=$?
     tr -d ' \t\n' <"$WORK/out" >"$WORK/flat"
 }
@@ -90,15 +103,45 @@ layer_off() {
     grep -qE "\"$1\":\{\"on\":false" "$WORK/flat" || fail "layer $1 is not off: $(grep -oE "\"$1\":\{[^}]*\}" "$WORK/flat")"
 }
 
-# no_process TEXT: nothing with TEXT in its command line lives, in any namespace.  Polled: death is asynchronous.
-no_process() {
+# processes TEXT: pid, name and command line of everything alive, in any namespace, that has TEXT in its command line.
+processes() {
+    ps -o pid,comm,args | grep -F -- "$1" | grep -vE '^ *[0-9]+ grep '
+}
+
+# until_process TEXT: waits until a process has exactly this command line, and prints its pid.
+until_process() {
     n=0
-    while pgrep -f "$1" >/dev/null; do
+    until p=$(processes "$1" | grep -E "^ *[0-9]+ [^ ]+ +$1\$"); do
         n=$((n + 1))
-        if [ $n -gt 100 ]; then
-            fail "still alive: $(pgrep -f -l "$1" | head -n 3 | tr '\n' ' ')"
+        if [ $n -gt 200 ]; then
+            fail "never came to life: $1; stderr: $(head -c 600 "$WORK/err")" >&2
             return
         fi
         usleep 100000
     done
+    echo "$p" | awk '{ print $1 }'
+}
+
+# no_process TEXT: nothing with TEXT in its command line lives.  Polled: death is asynchronous.
+no_process() {
+    n=0
+    while [ -n "$(processes "$1")" ]; do
+        n=$((n + 1))
+        if [ $n -gt 100 ]; then
+            fail "still alive: $(processes "$1" | head -n 3 | tr '\n' ' ')"
+            return
+        fi
+        usleep 100000
+    done
+}
+
+# stays_below NAME OWNER: a run of OWNER in a scope of that name has its cgroup in that scope, and all of brig is in it.
+stays_below() {
+    in_scope "$1" "$2" brig run -- /bin/sleep 9753 &
+    run=$!
+    p=$(until_process '/bin/sleep 9753')
+    where=$(cat "/proc/$p/cgroup")
+    case $where in 0::/case-"$1"/brig-*) ;; *) fail "the sandbox is in $where" ;; esac
+    kill "$p"
+    wait $run
 }
