@@ -86,7 +86,8 @@ int mount_attach(int mount_fd, int root_fd, const char *path)
 
 int mount_attributes(int mount_fd, uint64_t set, bool recursive)
 {
-    struct mount_attr attr = {.attr_set = set};
+    /* Private: what is mounted on a copy of a shared mount of the host would appear there too. */
+    struct mount_attr attr = {.attr_set = set, .propagation = MS_PRIVATE};
 
     return SYS(mount_setattr(mount_fd, "", AT_EMPTY_PATH | (recursive ? AT_RECURSIVE : 0), &attr, sizeof attr));
 }

@@ -129,6 +129,7 @@ static int template_rootfs(struct enter *e)
     AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, "/x", O_PATH | O_DIRECTORY, 0, 0));
 
     TRY(e, "/x", place);
+    TRY(e, "rootfs", mount_attributes(e->plan->rootfs_fd, RO_ATTR, true));
     TRY(e, "rootfs", SYS(move_mount(e->plan->rootfs_fd, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)));
     return attach_overlay(e, "/r:/x", "/", "root");
 }
@@ -188,6 +189,20 @@ static int ensure_target(struct enter *e, const char *path, bool is_dir)
     return mount_make_target(e->root_fd, path, is_dir);
 }
 
+/*
+ * A target given by the caller, in what we built ourselves: through no symlink, since an earlier run may have left one
+ * in a writable bind. Another root's own links (/var/run) are followed inside it.
+ */
+static int attach_at(struct enter *e, int mount_fd, const char *path)
+{
+    uint64_t links = e->plan->rootfs_fd < 0 ? RESOLVE_NO_SYMLINKS : 0;
+    AUTO_FD int target = SYS(sys_openat2(e->root_fd, path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | links));
+
+    if (target < 0)
+        return -1;
+    return SYS(move_mount(mount_fd, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
+}
+
 int enter_binds(struct enter *e)
 {
     for (unsigned i = 0; i < e->plan->n_binds; i++) {
@@ -196,7 +211,7 @@ int enter_binds(struct enter *e)
 
         TRY(e, bind->target, mount_attributes(bind->mount_fd, attr, true));
         TRY(e, bind->target, ensure_target(e, bind->target, bind->is_dir));
-        TRY(e, bind->target, mount_attach(bind->mount_fd, e->root_fd, bind->target));
+        TRY(e, bind->target, attach_at(e, bind->mount_fd, bind->target));
     }
     return 0;
 }
@@ -213,7 +228,7 @@ int enter_tmpfs(struct enter *e)
         AUTO_FD int fd = mount_make("tmpfs", options, ARRAY_SIZE(options), RW_ATTR);
         TRY(e, "tmpfs", fd);
         TRY(e, e->plan->tmpfs[i].path, ensure_target(e, e->plan->tmpfs[i].path, true));
-        TRY(e, e->plan->tmpfs[i].path, mount_attach(fd, e->root_fd, e->plan->tmpfs[i].path));
+        TRY(e, e->plan->tmpfs[i].path, attach_at(e, fd, e->plan->tmpfs[i].path));
     }
     return 0;
 }

@@ -170,6 +170,7 @@ int mount_target(int root_fd, const char *path) MUST_CHECK;
 /* Makes every missing component of path below root_fd; the last is a directory or an empty file. */
 int mount_make_target(int root_fd, const char *path, bool is_dir) MUST_CHECK;
 int mount_attach(int mount_fd, int root_fd, const char *path) MUST_CHECK;
+/* Sets MOUNT_ATTR_*, and makes it private. */
 int mount_attributes(int mount_fd, uint64_t set, bool recursive) MUST_CHECK;
 
 static inline bool plan_off(const struct jail_plan *plan, enum brig_layer layer)
