@@ -47,6 +47,15 @@ enum brig_code {
     BRIG_E_HOST,        /* a system call failed */
     BRIG_E_NOMEM,
     BRIG_E_GONE, /* the spawner died */
+    /* of the service */
+    BRIG_E_UNAUTHENTICATED, /* no key, or none that is known */
+    BRIG_E_FORBIDDEN,       /* a known caller who may not */
+    BRIG_E_NOT_FOUND,       /* or not yours */
+    BRIG_E_CONFLICT,        /* the state of things does not allow it now */
+    BRIG_E_LIMIT,           /* a quota, a rate or a bounded queue is full; try later */
+    BRIG_E_TOO_LARGE,
+    BRIG_E_TIMEOUT,
+    BRIG_E_BUSY, /* shutting down, or a part of the service does not answer */
     BRIG_E_MAX
 };
 

@@ -18,6 +18,14 @@ static int code_errno(enum brig_code code)
     case BRIG_E_UNSUPPORTED: return EOPNOTSUPP;
     case BRIG_E_NOMEM: return ENOMEM;
     case BRIG_E_GONE: return EPIPE;
+    case BRIG_E_UNAUTHENTICATED: return EACCES;
+    case BRIG_E_FORBIDDEN: return EPERM;
+    case BRIG_E_NOT_FOUND: return ENOENT;
+    case BRIG_E_CONFLICT: return EEXIST;
+    case BRIG_E_LIMIT: return EAGAIN;
+    case BRIG_E_TOO_LARGE: return EFBIG;
+    case BRIG_E_TIMEOUT: return ETIMEDOUT;
+    case BRIG_E_BUSY: return EBUSY;
     default: return EIO;
     }
 }

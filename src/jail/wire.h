@@ -30,6 +30,18 @@ enum wire_type {
     WIRE_SIGNAL,    /* engine: signal the main process */
     WIRE_POOL,      /* engine: keep this many sandboxes ready */
     WIRE_POOL_FULL, /* spawner: they are */
+
+    /* Long-lived sandboxes: a RUN with WIRE_RUN_SERVICE has no program and no timeout. It is STARTED with one
+     * descriptor beside it, a stream to its brig-init (codec/guest_svc.h), and DONE when it has ended. */
+    WIRE_ATTACH,    /* engine: a new stream for this run, in place of the last */
+    WIRE_ATTACHED,  /* spawner: struct wire_answer; fds: the stream */
+    WIRE_FREEZE,    /* engine: struct wire_freeze */
+    WIRE_FROZEN,    /* spawner: struct wire_answer */
+    WIRE_STATS,     /* engine: head only */
+    WIRE_STATS_ARE, /* spawner: struct wire_stats */
+    WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over */
+    WIRE_LISTED,    /* spawner: struct wire_started of a live service; without a descriptor (ATTACH gives one) */
+    WIRE_LIST_END,  /* spawner: head only */
     WIRE_TYPE_MAX
 };
 
@@ -97,6 +109,30 @@ struct wire_signal {
     uint32_t unused;
 };
 
+/* Internal flag of wire_run.flags, beside BRIG_RUN_*: a sandbox that waits to be told what to do. */
+#define WIRE_RUN_SERVICE (1u << 16)
+
+struct wire_answer {
+    struct wire_head head;
+    struct brig_err err; /* code BRIG_E_NONE: done */
+};
+
+struct wire_freeze {
+    struct wire_head head;
+    uint32_t on;
+    uint32_t unused;
+};
+
+struct wire_plain {
+    struct wire_head head;
+};
+
+struct wire_stats {
+    struct wire_head head;
+    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
+    uint32_t oom_kills, pids_refused;
+};
+
 struct wire_pool {
     struct wire_head head;
     uint32_t count;
@@ -113,6 +149,10 @@ union wire_any {
     struct wire_kill kill;
     struct wire_signal signal;
     struct wire_pool pool;
+    struct wire_answer answer;
+    struct wire_freeze freeze;
+    struct wire_plain plain;
+    struct wire_stats stats;
 };
 
 /* The exact size of a message of this type, 0 for an unknown type. */

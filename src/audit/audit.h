@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * audit.h: the hash-chained log of decisions and actions.
+ *
+ * A line is one JSON object: seq, time (RFC 3339, ns), actor, org, action, object, outcome, detail, request_id, prev
+ * (the SHA-256 of the previous line's bytes, without newline; 64 zeroes for the first). Lines are only made from
+ * struct audit_event, so that injection is impossible: every field is a JSON string or number written by codec/json,
+ * cut at AUDIT_FIELD_MAX bytes, and there is no field for content (output, file bytes, environment values, keys).
+ *
+ * Files: audit.jsonl (current), audit-<first seq, 12 digits>.jsonl (rotated by size; the chain goes on), heads.jsonl
+ * (one signed head per line: seq, hash, time, key id, signature over "brig-audit-head-v1\n<seq>\n<hash>\n<time>\n").
+ * The head is also given to on_head, for the store. Written by one thread; lines are synced within 50 ms, and events
+ * marked `sync` before their callback.
+ */
+#ifndef BRIG_AUDIT_AUDIT_H
+#define BRIG_AUDIT_AUDIT_H
+
+#include <brig.h>
+
+#include "crypto/crypto.h"
+#include "loop/workers.h"
+
+#define AUDIT_FIELD_MAX 1024u
+#define AUDIT_QUEUE_MAX 65536u /* lines waiting; past it events are counted as dropped, and a line says how many */
+
+struct audit;
+
+struct audit_event {
+    const char *action;  /* "sandbox.create", "process.start", "file.write", "terminal.open", "port.open", "key.create", "config.reload",
+                            "limit.kill", "denied", "suspicious", "audit.dropped", "serve.start", ... */
+    const char *actor;   /* key id, "socket:<uid>", "system" */
+    const char *org;     /* or "" */
+    const char *object;  /* id, path, name; or "" */
+    const char *outcome; /* "ok", "denied", "failed", a cause */
+    const char *detail;  /* one line for people; or "" */
+    const char *request_id; /* or "" */
+    bool sync;           /* on disk before the callback (keys, config, denials) */
+};
+
+struct audit_options {
+    int dir_fd;                     /* of the log; taken over (dup) */
+    struct crypto_signer *signer;   /* its key is not in that directory; outlives the audit */
+    uint64_t rotate_bytes;          /* 0: 64 MiB */
+    uint64_t keep_bytes;            /* rotated files past this many bytes are removed, oldest first; 0: 1 GiB */
+    int64_t keep_seconds;           /* and older than this; 0: for ever */
+    unsigned head_lines, head_seconds; /* a signed head every so many; 0: 1000, 60 */
+    unsigned per_second;            /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
+    /* On the loop's thread: a new head. */
+    void (*on_head)(void *ctx, uint64_t seq, const char hash[SHA256_HEX], int64_t time_ns);
+    void *ctx;
+};
+
+/* Reads the last line of what is there and goes on from it; a torn last line (after a crash) is cut off, and a line says so. */
+int audit_open(struct loop *loop, struct workers *workers, const struct audit_options *options, struct audit **ret, struct brig_err *err) MUST_CHECK;
+void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL */
+
+/*
+ * Adds an event. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue; counted). done (may be
+ * NULL) is called on the loop once the line is on disk, when event->sync, else never.
+ */
+uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);
+uint64_t audit_dropped(const struct audit *audit);
+int audit_reopen(struct audit *audit, struct brig_err *err) MUST_CHECK; /* after somebody moved the file away */
+
+/* ---- offline ------------------------------------------------------------------------------------- */
+
+struct audit_report {
+    uint64_t first_seq, last_seq, lines, heads, files;
+    char last_hash[SHA256_HEX];
+    bool ok;
+    char problem[512]; /* "" when ok; else the first thing that is wrong, with file and line */
+};
+struct audit_verify_options {
+    const uint8_t *public_key;     /* NULL: signatures are not checked, and the report says so */
+    uint64_t head_seq;             /* with head_hash: the log must contain this line with this hash (noted elsewhere) */
+    const char *head_hash;
+};
+/* Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). */
+int audit_verify(int dir_fd, const struct audit_verify_options *options, struct audit_report *ret, struct brig_err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config.h: config.toml and BRIG_* as one checked struct. Every key is in one table (config_keys.c) with its section, type,
+ * range, default, environment variable, whether a reload can change it, and a line for people; reading, `brig config show`,
+ * `brig config check`, the man page's table and reload all walk that table.
+ */
+#ifndef BRIG_CONFIG_CONFIG_H
+#define BRIG_CONFIG_CONFIG_H
+
+#include <brig.h>
+
+#include "base/buf.h"
+
+struct config {
+    /* [server] */
+    char *listen;           /* "127.0.0.1:2744"; "" is none: only the socket */
+    char *socket;           /* path; default by DESIGN 8 */
+    char *domain;           /* previews: "<port>-<id>.<domain>"; "localhost" */
+    char *tls_cert, *tls_key;
+    bool insecure;          /* allow a listen address that is not loopback without TLS */
+    uint64_t max_connections, max_connections_per_peer; /* 10000, 1000 */
+    uint64_t max_body, max_headers_bytes, max_headers;  /* 64 MiB of buffered JSON is 8 MiB: max_json */
+    uint64_t max_json;                                  /* 8 MiB */
+    uint64_t header_timeout, body_timeout, idle_timeout; /* ms: 10 s, 30 s without progress, 75 s */
+    char *allowed_hosts;    /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */
+    char *allowed_origins;  /* space-separated Origins that may call; none by default */
+    char *log_level, *log_file, *log_format; /* info; stderr; json|text */
+    char *otlp_endpoint;    /* "" off */
+    bool metrics_per_sandbox;
+    uint64_t drain_timeout; /* ms: 10 s */
+    char *on_shutdown;      /* kill|keep */
+
+    /* [store] */
+    char *database_url;     /* "" : sqlite in the state directory */
+    uint64_t keep_runs_seconds, keep_runs_bytes;     /* 30 days, 1 GiB */
+    uint64_t keep_audit_seconds, keep_audit_bytes;   /* 0 (for ever), 1 GiB */
+    uint64_t audit_rotate_bytes;
+    uint64_t suspicious_count, suspicious_seconds;   /* 10 in 60 */
+
+    /* [manager] */
+    uint64_t max_sandboxes;     /* 100 */
+    uint64_t idle_timeout_s;    /* 3600; 0 never */
+    uint64_t cleanup_interval;  /* 300 */
+    uint64_t pool;              /* prepared slots: 4 */
+    uint64_t org_max_sandboxes, org_max_cpus, org_max_memory, org_max_disk; /* 0: no quota of its own */
+    uint64_t key_max_sandboxes, key_max_cpus, key_max_memory, key_max_disk;
+    uint64_t create_queue;      /* creates that may wait: 1024; more are 429 */
+
+    /* [sandbox]: defaults of a create; A.1's keys and ours */
+    char *image;                /* template name: host */
+    char *work_dir;             /* /workspace */
+    struct brig_limits limits;  /* memory_limit, cpu_limit, timeout, pids, disk, ... */
+    uint64_t max_age;           /* ms; 0 none */
+    bool network_enabled;       /* must be false for now: refused otherwise with a line that says so */
+    bool use_sandbox;           /* without effect; reported */
+    char *require;              /* "all", or layer names */
+    char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
+};
+
+enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };
+
+struct config_loaded; /* a struct config with the origin of each value and the notes of its reading */
+
+/* path NULL: --config was not given: BRIG_CONFIG, then the places of DESIGN 8; none found: defaults. env: NULL-terminated, as environ. */
+int config_load(const char *path, char *const *env, struct config_loaded **ret, struct brig_err *err) MUST_CHECK;
+void config_free(struct config_loaded *loaded);
+const struct config *config_get(const struct config_loaded *loaded);
+const char *config_path(const struct config_loaded *loaded); /* "" when none was found */
+/* A flag wins over all: "server.listen". */
+int config_override(struct config_loaded *loaded, const char *key, const char *value, struct brig_err *err) MUST_CHECK;
+/* Notes for people: unused sections of an OpenManus file, keys without effect. NULL at the end. */
+const char *config_note(const struct config_loaded *loaded, size_t index);
+
+/* For show and check: one row per key. false at the end. Secrets (a password in database_url) are masked. */
+struct config_row {
+    const char *section, *key, *help, *env;
+    char value[512];
+    enum config_source source;
+    unsigned line; /* CONFIG_FILE */
+    bool reloadable;
+};
+bool config_each(const struct config_loaded *loaded, size_t index, struct config_row *ret);
+/* Keys that differ and need a restart, as "a, b" into out ("" when none); the reloadable ones are fine. */
+void config_diff(const struct config_loaded *now, const struct config_loaded *next, char *out, size_t size);
+
+#endif

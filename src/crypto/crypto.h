@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * crypto.h: the few primitives brigd needs, over OpenSSL's EVP. Keys are wiped; nothing here logs or prints.
+ * 0 or a negative errno (-EBADMSG: a signature that is not).
+ */
+#ifndef BRIG_CRYPTO_CRYPTO_H
+#define BRIG_CRYPTO_CRYPTO_H
+
+#include <brig.h>
+
+#include "base/base.h"
+
+#define SHA256_SIZE 32u
+#define SHA256_HEX 65u
+#define ED25519_SEED 32u
+#define ED25519_PUBLIC 32u
+#define ED25519_SIGNATURE 64u
+
+int crypto_random(void *out, size_t len) MUST_CHECK;
+bool crypto_equal(const void *a, const void *b, size_t len); /* constant time */
+void crypto_wipe(void *data, size_t len);
+void crypto_hex(const void *data, size_t len, char *out); /* 2 * len + 1 bytes */
+int crypto_unhex(const char *text, size_t text_len, void *out, size_t len) MUST_CHECK;
+
+int crypto_sha256(const void *data, size_t len, uint8_t out[SHA256_SIZE]) MUST_CHECK;
+/* Incremental. */
+struct crypto_hash;
+int crypto_hash_create(struct crypto_hash **ret) MUST_CHECK;
+int crypto_hash_add(struct crypto_hash *hash, const void *data, size_t len) MUST_CHECK;
+int crypto_hash_end(struct crypto_hash *hash, uint8_t out[SHA256_SIZE]) MUST_CHECK; /* ready for the next */
+void crypto_hash_destroy(struct crypto_hash *hash);
+
+int crypto_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_SIZE]) MUST_CHECK;
+
+struct crypto_signer; /* an Ed25519 private key */
+/* Reads the key (PKCS#8 PEM, 0600) or makes it when the file is missing; dir_fd as openat(2). */
+int crypto_signer_open(int dir_fd, const char *path, struct crypto_signer **ret, struct brig_err *err) MUST_CHECK;
+void crypto_signer_public(const struct crypto_signer *signer, uint8_t out[ED25519_PUBLIC]);
+int crypto_sign(const struct crypto_signer *signer, const void *data, size_t len, uint8_t out[ED25519_SIGNATURE]) MUST_CHECK;
+void crypto_signer_destroy(struct crypto_signer *signer);
+int crypto_verify(const uint8_t public_key[ED25519_PUBLIC], const void *data, size_t len, const uint8_t signature[ED25519_SIGNATURE]) MUST_CHECK;
+
+/*
+ * Signed, expiring tokens (previews): base64url(payload "." expiry) "." base64url(HMAC-SHA256). `purpose` separates uses of one key.
+ */
+#define TOKEN_MAX 512u
+int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at, char out[TOKEN_MAX]) MUST_CHECK;
+/* 0: valid now for this purpose and subject; -EBADMSG, -ETIME. */
+int crypto_token_check(const uint8_t key[32], const char *purpose, const char *subject, const char *token, int64_t now) MUST_CHECK;
+
+#endif

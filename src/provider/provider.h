@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * provider.h: where long-lived sandboxes come from. One struct of functions per kind (local; later Docker, VMs,
+ * clouds); the room `sandbox` knows nothing else of them. What happens inside a sandbox (processes, files, ports)
+ * is not a provider's business: it hands out a byte stream to the sandbox's brig-init, and link/link.h talks.
+ *
+ * All functions return at once. What takes time completes later on the loop, through the callback given; every
+ * callback is called exactly once, never from within the function that was given it, and not after box_destroy() or
+ * provider_destroy(). An error in the call itself (a negative return) means the callback will not be called.
+ */
+#ifndef BRIG_PROVIDER_PROVIDER_H
+#define BRIG_PROVIDER_PROVIDER_H
+
+#include <brig.h>
+
+#include "base/base.h"
+#include "loop/loop.h"
+
+struct provider;
+struct box; /* one sandbox, from the provider's side */
+
+enum provider_cap {
+    PROVIDER_PAUSE = 1 << 0,
+    PROVIDER_BINDS = 1 << 1,
+    PROVIDER_ROOTFS = 1 << 2,
+    PROVIDER_WRITABLE_ROOT = 1 << 3,
+    PROVIDER_RECOVER = 1 << 4, /* boxes outlive brigd and are listed at the next start */
+    PROVIDER_POOL = 1 << 5,
+};
+
+struct provider_spec {
+    /* The id is the provider's to choose (struct box_up): a prepared slot has its own already. */
+    const char *rootfs;   /* absolute directory or tar; NULL: template `host` */
+    bool writable_root;
+    struct brig_limits limits; /* zero: the default; timeout and output do not apply */
+    uint64_t require;          /* mask of BRIG_LAYER_BIT() */
+    enum brig_profile profile;
+    const struct brig_bind *binds;
+    size_t n_binds;
+};
+
+/* How a box came up. Valid during the callback. */
+struct box_up {
+    const char *id;
+    struct brig_limits limits; /* as enforced */
+    struct brig_layer_state layers[BRIG_LAYER_MAX];
+    bool protection_complete;
+    int stream_fd; /* a byte stream to brig-init; the callee takes it (set it to -1) */
+};
+
+/* How it ended; also for one that ended unasked. */
+struct box_end {
+    enum brig_cause cause; /* BRIG_CAUSE_CANCELLED: by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
+    uint32_t limits_hit;
+    struct brig_usage usage; /* of its whole life */
+    char detail[256];
+    int64_t ended_at_ns;
+};
+
+struct box_stats { /* at this moment; BRIG_USAGE_UNKNOWN where not known */
+    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
+    uint32_t oom_kills, pids_refused;
+};
+
+struct box_events {
+    /* Of provider_create(): exactly one of up and ended comes first. Of a recovered box: neither, until it ends. */
+    void (*up)(void *ctx, struct box_up *up);
+    void (*ended)(void *ctx, const struct box_end *end); /* the last call for this box; it is freed afterwards */
+    void *ctx;
+};
+
+struct provider_ops {
+    const char *name; /* "local" */
+    uint32_t caps;    /* PROVIDER_* */
+    void (*destroy)(struct provider *provider); /* boxes of a provider that can recover them live on */
+    /* Checks everything first: on a negative return nothing was made. */
+    int (*create)(struct provider *provider, const struct provider_spec *spec, const struct box_events *events, struct box **ret,
+                  struct brig_err *err);
+    /* A new stream to a live box; the old one is dead from then on. fd: the callee takes it; -1 and err on failure. */
+    int (*attach)(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err);
+    int (*freeze)(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err); /* err NULL: done */
+    int (*stats)(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err);
+    void (*end)(struct box *box); /* kills it; `ended` follows. Idempotent */
+    /*
+     * Boxes that live on from an earlier life of this process, once, before the first create. For each: found() fills
+     * in the events of the box it gives out, or returns false: then it is ended. Then done().
+     */
+    int (*recover)(struct provider *provider, bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
+                   void (*done)(void *ctx), void *ctx, struct brig_err *err);
+    int (*pool)(struct provider *provider, unsigned count, struct brig_err *err); /* keep so many ready */
+};
+
+struct provider {
+    const struct provider_ops *ops;
+    struct loop *loop;
+    /* Called once when the provider itself is gone (the spawner died): every box has been ended() by then. */
+    void (*gone)(void *ctx, const struct brig_err *why);
+    void *ctx;
+    /* facts, for statements and `brig inspect` */
+    unsigned rootless; /* 0 root, 1 one id, 2 subordinate ids */
+    bool image_store;
+};
+
+struct box {
+    struct provider *provider;
+    struct box_events events;
+};
+
+/* local.c: spawner_fd is the engine end of a spawner's socket (jail/wire.h), not owned. */
+int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err) MUST_CHECK;
+
+#endif

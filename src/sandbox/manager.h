@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manager.h: the long-lived sandboxes of this daemon: made, found, paused, ended, reaped, recovered.
+ *
+ * The states and who may go where; the table in states.c is the only place that decides (a refused transition is
+ * BRIG_E_CONFLICT and names both states):
+ *
+ *     creating -> running <-> paused          pausing and resuming are states of their own while the provider works
+ *         \          |           |
+ *          +------> stopping <---+ -> ended (forgotten here; its death certificate is in the store)
+ *
+ * Limits are checked in this order, under no lock but the single thread: max_sandboxes ("Maximum number of
+ * sandboxes (<N>) reached"), the organisation's quota, the key's quota (BRIG_E_LIMIT, 429). A create counts from
+ * the moment it is accepted. Deadlines are CLOCK_BOOTTIME; wall time is display.
+ */
+#ifndef BRIG_SANDBOX_MANAGER_H
+#define BRIG_SANDBOX_MANAGER_H
+
+#include <brig.h>
+
+#include "audit/audit.h"
+#include "config/config.h"
+#include "link/link.h"
+#include "provider/provider.h"
+#include "store/store.h"
+
+struct manager;
+
+/* Who asks. Copied where it is kept. */
+struct caller {
+    char org_id[64];
+    char key_id[64];   /* or "" : the socket's administrator */
+    char actor[80];    /* for the audit: key id, or "socket:<uid>" */
+    enum store_role role;
+    bool socket;       /* came over the unix socket: the administrator of everything */
+    char request_id[40];
+};
+
+enum sbox_state { SBOX_CREATING, SBOX_RUNNING, SBOX_PAUSING, SBOX_PAUSED, SBOX_RESUMING, SBOX_STOPPING, SBOX_ENDED, SBOX_STATE_MAX };
+const char *sbox_state_name(enum sbox_state state);
+
+enum sbox_on_timeout { SBOX_TIMEOUT_KILL, SBOX_TIMEOUT_PAUSE };
+enum sbox_on_death { SBOX_DEATH_NONE, SBOX_DEATH_RECREATE };
+
+/* A pair of strings; lists end where n says. */
+struct sbox_pair {
+    const char *name, *value;
+};
+
+struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JSON (spec.c), with its own memory */
+    char template_name[128];     /* "host", ... */
+    char name[64];               /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; reserved: "brig", "host", prefixes "brig-", "run-", "sandbox-", "org-", "key-" */
+    bool writable_root;
+    struct sbox_pair *metadata, *env;
+    size_t n_metadata, n_env;    /* at most 64, 4096 bytes each side; env 1024 */
+    struct brig_limits limits;   /* as asked, defaults of [sandbox] filled in */
+    uint64_t require;
+    enum brig_profile profile;
+    char workdir[4096];
+    char user[64];               /* "user" (default) or "root": of the sandbox's own, without privileges; for now only "user" */
+    struct brig_bind *binds;
+    size_t n_binds;
+    uint64_t timeout_ms, idle_timeout_ms; /* 0: none */
+    enum sbox_on_timeout on_timeout;
+    enum sbox_on_death on_death;
+    bool idle_ignores_processes; /* idle_policy "requests": running processes do not keep it */
+    bool confine;                /* files only below workdir */
+    char *memory;                /* owns the strings */
+    char note[256];              /* e.g. python:3.12 given by host's python 3.11 */
+};
+/* Unknown keys, wrong types, values out of range: BRIG_E_USAGE with one line that names the key and the rule. binds: administrators only (BRIG_E_FORBIDDEN). */
+struct json_value;
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+void sbox_spec_done(struct sbox_spec *spec);
+
+struct sbox {
+    char id[32];
+    char org_id[64], key_id[64];
+    char boot_id[32]; /* new with each (re)creation */
+    enum sbox_state state;
+    struct sbox_spec spec;
+    struct brig_limits limits; /* as enforced */
+    struct brig_layer_state layers[BRIG_LAYER_MAX];
+    bool protection_complete;
+    int64_t created_at_ns, updated_at_ns; /* wall */
+    uint64_t ends_at_boot_ns;  /* CLOCK_BOOTTIME; 0: none */
+    uint64_t last_used_boot_ns;
+    unsigned busy;             /* requests, streams, terminals in flight */
+    unsigned processes;        /* running */
+    struct link *link;         /* NULL unless it can be talked to (running) */
+    uint32_t next_proc;        /* numbers of processes: struct svc_proc_start */
+    struct sbox *next, *prev;
+    struct manager *manager;
+    /* private */
+    struct sbox_private *priv;
+};
+
+struct manager_options {
+    struct loop *loop;
+    struct provider *provider;
+    struct store *store;
+    struct audit *audit;
+    const struct config *config;
+};
+/* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone; then ready(). */
+int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err) MUST_CHECK;
+void manager_destroy(struct manager *manager);
+void manager_configure(struct manager *manager, const struct config *config);
+
+typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *err); /* err NULL: done; sbox may be NULL on failure */
+
+/* idempotency_key may be NULL; fingerprint: of the request. done comes after the store's commit. */
+int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec /* taken over */, const char *idempotency_key,
+                           const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* NULL when there is none, or it is another organisation's (then an audit event was written). The socket's administrator sees all. */
+struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
+struct sbox *manager_first(struct manager *manager); /* newest first; follow ->next; the caller filters by organisation */
+
+int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* why: "deleted", "stopped", "timeout", "idle", "shutdown"... for the certificate. done after it is gone and the certificate committed. */
+int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* timeout_ms: UINT64_MAX leaves it. metadata: NULL leaves it. */
+int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+
+/* Something is going on in it: it is not idle until the same number of sbox_release(). Also marks it as used. */
+void sbox_hold(struct sbox *sbox);
+void sbox_release(struct sbox *sbox);
+
+/* Called before a sbox is freed, for those who hold a pointer (routes with open streams). */
+struct sbox_watch {
+    void (*ended)(void *ctx, struct sbox *sbox);
+    void *ctx;
+    struct sbox_watch *next, *prev; /* private */
+};
+void sbox_watch(struct sbox *sbox, struct sbox_watch *watch);
+void sbox_unwatch(struct sbox *sbox, struct sbox_watch *watch);
+
+/* The sandbox as JSON (docs/openapi.yaml, schema Sandbox). */
+struct json;
+void sbox_json(const struct sbox *sbox, struct json *json);
+
+/* Lifecycle events for GET /v1/events: bounded ring, each a JSON object with seq. */
+struct manager_listener {
+    void (*event)(void *ctx, const char *org_id, uint64_t seq, const char *json, size_t len);
+    void *ctx;
+    struct manager_listener *next, *prev;
+};
+void manager_listen(struct manager *manager, struct manager_listener *listener);
+void manager_unlisten(struct manager *manager, struct manager_listener *listener);
+
+struct manager_stats {
+    uint64_t sandboxes[SBOX_STATE_MAX], processes, created, ended, create_failures, quota_refusals, idle_reaped, timed_out, orphans, recovered;
+};
+void manager_stats(const struct manager *manager, struct manager_stats *ret);
+/* Ends (or keeps, by config) every sandbox; done when the provider has none of those to end. */
+void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *ctx);
+
+#endif

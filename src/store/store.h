@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * store.h: what must survive a restart: organisations, keys, sandboxes, runs, idempotency keys, death certificates, the
+ * audit head. One interface, SQLite and PostgreSQL behind it (store_sqlite.c, store_pg.c over struct store_ops).
+ *
+ * Theory of operation. One writer thread owns the writing connection. A write is queued, and all that came within
+ * STORE_GROUP_MS, or while the last commit ran, are one transaction; its callback comes on the loop after the commit.
+ * Reads run on the worker pool with their own connection; small things that every request needs (keys) are
+ * cached by the callers. Documents (`doc`) are JSON text written by us; columns are what is searched.
+ * A failed commit fails every write in it with the same error (-ENOSPC, -EIO ...), and the store goes on.
+ *
+ * Every read that serves a request takes the organisation: another organisation's row is not found.
+ */
+#ifndef BRIG_STORE_STORE_H
+#define BRIG_STORE_STORE_H
+
+#include <brig.h>
+
+#include "base/buf.h"
+#include "loop/workers.h"
+
+#define STORE_GROUP_MS 50
+#define STORE_SCHEMA 1 /* the version this program writes; forward-only migrations in store_schema.c */
+#define STORE_QUEUE_MAX 65536u /* writes waiting; past it -EAGAIN */
+
+struct store;
+
+/* url: "sqlite:/path/file.db" or "postgresql://...". Opens, migrates (one transaction), refuses a newer schema. */
+int store_open(struct loop *loop, struct workers *workers, const char *url, struct store **ret, struct brig_err *err) MUST_CHECK;
+void store_close(struct store *store); /* writes what is queued; takes NULL */
+
+typedef void store_done_fn(void *ctx, const struct brig_err *err); /* err NULL: committed */
+
+/* ---- records; strings are copied by the store --------------------------------------------------------- */
+
+struct store_org {
+    char id[64]; /* org-<uuid4> */
+    char name[128];
+    int64_t created_at_ns;
+    const char *doc; /* quotas and settings; JSON object */
+};
+enum store_role { STORE_ROLE_ADMIN, STORE_ROLE_USER, STORE_ROLE_READ_ONLY, STORE_ROLE_MAX };
+struct store_key {
+    char id[64]; /* key-<uuid4> */
+    char org_id[64];
+    char name[128];
+    uint8_t hash[32]; /* SHA-256 of the key's text */
+    char hint[16];    /* its last four characters */
+    enum store_role role;
+    int64_t created_at_ns, expires_at_ns, revoked_at_ns; /* 0: never */
+    const char *doc; /* quotas; JSON object */
+};
+struct store_sandbox {
+    char id[32];
+    char org_id[64], key_id[64], name[128], state[16], provider[32];
+    int64_t created_at_ns, updated_at_ns;
+    const char *doc; /* everything else: spec, metadata, deadlines ... */
+};
+struct store_run {
+    char id[48];
+    char org_id[64], sandbox_id[32], kind[16], cause[24]; /* cause "" while it runs */
+    int64_t started_at_ns, ended_at_ns;
+    const char *doc; /* the receipt; while it runs, what is known */
+};
+struct store_certificate { /* of a sandbox that has ended */
+    char sandbox_id[32], org_id[64], cause[24];
+    int64_t ended_at_ns;
+    const char *doc;
+};
+struct store_idempotency {
+    char org_id[64], key[256];
+    uint8_t fingerprint[32]; /* of the request: the same key with another request is a 409 */
+    int64_t created_at_ns;
+    int status;
+    const char *doc; /* the answer */
+};
+
+/* ---- writes: queued, committed in groups; done may be NULL -------------------------------------------- */
+/* -EAGAIN (queue full) or -ENOMEM: nothing was queued and done is not called. */
+int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* The sandbox goes and its certificate comes, in one transaction. */
+int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Retention: runs and certificates older than before_ns, or the oldest until their docs take at most max_bytes; idempotency rows before. */
+int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int64_t idempotency_before_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* After a crash: runs without an end are closed as cause at now. */
+int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+
+/* ---- reads at start: synchronous, before the loop runs ------------------------------------------------- */
+int store_each_org(struct store *store, int (*each)(void *ctx, const struct store_org *org), void *ctx, struct brig_err *err) MUST_CHECK;
+int store_each_key(struct store *store, int (*each)(void *ctx, const struct store_key *key), void *ctx, struct brig_err *err) MUST_CHECK;
+int store_each_sandbox(struct store *store, int (*each)(void *ctx, const struct store_sandbox *sandbox), void *ctx, struct brig_err *err) MUST_CHECK;
+int store_each_idempotency(struct store *store, int (*each)(void *ctx, const struct store_idempotency *row), void *ctx, struct brig_err *err) MUST_CHECK;
+int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns, struct brig_err *err) MUST_CHECK; /* seq 0: none */
+
+/* ---- reads for requests: on the worker pool, the callback on the loop ---------------------------------- */
+
+struct store_query {
+    const char *org_id;     /* required; "" only for the administrator's view of all */
+    const char *id;         /* one row, or NULL */
+    const char *sandbox_id; /* or NULL */
+    const char *cause;      /* or NULL; "" is "still running" */
+    int64_t since_ns, until_ns; /* 0: no bound */
+    const char *after;      /* the cursor: id of the last row of the page before, or NULL */
+    unsigned limit;         /* 1 .. 1000; newest first */
+};
+/* rows: n documents (JSON objects), valid during the call; more: there is another page. err: then n is 0. */
+typedef void store_rows_fn(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err);
+int store_find_runs(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_find_certificates(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+
+/* For /metrics and /readyz. */
+struct store_health {
+    bool ok;
+    unsigned queued;
+    uint64_t commits, failures;
+    char last_error[256];
+};
+void store_health(const struct store *store, struct store_health *ret);
+
+#endif
