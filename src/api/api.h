@@ -44,6 +44,7 @@ struct api {
     struct suspicion *suspicion;
     uint8_t token_key[32]; /* of previews */
     int supervisor_fd;
+    struct request *reloading; /* who waits for the answer to a reload */
     bool ready, draining, drained;
     int audit_dir_fd;
     uint64_t started_ns;
@@ -120,6 +121,9 @@ int api_time(int64_t ns, char *out, size_t size) MUST_CHECK;              /* RFC
 int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK; /* seconds, or "30s", "2m", "1h", "30d" */
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
+
+int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
+bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */
 
 /* auth.c: keys and organisations, cached in memory, written through to the store */
 int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK; /* loads; makes the default organisation */
