@@ -113,6 +113,15 @@ struct watcher {
     struct manager_listener listener;
 };
 
+static void events_left(struct request *rq)
+{
+    struct watcher *watcher = rq->state;
+
+    manager_unlisten(rq->api->manager, &watcher->listener);
+    mem_free(watcher);
+    request_free(rq);
+}
+
 static void on_event(void *ctx, const char *org_id, uint64_t seq, const char *json, size_t len)
 {
     struct watcher *watcher = ctx;
@@ -122,17 +131,11 @@ static void on_event(void *ctx, const char *org_id, uint64_t seq, const char *js
         return;
     snprintf(id, sizeof id, "%llu", (unsigned long long)seq);
     /* A client that does not keep up is cut off: events are many and small, and it can come back with since=. */
-    if (!exchange_sse(watcher->rq->x, NULL, id, json, len))
-        exchange_abort(watcher->rq->x);
-}
-
-static void events_left(struct request *rq)
-{
-    struct watcher *watcher = rq->state;
-
-    manager_unlisten(rq->api->manager, &watcher->listener);
-    mem_free(watcher);
-    request_free(rq);
+    if (exchange_sse(watcher->rq->x, NULL, id, json, len))
+        return;
+    exchange_on_gone(watcher->rq->x, NULL, NULL);
+    exchange_abort(take_ptr(&watcher->rq->x));
+    events_left(watcher->rq);
 }
 
 void route_events(struct request *rq)
