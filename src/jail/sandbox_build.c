@@ -37,6 +37,46 @@ static void build_done(struct build *b)
         base_close_fd(&b->binds[i].mount_fd);
 }
 
+/* The child shares our table until it has made its own: what it was given stays open until it has said something. */
+static void lend(struct sandbox *s, struct build *b)
+{
+    s->lent[s->n_lent++] = take_fd(&b->child_setup);
+    s->lent[s->n_lent++] = take_fd(&b->child_control);
+    s->lent[s->n_lent++] = take_fd(&b->rootfs_fd);
+    for (unsigned i = 0; i < b->plan.n_binds; i++)
+        s->lent[s->n_lent++] = take_fd(&b->binds[i].mount_fd);
+}
+
+static void take_back(struct sandbox *s)
+{
+    fd_close_all(s->lent, s->n_lent);
+    s->n_lent = 0;
+}
+
+/* Out of the numbers that children get a copy of. Where there is none above, it stays: then the copies are larger. */
+static void move_up(int *fd)
+{
+    int up = *fd >= 0 && *fd < SANDBOX_FD_MIN ? fcntl(*fd, F_DUPFD_CLOEXEC, SANDBOX_FD_MIN) : -1;
+
+    if (up >= 0) {
+        close(*fd);
+        *fd = up;
+    }
+}
+
+static int highest_needed(const struct sandbox *s, const struct build *b)
+{
+    const struct host *host = &s->spawner->host;
+    const int fds[] = {b->child_setup, b->child_control, b->rootfs_fd, host->init_fd, host->probe_fd, host->proc_fd, host->mnt_fd};
+    int highest = SPAWNER_FD_MIN;
+
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        highest = fds[i] > highest ? fds[i] : highest;
+    for (unsigned i = 0; i < b->plan.n_binds; i++)
+        highest = b->binds[i].mount_fd > highest ? b->binds[i].mount_fd : highest;
+    return highest;
+}
+
 /* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
 static int map_owner(const struct host *host, const struct sandbox *s, const struct bind_source *source, struct brig_err *err)
 {
@@ -131,8 +171,11 @@ static int hand_over(struct sandbox *s, struct brig_err *err)
     int fds[PLAN_PREPARED];
     int r = cg_create_v1(&s->cg, io, err);
 
+    for (unsigned i = 0; i < CG_HIERARCHIES; i++)
+        move_up(&s->cg.v1_fd[i]);
     if (r == 0)
         r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
+    move_up(&s->cg.oom_event_fd);
     int n = r == 0 ? cg_open_tasks(&s->cg, fds + 1, PLAN_PREPARED - 1, err) : r;
     if (n < 0)
         return n;
@@ -174,6 +217,8 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->profile = run ? run->profile : BRIG_PROFILE_DEFAULT;
     p->landlock_abi = host->landlock_abi;
     p->off = s->spawner->off;
+    p->shared_fds = !plan_off(p, BRIG_LAYER_FDS);
+    p->highest_fd = highest_needed(s, b);
 }
 
 /* Bytes of brig-init, or its end. */
@@ -251,9 +296,12 @@ static void on_setup(struct loop_source *source, uint32_t events UNUSED)
 
     if (n == -EAGAIN)
         return;
+    take_back(s);
     if (n == (ssize_t)sizeof msg && msg.type == SETUP_MAP_ME) {
-        if (n_fds)
+        if (n_fds) {
             s->store_fd = fd;
+            move_up(&s->store_fd);
+        }
         image_release(&s->image); /* the mount holds the device now */
         int r = write_maps(s);
         if (r >= 0) {
@@ -264,6 +312,7 @@ static void on_setup(struct loop_source *source, uint32_t events UNUSED)
             char path[32];
             snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
             s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
+            move_up(&s->mnt_fd);
             /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
             const struct cg_host *cg = &s->spawner->host.cg;
             if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
@@ -286,6 +335,7 @@ static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
     struct sandbox *s = source->ctx;
 
     loop_remove(s->spawner->loop, &s->on_pidfd);
+    take_back(s);
     /* Its last words may still be in the sockets: the end of the process is noticed first at times. */
     if (s->on_setup.fd >= 0)
         on_setup(&s->on_setup, 0);
@@ -319,6 +369,8 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
     for (size_t i = 0; i < ARRAY_SIZE(can_be_off); i++)
         if (plan_off(&b->plan, can_be_off[i].layer))
             args.flags &= ~(__u64)can_be_off[i].flag;
+    if (b->plan.shared_fds)
+        args.flags |= CLONE_FILES;
     if (s->cg.v2_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (__u64)s->cg.v2_fd;
@@ -329,6 +381,12 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
     if (pid == 0)
         jail_enter(&b->plan);
     s->pid = pid;
+    if (b->plan.shared_fds)
+        lend(s, b);
+    move_up(&s->pidfd);
+    move_up(&s->setup_fd);
+    move_up(&s->control_fd);
+    move_up(&s->cg.v2_fd);
     return 0;
 }
 
@@ -405,10 +463,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     s->on_control = (struct loop_source){.fd = -1, .fn = on_control, .ctx = s};
     s->on_setup = (struct loop_source){.fd = -1, .fn = on_setup, .ctx = s};
     s->on_oom = (struct loop_source){.fd = -1, .ctx = s};
-    s->next = spawner->sandboxes;
-    if (s->next)
-        s->next->prev = s;
-    spawner->sandboxes = s;
+    sandbox_list_add(spawner, s);
     return s;
 }
 
@@ -434,11 +489,12 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
             sandbox_finish(s); /* nobody would tell of its end: finish waits for it itself */
         return r;
     }
-    s->run = run;
     s->for_pool = !run;
-    if (run)
+    if (run) {
+        sandbox_set_run(s, run);
         spawner->running++;
-    else
+    } else {
         spawner->building_parked++;
+    }
     return 0;
 }

@@ -142,12 +142,7 @@ static void forget(struct sandbox *s)
     struct spawner *spawner = s->spawner;
 
     ids_release(&spawner->host.ids, &s->ids);
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        spawner->sandboxes = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
+    sandbox_list_remove(s);
     mem_free(s);
 }
 
@@ -155,10 +150,8 @@ static void remove_all_dead(struct spawner *spawner)
 {
     bool busy = false;
 
-    for (struct sandbox *s = spawner->sandboxes, *next; s; s = next) {
+    for (struct sandbox *s = spawner->lists[SANDBOX_DEAD], *next; s; s = next) {
         next = s->next;
-        if (s->state != SANDBOX_DEAD)
-            continue;
         struct remains remains = {s->mnt_fd, s->store_fd, s->cg};
         int r = reaper_take(&spawner->reaper, &remains);
         s->mnt_fd = s->store_fd = -1;
@@ -205,7 +198,7 @@ void sandbox_finish(struct sandbox *s)
         if (!s->failure.code)
             (void)err_set(&spawner->pool_err, BRIG_E_HOST, 0, "a sandbox for the pool died while it was built");
     }
-    s->state = SANDBOX_DEAD;
+    sandbox_list_move(s, SANDBOX_DEAD);
     loop_timer_clear(loop, &s->on_timeout);
     loop_timer_clear(loop, &s->on_sample);
     loop_timer_clear(loop, &s->on_oom_check);
@@ -219,13 +212,13 @@ void sandbox_finish(struct sandbox *s)
     if (s->run) {
         /* Every process is gone; what is left has no effect any more and goes right after the answer. */
         report(s);
-        run_spec_done(s->run);
-        s->run = NULL;
+        run_spec_done(sandbox_take_run(s));
         spawner->running--;
     }
     base_close_fd(&s->pidfd);
     base_close_fd(&s->setup_fd);
     base_close_fd(&s->control_fd);
+    fd_close_all(s->lent, s->n_lent);
     image_release(&s->image);
     sandbox_remove_dead(spawner);
 }

@@ -294,9 +294,9 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
     bool parked = s->state == SANDBOX_PARKED;
     int r = 0;
 
-    s->run = run;
-    s->state = SANDBOX_RUNNING;
+    sandbox_list_move(s, SANDBOX_RUNNING);
     if (parked) {
+        sandbox_set_run(s, run);
         s->spawner->parked--;
         s->spawner->running++;
         r = cg_set_limits(&s->cg, &run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, &s->failure);
@@ -339,7 +339,7 @@ static void on_hello(struct sandbox *s, const struct frame *frame)
             sandbox_begin(s, s->run);
         return;
     }
-    s->state = SANDBOX_PARKED;
+    sandbox_list_move(s, SANDBOX_PARKED);
     s->spawner->building_parked--;
     s->spawner->parked++;
     spawner_pool_changed(s->spawner);

@@ -152,15 +152,6 @@ void spawner_pool_changed(struct spawner *spawner)
     (void)!loop_timer_set(spawner->loop, &spawner->on_refill, when, NULL);
 }
 
-static struct sandbox *find_run(struct spawner *spawner, uint64_t number)
-{
-    struct sandbox *s = spawner->sandboxes;
-
-    while (s && !(s->run && s->run->number == number))
-        s = s->next;
-    return s;
-}
-
 static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds, size_t n_fds)
 {
     struct brig_err err = {.code = BRIG_E_NONE};
@@ -170,12 +161,13 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
     spawner->pool_announced = false;
     int r = run ? run_spec_parse(run, msg, image_possible(&spawner->host), fds, n_fds, &err) : err_nomem(&err);
 
-    for (struct sandbox *s = spawner->sandboxes; r == 0 && s; s = s->next)
-        if (sandbox_fits(s, run)) {
-            sandbox_begin(s, run);
-            spawner_pool_changed(spawner);
-            return;
-        }
+    /* They are all alike: one that does not fit stands for the rest. */
+    struct sandbox *parked = spawner->lists[SANDBOX_PARKED];
+    if (r == 0 && parked && sandbox_fits(parked, run)) {
+        sandbox_begin(parked, run);
+        spawner_pool_changed(spawner);
+        return;
+    }
     if (r == 0)
         r = sandbox_build(spawner, run, &err);
     if (r == 0) {
@@ -191,7 +183,7 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
 
 static void on_message(struct spawner *spawner, const union wire_any *msg, int *fds, size_t n_fds)
 {
-    struct sandbox *s = find_run(spawner, msg->head.run);
+    struct sandbox *s = sandbox_by_run(spawner, msg->head.run);
 
     switch (msg->head.type) {
     case WIRE_RUN:
@@ -248,9 +240,10 @@ static void shut_down(struct spawner *spawner)
         queue_free(spawner->queue);
     }
     spawner->pool = 0;
-    for (struct sandbox *s = spawner->sandboxes; s; s = s->next)
-        sandbox_end(s, BRIG_CAUSE_CANCELLED);
-    while (spawner->sandboxes)
+    for (int state = 0; state < SANDBOX_STATE_MAX; state++)
+        for (struct sandbox *s = spawner->lists[state]; s; s = s->next)
+            sandbox_end(s, BRIG_CAUSE_CANCELLED);
+    while (spawner->n_sandboxes > 0)
         if (loop_run_once(spawner->loop, 100, NULL) < 0)
             break;
 }

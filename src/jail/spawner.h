@@ -130,11 +130,20 @@ void run_spec_done(struct run_spec *spec);
 
 enum sandbox_state { SANDBOX_BUILDING, SANDBOX_PARKED, SANDBOX_RUNNING, SANDBOX_DEAD, SANDBOX_STATE_MAX };
 
+/*
+ * A sandbox's own descriptors are kept at or above this. What a new child needs is then below, and its table stays as
+ * small as that however many sandboxes there are (the kernel never shrinks one: 128 KiB each at 9,000 descriptors).
+ */
+#define SANDBOX_FD_MIN 256
+#define SANDBOX_LENT (3 + WIRE_BINDS_MAX) /* both sockets, a root, binds */
+#define RUN_BUCKETS 1024u
+
 struct spawner;
 
 struct sandbox {
     struct spawner *spawner;
-    struct sandbox *next, *prev;
+    struct sandbox *next, *prev;  /* of the same state */
+    struct sandbox *same_bucket;  /* with a run */
     enum sandbox_state state;
     char id[32];
     pid_t pid;
@@ -147,6 +156,10 @@ struct sandbox {
     struct loop_source on_pidfd, on_control, on_setup, on_oom;
     struct loop_timer on_timeout, on_sample, on_oom_check;
     struct brig_limits limits; /* built with */
+
+    /* What the child was given, open here until its first message: it shares our table until it has its own. */
+    int lent[SANDBOX_LENT];
+    unsigned n_lent;
 
     /* the run, NULL while parked */
     struct run_spec *run;
@@ -175,12 +188,22 @@ struct spawner {
     struct loop_source on_engine;
     struct wire_queued *queue, *queue_end; /* what the engine was too busy to take */
     struct loop_timer on_refill, on_remove;
-    struct sandbox *sandboxes;
+    struct sandbox *lists[SANDBOX_STATE_MAX];
+    struct sandbox *runs[RUN_BUCKETS];
+    unsigned n_sandboxes;
     unsigned parked, building_parked, pool, running, built;
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     uint64_t off; /* layers switched off; test builds only */
 };
+
+/* sandbox_list.c: all of these take a few steps, however many sandboxes there are. */
+void sandbox_list_add(struct spawner *spawner, struct sandbox *sandbox);
+void sandbox_list_move(struct sandbox *sandbox, enum sandbox_state state);
+void sandbox_list_remove(struct sandbox *sandbox);
+void sandbox_set_run(struct sandbox *sandbox, struct run_spec *run);
+struct run_spec *sandbox_take_run(struct sandbox *sandbox);
+struct sandbox *sandbox_by_run(struct spawner *spawner, uint64_t number);
 
 /* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); it is taken over on success. */
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
