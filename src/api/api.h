@@ -28,7 +28,6 @@
 #define API_ANSWER_MAX (256u << 20) /* of a JSON answer; receipts with output are the largest */
 
 struct auth;
-struct preview;
 
 struct api {
     struct loop *loop;
@@ -101,6 +100,8 @@ extern const size_t api_n_routes;
 /* request.c */
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
+struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
+void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);

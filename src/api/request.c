@@ -94,6 +94,14 @@ static void on_sandbox_ended(void *ctx, struct sbox *sbox UNUSED)
     rq->process = NULL;
 }
 
+void request_use_sandbox(struct request *rq, struct sbox *sbox)
+{
+    rq->sbox = sbox;
+    rq->watch = (struct sbox_watch){.ended = on_sandbox_ended, .ctx = rq};
+    sbox_watch(sbox, &rq->watch);
+    sbox_hold(sbox);
+}
+
 void request_free(struct request *rq)
 {
     if (rq->x)
@@ -113,6 +121,19 @@ static void on_gone(void *ctx, struct exchange *x UNUSED)
     rq->x = NULL;
     if (rq->left)
         rq->left(rq);
+}
+
+struct request *request_create(struct api *api, struct exchange *x)
+{
+    struct request *rq = mem_zalloc(sizeof *rq);
+
+    if (!rq)
+        return NULL;
+    rq->api = api;
+    rq->x = x;
+    exchange_on_gone(x, on_gone, rq);
+    snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
+    return rq;
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------- */
@@ -235,10 +256,7 @@ static bool find_sandbox(struct request *rq)
         request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
         return false;
     }
-    rq->sbox = sbox;
-    rq->watch = (struct sbox_watch){.ended = on_sandbox_ended, .ctx = rq};
-    sbox_watch(sbox, &rq->watch);
-    sbox_hold(sbox);
+    request_use_sandbox(rq, sbox);
     if (!(route->flags & ROUTE_PROCESS))
         return true;
     uint32_t number = 0;
@@ -361,16 +379,12 @@ void api_handle(void *ctx, struct exchange *x)
     }
     if (preview_handle(api, x))
         return;
-    struct request *rq = mem_zalloc(sizeof *rq);
-    if (!rq) {
-        struct brig_err err;
-        (void)err_nomem(&err);
-        exchange_fail(x, &err);
+    struct request *rq = request_create(api, x);
+    if (rq) {
+        start(rq, head, exchange_target(x));
         return;
     }
-    rq->api = api;
-    rq->x = x;
-    exchange_on_gone(x, on_gone, rq);
-    snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
-    start(rq, head, exchange_target(x));
+    struct brig_err err;
+    (void)err_nomem(&err);
+    exchange_fail(x, &err);
 }
