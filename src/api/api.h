@@ -123,6 +123,7 @@ int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK; /
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
 
+const char *api_number(const char *text, char separator, uint64_t *ret); /* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
 int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
 bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */
 

@@ -15,6 +15,7 @@
  * spawner is gone so is every sandbox: their certificates are written, and it ends with 75, to be started anew.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -224,7 +225,8 @@ static int take_descriptors(struct daemon_state *d, struct brig_err *err)
         int r = sup_receive(SUP_SOCKET_FD, &msg, &fd);
 
         if (r == -EAGAIN) {
-            usleep(1000);
+            struct pollfd wait = {.fd = SUP_SOCKET_FD, .events = POLLIN};
+            (void)!poll(&wait, 1, -1);
             continue;
         }
         if (r == 0 && msg.type == SUP_GO)

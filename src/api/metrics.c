@@ -3,6 +3,7 @@
  * metrics.c: GET /metrics in Prometheus' text format: base units, no label with unbounded values unless the configuration asks
  * for one per sandbox.
  */
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "api/api.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/parse.h"
 #include "base/str.h"
 
 static int head(struct buf *out, const char *name, const char *type, const char *help)
@@ -27,11 +29,11 @@ static int one(struct buf *out, const char *name, const char *type, const char *
 static uint64_t resident_bytes(void)
 {
     char text[256];
-    unsigned long long pages = 0, resident = 0;
+    uint64_t fields[2];
 
-    if (fd_read_file(-1, "/proc/self/statm", text, sizeof text) < 0 || sscanf(text, "%20llu %20llu", &pages, &resident) != 2)
+    if (fd_read_file(AT_FDCWD, "/proc/self/statm", text, sizeof text) < 0 || parse_fields(text, fields, 2) != 2)
         return 0;
-    return resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    return fields[1] * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static int put_service(struct buf *out, const struct api *api)

@@ -136,17 +136,14 @@ static void download_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, co
 /* "bytes=0-99", "bytes=100-"; other forms are ignored, as RFC 9110 allows. */
 static void read_range(struct download *down, const char *text)
 {
-    unsigned long long from = 0, to = 0;
-    char extra = 0;
+    uint64_t from = 0, to = UINT64_MAX - 1;
+    const char *second = text && str_starts(text, "bytes=") ? api_number(text + 6, '-', &from) : NULL;
 
-    if (!text || !str_starts(text, "bytes=") || !isdigit((unsigned char)text[6]))
-        return;
-    int n = sscanf(text + 6, "%20llu-%20llu%c", &from, &to, &extra);
-    if (n < 1 || n == 3 || (n == 1 && text[strlen(text) - 1] != '-') || (n == 2 && to < from))
+    if (!second || (*second && !api_number(second, '\0', &to)) || to < from)
         return;
     down->ranged = true;
     down->from = from;
-    down->length = n == 2 ? to - from + 1 : UINT64_MAX;
+    down->length = *second ? to - from + 1 : UINT64_MAX;
 }
 
 static struct download *download_create(struct request *rq)

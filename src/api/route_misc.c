@@ -143,7 +143,7 @@ void route_events(struct request *rq)
     const char *last = http_field(exchange_head(rq->x), "Last-Event-ID");
     struct watcher *watcher = mem_zalloc(sizeof *watcher);
     uint64_t since = UINT64_MAX;
-    unsigned long long from = 0;
+    uint64_t from = 0;
 
     if (!watcher) {
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
@@ -153,7 +153,7 @@ void route_events(struct request *rq)
         mem_free(watcher);
         return;
     }
-    if (last && sscanf(last, "%20llu", &from) == 1)
+    if (last && api_number(last, '\0', &from))
         since = from;
     *watcher = (struct watcher){.rq = rq, .listener = {.event = on_event, .ctx = watcher}};
     rq->state = watcher;

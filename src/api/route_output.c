@@ -245,12 +245,13 @@ static struct reader *reader_create(struct request *rq, enum form form)
 static bool read_offsets(struct request *rq, struct reader *reader)
 {
     const char *last = http_field(exchange_head(rq->x), "Last-Event-ID");
-    unsigned long long out = 0, err = 0;
+    uint64_t out = 0, err = 0;
     bool ok = request_query_u64(rq, "stdout", 0, UINT64_MAX - 1, &reader->next[1]);
 
     if (ok)
         ok = request_query_u64(rq, "stderr", 0, UINT64_MAX - 1, &reader->next[2]);
-    if (ok && last && sscanf(last, "%20llu,%20llu", &out, &err) == 2) {
+    const char *second = last ? api_number(last, ',', &out) : NULL;
+    if (ok && second && api_number(second, '\0', &err)) {
         reader->next[1] = out;
         reader->next[2] = err;
     }

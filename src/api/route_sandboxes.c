@@ -102,20 +102,21 @@ static bool known_state(const char *name)
     return false;
 }
 
-/* The cursor is the last id of the page before. It need not live any more: ids of the page are found by creation time. */
-static const struct sbox *after_cursor(struct request *rq, const char *cursor)
+/* A cursor is "<creation time>-<id>" of the last one of the page before, which need not live any more. */
+static bool after_cursor(struct request *rq, const char *cursor, const struct sbox **ret)
 {
-    int64_t created = 0;
-    unsigned long long at = 0;
-    char id[32] = "";
+    uint64_t created = 0;
+    const char *id = api_number(cursor, '-', &created);
     const struct sbox *s = manager_first(rq->api->manager);
 
-    if (sscanf(cursor, "%20llu-%31s", &at, id) != 2)
-        return NULL;
-    created = (int64_t)at;
-    while (s && (s->created_at_ns > created || (s->created_at_ns == created && strcmp(s->id, id) != 0)))
+    if (!id) {
+        request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
+        return false;
+    }
+    while (s && ((uint64_t)s->created_at_ns > created || ((uint64_t)s->created_at_ns == created && !str_eq(s->id, id))))
         s = s->next;
-    return s && s->created_at_ns == created ? s->next : s;
+    *ret = s && str_eq(s->id, id) ? s->next : s;
+    return true;
 }
 
 void route_sandbox_list(struct request *rq)
@@ -132,14 +133,8 @@ void route_sandbox_list(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "state=%.32s: no such state", state);
         return;
     }
-    unsigned long long at = 0;
-    char id[32];
-    if (cursor && sscanf(cursor, "%20llu-%31s", &at, id) != 2) {
-        request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
+    if (cursor && !after_cursor(rq, cursor, &s))
         return;
-    }
-    if (cursor)
-        s = after_cursor(rq, cursor);
     json_object(&json);
     json_key(&json, "sandboxes");
     json_array(&json);

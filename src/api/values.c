@@ -7,6 +7,7 @@
 
 #include "api/api.h"
 #include "base/clock.h"
+#include "base/parse.h"
 #include "base/str.h"
 
 int api_time(int64_t ns, char *out, size_t size)
@@ -51,6 +52,22 @@ int api_duration(const struct json_value *value, uint64_t *ret_ms)
     if (parse_days(value->string, value->len, ret_ms) == 0)
         return 0;
     return brig_parse_duration(value->string, ret_ms);
+}
+
+/* Digits up to a separator (or the end); the place after it, or NULL. */
+const char *api_number(const char *text, char separator, uint64_t *ret)
+{
+    char digits[24];
+    const char *end = strchrnul(text, separator);
+    size_t len = (size_t)(end - text);
+
+    if (len == 0 || len >= sizeof digits || (separator && *end == '\0'))
+        return NULL;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    if (parse_u64(digits, ret) < 0)
+        return NULL;
+    return *end ? end + 1 : end;
 }
 
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known)
