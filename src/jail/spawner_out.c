@@ -14,13 +14,14 @@
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
-#define QUEUE_MUCH 512u
+/* More than any library's host can have runs (each has three descriptors): such a host may well not listen while it asks. */
+#define QUEUE_MUCH 32768u
 
 struct wire_queued {
     struct wire_queued *next;
     size_t len, n_fds;
     int fds[WIRE_FDS];
-    union wire_any msg;
+    char msg[];
 };
 
 static void queue_free(struct wire_queued *queued)
@@ -47,12 +48,12 @@ static void watch_engine(struct spawner *spawner)
 
 static int enqueue(struct spawner *spawner, const void *msg, size_t len, const int *fds, size_t n_fds)
 {
-    struct wire_queued *queued = n_fds <= WIRE_FDS ? mem_zalloc(sizeof *queued) : NULL;
+    struct wire_queued *queued = n_fds <= WIRE_FDS ? mem_alloc(sizeof *queued + len) : NULL;
 
     if (!queued)
         return -ENOMEM;
-    queued->len = len;
-    memcpy(&queued->msg, msg, len);
+    *queued = (struct wire_queued){.len = len};
+    memcpy(queued->msg, msg, len);
     for (; queued->n_fds < n_fds; queued->n_fds++)
         if ((queued->fds[queued->n_fds] = fcntl(fds[queued->n_fds], F_DUPFD_CLOEXEC, SANDBOX_FD_MIN)) < 0) {
             queue_free(queued);
@@ -72,7 +73,7 @@ void spawner_flush(struct spawner *spawner)
 {
     while (spawner->queue) {
         struct wire_queued *first = spawner->queue;
-        int r = fd_send_nowait(spawner->engine_fd, &first->msg, first->len, first->fds, first->n_fds);
+        int r = fd_send_nowait(spawner->engine_fd, first->msg, first->len, first->fds, first->n_fds);
         if (r == -EAGAIN)
             break;
         if (r < 0) {
