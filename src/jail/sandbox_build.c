@@ -100,7 +100,7 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
 
     for (unsigned i = 0; run && i < run->n_binds; i++) {
         struct bind_source source;
-        int r = helper_clone_source(host, run->binds[i].source, &source, err);
+        int r = helper_clone_source(host, run->binds[i].source, run->binds[i].below, &source, err);
         if (r < 0)
             return r;
         b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only};
@@ -120,7 +120,7 @@ static int prepare_rootfs(struct sandbox *s, const struct run_spec *run, struct 
 
     if (!run || !run->rootfs)
         return 0;
-    int r = helper_clone_rootfs(host, run->rootfs, &b->rootfs_fd, err);
+    int r = helper_clone_rootfs(host, run->rootfs, run->rootfs_below, &b->rootfs_fd, err);
     if (r < 0)
         return r;
     b->plan.rootfs_fd = b->rootfs_fd;
@@ -160,7 +160,9 @@ static int prepare_cgroup(struct sandbox *s, struct build *b, struct brig_err *e
     b->plan.rlimit_memory = cg_host_by(cg, CG_MEMORY) == BY_NONE;
     b->plan.rlimit_pids = cg_host_by(cg, CG_PIDS) == BY_NONE;
     snprintf(name, sizeof name, "brig-%s", s->id);
-    return cg_create(&s->cg, cg, name, err);
+    int r = cg_create(&s->cg, cg, name, err);
+    s->cg.oom_one = s->service;
+    return r;
 }
 
 /* After the clone, beside the child's own work: it joins when it is done with its mounts. */
@@ -242,7 +244,7 @@ static void on_control(struct loop_source *source, uint32_t events UNUSED)
         struct frame frame;
         int used = frame_parse(s->in, s->in_len, &frame);
         if (used < 0 || (used == 0 && s->in_len == sizeof s->in)) {
-            (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init");
+            (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init broke the protocol");
             sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
             break;
         }
@@ -454,7 +456,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     if (!s)
         return NULL;
     s->spawner = spawner;
-    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = -1;
+    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = s->stream_fd = -1;
     s->cg = CG_INIT;
     s->ids.slot = -1;
     s->image = IMAGE_INIT;
@@ -480,6 +482,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
         s->limits = run->limits;
     else
         spawner_default_limits(&s->limits);
+    s->service = run && (run->flags & WIRE_RUN_SERVICE);
     int r = s->failure.code ? -EIO : build(s, run, &b, &s->failure);
     build_done(&b);
     if (r < 0) {
@@ -493,6 +496,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
     if (run) {
         sandbox_set_run(s, run);
         spawner->running++;
+        s->busy = true;
     } else {
         spawner->building_parked++;
     }
