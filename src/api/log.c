@@ -104,20 +104,20 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
     end(&json);
 }
 
-void log_request(const char *request_id, const char *method, const char *route, const char *actor, unsigned status, uint64_t duration_ns, uint64_t bytes)
+void log_request(const char *request_id, const char *method, const char *route, const char *peer, unsigned status, uint64_t duration_ns, uint64_t bytes)
 {
     AUTO_BUF struct buf out = BUF_INIT(8192);
     struct json json = JSON_INIT(&out);
 
     if (log_state.text) {
         log_line(LOG_INFO, "request", "%s %s %s %u %llu us %llu bytes %s", request_id, method, route, status, (unsigned long long)(duration_ns / 1000),
-                 (unsigned long long)bytes, actor);
+                 (unsigned long long)bytes, peer);
         return;
     }
     begin(&json, LOG_INFO, "request");
     const struct {
         const char *name, *value;
-    } texts[] = {{"request_id", request_id}, {"method", method}, {"route", route}, {"actor", actor}};
+    } texts[] = {{"request_id", request_id}, {"method", method}, {"route", route}, {"peer", peer}};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         json_key(&json, texts[i].name);
         json_string(&json, texts[i].value);

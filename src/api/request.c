@@ -6,6 +6,7 @@
  * routes and ids cannot be told apart; another organisation's sandbox is not found.
  */
 #include "api/api.h"
+#include "api/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -356,6 +357,7 @@ static void start(struct request *rq, const struct http_head *head, const struct
         request_refuse(rq, BRIG_E_NOT_FOUND, "no such path; GET /v1/openapi.json lists them");
         return;
     }
+    exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
     if (!check_query(rq, target) || !check_role(rq))
         return;
     if (rq->route->flags & ROUTE_JSON) {
@@ -387,4 +389,16 @@ void api_handle(void *ctx, struct exchange *x)
     struct brig_err err;
     (void)err_nomem(&err);
     exchange_fail(x, &err);
+}
+
+/* The pattern of the route, not the path: ids are in the audit log, and queries may carry tokens. */
+void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes)
+{
+    struct api *api = ctx;
+    const struct route *route = exchange_data(x);
+
+    api->counters.requests[status / 100 < 6 ? status / 100 : 0]++;
+    api->counters.bytes_out += bytes;
+    if (route && log_wants_requests())
+        log_request(exchange_id(x), route->method, route->pattern, exchange_peer(x), status, duration_ns, bytes);
 }
