@@ -44,7 +44,7 @@ static void list_add(struct write_list *list, struct write *write)
     list->last = &write->next;
 }
 
-static struct write *list_take(struct write_list *list)
+struct write *write_list_take(struct write_list *list)
 {
     struct write *write = list->first;
 
@@ -95,7 +95,7 @@ static unsigned take_group(struct store *store, struct write_list *group)
 
     write_list_init(group);
     while (store->queue.first && n < STORE_GROUP_MAX && (n == 0 || bytes + store->queue.first->bytes <= STORE_GROUP_BYTES)) {
-        struct write *write = list_take(&store->queue);
+        struct write *write = write_list_take(&store->queue);
         count_out(store, write);
         bytes += write->bytes;
         list_add(group, write);
@@ -222,7 +222,7 @@ static void finish_group(struct store *store, struct write_list *group)
     bool wake = false;
 
     write_list_init(&kept);
-    while ((write = list_take(group))) {
+    while ((write = write_list_take(group))) {
         const bool failed = write->err.code != BRIG_E_NONE;
         if (!failed && write->again && !store->stopping) {
             list_add(&store->queue, write);
@@ -233,6 +233,7 @@ static void finish_group(struct store *store, struct write_list *group)
             mem_free(write);
         } else {
             list_add(&store->finished, write);
+            store->n_finished++;
             wake = true;
         }
     }
