@@ -145,7 +145,7 @@ static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
     }
     int r = put_number(dir, "memory.max", bytes, err);
     if (r == 0)
-        r = put_number(dir, "memory.oom.group", 1, err);
+        r = put_number(dir, "memory.oom.group", !cg->oom_one, err);
     if (r == 0 && faccessat(dir, "memory.swap.max", W_OK, AT_EACCESS) == 0)
         r = put_number(dir, "memory.swap.max", 0, err);
     return r;
@@ -209,7 +209,9 @@ static int watch_oom(struct cg *cg, struct brig_err *err)
     int dir = dir_of(cg, CG_MEMORY);
     char text[48];
 
-    if (dir < 0 || is_v2(cg, CG_MEMORY) || cg->oom_event_fd >= 0)
+    if (cg->oom_one)
+        base_close_fd(&cg->oom_event_fd);
+    if (dir < 0 || is_v2(cg, CG_MEMORY) || cg->oom_event_fd >= 0 || cg->oom_one)
         return 0;
     AUTO_FD int event = SYS(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     AUTO_FD int control = SYS(openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC));
@@ -344,18 +346,39 @@ void cg_mark(struct cg *cg)
     cg->pids_refusals = pids_refusals(cg);
 }
 
+static uint64_t since(uint64_t now, uint64_t mark)
+{
+    return now != BRIG_USAGE_UNKNOWN && now > mark ? now - mark : 0;
+}
+
+uint64_t cg_oom_kills(const struct cg *cg)
+{
+    return since(oom_kills(cg), cg->oom_kills);
+}
+
+uint64_t cg_pids_refusals(const struct cg *cg)
+{
+    return since(pids_refusals(cg), cg->pids_refusals);
+}
+
 bool cg_oom_killed(const struct cg *cg)
 {
-    uint64_t now = oom_kills(cg);
-
-    return now != BRIG_USAGE_UNKNOWN && now > cg->oom_kills;
+    return cg_oom_kills(cg) > 0;
 }
 
 bool cg_pids_refused(const struct cg *cg)
 {
-    uint64_t now = pids_refusals(cg);
+    return cg_pids_refusals(cg) > 0;
+}
 
-    return now != BRIG_USAGE_UNKNOWN && now > cg->pids_refusals;
+uint64_t cg_memory_bytes(const struct cg *cg)
+{
+    return get_number(dir_of(cg, CG_MEMORY), is_v2(cg, CG_MEMORY) ? "memory.current" : "memory.usage_in_bytes");
+}
+
+uint64_t cg_pids(const struct cg *cg)
+{
+    return get_number(dir_of(cg, CG_PIDS), "pids.current");
 }
 
 uint64_t cg_cpu_ns(const struct cg *cg)
@@ -402,6 +425,30 @@ void cg_kill(const struct cg *cg)
         (void)!fd_write_file(freezer, "freezer.state", "THAWED");
     if (cg->v2_fd >= 0)
         (void)!fd_write_file(cg->v2_fd, "cgroup.kill", "1");
+}
+
+static bool freezes_by_v2(const struct cg *cg)
+{
+    return cg->v2_fd >= 0 && faccessat(cg->v2_fd, "cgroup.freeze", F_OK, 0) == 0; /* since Linux 5.2 */
+}
+
+int cg_freeze(const struct cg *cg, bool on)
+{
+    int freezer = dir_of(cg, CG_FREEZER);
+
+    if (freezes_by_v2(cg))
+        return fd_write_file(cg->v2_fd, "cgroup.freeze", on ? "1" : "0");
+    return freezer < 0 ? -EOPNOTSUPP : fd_write_file(freezer, "freezer.state", on ? "FROZEN" : "THAWED");
+}
+
+bool cg_is_frozen(const struct cg *cg)
+{
+    char text[32];
+
+    if (freezes_by_v2(cg))
+        return get_keyed(cg->v2_fd, "cgroup.events", "frozen") == 1;
+    int freezer = dir_of(cg, CG_FREEZER);
+    return freezer >= 0 && fd_read_file(freezer, "freezer.state", text, sizeof text) > 0 && strncmp(text, "FROZEN", 6) == 0;
 }
 
 void cg_forget(struct cg *cg)

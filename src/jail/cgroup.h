@@ -48,6 +48,7 @@ struct cg {
     int v2_fd;
     int v1_fd[CG_HIERARCHIES]; /* parallel to host->v1 */
     int oom_event_fd;          /* v1: readable when the limit was hit; -1 otherwise */
+    bool oom_one;              /* a process killed for memory does not take the others along */
     uint64_t oom_kills, pids_refusals; /* counters when the run began */
 };
 
@@ -71,8 +72,15 @@ void cg_mark(struct cg *cg); /* remembers the counters as the run's baseline */
 bool cg_oom_killed(const struct cg *cg);
 bool cg_pids_refused(const struct cg *cg);
 uint64_t cg_cpu_ns(const struct cg *cg); /* BRIG_USAGE_UNKNOWN where nothing counts it */
+uint64_t cg_memory_bytes(const struct cg *cg); /* now; and so are these: */
+uint64_t cg_pids(const struct cg *cg);
+uint64_t cg_oom_kills(const struct cg *cg); /* since cg_mark(); 0 where nothing counts them */
+uint64_t cg_pids_refusals(const struct cg *cg);
 void cg_usage(const struct cg *cg, struct brig_usage *usage);
-void cg_kill(const struct cg *cg);
+void cg_kill(const struct cg *cg); /* also what is frozen */
+/* 0, or -EOPNOTSUPP where no cgroup can. Freezing goes on after the call: see cg_is_frozen(). */
+int cg_freeze(const struct cg *cg, bool on) MUST_CHECK;
+bool cg_is_frozen(const struct cg *cg);
 void cg_forget(struct cg *cg); /* closes descriptors, leaves the cgroups to somebody else */
 /* 0 when nothing is left, -EBUSY when the kernel needs a moment: call again. */
 int cg_destroy(struct cg *cg) MUST_CHECK;

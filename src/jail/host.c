@@ -146,6 +146,9 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     *host = HOST_INIT;
     host->privileged = is_privileged();
     host->landlock_abi = landlock_abi();
+    if ((r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", getenv("BRIG_BIND_ROOTS"), err)) < 0 ||
+        (r = roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err)) < 0)
+        return r;
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;
     cg_host_init(&host->cg, engine_pid, netns->pid, host->privileged);
