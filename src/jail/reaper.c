@@ -61,7 +61,7 @@ static void remove_leaf(int parent, const char *name, int tries)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
 
-    for (int i = 0; parent >= 0 && i < tries && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+    for (int i = 0; parent >= 0 && i < tries && cg_remove(parent, name) < 0; i++)
         nanosleep(&pause, NULL);
 }
 
