@@ -79,7 +79,9 @@ struct store {
     struct store_conn *conn; /* NULL: to be opened */
     uint64_t retry_at_ns;    /* after a failure: not before, unless somebody waits */
     unsigned retry_ms;
-    uint64_t connect_at_ns;  /* the server was not there: not before */
+    uint64_t connect_at_ns;  /* the server was not there: not before; until then its failure is repeated */
+    struct brig_err connect_err;
+    int connect_failed;
     bool doc_bytes_known;
     uint64_t doc_bytes; /* of runs and certificates: at most this */
 };

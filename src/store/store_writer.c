@@ -122,13 +122,15 @@ static int connect_again(struct store *store, struct brig_err *err)
     store->ops->close(store->conn);
     store->conn = NULL;
     if (now < store->connect_at_ns) {
-        pthread_mutex_lock(&store->lock);
-        int r = err_set(err, BRIG_E_BUSY, 0, "%s", store->health.last_error);
-        pthread_mutex_unlock(&store->lock);
-        return r;
+        *err = store->connect_err;
+        return store->connect_failed;
     }
     int r = store->ops->open(store->url, true, &store->conn, err);
-    store->connect_at_ns = r < 0 ? clock_mono_ns() + PROBE_MS * NS_PER_MS : 0;
+    if (r < 0) {
+        store->connect_at_ns = clock_mono_ns() + PROBE_MS * NS_PER_MS;
+        store->connect_err = *err;
+        store->connect_failed = r;
+    }
     return r;
 }
 
@@ -189,9 +191,8 @@ static void run_group(struct store *store, struct write *first, unsigned n)
 
     if (r < 0 && n > 1 && store_err_is_of_row(&err)) {
         for (struct write *write = first; write; write = write->next) {
-            write->err = (struct brig_err){0};
-            if (transact_and_count(store, write, 1, &write->err) < 0 && write->err.code == BRIG_E_NONE)
-                write->err.code = BRIG_E_HOST;
+            r = transact_and_count(store, write, 1, &err);
+            write->err = r < 0 ? err : (struct brig_err){0};
         }
         return;
     }
