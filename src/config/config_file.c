@@ -101,7 +101,7 @@ static int refuse_key(const char *where, const char *section, const struct toml_
         if (str_eq(key->section, section))
             words[n++] = key->key;
     }
-    const char *nearest = config_nearest(value->key, words, n);
+    const char *nearest = strlen(value->key) == value->key_len ? config_nearest(value->key, words, n) : NULL;
     if (nearest)
         return err_usage(err, "%s: unknown key `%.48s` in [%s]; did you mean `%s`?", where, value->key, section, nearest);
     return err_usage(err, "%s: unknown key `%.48s` in [%s]", where, value->key, section);
