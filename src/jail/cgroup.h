@@ -85,6 +85,8 @@ bool cg_is_frozen(const struct cg *cg);
 void cg_forget(struct cg *cg); /* closes descriptors, leaves the cgroups to somebody else */
 /* 0 when nothing is left, -EBUSY when the kernel needs a moment: call again. */
 int cg_destroy(struct cg *cg) MUST_CHECK;
+/* Of a killed spawner's sandbox: its pid 1 ended with the socket, unless it is frozen. */
+void cg_kill_named(int parent, const char *name);
 /* Removes one cgroup and its leaves, by name: 0, or -EBUSY while processes are in it. */
 int cg_remove(int parent, const char *name) MUST_CHECK;
 

@@ -243,6 +243,15 @@ static void remove_children(int parent, const char *name)
     closedir(dir);
 }
 
+void cg_kill_named(int parent, const char *name)
+{
+    static const char *const files[][2] = {{"cgroup.kill", "1"}, {"cgroup.freeze", "0"}, {"freezer.state", "THAWED"}};
+    AUTO_FD int dir = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    for (size_t i = 0; dir >= 0 && i < ARRAY_SIZE(files); i++)
+        (void)!fd_write_file(dir, files[i][0], files[i][1]); /* each hierarchy has its own */
+}
+
 int cg_remove(int parent, const char *name)
 {
     if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)

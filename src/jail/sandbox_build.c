@@ -163,7 +163,7 @@ static int prepare_cgroup(struct sandbox *s, const struct run_spec *run, struct 
 
     b->plan.rlimit_memory = cg_host_by(cg, CG_MEMORY) == BY_NONE;
     b->plan.rlimit_pids = cg_host_by(cg, CG_PIDS) == BY_NONE;
-    snprintf(name, sizeof name, "brig-%s", s->id);
+    owner_cgroup_name(&s->spawner->host.owner, s->id, name);
     int r = cg_create(&s->cg, cg, name, err);
     s->cg.oom_one = s->service;
     if (r == 0 && (s->service || !run)) /* a parked one may become a service */
@@ -458,7 +458,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
-    reaper_born(&s->spawner->reaper, &s->cg); /* from now on somebody removes them even if we are killed */
+    reaper_born(&s->spawner->reaper, &s->cg, &s->spawner->host.owner); /* from now on somebody removes them even if we are killed */
     return r;
 }
 

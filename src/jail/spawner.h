@@ -16,6 +16,7 @@
 #include "jail/cgroup.h"
 #include "jail/ids.h"
 #include "jail/netns.h"
+#include "jail/owner.h"
 #include "jail/plan.h"
 #include "jail/reaper.h"
 #include "jail/roots.h"
@@ -46,6 +47,7 @@ struct host {
     unsigned landlock_abi;
     uint32_t ns[NS_MAX];
     struct cg_host cg;
+    struct owner owner; /* of the cgroups */
     struct ids ids;
     char lower_dirs[PLAN_LOWER_DIRS][16];
     char root_links[PLAN_LOWER_DIRS][2][32];
@@ -54,7 +56,7 @@ struct host {
 
 #define HOST_INIT                                                                                              \
     ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
-                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1},            \
+                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
 /* netns: a network namespace is made beside the rest. */
