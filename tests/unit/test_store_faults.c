@@ -560,7 +560,7 @@ static void test_queue_is_bounded(void **state)
 
 #define OURS "FROM pg_stat_activity WHERE application_name LIKE 'brigd/%'"
 
-static void test_sessions_end(void **state)
+static void pg_sessions_end(void **state)
 {
     struct kit *kit = *state;
     struct store_health health;
@@ -590,7 +590,7 @@ static void exec_elsewhere(const char *sql)
     PQfinish(pg);
 }
 
-static void test_server_is_away(void **state)
+static void pg_server_is_away(void **state)
 {
     struct kit *kit = *state;
     PGconn *pg = PQconnectdb(kit->url);
@@ -648,7 +648,7 @@ static PGconn *usurp(const struct kit *kit, const char *application_name)
     return pg;
 }
 
-static void test_lock_of_our_dead_session(void **state)
+static void pg_lock_of_our_dead_session(void **state)
 {
     struct kit *kit = *state;
     PGconn *pg = PQconnectdb(kit->url);
@@ -666,7 +666,7 @@ static void test_lock_of_our_dead_session(void **state)
     PQfinish(pg);
 }
 
-static void test_lock_of_another(void **state)
+static void pg_lock_of_another(void **state)
 {
     struct kit *kit = *state;
     PGconn *pg = usurp(kit, "brigd/1@elsewhere/x");
@@ -702,10 +702,10 @@ int main(void)
         KIT_CASE(test_queue_is_bounded),
     };
     struct CMUnitTest pg[] = {
-        KIT_CASE(test_sessions_end),
-        KIT_CASE(test_server_is_away),
-        KIT_CASE(test_lock_of_our_dead_session),
-        KIT_CASE(test_lock_of_another),
+        KIT_CASE(pg_sessions_end),
+        KIT_CASE(pg_server_is_away),
+        KIT_CASE(pg_lock_of_our_dead_session),
+        KIT_CASE(pg_lock_of_another),
     };
     int failed = kit_run("store_faults", both, ARRAY_SIZE(both), true) + kit_run("store_sqlite", sqlite, ARRAY_SIZE(sqlite), false);
 
