@@ -98,15 +98,18 @@ static int note_effects(struct config_loaded *loaded)
     return r;
 }
 
-int config_load(const char *path, char *const *env, struct config_loaded **ret, struct brig_err *err)
+/* text NULL: the file is looked for; else it is this, called path. */
+static int load(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret, struct brig_err *err)
 {
     struct config_loaded *loaded = mem_zalloc(sizeof(*loaded));
 
     if (!loaded)
         return err_nomem(err);
     int r = set_defaults(loaded, env, err);
+    if (r == 0 && text && !(loaded->path = mem_strdup(path)))
+        r = err_nomem(err);
     if (r == 0)
-        r = read_file(loaded, path, env, err);
+        r = text ? config_read(loaded, text, len, err) : read_file(loaded, path, env, err);
     if (r == 0)
         r = read_variables(loaded, env, err);
     if (r == 0)
@@ -119,6 +122,16 @@ int config_load(const char *path, char *const *env, struct config_loaded **ret, 
     }
     *ret = loaded;
     return 0;
+}
+
+int config_load(const char *path, char *const *env, struct config_loaded **ret, struct brig_err *err)
+{
+    return load(path, NULL, 0, env, ret, err);
+}
+
+int config_load_text(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret, struct brig_err *err)
+{
+    return load(path, text ? text : "", len, env, ret, err);
 }
 
 void config_free(struct config_loaded *loaded)

@@ -69,6 +69,8 @@ struct config_loaded; /* a struct config with the origin of each value and the n
  * A file that everybody may write to is refused, and one that was found rather than named when it is neither the caller's nor root's.
  */
 int config_load(const char *path, char *const *env, struct config_loaded **ret, struct brig_err *err) MUST_CHECK;
+/* The same from a text that somebody else has read; path is what messages call it ("" without a file). */
+int config_load_text(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret, struct brig_err *err) MUST_CHECK;
 void config_free(struct config_loaded *loaded);
 const struct config *config_get(const struct config_loaded *loaded);
 const char *config_path(const struct config_loaded *loaded); /* "" when none was found */
