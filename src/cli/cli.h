@@ -23,6 +23,8 @@ struct cli_verb {
 extern const struct cli_verb cli_verb_run;
 extern const struct cli_verb cli_verb_doctor;
 extern const struct cli_verb cli_verb_bench;
+extern const struct cli_verb cli_verb_serve;
+extern const struct cli_verb cli_verb_config;
 extern const struct cli_verb cli_verb_version;
 
 /* of the service, in the order of the help */

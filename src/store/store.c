@@ -31,25 +31,22 @@ static const struct store_ops *find_ops(const char *url)
     return NULL;
 }
 
-/* Calls everybody whose write is through. On the loop's thread; a callback may queue more. */
+/*
+ * Calls those whose write is through, as many as there were at the beginning (whoever comes later wakes us again), one at a
+ * time: a callback may queue more, and may run the loop inside itself.
+ */
 static void deliver(struct store *store)
 {
-    struct write *write;
-
-    for (;;) {
-        pthread_mutex_lock(&store->lock);
-        write = store->finished.first;
-        write_list_init(&store->finished);
+    pthread_mutex_lock(&store->lock);
+    for (unsigned n = store->n_finished; n > 0 && store->finished.first; n--) {
+        struct write *write = write_list_take(&store->finished);
+        store->n_finished--;
         pthread_mutex_unlock(&store->lock);
-        if (!write)
-            return;
-        while (write) {
-            struct write *next = write->next;
-            write->done(write->ctx, write->err.code == BRIG_E_NONE ? NULL : &write->err);
-            mem_free(write);
-            write = next;
-        }
+        write->done(write->ctx, write->err.code == BRIG_E_NONE ? NULL : &write->err);
+        mem_free(write);
+        pthread_mutex_lock(&store->lock);
     }
+    pthread_mutex_unlock(&store->lock);
 }
 
 static void on_wake(struct loop_source *source, uint32_t events)

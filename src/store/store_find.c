@@ -121,10 +121,10 @@ static void find_work(struct job *job)
     struct find *find = (struct find *)job;
     struct store *store = find->store;
 
-    if (with_reader(store, find_read, find_reset, find, &find->err) < 0) {
+    struct brig_err err = {0};
+    if (with_reader(store, find_read, find_reset, find, &err) < 0) { /* a failure of the first attempt only is none */
         find_reset(find);
-        if (find->err.code == BRIG_E_NONE)
-            find->err.code = BRIG_E_HOST;
+        find->err = err;
     }
     pthread_mutex_lock(&store->lock);
     store->reads--;

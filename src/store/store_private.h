@@ -67,6 +67,7 @@ struct store {
     pthread_cond_t work, readers_changed;
     struct write_list queue, finished;
     unsigned queued, urgent; /* in the queue; of these with done */
+    unsigned n_finished;
     size_t queued_bytes;
     bool stopping;
     struct store_health health; /* but for queued */
@@ -78,7 +79,9 @@ struct store {
     struct store_conn *conn; /* NULL: to be opened */
     uint64_t retry_at_ns;    /* after a failure: not before, unless somebody waits */
     unsigned retry_ms;
-    uint64_t connect_at_ns;  /* the server was not there: not before */
+    uint64_t connect_at_ns;  /* the server was not there: not before; until then its failure is repeated */
+    struct brig_err connect_err;
+    int connect_failed;
     bool doc_bytes_known;
     uint64_t doc_bytes; /* of runs and certificates: at most this */
 };
@@ -93,6 +96,7 @@ int write_close_runs(struct store *store, struct write *write, struct brig_err *
 int writer_add(struct store *store, struct write *write, struct brig_err *err) MUST_CHECK; /* takes it over on success */
 void *writer_main(void *store);
 void write_list_init(struct write_list *list);
+struct write *write_list_take(struct write_list *list); /* the first, or NULL */
 
 /* store_read.c: fn with one of the reading connections; once more, after reset(), when that one turned out to be lost. */
 typedef int read_fn(const struct store_ops *ops, struct store_conn *conn, void *ctx, struct brig_err *err);

@@ -44,7 +44,7 @@ static void list_add(struct write_list *list, struct write *write)
     list->last = &write->next;
 }
 
-static struct write *list_take(struct write_list *list)
+struct write *write_list_take(struct write_list *list)
 {
     struct write *write = list->first;
 
@@ -95,7 +95,7 @@ static unsigned take_group(struct store *store, struct write_list *group)
 
     write_list_init(group);
     while (store->queue.first && n < STORE_GROUP_MAX && (n == 0 || bytes + store->queue.first->bytes <= STORE_GROUP_BYTES)) {
-        struct write *write = list_take(&store->queue);
+        struct write *write = write_list_take(&store->queue);
         count_out(store, write);
         bytes += write->bytes;
         list_add(group, write);
@@ -122,13 +122,15 @@ static int connect_again(struct store *store, struct brig_err *err)
     store->ops->close(store->conn);
     store->conn = NULL;
     if (now < store->connect_at_ns) {
-        pthread_mutex_lock(&store->lock);
-        int r = err_set(err, BRIG_E_BUSY, 0, "%s", store->health.last_error);
-        pthread_mutex_unlock(&store->lock);
-        return r;
+        *err = store->connect_err;
+        return store->connect_failed;
     }
     int r = store->ops->open(store->url, true, &store->conn, err);
-    store->connect_at_ns = r < 0 ? clock_mono_ns() + PROBE_MS * NS_PER_MS : 0;
+    if (r < 0) {
+        store->connect_at_ns = clock_mono_ns() + PROBE_MS * NS_PER_MS;
+        store->connect_err = *err;
+        store->connect_failed = r;
+    }
     return r;
 }
 
@@ -189,9 +191,8 @@ static void run_group(struct store *store, struct write *first, unsigned n)
 
     if (r < 0 && n > 1 && store_err_is_of_row(&err)) {
         for (struct write *write = first; write; write = write->next) {
-            write->err = (struct brig_err){0};
-            if (transact_and_count(store, write, 1, &write->err) < 0 && write->err.code == BRIG_E_NONE)
-                write->err.code = BRIG_E_HOST;
+            r = transact_and_count(store, write, 1, &err);
+            write->err = r < 0 ? err : (struct brig_err){0};
         }
         return;
     }
@@ -222,7 +223,7 @@ static void finish_group(struct store *store, struct write_list *group)
     bool wake = false;
 
     write_list_init(&kept);
-    while ((write = list_take(group))) {
+    while ((write = write_list_take(group))) {
         const bool failed = write->err.code != BRIG_E_NONE;
         if (!failed && write->again && !store->stopping) {
             list_add(&store->queue, write);
@@ -233,6 +234,7 @@ static void finish_group(struct store *store, struct write_list *group)
             mem_free(write);
         } else {
             list_add(&store->finished, write);
+            store->n_finished++;
             wake = true;
         }
     }
