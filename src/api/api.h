@@ -28,7 +28,6 @@
 #define API_ANSWER_MAX (256u << 20) /* of a JSON answer; receipts with output are the largest */
 
 struct auth;
-struct preview;
 
 struct api {
     struct loop *loop;
@@ -44,6 +43,7 @@ struct api {
     struct suspicion *suspicion;
     uint8_t token_key[32]; /* of previews */
     int supervisor_fd;
+    struct request *reloading; /* who waits for the answer to a reload */
     bool ready, draining, drained;
     int audit_dir_fd;
     uint64_t started_ns;
@@ -100,6 +100,8 @@ extern const size_t api_n_routes;
 /* request.c */
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
+struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
+void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
@@ -120,6 +122,10 @@ int api_time(int64_t ns, char *out, size_t size) MUST_CHECK;              /* RFC
 int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK; /* seconds, or "30s", "2m", "1h", "30d" */
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
+
+const char *api_number(const char *text, char separator, uint64_t *ret); /* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
+int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
+bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */
 
 /* auth.c: keys and organisations, cached in memory, written through to the store */
 int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK; /* loads; makes the default organisation */

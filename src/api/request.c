@@ -6,6 +6,7 @@
  * routes and ids cannot be told apart; another organisation's sandbox is not found.
  */
 #include "api/api.h"
+#include "api/log.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -94,6 +95,14 @@ static void on_sandbox_ended(void *ctx, struct sbox *sbox UNUSED)
     rq->process = NULL;
 }
 
+void request_use_sandbox(struct request *rq, struct sbox *sbox)
+{
+    rq->sbox = sbox;
+    rq->watch = (struct sbox_watch){.ended = on_sandbox_ended, .ctx = rq};
+    sbox_watch(sbox, &rq->watch);
+    sbox_hold(sbox);
+}
+
 void request_free(struct request *rq)
 {
     if (rq->x)
@@ -113,6 +122,19 @@ static void on_gone(void *ctx, struct exchange *x UNUSED)
     rq->x = NULL;
     if (rq->left)
         rq->left(rq);
+}
+
+struct request *request_create(struct api *api, struct exchange *x)
+{
+    struct request *rq = mem_zalloc(sizeof *rq);
+
+    if (!rq)
+        return NULL;
+    rq->api = api;
+    rq->x = x;
+    exchange_on_gone(x, on_gone, rq);
+    snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
+    return rq;
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------- */
@@ -235,10 +257,7 @@ static bool find_sandbox(struct request *rq)
         request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
         return false;
     }
-    rq->sbox = sbox;
-    rq->watch = (struct sbox_watch){.ended = on_sandbox_ended, .ctx = rq};
-    sbox_watch(sbox, &rq->watch);
-    sbox_hold(sbox);
+    request_use_sandbox(rq, sbox);
     if (!(route->flags & ROUTE_PROCESS))
         return true;
     uint32_t number = 0;
@@ -338,6 +357,7 @@ static void start(struct request *rq, const struct http_head *head, const struct
         request_refuse(rq, BRIG_E_NOT_FOUND, "no such path; GET /v1/openapi.json lists them");
         return;
     }
+    exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
     if (!check_query(rq, target) || !check_role(rq))
         return;
     if (rq->route->flags & ROUTE_JSON) {
@@ -361,16 +381,24 @@ void api_handle(void *ctx, struct exchange *x)
     }
     if (preview_handle(api, x))
         return;
-    struct request *rq = mem_zalloc(sizeof *rq);
-    if (!rq) {
-        struct brig_err err;
-        (void)err_nomem(&err);
-        exchange_fail(x, &err);
+    struct request *rq = request_create(api, x);
+    if (rq) {
+        start(rq, head, exchange_target(x));
         return;
     }
-    rq->api = api;
-    rq->x = x;
-    exchange_on_gone(x, on_gone, rq);
-    snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
-    start(rq, head, exchange_target(x));
+    struct brig_err err;
+    (void)err_nomem(&err);
+    exchange_fail(x, &err);
+}
+
+/* The pattern of the route, not the path: ids are in the audit log, and queries may carry tokens. */
+void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes)
+{
+    struct api *api = ctx;
+    const struct route *route = exchange_data(x);
+
+    api->counters.requests[status / 100 < 6 ? status / 100 : 0]++;
+    api->counters.bytes_out += bytes;
+    if (route && log_wants_requests())
+        log_request(exchange_id(x), route->method, route->pattern, exchange_peer(x), status, duration_ns, bytes);
 }

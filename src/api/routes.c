@@ -25,7 +25,7 @@ const struct route api_routes[] = {
     {"POST", BOX "/resume", "", S | W, route_sandbox_resume},
     {"POST", BOX "/stop", "", S | W, route_sandbox_stop},
     {"GET", BOX "/metrics", "", S, route_sandbox_metrics},
-    {"GET", BOX "/logs", "tail", R, route_sandbox_logs},
+    {"GET", BOX "/logs", "", R, route_sandbox_logs},
     {"POST", "/v1/prune", "", W | ROUTE_ADMIN, route_prune},
 
     {"POST", BOX "/run", "", R | W | ROUTE_JSON, route_run},
@@ -76,7 +76,7 @@ const struct route api_routes[] = {
     {"GET", "/v1/config", "", ROUTE_SOCKET, route_config_get},
     {"POST", "/v1/config/reload", "", W | ROUTE_SOCKET, route_config_reload},
     {"GET", "/v1/events", "since", 0, route_events},
-    {"GET", "/v1/audit", "after limit follow", ROUTE_ADMIN, route_audit},
+    {"GET", "/v1/audit", "after limit", ROUTE_ADMIN, route_audit},
 };
 
 const size_t api_n_routes = ARRAY_SIZE(api_routes);

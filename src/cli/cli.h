@@ -23,6 +23,8 @@ struct cli_verb {
 extern const struct cli_verb cli_verb_run;
 extern const struct cli_verb cli_verb_doctor;
 extern const struct cli_verb cli_verb_bench;
+extern const struct cli_verb cli_verb_serve;
+extern const struct cli_verb cli_verb_config;
 extern const struct cli_verb cli_verb_version;
 
 /* One line on stderr, "brig: ...", by one write(2). Control bytes are shown escaped. Returns CLI_FAILED. */

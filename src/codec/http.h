@@ -92,7 +92,14 @@ struct http_target {
     size_t n_query;
     char *memory; /* owned */
 };
+/*
+ * "/" has no parts, "/a/" has "a" and an empty one, "//" two empty ones. In the query "+" is a space and a name without "=" has
+ * the value "". "*" (of OPTIONS) counts as "/".
+ */
 int http_target_parse(const char *target, struct http_target *ret, struct brig_err *err) MUST_CHECK; /* 0, -400 or -ENOMEM */
+/* The same into memory that the caller keeps, of HTTP_TARGET_MEMORY(strlen(target)) bytes; nothing to be freed. */
+#define HTTP_TARGET_MEMORY(len) (2 * (len) + 6)
+int http_target_parse_in(const char *target, char *memory, struct http_target *ret, struct brig_err *err) MUST_CHECK;
 void http_target_done(struct http_target *target);
 const char *http_query(const struct http_target *target, const char *name); /* or NULL */
 
