@@ -133,9 +133,9 @@ void conn_touch(struct conn *conn)
     conn->touched = true;
     conn->touched_next = server->touched;
     server->touched = conn;
-    /* The timer fires at the end of this round. If it cannot be set, the next event of any kind brings us there. */
-    if (!conn->touched_next)
-        (void)!loop_timer_set(server->loop, &server->turn_timer, 0, NULL);
+    /* The timer fires at the end of this round. If there is no memory for it, the next connection tries again. */
+    if (!server->turn_set)
+        server->turn_set = loop_timer_set(server->loop, &server->turn_timer, 0, NULL) == 0;
 }
 
 static void turn(struct server *server)
@@ -158,7 +158,10 @@ static void turn(struct server *server)
 
 static void on_turn(struct loop_timer *timer)
 {
-    turn(timer->ctx);
+    struct server *server = timer->ctx;
+
+    server->turn_set = false;
+    turn(server);
 }
 
 /* ---- life --------------------------------------------------------------------------------------- */

@@ -159,7 +159,7 @@ struct server {
     struct peer *peers[PEER_BUCKETS];
     uint64_t now_ms;
     int spare_fd;
-    bool draining, destroying;
+    bool draining, destroying, turn_set;
     uint8_t random[4096];
     size_t random_left;
     time_t date_of;

@@ -99,6 +99,7 @@ static void on_message(UNUSED struct wslay_event_context *wslay, const struct ws
 
     if (ws->stopped || ws->closing || (!text && arg->opcode != WSLAY_BINARY_FRAME))
         return;
+    (void)wslay_event_send(ws->wslay); /* a pong goes before the answer to what came after its ping */
     ws->events.message(ws->events.ctx, ws->x, text, arg->msg ? (const char *)arg->msg : "", arg->msg_length);
 }
 
@@ -117,15 +118,23 @@ static void finish(struct exchange *x)
 
 static void feed(struct websocket *ws, const char *data, size_t len)
 {
+    static const uint8_t protocol_error[] = {0x88, 2, 0x03, 0xea}; /* close, 1002 */
     struct wslay_event_context *wslay = ws->wslay;
 
     ws->feed = data;
     ws->feed_len = len;
     int r = ws->stopped ? 0 : wslay_event_recv(wslay);
-    if (r == 0 || r == WSLAY_ERR_CALLBACK_FAILURE)
+    if (r == WSLAY_ERR_CALLBACK_FAILURE) {
+        /* A frame that cannot be: wslay would close without a code. */
+        conn_write(ws->x->conn, &(struct iovec){(void *)(uintptr_t)protocol_error, sizeof(protocol_error)}, 1, true);
+        ws->stopped = true;
+        ws->code = WSLAY_CODE_PROTOCOL_ERROR;
+        return;
+    }
+    if (r == 0)
         r = wslay_event_send(wslay);
-    if (r == WSLAY_ERR_NOMEM) {
-        ws->x->conn->broken = true;
+    if (r < 0) {
+        ws->x->conn->broken = true; /* out of memory */
         return;
     }
     if (ws->code == 0 && !wslay_event_want_read(wslay) && !wslay_event_want_write(wslay)) {
