@@ -12,6 +12,8 @@ static const struct cli_verb *const verbs[] = {
     &cli_verb_run,
     &cli_verb_doctor,
     &cli_verb_bench,
+    &cli_verb_serve,
+    &cli_verb_config,
     &cli_verb_version,
 };
 

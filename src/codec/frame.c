@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frame headers. The reader is strict: in this version there are five types, one flag and one stream, and anything
+ * Frame headers. The reader is strict: in this version there are ten types, one flag and one stream, and anything
  * else means that the two sides do not understand each other, which no amount of reading on would mend.
  */
 #include "codec/frame.h"

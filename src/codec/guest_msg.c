@@ -13,7 +13,7 @@
 #include "codec/le.h"
 
 #define LAYER_MASK (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1)
-#define START_FLAGS (GUEST_START_TTY | GUEST_START_STDIN)
+#define START_FLAGS (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES)
 #define SIGNAL_MAX 64u
 #define ERRNO_MAX 4095u
 
@@ -125,12 +125,20 @@ int guest_start_put_head(uint8_t *out, size_t size, const struct guest_start *ms
 }
 _Static_assert(56 + 4 * NS_MAX == 88, "PROTOCOL.md has eight namespaces");
 
+/* A service brings no program, so nothing that describes one; leaves are for processes of a service. */
+static bool start_kind_ok(const struct guest_start *msg)
+{
+    if (msg->flags & GUEST_START_SERVICE)
+        return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_argv == 0 && msg->n_env == 0;
+    return (msg->flags & GUEST_START_LEAVES) == 0 && msg->n_argv > 0;
+}
+
 static bool start_fields_ok(const struct guest_start *msg)
 {
     return (msg->flags & ~START_FLAGS) == 0 && msg->uid != UINT32_MAX && msg->gid != UINT32_MAX &&
            msg->profile < BRIG_PROFILE_MAX &&
            (msg->store_by == BY_NONE || msg->store_by == BY_EXT4_IMAGE || msg->store_by == BY_MEMORY) &&
-           ((msg->require | msg->skip) & ~LAYER_MASK) == 0 && msg->writable_root <= 1 && msg->n_argv > 0;
+           ((msg->require | msg->skip) & ~LAYER_MASK) == 0 && msg->writable_root <= 1 && start_kind_ok(msg);
 }
 
 /* Exactly n_argv + n_env strings up to end, no empty command, and a name before the '=' of every variable. */
@@ -139,6 +147,8 @@ static bool start_strings_ok(const struct guest_start *msg, const char *end)
     uint64_t n = (uint64_t)msg->n_argv + msg->n_env;
     const char *at = msg->strings;
 
+    if (n == 0)
+        return at == end;
     /* Every string has a NUL at least: a count that cannot be true is refused before it is walked. */
     if (n > (size_t)(end - at) || at[0] == '\0')
         return false;
@@ -187,7 +197,7 @@ int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret)
         return -EPROTO;
     msg.workdir = text;
     msg.strings = nul + 1;
-    if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX || msg.strings == end || !start_strings_ok(&msg, end))
+    if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX || !start_strings_ok(&msg, end))
         return -EPROTO;
     *ret = msg;
     return 0;
@@ -285,5 +295,69 @@ int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret)
     if (signum == 0 || signum > SIGNAL_MAX)
         return -EPROTO;
     *ret = signum;
+    return 0;
+}
+
+/* ---- leaves ------------------------------------------------------------------------------------- */
+
+int guest_leaf_put(uint8_t *out, size_t size, uint32_t leaf)
+{
+    if (size < GUEST_LEAF_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, leaf);
+    return GUEST_LEAF_SIZE;
+}
+
+int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret)
+{
+    if (len != GUEST_LEAF_SIZE || le_get_u32(in) == 0)
+        return -EPROTO;
+    *ret = le_get_u32(in);
+    return 0;
+}
+
+int guest_leaf_ready_put(uint8_t *out, size_t size, const struct guest_leaf_ready *msg)
+{
+    if (size < GUEST_LEAF_READY_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, msg->leaf);
+    le_put_u32(out + 4, msg->errnum);
+    return GUEST_LEAF_READY_SIZE;
+}
+
+int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_ready *ret)
+{
+    if (len != GUEST_LEAF_READY_SIZE || le_get_u32(in) == 0 || le_get_u32(in + 4) > ERRNO_MAX)
+        return -EPROTO;
+    *ret = (struct guest_leaf_ready){le_get_u32(in), le_get_u32(in + 4)};
+    return 0;
+}
+
+int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone *msg)
+{
+    if (size < GUEST_LEAF_GONE_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, msg->leaf);
+    le_put_u32(out + 4, msg->oom_kills);
+    le_put_u32(out + 8, msg->pids_refused);
+    le_put_u32(out + 12, 0);
+    le_put_u64(out + 16, msg->cpu_ns);
+    le_put_u64(out + 24, msg->memory_peak);
+    le_put_u64(out + 32, msg->pids_peak);
+    return GUEST_LEAF_GONE_SIZE;
+}
+
+int guest_leaf_gone_parse(const uint8_t *in, size_t len, struct guest_leaf_gone *ret)
+{
+    if (len != GUEST_LEAF_GONE_SIZE || le_get_u32(in) == 0 || le_get_u32(in + 12) != 0)
+        return -EPROTO;
+    *ret = (struct guest_leaf_gone){
+        .leaf = le_get_u32(in),
+        .oom_kills = le_get_u32(in + 4),
+        .pids_refused = le_get_u32(in + 8),
+        .cpu_ns = le_get_u64(in + 16),
+        .memory_peak = le_get_u64(in + 24),
+        .pids_peak = le_get_u64(in + 32),
+    };
     return 0;
 }

@@ -65,6 +65,7 @@ struct guest_hello {
 #define GUEST_CAP_RUN (1u << 0)
 #define GUEST_CAP_TTY (1u << 1)
 #define GUEST_CAP_FDS (1u << 2) /* descriptors may travel beside frames (a local socket) */
+#define GUEST_CAP_SERVICE (1u << 3)
 
 #define GUEST_HELLO_SIZE 8u
 int guest_hello_put(uint8_t *out, size_t size, const struct guest_hello *msg) MUST_CHECK;
@@ -79,6 +80,12 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
 
 #define GUEST_START_TTY (1u << 0)    /* make a PTY inside; its master goes back beside STARTED */
 #define GUEST_START_STDIN (1u << 1)  /* stdin, stdout and stderr travel beside START; else the last two; TTY: none */
+/*
+ * No program: init serves processes on a stream (guest_svc.h), the one descriptor beside START. n_argv and n_env are 0,
+ * the other flags but LEAVES are off; STARTED is what a process of the program's ids has read back.
+ */
+#define GUEST_START_SERVICE (1u << 2)
+#define GUEST_START_LEAVES (1u << 3) /* with SERVICE: the spawner makes a cgroup for every process that asks (LEAF) */
 #define GUEST_STRINGS_MAX (1u << 20) /* argv and environment together */
 
 #define GUEST_START_HEAD 104u   /* the fixed part; workdir follows */
@@ -136,5 +143,28 @@ int guest_exited_parse(const uint8_t *in, size_t len, struct guest_exited *ret) 
 #define GUEST_SIGNAL_SIZE 4u
 int guest_signal_put(uint8_t *out, size_t size, uint32_t signum) MUST_CHECK;
 int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret) MUST_CHECK; /* 1 to 64 */
+
+/* ---- LEAF, LEAF_READY, LEAF_END, LEAF_GONE: a cgroup per process of a service ----------------------- */
+
+#define GUEST_LEAF_SIZE 4u /* LEAF and LEAF_END: the number of the leaf, which is that of its process; not 0 */
+int guest_leaf_put(uint8_t *out, size_t size, uint32_t leaf) MUST_CHECK;
+int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret) MUST_CHECK;
+
+struct guest_leaf_ready {
+    uint32_t leaf;
+    uint32_t errnum; /* 0: the process is in it */
+};
+#define GUEST_LEAF_READY_SIZE 8u
+int guest_leaf_ready_put(uint8_t *out, size_t size, const struct guest_leaf_ready *msg) MUST_CHECK;
+int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_ready *ret) MUST_CHECK;
+
+struct guest_leaf_gone {
+    uint32_t leaf;
+    uint32_t oom_kills, pids_refused;
+    uint64_t cpu_ns, memory_peak, pids_peak; /* UINT64_MAX: not known */
+};
+#define GUEST_LEAF_GONE_SIZE 40u
+int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone *msg) MUST_CHECK;
+int guest_leaf_gone_parse(const uint8_t *in, size_t len, struct guest_leaf_gone *ret) MUST_CHECK;
 
 #endif

@@ -15,7 +15,7 @@
  * of SVC_DATA on a stream that the other side has not given back with SVC_CREDIT; more is a protocol error.
  * Opens may be longer than one frame (FRAME_MORE, as START is); all else fits one.
  *
- * brig-init lives through any number of connections, one at a time: a new one (SVC_ATTACH on the control socket, or a
+ * brig-init lives through any number of connections, one at a time: a new one (FRAME_ATTACH on the control socket, or a
  * reconnect) ends the calls of the old, never the processes. Process numbers are chosen by brigd, so that START,
  * ATTACH and WAIT travel in one write; they are unique in the life of a sandbox (LIST tells what is taken).
  *
@@ -27,6 +27,8 @@
 #define BRIG_CODEC_GUEST_SVC_H
 
 #include "base/base.h"
+#include "codec/frame.h"
+#include "codec/guest_msg.h"
 
 #define SVC_VERSION 1u
 #define SVC_WINDOW (1u << 20)
@@ -55,7 +57,7 @@ enum svc_type {
     SVC_PROC_RESIZE = 37, /* u32 proc, u16 rows, u16 cols -> REPLY */
     SVC_PROC_LIST = 38,   /* -> EVENT struct svc_proc_info each, REPLY */
     SVC_PROC_FORGET = 39, /* u32 proc -> REPLY; its ring and status are dropped (EBUSY while it runs) */
-    SVC_SHELL_RUN = 40,   /* u32 proc, string command -> EVENT svc_shell_begin, DATA 1/2, EOF 1/2, REPLY svc_shell_result */
+    SVC_SHELL_RUN = 40,   /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA 1/2, EOF 1/2, REPLY svc_shell_result */
 
     /* calls: ports */
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
@@ -74,6 +76,16 @@ enum svc_type {
     SVC_FILE_TAR_PUT = 73, /* path (a directory), struct svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes */
     SVC_TYPE_MAX
 };
+#define SVC_CALL_MIN 32u /* from here on a type opens a call; numbers between the groups are answered ENOSYS */
+#define SVC_FILE_MIN 64u
+#define SVC_REQUEST_MAX 0x7fffffffu
+
+/*
+ * One frame at the start of buf, as frame_parse(): bytes consumed, 0 when more are needed, or -EPROTO, which the
+ * header alone decides: a type that is none, a length over the limit, FRAME_MORE on anything but an open with a payload,
+ * a stream above 2 or on a frame that has none, a request of 0 (HELLO: any other) or above SVC_REQUEST_MAX.
+ */
+int svc_frame_parse(const uint8_t *buf, size_t len, struct frame *ret) MUST_CHECK;
 
 /* A bounded view of bytes; into the caller's buffer when parsed. */
 struct svc_bytes {
@@ -101,6 +113,8 @@ void svc_put_u16(struct svc_cursor *out, uint16_t value);
 void svc_put_u32(struct svc_cursor *out, uint32_t value);
 void svc_put_u64(struct svc_cursor *out, uint64_t value);
 void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes); /* u32 length, bytes */
+void svc_put_raw(struct svc_cursor *out, const void *data, size_t len); /* the bytes alone */
+int svc_put_done(const struct svc_cursor *out, const uint8_t *begin) MUST_CHECK; /* bytes since begin, or -EMSGSIZE */
 uint8_t svc_get_u8(struct svc_reader *in);
 uint16_t svc_get_u16(struct svc_reader *in);
 uint32_t svc_get_u32(struct svc_reader *in);
@@ -111,9 +125,10 @@ int svc_done(const struct svc_reader *in) MUST_CHECK; /* 0 or -EPROTO */
 /* ---- the messages --------------------------------------------------------------------------------- */
 /* X_put returns the bytes written or -EMSGSIZE; X_parse 0 or -EPROTO. */
 
+#define SVC_CAP_LEAVES (1u << 0) /* every process has a cgroup of its own */
 struct svc_hello {
     uint32_t version;      /* SVC_VERSION */
-    uint32_t capabilities; /* of init; 0 from brigd */
+    uint32_t capabilities; /* of init: SVC_CAP_*; 0 from brigd */
     uint64_t boot;         /* of init: random, chosen at its start; 0 from brigd */
 };
 int svc_hello_put(uint8_t *out, size_t size, const struct svc_hello *msg) MUST_CHECK;
@@ -124,6 +139,9 @@ struct svc_reply {
     uint32_t stage;  /* PROC_START: enum guest_stage where it stopped; otherwise 0 */
 };
 #define SVC_REPLY_SIZE 8u
+int svc_reply_put(uint8_t *out, size_t size, const struct svc_reply *msg) MUST_CHECK;
+/* What follows the first SVC_REPLY_SIZE bytes is the call's payload; with an errnum there is none. */
+int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_CHECK;
 
 /* flags of struct svc_proc_start */
 #define SVC_PROC_TTY (1u << 0)    /* a PTY; output is stream 1 */

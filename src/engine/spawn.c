@@ -28,7 +28,7 @@
 #define SOCKET_FD 3
 
 /* Beside the running program (a build tree), next to it (a copied installation), or as installed. */
-static int find_helpers(const struct brig_engine_options *options, char *out, size_t size, struct brig_err *err)
+int engine_find_helpers(const struct brig_engine_options *options, char *out, size_t size, struct brig_err *err)
 {
     static const char *const beside[] = {"", "/../libexec/brig"};
     const char *given = options && options->helper_dir ? options->helper_dir : getenv("BRIG_LIBEXEC_DIR");
@@ -117,7 +117,7 @@ int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *
 {
     char helper_dir[PATH_MAX];
     int pair[2];
-    int r = find_helpers(options, helper_dir, sizeof helper_dir, err);
+    int r = engine_find_helpers(options, helper_dir, sizeof helper_dir, err);
 
     if (r < 0)
         return r;

@@ -65,6 +65,7 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     enum sbox_on_death on_death;
     bool idle_ignores_processes; /* idle_policy "requests": running processes do not keep it */
     bool confine;                /* files only below workdir */
+    bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
     char *memory;                /* owns the strings */
     char note[256];              /* e.g. python:3.12 given by host's python 3.11 */
 };
@@ -148,6 +149,8 @@ struct manager_listener {
     struct manager_listener *next, *prev;
 };
 void manager_listen(struct manager *manager, struct manager_listener *listener);
+/* The same, after the kept events with a number greater than since (UINT64_MAX: none of them). */
+void manager_listen_since(struct manager *manager, struct manager_listener *listener, uint64_t since);
 void manager_unlisten(struct manager *manager, struct manager_listener *listener);
 
 struct manager_stats {

@@ -30,6 +30,8 @@ struct process_spec_parsed {
     char *memory;
 };
 int process_spec_parse(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err) MUST_CHECK;
+/* Only cwd and env: of a shell. */
+int process_spec_parse_shell(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err) MUST_CHECK;
 void process_spec_done(struct process_spec_parsed *parsed);
 
 struct process; /* a started one; lives while it runs, and PROCESS_KEEP more that have ended (bounded per sandbox) */

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve.c: `brig serve`: reads the configuration, then becomes the supervisor of the service (supervisor/supervisor.h).
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/flags.h"
+#include "config/config.h"
+#include "supervisor/supervisor.h"
+
+static int serve_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_serve = {
+    .name = "serve",
+    .summary = "the service: long-lived sandboxes over a local API",
+    .main = serve_main,
+};
+
+struct serve_options {
+    const char *config, *listen, *socket;
+};
+
+static const struct flag serve_flags[] = {
+    {.name = "config", .value = "FILE", .help = "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
+     .apply = flag_set_text, .field = offsetof(struct serve_options, config)},
+    {.name = "listen", .value = "ADDRESS:PORT", .help = "where to listen beside the socket (default 127.0.0.1:2744; \"\" nowhere)",
+     .apply = flag_set_text, .field = offsetof(struct serve_options, listen)},
+    {.name = "socket", .value = "PATH", .help = "the unix socket (default: BRIG_SOCKET, else brig.sock in the run directory)",
+     .apply = flag_set_text, .field = offsetof(struct serve_options, socket)},
+};
+
+static const struct flag_table serve_table = {
+    .usage = "brig serve [--listen ADDRESS:PORT] [--socket PATH] [--config FILE]",
+    .purpose = "Starts the service and stays in the foreground. SIGTERM drains and ends it, SIGHUP reloads the configuration,\n"
+               "SIGUSR1 reopens the log file, SIGUSR2 replaces brigd without touching the sandboxes.",
+    .flags = serve_flags,
+    .n_flags = ARRAY_SIZE(serve_flags),
+};
+
+static int apply_flags(struct config_loaded *loaded, const struct serve_options *options, struct brig_err *err)
+{
+    int r = options->listen ? config_override(loaded, "server.listen", options->listen, err) : 0;
+
+    return r == 0 && options->socket ? config_override(loaded, "server.socket", options->socket, err) : r;
+}
+
+static int serve_main(int argc, char **argv)
+{
+    struct serve_options options = {0};
+    struct config_loaded *loaded = NULL;
+    struct brig_err err;
+    int rest = 1;
+    int r = flags_parse(&serve_table, argc, argv, &options, &rest, &err);
+
+    if (r < 0)
+        return cli_error("%s", err.message);
+    if (r == FLAGS_HELP)
+        return flags_help(&serve_table);
+    if (rest < argc)
+        return cli_error("%s: serve takes no arguments", argv[rest]);
+    if (config_load(options.config, environ, &loaded, &err) < 0)
+        return cli_error("%s", err.message);
+    /* brigd reads the same environment: a flag must reach it, and every restart of it, too. */
+    r = apply_flags(loaded, &options, &err);
+    if (r == 0)
+        r = config_check(loaded, &err);
+    if (r == 0 && ((options.listen && setenv("BRIG_LISTEN", options.listen, 1) < 0) ||
+                   (options.socket && setenv("BRIG_SOCKET", options.socket, 1) < 0)))
+        r = -ENOMEM;
+    int status = CLI_FAILED;
+    if (r == 0) {
+        const struct supervisor_options supervisor = {.config_path = config_path(loaded), .config = config_get(loaded)};
+        status = supervisor_run(&supervisor, &err);
+        r = status == 0 ? 0 : -EIO;
+    }
+    if (r < 0)
+        cli_error("%s", err.message);
+    config_free(loaded);
+    return status;
+}

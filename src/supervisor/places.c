@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * places.c: who brigd is and where it may write. Started by root, brigd has an id of its own: user `brig` where the
+ * system has one, else an id that no package uses (in the range that systemd gives to such services). Its three
+ * directories belong to it; their parent stays root's, and can be passed through but not read.
+ */
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "engine/engine.h"
+#include "jail/dirs.h"
+#include "supervisor/supervisor.h"
+
+#define BRIGD_UID 62744
+
+static int make_dir(int parent, const char *parent_path, const char *name, char *out, size_t size, const struct places *places, struct brig_err *err)
+{
+    struct stat st;
+
+    if (str_format(out, size, "%s/%s", parent_path, name) < 0)
+        return err_usage(err, "%s/%s: too long", parent_path, name);
+    if (mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
+        return err_host(err, "%s", out);
+    AUTO_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return err_host(err, "%s", out);
+    if (st.st_uid != geteuid() && st.st_uid != places->uid)
+        return err_set(err, BRIG_E_REFUSED, EPERM, "%s: belongs to user %u, not to us", out, (unsigned)st.st_uid);
+    if (fchmod(fd, 0700) < 0 || (st.st_uid != places->uid && fchown(fd, places->uid, places->gid) < 0))
+        return err_host(err, "%s", out);
+    return 0;
+}
+
+int places_make(struct places *ret, struct brig_err *err)
+{
+    *ret = (struct places){.uid = geteuid(), .gid = getegid()};
+    if (geteuid() == 0) {
+        const struct passwd *user = getpwnam("brig");
+        ret->uid = user ? user->pw_uid : BRIGD_UID;
+        ret->gid = user ? user->pw_gid : BRIGD_UID;
+        if (ret->uid == 0)
+            return err_set(err, BRIG_E_REFUSED, EPERM, "the user brig has id 0: the service needs one without privileges");
+    }
+    int r = engine_find_helpers(NULL, ret->helpers, sizeof ret->helpers, err);
+    if (r == 0)
+        r = dirs_path(BRIG_DIR_STATE, ret->state, sizeof ret->state, err);
+    if (r == 0)
+        r = dirs_path(BRIG_DIR_RUN, ret->run, sizeof ret->run, err);
+    if (r < 0)
+        return r;
+    AUTO_FD int state = dirs_open(BRIG_DIR_STATE, err);
+    AUTO_FD int run = state < 0 ? -1 : dirs_open(BRIG_DIR_RUN, err);
+    if (state < 0 || run < 0)
+        return state < 0 ? state : run;
+    if (geteuid() == 0 && fchmod(state, 0711) < 0)
+        return err_host(err, "%s", ret->state);
+    r = make_dir(state, ret->state, "service", ret->service, sizeof ret->service, ret, err);
+    if (r == 0)
+        r = make_dir(state, ret->state, "audit", ret->audit, sizeof ret->audit, ret, err);
+    if (r == 0)
+        r = make_dir(state, ret->state, "keys", ret->keys, sizeof ret->keys, ret, err);
+    return r;
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* supervisor.c: the loop of `brig serve` (supervisor.h has the theory of operation). */
+#include "supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+
+#define LISTENERS_MAX 8
+#define CONFIG_MAX (1u << 20)
+#define DRAIN_GRACE_NS (5 * NS_PER_SEC) /* beyond the configured time, before brigd is killed */
+
+struct supervisor {
+    const struct supervisor_options *options;
+    struct places places;
+    struct loop *loop;
+    struct daemon spawner, brigd;
+    struct listener listeners[LISTENERS_MAX];
+    size_t n_listeners;
+    bool made_socket; /* the socket file is ours to remove */
+    struct loop_source on_signal, on_spawner_end, on_brigd_end, on_brigd;
+    struct loop_timer on_restart, on_kill, on_watchdog;
+    int signal_fd;
+    bool stopping, announced;
+};
+
+/* For people: the one place of this program that writes by itself. brigd has the structured log. */
+static void say(const char *format, ...) PRINTF_LIKE(1, 2);
+static void say(const char *format, ...)
+{
+    char line[1024] = "brig serve: ";
+    size_t len = strlen(line);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line + len, sizeof line - len - 1, format, args);
+    va_end(args);
+    len = strlen(line);
+    line[len++] = '\n';
+    (void)!write(STDERR_FILENO, line, len);
+}
+
+static void start_all(struct supervisor *sup);
+
+/* ---- brigd -------------------------------------------------------------------------------------------- */
+
+/* The file as it is now, sealed, so that brigd needs no right to read where it lies. Returns a descriptor, or -1 without a file. */
+static int config_memfd(const struct supervisor *sup)
+{
+    AUTO_FREE char *text = mem_alloc(CONFIG_MAX);
+    if (!sup->options->config_path[0] || !text)
+        return -1;
+    ssize_t len = fd_read_file(AT_FDCWD, sup->options->config_path, text, CONFIG_MAX);
+    if (len < 0) {
+        say("%s: %s", sup->options->config_path, strerror((int)-len));
+        return -1;
+    }
+    AUTO_FD int fd = memfd_create("config.toml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || fd_write_all(fd, text, (size_t)len) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+        return -1;
+    return take_fd(&fd);
+}
+
+static int send_config(struct supervisor *sup)
+{
+    AUTO_FD int fd = config_memfd(sup);
+
+    return sup_send(sup->brigd.socket, SUP_CONFIG, sup->options->config_path[0] ? "file" : "none", fd);
+}
+
+static int give_descriptors(struct supervisor *sup)
+{
+    int r = send_config(sup);
+
+    if (r == 0)
+        r = sup_send(sup->brigd.socket, SUP_FD, "spawner", sup->spawner.socket);
+    for (size_t i = 0; r == 0 && i < sup->n_listeners; i++)
+        r = sup_send(sup->brigd.socket, SUP_FD, sup->listeners[i].is_unix ? "unix" : "tcp", sup->listeners[i].fd);
+    return r < 0 ? r : sup_send(sup->brigd.socket, SUP_GO, NULL, -1);
+}
+
+static void on_watchdog(struct loop_timer *timer)
+{
+    struct supervisor *sup = timer->ctx;
+
+    if (sup->brigd.socket >= 0)
+        (void)!sup_send(sup->brigd.socket, SUP_PING, NULL, -1);
+    (void)!loop_timer_set(sup->loop, timer, clock_mono_ns() + notify_watchdog_ns() / 2, NULL);
+}
+
+static void brigd_ready(struct supervisor *sup)
+{
+    if (sup->announced)
+        return;
+    sup->announced = true;
+    notify_state("READY=1\nSTATUS=serving");
+    for (size_t i = 0; i < sup->n_listeners; i++)
+        say("listening on %s", sup->listeners[i].is_unix ? sup->options->config->socket : sup->options->config->listen);
+}
+
+static void on_brigd(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct supervisor *sup = source->ctx;
+    struct sup_msg msg;
+    int fd = -1;
+    int r = sup_receive(sup->brigd.socket, &msg, &fd);
+
+    base_close_fd(&fd);
+    if (r == -EAGAIN)
+        return;
+    if (r < 0) {
+        loop_remove(sup->loop, source); /* it is ending; its pidfd tells how */
+        return;
+    }
+    if (msg.type == SUP_READY)
+        brigd_ready(sup);
+    else if (msg.type == SUP_PONG)
+        notify_state("WATCHDOG=1");
+    else if (msg.type == SUP_RELOAD && send_config(sup) < 0)
+        say("brigd does not take its configuration");
+}
+
+static void later(struct supervisor *sup, const struct daemon *daemon)
+{
+    if (loop_timer_set(sup->loop, &sup->on_restart, clock_mono_ns() + daemon_restart_delay_ns(daemon), NULL) < 0)
+        sup->stopping = true;
+}
+
+static void on_brigd_end(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct supervisor *sup = source->ctx;
+    char how[128];
+
+    loop_remove(sup->loop, &sup->on_brigd_end);
+    loop_remove(sup->loop, &sup->on_brigd);
+    loop_timer_clear(sup->loop, &sup->on_kill);
+    daemon_reap(&sup->brigd, how, sizeof how);
+    if (!sup->stopping)
+        say("%s; starting it again, the sandboxes run on", how);
+    if (!sup->stopping)
+        later(sup, &sup->brigd);
+    else
+        base_close_fd(&sup->spawner.socket); /* the last one: the spawner ends its sandboxes and itself */
+}
+
+static void on_spawner_end(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct supervisor *sup = source->ctx;
+    char how[128];
+
+    loop_remove(sup->loop, &sup->on_spawner_end);
+    daemon_reap(&sup->spawner, how, sizeof how);
+    if (!sup->stopping)
+        say("%s, and every sandbox with it", how);
+    /* brigd sees its socket close, writes the certificates and ends; a new pair is started then. */
+    if (!sup->stopping && sup->brigd.pid == 0)
+        later(sup, &sup->spawner);
+}
+
+/* ---- start and stop ------------------------------------------------------------------------------------ */
+
+static int watch(struct supervisor *sup, struct loop_source *source, int fd, loop_io_fn *fn, struct brig_err *err)
+{
+    *source = (struct loop_source){.fd = -1, .fn = fn, .ctx = sup};
+    return loop_add(sup->loop, source, fd, EPOLLIN, err);
+}
+
+static int start_spawner(struct supervisor *sup, struct brig_err *err)
+{
+    int r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
+
+    return r < 0 ? r : watch(sup, &sup->on_spawner_end, sup->spawner.pidfd, on_spawner_end, err);
+}
+
+static int start_brigd(struct supervisor *sup, struct brig_err *err)
+{
+    int r = daemon_start(&sup->brigd, sup->places.helpers, sup->places.state, sup->places.uid, sup->places.gid, err);
+
+    if (r == 0)
+        r = watch(sup, &sup->on_brigd_end, sup->brigd.pidfd, on_brigd_end, err);
+    if (r == 0)
+        r = watch(sup, &sup->on_brigd, sup->brigd.socket, on_brigd, err);
+    if (r == 0 && (r = give_descriptors(sup)) < 0)
+        r = err_set(err, BRIG_E_HOST, -r, "hand the descriptors to brigd");
+    return r;
+}
+
+static void start_all(struct supervisor *sup)
+{
+    struct brig_err err;
+    int r = 0;
+
+    if (sup->spawner.pid == 0) {
+        base_close_fd(&sup->spawner.socket);
+        r = start_spawner(sup, &err);
+    }
+    if (r == 0 && sup->brigd.pid == 0)
+        r = start_brigd(sup, &err);
+    if (r < 0) {
+        say("%s", err.message);
+        sup->brigd.failures++;
+        if (sup->brigd.pid == 0)
+            later(sup, &sup->brigd);
+    }
+}
+
+static void on_restart(struct loop_timer *timer)
+{
+    struct supervisor *sup = timer->ctx;
+
+    if (!sup->stopping)
+        start_all(sup);
+}
+
+static void on_kill(struct loop_timer *timer)
+{
+    struct supervisor *sup = timer->ctx;
+
+    if (sup->brigd.pid) {
+        say("brigd does not end: killing it");
+        kill(sup->brigd.pid, SIGKILL);
+    }
+}
+
+static void drain(struct supervisor *sup)
+{
+    uint64_t after = sup->options->config->drain_timeout * NS_PER_MS + DRAIN_GRACE_NS;
+
+    if (sup->brigd.pid == 0) {
+        base_close_fd(&sup->spawner.socket);
+        return;
+    }
+    if (sup_send(sup->brigd.socket, SUP_DRAIN, sup->stopping ? NULL : "keep", -1) < 0)
+        kill(sup->brigd.pid, SIGKILL);
+    (void)!loop_timer_set(sup->loop, &sup->on_kill, clock_mono_ns() + after, NULL);
+}
+
+static void on_signal(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct supervisor *sup = source->ctx;
+    struct signalfd_siginfo info;
+
+    if (read(source->fd, &info, sizeof info) != sizeof info)
+        return;
+    switch (info.ssi_signo) {
+    case SIGTERM:
+    case SIGINT:
+        if (!sup->stopping) {
+            sup->stopping = true;
+            notify_state("STOPPING=1");
+            drain(sup);
+        } else if (sup->brigd.pid) {
+            kill(sup->brigd.pid, SIGKILL); /* asked twice: now */
+        }
+        break;
+    case SIGHUP:
+        if (sup->brigd.socket >= 0 && send_config(sup) < 0)
+            say("brigd does not take its configuration");
+        break;
+    case SIGUSR1:
+        if (sup->brigd.socket >= 0)
+            (void)!sup_send(sup->brigd.socket, SUP_REOPEN, NULL, -1);
+        break;
+    case SIGUSR2:
+        drain(sup);
+        break;
+    default:
+        break;
+    }
+}
+
+static int open_listeners(struct supervisor *sup, struct brig_err *err)
+{
+    const struct config *config = sup->options->config;
+    int fd = -1, r = 0;
+
+    sup->n_listeners = listen_inherited(sup->listeners, LISTENERS_MAX);
+    if (sup->n_listeners > 0)
+        return 0;
+    r = listen_unix(config->socket, &fd, err);
+    if (r == 0) {
+        sup->made_socket = true;
+        sup->listeners[sup->n_listeners++] = (struct listener){fd, true};
+    }
+    if (r == 0 && config->listen[0]) {
+        r = listen_tcp(config, &fd, err);
+        if (r == 0)
+            sup->listeners[sup->n_listeners++] = (struct listener){fd, false};
+    }
+    return r;
+}
+
+static int open_signals(struct supervisor *sup, struct brig_err *err)
+{
+    static const int handled[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    sigset_t set;
+
+    sigemptyset(&set);
+    for (size_t i = 0; i < ARRAY_SIZE(handled); i++)
+        sigaddset(&set, handled[i]);
+    signal(SIGPIPE, SIG_IGN);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || (sup->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
+        return err_host(err, "signalfd");
+    return watch(sup, &sup->on_signal, sup->signal_fd, on_signal, err);
+}
+
+/* No core dumps (there may be keys in brigd's), and as many descriptors as we may have: the children inherit both. */
+static int set_limits(struct brig_err *err)
+{
+    struct rlimit files, none = {0, 0};
+
+    prctl(PR_SET_NAME, "brig-serve");
+    if (setrlimit(RLIMIT_CORE, &none) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return err_host(err, "resource limits");
+    files.rlim_cur = files.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &files) < 0 ? err_host(err, "descriptor limit") : 0;
+}
+
+static int set_up(struct supervisor *sup, struct brig_err *err)
+{
+    int r = set_limits(err);
+
+    if (r == 0)
+        r = places_make(&sup->places, err);
+    if (r == 0)
+        r = open_listeners(sup, err);
+    if (r == 0)
+        r = loop_create(&sup->loop, err);
+    if (r == 0)
+        r = open_signals(sup, err);
+    if (r == 0)
+        r = start_spawner(sup, err);
+    if (r == 0)
+        r = start_brigd(sup, err);
+    if (r == 0 && notify_watchdog_ns() > 0)
+        r = loop_timer_set(sup->loop, &sup->on_watchdog, clock_mono_ns(), err);
+    return r;
+}
+
+int supervisor_run(const struct supervisor_options *options, struct brig_err *err)
+{
+    static struct supervisor sup; /* its paths are large */
+
+    sup = (struct supervisor){.options = options, .signal_fd = -1, .spawner = DAEMON_INIT("brig-spawner", false),
+                              .brigd = DAEMON_INIT("brigd", true)};
+    sup.on_restart = (struct loop_timer){.fn = on_restart, .ctx = &sup};
+    sup.on_kill = (struct loop_timer){.fn = on_kill, .ctx = &sup};
+    sup.on_watchdog = (struct loop_timer){.fn = on_watchdog, .ctx = &sup};
+    int r = set_up(&sup, err);
+    if (r < 0 && sup.brigd.pid) /* half started: the rest follows from the closed sockets */
+        kill(sup.brigd.pid, SIGKILL);
+    if (r < 0)
+        base_close_fd(&sup.spawner.socket);
+    while (r == 0 && !(sup.stopping && sup.brigd.pid == 0 && sup.spawner.pid == 0))
+        r = loop_run_once(sup.loop, -1, err);
+    if (sup.made_socket)
+        unlink(options->config->socket);
+    for (size_t i = 0; i < sup.n_listeners; i++)
+        base_close_fd(&sup.listeners[i].fd);
+    base_close_fd(&sup.signal_fd);
+    loop_destroy(sup.loop);
+    return r < 0 ? 125 : 0;
+}

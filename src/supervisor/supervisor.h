@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * supervisor.h: `brig serve`: the parent of the spawner and of brigd.
+ *
+ * Theory of operation. It stays in the host's namespaces and parses nothing that a client sent. It opens the listeners
+ * (or takes them from systemd), makes the directories, starts the two daemons and holds what must outlive brigd: the
+ * listeners and the socket to the spawner. brigd gets copies, one by one, by name; when brigd ends it is started again
+ * with the same ones, so connections wait in the listener's queue and sandboxes in the spawner. A sandbox's own stream is
+ * not kept here: it may have died in the middle of a frame, so the new brigd asks the spawner for a fresh one
+ * (jail/wire.h, ATTACH), which brig-init takes over with its processes and rings as they are.
+ *
+ *     signal    what happens
+ *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox; then we end
+ *     HUP       the configuration is read again and given to brigd, which validates before it swaps
+ *     USR1      brigd reopens its log file
+ *     USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes over
+ *
+ * A spawner that dies has taken its sandboxes along: brigd writes their certificates and ends (it sees the socket
+ * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s).
+ */
+#ifndef BRIG_SUPERVISOR_SUPERVISOR_H
+#define BRIG_SUPERVISOR_SUPERVISOR_H
+
+#include <brig.h>
+#include <sys/types.h>
+
+#include "config/config.h"
+#include "loop/loop.h"
+
+/* ---- messages between supervisor and brigd: SOCK_SEQPACKET on brigd's descriptor 3 --------------------- */
+
+#define SUP_MAGIC 0x70757362u /* "bsup" */
+#define SUP_NAME 32u
+#define SUP_SOCKET_FD 3
+
+enum sup_type {
+    SUP_FD = 1, /* supervisor: a descriptor, called name: "spawner", "tcp", "unix" */
+    SUP_GO,     /* supervisor: that was all of them */
+    SUP_CONFIG, /* supervisor: the configuration file's text in a sealed memfd (none: no file) */
+    SUP_DRAIN,  /* supervisor: finish what is being answered, then end; name "keep": the sandboxes stay */
+    SUP_REOPEN, /* supervisor: reopen the log file */
+    SUP_PING,   /* supervisor: for the watchdog */
+    SUP_READY,  /* brigd: it serves */
+    SUP_PONG,   /* brigd */
+    SUP_RELOAD, /* brigd: a client asks for the configuration to be read again */
+    SUP_TYPE_MAX
+};
+
+struct sup_msg {
+    uint32_t magic;
+    uint16_t type;
+    uint16_t unused;
+    char name[SUP_NAME];
+};
+
+/* One message, with at most one descriptor (-1: none). Both non-blocking; receive: 0, -EAGAIN, -EPIPE, -EPROTO. */
+int sup_send(int sock, enum sup_type type, const char *name, int fd) MUST_CHECK;
+int sup_receive(int sock, struct sup_msg *ret, int *ret_fd) MUST_CHECK;
+
+/* ---- the supervisor ------------------------------------------------------------------------------------ */
+
+struct supervisor_options {
+    const char *config_path;   /* "" when none */
+    const struct config *config;
+};
+
+/* Runs until it is told to end. Returns the exit status of `brig serve`. */
+int supervisor_run(const struct supervisor_options *options, struct brig_err *err) MUST_CHECK;
+
+/* ---- parts --------------------------------------------------------------------------------------------- */
+
+/* listen.c. The address must be loopback unless TLS or `insecure` is set. */
+int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err) MUST_CHECK;
+/* The socket file: 0660, group `brig` where there is one; a plain user's 0600. One that a live daemon answers on is refused. */
+int listen_unix(const char *path, int *ret_fd, struct brig_err *err) MUST_CHECK;
+/* LISTEN_FDS of systemd; how many were taken (at most max), each with its kind. */
+struct listener {
+    int fd;
+    bool is_unix;
+};
+size_t listen_inherited(struct listener *out, size_t max);
+
+/* notify.c: sd_notify(3) without the library; silent where there is no NOTIFY_SOCKET. */
+void notify_state(const char *text);
+uint64_t notify_watchdog_ns(void); /* half of WATCHDOG_USEC; 0: none */
+
+/* daemon.c: one child process. */
+struct daemon {
+    const char *name;  /* of its executable: "brigd" */
+    bool dies_with_us; /* SIGKILL from the kernel when we die */
+    pid_t pid;         /* 0: not running */
+    int pidfd;
+    int socket;        /* our end of its descriptor 3; -1 */
+    uint64_t started_ns;
+    unsigned failures; /* in a row */
+};
+#define DAEMON_INIT(n, dies) ((struct daemon){.name = (n), .dies_with_us = (dies), .pidfd = -1, .socket = -1})
+/* argv after the name; uid (uid_t)-1: stay who we are. The child's descriptor 3 is the other end of daemon->socket. */
+int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg, uid_t uid, gid_t gid, struct brig_err *err) MUST_CHECK;
+/* After its pidfd became readable: how it ended, as text, and whether it may be restarted at once. */
+void daemon_reap(struct daemon *daemon, char *text, size_t size);
+uint64_t daemon_restart_delay_ns(const struct daemon *daemon);
+
+/* places.c: directories and ids. */
+struct places {
+    char helpers[4096]; /* where brigd, brig-spawner and brig-init are */
+    uid_t uid; /* of brigd; our own when we are not root */
+    gid_t gid;
+    char state[4096], run[4096];
+    char service[4096]; /* state/service: the database */
+    char audit[4096];   /* state/audit */
+    char keys[4096];    /* state/keys: signing key, token key */
+};
+int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
+
+#endif
