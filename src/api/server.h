@@ -9,8 +9,13 @@
  * max_connections is answered 503 + Connection: close; past max_connections_per_peer 429.
  * A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is called.
  *
+ * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys what
+ * its caller still uses. An answer that fails on its way is told by gone() in the same way.
+ *
  * Host is checked for every TCP request (allowed: loopback names and addresses, the listen address, <domain> and below,
  * allowed_hosts; else 421); Origin, when present and not same-origin and not allowed: 403. The unix socket has no Host rule.
+ * An allowed Origin gets its Access-Control fields, and its preflights are answered here. Plain text from another machine is 403
+ * unless config->insecure.
  */
 #ifndef BRIG_API_SERVER_H
 #define BRIG_API_SERVER_H
@@ -61,11 +66,12 @@ struct loop *exchange_loop(const struct exchange *x);
 /* Called once if the client leaves or the exchange fails before its end; after it, nothing of x may be used. */
 void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchange *x), void *ctx);
 
-/* The whole body, at most max bytes (else 413 is answered and done is not called). data: NUL-terminated, valid during the call. */
+/* The whole body, at most max bytes (else 413 is answered: gone() is called, done is not). data: NUL-terminated, valid during the call. */
 int exchange_read_all(struct exchange *x, size_t max,
                       void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
                       struct brig_err *err) MUST_CHECK;
-/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of it was given. */
+/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of it was
+ * given and proceeded. A body that stops or is malformed: gone(), and the server answers 408 or 400. */
 struct body_events {
     void (*data)(void *ctx, struct exchange *x, const char *data, size_t len);
     void (*end)(void *ctx, struct exchange *x);

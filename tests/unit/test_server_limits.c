@@ -3,6 +3,7 @@
 #include "server_rig.h"
 
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <sys/resource.h>
 
 /* ---- who may ask -------------------------------------------------------------------------------- */
@@ -70,6 +71,49 @@ static void test_origin(UNUSED void **state)
     client_expect(&c, "204 No Content");
     assert_true(client_has(&c, "Access-Control-Allow-Methods: ") && client_has(&c, "Authorization"));
     assert_int_equal(rig.n_requests, before);
+}
+
+/* An address of this machine that is not the loopback's stands for another machine. */
+static bool find_address(struct sockaddr_in *ret)
+{
+    struct ifaddrs *list = NULL;
+    bool found = false;
+
+    if (getifaddrs(&list) < 0)
+        return false;
+    for (struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
+        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET)
+            continue;
+        unit_put(ret, at->ifa_addr, sizeof(*ret));
+        found = (ntohl(ret->sin_addr.s_addr) >> 24) != 127;
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+static void test_other_machine(UNUSED void **state)
+{
+    struct sockaddr_in own = {0}, any = {.sin_family = AF_INET};
+    socklen_t len = sizeof(any);
+    char request[128], text[INET_ADDRSTRLEN];
+
+    if (!find_address(&own))
+        skip();
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&any, sizeof(any)), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &len), 0);
+    assert_int_equal(server_listen(rig.server, fd, false, NULL), 0);
+    own.sin_port = any.sin_port;
+    inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
+    snprintf(request, sizeof(request), "GET /hello HTTP/1.1\r\nHost: %s\r\n\r\n", text);
+    for (int insecure = 0; insecure < 2; insecure++) {
+        struct client c AUTO_CLIENT = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .in = BUF_INIT(65536)};
+        rig.config.insecure = insecure == 1;
+        assert_int_equal(connect(c.fd, (struct sockaddr *)&own, sizeof(own)), 0);
+        client_send(&c, request);
+        client_expect(&c, insecure ? "\r\n\r\nhello" : "HTTP/1.1 403 ");
+    }
 }
 
 /* ---- sizes -------------------------------------------------------------------------------------- */
@@ -471,6 +515,7 @@ int main(void)
 #define HASTY(name) cmocka_unit_test_setup_teardown(name, rig_setup_hasty, rig_teardown)
         T(test_host),
         T(test_origin),
+        T(test_other_machine),
         T(test_refused_heads),
         HASTY(test_slow_head),
         HASTY(test_idle),
