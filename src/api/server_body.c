@@ -287,7 +287,8 @@ static int start_reading(struct exchange *x, enum reading reading, struct brig_e
     return 0;
 }
 
-int exchange_read_all(struct exchange *x, size_t max, void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
+int exchange_read_all(struct exchange *x, size_t max,
+                      void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
                       struct brig_err *err)
 {
     if (x->head.body == HTTP_BODY_LENGTH && x->head.content_length > max && !x->over && x->reading == READING_NOTHING) {

@@ -331,7 +331,8 @@ static uint64_t patience(const struct conn *conn)
     if (conn_pending(conn) > 0)
         return config->body_timeout;
     if (conn->state == CONN_HEAD)
-        return x || conn->parked || (conn->tls && !tls_ready(conn->tls)) ? config->header_timeout : config->idle_timeout;
+        return x || conn->parked || (conn->tls && !tls_ready(conn->tls)) ? config->header_timeout
+                                                                         : config->idle_timeout;
     if (conn->state == CONN_BUSY && x->ws)
         return websocket_closing(x) ? LINGER_MS : 0;
     if (conn->state == CONN_BUSY && x->input == INPUT_FLOWING && x->reading != READING_TUNNEL && !x->body_end)
