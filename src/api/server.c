@@ -74,7 +74,8 @@ void exchange_reset(struct exchange *x)
     x->too_large = false;
     x->read_done = NULL;
     x->ws = NULL;
-    x->begun = x->over = x->aborted = x->no_body = x->chunked = x->until_close = x->want_drained = x->wrong_length = false;
+    x->begun = x->over = x->aborted = x->no_body = x->chunked = x->until_close = x->want_drained = x->wrong_length =
+        false;
     x->cors_origin = NULL;
     x->status = 0;
     x->length_left = x->bytes = 0;
