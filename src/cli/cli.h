@@ -33,8 +33,7 @@ extern const struct cli_verb cli_verb_version;
     x(key) x(org) x(audit) x(completion)
 #define CLI_DECLARE(verb) extern const struct cli_verb cli_verb_##verb;
 CLI_SERVICE_VERBS(CLI_DECLARE)
-extern const struct cli_verb cli_verb_serve;
-extern const struct cli_verb cli_verb_config;
+const struct cli_verb *cli_verb_at(size_t index); /* all of them; NULL at the end */
 int cli_config_reload(int argc, char **argv); /* argv[0] is "reload" */
 
 /* A verb that has verbs of its own. */

@@ -35,7 +35,7 @@ struct run_owned { /* memory that lives as long as the options */
 struct run_options {
     struct brig_spec spec;
     bool interactive, tty, quiet, json;
-    bool writable_root, kill_on_output;
+    bool writable_root, kill_on_output, local;
     const char *receipt;
     struct run_list env_file, env_flag; /* -e wins over --env-file, wherever it stands */
     struct brig_bind *binds;
@@ -119,6 +119,9 @@ void run_loop_done(struct run_loop *loop);
 
 /* One line about what ended the run, or about brig itself. quiet: none about limits. */
 void run_end_say(const struct brig_receipt *receipt, bool quiet);
+
+/* By a daemon, if there is one and it can (run_remote.c). false: it is to be done here. */
+bool run_remote(const struct run_options *options, int *ret_status) MUST_CHECK;
 
 /* ---- receipt ------------------------------------------------------------------------------------ */
 

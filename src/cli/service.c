@@ -216,7 +216,7 @@ static int decode_base64(const char *text, size_t len, struct buf *out)
         return -EINVAL;
     int r = buf_reserve(out, len / 4 * 3);
     for (size_t i = 0; r == 0 && i < len; i += 4) {
-        unsigned padding = i + 4 == len ? (text[len - 1] == '=') + (text[len - 2] == '=' && text[len - 1] == '=') : 0;
+        size_t padding = i + 4 < len || text[len - 1] != '=' ? 0 : text[len - 2] == '=' ? 2 : 1;
         uint32_t bits = 0;
         for (size_t k = 0; k < 4; k++) {
             int digit = k >= 4 - padding ? 0 : base64_digit(text[i + k]);

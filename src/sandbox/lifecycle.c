@@ -61,6 +61,7 @@ static void on_frozen(void *ctx, const struct brig_err *err)
     sbox_moved(sbox, err ? SBOX_RUNNING : SBOX_PAUSED);
     if (err) {
         audit_change(sbox, "sandbox.pause", err);
+        processes_resumed(sbox, 0);
         idle_arm(sbox);
         tell_change(sbox, err);
         return;
@@ -181,7 +182,6 @@ static void on_updated(void *ctx, const struct brig_err *err)
 
     mem_free(ctx);
     update.done(update.ctx, update.sbox, err);
-    sbox_unpin(update.sbox);
 }
 
 static int copy_pairs(const struct sbox_pair *from, size_t n, char **ret_memory, struct sbox_pair **ret, struct brig_err *err)
@@ -212,6 +212,8 @@ static int check_update(struct sbox *sbox, uint64_t timeout_ms, const struct sbo
 {
     if (sbox->state == SBOX_CREATING || sbox->state >= SBOX_STOPPING)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
+    if (sbox->spec.ephemeral)
+        return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s belongs to one run", sbox->id);
     if (timeout_ms != UINT64_MAX && timeout_ms > DURATION_MAX_MS)
         return err_usage(err, "timeout: at most 31536000 seconds");
     if (metadata && n > PAIRS_MAX)
@@ -260,7 +262,6 @@ int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout
         mem_free(priv->metadata_memory);
         priv->metadata_memory = memory;
     }
-    priv->pins++;
     idle_arm(sbox);
     sandbox_audit(sbox->manager, caller, sbox->org_id, "sandbox.update", sbox->id, "ok", "", false);
     sandbox_event(sbox, "sandbox.update", NULL);

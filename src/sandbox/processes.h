@@ -37,6 +37,7 @@ struct process {
     bool shell; /* from its birth: it is counted apart */
     uint32_t shell_number;
     bool unconfirmed; /* recovery: known from the store only */
+    bool foreign;     /* recovery: known from brig-init only; its receipt is in the store already, under another number */
 
     /* for the receipt */
     char *memory;     /* of the lists */
@@ -133,13 +134,13 @@ void inputs_ended(struct process *process, int errnum);
 void inputs_free(struct process *process);
 void waits_ended(struct process *process);
 void waits_free(struct process *process);
-void shells_free(struct sbox *sbox);
+void shells_free(struct sbox *sbox, bool tell);
 void shell_process_ended(struct process *process);
 void shell_recovered(struct process *process);
 
 /* ---- list.c: after a restart ------------------------------------------------------------------------------ */
-/* What runs in there according to brig-init; known ones are watched again. */
-int processes_list(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err), struct brig_err *err) MUST_CHECK;
+/* What runs in there according to brig-init; known ones are followed again. priv->attach_done is called at the end. */
+int processes_list(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 
 /* A signal to a process, without waiting for the answer. */
 int process_send_signal(struct process *process, int signum, uint32_t flags) MUST_CHECK;
