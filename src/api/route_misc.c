@@ -4,11 +4,12 @@
 #include <string.h>
 
 #include "api/api.h"
-#include "api/openapi.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "supervisor/supervisor.h"
+
+#include "openapi.h" /* generated from docs/openapi.yaml */
 
 void route_health(struct request *rq)
 {

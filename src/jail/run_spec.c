@@ -145,12 +145,12 @@ int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const
     for (unsigned i = 0; i < spec->n_binds; i++) {
         spec->binds[i].below = roots_find(binds, spec->binds[i].source);
         if (!spec->binds[i].below)
-            return err_set(err, BRIG_E_REFUSED, EPERM, "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
+            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
                            spec->binds[i].source);
     }
     spec->rootfs_below = spec->rootfs ? roots_find(rootfs, spec->rootfs) : NULL;
     if (spec->rootfs && !spec->rootfs_below)
-        return err_set(err, BRIG_E_REFUSED, EPERM, "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
+        return err_set(err, BRIG_E_REFUSED, 0, "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
     return 0;
 }
 

@@ -20,12 +20,15 @@
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
+#define CONTROL_BATCH 160u /* bytes: eight requests for a cgroup */
+
 /* Descriptors that live only until the child has its copy. */
 struct build {
     struct jail_plan plan;
     struct plan_bind binds[WIRE_BINDS_MAX];
     int child_setup, child_control;
     int rootfs_fd;
+    int cgroup_fd; /* where it is cloned into, when that is not the sandbox's own cgroup */
 };
 
 static void build_done(struct build *b)
@@ -33,6 +36,7 @@ static void build_done(struct build *b)
     base_close_fd(&b->child_setup);
     base_close_fd(&b->child_control);
     base_close_fd(&b->rootfs_fd);
+    base_close_fd(&b->cgroup_fd);
     for (unsigned i = 0; i < b->plan.n_binds; i++)
         base_close_fd(&b->binds[i].mount_fd);
 }
@@ -152,16 +156,18 @@ static int prepare_store(struct sandbox *s, const struct run_spec *run, struct b
     return r;
 }
 
-static int prepare_cgroup(struct sandbox *s, struct build *b, struct brig_err *err)
+static int prepare_cgroup(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
     char name[CG_NAME];
     const struct cg_host *cg = &s->spawner->host.cg;
 
     b->plan.rlimit_memory = cg_host_by(cg, CG_MEMORY) == BY_NONE;
     b->plan.rlimit_pids = cg_host_by(cg, CG_PIDS) == BY_NONE;
-    snprintf(name, sizeof name, "brig-%s", s->id);
+    owner_cgroup_name(&s->spawner->host.owner, s->id, name);
     int r = cg_create(&s->cg, cg, name, err);
     s->cg.oom_one = s->service;
+    if (r == 0 && (s->service || !run)) /* a parked one may become a service */
+        b->cgroup_fd = cg_split(&s->cg);
     return r;
 }
 
@@ -229,13 +235,21 @@ static void on_control(struct loop_source *source, uint32_t events UNUSED)
     struct sandbox *s = source->ctx;
     int fds[2] = {-1, -1};
     size_t n_fds = 0;
-    ssize_t n = fd_recv_nowait(s->control_fd, s->in + s->in_len, sizeof s->in - s->in_len, fds, 2, &n_fds);
+    size_t room = sizeof s->in - s->in_len;
+    pid_t from = 0;
+    ssize_t n;
 
+    if (s->has_leaves && s->started) /* a few frames at a time: each may cost a millisecond, and others wait */
+        n = service_recv(s->control_fd, s->in + s->in_len, room < CONTROL_BATCH ? room : CONTROL_BATCH, &from);
+    else
+        n = fd_recv_nowait(s->control_fd, s->in + s->in_len, room, fds, 2, &n_fds);
     if (n == -EAGAIN)
         return;
     if (n <= 0) {
         loop_remove(s->spawner->loop, &s->on_control); /* the pidfd tells the rest */
-        if (n < 0)
+        if (n == -EPROTO)
+            sandbox_broken(s);
+        else if (n < 0)
             sandbox_end(s, BRIG_CAUSE_SANDBOX_GONE);
         return;
     }
@@ -244,13 +258,12 @@ static void on_control(struct loop_source *source, uint32_t events UNUSED)
         struct frame frame;
         int used = frame_parse(s->in, s->in_len, &frame);
         if (used < 0 || (used == 0 && s->in_len == sizeof s->in)) {
-            (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init broke the protocol");
-            sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+            sandbox_broken(s);
             break;
         }
         if (used == 0)
             break;
-        sandbox_on_frame(s, &frame, fds, n_fds);
+        sandbox_on_frame(s, &frame, fds, n_fds, from);
         s->in_len -= (size_t)used;
         memmove(s->in, s->in + used, s->in_len);
     }
@@ -375,7 +388,7 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
         args.flags |= CLONE_FILES;
     if (s->cg.v2_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = (__u64)s->cg.v2_fd;
+        args.cgroup = (__u64)(b->cgroup_fd >= 0 ? b->cgroup_fd : s->cg.v2_fd);
     }
     pid_t pid = SYS(sys_clone3(&args));
     if (pid < 0)
@@ -434,7 +447,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r == 0)
         r = prepare_rootfs(s, run, b, err);
     if (r == 0)
-        r = prepare_cgroup(s, b, err);
+        r = prepare_cgroup(s, run, b, err);
     if (r < 0)
         return r;
     fill_plan(s, run, b);
@@ -445,7 +458,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
-    reaper_born(&s->spawner->reaper, &s->cg); /* from now on somebody removes them even if we are killed */
+    reaper_born(&s->spawner->reaper, &s->cg, &s->spawner->host.owner); /* from now on somebody removes them even if we are killed */
     return r;
 }
 
@@ -472,7 +485,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
 {
     struct sandbox *s = sandbox_alloc(spawner);
-    struct build b = {.plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1};
+    struct build b = {.plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1, .cgroup_fd = -1};
 
     if (!s)
         return err_nomem(err);

@@ -127,7 +127,7 @@ static void report(struct sandbox *s)
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
 
     done.limits_hit = (s->store_full ? 1u << BRIG_LIMIT_DISK : 0) | (s->inodes_full ? 1u << BRIG_LIMIT_INODES : 0) |
-                      (cg_pids_refused(&s->cg) ? 1u << BRIG_LIMIT_PIDS : 0) | (cg_oom_killed(&s->cg) ? 1u << BRIG_LIMIT_MEMORY : 0);
+                      (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) | (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
     done.cause = judge(s, &done);
     done.started = s->started && !(s->exited && s->exit.failed);
     done.limits = s->limits;
@@ -214,6 +214,7 @@ void sandbox_finish(struct sandbox *s)
     loop_remove(loop, &s->on_control);
     loop_remove(loop, &s->on_oom);
     loop_timer_clear(loop, &s->on_freeze);
+    service_leaves_done(s);
     if (s->pid)
         while (waitpid(s->pid, &s->wait_status, __WALL) < 0 && errno == EINTR)
             ;

@@ -58,6 +58,7 @@ void sandbox_end(struct sandbox *s, enum brig_cause verdict)
     loop_timer_clear(s->spawner->loop, &s->on_timeout);
     loop_timer_clear(s->spawner->loop, &s->on_sample);
     loop_timer_clear(s->spawner->loop, &s->on_freeze); /* DONE answers it */
+    loop_timer_clear(s->spawner->loop, &s->on_leaves);
     if (s->pid == 0)
         return;
     cg_kill(&s->cg);
@@ -229,7 +230,7 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
 static uint32_t start_flags(const struct sandbox *s)
 {
     if (s->service)
-        return GUEST_START_SERVICE;
+        return GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0);
     return (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) | (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
 }
 
@@ -276,8 +277,8 @@ static int start_program(struct sandbox *s, struct brig_err *err)
 {
     int *stdio = s->run->stdio, first = stdio[0] >= 0 ? 0 : 1;
     AUTO_FD int stream = -1;
+    s->has_leaves = s->service && cg_has_leaves(&s->cg);
     int r = s->service ? service_begin(s, &stream, err) : 0;
-
     if (r < 0)
         return r;
     if (s->service)
@@ -375,7 +376,7 @@ static void on_hello(struct sandbox *s, const struct frame *frame)
     spawner_pool_changed(s->spawner);
 }
 
-static void broken(struct sandbox *s)
+void sandbox_broken(struct sandbox *s)
 {
     (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init broke the protocol");
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
@@ -387,7 +388,7 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
     struct guest_started started;
 
     if (!s->run || s->started || guest_started_parse(frame->payload, frame->length, &started) < 0 || (s->service && n_fds > 0)) {
-        broken(s);
+        sandbox_broken(s);
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
@@ -408,8 +409,10 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
     sandbox_not_busy(s); /* it waits: others may be built beside it */
 }
 
-void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
+void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds, pid_t from)
 {
+    uint32_t leaf;
+
     switch (frame->type) {
     case FRAME_HELLO:
         on_hello(s, frame);
@@ -423,8 +426,16 @@ void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, si
             return;
         }
         break;
+    case FRAME_LEAF:
+        if (guest_leaf_parse(frame->payload, frame->length, &leaf) == 0 && service_leaf(s, leaf, from) == 0)
+            return;
+        break;
+    case FRAME_LEAF_END:
+        if (guest_leaf_parse(frame->payload, frame->length, &leaf) == 0 && service_leaf_end(s, leaf) == 0)
+            return;
+        break;
     default:
         break;
     }
-    broken(s);
+    sandbox_broken(s);
 }

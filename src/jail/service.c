@@ -47,6 +47,11 @@ static int make_stream(int *ret_engine, int *ret_init, struct brig_err *err)
 
 int service_begin(struct sandbox *s, int *ret_stream, struct brig_err *err)
 {
+    int on = 1;
+
+    /* Who asks for a leaf is what the kernel says. */
+    if (s->has_leaves && SYS(setsockopt(s->control_fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on)) < 0)
+        return err_host(err, "SO_PASSCRED");
     return make_stream(&s->stream_fd, ret_stream, err);
 }
 
@@ -149,8 +154,8 @@ void service_stats(struct sandbox *s)
     msg.written_bytes = usage.written_bytes;
     msg.disk_bytes = sandbox_measure(s);
     msg.disk_peak_bytes = s->store_fd >= 0 ? s->disk_peak : BRIG_USAGE_UNKNOWN;
-    msg.oom_kills = (uint32_t)cg_oom_kills(&s->cg);
-    msg.pids_refused = (uint32_t)cg_pids_refusals(&s->cg);
+    msg.oom_kills = (uint32_t)service_oom_kills(s);
+    msg.pids_refused = (uint32_t)service_pids_refused(s);
     spawner_send(s->spawner, &msg, NULL, 0);
 }
 

@@ -277,7 +277,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
-    reaper_done(&spawner.reaper, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
+    reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

@@ -16,6 +16,7 @@
 #include "jail/cgroup.h"
 #include "jail/ids.h"
 #include "jail/netns.h"
+#include "jail/owner.h"
 #include "jail/plan.h"
 #include "jail/reaper.h"
 #include "jail/roots.h"
@@ -46,6 +47,7 @@ struct host {
     unsigned landlock_abi;
     uint32_t ns[NS_MAX];
     struct cg_host cg;
+    struct owner owner; /* of the cgroups */
     struct ids ids;
     char lower_dirs[PLAN_LOWER_DIRS][16];
     char root_links[PLAN_LOWER_DIRS][2][32];
@@ -54,7 +56,7 @@ struct host {
 
 #define HOST_INIT                                                                                              \
     ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
-                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1},            \
+                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
 /* netns: a network namespace is made beside the rest. */
@@ -179,6 +181,12 @@ struct sandbox {
     uint64_t started_ns;       /* monotonic */
     int64_t started_at_ns;     /* CLOCK_REALTIME */
     int stream_fd;             /* service: the engine's end, from START to STARTED */
+    bool has_leaves;           /* service: brig-init was told that it may ask for cgroups */
+    struct leaf *leaves;
+    unsigned n_leaves;
+    uint64_t leaf_wait;
+    uint64_t leaf_oom_kills, leaf_pids_refused; /* of those that are gone */
+    struct loop_timer on_leaves;
     bool freezing;             /* FROZEN is yet to be said */
     uint64_t freeze_wait, freeze_until;
     struct loop_timer on_freeze;
@@ -234,7 +242,9 @@ void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             
 void sandbox_signal(struct sandbox *sandbox, int signum); /* for the main process, as soon as there is one */
 /* One small frame to brig-init, with a descriptor unless fd is NULL. Never blocks: -EAGAIN when it does not read. */
 int sandbox_send_frame(struct sandbox *sandbox, enum frame_type type, const void *payload, size_t len, const int *fd) MUST_CHECK;
-void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds);
+/* from: the pid of the sender, or 0. */
+void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds, pid_t from);
+void sandbox_broken(struct sandbox *sandbox); /* its brig-init does not keep to the protocol: ends it */
 void sandbox_not_busy(struct sandbox *sandbox);           /* does not count as running (any more) */
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);
@@ -251,6 +261,16 @@ void service_freeze(struct sandbox *sandbox, bool on);
 void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
+
+/*
+ * service_leaf.c: cgroups of its processes. A negative errno: brig-init has broken the protocol, or does not read.
+ */
+ssize_t service_recv(int sock, void *data, size_t size, pid_t *ret_pid) MUST_CHECK;
+int service_leaf(struct sandbox *sandbox, uint32_t number, pid_t pid) MUST_CHECK;
+int service_leaf_end(struct sandbox *sandbox, uint32_t number) MUST_CHECK;
+void service_leaves_done(struct sandbox *sandbox);
+uint64_t service_oom_kills(const struct sandbox *sandbox); /* leaves included; of any sandbox */
+uint64_t service_pids_refused(const struct sandbox *sandbox);
 
 /* spawner_out.c: messages to the engine */
 bool spawner_may_read(const struct spawner *spawner); /* false: it is to listen first */
