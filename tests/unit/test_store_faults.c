@@ -517,15 +517,16 @@ static void full_disk(struct kit *kit)
 /* A mount namespace: root's, or that of a user who is root in a user namespace. */
 static bool own_mounts(void)
 {
-    char map[32];
-    uid_t uid = getuid();
+    char uids[32], gids[32];
 
+    snprintf(uids, sizeof uids, "0 %u 1", (unsigned)getuid());
+    snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getgid());
     if (unshare(CLONE_NEWNS) == 0)
         return true;
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
         return false;
-    snprintf(map, sizeof map, "0 %u 1", (unsigned)uid);
-    return fd_write_file(AT_FDCWD, "/proc/self/uid_map", map) == 0;
+    return fd_write_file(AT_FDCWD, "/proc/self/setgroups", "deny") == 0 && fd_write_file(AT_FDCWD, "/proc/self/uid_map", uids) == 0 &&
+           fd_write_file(AT_FDCWD, "/proc/self/gid_map", gids) == 0;
 }
 
 static void test_full_disk(void **state)
