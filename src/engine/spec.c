@@ -16,10 +16,11 @@
 #include "engine/engine.h"
 #include "jail/limits.h"
 
-static const char *const base_env[] = {
+const char *const engine_base_env[] = {
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user", "USER=user", "LOGNAME=user",
-    "LANG=C.UTF-8", "TMPDIR=/tmp",
+    "LANG=C.UTF-8", "TMPDIR=/tmp", NULL,
 };
+#define N_BASE_ENV (ARRAY_SIZE(engine_base_env) - 1)
 
 static size_t count(const char *const *list)
 {
@@ -185,9 +186,9 @@ static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *
 
     for (size_t i = 0; r >= 0 && spec->argv[i]; i++, msg->n_argv++)
         r = put(out, spec->argv[i]);
-    for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(base_env); i++)
-        if (!overridden(base_env[i], spec->env)) {
-            r = put(out, base_env[i]);
+    for (size_t i = 0; r >= 0 && i < N_BASE_ENV; i++)
+        if (!overridden(engine_base_env[i], spec->env)) {
+            r = put(out, engine_base_env[i]);
             msg->n_env++;
         }
     for (size_t i = 0; r >= 0 && spec->env && spec->env[i]; i++)
@@ -201,14 +202,14 @@ static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *
 /* Names and layers of the environment, and argv, kept for the receipt. */
 static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
 {
-    size_t n_env = count(spec->env) + ARRAY_SIZE(base_env), n_argv = count(spec->argv), bytes = 0;
+    size_t n_env = count(spec->env) + N_BASE_ENV, n_argv = count(spec->argv), bytes = 0;
 
     for (size_t i = 0; i < n_argv; i++)
         bytes += strlen(spec->argv[i]) + 1;
     for (size_t i = 0; spec->env && spec->env[i]; i++)
         bytes += name_len(spec->env[i]) + 1;
-    for (size_t i = 0; i < ARRAY_SIZE(base_env); i++)
-        bytes += name_len(base_env[i]) + 1;
+    for (size_t i = 0; i < N_BASE_ENV; i++)
+        bytes += name_len(engine_base_env[i]) + 1;
     run->strings = mem_alloc(bytes);
     run->lists = mem_realloc_array(NULL, 2 * (n_env + 1) + n_argv + 1, sizeof *run->lists);
     if (!run->strings || !run->lists)
@@ -216,10 +217,10 @@ static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
     char *at = run->strings;
     const char **names = run->lists, **layers = names + n_env + 1, **argv = layers + n_env + 1;
     size_t n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(base_env) + count(spec->env); i++) {
-        bool base = i < ARRAY_SIZE(base_env);
-        const char *entry = base ? base_env[i] : spec->env[i - ARRAY_SIZE(base_env)];
-        if (base ? overridden(entry, spec->env) : !is_last(spec->env, i - ARRAY_SIZE(base_env)))
+    for (size_t i = 0; i < N_BASE_ENV + count(spec->env); i++) {
+        bool base = i < N_BASE_ENV;
+        const char *entry = base ? engine_base_env[i] : spec->env[i - N_BASE_ENV];
+        if (base ? overridden(entry, spec->env) : !is_last(spec->env, i - N_BASE_ENV))
             continue;
         size_t len = name_len(entry);
         memcpy(at, entry, len);

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -76,6 +77,7 @@ static pid_t start_child(const struct kit *kit, int *ret_fd)
     assert_true(pid >= 0);
     if (pid == 0) {
         static struct writer_child child;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion of ours leaves none behind */
         child = (struct writer_child){.fd = fds[1], .kit = {.pg = kit->pg}};
         MUST(loop_create(&child.kit.loop, NULL) == 0);
         MUST(workers_create(child.kit.loop, 1, &child.kit.workers, NULL) == 0);
@@ -447,6 +449,15 @@ static void test_io_error(void **state)
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1")->ids, "run-kept");
     assert_int_equal(store_put_run(kit->store, &run, on_done, &ok, NULL), 0);
     kit_wait_ok(kit, &ok, 1);
+
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0); /* once more, and now nobody has anything left to write */
+    assert_int_equal(store_put_run(kit->store, &run, on_done, &failed, NULL), 0);
+    kit_wait(kit, &failed, 3);
+    assert_int_equal(failed.failed, 3);
+    store_health(kit->store, &health);
+    assert_false(health.ok);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    wait_healthy(kit);
 }
 
 static void child_pump(struct kit *kit, const struct answer *answer, unsigned n)
@@ -560,7 +571,7 @@ static void test_queue_is_bounded(void **state)
 
 #define OURS "FROM pg_stat_activity WHERE application_name LIKE 'brigd/%'"
 
-static void test_sessions_end(void **state)
+static void pg_sessions_end(void **state)
 {
     struct kit *kit = *state;
     struct store_health health;
@@ -590,7 +601,7 @@ static void exec_elsewhere(const char *sql)
     PQfinish(pg);
 }
 
-static void test_server_is_away(void **state)
+static void pg_server_is_away(void **state)
 {
     struct kit *kit = *state;
     PGconn *pg = PQconnectdb(kit->url);
@@ -648,7 +659,7 @@ static PGconn *usurp(const struct kit *kit, const char *application_name)
     return pg;
 }
 
-static void test_lock_of_our_dead_session(void **state)
+static void pg_lock_of_our_dead_session(void **state)
 {
     struct kit *kit = *state;
     PGconn *pg = PQconnectdb(kit->url);
@@ -666,7 +677,7 @@ static void test_lock_of_our_dead_session(void **state)
     PQfinish(pg);
 }
 
-static void test_lock_of_another(void **state)
+static void pg_lock_of_another(void **state)
 {
     struct kit *kit = *state;
     PGconn *pg = usurp(kit, "brigd/1@elsewhere/x");
@@ -702,10 +713,10 @@ int main(void)
         KIT_CASE(test_queue_is_bounded),
     };
     struct CMUnitTest pg[] = {
-        KIT_CASE(test_sessions_end),
-        KIT_CASE(test_server_is_away),
-        KIT_CASE(test_lock_of_our_dead_session),
-        KIT_CASE(test_lock_of_another),
+        KIT_CASE(pg_sessions_end),
+        KIT_CASE(pg_server_is_away),
+        KIT_CASE(pg_lock_of_our_dead_session),
+        KIT_CASE(pg_lock_of_another),
     };
     int failed = kit_run("store_faults", both, ARRAY_SIZE(both), true) + kit_run("store_sqlite", sqlite, ARRAY_SIZE(sqlite), false);
 

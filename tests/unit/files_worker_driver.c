@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * files_worker_driver.c: the file worker as a program of its own, on descriptor 3, with the caller's rights. It is linked
+ * as brig-init is, without a C library; under a sanitizer, which needs one, with it.
+ */
+#include "guest/files.h"
+#include "guest/guest.h"
+
+#ifdef FILES_HOSTED
+void guest_exit(int status)
+{
+    exit(status);
+}
+
+int main(void)
+{
+    files_worker(3);
+}
+#else
+void guest_main(void)
+{
+    files_worker(3);
+}
+#endif
