@@ -74,7 +74,8 @@ void exchange_reset(struct exchange *x)
     x->too_large = false;
     x->read_done = NULL;
     x->ws = NULL;
-    x->begun = x->over = x->aborted = x->no_body = x->chunked = x->until_close = x->want_drained = x->wrong_length = false;
+    x->begun = x->over = x->aborted = x->no_body = x->chunked = x->until_close = x->want_drained = x->wrong_length =
+        false;
     x->cors_origin = NULL;
     x->status = 0;
     x->length_left = x->bytes = 0;
@@ -133,9 +134,9 @@ void conn_touch(struct conn *conn)
     conn->touched = true;
     conn->touched_next = server->touched;
     server->touched = conn;
-    /* The timer fires at the end of this round. If it cannot be set, the next event of any kind brings us there. */
-    if (!conn->touched_next)
-        (void)!loop_timer_set(server->loop, &server->turn_timer, 0, NULL);
+    /* The timer fires at the end of this round. If there is no memory for it, the next connection tries again. */
+    if (!server->turn_set)
+        server->turn_set = loop_timer_set(server->loop, &server->turn_timer, 0, NULL) == 0;
 }
 
 static void turn(struct server *server)
@@ -158,7 +159,10 @@ static void turn(struct server *server)
 
 static void on_turn(struct loop_timer *timer)
 {
-    turn(timer->ctx);
+    struct server *server = timer->ctx;
+
+    server->turn_set = false;
+    turn(server);
 }
 
 /* ---- life --------------------------------------------------------------------------------------- */

@@ -32,10 +32,10 @@ struct websocket {
     size_t feed_len;
     struct buf backlog; /* the same, while paused */
     unsigned fragments, controls;
-    uint64_t second;   /* in which controls were counted */
-    unsigned code;     /* not 0: it ended with this */
-    bool closing;      /* our close was sent */
-    bool stopped;      /* no more frames are looked at */
+    uint64_t second; /* in which controls were counted */
+    unsigned code;   /* not 0: it ended with this */
+    bool closing;    /* our close was sent */
+    bool stopped;    /* no more frames are looked at */
 };
 
 /* ---- wslay's callbacks -------------------------------------------------------------------------- */
@@ -55,7 +55,8 @@ static ssize_t on_recv(struct wslay_event_context *wslay, uint8_t *data, size_t 
     return (ssize_t)n;
 }
 
-static ssize_t on_send(UNUSED struct wslay_event_context *wslay, const uint8_t *data, size_t len, UNUSED int flags, void *ctx)
+static ssize_t on_send(UNUSED struct wslay_event_context *wslay, const uint8_t *data, size_t len, UNUSED int flags,
+                       void *ctx)
 {
     struct websocket *ws = ctx;
 
@@ -72,7 +73,8 @@ static void stop(struct websocket *ws, unsigned code, const char *reason)
     (void)wslay_event_queue_close(ws->wslay, (uint16_t)code, (const uint8_t *)reason, strlen(reason));
 }
 
-static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_frame_recv_start_arg *arg, void *ctx)
+static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_frame_recv_start_arg *arg,
+                     void *ctx)
 {
     struct websocket *ws = ctx;
 
@@ -92,13 +94,15 @@ static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wsla
         stop(ws, WSLAY_CODE_MESSAGE_TOO_BIG, "too many fragments");
 }
 
-static void on_message(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_msg_recv_arg *arg, void *ctx)
+static void on_message(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_msg_recv_arg *arg,
+                       void *ctx)
 {
     struct websocket *ws = ctx;
     bool text = arg->opcode == WSLAY_TEXT_FRAME;
 
     if (ws->stopped || ws->closing || (!text && arg->opcode != WSLAY_BINARY_FRAME))
         return;
+    (void)wslay_event_send(ws->wslay); /* a pong goes before the answer to what came after its ping */
     ws->events.message(ws->events.ctx, ws->x, text, arg->msg ? (const char *)arg->msg : "", arg->msg_length);
 }
 
@@ -117,15 +121,23 @@ static void finish(struct exchange *x)
 
 static void feed(struct websocket *ws, const char *data, size_t len)
 {
+    static const uint8_t protocol_error[] = {0x88, 2, 0x03, 0xea}; /* close, 1002 */
     struct wslay_event_context *wslay = ws->wslay;
 
     ws->feed = data;
     ws->feed_len = len;
     int r = ws->stopped ? 0 : wslay_event_recv(wslay);
-    if (r == 0 || r == WSLAY_ERR_CALLBACK_FAILURE)
+    if (r == WSLAY_ERR_CALLBACK_FAILURE) {
+        /* A frame that cannot be: wslay would close without a code. */
+        conn_write(ws->x->conn, &(struct iovec){(void *)(uintptr_t)protocol_error, sizeof(protocol_error)}, 1, true);
+        ws->stopped = true;
+        ws->code = WSLAY_CODE_PROTOCOL_ERROR;
+        return;
+    }
+    if (r == 0)
         r = wslay_event_send(wslay);
-    if (r == WSLAY_ERR_NOMEM) {
-        ws->x->conn->broken = true;
+    if (r < 0) {
+        ws->x->conn->broken = true; /* out of memory */
         return;
     }
     if (ws->code == 0 && !wslay_event_want_read(wslay) && !wslay_event_want_write(wslay)) {

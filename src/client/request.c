@@ -174,7 +174,7 @@ int client_target(struct buf *out, const char *format, ...)
         } else if (format[1] == 'u') {
             r = buf_printf(out, "%" PRIu64, va_arg(args, uint64_t));
         } else {
-            r = -EINVAL;
+            r = format[1] == '%' ? buf_append(out, "%", 1) : -EINVAL;
         }
         format += 2;
     }

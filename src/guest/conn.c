@@ -96,7 +96,7 @@ void call_free(struct call *call)
     if (call->type == SVC_SHELL_RUN)
         shell_detach(call);
     if (call->inlet)
-        inlet_orphan(call->inlet);
+        inlet_orphan(call->inlet, call->request);
     if (call->port)
         port_done(call);
     if (call->type >= SVC_FILE_MIN)
@@ -137,6 +137,8 @@ void call_credit(struct call *call, size_t consumed)
 {
     uint8_t wire[4];
 
+    if (!call)
+        return;
     if (consumed > call->received - call->owed)
         consumed = call->received - call->owed;
     call->owed += (uint32_t)consumed;
@@ -227,10 +229,23 @@ static bool take_input(struct call *call, const struct frame *frame)
     if (!call->inlet)
         return true; /* a call that takes none: lost, as it would be after the REPLY */
     call->received += frame->length;
-    ret = inlet_write(call->inlet, frame->payload, frame->length);
-    if (ret < 0)
+    ret = inlet_write(call->inlet, call, frame->payload, frame->length);
+    if (ret < 0 && call->inlet->errnum != 0)
+        call->inlet->ended(call->inlet); /* which has found out just now */
+    else if (ret < 0)
         call_reply(call, -ret, 0, NULL, 0);
     return true;
+}
+
+/* A terminal goes on after it; the call does not. */
+static void take_eof(struct call *call)
+{
+    bool stays = call->inlet && call->inlet->is_tty;
+
+    if (call->inlet)
+        inlet_eof(call->inlet); /* may end the call */
+    if (stays)
+        call_reply(call, 0, 0, NULL, 0);
 }
 
 static bool take_credit(struct call *call, const struct frame *frame)
@@ -268,8 +283,7 @@ static bool take_frame(const struct frame *frame)
     case SVC_EOF:
         if (frame->stream != 0 || frame->length != 0)
             return false;
-        if (call->inlet)
-            inlet_eof(call->inlet);
+        take_eof(call);
         return true;
     case SVC_CREDIT:
         return take_credit(call, frame);
@@ -417,11 +431,13 @@ void conn_end_round(void)
 {
     if (stream.fd < 0)
         return;
-    for (size_t before = 0; !closing && before != in_len;) {
+    size_t before;
+    do {
         send_flush();
         before = in_len;
-        take_frames(); /* what waited for room */
-    }
+        if (in_len > 0)
+            take_frames(); /* what waited for room */
+    } while (!closing && before != in_len);
     if (closing)
         conn_close();
     else

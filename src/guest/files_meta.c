@@ -208,6 +208,10 @@ static int list_one(struct call *call, const struct walk_entry *found)
 
     if (raw_call4(SYS_newfstatat, found->dir, found->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return 0;
+    if (list->walk.path_len > SVC_PATH_MAX) { /* no call could name it */
+        list->more = true;
+        return 0;
+    }
     if (list->max != 0 && list->count == list->max) {
         list->more = true;
         return 1;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * inlet.c: what goes into a process (or a port): from a call to a descriptor that may take it later.
+ * inlet.c: what goes into a process (or a port): from calls to a descriptor that may take it later.
  *
  * Bytes are written straight from the frame they came in; what the descriptor does not take waits in a queue that is
- * mapped for as long as there is something in it. A call has at most SVC_WINDOW bytes under way, given back as they
- * are written. Bytes of a call that has gone (a connection that was lost) are still written, because they were
- * accepted; so the queue has room for twice a window, and past that a call is refused.
+ * mapped for as long as there is something in it. It holds records, each with the number of the call it came from:
+ *
+ *     data: [request, len][bytes ...][request, len][bytes ...]
+ *             ^begin                                           ^end
+ *
+ * Bytes are given back to their call as they are written. Those of a call that has gone (a connection that was lost) are
+ * still written, because they were accepted. Past the queue's size, which is two windows, a call is refused.
  */
 #include <asm/termbits.h>
 #include <sys/epoll.h>
@@ -16,11 +20,16 @@
 #define QUEUE_SIZE (2u * SVC_WINDOW)
 #define TCGETS_NR 0x5401
 
+struct record {
+    uint32_t request; /* 0: nobody's */
+    uint32_t len;
+};
+
 static void drop_queue(struct inlet *inlet)
 {
     pages_unmap(inlet->data, QUEUE_SIZE);
     inlet->data = NULL;
-    inlet->begin = inlet->end = inlet->orphans = 0;
+    inlet->begin = inlet->end = 0;
 }
 
 void inlet_close(struct inlet *inlet)
@@ -37,15 +46,6 @@ static void end(struct inlet *inlet, int errnum)
         inlet->ended(inlet);
 }
 
-static void consumed(struct inlet *inlet, size_t len)
-{
-    size_t old = len < inlet->orphans ? len : inlet->orphans;
-
-    inlet->orphans -= old;
-    if (inlet->call && len > old)
-        call_credit(inlet->call, len - old);
-}
-
 /* How many bytes the descriptor took, or a negative errno. */
 static long write_some(struct inlet *inlet, const uint8_t *data, size_t len)
 {
@@ -54,18 +54,33 @@ static long write_some(struct inlet *inlet, const uint8_t *data, size_t len)
     do {
         ret = raw_call3(SYS_write, inlet->source.fd, data, len);
     } while (ret == -EINTR);
-    if (ret == -EAGAIN)
-        return 0;
-    if (ret > 0)
-        consumed(inlet, (size_t)ret);
-    return ret;
+    return ret == -EAGAIN ? 0 : ret;
+}
+
+/* Writes of the first record; its head moves along with what is left of it. */
+static long drain_record(struct inlet *inlet)
+{
+    struct record record;
+    long took;
+
+    __builtin_memcpy(&record, inlet->data + inlet->begin, sizeof(record));
+    took = write_some(inlet, inlet->data + inlet->begin + sizeof(record), record.len);
+    if (took <= 0)
+        return took;
+    if (record.request != 0)
+        call_credit(call_find(record.request), (size_t)took);
+    record.len -= (uint32_t)took;
+    inlet->begin += (size_t)took + (record.len == 0 ? sizeof(record) : 0);
+    if (record.len > 0)
+        __builtin_memcpy(inlet->data + inlet->begin, &record, sizeof(record));
+    return took;
 }
 
 /* Writes what waits. The end, when it comes, is the last thing that happens here. */
 static void drain(struct inlet *inlet)
 {
     while (inlet->begin < inlet->end) {
-        long took = write_some(inlet, inlet->data + inlet->begin, inlet->end - inlet->begin);
+        long took = drain_record(inlet);
 
         if (took < 0) {
             end(inlet, (int)-took);
@@ -75,7 +90,6 @@ static void drain(struct inlet *inlet)
             source_arm(&inlet->source, EPOLLOUT | EPOLLONESHOT);
             return;
         }
-        inlet->begin += (size_t)took;
     }
     drop_queue(inlet);
     if (inlet->eof)
@@ -92,28 +106,33 @@ int inlet_open(struct inlet *inlet, int fd)
 {
     bool some = inlet->begin < inlet->end; /* it had to wait for the descriptor */
 
+    inlet->waits = false;
     inlet->source.ready = on_ready;
-    return source_add(&inlet->source, fd, (some ? EPOLLOUT : 0) | EPOLLONESHOT);
+    return source_add(&inlet->source, fd, (some || inlet->eof ? EPOLLOUT : 0) | EPOLLONESHOT);
 }
 
-static int queue(struct inlet *inlet, const uint8_t *data, size_t len)
+static int queue(struct inlet *inlet, uint32_t request, const uint8_t *data, size_t len)
 {
+    const struct record record = {request, (uint32_t)len};
+    size_t size = sizeof(record) + len;
+
     if (!inlet->data && !(inlet->data = pages_map(QUEUE_SIZE)))
         return -ENOMEM;
-    if (QUEUE_SIZE - inlet->end < len && inlet->begin > 0) {
+    if (QUEUE_SIZE - inlet->end < size && inlet->begin > 0) {
         __builtin_memmove(inlet->data, inlet->data + inlet->begin, inlet->end - inlet->begin);
         inlet->end -= inlet->begin;
         inlet->begin = 0;
     }
-    if (QUEUE_SIZE - inlet->end < len)
+    if (QUEUE_SIZE - inlet->end < size)
         return -ENOBUFS;
-    __builtin_memcpy(inlet->data + inlet->end, data, len);
-    inlet->end += len;
+    __builtin_memcpy(inlet->data + inlet->end, &record, sizeof(record));
+    __builtin_memcpy(inlet->data + inlet->end + sizeof(record), data, len);
+    inlet->end += size;
     source_arm(&inlet->source, EPOLLOUT | EPOLLONESHOT);
     return 0;
 }
 
-int inlet_write(struct inlet *inlet, const uint8_t *data, size_t len)
+int inlet_write(struct inlet *inlet, struct call *call, const uint8_t *data, size_t len)
 {
     if (inlet->errnum != 0 || inlet->eof || (inlet->source.fd < 0 && !inlet->waits))
         return inlet->errnum != 0 ? -inlet->errnum : -EPIPE;
@@ -125,10 +144,11 @@ int inlet_write(struct inlet *inlet, const uint8_t *data, size_t len)
             inlet_close(inlet);
             return (int)took;
         }
+        call_credit(call, (size_t)took);
         data += took;
         len -= (size_t)took;
     }
-    return len > 0 ? queue(inlet, data, len) : 0;
+    return len > 0 ? queue(inlet, call ? call->request : 0, data, len) : 0;
 }
 
 /* A terminal has no end: what a user would type for it is written, if the terminal makes an end of that. */
@@ -137,11 +157,9 @@ static void type_eof(struct inlet *inlet)
     struct termios mode;
 
     if (inlet->waits)
-        (void)!inlet_write(inlet, (const uint8_t *)"\4", 1); /* what it will be to begin with */
+        (void)!inlet_write(inlet, NULL, (const uint8_t *)"\4", 1); /* what it will be to begin with */
     else if (raw_call3(SYS_ioctl, inlet->source.fd, TCGETS_NR, &mode) == 0 && (mode.c_lflag & ICANON) && mode.c_cc[VEOF] != 0)
-        (void)!inlet_write(inlet, &mode.c_cc[VEOF], 1);
-    if (inlet->ended && inlet->errnum == 0)
-        inlet->ended(inlet);
+        (void)!inlet_write(inlet, NULL, &mode.c_cc[VEOF], 1);
 }
 
 void inlet_eof(struct inlet *inlet)
@@ -157,8 +175,16 @@ void inlet_eof(struct inlet *inlet)
         end(inlet, 0);
 }
 
-void inlet_orphan(struct inlet *inlet)
+void inlet_orphan(struct inlet *inlet, uint32_t request)
 {
-    inlet->call = NULL;
-    inlet->orphans = inlet->end - inlet->begin;
+    for (size_t at = inlet->begin; at < inlet->end;) {
+        struct record record;
+
+        __builtin_memcpy(&record, inlet->data + at, sizeof(record));
+        if (record.request == request) {
+            record.request = 0;
+            __builtin_memcpy(inlet->data + at, &record, sizeof(record));
+        }
+        at += sizeof(record) + record.len;
+    }
 }

@@ -59,10 +59,7 @@ static void in_ended(struct inlet *inlet)
     struct port *port = owner_of(inlet, struct port, in);
 
     port->in_ended = true;
-    if (port->call->inlet) {
-        port->call->inlet = NULL;
-        inlet->call = NULL;
-    }
+    port->call->inlet = NULL;
     if (port->out.source.fd >= 0)
         raw_call2(SYS_shutdown, port->out.source.fd, SHUT_WR);
     maybe_over(port);
@@ -77,7 +74,6 @@ static int connected(struct port *port)
     /* One descriptor per direction: epoll knows each once. */
     if (ret == 0 && (ret = outlet_open(&port->out, (int)own, PORT_RING)) == 0)
         own = -1;
-    port->in.waits = false;
     if (ret == 0 && (ret = inlet_open(&port->in, (int)copy)) == 0)
         copy = -1;
     if (!raw_failed(copy))
@@ -88,10 +84,6 @@ static int connected(struct port *port)
     if (ret != 0)
         return ret;
     send_frame(SVC_EVENT, port->call->request, 0, NULL, 0);
-    if (port->in.eof && port->in.begin == port->in.end) { /* it was told before there was a connection */
-        port->in.eof = false;
-        inlet_eof(&port->in);
-    }
     return 0;
 }
 
@@ -165,7 +157,6 @@ void port_connect(uint32_t request, const uint8_t *payload, size_t len)
     port->connecting.fd = port->out.source.fd = port->in.source.fd = -1;
     port->in.waits = true;
     port->in.ended = in_ended;
-    port->in.call = call;
     call->inlet = &port->in;
     call->drained = out_drained;
     call_attach(call, 1, &port->out, 0);

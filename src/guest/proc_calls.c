@@ -58,8 +58,13 @@ void proc_attach(uint32_t request, const uint8_t *payload, size_t len)
 
 void proc_input_ended(struct inlet *inlet)
 {
-    if (inlet->call)
-        call_reply(inlet->call, inlet->errnum, 0, NULL, 0);
+    struct proc *proc = owner_of(inlet, struct proc, in);
+
+    for (struct call *call = proc->calls, *next; call; call = next) {
+        next = call->next_of_proc;
+        if (call->type == SVC_PROC_INPUT)
+            call_reply(call, inlet->errnum, 0, NULL, 0);
+    }
 }
 
 void proc_input(uint32_t request, const uint8_t *payload, size_t len)
@@ -72,8 +77,6 @@ void proc_input(uint32_t request, const uint8_t *payload, size_t len)
     /* A terminal that is still to come has no descriptor yet; what is written before waits in the queue. */
     if (!(proc->flags & (SVC_PROC_STDIN | SVC_PROC_TTY)) || proc->state >= PROC_ENDING || proc->in.errnum != 0 || proc->in.eof)
         errnum = EPIPE;
-    else if (proc->in.call)
-        errnum = EBUSY;
     if (errnum != 0) {
         send_reply(request, errnum, 0, NULL, 0);
         return;
@@ -82,7 +85,6 @@ void proc_input(uint32_t request, const uint8_t *payload, size_t len)
     if (!call)
         return;
     call->inlet = &proc->in;
-    proc->in.call = call;
 }
 
 /* ---- the end --------------------------------------------------------------------------------------- */
@@ -213,7 +215,6 @@ int proc_master(struct proc *proc, int fd)
     if (raw_failed(copy))
         return (int)copy;
     raw_call3(SYS_fcntl, fd, F_SETFL, O_RDWR | O_NONBLOCK);
-    proc->in.waits = false;
     ret = inlet_open(&proc->in, (int)copy);
     if (ret < 0) {
         raw_call1(SYS_close, copy);

@@ -215,6 +215,7 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
     conn_open(SERVICE_FD_STREAM);
     take_control(); /* what came with START */
     for (;;) {
+        conn_end_round();
         wait_for_work();
         for (at_event = 0; at_event < n_events; at_event++) {
             struct source *source = events[at_event].data.ptr;
@@ -225,6 +226,5 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
         if (reap_more)
             reap();
         worker_check();
-        conn_end_round();
     }
 }

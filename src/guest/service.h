@@ -101,20 +101,19 @@ struct inlet {
     struct source source;
     uint8_t *data; /* what the descriptor did not take yet; mapped while there is some */
     size_t begin, end;
-    size_t orphans;    /* of these, how many at the front belong to no call any more */
-    struct call *call; /* who feeds it; NULL */
-    int errnum;        /* why it takes no more, or 0 */
+    int errnum; /* why it takes no more, or 0 */
     bool is_tty;
     bool waits; /* its descriptor is still to come */
     bool eof;   /* closes once it is empty */
-    /* It has ended (errnum, or 0 after its eof), and is closed. */
+    /* It has ended by itself (errnum, or 0 after its eof), and is closed. */
     void (*ended)(struct inlet *inlet);
 };
 
 int inlet_open(struct inlet *inlet, int fd) MUST_CHECK; /* takes fd over unless it fails */
-int inlet_write(struct inlet *inlet, const uint8_t *data, size_t len) MUST_CHECK; /* -ENOBUFS, or why it takes no more */
-void inlet_eof(struct inlet *inlet);
-void inlet_orphan(struct inlet *inlet); /* its call goes, its bytes do not */
+/* From a call, which is given credit as it is written, or NULL. -ENOBUFS, -ENOMEM, or why it takes no more. */
+int inlet_write(struct inlet *inlet, struct call *call, const uint8_t *data, size_t len) MUST_CHECK;
+void inlet_eof(struct inlet *inlet); /* of a terminal: its user types it, and it stays open */
+void inlet_orphan(struct inlet *inlet, uint32_t request); /* the call goes, its bytes do not */
 void inlet_close(struct inlet *inlet);
 
 /* ---- conn.c, conn_send.c: the connection and its calls ---------------------------------------------- */
@@ -150,7 +149,7 @@ struct call *call_new(uint32_t request, uint16_t type, struct proc *proc); /* NU
 struct call *call_find(uint32_t request);
 struct call *call_next_of(struct proc *proc, struct call *after); /* calls of a process; after NULL: the first */
 void call_ready(struct call *call);
-void call_credit(struct call *call, size_t consumed); /* so much of stream 0 was used */
+void call_credit(struct call *call, size_t consumed); /* so much of stream 0 was used; takes NULL */
 void call_reply(struct call *call, int errnum, uint32_t stage, const uint8_t *payload, size_t len); /* and frees it */
 void call_free(struct call *call);
 void calls_end_files(int errnum); /* every file call fails with this */

@@ -224,18 +224,18 @@ static int write_command(struct shell *shell, struct svc_bytes command)
     int ret;
 
     if (!shell->by_lines) {
-        ret = inlet_write(&shell->command, (const uint8_t *)command.data, command.len);
-        return ret != 0 ? ret : inlet_write(&shell->command, (const uint8_t *)"", 1);
+        ret = inlet_write(&shell->command, NULL, (const uint8_t *)command.data, command.len);
+        return ret != 0 ? ret : inlet_write(&shell->command, NULL, (const uint8_t *)"", 1);
     }
     for (uint32_t i = 0; i < command.len; i++)
         lines += command.data[i] == '\n';
     digits[--at] = '\n';
     for (; lines > 0; lines /= 10)
         digits[--at] = (char)('0' + lines % 10);
-    ret = inlet_write(&shell->command, (const uint8_t *)digits + at, sizeof(digits) - at);
+    ret = inlet_write(&shell->command, NULL, (const uint8_t *)digits + at, sizeof(digits) - at);
     if (ret == 0)
-        ret = inlet_write(&shell->command, (const uint8_t *)command.data, command.len);
-    return ret != 0 ? ret : inlet_write(&shell->command, (const uint8_t *)"\n", 1);
+        ret = inlet_write(&shell->command, NULL, (const uint8_t *)command.data, command.len);
+    return ret != 0 ? ret : inlet_write(&shell->command, NULL, (const uint8_t *)"\n", 1);
 }
 
 static int judge(const struct proc *proc, struct svc_bytes command)

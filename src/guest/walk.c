@@ -62,8 +62,8 @@ static long read_of(int proc_fd, pid_t pid, const char *name, char *buf, size_t 
     return got;
 }
 
-/* The parent of a live process; 0 for one that is dead or gone. */
-static pid_t parent_of(int proc_fd, pid_t pid)
+/* The parent of a live process, and its state; 0 for one that is dead or gone. */
+static pid_t parent_and_state(int proc_fd, pid_t pid, char *ret_state)
 {
     char text[512], *at, *end = text;
     long len = read_of(proc_fd, pid, "stat", text, sizeof(text));
@@ -73,10 +73,18 @@ static pid_t parent_of(int proc_fd, pid_t pid)
             end = at;
     if (end == text || end + 4 >= text + len || end[2] == 'Z' || end[2] == 'X')
         return 0;
+    *ret_state = end[2];
     pid_t parent = 0;
     for (at = end + 4; *at >= '0' && *at <= '9'; at++)
         parent = parent * 10 + (*at - '0');
     return parent;
+}
+
+static pid_t parent_of(int proc_fd, pid_t pid)
+{
+    char state;
+
+    return parent_and_state(proc_fd, pid, &state);
 }
 
 /* Calls visit for every process there is. Returns 0 or a negative errno. */
@@ -96,6 +104,19 @@ static long each_process(int proc_fd, void (*visit)(void *ctx, pid_t pid), void 
         }
     pages_unmap(dents, DENTS_SIZE);
     return got;
+}
+
+/*
+ * The process whose children are killed stands still meanwhile, or what it starts next would be killed as well. It is
+ * the caller's child and not reaped, so its number is its own. Returns whether it is to go on afterwards.
+ */
+static bool hold(int proc_fd, pid_t pid, int signum)
+{
+    char state;
+
+    if (pid <= 0 || signum != SIGKILL || parent_and_state(proc_fd, pid, &state) == 0 || state == 'T')
+        return false;
+    return raw_call2(SYS_kill, pid, SIGSTOP) == 0;
 }
 
 static void signal_checked(int proc_fd, pid_t pid, int signum, bool (*still)(void *ctx, int proc_fd, pid_t pid), void *ctx)
@@ -185,37 +206,42 @@ struct walk {
     unsigned n_known;
 };
 
-static int walk_once(const struct walk *walk)
+static int walk_once(const struct walk *walk, int proc_fd, struct row *rows)
 {
-    long fd = raw_call4(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    struct tree tree = {.proc_fd = (int)fd, .rows = pages_map(TABLE_MAX * sizeof(struct row))};
+    struct tree tree = {.proc_fd = proc_fd, .rows = rows};
+    long ret = each_process(proc_fd, add_row, &tree);
     int found = 0;
-    long ret = raw_failed(fd) ? fd : tree.rows ? each_process((int)fd, add_row, &tree) : -ENOMEM;
 
-    if (ret == 0)
-        mark(&tree, walk->root, walk->known, walk->n_known);
-    for (unsigned i = 0; i < tree.n && ret == 0; i++) {
+    if (ret < 0)
+        return (int)ret;
+    mark(&tree, walk->root, walk->known, walk->n_known);
+    for (unsigned i = 0; i < tree.n; i++) {
         struct row *row = &tree.rows[i];
 
         if (!row->hit || row->pid == walk->skip)
             continue;
         found++;
-        signal_checked((int)fd, row->pid, walk->signum, same_parent, row);
+        signal_checked(proc_fd, row->pid, walk->signum, same_parent, row);
     }
-    pages_unmap(tree.rows, TABLE_MAX * sizeof(struct row));
-    if (!raw_failed(fd))
-        raw_call1(SYS_close, fd);
-    return ret < 0 ? (int)ret : found;
+    return found;
 }
 
 static int walk_rounds(const struct walk *walk)
 {
-    int found = walk_once(walk), first = found;
+    long fd = raw_call4(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    struct row *rows = pages_map(TABLE_MAX * sizeof(struct row));
+    bool held = !raw_failed(fd) && rows && hold((int)fd, walk->skip, walk->signum);
+    int found = raw_failed(fd) ? (int)fd : rows ? walk_once(walk, (int)fd, rows) : -ENOMEM, first = found;
 
     for (int round = 1; found > 0 && walk->signum == SIGKILL && round < ROUNDS_MAX; round++) {
         raw_call0(SYS_sched_yield);
-        found = walk_once(walk);
+        found = walk_once(walk, (int)fd, rows);
     }
+    if (held)
+        raw_call2(SYS_kill, walk->skip, SIGCONT);
+    pages_unmap(rows, TABLE_MAX * sizeof(struct row));
+    if (!raw_failed(fd))
+        raw_call1(SYS_close, fd);
     return first;
 }
 
@@ -262,6 +288,7 @@ int walk_cgroup(pid_t leader, int signum)
     long fd = raw_call4(SYS_openat, AT_FDCWD, "/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     struct members members = {.proc_fd = (int)fd, .signum = signum, .leader = leader};
     long ret = raw_failed(fd) ? fd : read_of((int)fd, leader, "cgroup", members.path, sizeof(members.path));
+    bool held = ret >= 0 && hold((int)fd, leader, signum);
     int first = 0;
 
     members.len = ret;
@@ -273,6 +300,8 @@ int walk_cgroup(pid_t leader, int signum)
             break;
         raw_call0(SYS_sched_yield);
     }
+    if (held)
+        raw_call2(SYS_kill, leader, SIGCONT);
     if (!raw_failed(fd))
         raw_call1(SYS_close, fd);
     return ret < 0 ? (int)ret : first;

@@ -18,11 +18,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include "guest/files.h"
 #include "guest/service.h"
 #include "jail/rawcall.h"
-
-/* files.h: serves until fd ends. */
-__attribute__((weak, noreturn)) void files_worker(int fd);
 
 #define BUFFER_SIZE (256u * 1024)
 #define FRAME_MAX (FRAME_HEADER + FRAME_PAYLOAD_MAX)
@@ -71,8 +69,6 @@ static long start_worker(void)
     int pair[2];
     long ret;
 
-    if (!files_worker)
-        return -ENOSYS;
     if ((!to && !(to = pages_map(BUFFER_SIZE))) || (!from && !(from = pages_map(BUFFER_SIZE))))
         return -ENOMEM;
     ret = raw_call4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);

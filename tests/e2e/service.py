@@ -142,7 +142,10 @@ class Daemon:
             headers.setdefault("Content-Type", "application/json")
         c = connection or self.connection(tcp, timeout)
         try:
-            c.request(method, path, body, headers, encode_chunked=hasattr(body, "__next__"))
+            try:
+                c.request(method, path, body, headers, encode_chunked=hasattr(body, "__next__"))
+            except BrokenPipeError:
+                pass  # it has answered already, and does not want the rest
             r = c.getresponse()
             return Answer(r, r.read())
         finally:

@@ -10,6 +10,7 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import time
 import unittest
@@ -232,20 +233,23 @@ class Streams(ServiceTest):
             host.say("stats", "a")
             host.say("attach", "a")
         host.say("end", "a")
+        host.expect("stats a ")  # it is in the middle of it
         self.lose(host)
         host = Host(self.socket.fileno())
         self.hosts.append(host)
         found = [line.split()[1] for line in host.until("recovered")[:-1]]
-        self.create(host, "new")  # its number is nobody else's
-        for key in found:
-            if key not in ("new",):
-                host.say("stats", key)
-        host.say("end", "new")
-        host.until("ended new")
-        # Each is either known or ended.
-        for _ in range(len(found)):
-            pass
-        wait_until("no sandbox is nobody's", lambda: len(self.inits()) <= len(found))
+        host.say("create", "new")  # its number is nobody else's
+        heard = host.until("hello new ")
+        host.say("run", "new", "/bin/true")
+        heard += host.until("exit new status=0")
+        # What was up is known; what came up later, for somebody who is gone, is ended.
+        wait_until("no sandbox is nobody's", lambda: len(self.inits()) <= len(found) + 1)
+        ended = {line.split()[1] for line in heard if line.startswith("ended")}  # END had been said to one
+        for key in set(found) - ended | {"new"}:
+            host.say("end", key)
+        while not set(found) | {"new"} <= ended:
+            ended.add(host.until("ended")[-1].split()[1])
+        wait_until("none is left", lambda: not self.inits())
 
     def test_the_spawner_keeps_no_copy_of_a_stream(self):
         host = self.host()
@@ -282,13 +286,9 @@ class Freezing(ServiceTest):
         host.say("attach", "a")
         host.until("attached a ok")
         host.say("thaw", "a")
-        host.until("frozen a ok")
-        self.assertGreater(self.busy_after_hello(host), 20_000_000)
+        self.assertEqual(sorted(host.hear().split()[0] for _ in range(2)), ["frozen", "hello"])
+        self.assertGreater(self.busy(host), 20_000_000)
         self.end(host, "a")
-
-    def busy_after_hello(self, host):
-        host.until("hello a")
-        return self.busy(host)
 
     def test_a_frozen_one_can_be_ended(self):
         host = self.host()
@@ -456,14 +456,21 @@ class Sharing(ServiceTest):
         self.assertIn("not in a directory that this service may use", host.expect("ended a "))
 
 
+RUN, LIST = 2, 15  # src/jail/wire.h
+RUN_BYTES = 288
+
+
+def message(kind, run):
+    return struct.pack("<4sHHQ", b"brig", 1, kind, run)
+
+
 class Hostile(ServiceTest):
     """A daemon that was taken over talks to the spawner itself."""
 
     def test_a_number_twice_ends_everything(self):
         host = self.host()
         self.create(host, "a")
-        run = b"brig" + (1).to_bytes(2, "little") + (2).to_bytes(2, "little") + (1).to_bytes(8, "little") + bytes(288 - 16)
-        self.socket.send(run)
+        self.socket.send(message(RUN, 1) + bytes(RUN_BYTES - 16))
         host.until("gone")
         self.assertEqual(self.spawner.wait(timeout=PATIENCE), 0)
 
@@ -471,10 +478,10 @@ class Hostile(ServiceTest):
         host = self.host()
         self.create(host, "a")
         self.lose(host)
-        ask = b"brig" + (1).to_bytes(2, "little") + (13).to_bytes(2, "little") + (1).to_bytes(8, "little")
+        ask = message(LIST, 7)
         self.socket.setblocking(False)
         sent = 0
-        end = time.monotonic() + 5
+        end = time.monotonic() + PATIENCE
         with self.assertRaises(BlockingIOError):
             while time.monotonic() < end:
                 try:
@@ -553,8 +560,6 @@ class Many(ServiceTest):
         self.assertLessEqual(table, 256)
         self.lose(host)
         host = self.host(found=MANY)
-        for line in list(self.inits()):
-            pass
         self.socket.close()  # nobody is left who could ask for them
         self.lose(host)
         wait_until("all are gone", lambda: not self.inits())
