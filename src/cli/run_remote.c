@@ -173,7 +173,7 @@ static int run_over(struct client *client, const struct run_options *options, co
         .silent = options->json,
         .keep = options->json || options->receipt ? limit : 0,
         .output = limit,
-        .on_cancel = "{\"type\":\"cancel\"}",
+        .on_cancel = "{\"type\":\"signal\",\"signal\":\"KILL\"}",
     };
     struct brig_err err = {0};
     struct attach attach;
