@@ -171,16 +171,33 @@ int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *do
 /* ---- update -------------------------------------------------------------------------------------------------- */
 
 struct update {
+    struct update *next;
     struct sbox *sbox;
     sbox_done_fn *done;
     void *ctx;
 };
 
+static void update_drop(struct update *update)
+{
+    struct update **at = &update->sbox->priv->updates;
+
+    while (*at != update)
+        at = &(*at)->next;
+    *at = update->next;
+    mem_free(update);
+}
+
+void sbox_drop_updates(struct sbox *sbox)
+{
+    while (sbox->priv->updates)
+        update_drop(sbox->priv->updates);
+}
+
 static void on_updated(void *ctx, const struct brig_err *err)
 {
     struct update update = *(struct update *)ctx;
 
-    mem_free(ctx);
+    update_drop(ctx);
     update.done(update.ctx, update.sbox, err);
 }
 
@@ -241,7 +258,7 @@ int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout
     if (r == 0 && !update)
         r = err_nomem(err);
     if (r == 0) {
-        *update = (struct update){sbox, done, ctx};
+        *update = (struct update){NULL, sbox, done, ctx};
         if (metadata)
             sbox->spec.n_metadata = n_metadata;
         if (timeout_ms != UINT64_MAX) { /* counted from now: who asks for ten minutes means the next ten */
@@ -258,6 +275,8 @@ int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout
         mem_free(update);
         return r;
     }
+    update->next = priv->updates;
+    priv->updates = update;
     if (metadata) {
         mem_free(priv->metadata_memory);
         priv->metadata_memory = memory;
