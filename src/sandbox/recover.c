@@ -286,6 +286,8 @@ static void on_all_found(void *ctx)
         sbox->priv->end.ended_at_ns = clock_real_ns();
         sbox->priv->end.usage = (struct brig_usage){BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
                                                     BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN};
+        sbox->priv->unsettled = true; /* until its certificate is written */
+        manager->recovery->waiting++;
         sbox_moved(sbox, SBOX_STOPPING);
         sbox_finish(sbox);
     }
