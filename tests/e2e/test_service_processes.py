@@ -25,7 +25,7 @@ class Runs(ServiceTest):
     def test_working_directory_and_environment(self):
         sid = self.sandbox(env={"A": "box", "B": "box"})
         self.assertEqual(self.d.run(sid, "pwd")["stdout"], "/workspace\n")
-        self.assertEqual(self.d.sh(sid, "echo $A $B $HOME", env={"B": "run"})["stdout"], "box run /workspace\n")
+        self.assertEqual(self.d.sh(sid, "echo $A $B $HOME", env={"B": "run"})["stdout"], "box run /home/user\n")
         self.assertEqual(self.d.run(sid, "pwd", cwd="/tmp")["stdout"], "/tmp\n")
 
     def test_command_string(self):
