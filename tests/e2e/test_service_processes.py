@@ -147,7 +147,7 @@ class Background(ServiceTest):
 
     def test_raw_bytes(self):
         sid = self.sandbox()
-        p = self.start(sid, "sh", "-c", "head -c 5000000 /dev/urandom | tee /tmp/r")
+        p = self.start(sid, "sh", "-c", "head -c 5000000 /dev/urandom | tee /tmp/r", ring="8m")
         body = self.d.ask("GET", f"{p}/output?stream=stdout").body
         self.assertEqual(body, self.d.ask("GET", f"/v1/sandboxes/{sid}/files?path=/tmp/r").body)
 

@@ -409,7 +409,7 @@ static void a_killed_shepherd_leaves_nothing(void **state)
     (void)state;
 
     rig_open(&rig, 0);
-    rig_start(&rig, 1, 0, ARGV("sh", "-c", "echo $$; kill -9 $PPID; sleep 1000"));
+    rig_start(&rig, 1, 0, ARGV("sh", "-c", "echo $$; kill -9 $PPID; exec sleep 1000"));
     rig_attach_proc(&rig, &out, 1, 2, 0);
     struct svc_proc_exit exit = rig_wait_exit(&rig, 1);
     assert_int_equal(exit.status, SIGKILL);
