@@ -65,6 +65,8 @@ static int serve_main(int argc, char **argv)
         return cli_error("%s", err.message);
     /* brigd reads the same environment: a flag must reach it, and every restart of it, too. */
     r = apply_flags(loaded, &options, &err);
+    if (r == 0)
+        r = config_check(loaded, &err);
     if (r == 0 && ((options.listen && setenv("BRIG_LISTEN", options.listen, 1) < 0) ||
                    (options.socket && setenv("BRIG_SOCKET", options.socket, 1) < 0)))
         r = -ENOMEM;

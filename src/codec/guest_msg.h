@@ -65,6 +65,7 @@ struct guest_hello {
 #define GUEST_CAP_RUN (1u << 0)
 #define GUEST_CAP_TTY (1u << 1)
 #define GUEST_CAP_FDS (1u << 2) /* descriptors may travel beside frames (a local socket) */
+#define GUEST_CAP_SERVICE (1u << 3)
 
 #define GUEST_HELLO_SIZE 8u
 int guest_hello_put(uint8_t *out, size_t size, const struct guest_hello *msg) MUST_CHECK;

@@ -125,9 +125,10 @@ int svc_done(const struct svc_reader *in) MUST_CHECK; /* 0 or -EPROTO */
 /* ---- the messages --------------------------------------------------------------------------------- */
 /* X_put returns the bytes written or -EMSGSIZE; X_parse 0 or -EPROTO. */
 
+#define SVC_CAP_LEAVES (1u << 0) /* every process has a cgroup of its own */
 struct svc_hello {
     uint32_t version;      /* SVC_VERSION */
-    uint32_t capabilities; /* of init; 0 from brigd */
+    uint32_t capabilities; /* of init: SVC_CAP_*; 0 from brigd */
     uint64_t boot;         /* of init: random, chosen at its start; 0 from brigd */
 };
 int svc_hello_put(uint8_t *out, size_t size, const struct svc_hello *msg) MUST_CHECK;

@@ -5,7 +5,7 @@
  * Refused, with the byte offset in the message: anything after the value, a duplicate key in an object, depth over
  * JSON_READ_DEPTH, more than the given number of values, invalid UTF-8, a lone surrogate escape, \u0000 in a key, NaN and
  * its kind, a number that no double holds (1e999). Time is linear in the text (large objects are looked up through
- * a sorted index built on first use), memory at most about 40 bytes per value plus the strings.
+ * a sorted index), memory at most 100 bytes per value plus the length of the text. The text need not end with a NUL.
  */
 #ifndef BRIG_CODEC_JSON_READ_H
 #define BRIG_CODEC_JSON_READ_H
@@ -31,14 +31,16 @@ struct json_value {
     size_t key_len;
     size_t count;        /* JSON_ARRAY, JSON_OBJECT: items */
     const struct json_value *first, *next; /* first item; next sibling */
+    const struct json_value **sorted;      /* private: an object's members by key, when there are many */
 };
 
 struct json_doc; /* owns everything */
 
+/* max_values: JSON_READ_VALUES or another bound. -EINVAL (BRIG_E_USAGE), -EMSGSIZE (BRIG_E_TOO_LARGE) or -ENOMEM. */
 int json_read(const char *text, size_t len, size_t max_values, struct json_doc **ret, struct brig_err *err) MUST_CHECK;
 void json_doc_free(struct json_doc *doc); /* takes NULL; wipes, for secrets may have been in it */
 const struct json_value *json_root(const struct json_doc *doc);
-/* The member, or NULL; also NULL when the value is not an object. */
+/* The member, or NULL; also NULL when the value is NULL or not an object. */
 const struct json_value *json_get(const struct json_value *object, const char *key);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * toml.h: a TOML 1.0 reader. The whole document becomes a tree in one allocation; each value knows its line, for
- * messages ("config.toml:12: ..."). Strict: what the specification forbids (a key twice, a table reopened, mixed
+ * toml.h: a TOML 1.0 reader. The whole document becomes a tree in an arena (wiped when freed: files have keys
+ * in them); each value knows its line, for messages ("config.toml:12: ..."). Strict: what the specification forbids (a key twice, a table reopened, mixed
  * dotted and inline definitions, bare CR, bad UTF-8, a date that is none) is an error that names the line.
  */
 #ifndef BRIG_CODEC_TOML_H
@@ -24,7 +24,7 @@ struct toml_value {
     unsigned line;
     const char *key; /* of a table's member; else NULL. NUL-terminated; key_len tells when it has NULs */
     size_t key_len;
-    const char *string; /* STRING; the four date and time types: normalised text */
+    const char *string; /* STRING; the four date and time types: as written, with capital T and Z */
     size_t len;
     int64_t integer;
     double number;
@@ -34,8 +34,9 @@ struct toml_value {
 };
 
 struct toml_doc;
-int toml_read(const char *text, size_t len, struct toml_doc **ret, struct brig_err *err) MUST_CHECK; /* message: "line N: ..." */
-void toml_free(struct toml_doc *doc);
+/* The message is "line N: ..."; BRIG_E_USAGE, or BRIG_E_NOMEM. */
+int toml_read(const char *text, size_t len, struct toml_doc **ret, struct brig_err *err) MUST_CHECK;
+void toml_free(struct toml_doc *doc); /* takes NULL */
 const struct toml_value *toml_root(const struct toml_doc *doc);
 const struct toml_value *toml_get(const struct toml_value *table, const char *key); /* NULL when missing or not a table */
 

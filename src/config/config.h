@@ -19,12 +19,13 @@ struct config {
     char *tls_cert, *tls_key;
     bool insecure;          /* allow a listen address that is not loopback without TLS */
     uint64_t max_connections, max_connections_per_peer; /* 10000, 1000 */
-    uint64_t max_body, max_headers_bytes, max_headers;  /* 64 MiB of buffered JSON is 8 MiB: max_json */
-    uint64_t max_json;                                  /* 8 MiB */
+    uint64_t max_body;      /* of a body that is streamed (files, tar, stdin): 64 GiB; 0: no limit of its own */
+    uint64_t max_json;      /* of a body that is read into memory: 8 MiB */
+    uint64_t max_headers_bytes, max_headers; /* 64 KiB, 100 */
     uint64_t header_timeout, body_timeout, idle_timeout; /* ms: 10 s, 30 s without progress, 75 s */
     char *allowed_hosts;    /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */
     char *allowed_origins;  /* space-separated Origins that may call; none by default */
-    char *log_level, *log_file, *log_format; /* info; stderr; json|text */
+    char *log_level, *log_file, *log_format; /* info; "": stderr; json|text */
     char *otlp_endpoint;    /* "" off */
     bool metrics_per_sandbox;
     uint64_t drain_timeout; /* ms: 10 s */
@@ -47,11 +48,12 @@ struct config {
     uint64_t create_queue;      /* creates that may wait: 1024; more are 429 */
 
     /* [sandbox]: defaults of a create; A.1's keys and ours */
-    char *image;                /* template name: host */
+    char *image;                /* template name: host; also where the file says python:... */
+    char *image_asked;          /* as the file has it: `python:3.12-slim` is to be noted in the receipt where the version differs */
     char *work_dir;             /* /workspace */
     struct brig_limits limits;  /* memory_limit, cpu_limit, timeout, pids, disk, ... */
     uint64_t max_age;           /* ms; 0 none */
-    bool network_enabled;       /* must be false for now: refused otherwise with a line that says so */
+    bool network_enabled;       /* as the file has it; the network is `none` all the same, and a note says so */
     bool use_sandbox;           /* without effect; reported */
     char *require;              /* "all", or layer names */
     char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
@@ -61,25 +63,39 @@ enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFI
 
 struct config_loaded; /* a struct config with the origin of each value and the notes of its reading */
 
-/* path NULL: --config was not given: BRIG_CONFIG, then the places of DESIGN 8; none found: defaults. env: NULL-terminated, as environ. */
+/*
+ * path NULL: --config was not given: BRIG_CONFIG, then ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml;
+ * none found: defaults. env: NULL-terminated, as environ. Every value is checked by itself, and then all by config_check().
+ * A file that everybody may write to is refused, and one that was found rather than named when it is neither the caller's nor root's.
+ */
 int config_load(const char *path, char *const *env, struct config_loaded **ret, struct brig_err *err) MUST_CHECK;
+/* The same from a text that somebody else has read; path is what messages call it ("" without a file). */
+int config_load_text(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret, struct brig_err *err) MUST_CHECK;
 void config_free(struct config_loaded *loaded);
 const struct config *config_get(const struct config_loaded *loaded);
 const char *config_path(const struct config_loaded *loaded); /* "" when none was found */
-/* A flag wins over all: "server.listen". */
+/*
+ * The rules between keys: an address that is not loopback needs TLS or `insecure`, and so on. config_load() has applied them; after
+ * the last config_override() they are to be applied again.
+ */
+int config_check(const struct config_loaded *loaded, struct brig_err *err) MUST_CHECK;
+/* A flag wins over all: "server.listen". Only this value is checked; see config_check(). */
 int config_override(struct config_loaded *loaded, const char *key, const char *value, struct brig_err *err) MUST_CHECK;
 /* Notes for people: unused sections of an OpenManus file, keys without effect. NULL at the end. */
 const char *config_note(const struct config_loaded *loaded, size_t index);
 
 /* For show and check: one row per key. false at the end. Secrets (a password in database_url) are masked. */
 struct config_row {
-    const char *section, *key, *help, *env;
+    const char *section, *key, *help;
+    char env[64]; /* the variable that sets it */
     char value[512];
     enum config_source source;
     unsigned line; /* CONFIG_FILE */
     bool reloadable;
 };
 bool config_each(const struct config_loaded *loaded, size_t index, struct config_row *ret);
+/* Where the value of a row is from: "default", "config/config.toml:12", "BRIG_LISTEN", "flag". */
+void config_origin(const struct config_loaded *loaded, size_t index, char *out, size_t size);
 /* Keys that differ and need a restart, as "a, b" into out ("" when none); the reloadable ones are fine. */
 void config_diff(const struct config_loaded *now, const struct config_loaded *next, char *out, size_t size);
 

@@ -63,12 +63,35 @@ int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *
 int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err) MUST_CHECK;
 /* Checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
 int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
+/* The same for a long-lived sandbox, which has no program. images: this host's stores can be. Files are the spawner's to look at. */
+int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
 int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size, struct brig_err *err) MUST_CHECK;
 /* run.c: what the spawner said */
 void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
 void run_on_done(struct brig_run *run, const struct wire_done *msg);
 void run_on_gone(struct brig_run *run, const struct brig_err *why);
+/* spec.c: what every program has in its environment unless it is given another; NULL at the end. */
+extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
+
+/* receipt.c: the members, for those who show parts of them. They write a key and its value into an open object. */
+struct json;
+void receipt_put_time(struct json *json, const char *key, int64_t ns);
+void receipt_put_limits(struct json *json, const struct brig_limits *limits);
+void receipt_put_usage(struct json *json, const struct brig_usage *usage);
+void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete);
+void receipt_put_outcome(struct json *json, const struct brig_receipt *receipt);
+
+/* What a run of the service has beside what every run has. */
+struct receipt_service {
+    const char *organization_id, *provider, *note;
+    uint64_t audit_seq;     /* 0: none */
+    uint32_t process;       /* its number in the sandbox */
+    bool without_output;    /* the output stayed in the sandbox; instead: */
+    uint64_t written[3];
+};
+/* The whole object; service NULL: a local run. */
+void receipt_put(struct json *json, const struct brig_receipt *receipt, const struct receipt_service *service);
 
 #endif

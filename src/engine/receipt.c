@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* receipt.c: a receipt as JSON, one shape for every run. Fields are added, never renamed; absent means not applicable. */
+/*
+ * receipt.c: a receipt as JSON, one shape for every run, also for those of the service (which add their own members).
+ * Fields are added, never renamed; absent means not applicable.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +15,7 @@
 
 #define RECEIPT_MAX (SIZE_MAX / 2)
 
-static void put_time(struct json *json, const char *key, int64_t ns)
+void receipt_put_time(struct json *json, const char *key, int64_t ns)
 {
     char text[64];
     time_t seconds = (time_t)(ns / (int64_t)NS_PER_SEC);
@@ -25,7 +28,7 @@ static void put_time(struct json *json, const char *key, int64_t ns)
     json_string(json, text);
 }
 
-static void put_outcome(struct json *json, const struct brig_receipt *r)
+void receipt_put_outcome(struct json *json, const struct brig_receipt *r)
 {
     json_key(json, "outcome");
     json_object(json);
@@ -80,7 +83,7 @@ static void put_output(struct json *json, const struct brig_receipt *r)
     json_end(json);
 }
 
-static void put_limits(struct json *json, const struct brig_limits *l)
+void receipt_put_limits(struct json *json, const struct brig_limits *l)
 {
     const uint64_t values[BRIG_LIMIT_MAX] = {l->memory,     l->cpus,      l->cpu_time,    l->pids,         l->disk,    l->inodes,
                                              l->open_files, l->file_size, l->io_read_bps, l->io_write_bps, l->timeout, l->output};
@@ -100,7 +103,7 @@ static void put_limits(struct json *json, const struct brig_limits *l)
     json_end(json);
 }
 
-static void put_usage(struct json *json, const struct brig_usage *u)
+void receipt_put_usage(struct json *json, const struct brig_usage *u)
 {
     const struct {
         const char *name;
@@ -119,18 +122,18 @@ static void put_usage(struct json *json, const struct brig_usage *u)
     json_end(json);
 }
 
-static void put_protection(struct json *json, const struct brig_receipt *r)
+void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete)
 {
     json_key(json, "protection");
     json_object(json);
     json_key(json, "complete");
-    json_bool(json, r->protection_complete);
+    json_bool(json, complete);
     json_key(json, "require_version");
     json_u64(json, BRIG_REQUIRE_VERSION);
     json_key(json, "layers");
     json_object(json);
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
-        const struct brig_layer_state *layer = &r->layers[i];
+        const struct brig_layer_state *layer = &layers[i];
         json_key(json, brig_layer_name((enum brig_layer)i));
         json_object(json);
         json_key(json, "on");
@@ -164,7 +167,19 @@ static void put_environment(struct json *json, const struct brig_receipt *r)
     json_end(json);
 }
 
-static void put_receipt(struct json *json, const struct brig_receipt *r)
+/* Output that stayed in the sandbox is counted, not shown. */
+static void put_written(struct json *json, const struct receipt_service *service)
+{
+    json_key(json, "output");
+    json_object(json);
+    json_key(json, "stdout");
+    json_u64(json, service->written[BRIG_STDOUT]);
+    json_key(json, "stderr");
+    json_u64(json, service->written[BRIG_STDERR]);
+    json_end(json);
+}
+
+void receipt_put(struct json *json, const struct brig_receipt *r, const struct receipt_service *service)
 {
     json_object(json);
     json_key(json, "id");
@@ -172,7 +187,11 @@ static void put_receipt(struct json *json, const struct brig_receipt *r)
     json_key(json, "kind");
     json_string(json, "command");
     json_key(json, "via");
-    json_string(json, "local");
+    json_string(json, service ? "daemon" : "local");
+    if (service) {
+        json_key(json, "organization_id");
+        json_string(json, service->organization_id);
+    }
     if (r->sandbox_id[0]) {
         json_key(json, "sandbox_id");
         json_string(json, r->sandbox_id);
@@ -181,8 +200,12 @@ static void put_receipt(struct json *json, const struct brig_receipt *r)
         json_key(json, "name");
         json_string(json, r->name);
     }
+    if (service) {
+        json_key(json, "process");
+        json_u64(json, service->process);
+    }
     json_key(json, "provider");
-    json_string(json, "local");
+    json_string(json, service ? service->provider : "local");
     json_key(json, "providers_tried");
     json_array(json);
     json_end(json);
@@ -191,19 +214,30 @@ static void put_receipt(struct json *json, const struct brig_receipt *r)
     for (size_t i = 0; r->argv && r->argv[i]; i++)
         json_string(json, r->argv[i]);
     json_end(json);
-    put_outcome(json, r);
-    put_output(json, r);
-    put_limits(json, &r->limits);
-    put_usage(json, &r->usage);
-    put_protection(json, r);
+    receipt_put_outcome(json, r);
+    if (service && service->without_output)
+        put_written(json, service);
+    else
+        put_output(json, r);
+    receipt_put_limits(json, &r->limits);
+    receipt_put_usage(json, &r->usage);
+    receipt_put_protection(json, r->layers, r->protection_complete);
     json_key(json, "network");
     json_object(json);
     json_key(json, "policy");
     json_string(json, "none");
     json_end(json);
     put_environment(json, r);
-    put_time(json, "started_at", r->started_at_ns);
-    put_time(json, "ended_at", r->ended_at_ns);
+    receipt_put_time(json, "started_at", r->started_at_ns);
+    receipt_put_time(json, "ended_at", r->ended_at_ns);
+    if (service && service->note && service->note[0]) {
+        json_key(json, "note");
+        json_string(json, service->note);
+    }
+    if (service && service->audit_seq) {
+        json_key(json, "audit_seq");
+        json_u64(json, service->audit_seq);
+    }
     json_end(json);
 }
 
@@ -212,7 +246,7 @@ int brig_receipt_json(const struct brig_receipt *receipt, char **ret, size_t *re
     struct buf buf = BUF_INIT(RECEIPT_MAX);
     struct json json = JSON_INIT(&buf);
 
-    put_receipt(&json, receipt);
+    receipt_put(&json, receipt, NULL);
     int r = json_finish(&json);
     if (r == 0)
         r = buf_append(&buf, "\n", 2); /* with its NUL, which is not counted */

@@ -16,10 +16,11 @@
 #include "engine/engine.h"
 #include "jail/limits.h"
 
-static const char *const base_env[] = {
+const char *const engine_base_env[] = {
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user", "USER=user", "LOGNAME=user",
-    "LANG=C.UTF-8", "TMPDIR=/tmp",
+    "LANG=C.UTF-8", "TMPDIR=/tmp", NULL,
 };
+#define N_BASE_ENV (ARRAY_SIZE(engine_base_env) - 1)
 
 static size_t count(const char *const *list)
 {
@@ -72,14 +73,11 @@ static int check_env(const char *const *env, struct brig_err *err)
     return 0;
 }
 
-static int check_spec(const struct brig_spec *spec, struct brig_err *err)
+/* What a sandbox is made of, whether a program comes with it or not. */
+static int check_sandbox(const struct brig_spec *spec, unsigned known, struct brig_err *err)
 {
     struct brig_limits limits = spec->limits;
-    static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT | BRIG_RUN_WRITABLE_ROOT |
-                                  BRIG_RUN_PULL;
 
-    if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
-        return err_usage(err, "command: must not be empty");
     if ((unsigned)spec->profile >= BRIG_PROFILE_MAX)
         return err_usage(err, "profile %d: unknown", (int)spec->profile);
     if (spec->flags & ~known)
@@ -92,8 +90,6 @@ static int check_spec(const struct brig_spec *spec, struct brig_err *err)
         return err_usage(err, "%zu tmpfs: at most %u", spec->n_tmpfs, WIRE_TMPFS_MAX);
     limits_fill(&limits, true);
     int r = limits_check(&limits, err);
-    if (r == 0)
-        r = check_env(spec->env, err);
     if (r == 0 && spec->workdir)
         r = check_inside_path("working directory", spec->workdir, err);
     if (r == 0 && spec->name)
@@ -107,6 +103,17 @@ static int check_spec(const struct brig_spec *spec, struct brig_err *err)
     for (size_t i = 0; r == 0 && i < spec->n_tmpfs; i++)
         r = check_mount_target("tmpfs", spec->tmpfs[i].path ? spec->tmpfs[i].path : "", err);
     return r;
+}
+
+static int check_spec(const struct brig_spec *spec, struct brig_err *err)
+{
+    static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT | BRIG_RUN_WRITABLE_ROOT |
+                                  BRIG_RUN_PULL;
+
+    if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
+        return err_usage(err, "command: must not be empty");
+    int r = check_sandbox(spec, known, err);
+    return r < 0 ? r : check_env(spec->env, err);
 }
 
 /* Names of files: what is wrong with them now is known before anything is made; the spawner looks again. */
@@ -148,7 +155,7 @@ static int put(struct buf *buf, const char *text)
     return buf_append(buf, text, strlen(text) + 1);
 }
 
-static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
+static int pack_sandbox(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
 {
     int r = put(out, spec->workdir ? spec->workdir : "/workspace");
 
@@ -164,12 +171,24 @@ static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *
         r = put(out, spec->tmpfs[i].path);
         msg->tmpfs_size[i] = spec->tmpfs[i].size;
     }
+    msg->profile = spec->profile;
+    msg->require = spec->require;
+    msg->limits = spec->limits;
+    msg->n_binds = (uint32_t)spec->n_binds;
+    msg->n_tmpfs = (uint32_t)spec->n_tmpfs;
+    return r;
+}
+
+static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *out)
+{
+    int r = pack_sandbox(spec, msg, out);
     size_t before = out->len;
+
     for (size_t i = 0; r >= 0 && spec->argv[i]; i++, msg->n_argv++)
         r = put(out, spec->argv[i]);
-    for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(base_env); i++)
-        if (!overridden(base_env[i], spec->env)) {
-            r = put(out, base_env[i]);
+    for (size_t i = 0; r >= 0 && i < N_BASE_ENV; i++)
+        if (!overridden(engine_base_env[i], spec->env)) {
+            r = put(out, engine_base_env[i]);
             msg->n_env++;
         }
     for (size_t i = 0; r >= 0 && spec->env && spec->env[i]; i++)
@@ -183,14 +202,14 @@ static int pack(const struct brig_spec *spec, struct wire_run *msg, struct buf *
 /* Names and layers of the environment, and argv, kept for the receipt. */
 static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
 {
-    size_t n_env = count(spec->env) + ARRAY_SIZE(base_env), n_argv = count(spec->argv), bytes = 0;
+    size_t n_env = count(spec->env) + N_BASE_ENV, n_argv = count(spec->argv), bytes = 0;
 
     for (size_t i = 0; i < n_argv; i++)
         bytes += strlen(spec->argv[i]) + 1;
     for (size_t i = 0; spec->env && spec->env[i]; i++)
         bytes += name_len(spec->env[i]) + 1;
-    for (size_t i = 0; i < ARRAY_SIZE(base_env); i++)
-        bytes += name_len(base_env[i]) + 1;
+    for (size_t i = 0; i < N_BASE_ENV; i++)
+        bytes += name_len(engine_base_env[i]) + 1;
     run->strings = mem_alloc(bytes);
     run->lists = mem_realloc_array(NULL, 2 * (n_env + 1) + n_argv + 1, sizeof *run->lists);
     if (!run->strings || !run->lists)
@@ -198,10 +217,10 @@ static int keep_lists(struct brig_run *run, const struct brig_spec *spec)
     char *at = run->strings;
     const char **names = run->lists, **layers = names + n_env + 1, **argv = layers + n_env + 1;
     size_t n = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(base_env) + count(spec->env); i++) {
-        bool base = i < ARRAY_SIZE(base_env);
-        const char *entry = base ? base_env[i] : spec->env[i - ARRAY_SIZE(base_env)];
-        if (base ? overridden(entry, spec->env) : !is_last(spec->env, i - ARRAY_SIZE(base_env)))
+    for (size_t i = 0; i < N_BASE_ENV + count(spec->env); i++) {
+        bool base = i < N_BASE_ENV;
+        const char *entry = base ? engine_base_env[i] : spec->env[i - N_BASE_ENV];
+        if (base ? overridden(entry, spec->env) : !is_last(spec->env, i - N_BASE_ENV))
             continue;
         size_t len = name_len(entry);
         memcpy(at, entry, len);
@@ -262,15 +281,43 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
     if (spec->name)
         snprintf(run->receipt.name, sizeof run->receipt.name, "%s", spec->name);
     msg->flags = spec->flags;
-    msg->profile = spec->profile;
-    msg->require = spec->require;
-    msg->limits = spec->limits;
     msg->rows = spec->tty_rows;
     msg->cols = spec->tty_cols;
-    msg->n_binds = (uint32_t)spec->n_binds;
-    msg->n_tmpfs = (uint32_t)spec->n_tmpfs;
     msg->strings_len = (uint32_t)strings.len;
     r = seal(&strings, ret_strings_fd, err);
+    buf_done(&strings);
+    return r;
+}
+
+/* The spawner judges again, and last; this is so that what is wrong is said before anything is asked for. */
+static int check_store(const struct brig_spec *spec, bool images, struct brig_err *err)
+{
+    struct brig_limits limits = spec->limits;
+    bool image = images && limits_want_image(&limits, spec->flags & BRIG_RUN_WRITABLE_ROOT);
+
+    limits_fill(&limits, image);
+    return image ? limits_check_image(&limits, err) : limits_check_memory_store(&limits, err);
+}
+
+int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
+{
+    struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
+    int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT, err);
+
+    if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
+        r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
+    if (r == 0)
+        r = check_store(spec, images, err);
+    if (r < 0)
+        return r;
+    r = pack_sandbox(spec, msg, &strings);
+    if (r >= 0) {
+        msg->flags = spec->flags | WIRE_RUN_SERVICE;
+        msg->strings_len = (uint32_t)strings.len;
+        r = seal(&strings, ret_strings_fd, err);
+    } else {
+        r = r == -EMSGSIZE ? err_usage(err, "paths of binds: longer than %u bytes", WIRE_STRINGS_MAX) : err_nomem(err);
+    }
     buf_done(&strings);
     return r;
 }

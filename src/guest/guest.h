@@ -45,27 +45,59 @@ unsigned control_take_fds(int fds[GUEST_STDIO_MAX]);
 /* Forgets everything received and gives the memory back: argv and environment do not stay in pid 1. */
 void control_forget(void);
 
-/* ---- program.c: the main process ----------------------------------------------------------------- */
+/* ---- program.c: from a clone to execve ------------------------------------------------------------ */
 
-#define EXIT_NOT_STARTED 125 /* of a main process that gave up before execve */
+#define EXIT_NOT_STARTED 125 /* of a process that gave up before execve */
+#define SHELL_FD_RESULT 8    /* what a persistent shell finds beside its stdio (shell.c) */
+#define SHELL_FD_COMMAND 9
+
+/* Who is to come out of the stages. */
+enum program_kind {
+    PROGRAM_MAIN,    /* the program of START: checks its layers, says STARTED, executes */
+    PROGRAM_PROBE,   /* the same without a program: checks its layers, says STARTED, exits */
+    PROGRAM_SERVICE, /* one process of a service: tells init on report_fd, executes */
+};
 
 struct program {
+    enum program_kind kind;
     const struct guest_start *start;
-    char **argv, **env; /* NULL-terminated, into the START message */
+    char **argv, **env; /* NULL-terminated, into the message they came with */
     int fds[GUEST_STDIO_MAX];
     unsigned n_fds;
     uint64_t bounding; /* capabilities in pid 1's bounding set */
-    /* Written by the child, which shares our memory until it executes: */
+    /* of PROGRAM_SERVICE */
+    int report_fd;      /* SOCK_SEQPACKET: struct child_report to init; a released leaf from it */
+    int shell_fds[2];   /* become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1 */
+    uint32_t leaf;      /* the cgroup it asks for first; 0: none */
+    /* Written by the child, which as MAIN and PROBE shares our memory until it executes: */
     int stage;  /* enum guest_stage it has reached */
     int errnum; /* why it stopped there, or 0 */
     struct guest_started started;
 };
 
+/* Told by a process of a service: first its terminal's master (beside it), then that it is about to execute, then failures. */
+enum child_report_kind { CHILD_TTY = 1, CHILD_EXECUTES, CHILD_FAILED };
+struct child_report {
+    uint32_t kind, stage, errnum, pid;
+    uint64_t at_ns;
+};
+
+/*
+ * n_argv + n_env strings, one after the other, as two vectors in memory of their own; extra (NULL, or two that may be
+ * NULL) follows the arguments. Returns 0 or a negative errno.
+ */
+int program_vectors(struct program *program, const char *strings, uint32_t n_argv, uint32_t n_env,
+                    const char *const extra[2]) MUST_CHECK;
 /*
  * Makes the child, which sends STARTED itself, and returns once it has executed the program or given up (then
  * program->errnum is set, and the child is yet to be reaped). Returns its pid or a negative errno.
  */
 pid_t program_start(struct program *program) MUST_CHECK;
+/* What the child does, for those who have forked by themselves (PROGRAM_SERVICE). */
+__attribute__((noreturn)) void program_child(struct program *program);
+__attribute__((noreturn)) void program_give_up(struct program *program, long ret);
+/* The first stage alone: ids, groups, capabilities; from here on it is the program's user, and not dumpable. */
+long program_become_user(const struct program *program) MUST_CHECK;
 
 /* ---- tty.c --------------------------------------------------------------------------------------- */
 

@@ -10,11 +10,15 @@
  *        \                 \
  *         +-----------------+-- socket closed: exit 1; protocol broken: exit 2; both without a word
  *
+ * With GUEST_START_SERVICE there is no program: a probe with the program's ids reads the layers back and says STARTED,
+ * and pid 1 goes on in service.c, where it stays.
+ *
  * Invariants: it is not dumpable, blocks every signal and installs no handler (so programs of the same id, where
  * there is only one, can neither read nor disturb it, and children inherit default dispositions). It reads only the
  * control socket. A parked init has touched a few pages and allocated nothing. It never trusts a count it was sent.
  * There is one START in its life.
  */
+#include <fcntl.h>
 #include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,7 +28,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "guest/guest.h"
+#include "guest/service.h"
 #include "jail/rawcall.h"
 
 #define SIGNAL_MAX 64
@@ -110,7 +114,7 @@ static void lock_down(void)
 
 static void say_hello(void)
 {
-    const struct guest_hello hello = {FRAME_VERSION, GUEST_CAP_RUN | GUEST_CAP_TTY | GUEST_CAP_FDS};
+    const struct guest_hello hello = {FRAME_VERSION, GUEST_CAP_RUN | GUEST_CAP_TTY | GUEST_CAP_FDS | GUEST_CAP_SERVICE};
     uint8_t wire[GUEST_HELLO_SIZE];
     int len = guest_hello_put(wire, sizeof(wire), &hello);
 
@@ -162,8 +166,10 @@ static void check_start(size_t len)
 {
     unsigned wanted = 2;
 
-    obey_protocol(guest_start_parse(message, len, &start) == 0 && start.n_argv > 0);
-    if (start.flags & GUEST_START_TTY)
+    obey_protocol(guest_start_parse(message, len, &start) == 0);
+    if (start.flags & GUEST_START_SERVICE)
+        wanted = 1;
+    else if (start.flags & GUEST_START_TTY)
         wanted = 0;
     else if (start.flags & GUEST_START_STDIN)
         wanted = 3;
@@ -171,23 +177,6 @@ static void check_start(size_t len)
     obey_protocol(program.n_fds == wanted);
     for (unsigned i = 0; i < wanted; i++)
         obey_protocol(program.fds[i] > INIT_FD_PROBE);
-}
-
-/* The parser has seen n_argv + n_env terminated strings, so walking them stays inside the message. */
-static long make_vectors(size_t size)
-{
-    char *at = (char *)(uintptr_t)start.strings;
-    long mem = raw_call6(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    if (raw_failed(mem))
-        return mem;
-    program.argv = (char **)mem; /* zeroed: both ends are NULL already */
-    program.env = program.argv + start.n_argv + 1;
-    for (uint32_t i = 0; i < start.n_argv; i++, at += __builtin_strlen(at) + 1)
-        program.argv[i] = at;
-    for (uint32_t i = 0; i < start.n_env; i++, at += __builtin_strlen(at) + 1)
-        program.env[i] = at;
-    return 0;
 }
 
 /* ---- the end --------------------------------------------------------------------------------------- */
@@ -208,28 +197,49 @@ __attribute__((noreturn)) static void say_exited(int status)
     guest_exit(control_send(FRAME_EXITED, wire, (size_t)len, -1) == 0 ? GUEST_EXIT_DONE : GUEST_EXIT_GONE);
 }
 
-/* Everything START brought is of use to the child only; the pipes must be closed here for their readers' sake. */
-static void run_program(int signal_fd)
+/* What START brought is of use to the child only; the pipes must be closed here for their readers' sake. */
+static void forget_start(int keep_fd, int signal_fd)
 {
-    size_t size = ((size_t)start.n_argv + start.n_env + 2) * sizeof(char *);
+    must(signal_fd > keep_fd);
+    if (signal_fd > keep_fd + 1)
+        must(raw_call3(SYS_close_range, keep_fd + 1, signal_fd - 1, 0) == 0);
+    must(raw_call3(SYS_close_range, signal_fd + 1, ~0u, 0) == 0);
+    control_forget();
+    raw_call2(SYS_munmap, program.argv, ((size_t)start.n_argv + start.n_env + 2) * sizeof(char *));
+    raw_call3(SYS_madvise, message, sizeof(message), MADV_DONTNEED);
+}
+
+static void run_program(void)
+{
     long ret;
 
     program.start = &start;
+    program.kind = start.flags & GUEST_START_SERVICE ? PROGRAM_PROBE : PROGRAM_MAIN;
     program.stage = STAGE_FORK;
-    ret = make_vectors(size);
+    ret = program_vectors(&program, start.strings, start.n_argv, start.n_env, NULL);
     if (ret == 0)
         ret = main_pid = program_start(&program);
     if (ret < 0) {
         program.errnum = (int)-ret;
         say_exited(EXIT_NOT_STARTED << 8);
     }
-    must(signal_fd > INIT_FD_CONTROL);
-    if (signal_fd > INIT_FD_CONTROL + 1)
-        must(raw_call3(SYS_close_range, INIT_FD_CONTROL + 1, signal_fd - 1, 0) == 0);
-    must(raw_call3(SYS_close_range, signal_fd + 1, ~0u, 0) == 0);
-    control_forget();
-    raw_call2(SYS_munmap, program.argv, size);
-    raw_call3(SYS_madvise, message, sizeof(message), MADV_DONTNEED);
+}
+
+/* The probe has read the layers back and said STARTED, or the service ends as a program that was not executed does. */
+__attribute__((noreturn)) static void serve(int signal_fd)
+{
+    int status = 0;
+    long ret;
+
+    do {
+        ret = raw_call4(SYS_wait4, main_pid, &status, 0, NULL);
+    } while (ret == -EINTR);
+    must(ret == main_pid);
+    if (status != 0 || program.errnum != 0)
+        say_exited(status);
+    must(raw_call3(SYS_dup3, program.fds[0], SERVICE_FD_STREAM, O_CLOEXEC) == SERVICE_FD_STREAM);
+    forget_start(SERVICE_FD_STREAM, signal_fd);
+    service_main(&start, program.bounding, signal_fd);
 }
 
 /* ---- running --------------------------------------------------------------------------------------- */
@@ -278,7 +288,10 @@ __attribute__((noreturn)) void guest_main(void)
     must(fds[1].fd > INIT_FD_PROBE);
     say_hello();
     check_start(await_start());
-    run_program(fds[1].fd);
+    run_program();
+    if (start.flags & GUEST_START_SERVICE)
+        serve(fds[1].fd);
+    forget_start(INIT_FD_CONTROL, fds[1].fd);
     for (;;) {
         long ready = raw_call3(SYS_poll, fds, 2, more ? 0 : -1);
 

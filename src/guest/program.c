@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * program.c: the main process, from clone to execve.
+ * program.c: from clone to execve: the program of START, the probe of a service, and every process of a service.
  *
- * Theory of operation. The child shares pid 1's memory and pid 1 sleeps until the child has executed or died
+ * Theory of operation. The child of START shares pid 1's memory and pid 1 sleeps until the child has executed or died
  * (CLONE_VM | CLONE_VFORK, as posix_spawn does, on a stack of its own): no page is copied, and the child reports
  * by writing into struct program. It sends STARTED itself, directly before execve, so the latency path has
  * neither a pipe nor a switch of processes. Nothing of the user's has run yet, both tasks are brig's code, neither
  * is dumpable, and all signals are blocked; descriptors, working directory and dispositions are not shared.
+ *
+ * A process of a service goes the same way from a fork, because pid 1 must go on serving: it tells through a socket of
+ * its own that closes when it executes, asks the spawner for a cgroup first (LEAF, with its credentials, which tell the
+ * spawner who it is in its own pid namespace), and does not check: what START's probe read back is inherited by all.
  *
  * The stages, in this order, each of which must succeed:
  *   IDS      bounding and ambient capabilities, groups, ids, then every capability: from here on it is the program
@@ -21,9 +25,11 @@
 #include <linux/limits.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
-
+#include <sys/socket.h>
 #include <sys/statfs.h>
+#include <sys/uio.h>
 
 #include <linux/magic.h>
 #include <linux/openat2.h>
@@ -53,7 +59,7 @@ static long drop_capabilities(const struct program *program)
     return ret;
 }
 
-static long become_user(const struct program *program)
+long program_become_user(const struct program *program)
 {
     const struct guest_start *start = program->start;
     bool keep_caps = start->skip & BRIG_LAYER_BIT(BRIG_LAYER_CAPS);
@@ -69,6 +75,9 @@ static long become_user(const struct program *program)
         return ret;
     if ((ret = raw_call3(SYS_setresgid, start->gid, start->gid, start->gid)) != 0 ||
         (ret = raw_call3(SYS_setresuid, start->uid, start->uid, start->uid)) != 0)
+        return ret;
+    /* A change of ids sets it to fs.suid_dumpable, which may say otherwise. */
+    if ((ret = raw_call5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0)
         return ret;
     return keep_caps ? 0 : raw_call2(SYS_capset, &head, none);
 }
@@ -143,6 +152,64 @@ static long check_and_report(struct program *program, int tty_master)
     return started->missing ? -EPERM : 0;
 }
 
+/* ---- what a process of a service tells init --------------------------------------------------------- */
+
+static long report(const struct program *program, enum child_report_kind kind, int errnum, int pass_fd)
+{
+    struct child_report what = {
+        .kind = kind,
+        .stage = (uint32_t)program->stage,
+        .errnum = (uint32_t)errnum,
+        .pid = (uint32_t)raw_call0(SYS_getpid),
+        .at_ns = guest_now_ns(),
+    };
+    struct iovec iov = {&what, sizeof(what)};
+    union {
+        struct cmsghdr head;
+        uint8_t space[CMSG_SPACE(sizeof(int))];
+    } beside = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+    if (pass_fd >= 0) {
+        __builtin_memcpy(CMSG_DATA(&beside.head), &pass_fd, sizeof(pass_fd));
+        msg.msg_control = &beside;
+        msg.msg_controllen = sizeof(beside.space);
+    }
+    long sent = raw_call3(SYS_sendmsg, program->report_fd, &msg, MSG_NOSIGNAL);
+    return sent < 0 ? sent : 0;
+}
+
+/* Asks for a cgroup and waits until init says that the spawner has put us there. */
+static long enter_leaf(const struct program *program)
+{
+    uint8_t wire[GUEST_LEAF_SIZE];
+    uint32_t errnum = 0;
+    int len = guest_leaf_put(wire, sizeof(wire), program->leaf);
+    long ret = len < 0 ? len : control_send(FRAME_LEAF, wire, (size_t)len, -1);
+
+    if (ret != 0)
+        return ret;
+    do {
+        ret = raw_call3(SYS_read, program->report_fd, &errnum, sizeof(errnum));
+    } while (ret == -EINTR);
+    if (ret != (long)sizeof(errnum))
+        return ret < 0 ? ret : -EPIPE;
+    return -(long)errnum;
+}
+
+/* Numbers that must be free are left to the shell alone: the descriptors move up first, then to their places. */
+static long place_shell_fds(const struct program *program)
+{
+    long from[2], ret = 0;
+
+    for (int i = 0; i < 2; i++)
+        if (raw_failed(from[i] = raw_call3(SYS_fcntl, program->shell_fds[i], F_DUPFD_CLOEXEC, SHELL_FD_COMMAND + 1)))
+            return from[i];
+    for (int i = 0; i < 2 && !raw_failed(ret); i++)
+        ret = raw_call3(SYS_dup3, from[i], SHELL_FD_RESULT + i, 0);
+    return raw_failed(ret) ? ret : 0;
+}
+
 /* ---- EXEC ------------------------------------------------------------------------------------------ */
 
 static const char *env_path(char *const *env)
@@ -195,54 +262,107 @@ static long execute(const struct program *program)
 
 /* ---- the child ------------------------------------------------------------------------------------- */
 
-__attribute__((noreturn)) static void give_up(struct program *program, long ret)
+__attribute__((noreturn)) void program_give_up(struct program *program, long ret)
 {
     int status = EXIT_NOT_STARTED;
 
     program->errnum = (int)-ret;
+    if (program->kind == PROGRAM_SERVICE)
+        (void)report(program, CHILD_FAILED, program->errnum, -1);
     if (program->stage == STAGE_EXEC)
         status = ret == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
     guest_exit(status);
 }
 
-__attribute__((noreturn)) static void child_main(struct program *program)
+/* Session and stdio; the master of a terminal is left in *ret_master. */
+static long join_session(struct program *program, int *ret_master)
 {
     const struct guest_start *start = program->start;
+    long ret = raw_call0(SYS_setsid);
+
+    if (raw_failed(ret) || program->kind == PROGRAM_PROBE) /* which keeps pid 1's: /dev/null */
+        return raw_failed(ret) ? ret : 0;
+    if (!(start->flags & GUEST_START_TTY))
+        return set_stdio(program);
+    *ret_master = tty_open(start->rows, start->cols);
+    if (*ret_master < 0)
+        return *ret_master;
+    return program->kind == PROGRAM_SERVICE ? report(program, CHILD_TTY, 0, *ret_master) : 0;
+}
+
+static long close_the_rest(struct program *program)
+{
+    long ret = 0;
+
+    if (!(program->start->skip & BRIG_LAYER_BIT(BRIG_LAYER_FDS)))
+        ret = raw_call3(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
+    if (ret == 0 && program->kind == PROGRAM_SERVICE && program->shell_fds[0] >= 0)
+        ret = place_shell_fds(program);
+    return ret;
+}
+
+__attribute__((noreturn)) void program_child(struct program *program)
+{
     const uint64_t no_signals = 0;
     int tty_master = -1;
     long ret;
 
+    program->stage = STAGE_FORK;
+    if (program->errnum != 0)
+        program_give_up(program, -program->errnum);
+    if (program->leaf != 0 && (ret = enter_leaf(program)) != 0)
+        program_give_up(program, ret);
+
     program->stage = STAGE_IDS;
-    if ((ret = become_user(program)) != 0)
-        give_up(program, ret);
+    if ((ret = program_become_user(program)) != 0)
+        program_give_up(program, ret);
 
     program->stage = STAGE_TTY;
-    if (raw_failed(ret = raw_call0(SYS_setsid)))
-        give_up(program, ret);
-    if (start->flags & GUEST_START_TTY)
-        ret = tty_master = tty_open(start->rows, start->cols);
-    else
-        ret = set_stdio(program);
-    if (ret < 0)
-        give_up(program, ret);
+    if ((ret = join_session(program, &tty_master)) != 0)
+        program_give_up(program, ret);
 
     program->stage = STAGE_WORKDIR;
     raw_call1(SYS_umask, 022);
-    if ((ret = enter_workdir(start->workdir)) != 0)
-        give_up(program, ret);
+    if ((ret = enter_workdir(program->start->workdir)) != 0)
+        program_give_up(program, ret);
 
     program->stage = STAGE_CHECK;
-    if (!(start->skip & BRIG_LAYER_BIT(BRIG_LAYER_FDS)) &&
-        (ret = raw_call3(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC)) != 0)
-        give_up(program, ret);
-    if ((ret = check_and_report(program, tty_master)) != 0)
-        give_up(program, ret);
-
+    if ((ret = close_the_rest(program)) != 0)
+        program_give_up(program, ret);
+    if (program->kind != PROGRAM_SERVICE && (ret = check_and_report(program, tty_master)) != 0)
+        program_give_up(program, ret);
     program->stage = STAGE_EXEC;
+    if (program->kind == PROGRAM_PROBE)
+        guest_exit(0);
+
+    if (program->kind == PROGRAM_SERVICE && (ret = report(program, CHILD_EXECUTES, 0, -1)) != 0)
+        program_give_up(program, ret);
     ret = raw_call4(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof(no_signals));
     if (ret == 0)
         ret = execute(program);
-    give_up(program, ret);
+    program_give_up(program, ret);
+}
+
+/* The strings were seen to be n_argv + n_env terminated ones, so walking them stays inside their message. */
+int program_vectors(struct program *program, const char *strings, uint32_t n_argv, uint32_t n_env,
+                    const char *const extra[2])
+{
+    unsigned n_extra = extra && extra[0] ? 2 : 0;
+    size_t size = ((size_t)n_argv + n_extra + n_env + 2) * sizeof(char *);
+    char *at = (char *)(uintptr_t)strings;
+    long mem = raw_call6(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (raw_failed(mem))
+        return (int)mem;
+    program->argv = (char **)mem; /* zeroed: both ends are NULL already */
+    program->env = program->argv + n_argv + n_extra + 1;
+    for (uint32_t i = 0; i < n_argv; i++, at += __builtin_strlen(at) + 1)
+        program->argv[i] = at;
+    for (unsigned i = 0; i < n_extra; i++)
+        program->argv[n_argv + i] = (char *)(uintptr_t)extra[i];
+    for (uint32_t i = 0; i < n_env; i++, at += __builtin_strlen(at) + 1)
+        program->env[i] = at;
+    return 0;
 }
 
 /* The child starts on its own stack with the registers of the parent; it never returns into this frame. */
@@ -253,7 +373,7 @@ static long clone_child(struct program *program)
     register long no_tid __asm__("rdx") = 0;
     register long no_child_tid __asm__("r10") = 0;
     register long no_tls __asm__("r8") = 0;
-    register void (*run)(struct program *) __asm__("r12") = child_main;
+    register void (*run)(struct program *) __asm__("r12") = program_child;
     register struct program *argument __asm__("r13") = program;
     long ret;
 

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "jail/cgroup_parts.h"
 #include "jail/sys.h"
 
 /*
@@ -25,8 +26,7 @@ static unsigned cpu_period(uint64_t cpus)
     return cpus >= 100 ? 10000 : 100000;
 }
 
-/* The directory where this controller is set for the sandbox, or -1. */
-static int dir_of(const struct cg *cg, enum cg_controller controller)
+int cg_dir(const struct cg *cg, enum cg_controller controller)
 {
     if (cg->v2_fd >= 0 && (cg->host->v2_controllers & (1u << controller)))
         return cg->v2_fd;
@@ -36,7 +36,7 @@ static int dir_of(const struct cg *cg, enum cg_controller controller)
     return -1;
 }
 
-static bool is_v2(const struct cg *cg, enum cg_controller controller)
+bool cg_is_v2(const struct cg *cg, enum cg_controller controller)
 {
     return cg->v2_fd >= 0 && (cg->host->v2_controllers & (1u << controller));
 }
@@ -105,7 +105,7 @@ static int put_number(int dir, const char *file, uint64_t value, struct brig_err
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "%s = %s", file, text) : 0;
 }
 
-static uint64_t get_number(int dir, const char *file)
+uint64_t cg_number(int dir, const char *file)
 {
     char text[64];
 
@@ -114,8 +114,7 @@ static uint64_t get_number(int dir, const char *file)
     return strtoull(text, NULL, 10);
 }
 
-/* "key value" lines */
-static uint64_t get_keyed(int dir, const char *file, const char *key)
+uint64_t cg_keyed(int dir, const char *file, const char *key)
 {
     char text[4096];
     size_t len = strlen(key);
@@ -130,11 +129,11 @@ static uint64_t get_keyed(int dir, const char *file, const char *key)
 
 static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
 {
-    int dir = dir_of(cg, CG_MEMORY);
+    int dir = cg_dir(cg, CG_MEMORY);
 
     if (dir < 0)
         return 0;
-    if (!is_v2(cg, CG_MEMORY)) {
+    if (!cg_is_v2(cg, CG_MEMORY)) {
         int r = put_number(dir, "memory.limit_in_bytes", bytes, err);
         if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", W_OK, AT_EACCESS) == 0)
             r = put_number(dir, "memory.memsw.limit_in_bytes", bytes, err);
@@ -145,7 +144,7 @@ static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
     }
     int r = put_number(dir, "memory.max", bytes, err);
     if (r == 0)
-        r = put_number(dir, "memory.oom.group", 1, err);
+        r = put_number(dir, "memory.oom.group", !cg->oom_one, err);
     if (r == 0 && faccessat(dir, "memory.swap.max", W_OK, AT_EACCESS) == 0)
         r = put_number(dir, "memory.swap.max", 0, err);
     return r;
@@ -160,12 +159,12 @@ static uint64_t cpu_quota(uint64_t cpus)
 
 static int limit_cpu(struct cg *cg, uint64_t cpus, struct brig_err *err)
 {
-    int dir = dir_of(cg, CG_CPU);
+    int dir = cg_dir(cg, CG_CPU);
     char text[64];
 
     if (dir < 0)
         return 0;
-    if (!is_v2(cg, CG_CPU)) {
+    if (!cg_is_v2(cg, CG_CPU)) {
         int r = put_number(dir, "cpu.cfs_period_us", cpu_period(cpus), err);
         return r < 0 ? r : put_number(dir, "cpu.cfs_quota_us", cpu_quota(cpus), err);
     }
@@ -176,7 +175,7 @@ static int limit_cpu(struct cg *cg, uint64_t cpus, struct brig_err *err)
 
 static int limit_io(struct cg *cg, const struct brig_limits *l, const char *device, struct brig_err *err)
 {
-    int dir = dir_of(cg, CG_BLKIO);
+    int dir = cg_dir(cg, CG_BLKIO);
     char text[96];
     int r = 0;
 
@@ -187,12 +186,12 @@ static int limit_io(struct cg *cg, const struct brig_limits *l, const char *devi
                        device ? "no io controller to enforce them" : "the store is memory-backed, nothing to throttle");
     for (int write = 0; r == 0 && write < 2; write++) {
         uint64_t bps = write ? l->io_write_bps : l->io_read_bps;
-        const char *file = is_v2(cg, CG_BLKIO) ? "io.max"
+        const char *file = cg_is_v2(cg, CG_BLKIO) ? "io.max"
                            : write             ? "blkio.throttle.write_bps_device"
                                                : "blkio.throttle.read_bps_device";
         if (bps == 0)
             continue;
-        if (is_v2(cg, CG_BLKIO))
+        if (cg_is_v2(cg, CG_BLKIO))
             snprintf(text, sizeof text, "%s %s=%" PRIu64, device, write ? "wbps" : "rbps", bps);
         else
             snprintf(text, sizeof text, "%s %" PRIu64, device, bps);
@@ -206,10 +205,12 @@ static int limit_io(struct cg *cg, const struct brig_limits *l, const char *devi
 /* v1 tells of an OOM kill through an eventfd registered with the group; v2 kills the group itself (oom.group). */
 static int watch_oom(struct cg *cg, struct brig_err *err)
 {
-    int dir = dir_of(cg, CG_MEMORY);
+    int dir = cg_dir(cg, CG_MEMORY);
     char text[48];
 
-    if (dir < 0 || is_v2(cg, CG_MEMORY) || cg->oom_event_fd >= 0)
+    if (cg->oom_one)
+        base_close_fd(&cg->oom_event_fd);
+    if (dir < 0 || cg_is_v2(cg, CG_MEMORY) || cg->oom_event_fd >= 0 || cg->oom_one)
         return 0;
     AUTO_FD int event = SYS(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     AUTO_FD int control = SYS(openat(dir, "memory.oom_control", O_RDONLY | O_CLOEXEC));
@@ -233,8 +234,8 @@ int cg_set_limits(struct cg *cg, const struct brig_limits *l, const char *device
         r = watch_oom(cg, err);
     if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_CPU)))
         r = limit_cpu(cg, l->cpus, err);
-    if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_PIDS)) && dir_of(cg, CG_PIDS) >= 0)
-        r = put_number(dir_of(cg, CG_PIDS), "pids.max", l->pids + 1, err); /* pid 1 is ours, not the program's */
+    if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_PIDS)) && cg_dir(cg, CG_PIDS) >= 0)
+        r = put_number(cg_dir(cg, CG_PIDS), "pids.max", l->pids + 1, err); /* pid 1 is ours, not the program's */
     if (r == 0)
         r = limit_io(cg, l, device, err);
     return r;
@@ -244,7 +245,8 @@ int cg_set_limits(struct cg *cg, const struct brig_limits *l, const char *device
 static bool is_member(const struct cg *cg, const char *text, enum cg_controller controller)
 {
     static const char *const names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"};
-    size_t name_len = strlen(cg->name);
+    char name[CG_NAME + 16];
+    size_t name_len = (size_t)snprintf(name, sizeof name, "%s%s", cg->name, cg->split && cg_is_v2(cg, controller) ? "/" CG_INIT_LEAF : "");
 
     for (const char *line = text; line && *line;) {
         const char *end = strchr(line, '\n');
@@ -253,8 +255,8 @@ static bool is_member(const struct cg *cg, const char *text, enum cg_controller 
         const char *second = first ? memchr(first + 1, ':', len - (size_t)(first + 1 - line)) : NULL;
         if (second) {
             size_t list = (size_t)(second - first - 1);
-            bool match = is_v2(cg, controller) ? list == 0 : memmem(first + 1, list, names[controller], strlen(names[controller])) != NULL;
-            bool ours = len > name_len && memcmp(line + len - name_len, cg->name, name_len) == 0 && line[len - name_len - 1] == '/';
+            bool match = cg_is_v2(cg, controller) ? list == 0 : memmem(first + 1, list, names[controller], strlen(names[controller])) != NULL;
+            bool ours = len > name_len && memcmp(line + len - name_len, name, name_len) == 0 && line[len - name_len - 1] == '/';
             if (match && ours)
                 return true;
         }
@@ -265,24 +267,24 @@ static bool is_member(const struct cg *cg, const char *text, enum cg_controller 
 
 static void put_reading(struct reading *out, const struct cg *cg, const char *members, enum cg_controller controller, bool same)
 {
-    if (dir_of(cg, controller) < 0) {
+    if (cg_dir(cg, controller) < 0) {
         *out = (struct reading){.why = WHY_NO_DELEGATION};
         return;
     }
     bool on = same && is_member(cg, members, controller);
-    *out = (struct reading){.on = on, .by = is_v2(cg, controller) ? BY_CGROUP_V2 : BY_CGROUP_V1, .why = on ? WHY_NONE : WHY_READ_BACK};
+    *out = (struct reading){.on = on, .by = cg_is_v2(cg, controller) ? BY_CGROUP_V2 : BY_CGROUP_V1, .why = on ? WHY_NONE : WHY_READ_BACK};
 }
 
 static bool cpu_is(const struct cg *cg, uint64_t cpus)
 {
-    int dir = dir_of(cg, CG_CPU);
+    int dir = cg_dir(cg, CG_CPU);
     char text[64];
     uint64_t fields[2]; /* quota, period */
 
     if (dir < 0)
         return false;
-    if (!is_v2(cg, CG_CPU))
-        return get_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) && get_number(dir, "cpu.cfs_period_us") == cpu_period(cpus);
+    if (!cg_is_v2(cg, CG_CPU))
+        return cg_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) && cg_number(dir, "cpu.cfs_period_us") == cpu_period(cpus);
     if (fd_read_file(dir, "cpu.max", text, sizeof text) <= 0 || parse_fields(text, fields, 2) != 2)
         return false;
     return fields[0] == cpu_quota(cpus) && fields[1] == cpu_period(cpus);
@@ -292,12 +294,12 @@ static bool cpu_is(const struct cg *cg, uint64_t cpus)
 static bool io_is(const struct cg *cg, const char *device, uint64_t bps, bool write)
 {
     char text[4096], want[48];
-    bool v2 = is_v2(cg, CG_BLKIO);
+    bool v2 = cg_is_v2(cg, CG_BLKIO);
     const char *file = v2 ? "io.max" : write ? "blkio.throttle.write_bps_device" : "blkio.throttle.read_bps_device";
 
     if (bps == 0)
         return true;
-    if (fd_read_file(dir_of(cg, CG_BLKIO), file, text, sizeof text) <= 0)
+    if (fd_read_file(cg_dir(cg, CG_BLKIO), file, text, sizeof text) <= 0)
         return false;
     const char *line = strstr(text, device);
     if (!line || line[strlen(device)] != ' ')
@@ -311,97 +313,21 @@ void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *
                   struct reading readings[BRIG_LAYER_MAX])
 {
     char path[32], members[4096] = "";
-    int memory = dir_of(cg, CG_MEMORY);
+    int memory = cg_dir(cg, CG_MEMORY);
 
     snprintf(path, sizeof path, "%d/cgroup", (int)pid);
     if (fd_read_file(proc_fd, path, members, sizeof members) < 0)
         members[0] = '\0';
-    uint64_t limit = get_number(memory, is_v2(cg, CG_MEMORY) ? "memory.max" : "memory.limit_in_bytes");
+    uint64_t limit = cg_number(memory, cg_is_v2(cg, CG_MEMORY) ? "memory.max" : "memory.limit_in_bytes");
     put_reading(&readings[BRIG_LAYER_MEMORY], cg, members, CG_MEMORY, limit <= l->memory);
     put_reading(&readings[BRIG_LAYER_CPU], cg, members, CG_CPU, cpu_is(cg, l->cpus));
-    put_reading(&readings[BRIG_LAYER_PIDS], cg, members, CG_PIDS, get_number(dir_of(cg, CG_PIDS), "pids.max") == l->pids + 1);
+    put_reading(&readings[BRIG_LAYER_PIDS], cg, members, CG_PIDS, cg_number(cg_dir(cg, CG_PIDS), "pids.max") == l->pids + 1);
     if (!l->io_read_bps && !l->io_write_bps)
         readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NOT_ASKED};
     else if (!device)
         readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NO_DEVICE};
     else
         put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO, io_is(cg, device, l->io_read_bps, false) && io_is(cg, device, l->io_write_bps, true));
-}
-
-static uint64_t oom_kills(const struct cg *cg)
-{
-    return get_keyed(dir_of(cg, CG_MEMORY), is_v2(cg, CG_MEMORY) ? "memory.events" : "memory.oom_control", "oom_kill");
-}
-
-static uint64_t pids_refusals(const struct cg *cg)
-{
-    return get_keyed(dir_of(cg, CG_PIDS), "pids.events", "max");
-}
-
-void cg_mark(struct cg *cg)
-{
-    cg->oom_kills = oom_kills(cg);
-    cg->pids_refusals = pids_refusals(cg);
-}
-
-bool cg_oom_killed(const struct cg *cg)
-{
-    uint64_t now = oom_kills(cg);
-
-    return now != BRIG_USAGE_UNKNOWN && now > cg->oom_kills;
-}
-
-bool cg_pids_refused(const struct cg *cg)
-{
-    uint64_t now = pids_refusals(cg);
-
-    return now != BRIG_USAGE_UNKNOWN && now > cg->pids_refusals;
-}
-
-uint64_t cg_cpu_ns(const struct cg *cg)
-{
-    uint64_t us = get_keyed(cg->v2_fd, "cpu.stat", "usage_usec");
-
-    return us != BRIG_USAGE_UNKNOWN ? us * 1000 : get_number(dir_of(cg, CG_CPUACCT), "cpuacct.usage");
-}
-
-/* v2: "8:0 rbytes=1 wbytes=2 ..."; v1: "8:0 Read 1" lines. */
-static void io_usage(const struct cg *cg, struct brig_usage *usage)
-{
-    int dir = dir_of(cg, CG_BLKIO);
-    char text[4096];
-    bool v2 = is_v2(cg, CG_BLKIO);
-
-    if (dir < 0 || fd_read_file(dir, v2 ? "io.stat" : "blkio.throttle.io_service_bytes", text, sizeof text) < 0)
-        return;
-    usage->read_bytes = usage->written_bytes = 0;
-    for (char *p = text; (p = strstr(p, v2 ? "rbytes=" : " Read ")) != NULL; p++)
-        usage->read_bytes += strtoull(p + (v2 ? 7 : 6), NULL, 10);
-    for (char *p = text; (p = strstr(p, v2 ? "wbytes=" : " Write ")) != NULL; p++)
-        usage->written_bytes += strtoull(p + 7, NULL, 10);
-}
-
-void cg_usage(const struct cg *cg, struct brig_usage *usage)
-{
-    int memory = dir_of(cg, CG_MEMORY);
-    uint64_t ns = cg_cpu_ns(cg);
-
-    if (ns != BRIG_USAGE_UNKNOWN)
-        usage->cpu_ms = ns / 1000000;
-    usage->memory_peak_bytes = get_number(memory, is_v2(cg, CG_MEMORY) ? "memory.peak" : "memory.max_usage_in_bytes");
-    usage->pids_peak = get_number(dir_of(cg, CG_PIDS), "pids.peak");
-    io_usage(cg, usage);
-}
-
-void cg_kill(const struct cg *cg)
-{
-    int freezer = dir_of(cg, CG_FREEZER);
-
-    /* A v1-frozen tree does not die of SIGKILL until it is thawed; cgroup.kill (v2) needs no thaw. */
-    if (freezer >= 0)
-        (void)!fd_write_file(freezer, "freezer.state", "THAWED");
-    if (cg->v2_fd >= 0)
-        (void)!fd_write_file(cg->v2_fd, "cgroup.kill", "1");
 }
 
 void cg_forget(struct cg *cg)
@@ -416,7 +342,7 @@ static int remove_dir(int parent, const char *name, int *fd)
 {
     if (*fd < 0)
         return 0;
-    if (unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+    if (cg_remove(parent, name) < 0)
         return -EBUSY;
     base_close_fd(fd);
     return 0;

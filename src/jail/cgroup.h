@@ -48,6 +48,9 @@ struct cg {
     int v2_fd;
     int v1_fd[CG_HIERARCHIES]; /* parallel to host->v1 */
     int oom_event_fd;          /* v1: readable when the limit was hit; -1 otherwise */
+    bool split;                /* v2: pid 1 is in a leaf, so that there may be others */
+    bool no_v1_leaves;         /* v1 does not let us move processes into them */
+    bool oom_one;              /* a process killed for memory does not take the others along */
     uint64_t oom_kills, pids_refusals; /* counters when the run began */
 };
 
@@ -69,12 +72,36 @@ void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const c
                   struct reading readings[BRIG_LAYER_MAX]);
 void cg_mark(struct cg *cg); /* remembers the counters as the run's baseline */
 bool cg_oom_killed(const struct cg *cg);
-bool cg_pids_refused(const struct cg *cg);
 uint64_t cg_cpu_ns(const struct cg *cg); /* BRIG_USAGE_UNKNOWN where nothing counts it */
+uint64_t cg_memory_bytes(const struct cg *cg); /* now; and so are these: */
+uint64_t cg_pids(const struct cg *cg);
+uint64_t cg_oom_kills(const struct cg *cg); /* since cg_mark(); 0 where nothing counts them */
+uint64_t cg_pids_refusals(const struct cg *cg);
 void cg_usage(const struct cg *cg, struct brig_usage *usage);
-void cg_kill(const struct cg *cg);
+void cg_kill(const struct cg *cg); /* also what is frozen */
+/* 0, or -EOPNOTSUPP where no cgroup can. Freezing goes on after the call: see cg_is_frozen(). */
+int cg_freeze(const struct cg *cg, bool on) MUST_CHECK;
+bool cg_is_frozen(const struct cg *cg);
 void cg_forget(struct cg *cg); /* closes descriptors, leaves the cgroups to somebody else */
 /* 0 when nothing is left, -EBUSY when the kernel needs a moment: call again. */
 int cg_destroy(struct cg *cg) MUST_CHECK;
+/* Of a killed spawner's sandbox: its pid 1 ended with the socket, unless it is frozen. */
+void cg_kill_named(int parent, const char *name);
+/* Removes one cgroup and its leaves, by name: 0, or -EBUSY while processes are in it. */
+int cg_remove(int parent, const char *name) MUST_CHECK;
+
+/* ---- cgroup_leaf.c: a cgroup for each process of a long-lived sandbox ----------------------------------- */
+
+/* Right after cg_create(), for a sandbox that may get leaves: the directory to clone pid 1 into, or -1: no need, or not to be had. */
+int cg_split(struct cg *cg);
+bool cg_has_leaves(const struct cg *cg);
+/* pids: the sandbox's own limit. 0 or a negative errno. */
+int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids) MUST_CHECK;
+/* Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more). */
+int cg_leaf_enter(struct cg *cg, uint32_t leaf, int proc_fd, pid_t pid, pid_t init) MUST_CHECK;
+bool cg_leaf_is_empty(const struct cg *cg, uint32_t leaf);
+void cg_leaf_kill(const struct cg *cg, uint32_t leaf);
+void cg_leaf_count(const struct cg *cg, uint32_t leaf, struct guest_leaf_gone *ret);
+int cg_leaf_remove(const struct cg *cg, uint32_t leaf) MUST_CHECK; /* 0 or -EBUSY */
 
 #endif

@@ -47,6 +47,15 @@ const char *setup_stage_name(enum setup_stage stage)
     return (unsigned)stage < SETUP_STAGE_MAX ? stage_names[stage] : "unknown stage";
 }
 
+/* Copies the few descriptors we need, instead of all that the spawner has. */
+static int own_fds(struct enter *e)
+{
+    if (e->plan->shared_fds)
+        TRY(e, "descriptors", SYS(close_range((unsigned)e->plan->highest_fd + 1, ~0u, CLOSE_RANGE_UNSHARE)));
+    e->sysctl_fd = openat(e->plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC); /* a bad one is found when it is used */
+    return 0;
+}
+
 /* While our own /proc entry still belongs to us. Through the full procfs: "self" is right in any of them. */
 static int be_the_first_to_go(struct enter *e)
 {
@@ -241,6 +250,7 @@ static const struct {
     bool tree; /* only with a mount namespace of its own */
     stage_fn *fn;
 } stages[] = {
+    {SETUP_EXEC, false, own_fds},
     {SETUP_CGROUP, false, be_the_first_to_go},
     {SETUP_NETWORK, false, name_host},
     {SETUP_ROOT, true, enter_root},
@@ -279,12 +289,11 @@ static void report(const struct enter *e, enum setup_stage stage, int errnum)
 
 _Noreturn void jail_enter(const struct jail_plan *plan)
 {
-    struct enter e = {.plan = plan, .root_fd = -1, .store_fd = -1};
+    struct enter e = {.plan = plan, .root_fd = -1, .store_fd = -1, .sysctl_fd = -1};
 
     umask(0);
     prctl(PR_SET_NAME, "brig-init");
     prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* or a plain user's own /proc entry would belong to root; brig-init clears it again */
-    e.sysctl_fd = openat(plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     for (size_t i = 0; i < ARRAY_SIZE(stages); i++) {
         int r = 0;
         if (!plan_off(plan, BRIG_LAYER_MOUNT_NS))

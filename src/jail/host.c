@@ -4,7 +4,7 @@
  *
  *    1 facts: namespaces we start in, Landlock, the template's directories
  *    2 descriptors: brig-init, directories, the generated /etc, loop control
- *    3 cgroups
+ *    3 cgroups, and what a killed predecessor left of them
  *    4 a plain user: the outer user namespace (host_ids.c)
  *    5 id slots
  *    6 the minimal mount namespace (host_tree.c)
@@ -146,9 +146,13 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     *host = HOST_INIT;
     host->privileged = is_privileged();
     host->landlock_abi = landlock_abi();
+    if ((r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", getenv("BRIG_BIND_ROOTS"), err)) < 0 ||
+        (r = roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err)) < 0)
+        return r;
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;
     cg_host_init(&host->cg, engine_pid, netns->pid, host->privileged);
+    owner_init(&host->owner, host->run_fd, &host->cg);
     host->ids_kind = IDS_RANGE;
     if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
         return r;
@@ -176,6 +180,7 @@ void host_done(struct host *host)
                   &host->cache_fd, &host->state_fd, &host->etc_fd, &host->loop_control_fd};
 
     cg_host_done(&host->cg);
+    base_close_fd(&host->owner.lock_fd);
     ids_done(&host->ids);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         base_close_fd(fds[i]);

@@ -156,16 +156,36 @@ static int check_source(int fd, const char *asked, struct stat *st, struct brig_
     return 0;
 }
 
+struct source {
+    const char *path, *below; /* below: NULL, or a part of path that the rest must not lead out of */
+};
+
+static int open_source(const struct source *source, int flags)
+{
+    if (!source->below)
+        return SYS(sys_openat2(AT_FDCWD, source->path, (uint64_t)flags, 0, RESOLVE_NO_MAGICLINKS));
+    /* The administrator's own path may lead over symlinks; from there on a tenant may have made them. */
+    AUTO_FD int top = SYS(sys_openat2(AT_FDCWD, source->below[0] ? source->below : "/", O_PATH | O_DIRECTORY, 0, RESOLVE_NO_MAGICLINKS));
+    const char *rest = source->path + strlen(source->below);
+    while (*rest == '/')
+        rest++;
+    return top < 0 ? -1 : SYS(sys_openat2(top, *rest ? rest : ".", (uint64_t)flags, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS));
+}
+
+static bool is_callers_fault(int errnum)
+{
+    return errnum == ENOENT || errnum == ENOTDIR || errnum == EACCES || errnum == ELOOP || errnum == EXDEV;
+}
+
 static int clone_source(const struct host *host UNUSED, const void *arg, struct answer *answer, struct brig_err *err)
 {
-    const char *path = arg;
+    const struct source *source = arg;
+    const char *path = source->path;
     struct stat st;
-    AUTO_FD int fd = SYS(sys_openat2(AT_FDCWD, path, O_PATH, 0, RESOLVE_NO_MAGICLINKS));
+    AUTO_FD int fd = open_source(source, O_PATH);
 
     if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == ELOOP
-                   ? err_usage(err, "bind source %s: %s", path, strerror(errno))
-                   : err_host(err, "bind source %s", path);
+        return is_callers_fault(errno) ? err_usage(err, "bind source %s: %s", path, strerror(errno)) : err_host(err, "bind source %s", path);
     int r = check_source(fd, path, &st, err);
     if (r < 0)
         return r;
@@ -176,11 +196,12 @@ static int clone_source(const struct host *host UNUSED, const void *arg, struct 
     return clone < 0 ? err_host(err, "bind source %s", path) : clone;
 }
 
-int helper_clone_source(const struct host *host, const char *path, struct bind_source *ret, struct brig_err *err)
+int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret, struct brig_err *err)
 {
+    const struct source source = {path, below};
     struct answer answer;
     int fd = -1;
-    int r = helper_run(host, clone_source, path, &answer, &fd, err);
+    int r = helper_run(host, clone_source, &source, &answer, &fd, err);
 
     if (r < 0)
         return r;
@@ -190,9 +211,10 @@ int helper_clone_source(const struct host *host, const char *path, struct bind_s
 
 static int clone_rootfs(const struct host *host UNUSED, const void *arg, struct answer *answer UNUSED, struct brig_err *err)
 {
-    const char *path = arg;
+    const struct source *source = arg;
+    const char *path = source->path;
     struct stat st;
-    AUTO_FD int fd = SYS(sys_openat2(AT_FDCWD, path, O_PATH | O_DIRECTORY, 0, RESOLVE_NO_MAGICLINKS));
+    AUTO_FD int fd = open_source(source, O_PATH | O_DIRECTORY);
 
     if (fd < 0)
         return err_usage(err, "rootfs %s: %s", path, strerror(errno));
@@ -206,11 +228,12 @@ static int clone_rootfs(const struct host *host UNUSED, const void *arg, struct 
     return clone < 0 ? err_host(err, "rootfs %s", path) : clone;
 }
 
-int helper_clone_rootfs(const struct host *host, const char *path, int *ret_mount_fd, struct brig_err *err)
+int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd, struct brig_err *err)
 {
+    const struct source source = {path, below};
     struct answer answer;
 
-    return helper_run(host, clone_rootfs, path, &answer, ret_mount_fd, err);
+    return helper_run(host, clone_rootfs, &source, &answer, ret_mount_fd, err);
 }
 
 /* ---- mkfs ---------------------------------------------------------------------------------------- */

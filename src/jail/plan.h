@@ -49,6 +49,8 @@ struct jail_plan {
     int init_fd;    /* brig-init: sealed memfd or root-owned file */
     int probe_fd;   /* a directory on a mount that is attached nowhere: only Landlock forbids to open it */
     bool init_is_file; /* not a memfd: Landlock must be told that it may be executed */
+    bool shared_fds;   /* the descriptor table is the spawner's: the first thing is to get one of our own */
+    int highest_fd;    /* nothing above it is needed */
 
     /* identity */
     uid_t outer_root, outer_user; /* ids of pid 1 and of the program in the spawner's user namespace */

@@ -29,39 +29,54 @@ struct reap_msg {
     char name[CG_NAME];
 };
 
-/* The cgroups that exist. */
+/* The cgroups that exist, in buckets: thousands may live while one dies. */
 struct living {
-    char (*names)[CG_NAME];
-    size_t n, room;
+    struct living *next;
+    char name[CG_NAME];
 };
 
-static void living_add(struct living *living, const char *name)
+#define BUCKETS 1024u
+static struct living *living[BUCKETS]; /* of the child only */
+
+static struct living **place_of(const char *name)
 {
-    if (living->n == living->room) {
-        size_t room = living->room ? 2 * living->room : 64;
-        void *names = mem_realloc_array(living->names, room, CG_NAME);
-        if (!names)
-            return; /* then a killed spawner leaves this one behind */
-        living->names = names;
-        living->room = room;
-    }
-    memcpy(living->names[living->n++], name, CG_NAME);
+    uint32_t hash = 2166136261u; /* FNV-1a; the names are random already */
+
+    for (const char *p = name; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * 16777619u;
+    struct living **at = &living[hash % BUCKETS];
+    while (*at && strcmp((*at)->name, name) != 0)
+        at = &(*at)->next;
+    return at;
 }
 
-static void living_remove(struct living *living, const char *name)
+static void living_add(const char *name)
 {
-    for (size_t i = 0; i < living->n; i++)
-        if (strcmp(living->names[i], name) == 0) {
-            memmove(living->names[i], living->names[--living->n], CG_NAME);
-            return;
-        }
+    struct living *one = mem_zalloc(sizeof *one);
+    struct living **at = place_of(name);
+
+    if (!one)
+        return; /* then a killed spawner leaves this one to its successor */
+    snprintf(one->name, sizeof one->name, "%s", name);
+    one->next = *at;
+    *at = one;
+}
+
+static void living_remove(const char *name)
+{
+    struct living **at = place_of(name), *one = *at;
+
+    if (one) {
+        *at = one->next;
+        mem_free(one);
+    }
 }
 
 static void remove_leaf(int parent, const char *name, int tries)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
 
-    for (int i = 0; parent >= 0 && i < tries && unlinkat(parent, name, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+    for (int i = 0; parent >= 0 && i < tries && cg_remove(parent, name) < 0; i++)
         nanosleep(&pause, NULL);
 }
 
@@ -72,10 +87,15 @@ static void remove_leaves(const struct cg_host *cg, const char *name, int tries)
         remove_leaf(cg->v1[i].fd, name, tries);
 }
 
-static _Noreturn void reaper_child(int fd, struct cg_host *cg)
+static void kill_leaves(const struct cg_host *cg, const char *name)
 {
-    struct living living = {0};
+    cg_kill_named(cg->v2_fd, name);
+    for (unsigned i = 0; i < cg->n_v1; i++)
+        cg_kill_named(cg->v1[i].fd, name);
+}
 
+static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *owner)
+{
     prctl(PR_SET_NAME, "brig-reaper");
     for (;;) {
         struct reap_msg msg;
@@ -86,23 +106,29 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg)
         fd_close_all(fds, n_fds);
         msg.name[CG_NAME - 1] = '\0';
         if (msg.type == REAP_BORN)
-            living_add(&living, msg.name);
+            living_add(msg.name);
         else if (msg.name[0]) {
             remove_leaves(cg, msg.name, TRIES);
-            living_remove(&living, msg.name);
+            living_remove(msg.name);
         }
     }
-    while (living.n > 0) /* the spawner was killed; one that ends by itself has none left */
-        remove_leaves(cg, living.names[--living.n], TRIES_KILLED);
+    /* The spawner was killed; one that ends by itself has none left. */
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct living *one = living[i]; one; one = one->next)
+            kill_leaves(cg, one->name);
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (struct living *one = living[i]; one; one = one->next)
+            remove_leaves(cg, one->name, TRIES_KILLED);
+    owner_done(owner);
     cg_host_done(cg); /* back to the cgroup we came from; the last one there turns it off */
     _exit(0);
 }
 
 /* Nothing of the spawner's but the hierarchies: a control socket held here would keep a sandbox from noticing its end. */
-static void close_others(int fd, const struct cg_host *cg)
+static void close_others(int fd, const struct cg_host *cg, const struct owner *owner)
 {
-    int keep[CG_HIERARCHIES + 4] = {fd, cg->v2_fd, cg->v2_self_fd, cg->v2_leaf_fd};
-    unsigned n = 4, at = 0;
+    int keep[CG_HIERARCHIES + 6] = {fd, cg->v2_fd, cg->v2_self_fd, cg->v2_leaf_fd, owner->dir_fd, owner->lock_fd};
+    unsigned n = 6, at = 0;
 
     for (unsigned i = 0; i < cg->n_v1; i++)
         keep[n++] = cg->v1[i].fd;
@@ -119,17 +145,18 @@ static void close_others(int fd, const struct cg_host *cg)
     }
 }
 
-static void reaper_start(struct reaper *reaper, const struct cg_host *cg)
+static void reaper_start(struct reaper *reaper, const struct cg_host *cg, const struct owner *owner)
 {
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return;
     struct cg_host copy = *cg;
+    struct owner same = *owner;
     pid_t pid = fork();
     if (pid == 0) {
-        close_others(pair[1], &copy);
-        reaper_child(pair[1], &copy);
+        close_others(pair[1], &copy, &same);
+        reaper_child(pair[1], &copy, &same);
     }
     close(pair[1]);
     if (pid < 0)
@@ -138,14 +165,14 @@ static void reaper_start(struct reaper *reaper, const struct cg_host *cg)
         *reaper = (struct reaper){.fd = pair[0], .pid = pid};
 }
 
-void reaper_born(struct reaper *reaper, const struct cg *cg)
+void reaper_born(struct reaper *reaper, const struct cg *cg, const struct owner *owner)
 {
     struct reap_msg msg = {.type = REAP_BORN};
 
     if (!cg->host)
         return;
     if (reaper->fd < 0)
-        reaper_start(reaper, cg->host);
+        reaper_start(reaper, cg->host, owner);
     snprintf(msg.name, sizeof msg.name, "%s", cg->name);
     if (reaper->fd >= 0)
         (void)!fd_send(reaper->fd, &msg, sizeof msg, NULL, 0);
@@ -172,9 +199,12 @@ int reaper_take(struct reaper *reaper, struct remains *remains)
     return 0;
 }
 
-void reaper_done(struct reaper *reaper, bool wait)
+void reaper_done(struct reaper *reaper, struct owner *owner, bool wait)
 {
     bool had = reaper->fd >= 0;
+
+    if (!had)
+        owner_done(owner);
 
     base_close_fd(&reaper->fd);
     if (had && wait)

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "jail/cgroup.h"
+#include "jail/owner.h"
 
 struct reaper {
     int fd;    /* SOCK_SEQPACKET to the child; -1: none */
@@ -26,10 +27,10 @@ struct remains {
 };
 
 /* A sandbox has cgroups. Starts the child with the first one; without it remains are removed in place. */
-void reaper_born(struct reaper *reaper, const struct cg *cg);
+void reaper_born(struct reaper *reaper, const struct cg *cg, const struct owner *owner);
 /* Takes the remains over. 0, or -EBUSY when done in place and the kernel needs a moment: call again. */
 int reaper_take(struct reaper *reaper, struct remains *remains) MUST_CHECK;
-/* The child finishes what it has and ends; wait: until it has. */
-void reaper_done(struct reaper *reaper, bool wait);
+/* The child finishes what it has, gives the owner's token back and ends; wait: until it has. Without a child it is given back here. */
+void reaper_done(struct reaper *reaper, struct owner *owner, bool wait);
 
 #endif

@@ -45,7 +45,10 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
-    bool good = msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX && msg->n_argv >= 1 &&
+    bool service = msg->flags & WIRE_RUN_SERVICE;
+    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 && !(msg->flags & ~(WIRE_RUN_SERVICE | BRIG_RUN_WRITABLE_ROOT))
+                           : msg->n_argv >= 1;
+    bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
                 msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
                 (msg->require >> BRIG_LAYER_MAX) == 0;
 
@@ -105,9 +108,9 @@ static int check_values(const struct run_spec *spec, struct brig_err *err)
 
 int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err)
 {
-    bool tty = msg->flags & BRIG_RUN_TTY;
-    bool has_stdin = !tty && (msg->flags & BRIG_RUN_STDIN);
-    size_t want = 1 + (tty ? 0 : has_stdin ? 3 : 2);
+    bool bare = msg->flags & (BRIG_RUN_TTY | WIRE_RUN_SERVICE);
+    bool has_stdin = !bare && (msg->flags & BRIG_RUN_STDIN);
+    size_t want = 1 + (bare ? 0 : has_stdin ? 3 : 2);
 
     *spec = (struct run_spec){.number = msg->head.run, .flags = msg->flags, .profile = (enum brig_profile)msg->profile,
                               .require = msg->require, .limits = msg->limits, .rows = msg->rows, .cols = msg->cols,
@@ -118,7 +121,7 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
         return err_set(err, BRIG_E_HOST, EPROTO, "descriptors of the run");
     }
     AUTO_FD int strings = take_fd(&fds[0]);
-    if (!tty) {
+    if (!bare) {
         spec->stdio[0] = has_stdin ? take_fd(&fds[1]) : -1;
         spec->stdio[1] = take_fd(&fds[has_stdin ? 2 : 1]);
         spec->stdio[2] = take_fd(&fds[has_stdin ? 3 : 2]);
@@ -130,7 +133,25 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
         r = read_strings(spec, strings, msg->strings_len, err);
     if (r == 0)
         r = place_strings(spec, msg, err);
-    return r < 0 ? r : check_values(spec, err);
+    if (r == 0)
+        r = check_values(spec, err);
+    if (r == 0 && (msg->flags & WIRE_RUN_SERVICE))
+        spec->limits.timeout = spec->limits.cpu_time = spec->limits.output = 0; /* of programs; nothing here enforces them */
+    return r;
+}
+
+int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs, struct brig_err *err)
+{
+    for (unsigned i = 0; i < spec->n_binds; i++) {
+        spec->binds[i].below = roots_find(binds, spec->binds[i].source);
+        if (!spec->binds[i].below)
+            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
+                           spec->binds[i].source);
+    }
+    spec->rootfs_below = spec->rootfs ? roots_find(rootfs, spec->rootfs) : NULL;
+    if (spec->rootfs && !spec->rootfs_below)
+        return err_set(err, BRIG_E_REFUSED, 0, "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
+    return 0;
 }
 
 void run_spec_done(struct run_spec *spec)

@@ -20,12 +20,15 @@
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
+#define CONTROL_BATCH 160u /* bytes: eight requests for a cgroup */
+
 /* Descriptors that live only until the child has its copy. */
 struct build {
     struct jail_plan plan;
     struct plan_bind binds[WIRE_BINDS_MAX];
     int child_setup, child_control;
     int rootfs_fd;
+    int cgroup_fd; /* where it is cloned into, when that is not the sandbox's own cgroup */
 };
 
 static void build_done(struct build *b)
@@ -33,8 +36,49 @@ static void build_done(struct build *b)
     base_close_fd(&b->child_setup);
     base_close_fd(&b->child_control);
     base_close_fd(&b->rootfs_fd);
+    base_close_fd(&b->cgroup_fd);
     for (unsigned i = 0; i < b->plan.n_binds; i++)
         base_close_fd(&b->binds[i].mount_fd);
+}
+
+/* The child shares our table until it has made its own: what it was given stays open until it has said something. */
+static void lend(struct sandbox *s, struct build *b)
+{
+    s->lent[s->n_lent++] = take_fd(&b->child_setup);
+    s->lent[s->n_lent++] = take_fd(&b->child_control);
+    s->lent[s->n_lent++] = take_fd(&b->rootfs_fd);
+    for (unsigned i = 0; i < b->plan.n_binds; i++)
+        s->lent[s->n_lent++] = take_fd(&b->binds[i].mount_fd);
+}
+
+static void take_back(struct sandbox *s)
+{
+    fd_close_all(s->lent, s->n_lent);
+    s->n_lent = 0;
+}
+
+/* Out of the numbers that children get a copy of. Where there is none above, it stays: then the copies are larger. */
+static void move_up(int *fd)
+{
+    int up = *fd >= 0 && *fd < SANDBOX_FD_MIN ? fcntl(*fd, F_DUPFD_CLOEXEC, SANDBOX_FD_MIN) : -1;
+
+    if (up >= 0) {
+        close(*fd);
+        *fd = up;
+    }
+}
+
+static int highest_needed(const struct sandbox *s, const struct build *b)
+{
+    const struct host *host = &s->spawner->host;
+    const int fds[] = {b->child_setup, b->child_control, b->rootfs_fd, host->init_fd, host->probe_fd, host->proc_fd, host->mnt_fd};
+    int highest = SPAWNER_FD_MIN;
+
+    for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
+        highest = fds[i] > highest ? fds[i] : highest;
+    for (unsigned i = 0; i < b->plan.n_binds; i++)
+        highest = b->binds[i].mount_fd > highest ? b->binds[i].mount_fd : highest;
+    return highest;
 }
 
 /* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
@@ -60,7 +104,7 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
 
     for (unsigned i = 0; run && i < run->n_binds; i++) {
         struct bind_source source;
-        int r = helper_clone_source(host, run->binds[i].source, &source, err);
+        int r = helper_clone_source(host, run->binds[i].source, run->binds[i].below, &source, err);
         if (r < 0)
             return r;
         b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only};
@@ -80,7 +124,7 @@ static int prepare_rootfs(struct sandbox *s, const struct run_spec *run, struct 
 
     if (!run || !run->rootfs)
         return 0;
-    int r = helper_clone_rootfs(host, run->rootfs, &b->rootfs_fd, err);
+    int r = helper_clone_rootfs(host, run->rootfs, run->rootfs_below, &b->rootfs_fd, err);
     if (r < 0)
         return r;
     b->plan.rootfs_fd = b->rootfs_fd;
@@ -112,15 +156,19 @@ static int prepare_store(struct sandbox *s, const struct run_spec *run, struct b
     return r;
 }
 
-static int prepare_cgroup(struct sandbox *s, struct build *b, struct brig_err *err)
+static int prepare_cgroup(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
     char name[CG_NAME];
     const struct cg_host *cg = &s->spawner->host.cg;
 
     b->plan.rlimit_memory = cg_host_by(cg, CG_MEMORY) == BY_NONE;
     b->plan.rlimit_pids = cg_host_by(cg, CG_PIDS) == BY_NONE;
-    snprintf(name, sizeof name, "brig-%s", s->id);
-    return cg_create(&s->cg, cg, name, err);
+    owner_cgroup_name(&s->spawner->host.owner, s->id, name);
+    int r = cg_create(&s->cg, cg, name, err);
+    s->cg.oom_one = s->service;
+    if (r == 0 && (s->service || !run)) /* a parked one may become a service */
+        b->cgroup_fd = cg_split(&s->cg);
+    return r;
 }
 
 /* After the clone, beside the child's own work: it joins when it is done with its mounts. */
@@ -131,8 +179,11 @@ static int hand_over(struct sandbox *s, struct brig_err *err)
     int fds[PLAN_PREPARED];
     int r = cg_create_v1(&s->cg, io, err);
 
+    for (unsigned i = 0; i < CG_HIERARCHIES; i++)
+        move_up(&s->cg.v1_fd[i]);
     if (r == 0)
         r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
+    move_up(&s->cg.oom_event_fd);
     int n = r == 0 ? cg_open_tasks(&s->cg, fds + 1, PLAN_PREPARED - 1, err) : r;
     if (n < 0)
         return n;
@@ -174,6 +225,8 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->profile = run ? run->profile : BRIG_PROFILE_DEFAULT;
     p->landlock_abi = host->landlock_abi;
     p->off = s->spawner->off;
+    p->shared_fds = !plan_off(p, BRIG_LAYER_FDS);
+    p->highest_fd = highest_needed(s, b);
 }
 
 /* Bytes of brig-init, or its end. */
@@ -182,13 +235,21 @@ static void on_control(struct loop_source *source, uint32_t events UNUSED)
     struct sandbox *s = source->ctx;
     int fds[2] = {-1, -1};
     size_t n_fds = 0;
-    ssize_t n = fd_recv_nowait(s->control_fd, s->in + s->in_len, sizeof s->in - s->in_len, fds, 2, &n_fds);
+    size_t room = sizeof s->in - s->in_len;
+    pid_t from = 0;
+    ssize_t n;
 
+    if (s->has_leaves && s->started) /* a few frames at a time: each may cost a millisecond, and others wait */
+        n = service_recv(s->control_fd, s->in + s->in_len, room < CONTROL_BATCH ? room : CONTROL_BATCH, &from);
+    else
+        n = fd_recv_nowait(s->control_fd, s->in + s->in_len, room, fds, 2, &n_fds);
     if (n == -EAGAIN)
         return;
     if (n <= 0) {
         loop_remove(s->spawner->loop, &s->on_control); /* the pidfd tells the rest */
-        if (n < 0)
+        if (n == -EPROTO)
+            sandbox_broken(s);
+        else if (n < 0)
             sandbox_end(s, BRIG_CAUSE_SANDBOX_GONE);
         return;
     }
@@ -197,13 +258,12 @@ static void on_control(struct loop_source *source, uint32_t events UNUSED)
         struct frame frame;
         int used = frame_parse(s->in, s->in_len, &frame);
         if (used < 0 || (used == 0 && s->in_len == sizeof s->in)) {
-            (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init");
-            sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+            sandbox_broken(s);
             break;
         }
         if (used == 0)
             break;
-        sandbox_on_frame(s, &frame, fds, n_fds);
+        sandbox_on_frame(s, &frame, fds, n_fds, from);
         s->in_len -= (size_t)used;
         memmove(s->in, s->in + used, s->in_len);
     }
@@ -251,9 +311,12 @@ static void on_setup(struct loop_source *source, uint32_t events UNUSED)
 
     if (n == -EAGAIN)
         return;
+    take_back(s);
     if (n == (ssize_t)sizeof msg && msg.type == SETUP_MAP_ME) {
-        if (n_fds)
+        if (n_fds) {
             s->store_fd = fd;
+            move_up(&s->store_fd);
+        }
         image_release(&s->image); /* the mount holds the device now */
         int r = write_maps(s);
         if (r >= 0) {
@@ -264,6 +327,7 @@ static void on_setup(struct loop_source *source, uint32_t events UNUSED)
             char path[32];
             snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
             s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
+            move_up(&s->mnt_fd);
             /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
             const struct cg_host *cg = &s->spawner->host.cg;
             if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
@@ -286,6 +350,7 @@ static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
     struct sandbox *s = source->ctx;
 
     loop_remove(s->spawner->loop, &s->on_pidfd);
+    take_back(s);
     /* Its last words may still be in the sockets: the end of the process is noticed first at times. */
     if (s->on_setup.fd >= 0)
         on_setup(&s->on_setup, 0);
@@ -319,9 +384,11 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
     for (size_t i = 0; i < ARRAY_SIZE(can_be_off); i++)
         if (plan_off(&b->plan, can_be_off[i].layer))
             args.flags &= ~(__u64)can_be_off[i].flag;
+    if (b->plan.shared_fds)
+        args.flags |= CLONE_FILES;
     if (s->cg.v2_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = (__u64)s->cg.v2_fd;
+        args.cgroup = (__u64)(b->cgroup_fd >= 0 ? b->cgroup_fd : s->cg.v2_fd);
     }
     pid_t pid = SYS(sys_clone3(&args));
     if (pid < 0)
@@ -329,6 +396,12 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
     if (pid == 0)
         jail_enter(&b->plan);
     s->pid = pid;
+    if (b->plan.shared_fds)
+        lend(s, b);
+    move_up(&s->pidfd);
+    move_up(&s->setup_fd);
+    move_up(&s->control_fd);
+    move_up(&s->cg.v2_fd);
     return 0;
 }
 
@@ -374,7 +447,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r == 0)
         r = prepare_rootfs(s, run, b, err);
     if (r == 0)
-        r = prepare_cgroup(s, b, err);
+        r = prepare_cgroup(s, run, b, err);
     if (r < 0)
         return r;
     fill_plan(s, run, b);
@@ -385,7 +458,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
-    reaper_born(&s->spawner->reaper, &s->cg); /* from now on somebody removes them even if we are killed */
+    reaper_born(&s->spawner->reaper, &s->cg, &s->spawner->host.owner); /* from now on somebody removes them even if we are killed */
     return r;
 }
 
@@ -396,7 +469,7 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     if (!s)
         return NULL;
     s->spawner = spawner;
-    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = -1;
+    s->pidfd = s->control_fd = s->setup_fd = s->store_fd = s->mnt_fd = s->stream_fd = -1;
     s->cg = CG_INIT;
     s->ids.slot = -1;
     s->image = IMAGE_INIT;
@@ -405,17 +478,14 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
     s->on_control = (struct loop_source){.fd = -1, .fn = on_control, .ctx = s};
     s->on_setup = (struct loop_source){.fd = -1, .fn = on_setup, .ctx = s};
     s->on_oom = (struct loop_source){.fd = -1, .ctx = s};
-    s->next = spawner->sandboxes;
-    if (s->next)
-        s->next->prev = s;
-    spawner->sandboxes = s;
+    sandbox_list_add(spawner, s);
     return s;
 }
 
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
 {
     struct sandbox *s = sandbox_alloc(spawner);
-    struct build b = {.plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1};
+    struct build b = {.plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1, .cgroup_fd = -1};
 
     if (!s)
         return err_nomem(err);
@@ -425,6 +495,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
         s->limits = run->limits;
     else
         spawner_default_limits(&s->limits);
+    s->service = run && (run->flags & WIRE_RUN_SERVICE);
     int r = s->failure.code ? -EIO : build(s, run, &b, &s->failure);
     build_done(&b);
     if (r < 0) {
@@ -434,11 +505,13 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
             sandbox_finish(s); /* nobody would tell of its end: finish waits for it itself */
         return r;
     }
-    s->run = run;
     s->for_pool = !run;
-    if (run)
+    if (run) {
+        sandbox_set_run(s, run);
         spawner->running++;
-    else
+        s->busy = true;
+    } else {
         spawner->building_parked++;
+    }
     return 0;
 }

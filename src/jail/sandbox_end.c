@@ -86,16 +86,17 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
         snprintf(done->detail, sizeof done->detail, "%s %.180s: %s", stage_text(s->exit.failed), what, strerror((int)s->exit.errnum));
         return s->exit.failed == 1 + STAGE_EXEC ? BRIG_CAUSE_EXITED : BRIG_CAUSE_HOST_ERROR;
     }
-    if (own_end)
+    if (own_end && !s->service)
         return natural_cause(s, done);
     if (s->verdict != BRIG_CAUSE_MAX) {
         if (!s->exited)
             done->signal = SIGKILL;
         return s->verdict;
     }
-    /* pid 1 died without a word: v2's oom.group kills it with the rest. */
+    /* pid 1 died without a word: v2's oom.group kills it with the rest. A service lives on when others are killed. */
     done->signal = SIGKILL;
-    if (cg_oom_killed(&s->cg))
+    bool killed = !s->service || (WIFSIGNALED(s->wait_status) && WTERMSIG(s->wait_status) == SIGKILL);
+    if (killed && cg_oom_killed(&s->cg))
         return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
     return BRIG_CAUSE_SANDBOX_GONE;
 }
@@ -116,7 +117,7 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
         snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
-        snprintf(done->detail, sizeof done->detail, "pid 1 of the sandbox ended before the program");
+        snprintf(done->detail, sizeof done->detail, s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
     if (done->cause == BRIG_CAUSE_TIMEOUT)
         snprintf(done->detail, sizeof done->detail, "after %" PRIu64 " ms", s->limits.timeout);
 }
@@ -126,7 +127,7 @@ static void report(struct sandbox *s)
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
 
     done.limits_hit = (s->store_full ? 1u << BRIG_LIMIT_DISK : 0) | (s->inodes_full ? 1u << BRIG_LIMIT_INODES : 0) |
-                      (cg_pids_refused(&s->cg) ? 1u << BRIG_LIMIT_PIDS : 0) | (cg_oom_killed(&s->cg) ? 1u << BRIG_LIMIT_MEMORY : 0);
+                      (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) | (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
     done.cause = judge(s, &done);
     done.started = s->started && !(s->exited && s->exit.failed);
     done.limits = s->limits;
@@ -137,17 +138,19 @@ static void report(struct sandbox *s)
     spawner_send(s->spawner, &done, NULL, 0);
 }
 
+void sandbox_not_busy(struct sandbox *s)
+{
+    if (s->busy)
+        s->spawner->running--;
+    s->busy = false;
+}
+
 static void forget(struct sandbox *s)
 {
     struct spawner *spawner = s->spawner;
 
     ids_release(&spawner->host.ids, &s->ids);
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        spawner->sandboxes = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
+    sandbox_list_remove(s);
     mem_free(s);
 }
 
@@ -155,10 +158,8 @@ static void remove_all_dead(struct spawner *spawner)
 {
     bool busy = false;
 
-    for (struct sandbox *s = spawner->sandboxes, *next; s; s = next) {
+    for (struct sandbox *s = spawner->lists[SANDBOX_DEAD], *next; s; s = next) {
         next = s->next;
-        if (s->state != SANDBOX_DEAD)
-            continue;
         struct remains remains = {s->mnt_fd, s->store_fd, s->cg};
         int r = reaper_take(&spawner->reaper, &remains);
         s->mnt_fd = s->store_fd = -1;
@@ -205,27 +206,30 @@ void sandbox_finish(struct sandbox *s)
         if (!s->failure.code)
             (void)err_set(&spawner->pool_err, BRIG_E_HOST, 0, "a sandbox for the pool died while it was built");
     }
-    s->state = SANDBOX_DEAD;
+    sandbox_list_move(s, SANDBOX_DEAD);
     loop_timer_clear(loop, &s->on_timeout);
     loop_timer_clear(loop, &s->on_sample);
     loop_timer_clear(loop, &s->on_oom_check);
     loop_remove(loop, &s->on_setup);
     loop_remove(loop, &s->on_control);
     loop_remove(loop, &s->on_oom);
+    loop_timer_clear(loop, &s->on_freeze);
+    service_leaves_done(s);
     if (s->pid)
-        while (waitpid(s->pid, NULL, __WALL) < 0 && errno == EINTR)
+        while (waitpid(s->pid, &s->wait_status, __WALL) < 0 && errno == EINTR)
             ;
     count(s);
     if (s->run) {
         /* Every process is gone; what is left has no effect any more and goes right after the answer. */
         report(s);
-        run_spec_done(s->run);
-        s->run = NULL;
-        spawner->running--;
+        run_spec_done(sandbox_take_run(s));
+        sandbox_not_busy(s);
     }
     base_close_fd(&s->pidfd);
     base_close_fd(&s->setup_fd);
     base_close_fd(&s->control_fd);
+    base_close_fd(&s->stream_fd);
+    fd_close_all(s->lent, s->n_lent);
     image_release(&s->image);
     sandbox_remove_dead(spawner);
 }

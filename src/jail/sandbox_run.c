@@ -31,12 +31,12 @@ bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
            (s->spawner->host.cg.v2_fd >= 0 || s->spawner->host.cg.n_v1 > 0 || (a->memory == b->memory && a->pids == b->pids));
 }
 
-void sandbox_measure(struct sandbox *s)
+uint64_t sandbox_measure(struct sandbox *s)
 {
     struct statfs fs;
 
     if (s->store_fd < 0 || fstatfs(s->store_fd, &fs) < 0)
-        return;
+        return BRIG_USAGE_UNKNOWN;
     uint64_t used = ((uint64_t)fs.f_blocks - (uint64_t)fs.f_bfree) * (uint64_t)fs.f_bsize;
     if (used > s->disk_peak)
         s->disk_peak = used;
@@ -46,6 +46,7 @@ void sandbox_measure(struct sandbox *s)
         s->store_full = true;
     if (fs.f_ffree == 0)
         s->inodes_full = true;
+    return used;
 }
 
 void sandbox_end(struct sandbox *s, enum brig_cause verdict)
@@ -56,32 +57,37 @@ void sandbox_end(struct sandbox *s, enum brig_cause verdict)
     }
     loop_timer_clear(s->spawner->loop, &s->on_timeout);
     loop_timer_clear(s->spawner->loop, &s->on_sample);
+    loop_timer_clear(s->spawner->loop, &s->on_freeze); /* DONE answers it */
+    loop_timer_clear(s->spawner->loop, &s->on_leaves);
     if (s->pid == 0)
         return;
     cg_kill(&s->cg);
     (void)!sys_pidfd_send_signal(s->pidfd, SIGKILL);
 }
 
-static int send_frame(struct sandbox *s, enum frame_type type, uint16_t flags, const void *payload, size_t len, const int *fds, size_t n_fds)
+int sandbox_send_frame(struct sandbox *s, enum frame_type type, const void *payload, size_t len, const int *fd)
 {
-    uint8_t packet[FRAME_HEADER + 256];
-    struct frame frame = {.length = (uint32_t)len, .type = (uint16_t)type, .flags = flags};
+    uint8_t packet[FRAME_HEADER + 64];
+    struct frame frame = {.length = (uint32_t)len, .type = (uint16_t)type};
 
     if (len > sizeof packet - FRAME_HEADER)
         return -EMSGSIZE;
     frame_put_header(packet, &frame);
-    memcpy(packet + FRAME_HEADER, payload, len);
-    return SYS(fd_send(s->control_fd, packet, FRAME_HEADER + len, fds, n_fds));
+    if (len > 0)
+        memcpy(packet + FRAME_HEADER, payload, len);
+    return SYS(fd_send_nowait(s->control_fd, packet, FRAME_HEADER + len, fd, fd ? 1 : 0));
 }
 
 void sandbox_signal(struct sandbox *s, int signum)
 {
     uint8_t number[4] = {(uint8_t)signum, 0, 0, 0};
 
+    if (s->service)
+        return; /* it has no main process */
     if (s->state == SANDBOX_BUILDING)
         s->pending_signal = signum;
     else if (s->state == SANDBOX_RUNNING && !s->exited)
-        (void)!send_frame(s, FRAME_SIGNAL, 0, number, sizeof number, NULL, 0); /* it is dying otherwise */
+        (void)!sandbox_send_frame(s, FRAME_SIGNAL, number, sizeof number, NULL); /* it is dying otherwise */
 }
 
 /* Wall clock: SIGTERM, a short grace, then everything. */
@@ -98,7 +104,7 @@ static void on_timeout(struct loop_timer *timer)
     s->grace = true;
     s->verdict = BRIG_CAUSE_TIMEOUT;
     s->verdict_ns = now;
-    if (send_frame(s, FRAME_SIGNAL, 0, signum, sizeof signum, NULL, 0) < 0 ||
+    if (sandbox_send_frame(s, FRAME_SIGNAL, signum, sizeof signum, NULL) < 0 ||
         loop_timer_set(s->spawner->loop, &s->on_timeout, now + GRACE_NS, NULL) < 0)
         sandbox_end(s, BRIG_CAUSE_TIMEOUT);
 }
@@ -221,16 +227,22 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
     sandbox_end(s, BRIG_CAUSE_POLICY);
 }
 
-static int send_start(struct sandbox *s)
+static uint32_t start_flags(const struct sandbox *s)
+{
+    if (s->service)
+        return GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0);
+    return (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) | (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
+}
+
+static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
 {
     const struct run_spec *run = s->run;
     const struct host *host = &s->spawner->host;
-    bool tty = run->flags & BRIG_RUN_TTY;
     /* Test builds: without its own user namespace and ids the program is the spawner's user. */
     const uint64_t ids = BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE);
     bool as_root = (s->spawner->off & ids) == ids;
     struct guest_start start = {
-        .flags = (tty ? GUEST_START_TTY : 0) | (run->stdio[0] >= 0 ? GUEST_START_STDIN : 0),
+        .flags = start_flags(s),
         .uid = as_root ? 0 : INSIDE_USER, .gid = as_root ? 0 : INSIDE_USER, .rows = run->rows, .cols = run->cols, .profile = run->profile,
         .require = run->require & ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) | BRIG_LAYER_BIT(BRIG_LAYER_CPU) |
                                     BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
@@ -251,9 +263,7 @@ static int send_start(struct sandbox *s)
         struct frame frame = {.type = FRAME_START, .length = (uint32_t)((size_t)used + part), .flags = part < left ? FRAME_MORE : 0};
         memcpy(packet + FRAME_HEADER + used, strings, part);
         frame_put_header(packet, &frame);
-        const int *fds = run->stdio[0] >= 0 ? run->stdio : run->stdio + 1;
-        size_t n_fds = !first || tty ? 0 : run->stdio[0] >= 0 ? 3 : 2;
-        int r = SYS(fd_send(s->control_fd, packet, FRAME_HEADER + frame.length, fds, n_fds));
+        int r = SYS(fd_send(s->control_fd, packet, FRAME_HEADER + frame.length, fds, first ? n_fds : 0));
         if (r < 0)
             return r;
         strings += part;
@@ -263,12 +273,30 @@ static int send_start(struct sandbox *s)
     return 0;
 }
 
+static int start_program(struct sandbox *s, struct brig_err *err)
+{
+    int *stdio = s->run->stdio, first = stdio[0] >= 0 ? 0 : 1;
+    AUTO_FD int stream = -1;
+    s->has_leaves = s->service && cg_has_leaves(&s->cg);
+    int r = s->service ? service_begin(s, &stream, err) : 0;
+    if (r < 0)
+        return r;
+    if (s->service)
+        r = send_start(s, &stream, 1);
+    else
+        r = send_start(s, stdio + first, s->run->flags & BRIG_RUN_TTY ? 0 : (size_t)(3 - first));
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "send the program to brig-init") : 0;
+}
+
+/* A service has none: it lives until it is ended, and its store is looked at when something happens in it. */
 static int start_clocks(struct sandbox *s, struct brig_err *err)
 {
     struct loop *loop = s->spawner->loop;
     uint64_t now = clock_mono_ns();
 
     s->started_ns = now;
+    if (s->service)
+        return 0;
     s->on_timeout = (struct loop_timer){.fn = on_timeout, .ctx = s};
     s->on_sample = (struct loop_timer){.fn = on_sample, .ctx = s};
     s->on_oom_check = (struct loop_timer){.fn = on_oom_later, .ctx = s};
@@ -294,11 +322,14 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
     bool parked = s->state == SANDBOX_PARKED;
     int r = 0;
 
-    s->run = run;
-    s->state = SANDBOX_RUNNING;
+    sandbox_list_move(s, SANDBOX_RUNNING);
     if (parked) {
+        sandbox_set_run(s, run);
         s->spawner->parked--;
         s->spawner->running++;
+        s->busy = true;
+        s->service = run->flags & WIRE_RUN_SERVICE;
+        s->cg.oom_one = s->service;
         r = cg_set_limits(&s->cg, &run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, &s->failure);
     }
     s->limits = run->limits;
@@ -312,8 +343,8 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
         r = check_clocks(s, &s->failure);
     if (r == 0)
         r = start_clocks(s, &s->failure);
-    if (r == 0 && (r = send_start(s)) < 0)
-        (void)err_set(&s->failure, BRIG_E_HOST, -r, "send the program to brig-init");
+    if (r == 0)
+        r = start_program(s, &s->failure);
     if (r == 0 && s->pending_signal)
         sandbox_signal(s, s->pending_signal);
     fd_close_all(run->stdio, 3); /* the sandbox has them now */
@@ -339,10 +370,16 @@ static void on_hello(struct sandbox *s, const struct frame *frame)
             sandbox_begin(s, s->run);
         return;
     }
-    s->state = SANDBOX_PARKED;
+    sandbox_list_move(s, SANDBOX_PARKED);
     s->spawner->building_parked--;
     s->spawner->parked++;
     spawner_pool_changed(s->spawner);
+}
+
+void sandbox_broken(struct sandbox *s)
+{
+    (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init broke the protocol");
+    sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
 static void on_started(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
@@ -350,8 +387,8 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
     static const enum brig_layer ours[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
     struct guest_started started;
 
-    if (!s->run || guest_started_parse(frame->payload, frame->length, &started) < 0) {
-        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    if (!s->run || s->started || guest_started_parse(frame->payload, frame->length, &started) < 0 || (s->service && n_fds > 0)) {
+        sandbox_broken(s);
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
@@ -362,14 +399,20 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
         return;
     }
     s->started = true;
-    struct wire_started msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_STARTED, s->run->number}, .at_ns = clock_real_ns()};
-    snprintf(msg.sandbox_id, sizeof msg.sandbox_id, "%s", s->id);
-    memcpy(msg.readings, s->readings, sizeof msg.readings);
-    spawner_send(s->spawner, &msg, fds, n_fds);
+    s->started_at_ns = clock_real_ns();
+    if (!s->service) {
+        service_say_started(s, WIRE_STARTED, fds, n_fds);
+        return;
+    }
+    service_say_started(s, WIRE_STARTED, &s->stream_fd, 1);
+    base_close_fd(&s->stream_fd);
+    sandbox_not_busy(s); /* it waits: others may be built beside it */
 }
 
-void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
+void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds, pid_t from)
 {
+    uint32_t leaf;
+
     switch (frame->type) {
     case FRAME_HELLO:
         on_hello(s, frame);
@@ -383,9 +426,16 @@ void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, si
             return;
         }
         break;
+    case FRAME_LEAF:
+        if (guest_leaf_parse(frame->payload, frame->length, &leaf) == 0 && service_leaf(s, leaf, from) == 0)
+            return;
+        break;
+    case FRAME_LEAF_END:
+        if (guest_leaf_parse(frame->payload, frame->length, &leaf) == 0 && service_leaf_end(s, leaf) == 0)
+            return;
+        break;
     default:
         break;
     }
-    (void)err_set(&s->failure, BRIG_E_HOST, EPROTO, "brig-init sent an unexpected frame");
-    sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    sandbox_broken(s);
 }

@@ -28,92 +28,6 @@
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
 
-/* A message that waits until the engine reads again. An engine busy elsewhere must not stop the spawner, which it may be waiting for. */
-struct wire_queued {
-    struct wire_queued *next;
-    size_t len, n_fds;
-    int fds[WIRE_FDS];
-    union wire_any msg;
-};
-
-static void queue_free(struct wire_queued *queued)
-{
-    fd_close_all(queued->fds, queued->n_fds);
-    mem_free(queued);
-}
-
-static void watch_engine(struct spawner *spawner)
-{
-    uint32_t events = EPOLLIN | (spawner->queue ? (uint32_t)EPOLLOUT : 0);
-
-    if (loop_modify(spawner->loop, &spawner->on_engine, events, NULL) < 0)
-        spawner->stop = true;
-}
-
-static int enqueue(struct spawner *spawner, const void *msg, size_t len, const int *fds, size_t n_fds)
-{
-    struct wire_queued *queued = n_fds <= WIRE_FDS ? mem_zalloc(sizeof *queued) : NULL;
-
-    if (!queued)
-        return -ENOMEM;
-    queued->len = len;
-    memcpy(&queued->msg, msg, len);
-    for (; queued->n_fds < n_fds; queued->n_fds++)
-        if ((queued->fds[queued->n_fds] = fcntl(fds[queued->n_fds], F_DUPFD_CLOEXEC, SPAWNER_FD_MIN)) < 0) {
-            queue_free(queued);
-            return -EMFILE;
-        }
-    if (spawner->queue)
-        spawner->queue_end->next = queued;
-    else
-        spawner->queue = queued;
-    spawner->queue_end = queued;
-    watch_engine(spawner);
-    return 0;
-}
-
-static void flush_queue(struct spawner *spawner)
-{
-    while (spawner->queue) {
-        struct wire_queued *first = spawner->queue;
-        int r = fd_send_nowait(spawner->engine_fd, &first->msg, first->len, first->fds, first->n_fds);
-        if (r == -EAGAIN)
-            return;
-        if (r < 0) {
-            spawner->stop = true;
-            return;
-        }
-        spawner->queue = first->next;
-        queue_free(first);
-    }
-    watch_engine(spawner);
-}
-
-void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds)
-{
-    const struct wire_head *head = msg;
-    size_t len = wire_size(head->type);
-
-    if (spawner->engine_fd < 0)
-        return;
-    int r = spawner->queue ? -EAGAIN : fd_send_nowait(spawner->engine_fd, msg, len, fds, n_fds);
-    if (r == -EAGAIN)
-        r = enqueue(spawner, msg, len, fds, n_fds);
-    if (r < 0)
-        spawner->stop = true; /* it can be told nothing any more: its end is as good as closed */
-}
-
-void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
-{
-    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, run->number}, .ended_at_ns = clock_real_ns(), .limits = run->limits};
-
-    done.refused = err->code == BRIG_E_USAGE || err->code == BRIG_E_REFUSED || err->code == BRIG_E_UNSUPPORTED;
-    done.cause = done.refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
-    done.usage = (struct brig_usage){0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN};
-    snprintf(done.detail, sizeof done.detail, "%s", err->message);
-    spawner_send(spawner, &done, NULL, 0);
-}
-
 void spawner_default_limits(struct brig_limits *limits)
 {
     *limits = (struct brig_limits){0};
@@ -152,15 +66,6 @@ void spawner_pool_changed(struct spawner *spawner)
     (void)!loop_timer_set(spawner->loop, &spawner->on_refill, when, NULL);
 }
 
-static struct sandbox *find_run(struct spawner *spawner, uint64_t number)
-{
-    struct sandbox *s = spawner->sandboxes;
-
-    while (s && !(s->run && s->run->number == number))
-        s = s->next;
-    return s;
-}
-
 static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds, size_t n_fds)
 {
     struct brig_err err = {.code = BRIG_E_NONE};
@@ -170,12 +75,15 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
     spawner->pool_announced = false;
     int r = run ? run_spec_parse(run, msg, image_possible(&spawner->host), fds, n_fds, &err) : err_nomem(&err);
 
-    for (struct sandbox *s = spawner->sandboxes; r == 0 && s; s = s->next)
-        if (sandbox_fits(s, run)) {
-            sandbox_begin(s, run);
-            spawner_pool_changed(spawner);
-            return;
-        }
+    if (r == 0 && (run->flags & WIRE_RUN_SERVICE))
+        r = run_spec_check_roots(run, &spawner->host.bind_roots, &spawner->host.rootfs_roots, &err);
+    /* They are all alike: one that does not fit stands for the rest. */
+    struct sandbox *parked = spawner->lists[SANDBOX_PARKED];
+    if (r == 0 && parked && sandbox_fits(parked, run)) {
+        sandbox_begin(parked, run);
+        spawner_pool_changed(spawner);
+        return;
+    }
     if (r == 0)
         r = sandbox_build(spawner, run, &err);
     if (r == 0) {
@@ -191,10 +99,16 @@ static void on_run(struct spawner *spawner, const struct wire_run *msg, int *fds
 
 static void on_message(struct spawner *spawner, const union wire_any *msg, int *fds, size_t n_fds)
 {
-    struct sandbox *s = find_run(spawner, msg->head.run);
+    struct sandbox *s = sandbox_by_run(spawner, msg->head.run);
 
     switch (msg->head.type) {
     case WIRE_RUN:
+        if (s || msg->head.run == 0) { /* numbers name runs: two of one name, and neither could be spoken of */
+            spawner->stop = true;
+            break;
+        }
+        if (msg->head.run > spawner->highest_run)
+            spawner->highest_run = msg->head.run;
         on_run(spawner, &msg->run, fds, n_fds);
         break;
     case WIRE_KILL:
@@ -211,6 +125,21 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         spawner->pool_announced = false;
         spawner_pool_changed(spawner);
         break;
+    case WIRE_ATTACH:
+        if (s)
+            service_attach(s);
+        break;
+    case WIRE_FREEZE:
+        if (s)
+            service_freeze(s, msg->freeze.on);
+        break;
+    case WIRE_STATS:
+        if (s)
+            service_stats(s);
+        break;
+    case WIRE_LIST:
+        service_list(spawner, msg->head.run);
+        break;
     default:
         spawner->stop = true; /* only an engine talks to us, and it would not say this */
     }
@@ -220,8 +149,10 @@ static void on_engine(struct loop_source *source, uint32_t events)
 {
     struct spawner *spawner = source->ctx;
 
-    if (events & EPOLLOUT)
-        flush_queue(spawner);
+    if (events & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+        spawner_flush(spawner);
+    if (!spawner_may_read(spawner) || spawner->stop)
+        return;
     union wire_any msg;
     int fds[WIRE_FDS];
     size_t n_fds = 0;
@@ -243,14 +174,12 @@ static void shut_down(struct spawner *spawner)
 {
     loop_remove(spawner->loop, &spawner->on_engine);
     base_close_fd(&spawner->engine_fd);
-    for (struct wire_queued *next; spawner->queue; spawner->queue = next) {
-        next = spawner->queue->next;
-        queue_free(spawner->queue);
-    }
+    spawner_drop_queue(spawner);
     spawner->pool = 0;
-    for (struct sandbox *s = spawner->sandboxes; s; s = s->next)
-        sandbox_end(s, BRIG_CAUSE_CANCELLED);
-    while (spawner->sandboxes)
+    for (int state = 0; state < SANDBOX_STATE_MAX; state++)
+        for (struct sandbox *s = spawner->lists[state]; s; s = s->next)
+            sandbox_end(s, BRIG_CAUSE_CANCELLED);
+    while (spawner->n_sandboxes > 0)
         if (loop_run_once(spawner->loop, 100, NULL) < 0)
             break;
 }
@@ -317,9 +246,10 @@ static uint64_t layers_off(void)
 int spawner_main(int engine_fd, const char *helper_dir)
 {
     static struct spawner spawner; /* zeroed; too large for a stack that every clone copies */
-    struct wire_ready ready = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0}};
+    struct wire_ready *ready = &spawner.facts;
     pid_t engine_pid = 0;
 
+    ready->head = (struct wire_head){WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0};
     spawner.engine_fd = -1;
     spawner.reaper = REAPER_INIT;
     harden();
@@ -329,24 +259,25 @@ int spawner_main(int engine_fd, const char *helper_dir)
     spawner.engine_fd = open_engine(engine_fd, spawner.off & BRIG_LAYER_BIT(BRIG_LAYER_FDS), &engine_pid);
     if (spawner.engine_fd < 0)
         return 125;
-    int r = host_init(&spawner.host, &spawner.netns, engine_pid, helper_dir, &ready.err);
+    int r = host_init(&spawner.host, &spawner.netns, engine_pid, helper_dir, &ready->err);
     prctl(PR_SET_DUMPABLE, 0); /* not before: a plain user's id maps are written through /proc/self */
     if (r == 0)
-        r = loop_create(&spawner.loop, &ready.err);
+        r = loop_create(&spawner.loop, &ready->err);
     spawner.on_engine = (struct loop_source){.fd = -1, .fn = on_engine, .ctx = &spawner};
+    spawner.engine_events = EPOLLIN;
     if (r == 0)
-        r = loop_add(spawner.loop, &spawner.on_engine, spawner.engine_fd, EPOLLIN, &ready.err);
-    ready.rootless = (uint32_t)(spawner.host.ids_kind == IDS_RANGE ? 0 : spawner.host.ids_kind == IDS_ONE ? 1 : 2);
-    ready.cgroup = cg_host_by(&spawner.host.cg, CG_MEMORY);
-    ready.image_store = image_possible(&spawner.host);
-    ready.landlock_abi = spawner.host.landlock_abi;
-    spawner_send(&spawner, &ready, NULL, 0);
+        r = loop_add(spawner.loop, &spawner.on_engine, spawner.engine_fd, EPOLLIN, &ready->err);
+    ready->rootless = (uint32_t)(spawner.host.ids_kind == IDS_RANGE ? 0 : spawner.host.ids_kind == IDS_ONE ? 1 : 2);
+    ready->cgroup = cg_host_by(&spawner.host.cg, CG_MEMORY);
+    ready->image_store = image_possible(&spawner.host);
+    ready->landlock_abi = spawner.host.landlock_abi;
+    spawner_send(&spawner, ready, NULL, 0);
     while (r == 0 && !spawner.stop)
         r = loop_run_once(spawner.loop, -1, NULL);
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
-    reaper_done(&spawner.reaper, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
+    reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

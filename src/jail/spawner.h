@@ -16,8 +16,10 @@
 #include "jail/cgroup.h"
 #include "jail/ids.h"
 #include "jail/netns.h"
+#include "jail/owner.h"
 #include "jail/plan.h"
 #include "jail/reaper.h"
+#include "jail/roots.h"
 #include "jail/wire.h"
 #include "loop/loop.h"
 
@@ -41,9 +43,11 @@ struct host {
     int loop_control_fd;            /* -1: no image stores */
     bool mknod_devices;
     bool settled;
+    struct roots bind_roots, rootfs_roots; /* of long-lived sandboxes */
     unsigned landlock_abi;
     uint32_t ns[NS_MAX];
     struct cg_host cg;
+    struct owner owner; /* of the cgroups */
     struct ids ids;
     char lower_dirs[PLAN_LOWER_DIRS][16];
     char root_links[PLAN_LOWER_DIRS][2][32];
@@ -52,7 +56,7 @@ struct host {
 
 #define HOST_INIT                                                                                              \
     ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
-                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1},            \
+                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
 /* netns: a network namespace is made beside the rest. */
@@ -74,10 +78,13 @@ struct bind_source {
     gid_t gid;
 };
 
-/* Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. */
-int helper_clone_source(const struct host *host, const char *path, struct bind_source *ret, struct brig_err *err) MUST_CHECK;
+/*
+ * Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. below: NULL, or
+ * the start of path which must not be left on the way, by symlinks or otherwise.
+ */
+int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret, struct brig_err *err) MUST_CHECK;
 /* The same for a root directory. */
-int helper_clone_rootfs(const struct host *host, const char *path, int *ret_mount_fd, struct brig_err *err) MUST_CHECK;
+int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd, struct brig_err *err) MUST_CHECK;
 /* Makes an ext4 file system in the (empty, sized) file; runs mkfs.ext4 in the host's tree. */
 int helper_mkfs(const struct host *host, int image_fd, uint64_t inodes, struct brig_err *err) MUST_CHECK;
 /* A user namespace with these maps, for idmapped mounts. */
@@ -111,9 +118,10 @@ struct run_spec {
     char *strings; /* owned; everything below points into it */
     size_t strings_len;
     const char *workdir, *name, *rootfs; /* name, rootfs: NULL when empty */
+    const char *rootfs_below;            /* see run_spec_check_roots(); NULL: anywhere */
     unsigned n_binds, n_tmpfs;
     struct {
-        const char *source, *target;
+        const char *source, *target, *below;
         bool read_only;
     } binds[WIRE_BINDS_MAX];
     struct plan_tmpfs tmpfs[WIRE_TMPFS_MAX];
@@ -124,17 +132,28 @@ struct run_spec {
 
 /* Takes the descriptors over, whatever happens. image: images can be had here. A bad message is -EPROTO, a bad value a usage error. */
 int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
+/* Of a service: every directory of the host lies in what the administrator shares, and is to be opened within it. */
+int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs, struct brig_err *err) MUST_CHECK;
 void run_spec_done(struct run_spec *spec);
 
-/* ---- sandboxes (sandbox.c, sandbox_run.c, sandbox_build.c) ------------------------------------------ */
+/* ---- sandboxes (sandbox_*.c, service.c) ------------------------------------------------------------- */
 
 enum sandbox_state { SANDBOX_BUILDING, SANDBOX_PARKED, SANDBOX_RUNNING, SANDBOX_DEAD, SANDBOX_STATE_MAX };
+
+/*
+ * A sandbox's own descriptors are kept at or above this. What a new child needs is then below, and its table stays as
+ * small as that however many sandboxes there are (the kernel never shrinks one: 128 KiB each at 9,000 descriptors).
+ */
+#define SANDBOX_FD_MIN 256
+#define SANDBOX_LENT (3 + WIRE_BINDS_MAX) /* both sockets, a root, binds */
+#define RUN_BUCKETS 1024u
 
 struct spawner;
 
 struct sandbox {
     struct spawner *spawner;
-    struct sandbox *next, *prev;
+    struct sandbox *next, *prev;  /* of the same state */
+    struct sandbox *same_bucket;  /* with a run */
     enum sandbox_state state;
     char id[32];
     pid_t pid;
@@ -148,12 +167,30 @@ struct sandbox {
     struct loop_timer on_timeout, on_sample, on_oom_check;
     struct brig_limits limits; /* built with */
 
+    /* What the child was given, open here until its first message: it shares our table until it has its own. */
+    int lent[SANDBOX_LENT];
+    unsigned n_lent;
+
     /* the run, NULL while parked */
     struct run_spec *run;
     struct reading readings[BRIG_LAYER_MAX];
     bool for_pool;
+    bool service;              /* without a program, until it is ended */
+    bool busy;                 /* counted in spawner->running */
     bool started, exited;
     uint64_t started_ns;       /* monotonic */
+    int64_t started_at_ns;     /* CLOCK_REALTIME */
+    int stream_fd;             /* service: the engine's end, from START to STARTED */
+    bool has_leaves;           /* service: brig-init was told that it may ask for cgroups */
+    struct leaf *leaves;
+    unsigned n_leaves;
+    uint64_t leaf_wait;
+    uint64_t leaf_oom_kills, leaf_pids_refused; /* of those that are gone */
+    struct loop_timer on_leaves;
+    bool freezing;             /* FROZEN is yet to be said */
+    uint64_t freeze_wait, freeze_until;
+    struct loop_timer on_freeze;
+    int wait_status;           /* of pid 1 */
     struct guest_exited exit;  /* valid when exited */
     enum brig_cause verdict;   /* BRIG_CAUSE_MAX: none; why we ended it */
     uint64_t verdict_ns;
@@ -173,14 +210,28 @@ struct spawner {
     struct loop *loop;
     int engine_fd;
     struct loop_source on_engine;
+    uint32_t engine_events;
     struct wire_queued *queue, *queue_end; /* what the engine was too busy to take */
+    unsigned n_queued;
+    struct wire_ready facts;
+    uint64_t highest_run; /* number ever seen */
     struct loop_timer on_refill, on_remove;
-    struct sandbox *sandboxes;
+    struct sandbox *lists[SANDBOX_STATE_MAX];
+    struct sandbox *runs[RUN_BUCKETS];
+    unsigned n_sandboxes;
     unsigned parked, building_parked, pool, running, built;
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     uint64_t off; /* layers switched off; test builds only */
 };
+
+/* sandbox_list.c: all of these take a few steps, however many sandboxes there are. */
+void sandbox_list_add(struct spawner *spawner, struct sandbox *sandbox);
+void sandbox_list_move(struct sandbox *sandbox, enum sandbox_state state);
+void sandbox_list_remove(struct sandbox *sandbox);
+void sandbox_set_run(struct sandbox *sandbox, struct run_spec *run);
+struct run_spec *sandbox_take_run(struct sandbox *sandbox);
+struct sandbox *sandbox_by_run(struct spawner *spawner, uint64_t number);
 
 /* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); it is taken over on success. */
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
@@ -189,18 +240,45 @@ bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /*
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
 void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             /* kills it */
 void sandbox_signal(struct sandbox *sandbox, int signum); /* for the main process, as soon as there is one */
-void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds);
+/* One small frame to brig-init, with a descriptor unless fd is NULL. Never blocks: -EAGAIN when it does not read. */
+int sandbox_send_frame(struct sandbox *sandbox, enum frame_type type, const void *payload, size_t len, const int *fd) MUST_CHECK;
+/* from: the pid of the sender, or 0. */
+void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds, pid_t from);
+void sandbox_broken(struct sandbox *sandbox); /* its brig-init does not keep to the protocol: ends it */
+void sandbox_not_busy(struct sandbox *sandbox);           /* does not count as running (any more) */
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);
-void sandbox_measure(struct sandbox *sandbox); /* samples the store */
+uint64_t sandbox_measure(struct sandbox *sandbox); /* samples the store: bytes used, or BRIG_USAGE_UNKNOWN */
 /* Removes what dead sandboxes left: at once when nothing runs, else a little later. */
 void sandbox_remove_dead(struct spawner *spawner);
 /* The default limits of a pooled sandbox. */
 void spawner_default_limits(struct brig_limits *limits);
 
-/* spawner.c: messages to the engine */
+/* service.c: a long-lived sandbox. begin: *ret_stream goes beside START; the rest answers the engine. */
+int service_begin(struct sandbox *sandbox, int *ret_stream, struct brig_err *err) MUST_CHECK;
+void service_attach(struct sandbox *sandbox);
+void service_freeze(struct sandbox *sandbox, bool on);
+void service_stats(struct sandbox *sandbox);
+void service_list(struct spawner *spawner, uint64_t list);
+void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
+
+/*
+ * service_leaf.c: cgroups of its processes. A negative errno: brig-init has broken the protocol, or does not read.
+ */
+ssize_t service_recv(int sock, void *data, size_t size, pid_t *ret_pid) MUST_CHECK;
+int service_leaf(struct sandbox *sandbox, uint32_t number, pid_t pid) MUST_CHECK;
+int service_leaf_end(struct sandbox *sandbox, uint32_t number) MUST_CHECK;
+void service_leaves_done(struct sandbox *sandbox);
+uint64_t service_oom_kills(const struct sandbox *sandbox); /* leaves included; of any sandbox */
+uint64_t service_pids_refused(const struct sandbox *sandbox);
+
+/* spawner_out.c: messages to the engine */
+bool spawner_may_read(const struct spawner *spawner); /* false: it is to listen first */
+void spawner_flush(struct spawner *spawner);
+void spawner_drop_queue(struct spawner *spawner);
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
+/* spawner.c */
 void spawner_pool_changed(struct spawner *spawner);
 
 #endif

@@ -30,7 +30,7 @@ int sys_inject(const char *call);
         int inject_ = sys_inject(#call);     \
         if (inject_) {                       \
             errno = inject_;                 \
-            ret_ = (__typeof__(call))-1;     \
+            ret_ = (__typeof__(call))-inject_; /* also what our own functions return */ \
         } else {                             \
             ret_ = (call);                   \
         }                                    \

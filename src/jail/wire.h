@@ -5,7 +5,7 @@
  * One SOCK_SEQPACKET packet is one fixed-size struct that starts with struct wire_head, with at most
  * WIRE_FDS descriptors beside it. Strings of a run (argv, environment, paths) travel in a sealed memfd, so
  * that the packet stays fixed. The spawner trusts nothing in it: it checks every limit, count, string and
- * path again (spec_check.c), because the engine side may be an unprivileged daemon that has been taken over.
+ * path again (run_spec.c), because the engine side may be an unprivileged daemon that has been taken over.
  */
 #ifndef BRIG_JAIL_WIRE_H
 #define BRIG_JAIL_WIRE_H
@@ -39,9 +39,9 @@ enum wire_type {
     WIRE_FROZEN,    /* spawner: struct wire_answer */
     WIRE_STATS,     /* engine: head only */
     WIRE_STATS_ARE, /* spawner: struct wire_stats */
-    WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over */
+    WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over. head.run is any number */
     WIRE_LISTED,    /* spawner: struct wire_started of a live service; without a descriptor (ATTACH gives one) */
-    WIRE_LIST_END,  /* spawner: head only */
+    WIRE_LIST_END,  /* spawner: struct wire_ready, which the engine may have missed; head.run: the highest number ever seen */
     WIRE_TYPE_MAX
 };
 
@@ -59,12 +59,13 @@ struct wire_ready {
     uint32_t cgroup;        /* enum reading_by of the limits, BY_NONE without */
     uint32_t image_store;   /* images can be had */
     uint32_t landlock_abi;
+    uint64_t list; /* LIST_END: the number of the LIST it answers; 0 otherwise */
 };
 
 /* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, argv, environment; in this order. */
 struct wire_run {
     struct wire_head head;
-    uint32_t flags; /* BRIG_RUN_* */
+    uint32_t flags; /* BRIG_RUN_*, WIRE_RUN_SERVICE */
     uint32_t profile;
     uint64_t require;
     struct brig_limits limits; /* zero: the default, which depends on the store */
@@ -79,6 +80,7 @@ struct wire_started {
     struct wire_head head;
     int64_t at_ns; /* CLOCK_REALTIME */
     char sandbox_id[32];
+    struct brig_limits limits; /* as enforced */
     struct reading readings[BRIG_LAYER_MAX];
 };
 

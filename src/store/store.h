@@ -25,9 +25,13 @@
 
 struct store;
 
-/* url: "sqlite:/path/file.db" or "postgresql://...". Opens, migrates (one transaction), refuses a newer schema. */
+/*
+ * url: "sqlite:/path/file.db" or "postgresql://...". Opens, migrates (one transaction), refuses a newer schema, and a data base
+ * that another brigd has open (BRIG_E_REFUSED, after STORE_LOCK_WAIT_MS for one that is about to leave).
+ */
 int store_open(struct loop *loop, struct workers *workers, const char *url, struct store **ret, struct brig_err *err) MUST_CHECK;
-void store_close(struct store *store); /* writes what is queued; takes NULL */
+/* Writes what is queued and calls back for it; not from a callback of its own. Reads in flight are called back by the workers. Takes NULL. */
+void store_close(struct store *store);
 
 typedef void store_done_fn(void *ctx, const struct brig_err *err); /* err NULL: committed */
 
@@ -76,19 +80,27 @@ struct store_idempotency {
 };
 
 /* ---- writes: queued, committed in groups; done may be NULL -------------------------------------------- */
-/* -EAGAIN (queue full) or -ENOMEM: nothing was queued and done is not called. */
+/*
+ * -EAGAIN (queue full), -ENOMEM, or BRIG_E_USAGE (text that is not UTF-8 or has no end): nothing was queued and done is not called.
+ * A write of another organisation's row is BRIG_E_CONFLICT. With done the commit comes at once; without, within STORE_GROUP_MS,
+ * and where the data base fails (no space, no server) the write is kept and tried again. doc NULL is "{}".
+ */
 int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* With its keys and idempotency rows; its runs stay until they are old. BRIG_E_CONFLICT while it has sandboxes. */
 int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* The organisation must be there: else BRIG_E_CONFLICT. */
 int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* The sandbox goes and its certificate comes, in one transaction. */
 int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* An ended run stays ended: a row that still runs does not replace it. started_at_ns, org_id, sandbox_id: as first written. */
 int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* Retention: runs and certificates older than before_ns, or the oldest until their docs take at most max_bytes; idempotency rows before. */
+/* Retention: runs and certificates older than before_ns, or the oldest until their docs take at most max_bytes
+ * (0: no limit); idempotency rows before. What still runs stays. Deletes in batches, other writes go in between. */
 int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int64_t idempotency_before_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* After a crash: runs without an end are closed as cause at now. */
+/* After a crash: runs without an end are closed as cause at now, in the document too (outcome, ended_at). Before new runs are written. */
 int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* ---- reads at start: synchronous, before the loop runs ------------------------------------------------- */
@@ -105,7 +117,7 @@ struct store_query {
     const char *id;         /* one row, or NULL */
     const char *sandbox_id; /* or NULL */
     const char *cause;      /* or NULL; "" is "still running" */
-    int64_t since_ns, until_ns; /* 0: no bound */
+    int64_t since_ns, until_ns; /* since <= time < until; 0: no bound. Of runs the start, of certificates the end */
     const char *after;      /* the cursor: id of the last row of the page before, or NULL */
     unsigned limit;         /* 1 .. 1000; newest first */
 };

@@ -44,9 +44,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(spec != NULL);
     struct brig_err err;
     if (run_spec_parse(spec, &msg, data[0] & 0x80, fds, n_fds, &err) == 0) {
-        FUZZ_CHECK(spec->n_argv >= 1);
+        FUZZ_CHECK((spec->n_argv >= 1) == !(spec->flags & WIRE_RUN_SERVICE));
         check_inside(spec, spec->workdir);
-        check_inside(spec, spec->argv);
+        if (spec->n_argv > 0)
+            check_inside(spec, spec->argv);
         for (unsigned i = 0; i < spec->n_binds; i++) {
             check_inside(spec, spec->binds[i].source);
             check_inside(spec, spec->binds[i].target);

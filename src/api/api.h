@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * api.h: the inside of brigd above its rooms: the daemon's parts, a request on its way, and the table of routes.
+ *
+ * A request is made when its head has come and freed when it has been answered, or its client has left and nobody
+ * works for it any more. A handler that answers at once calls one request_ function and returns; one that waits keeps
+ * the pointer, sets `left` to hear of a client that leaves, and answers later. After any of the answering functions
+ * the request is gone.
+ */
+#ifndef BRIG_API_API_H
+#define BRIG_API_API_H
+
+#include <brig.h>
+
+#include "api/server.h"
+#include "audit/audit.h"
+#include "audit/suspicion.h"
+#include "codec/json.h"
+#include "codec/json_read.h"
+#include "config/config.h"
+#include "loop/workers.h"
+#include "provider/provider.h"
+#include "sandbox/manager.h"
+#include "sandbox/process.h"
+#include "store/store.h"
+
+#define API_DEFAULT_ORG "org-00000000-0000-4000-8000-000000000000"
+#define API_ANSWER_MAX (256u << 20) /* of a JSON answer; receipts with output are the largest */
+
+struct auth;
+
+struct api {
+    struct loop *loop;
+    struct workers *workers;
+    struct config_loaded *config;
+    struct store *store;
+    struct audit *audit;
+    struct crypto_signer *signer;
+    struct provider *provider;
+    struct manager *manager;
+    struct server *server;
+    struct auth *auth;
+    struct suspicion *suspicion;
+    uint8_t token_key[32]; /* of previews */
+    int supervisor_fd;
+    struct request *reloading; /* who waits for the answer to a reload */
+    bool ready, draining, drained;
+    int audit_dir_fd;
+    uint64_t started_ns;
+    struct api_counters {
+        uint64_t requests[6]; /* by hundreds of the status */
+        uint64_t denials, failures, bytes_out;
+    } counters;
+};
+
+struct request;
+typedef void route_fn(struct request *rq);
+
+/* flags of a route */
+#define ROUTE_JSON (1u << 0)    /* has a JSON body (an object): rq->json */
+#define ROUTE_SANDBOX (1u << 1) /* {id} is a sandbox of the caller: rq->sbox, held until the answer */
+#define ROUTE_WRITE (1u << 2)   /* not for read-only keys */
+#define ROUTE_ADMIN (1u << 3)   /* role admin, or the socket */
+#define ROUTE_SOCKET (1u << 4)  /* the socket's administrator only */
+#define ROUTE_OPEN (1u << 5)    /* no key needed */
+#define ROUTE_PROCESS (1u << 6) /* {n} is a process of it: rq->process */
+#define ROUTE_RUNNING (1u << 7) /* and the sandbox must be running (else 409) */
+#define ROUTE_BODY (1u << 8)    /* reads its body itself */
+#define ROUTE_EMPTY_OK (1u << 9) /* with ROUTE_JSON: no body at all is {} */
+
+struct route {
+    const char *method; /* "*": any */
+    const char *pattern; /* "/v1/sandboxes/{id}/run"; a last part "..." takes all the rest */
+    const char *query;   /* the query parameters it knows, space-separated; a name ending in "." is a prefix */
+    unsigned flags;
+    route_fn *fn;
+};
+
+struct request {
+    struct api *api;
+    struct exchange *x; /* NULL once the client has left */
+    const struct route *route;
+    struct caller caller;
+    const char *arg[4]; /* the parts in braces, in order; "..." is not one */
+    size_t n_args, rest_part; /* rest_part: index of the first part of "..." */
+    struct json_doc *doc;
+    const struct json_value *json;
+    char *body;          /* of ROUTE_JSON: as it came, for fingerprints */
+    size_t body_len;
+    struct sbox *sbox;
+    struct sbox_watch watch; /* a sandbox that ends takes rq->sbox with it */
+    struct process *process;
+    void (*left)(struct request *rq); /* the client has left: end what was begun; then request_free() or a later answer */
+    void *state;         /* the handler's own */
+};
+
+extern const struct route api_routes[];
+extern const size_t api_n_routes;
+
+/* request.c */
+void api_handle(void *ctx, struct exchange *x);
+void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
+struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
+void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
+void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
+void request_fail(struct request *rq, const struct brig_err *err);
+void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
+void request_status(struct request *rq, unsigned status); /* an empty answer */
+/* The JSON that was written; a failure of it is a 500. */
+void request_json(struct request *rq, unsigned status, struct json *json);
+void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len);
+const char *request_query(const struct request *rq, const char *name); /* or NULL */
+/* Query parameters; false: the refusal was sent. Absent: the default stays in *ret. */
+bool request_query_u64(struct request *rq, const char *name, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
+bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CHECK;
+/* An event of this request in the log. */
+uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail);
+void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
+
+/* values.c: what JSON members and times look like in this API */
+int api_time(int64_t ns, char *out, size_t size) MUST_CHECK;              /* RFC 3339 */
+int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK; /* seconds, or "30s", "2m", "1h", "30d" */
+/* Every member is one of the names (NULL at the end); else the refusal was sent. */
+bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
+
+const char *api_number(const char *text, char separator, uint64_t *ret); /* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
+int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
+bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */
+
+/* auth.c: keys and organisations, cached in memory, written through to the store */
+int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK; /* loads; makes the default organisation */
+void auth_destroy(struct auth *auth);
+/* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
+int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret, struct brig_err *err) MUST_CHECK;
+route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;
+
+/* route_*.c */
+route_fn route_health, route_ready, route_metrics, route_version, route_openapi;
+route_fn route_sandbox_create, route_sandbox_list, route_sandbox_get, route_sandbox_update, route_sandbox_delete, route_sandbox_pause, route_sandbox_resume,
+    route_sandbox_stop, route_sandbox_metrics, route_sandbox_logs, route_prune;
+route_fn route_run, route_process_start, route_process_list, route_process_get, route_process_kill, route_process_output, route_process_attach,
+    route_process_stdin, route_process_signal, route_process_resize, route_process_wait;
+route_fn route_shell_open, route_shell_run, route_shell_close;
+route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, route_file_list, route_file_mkdir, route_file_move, route_file_watch,
+    route_tar_get, route_tar_put;
+route_fn route_port_list, route_port_token, route_proxy;
+route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list, route_certificates_get;
+route_fn route_config_get, route_config_reload, route_events, route_audit;
+
+/* preview.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */
+bool preview_handle(struct api *api, struct exchange *x);
+
+#endif

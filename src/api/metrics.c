@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * metrics.c: GET /metrics in Prometheus' text format: base units, no label with unbounded values unless the configuration asks
+ * for one per sandbox.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+static int head(struct buf *out, const char *name, const char *type, const char *help)
+{
+    return buf_printf(out, "# HELP brig_%s %s\n# TYPE brig_%s %s\n", name, help, name, type);
+}
+
+static int one(struct buf *out, const char *name, const char *type, const char *help, uint64_t value)
+{
+    int r = head(out, name, type, help);
+
+    return r < 0 ? r : buf_printf(out, "brig_%s %" PRIu64 "\n", name, value);
+}
+
+static uint64_t resident_bytes(void)
+{
+    char text[256];
+    uint64_t fields[2];
+
+    if (fd_read_file(AT_FDCWD, "/proc/self/statm", text, sizeof text) < 0 || parse_fields(text, fields, 2) != 2)
+        return 0;
+    return fields[1] * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static int put_service(struct buf *out, const struct api *api)
+{
+    static const char *const classes[] = {"other", "1xx", "2xx", "3xx", "4xx", "5xx"};
+    struct store_health health;
+    int r = head(out, "http_requests_total", "counter", "Requests answered, by class of status.");
+
+    store_health(api->store, &health);
+    for (size_t i = 1; r == 0 && i < ARRAY_SIZE(classes); i++)
+        r = buf_printf(out, "brig_http_requests_total{class=\"%s\"} %" PRIu64 "\n", classes[i], api->counters.requests[i]);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } rows[] = {
+        {"http_connections", "gauge", "Open connections.", server_connections(api->server)},
+        {"http_response_bytes_total", "counter", "Bytes sent in answers.", api->counters.bytes_out},
+        {"denials_total", "counter", "Requests refused for who asked.", api->counters.denials},
+        {"suspicious_total", "counter", "Keys that were denied or failed too often in a short time.", suspicion_count(api->suspicion)},
+        {"audit_dropped_total", "counter", "Events that the audit log could not take.", audit_dropped(api->audit)},
+        {"store_commits_total", "counter", "Transactions committed.", health.commits},
+        {"store_failures_total", "counter", "Transactions that failed.", health.failures},
+        {"store_queue", "gauge", "Writes waiting for a transaction.", health.queued},
+        {"store_ok", "gauge", "1 while the store takes writes.", health.ok},
+        {"resident_memory_bytes", "gauge", "Resident memory of brigd.", resident_bytes()},
+        {"uptime_seconds", "gauge", "Age of this brigd process.", (clock_mono_ns() - api->started_ns) / NS_PER_SEC},
+    };
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
+        r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
+    return r;
+}
+
+static int put_manager(struct buf *out, const struct api *api)
+{
+    struct manager_stats stats;
+    int r = head(out, "sandboxes", "gauge", "Sandboxes by state.");
+
+    manager_stats(api->manager, &stats);
+    for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
+        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i), stats.sandboxes[i]);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } rows[] = {
+        {"sandboxes_max", "gauge", "The configured maximum.", config_get(api->config)->max_sandboxes},
+        {"processes", "gauge", "Running processes in all sandboxes.", stats.processes},
+        {"sandboxes_created_total", "counter", "Sandboxes created.", stats.created},
+        {"sandboxes_ended_total", "counter", "Sandboxes ended.", stats.ended},
+        {"sandbox_create_failures_total", "counter", "Creates that failed.", stats.create_failures},
+        {"quota_refusals_total", "counter", "Creates refused by a limit or quota.", stats.quota_refusals},
+        {"sandboxes_idle_reaped_total", "counter", "Sandboxes ended for being idle.", stats.idle_reaped},
+        {"sandboxes_timed_out_total", "counter", "Sandboxes that reached their age.", stats.timed_out},
+        {"sandboxes_orphans_total", "counter", "Sandboxes ended because nobody knew them.", stats.orphans},
+        {"sandboxes_recovered_total", "counter", "Sandboxes taken over from an earlier brigd.", stats.recovered},
+    };
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
+        r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
+    return r;
+}
+
+static int put_each(struct buf *out, const struct api *api)
+{
+    int r = head(out, "sandbox_processes", "gauge", "Running processes, per sandbox (server.metrics_per_sandbox).");
+
+    for (const struct sbox *s = manager_first(api->manager); r == 0 && s; s = s->next)
+        r = buf_printf(out, "brig_sandbox_processes{sandbox=\"%s\"} %u\n", s->id, s->processes);
+    return r;
+}
+
+void route_metrics(struct request *rq)
+{
+    AUTO_BUF struct buf out = BUF_INIT(16u << 20);
+    int r = put_service(&out, rq->api);
+
+    if (r == 0)
+        r = put_manager(&out, rq->api);
+    if (r == 0 && config_get(rq->api->config)->metrics_per_sandbox)
+        r = put_each(&out, rq->api);
+    if (r < 0)
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+    else
+        request_text(rq, 200, "text/plain; version=0.0.4; charset=utf-8", out.data, out.len);
+}

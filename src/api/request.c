@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * request.c: a request from its head to its handler: route, caller, role, sandbox, body; and the ways to answer.
+ *
+ * The order is the law of what an unknown caller can learn: without a key every path answers 401 (but the open ones), so
+ * routes and ids cannot be told apart; another organisation's sandbox is not found.
+ */
+#include "api/api.h"
+#include "api/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+/* ---- routes ---------------------------------------------------------------------------------------------- */
+
+/* One pattern against the parts of a path. On a match the braces are in rq. */
+static bool matches(const char *pattern, const struct http_target *target, struct request *rq)
+{
+    size_t part = 0;
+
+    rq->n_args = 0;
+    for (const char *at = pattern + 1; *at; part++) {
+        size_t len = strcspn(at, "/");
+
+        if (len == 3 && memcmp(at, "...", 3) == 0) {
+            rq->rest_part = part;
+            return true;
+        }
+        if (part >= target->n_parts)
+            return false;
+        if (at[0] == '{')
+            rq->arg[rq->n_args++] = target->parts[part];
+        else if (target->part_len[part] != len || memcmp(at, target->parts[part], len) != 0)
+            return false;
+        at += len + (at[len] == '/');
+    }
+    return part == target->n_parts;
+}
+
+static const struct route *find_route(struct request *rq, const struct http_head *head, const struct http_target *target, char *allow, size_t allow_size)
+{
+    allow[0] = '\0';
+    for (size_t i = 0; i < api_n_routes; i++) {
+        const struct route *route = &api_routes[i];
+
+        if (!matches(route->pattern, target, rq))
+            continue;
+        if (route->method[0] == '*' || strcmp(route->method, head->method) == 0)
+            return route;
+        size_t used = strlen(allow);
+        snprintf(allow + used, allow_size - used, "%s%s", used ? ", " : "", route->method);
+    }
+    return NULL;
+}
+
+static bool knows_query(const char *known, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (const char *at = known; *at;) {
+        size_t n = strcspn(at, " ");
+        if (n == 1 && at[0] == '*')
+            return true;
+        if ((n == len && memcmp(at, name, n) == 0) || (at[n - 1] == '.' && len > n && memcmp(at, name, n) == 0))
+            return true;
+        at += n + (at[n] == ' ');
+    }
+    return false;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------ */
+
+static void drop_sandbox(struct request *rq)
+{
+    if (!rq->sbox)
+        return;
+    sbox_unwatch(rq->sbox, &rq->watch);
+    sbox_release(rq->sbox);
+    rq->sbox = NULL;
+    rq->process = NULL;
+}
+
+static void on_sandbox_ended(void *ctx, struct sbox *sbox UNUSED)
+{
+    struct request *rq = ctx;
+
+    rq->sbox = NULL;
+    rq->process = NULL;
+}
+
+void request_use_sandbox(struct request *rq, struct sbox *sbox)
+{
+    rq->sbox = sbox;
+    rq->watch = (struct sbox_watch){.ended = on_sandbox_ended, .ctx = rq};
+    sbox_watch(sbox, &rq->watch);
+    sbox_hold(sbox);
+}
+
+void request_free(struct request *rq)
+{
+    if (rq->x)
+        exchange_on_gone(rq->x, NULL, NULL);
+    drop_sandbox(rq);
+    json_doc_free(rq->doc);
+    if (rq->body)
+        crypto_wipe(rq->body, rq->body_len);
+    mem_free(rq->body);
+    mem_free(rq);
+}
+
+static void on_gone(void *ctx, struct exchange *x UNUSED)
+{
+    struct request *rq = ctx;
+
+    rq->x = NULL;
+    if (rq->left)
+        rq->left(rq);
+}
+
+struct request *request_create(struct api *api, struct exchange *x)
+{
+    struct request *rq = mem_zalloc(sizeof *rq);
+
+    if (!rq)
+        return NULL;
+    rq->api = api;
+    rq->x = x;
+    exchange_on_gone(x, on_gone, rq);
+    snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
+    return rq;
+}
+
+/* ---- answers --------------------------------------------------------------------------------------------- */
+
+void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail)
+{
+    const struct config *config = config_get(api->config);
+    struct audit_event event = {.action = "denied", .actor = caller->actor, .org = caller->org_id, .object = object, .outcome = "denied",
+                                .detail = detail, .request_id = caller->request_id, .sync = true};
+
+    api->counters.denials++;
+    audit_add(api->audit, &event, NULL, NULL);
+    if (suspicion_note(api->suspicion, caller->actor, clock_mono_ns(), (unsigned)config->suspicious_count, (unsigned)config->suspicious_seconds)) {
+        event.action = "suspicious";
+        event.detail = "repeated denials";
+        audit_add(api->audit, &event, NULL, NULL);
+    }
+}
+
+uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail)
+{
+    const struct audit_event event = {.action = action, .actor = rq->caller.actor, .org = rq->caller.org_id, .object = object ? object : "",
+                                      .outcome = outcome, .detail = detail ? detail : "", .request_id = rq->caller.request_id};
+
+    return audit_add(rq->api->audit, &event, NULL, NULL);
+}
+
+void request_fail(struct request *rq, const struct brig_err *err)
+{
+    if (rq->x) {
+        if (err->code == BRIG_E_UNAUTHENTICATED || err->code == BRIG_E_FORBIDDEN)
+            api_denied(rq->api, &rq->caller, rq->route ? rq->route->pattern : "", err->message);
+        exchange_fail(rq->x, err);
+    }
+    request_free(rq);
+}
+
+void request_refuse(struct request *rq, enum brig_code code, const char *format, ...)
+{
+    char message[sizeof((struct brig_err *)0)->message];
+    struct brig_err err;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    (void)err_set(&err, code, 0, "%s", message);
+    request_fail(rq, &err);
+}
+
+void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len)
+{
+    if (rq->x)
+        exchange_reply(rq->x, status, type, text, len);
+    request_free(rq);
+}
+
+void request_status(struct request *rq, unsigned status)
+{
+    request_text(rq, status, NULL, NULL, 0);
+}
+
+void request_json(struct request *rq, unsigned status, struct json *json)
+{
+    if (json_finish(json) < 0)
+        request_refuse(rq, BRIG_E_NOMEM, "the answer does not fit into memory");
+    else
+        request_text(rq, status, "application/json", json->out->data, json->out->len);
+}
+
+/* ---- queries --------------------------------------------------------------------------------------------- */
+
+const char *request_query(const struct request *rq, const char *name)
+{
+    return rq->x ? http_query(exchange_target(rq->x), name) : NULL;
+}
+
+bool request_query_u64(struct request *rq, const char *name, uint64_t min, uint64_t max, uint64_t *ret)
+{
+    const char *text = request_query(rq, name);
+    uint64_t value = 0;
+
+    if (!text)
+        return true;
+    if (parse_u64(text, &value) < 0 || value < min || value > max) {
+        request_refuse(rq, BRIG_E_USAGE, "%s=%.64s: must be a number from %llu to %llu", name, text, (unsigned long long)min, (unsigned long long)max);
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+bool request_query_bool(struct request *rq, const char *name, bool *ret)
+{
+    const char *text = request_query(rq, name);
+
+    if (!text)
+        return true;
+    bool yes = str_eq(text, "1") || str_eq(text, "true"), no = str_eq(text, "0") || str_eq(text, "false");
+    if (!yes && !no) {
+        request_refuse(rq, BRIG_E_USAGE, "%s=%.64s: must be 1 or 0", name, text);
+        return false;
+    }
+    *ret = yes;
+    return true;
+}
+
+/* ---- from head to handler -------------------------------------------------------------------------------- */
+
+static bool find_sandbox(struct request *rq)
+{
+    const struct route *route = rq->route;
+    struct sbox *sbox = manager_find(rq->api->manager, &rq->caller, rq->arg[0]);
+
+    if (!sbox) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
+        return false;
+    }
+    if ((route->flags & ROUTE_RUNNING) && (sbox->state != SBOX_RUNNING || !sbox->link)) {
+        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
+        return false;
+    }
+    request_use_sandbox(rq, sbox);
+    if (!(route->flags & ROUTE_PROCESS))
+        return true;
+    uint32_t number = 0;
+    rq->process = parse_u32(rq->arg[1], &number) < 0 ? NULL : process_find(sbox, number);
+    if (!rq->process)
+        request_refuse(rq, BRIG_E_NOT_FOUND, "process %.32s of sandbox %s not found", rq->arg[1], sbox->id);
+    return rq->process != NULL;
+}
+
+static void run_handler(struct request *rq)
+{
+    if (!(rq->route->flags & ROUTE_SANDBOX) || find_sandbox(rq))
+        rq->route->fn(rq);
+}
+
+static void on_body(void *ctx, struct exchange *x UNUSED, char *data, size_t len)
+{
+    struct request *rq = ctx;
+    struct brig_err err;
+
+    rq->left = NULL;
+    if (len == 0 && (rq->route->flags & ROUTE_EMPTY_OK))
+        data = (char *)(uintptr_t) "{}", len = 2;
+    rq->body = mem_alloc(len + 1);
+    if (!rq->body) {
+        (void)err_nomem(&err);
+        request_fail(rq, &err);
+        return;
+    }
+    memcpy(rq->body, data, len);
+    rq->body[len] = '\0';
+    rq->body_len = len;
+    if (json_read(rq->body, len, JSON_READ_VALUES, &rq->doc, &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    rq->json = json_root(rq->doc);
+    if (rq->json->type != JSON_OBJECT)
+        request_refuse(rq, BRIG_E_USAGE, "the body must be a JSON object");
+    else
+        run_handler(rq);
+}
+
+static bool check_query(struct request *rq, const struct http_target *target)
+{
+    for (size_t i = 0; i < target->n_query; i++)
+        if (!knows_query(rq->route->query, target->query[i].name)) {
+            request_refuse(rq, BRIG_E_USAGE, "query parameter %.64s: not known here%s%s", target->query[i].name, rq->route->query[0] ? "; known: " : "", rq->route->query);
+            return false;
+        }
+    return true;
+}
+
+static bool check_role(struct request *rq)
+{
+    unsigned flags = rq->route->flags;
+
+    if ((flags & ROUTE_SOCKET) && !rq->caller.socket)
+        request_refuse(rq, BRIG_E_FORBIDDEN, "only the administrator on the unix socket may do this");
+    else if ((flags & ROUTE_ADMIN) && rq->caller.role != STORE_ROLE_ADMIN)
+        request_refuse(rq, BRIG_E_FORBIDDEN, "only a key with the role admin may do this");
+    else if ((flags & ROUTE_WRITE) && rq->caller.role == STORE_ROLE_READ_ONLY)
+        request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only");
+    else
+        return true;
+    return false;
+}
+
+static const char *key_of(const struct http_head *head)
+{
+    const char *field = http_field(head, "Authorization");
+
+    if (field && strncasecmp(field, "Bearer ", 7) == 0)
+        return field + 7;
+    return http_field(head, "X-API-Key");
+}
+
+static void start(struct request *rq, const struct http_head *head, const struct http_target *target)
+{
+    struct brig_err err;
+    char allow[128];
+
+    rq->route = find_route(rq, head, target, allow, sizeof allow);
+    bool open = rq->route && (rq->route->flags & ROUTE_OPEN);
+    if (auth_check(rq->api->auth, rq->x, key_of(head), &rq->caller, &err) < 0 && !open) {
+        request_fail(rq, &err);
+        return;
+    }
+    if (!rq->route && allow[0]) {
+        exchange_add_field(rq->x, "Allow", allow);
+        rq->api->counters.failures++;
+        static const char text[] = "{\"error\":{\"code\":\"method_not_allowed\",\"message\":\"this path does not take that method; see Allow\"}}";
+        request_text(rq, 405, "application/json", text, sizeof text - 1);
+        return;
+    }
+    if (!rq->route) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "no such path; GET /v1/openapi.json lists them");
+        return;
+    }
+    exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
+    if (!check_query(rq, target) || !check_role(rq))
+        return;
+    if (rq->route->flags & ROUTE_JSON) {
+        rq->left = request_free;
+        if (exchange_read_all(rq->x, (size_t)config_get(rq->api->config)->max_json, on_body, rq, &err) < 0)
+            request_fail(rq, &err);
+        return;
+    }
+    run_handler(rq);
+}
+
+void api_handle(void *ctx, struct exchange *x)
+{
+    struct api *api = ctx;
+    const struct http_head *head = exchange_head(x);
+
+    /* The one path that is called a hundred thousand times a second. */
+    if (strcmp(head->target, "/healthz") == 0 && strcmp(head->method, "GET") == 0) {
+        exchange_reply(x, 200, "text/plain", "ok\n", 3);
+        return;
+    }
+    if (preview_handle(api, x))
+        return;
+    struct request *rq = request_create(api, x);
+    if (rq) {
+        start(rq, head, exchange_target(x));
+        return;
+    }
+    struct brig_err err;
+    (void)err_nomem(&err);
+    exchange_fail(x, &err);
+}
+
+/* The pattern of the route, not the path: ids are in the audit log, and queries may carry tokens. */
+void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes)
+{
+    struct api *api = ctx;
+    const struct route *route = exchange_data(x);
+
+    api->counters.requests[status / 100 < 6 ? status / 100 : 0]++;
+    api->counters.bytes_out += bytes;
+    if (route && log_wants_requests())
+        log_request(exchange_id(x), route->method, route->pattern, exchange_peer(x), status, duration_ns, bytes);
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * route_runs.c: receipts of runs and certificates of sandboxes; and runs that bring their own sandbox: made for the run,
+ * ended with it, kept nowhere. Such a sandbox is not written to the store: after a crash it is an orphan, and ended.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "api/socket.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static void on_one(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else if (n == 0)
+        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->arg[0]);
+    else
+        request_text(rq, 200, "application/json", docs[0], strlen(docs[0]));
+}
+
+static void on_many(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    int r = 0;
+
+    if (err) {
+        request_fail(rq, err);
+        return;
+    }
+    r = buf_printf(&out, "{\"%s\":[", (const char *)rq->state);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        r = i > 0 ? buf_append(&out, ",", 1) : 0;
+        if (r == 0)
+            r = buf_append_str(&out, docs[i]);
+    }
+    if (r == 0)
+        r = more && n > 0 ? buf_printf(&out, "],\"next_cursor\":\"%s\"}", ids[n - 1]) : buf_append_str(&out, "],\"next_cursor\":null}");
+    if (r < 0)
+        request_refuse(rq, BRIG_E_TOO_LARGE, "the page is too large; ask for fewer with limit=");
+    else
+        request_text(rq, 200, "application/json", out.data, out.len);
+}
+
+/* "2026-01-31T12:00:00Z", or seconds since 1970. */
+static bool read_time(struct request *rq, const char *name, int64_t *ret)
+{
+    const char *text = request_query(rq, name);
+    struct tm tm = {0};
+
+    if (!text)
+        return true;
+    const char *end = strptime(text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    uint64_t seconds = 0;
+    if (end && *end == '\0') {
+        *ret = (int64_t)timegm(&tm) * 1000000000;
+        return true;
+    }
+    if (!request_query_u64(rq, name, 0, 9000000000u, &seconds))
+        return false;
+    *ret = (int64_t)seconds * 1000000000;
+    return true;
+}
+
+static bool read_page(struct request *rq, struct store_query *query)
+{
+    uint64_t limit = 100;
+
+    if (!request_query_u64(rq, "limit", 1, 1000, &limit) || !read_time(rq, "since", &query->since_ns) || !read_time(rq, "until", &query->until_ns))
+        return false;
+    query->org_id = rq->caller.socket ? "" : rq->caller.org_id;
+    query->limit = (unsigned)limit;
+    query->after = request_query(rq, "cursor");
+    query->cause = request_query(rq, "cause");
+    query->sandbox_id = request_query(rq, "sandbox");
+    return true;
+}
+
+typedef int find_fn(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err);
+
+static void list(struct request *rq, find_fn *find, const char *name)
+{
+    struct store_query query = {0};
+    struct brig_err err;
+
+    if (!read_page(rq, &query))
+        return;
+    rq->state = (void *)(uintptr_t)name;
+    if (find(rq->api->store, &query, on_many, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+static void one(struct request *rq, find_fn *find)
+{
+    const struct store_query query = {.org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->arg[0], .limit = 1};
+    struct brig_err err;
+
+    if (find(rq->api->store, &query, on_one, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+void route_runs_list(struct request *rq)
+{
+    list(rq, store_find_runs, "runs");
+}
+
+void route_runs_get(struct request *rq)
+{
+    one(rq, store_find_runs);
+}
+
+void route_certificates_list(struct request *rq)
+{
+    list(rq, store_find_certificates, "certificates");
+}
+
+void route_certificates_get(struct request *rq)
+{
+    one(rq, store_find_certificates);
+}
+
+/* ---- a run with its own sandbox -------------------------------------------------------------------------- */
+
+/*
+ * made -> running -> ending -> answered. Three things may end it early: the sandbox (a fault), the client, the program.
+ * The struct lives until the sandbox is gone and the client has its answer or has left.
+ */
+struct oneshot {
+    struct api *api;
+    struct caller caller;
+    struct request *rq;    /* waiting for the receipt; NULL over a WebSocket, or when it has left */
+    struct reader *socket; /* or NULL */
+    struct json_doc *doc;  /* the process part of the request, until it has started */
+    const struct json_value *json;
+    struct sbox *sbox;
+    struct sbox_watch watch;
+    struct process_run *run;
+    char *receipt;
+    size_t receipt_len;
+    bool creating, ending, left, sent;
+};
+
+static void oneshot_free(struct oneshot *shot)
+{
+    json_doc_free(shot->doc);
+    mem_free(shot->receipt);
+    mem_free(shot);
+}
+
+static void oneshot_settle(struct oneshot *shot)
+{
+    if (!shot->sbox && !shot->creating && !shot->ending && !shot->rq && !shot->socket)
+        oneshot_free(shot);
+}
+
+static void answer(struct oneshot *shot, const struct brig_err *err)
+{
+    struct request *rq = shot->rq;
+
+    shot->sent = true;
+    shot->rq = NULL;
+    if (rq) {
+        rq->left = NULL;
+        if (shot->receipt)
+            request_text(rq, 200, "application/json", shot->receipt, shot->receipt_len);
+        else
+            request_fail(rq, err);
+    } else if (shot->socket) {
+        socket_end(shot->socket, shot->receipt, shot->receipt_len);
+    }
+}
+
+static void on_ended(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *err UNUSED)
+{
+    struct oneshot *shot = ctx;
+    struct brig_err gone;
+
+    shot->ending = false;
+    (void)err_set(&gone, BRIG_E_GONE, 0, "the sandbox ended before its program");
+    if (!shot->sent)
+        answer(shot, &gone);
+    oneshot_settle(shot);
+}
+
+/* Nothing outlives its run: the answer comes after the sandbox has gone. */
+static void end_sandbox(struct oneshot *shot)
+{
+    struct sbox *sbox = shot->sbox;
+
+    if (!sbox || shot->ending)
+        return;
+    shot->ending = true;
+    sbox_unwatch(sbox, &shot->watch);
+    shot->sbox = NULL;
+    if (sbox_end(sbox, &shot->caller, "run ended", on_ended, shot, NULL) < 0)
+        on_ended(shot, NULL, NULL);
+}
+
+static void on_sandbox_gone(void *ctx, struct sbox *sbox UNUSED)
+{
+    struct oneshot *shot = ctx;
+
+    shot->sbox = NULL; /* its process has told its own end, or will not: then the answer is the fault */
+    if (!shot->run && !shot->ending)
+        on_ended(shot, NULL, NULL);
+}
+
+static void keep_receipt(struct oneshot *shot, const char *receipt, size_t len)
+{
+    shot->receipt = receipt ? mem_alloc(len + 1) : NULL;
+    if (shot->receipt) {
+        memcpy(shot->receipt, receipt, len);
+        shot->receipt[len] = '\0';
+        shot->receipt_len = len;
+    }
+}
+
+static void on_run_done(void *ctx, const char *receipt, size_t len, const struct brig_err *err)
+{
+    struct oneshot *shot = ctx;
+
+    shot->run = NULL;
+    keep_receipt(shot, receipt, len);
+    if (err && !shot->sent)
+        answer(shot, err);
+    if (shot->sbox)
+        end_sandbox(shot);
+    else if (!shot->ending)
+        on_ended(shot, NULL, NULL);
+}
+
+static void refuse(struct oneshot *shot, const struct brig_err *err)
+{
+    if (shot->socket) {
+        AUTO_BUF struct buf out = BUF_INIT(4096);
+        struct json json = JSON_INIT(&out);
+        json_object(&json);
+        json_key(&json, "error");
+        json_string(&json, err->message);
+        json_key(&json, "code");
+        json_i64(&json, err->code);
+        json_end(&json);
+        if (json_finish(&json) == 0)
+            keep_receipt(shot, out.data, out.len);
+    }
+    answer(shot, err);
+    if (shot->sbox)
+        end_sandbox(shot);
+}
+
+static void on_started(void *ctx, struct process *process, const struct brig_err *failed)
+{
+    struct oneshot *shot = ctx;
+    struct brig_err err;
+
+    if (failed)
+        refuse(shot, failed);
+    else if (shot->left)
+        end_sandbox(shot);
+    else if (socket_attach(shot->socket, process, &err) < 0)
+        refuse(shot, &err);
+}
+
+static void start(struct oneshot *shot)
+{
+    struct process_spec_parsed parsed;
+    struct brig_err err;
+    int r = process_spec_parse(shot->json, shot->sbox, &parsed, &err);
+
+    if (r == 0) {
+        r = shot->socket ? process_start(shot->sbox, &shot->caller, &parsed.spec, on_started, shot, &err)
+                         : process_run(shot->sbox, &shot->caller, &parsed.spec, on_run_done, shot, &shot->run, &err);
+        process_spec_done(&parsed);
+    }
+    json_doc_free(shot->doc);
+    shot->doc = NULL;
+    if (r < 0)
+        refuse(shot, &err);
+}
+
+static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
+{
+    struct oneshot *shot = ctx;
+
+    shot->creating = false;
+    if (err) {
+        if (!shot->left)
+            refuse(shot, err);
+        oneshot_settle(shot);
+        return;
+    }
+    shot->sbox = sbox;
+    shot->watch = (struct sbox_watch){.ended = on_sandbox_gone, .ctx = shot};
+    sbox_watch(sbox, &shot->watch);
+    if (shot->left)
+        end_sandbox(shot);
+    else
+        start(shot);
+}
+
+/* The request is {"sandbox": {...}, "process": {...}}: each part is judged by its own rules. */
+static int begin(struct oneshot *shot, const struct json_value *json, struct brig_err *err)
+{
+    static const uint8_t no_fingerprint[SHA256_SIZE];
+    const struct json_value *sandbox = json_get(json, "sandbox");
+    struct sbox_spec spec;
+
+    shot->json = json_get(json, "process");
+    for (const struct json_value *m = json->type == JSON_OBJECT ? json->first : NULL; m; m = m->next)
+        if (!str_eq(m->key, "sandbox") && !str_eq(m->key, "process"))
+            return err_usage(err, "%.64s: not a member of this request", m->key);
+    if (!shot->json || shot->json->type != JSON_OBJECT)
+        return err_usage(err, "process: must be an object, with argv or command");
+    static const struct json_value none = {.type = JSON_OBJECT};
+    int r = sbox_spec_parse(sandbox ? sandbox : &none, config_get(shot->api->config), &shot->caller, &spec, err);
+    if (r < 0)
+        return r;
+    spec.ephemeral = true;
+    shot->creating = true;
+    r = manager_create_sandbox(shot->api->manager, &shot->caller, &spec, NULL, no_fingerprint, on_created, shot, err);
+    if (r < 0)
+        shot->creating = false;
+    return r;
+}
+
+static struct oneshot *oneshot_create(struct request *rq)
+{
+    struct oneshot *shot = mem_zalloc(sizeof *shot);
+
+    if (shot)
+        *shot = (struct oneshot){.api = rq->api, .caller = rq->caller};
+    else
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+    return shot;
+}
+
+static void request_left(struct request *rq)
+{
+    struct oneshot *shot = rq->state;
+
+    shot->rq = NULL;
+    shot->left = true;
+    request_free(rq);
+    if (shot->run)
+        process_run_cancel(shot->run);
+    shot->run = NULL;
+    end_sandbox(shot);
+    oneshot_settle(shot);
+}
+
+void route_runs_create(struct request *rq)
+{
+    struct oneshot *shot = rq->api->draining ? NULL : oneshot_create(rq);
+    struct brig_err err;
+
+    if (rq->api->draining)
+        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+    if (!shot)
+        return;
+    shot->rq = rq;
+    shot->doc = take_ptr(&rq->doc);
+    rq->state = shot;
+    rq->left = request_left;
+    if (begin(shot, rq->json, &err) < 0) {
+        answer(shot, &err);
+        oneshot_settle(shot);
+    }
+}
+
+/* ---- over a WebSocket ------------------------------------------------------------------------------------ */
+
+/* The first text message. What is wrong with it is told as an end with an error, then the socket is closed. */
+static bool on_spec(void *ctx, const char *text, size_t len)
+{
+    struct oneshot *shot = ctx;
+    struct brig_err err;
+
+    if (shot->creating || shot->sbox || shot->ending || shot->sent)
+        return false;
+    if (json_read(text, len, JSON_READ_VALUES, &shot->doc, &err) < 0 || begin(shot, json_root(shot->doc), &err) < 0)
+        refuse(shot, &err);
+    return true;
+}
+
+static void on_socket_ended(void *ctx, const char *receipt, size_t len)
+{
+    struct oneshot *shot = ctx;
+
+    keep_receipt(shot, receipt, len);
+    if (shot->sbox)
+        end_sandbox(shot);
+    else if (!shot->ending)
+        on_ended(shot, NULL, NULL);
+}
+
+static void on_socket_closed(void *ctx)
+{
+    struct oneshot *shot = ctx;
+
+    shot->socket = NULL;
+    shot->left = true;
+    end_sandbox(shot);
+    oneshot_settle(shot);
+}
+
+void route_runs_attach(struct request *rq)
+{
+    static const struct socket_owner owner = {on_spec, on_socket_ended, on_socket_closed};
+    struct brig_err err;
+
+    if (!exchange_wants_websocket(rq->x)) {
+        request_refuse(rq, BRIG_E_USAGE, "attach is a WebSocket: Upgrade is needed");
+        return;
+    }
+    struct oneshot *shot = oneshot_create(rq);
+    if (!shot)
+        return;
+    if (socket_open(rq->x, &owner, shot, &shot->socket, &err) < 0) {
+        oneshot_free(shot);
+        request_fail(rq, &err);
+        return;
+    }
+    exchange_on_gone(rq->x, NULL, NULL);
+    rq->x = NULL;
+    request_free(rq);
+}

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_sandboxes.c: create, list, inspect, update, pause, resume, stop and delete sandboxes. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/api.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+#define LIST_DEFAULT 100u
+#define LIST_MAX 1000u
+
+/* ---- create ---------------------------------------------------------------------------------------------- */
+
+static void answer_sandbox(struct request *rq, unsigned status, const struct sbox *sbox)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    sbox_json(sbox, &json);
+    request_json(rq, status, &json);
+}
+
+static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err) {
+        request_fail(rq, err);
+        return;
+    }
+    if (rq->x) {
+        char location[64];
+        snprintf(location, sizeof location, "/v1/sandboxes/%s", sbox->id);
+        exchange_add_field(rq->x, "Location", location);
+    }
+    answer_sandbox(rq, 201, sbox);
+}
+
+void route_sandbox_create(struct request *rq)
+{
+    const char *key = http_field(exchange_head(rq->x), "Idempotency-Key");
+    uint8_t fingerprint[SHA256_SIZE];
+    struct sbox_spec spec;
+    struct brig_err err;
+
+    if (rq->api->draining) {
+        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+        return;
+    }
+    if (key && (key[0] == '\0' || strlen(key) > 255)) {
+        request_refuse(rq, BRIG_E_USAGE, "Idempotency-Key: must have 1 to 255 bytes");
+        return;
+    }
+    if (crypto_sha256(rq->body, rq->body_len, fingerprint) < 0) {
+        request_refuse(rq, BRIG_E_HOST, "hash of the request");
+        return;
+    }
+    if (sbox_spec_parse(rq->json, config_get(rq->api->config), &rq->caller, &spec, &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    if (manager_create_sandbox(rq->api->manager, &rq->caller, &spec, key, fingerprint, on_created, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+/* ---- list ------------------------------------------------------------------------------------------------ */
+
+static bool has_metadata(const struct sbox *sbox, const char *name, const char *value)
+{
+    for (size_t i = 0; i < sbox->spec.n_metadata; i++)
+        if (str_eq(sbox->spec.metadata[i].name, name))
+            return str_eq(sbox->spec.metadata[i].value, value);
+    return false;
+}
+
+static bool passes(const struct request *rq, const struct sbox *sbox)
+{
+    const struct http_target *target = exchange_target(rq->x);
+
+    if (!rq->caller.socket && !str_eq(sbox->org_id, rq->caller.org_id))
+        return false;
+    for (size_t i = 0; i < target->n_query; i++) {
+        const char *name = target->query[i].name, *value = target->query[i].value;
+
+        if (str_eq(name, "state") && !str_eq(value, sbox_state_name(sbox->state)))
+            return false;
+        if (str_eq(name, "name") && !str_eq(value, sbox->spec.name))
+            return false;
+        if (str_starts(name, "metadata.") && !has_metadata(sbox, name + strlen("metadata."), value))
+            return false;
+    }
+    return true;
+}
+
+static bool known_state(const char *name)
+{
+    for (int i = 0; i < SBOX_STATE_MAX; i++)
+        if (str_eq(name, sbox_state_name((enum sbox_state)i)))
+            return true;
+    return false;
+}
+
+/* A cursor is "<creation time>-<id>" of the last one of the page before, which need not live any more. */
+static bool after_cursor(struct request *rq, const char *cursor, const struct sbox **ret)
+{
+    uint64_t created = 0;
+    const char *id = api_number(cursor, '-', &created);
+    const struct sbox *s = manager_first(rq->api->manager);
+
+    if (!id) {
+        request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
+        return false;
+    }
+    while (s && ((uint64_t)s->created_at_ns > created || ((uint64_t)s->created_at_ns == created && !str_eq(s->id, id))))
+        s = s->next;
+    *ret = s && str_eq(s->id, id) ? s->next : s;
+    return true;
+}
+
+void route_sandbox_list(struct request *rq)
+{
+    const char *state = request_query(rq, "state"), *cursor = request_query(rq, "cursor");
+    const struct sbox *s = manager_first(rq->api->manager), *last = NULL;
+    uint64_t limit = LIST_DEFAULT, n = 0;
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    if (!request_query_u64(rq, "limit", 1, LIST_MAX, &limit))
+        return;
+    if (state && !known_state(state)) {
+        request_refuse(rq, BRIG_E_USAGE, "state=%.32s: no such state", state);
+        return;
+    }
+    if (cursor && !after_cursor(rq, cursor, &s))
+        return;
+    json_object(&json);
+    json_key(&json, "sandboxes");
+    json_array(&json);
+    for (; s && n < limit; s = s->next)
+        if (passes(rq, s)) {
+            sbox_json(s, &json);
+            last = s;
+            n++;
+        }
+    json_end(&json);
+    while (s && !passes(rq, s))
+        s = s->next;
+    json_key(&json, "next_cursor");
+    if (s && last) {
+        char next[64];
+        snprintf(next, sizeof next, "%lld-%s", (long long)last->created_at_ns, last->id);
+        json_string(&json, next);
+    } else {
+        json_null(&json);
+    }
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+void route_sandbox_get(struct request *rq)
+{
+    answer_sandbox(rq, 200, rq->sbox);
+}
+
+/* ---- change ---------------------------------------------------------------------------------------------- */
+
+static void on_changed(void *ctx, struct sbox *sbox, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        answer_sandbox(rq, 200, sbox);
+}
+
+static bool read_metadata(struct request *rq, struct sbox_pair *pairs, size_t max, size_t *ret_n)
+{
+    const struct json_value *metadata = json_get(rq->json, "metadata");
+    size_t n = 0;
+
+    for (const struct json_value *m = metadata->type == JSON_OBJECT ? metadata->first : NULL; m; m = m->next) {
+        if (n == max || m->type != JSON_STRING || m->key_len == 0 || m->key_len > 4096 || m->len > 4096 || memchr(m->string, '\0', m->len)) {
+            request_refuse(rq, BRIG_E_USAGE, "metadata: at most %zu names, each with a text of at most 4096 bytes", max);
+            return false;
+        }
+        pairs[n++] = (struct sbox_pair){m->key, m->string};
+    }
+    if (metadata->type != JSON_OBJECT) {
+        request_refuse(rq, BRIG_E_USAGE, "metadata: must be an object");
+        return false;
+    }
+    *ret_n = n;
+    return true;
+}
+
+void route_sandbox_update(struct request *rq)
+{
+    static const char *const known[] = {"timeout", "metadata", NULL};
+    const struct json_value *timeout = json_get(rq->json, "timeout");
+    bool has_metadata = json_get(rq->json, "metadata") != NULL;
+    struct sbox_pair pairs[64];
+    uint64_t ms = UINT64_MAX;
+    size_t n = 0;
+    struct brig_err err;
+
+    if (!api_only_members(rq, rq->json, known))
+        return;
+    if (timeout && timeout->type == JSON_NULL) {
+        ms = 0;
+    } else if (timeout && (api_duration(timeout, &ms) < 0 || ms > UINT64_C(366) * 86400 * 1000)) {
+        request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration up to 366 days, such as 300 or \"5m\", or null for none");
+        return;
+    }
+    if (has_metadata && !read_metadata(rq, pairs, ARRAY_SIZE(pairs), &n))
+        return;
+    if (sbox_update(rq->sbox, &rq->caller, ms, has_metadata ? pairs : NULL, n, on_changed, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+void route_sandbox_pause(struct request *rq)
+{
+    struct brig_err err;
+
+    if (sbox_pause(rq->sbox, &rq->caller, on_changed, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+void route_sandbox_resume(struct request *rq)
+{
+    struct brig_err err;
+
+    if (sbox_resume(rq->sbox, &rq->caller, on_changed, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+static void on_deleted(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        request_status(rq, 204);
+}
+
+void route_sandbox_delete(struct request *rq)
+{
+    struct brig_err err;
+
+    if (sbox_end(rq->sbox, &rq->caller, "deleted", on_deleted, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+/* Stop answers with what remains of it: the certificate. */
+struct stopping {
+    struct request *rq;
+    char id[32], org_id[64];
+};
+
+static void on_certificate(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else if (n == 0)
+        request_refuse(rq, BRIG_E_NOT_FOUND, "no certificate of that sandbox");
+    else
+        request_text(rq, 200, "application/json", docs[0], strlen(docs[0]));
+}
+
+static void on_stopped(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *failed)
+{
+    struct stopping *stopping = ctx;
+    struct request *rq = stopping->rq;
+    const struct store_query query = {.org_id = stopping->org_id, .id = stopping->id, .limit = 1};
+    struct brig_err err;
+
+    if (failed)
+        request_fail(rq, failed);
+    else if (store_find_certificates(rq->api->store, &query, on_certificate, rq, &err) < 0)
+        request_fail(rq, &err);
+    mem_free(stopping);
+}
+
+void route_sandbox_stop(struct request *rq)
+{
+    struct stopping *stopping = mem_zalloc(sizeof *stopping);
+    struct brig_err err;
+
+    if (!stopping) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    stopping->rq = rq;
+    memcpy(stopping->id, rq->sbox->id, sizeof stopping->id);
+    memcpy(stopping->org_id, rq->sbox->org_id, sizeof stopping->org_id);
+    if (sbox_end(rq->sbox, &rq->caller, "stopped", on_stopped, stopping, &err) < 0) {
+        mem_free(stopping);
+        request_fail(rq, &err);
+    }
+}
+
+/* ---- measures -------------------------------------------------------------------------------------------- */
+
+static void put_usage(struct json *json, const char *name, uint64_t value)
+{
+    json_key(json, name);
+    if (value == BRIG_USAGE_UNKNOWN)
+        json_null(json);
+    else
+        json_u64(json, value);
+}
+
+static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+    AUTO_BUF struct buf out = BUF_INIT(8192);
+    struct json json = JSON_INIT(&out);
+
+    if (err) {
+        request_fail(rq, err);
+        return;
+    }
+    json_object(&json);
+    put_usage(&json, "cpu_ms", stats->cpu_ns == BRIG_USAGE_UNKNOWN ? stats->cpu_ns : stats->cpu_ns / 1000000);
+    put_usage(&json, "memory_bytes", stats->memory_bytes);
+    put_usage(&json, "memory_peak_bytes", stats->memory_peak_bytes);
+    put_usage(&json, "pids", stats->pids);
+    put_usage(&json, "pids_peak", stats->pids_peak);
+    put_usage(&json, "disk_bytes", stats->disk_bytes);
+    put_usage(&json, "disk_peak_bytes", stats->disk_peak_bytes);
+    put_usage(&json, "read_bytes", stats->read_bytes);
+    put_usage(&json, "written_bytes", stats->written_bytes);
+    put_usage(&json, "net_in_bytes", 0);
+    put_usage(&json, "net_out_bytes", 0);
+    put_usage(&json, "oom_kills", stats->oom_kills);
+    put_usage(&json, "pids_refused", stats->pids_refused);
+    if (rq->sbox) {
+        put_usage(&json, "processes", rq->sbox->processes);
+        put_usage(&json, "memory_limit_bytes", rq->sbox->limits.memory);
+        put_usage(&json, "disk_limit_bytes", rq->sbox->limits.disk);
+        put_usage(&json, "pids_limit", rq->sbox->limits.pids);
+    }
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+void route_sandbox_metrics(struct request *rq)
+{
+    struct brig_err err;
+
+    if (sbox_stats(rq->sbox, on_stats, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+/* ---- prune ----------------------------------------------------------------------------------------------- */
+
+struct pruning {
+    struct request *rq;
+    unsigned left, ended;
+};
+
+static void prune_done(struct pruning *pruning)
+{
+    AUTO_BUF struct buf out = BUF_INIT(256);
+    struct json json = JSON_INIT(&out);
+
+    if (--pruning->left > 0)
+        return;
+    json_object(&json);
+    json_key(&json, "sandboxes");
+    json_u64(&json, pruning->ended);
+    json_end(&json);
+    request_json(pruning->rq, 200, &json);
+    mem_free(pruning);
+}
+
+static void on_pruned(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *err)
+{
+    struct pruning *pruning = ctx;
+
+    pruning->ended += err == NULL;
+    prune_done(pruning);
+}
+
+void route_prune(struct request *rq)
+{
+    struct pruning *pruning = mem_zalloc(sizeof *pruning);
+
+    if (!pruning) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    *pruning = (struct pruning){.rq = rq, .left = 1};
+    for (struct sbox *s = manager_first(rq->api->manager), *next; s; s = next) {
+        next = s->next;
+        bool mine = rq->caller.socket || str_eq(s->org_id, rq->caller.org_id);
+        if (!mine || s->state != SBOX_PAUSED)
+            continue;
+        pruning->left++;
+        if (sbox_end(s, &rq->caller, "pruned", on_pruned, pruning, NULL) < 0)
+            pruning->left--;
+    }
+    prune_done(pruning);
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routes.c: every route of the native API. tests/e2e check that docs/openapi.yaml has the same ones. */
+#include "api/api.h"
+
+#define S ROUTE_SANDBOX
+#define R (ROUTE_SANDBOX | ROUTE_RUNNING)
+#define P (ROUTE_SANDBOX | ROUTE_PROCESS)
+#define W ROUTE_WRITE
+#define BOX "/v1/sandboxes/{id}"
+#define PROC BOX "/processes/{n}"
+
+const struct route api_routes[] = {
+    {"GET", "/healthz", "", ROUTE_OPEN, route_health},
+    {"GET", "/readyz", "", ROUTE_OPEN, route_ready},
+    {"GET", "/metrics", "", 0, route_metrics},
+    {"GET", "/v1/version", "", ROUTE_OPEN, route_version},
+    {"GET", "/v1/openapi.json", "", ROUTE_OPEN, route_openapi},
+
+    {"POST", "/v1/sandboxes", "", W | ROUTE_JSON | ROUTE_EMPTY_OK, route_sandbox_create},
+    {"GET", "/v1/sandboxes", "state name limit cursor metadata.", 0, route_sandbox_list},
+    {"GET", BOX, "", S, route_sandbox_get},
+    {"PATCH", BOX, "", S | W | ROUTE_JSON, route_sandbox_update},
+    {"DELETE", BOX, "", S | W, route_sandbox_delete},
+    {"POST", BOX "/pause", "", S | W, route_sandbox_pause},
+    {"POST", BOX "/resume", "", S | W, route_sandbox_resume},
+    {"POST", BOX "/stop", "", S | W, route_sandbox_stop},
+    {"GET", BOX "/metrics", "", S, route_sandbox_metrics},
+    {"GET", BOX "/logs", "", R, route_sandbox_logs},
+    {"POST", "/v1/prune", "", W | ROUTE_ADMIN, route_prune},
+
+    {"POST", BOX "/run", "", R | W | ROUTE_JSON, route_run},
+    {"POST", BOX "/processes", "", R | W | ROUTE_JSON, route_process_start},
+    {"GET", BOX "/processes", "", S, route_process_list},
+    {"GET", PROC, "", P, route_process_get},
+    {"DELETE", PROC, "", P | W, route_process_kill},
+    {"GET", PROC "/output", "stdout stderr stream follow", P, route_process_output},
+    {"GET", PROC "/attach", "stdout stderr", P | W, route_process_attach},
+    {"POST", PROC "/stdin", "eof", P | W | ROUTE_BODY, route_process_stdin},
+    {"POST", PROC "/signal", "", P | W | ROUTE_JSON, route_process_signal},
+    {"POST", PROC "/resize", "", P | W | ROUTE_JSON, route_process_resize},
+    {"GET", PROC "/wait", "timeout", P, route_process_wait},
+
+    {"POST", BOX "/shells", "", R | W | ROUTE_JSON | ROUTE_EMPTY_OK, route_shell_open},
+    {"POST", BOX "/shells/{n}/run", "", R | W | ROUTE_JSON, route_shell_run},
+    {"DELETE", BOX "/shells/{n}", "", R | W, route_shell_close},
+
+    {"GET", BOX "/files", "path path_encoding", R, route_file_get},
+    {"HEAD", BOX "/files", "path path_encoding", R, route_file_get},
+    {"PUT", BOX "/files", "path path_encoding mode append offset parents exclusive", R | W | ROUTE_BODY, route_file_put},
+    {"DELETE", BOX "/files", "path path_encoding recursive", R | W, route_file_delete},
+    {"GET", BOX "/files/stat", "path path_encoding follow", R, route_file_stat},
+    {"GET", BOX "/files/list", "path path_encoding depth limit", R, route_file_list},
+    {"POST", BOX "/files/mkdir", "", R | W | ROUTE_JSON, route_file_mkdir},
+    {"POST", BOX "/files/move", "", R | W | ROUTE_JSON, route_file_move},
+    {"GET", BOX "/files/watch", "path path_encoding recursive", R, route_file_watch},
+    {"GET", BOX "/files/tar", "path path_encoding", R, route_tar_get},
+    {"PUT", BOX "/files/tar", "path path_encoding max_bytes max_members", R | W | ROUTE_BODY, route_tar_put},
+
+    {"GET", BOX "/ports", "", R, route_port_list},
+    {"POST", BOX "/ports/{port}/token", "", R | W | ROUTE_JSON | ROUTE_EMPTY_OK, route_port_token},
+    {"*", BOX "/proxy/{port}/...", "*", ROUTE_BODY | ROUTE_OPEN, route_proxy},
+
+    {"POST", "/v1/runs", "", W | ROUTE_JSON, route_runs_create},
+    {"GET", "/v1/runs", "sandbox cause since until limit cursor", 0, route_runs_list},
+    {"GET", "/v1/runs/attach", "", W, route_runs_attach},
+    {"GET", "/v1/runs/{run}", "", 0, route_runs_get},
+    {"GET", "/v1/certificates", "cause since until limit cursor", 0, route_certificates_list},
+    {"GET", "/v1/certificates/{sandbox}", "", 0, route_certificates_get},
+
+    {"POST", "/v1/keys", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_EMPTY_OK, route_key_create},
+    {"GET", "/v1/keys", "", ROUTE_ADMIN, route_key_list},
+    {"DELETE", "/v1/keys/{key}", "", W | ROUTE_ADMIN, route_key_revoke},
+    {"POST", "/v1/orgs", "", W | ROUTE_SOCKET | ROUTE_JSON, route_org_create},
+    {"GET", "/v1/orgs", "", ROUTE_SOCKET, route_org_list},
+    {"DELETE", "/v1/orgs/{org}", "", W | ROUTE_SOCKET, route_org_delete},
+    {"GET", "/v1/config", "", ROUTE_SOCKET, route_config_get},
+    {"POST", "/v1/config/reload", "", W | ROUTE_SOCKET, route_config_reload},
+    {"GET", "/v1/events", "since", 0, route_events},
+    {"GET", "/v1/audit", "after limit", ROUTE_ADMIN, route_audit},
+};
+
+const size_t api_n_routes = ARRAY_SIZE(api_routes);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * socket.h: a process on a WebSocket whose sandbox is made for it: route_runs.c owns the run, route_output.c the bytes.
+ */
+#ifndef BRIG_API_SOCKET_H
+#define BRIG_API_SOCKET_H
+
+#include "api/api.h"
+
+struct reader;
+
+struct socket_owner {
+    bool (*message)(void *ctx, const char *text, size_t len);    /* before there is a process; false: close with 1008 */
+    void (*ended)(void *ctx, const char *receipt, size_t len);   /* the process has ended, its output is delivered; then socket_end() */
+    void (*closed)(void *ctx);                                   /* the client has left, or socket_end() is through; the reader is gone */
+};
+
+int socket_open(struct exchange *x, const struct socket_owner *owner, void *ctx, struct reader **ret, struct brig_err *err) MUST_CHECK;
+int socket_attach(struct reader *reader, struct process *process, struct brig_err *err) MUST_CHECK;
+void socket_end(struct reader *reader, const char *receipt, size_t len); /* receipt NULL: none */
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* values.c: times, durations and members, as this API writes and reads them everywhere. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "api/api.h"
+#include "base/clock.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+int api_time(int64_t ns, char *out, size_t size)
+{
+    time_t seconds = (time_t)(ns / (int64_t)NS_PER_SEC);
+    struct tm tm;
+
+    if (!gmtime_r(&seconds, &tm))
+        return -ERANGE;
+    int r = str_format(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
+                       tm.tm_sec, (int)(ns % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
+    return r < 0 ? r : 0;
+}
+
+/* Days are not a unit of limits (brig_parse_duration), but of keys and retention. */
+static int parse_days(const char *text, size_t len, uint64_t *ret_ms)
+{
+    char number[32];
+    uint64_t thousandths = 0;
+
+    if (len < 2 || len > sizeof number || text[len - 1] != 'd')
+        return -EINVAL;
+    memcpy(number, text, len - 1);
+    number[len - 1] = '\0';
+    int r = brig_parse_duration(number, &thousandths); /* "1.5" as seconds is 1500 */
+    if (r == 0 && __builtin_mul_overflow(thousandths, UINT64_C(86400), ret_ms))
+        r = -ERANGE;
+    return r;
+}
+
+int api_duration(const struct json_value *value, uint64_t *ret_ms)
+{
+    if (value->type == JSON_NUMBER) {
+        double ms = value->number * 1000;
+        if (!(ms >= 1) || ms > 9e15)
+            return -ERANGE;
+        *ret_ms = (uint64_t)ms;
+        return 0;
+    }
+    if (value->type != JSON_STRING || strlen(value->string) != value->len)
+        return -EINVAL;
+    if (parse_days(value->string, value->len, ret_ms) == 0)
+        return 0;
+    return brig_parse_duration(value->string, ret_ms);
+}
+
+/* Digits up to a separator (or the end); the place after it, or NULL. */
+const char *api_number(const char *text, char separator, uint64_t *ret)
+{
+    char digits[24];
+    const char *end = strchrnul(text, separator);
+    size_t len = (size_t)(end - text);
+
+    if (len == 0 || len >= sizeof digits || (separator && *end == '\0'))
+        return NULL;
+    memcpy(digits, text, len);
+    digits[len] = '\0';
+    if (parse_u64(digits, ret) < 0)
+        return NULL;
+    return *end ? end + 1 : end;
+}
+
+bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known)
+{
+    for (const struct json_value *member = object->first; member; member = member->next) {
+        bool found = false;
+
+        for (size_t i = 0; known[i] && !found; i++)
+            found = strlen(known[i]) == member->key_len && memcmp(known[i], member->key, member->key_len) == 0;
+        if (!found) {
+            request_refuse(rq, BRIG_E_USAGE, "%.64s: not a member of this request", member->key);
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config_keys.c: every key there is, once. A row is all there is to know about a key: what it is called in the file and in
+ * the environment, where it goes, its default as people would write it, its bounds, and a line of help. Adding a key is
+ * adding a row and a member of struct config.
+ */
+#include "config/config_keys.h"
+
+#include "base/str.h"
+
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+#define DAY_S UINT64_C(86400)
+#define MAX_MS (UINT64_C(1) << 42) /* as the jail's */
+#define MAX_S (MAX_MS / 1000)
+#define MAX_SIZE (UINT64_C(1) << 62)
+#define AT(field) .offset = offsetof(struct config, field)
+#define LIVE .reloadable = true
+
+const struct config_key config_keys[] = {
+    /* ---- [server] ---- */
+    {"server", "listen", CONFIG_TEXT, AT(listen), .fallback = "127.0.0.1:2744", .rule = config_rule_listen, .env = "BRIG_LISTEN",
+     .help = "address and port; empty: only the socket"},
+    {"server", "socket", CONFIG_TEXT, AT(socket), .fallback = "", .rule = config_rule_socket, .env = "BRIG_SOCKET",
+     .help = "path of the unix socket; default: brig.sock in the run directory"},
+    {"server", "domain", CONFIG_TEXT, AT(domain), .fallback = "localhost", .rule = config_rule_domain,
+     .help = "previews are at <port>-<id>.<domain>"},
+    {"server", "tls_cert", CONFIG_TEXT, AT(tls_cert), .fallback = "", .rule = config_rule_file, .help = "certificate chain, PEM"},
+    {"server", "tls_key", CONFIG_TEXT, AT(tls_key), .fallback = "", .rule = config_rule_file, .help = "its private key, PEM"},
+    {"server", "insecure", CONFIG_BOOL, AT(insecure), .fallback = "false", .help = "allow an address that is not loopback without TLS"},
+    {"server", "max_connections", CONFIG_COUNT, AT(max_connections), .fallback = "10000", .min = 1, .max = 1000000, LIVE,
+     .help = "connections at once"},
+    {"server", "max_connections_per_peer", CONFIG_COUNT, AT(max_connections_per_peer), .fallback = "1000", .min = 1, .max = 1000000, LIVE,
+     .help = "of one address or user"},
+    {"server", "max_body", CONFIG_SIZE, AT(max_body), .fallback = "64g", .min = 1, .max = MAX_SIZE, .zero = true, LIVE,
+     .help = "bytes of one streamed upload; 0: no limit of its own"},
+    {"server", "max_json", CONFIG_SIZE, AT(max_json), .fallback = "8m", .min = 1024, .max = GIB, LIVE,
+     .help = "bytes of one request that is read into memory"},
+    {"server", "max_headers_bytes", CONFIG_SIZE, AT(max_headers_bytes), .fallback = "64k", .min = 1024, .max = 16 * MIB, LIVE,
+     .help = "bytes of one request's head"},
+    {"server", "max_headers", CONFIG_COUNT, AT(max_headers), .fallback = "100", .min = 8, .max = 10000, LIVE, .help = "its fields"},
+    {"server", "header_timeout", CONFIG_MS, AT(header_timeout), .fallback = "10s", .min = 100, .max = MAX_MS, LIVE,
+     .help = "time for a request's head"},
+    {"server", "body_timeout", CONFIG_MS, AT(body_timeout), .fallback = "30s", .min = 100, .max = MAX_MS, LIVE,
+     .help = "time without progress in a body or an answer"},
+    {"server", "idle_timeout", CONFIG_MS, AT(idle_timeout), .fallback = "75s", .min = 100, .max = MAX_MS, LIVE,
+     .help = "time between two requests of a connection"},
+    {"server", "allowed_hosts", CONFIG_TEXT, AT(allowed_hosts), .fallback = "", .rule = config_rule_hosts, LIVE,
+     .help = "Host names accepted beside localhost, loopback, the address and the domain"},
+    {"server", "allowed_origins", CONFIG_TEXT, AT(allowed_origins), .fallback = "", .rule = config_rule_origins, LIVE,
+     .help = "web origins that may call, such as https://ui.example"},
+    {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .rule = config_rule_level, LIVE, .help = "debug, info, warn or error"},
+    {"server", "log_file", CONFIG_TEXT, AT(log_file), .fallback = "", .rule = config_rule_file, .help = "path; empty: stderr; reopened on SIGUSR1"},
+    {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .rule = config_rule_format, .help = "json or text"},
+    {"server", "otlp_endpoint", CONFIG_TEXT, AT(otlp_endpoint), .fallback = "", .rule = config_rule_url, .help = "where traces go; empty: nowhere"},
+    {"server", "metrics_per_sandbox", CONFIG_BOOL, AT(metrics_per_sandbox), .fallback = "false", LIVE, .help = "label metrics with sandbox ids"},
+    {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000, .zero = true, LIVE,
+     .help = "time for answers under way when stopping"},
+    {"server", "on_shutdown", CONFIG_TEXT, AT(on_shutdown), .fallback = "kill", .rule = config_rule_shutdown, LIVE,
+     .help = "sandboxes when stopping: kill or keep"},
+
+    /* ---- [store] ---- */
+    {"store", "database_url", CONFIG_TEXT, AT(database_url), .fallback = "", .rule = config_rule_database, .env = "BRIG_DATABASE_URL", .secret = true,
+     .help = "postgresql://... or sqlite:/path; empty: SQLite in the state directory"},
+    {"store", "keep_runs", CONFIG_SECONDS, AT(keep_runs_seconds), .fallback = "720h", .min = 60, .max = MAX_S, .zero = true, LIVE,
+     .help = "age at which receipts and certificates go; 0: never"},
+    {"store", "keep_runs_bytes", CONFIG_SIZE, AT(keep_runs_bytes), .fallback = "1g", .min = MIB, .max = MAX_SIZE, .zero = true, LIVE,
+     .help = "bytes of receipts kept; 0: all"},
+    {"store", "keep_audit", CONFIG_SECONDS, AT(keep_audit_seconds), .fallback = "0", .min = 3600, .max = MAX_S, .zero = true,
+     .help = "age at which files of the audit log go; 0: never"},
+    {"store", "keep_audit_bytes", CONFIG_SIZE, AT(keep_audit_bytes), .fallback = "1g", .min = MIB, .max = MAX_SIZE, .help = "bytes of the audit log kept"},
+    {"store", "audit_rotate_bytes", CONFIG_SIZE, AT(audit_rotate_bytes), .fallback = "64m", .min = 64 * KIB, .max = 16 * GIB, .help = "size of one of its files"},
+    {"store", "suspicious_count", CONFIG_COUNT, AT(suspicious_count), .fallback = "10", .min = 2, .max = 1000, LIVE,
+     .help = "denials or failed runs of one key that raise an event"},
+    {"store", "suspicious_seconds", CONFIG_SECONDS, AT(suspicious_seconds), .fallback = "60", .min = 1, .max = DAY_S, LIVE, .help = "within this time"},
+
+    /* ---- [manager] ---- */
+    {"manager", "max_sandboxes", CONFIG_COUNT, AT(max_sandboxes), .fallback = "100", .min = 1, .max = 1000000, LIVE, .help = "sandboxes at once"},
+    {"manager", "idle_timeout", CONFIG_SECONDS, AT(idle_timeout_s), .fallback = "3600", .min = 1, .max = MAX_S, .zero = true, .alias_section = "sandbox",
+     .alias = "idle_timeout", LIVE, .help = "time unused until a sandbox ends; 0: never"},
+    {"manager", "cleanup_interval", CONFIG_SECONDS, AT(cleanup_interval), .fallback = "300", .min = 1, .max = DAY_S, LIVE,
+     .help = "time between two looks for leftovers"},
+    {"manager", "pool", CONFIG_COUNT, AT(pool), .fallback = "4", .min = 1, .max = 4096, .zero = true, LIVE, .help = "sandboxes kept ready"},
+    {"manager", "create_queue", CONFIG_COUNT, AT(create_queue), .fallback = "1024", .min = 1, .max = 65536, LIVE, .help = "creates that may wait"},
+#define QUOTA(who, what, member, kind, most) \
+    {"manager", who "_max_" what, kind, AT(member), .fallback = "0", .min = 1, .max = most, .zero = true, LIVE, .help = "quota; 0: none"}
+    QUOTA("org", "sandboxes", org_max_sandboxes, CONFIG_COUNT, 1000000),
+    QUOTA("org", "cpus", org_max_cpus, CONFIG_CPUS, MAX_SIZE),
+    QUOTA("org", "memory", org_max_memory, CONFIG_SIZE, MAX_SIZE),
+    QUOTA("org", "disk", org_max_disk, CONFIG_SIZE, MAX_SIZE),
+    QUOTA("key", "sandboxes", key_max_sandboxes, CONFIG_COUNT, 1000000),
+    QUOTA("key", "cpus", key_max_cpus, CONFIG_CPUS, MAX_SIZE),
+    QUOTA("key", "memory", key_max_memory, CONFIG_SIZE, MAX_SIZE),
+    QUOTA("key", "disk", key_max_disk, CONFIG_SIZE, MAX_SIZE),
+
+    /* ---- [sandbox]; the bounds of limits are the jail's (jail/limits.c) ---- */
+    {"sandbox", "image", CONFIG_TEXT, AT(image), .fallback = "host", .rule = config_rule_image, LIVE, .help = "template; python:... means host"},
+    {"sandbox", "work_dir", CONFIG_TEXT, AT(work_dir), .fallback = "/workspace", .rule = config_rule_work_dir, LIVE, .help = "working directory"},
+    {"sandbox", "memory_limit", CONFIG_SIZE, AT(limits.memory), .fallback = "512m", .min = 4 * MIB, .max = UINT64_C(1) << 46, .alias_section = "sandbox",
+     .alias = "memory", LIVE, .help = "memory"},
+    {"sandbox", "cpu_limit", CONFIG_CPUS, AT(limits.cpus), .fallback = "1", .min = 10, .max = 4096 * 1000, .alias_section = "sandbox", .alias = "cpus", LIVE,
+     .help = "CPUs"},
+    {"sandbox", "timeout", CONFIG_MS, AT(limits.timeout), .fallback = "300", .min = 1, .max = MAX_MS, LIVE, .help = "wall clock of one command"},
+    {"sandbox", "cpu_time", CONFIG_MS, AT(limits.cpu_time), .fallback = "0", .min = 1, .max = MAX_MS, .zero = true, LIVE, .help = "CPU time of one command; 0: no limit"},
+    {"sandbox", "pids", CONFIG_COUNT, AT(limits.pids), .fallback = "128", .min = 1, .max = 1 << 22, LIVE, .help = "processes and threads"},
+    {"sandbox", "disk", CONFIG_SIZE, AT(limits.disk), .fallback = "0", .min = MIB, .max = UINT64_C(1) << 43, .zero = true, LIVE,
+     .help = "bytes written; 0: 1g in an image, half of memory without one"},
+    {"sandbox", "inodes", CONFIG_COUNT, AT(limits.inodes), .fallback = "0", .min = 64, .max = UINT32_MAX / 2, .zero = true, LIVE, .help = "files; 0: as disk has room for"},
+    {"sandbox", "open_files", CONFIG_COUNT, AT(limits.open_files), .fallback = "1024", .min = 16, .max = 1 << 20, LIVE, .help = "open files of one process"},
+    {"sandbox", "file_size", CONFIG_SIZE, AT(limits.file_size), .fallback = "0", .min = 1, .max = MAX_SIZE, .zero = true, LIVE, .help = "bytes of one file; 0: no limit"},
+    {"sandbox", "io_read_bps", CONFIG_SIZE, AT(limits.io_read_bps), .fallback = "0", .min = 4096, .max = UINT64_C(1) << 50, .zero = true, LIVE, .help = "bytes read per second; 0: no limit"},
+    {"sandbox", "io_write_bps", CONFIG_SIZE, AT(limits.io_write_bps), .fallback = "0", .min = 4096, .max = UINT64_C(1) << 50, .zero = true, LIVE, .help = "bytes written per second; 0: no limit"},
+    {"sandbox", "output", CONFIG_SIZE, AT(limits.output), .fallback = "10m", .min = 1, .max = UINT64_C(1) << 40, LIVE, .help = "bytes of output kept of one command"},
+    {"sandbox", "max_age", CONFIG_MS, AT(max_age), .fallback = "0", .min = 1, .max = MAX_MS, .zero = true, LIVE, .help = "age at which a sandbox ends; 0: never"},
+    {"sandbox", "network_enabled", CONFIG_BOOL, AT(network_enabled), .fallback = "false", LIVE, .help = "accepted, but the network is none"},
+    {"sandbox", "use_sandbox", CONFIG_BOOL, AT(use_sandbox), .fallback = "true", LIVE, .help = "without effect: all is run in sandboxes"},
+    {"sandbox", "require", CONFIG_TEXT, AT(require), .fallback = "", .rule = config_rule_require, LIVE, .help = "all, or layers without which nothing runs"},
+    {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, LIVE, .help = "directory of templates: NAME/ or NAME.tar"},
+};
+const size_t n_config_keys = ARRAY_SIZE(config_keys);
+_Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");
+
+int config_find(const char *section, const char *key)
+{
+    for (size_t i = 0; i < n_config_keys; i++) {
+        const struct config_key *row = &config_keys[i];
+        if (str_eq(row->section, section) && str_eq(row->key, key))
+            return (int)i;
+        if (row->alias && str_eq(row->alias_section, section) && str_eq(row->alias, key))
+            return (int)i;
+    }
+    return -1;
+}
+
+static bool next_section(size_t *at, const char **section)
+{
+    static const char *const sections[] = {"server", "store", "manager", "sandbox"};
+
+    if (*at == ARRAY_SIZE(sections))
+        return false;
+    *section = sections[(*at)++];
+    return true;
+}
+
+bool config_is_section(const char *name)
+{
+    const char *section;
+
+    for (size_t at = 0; next_section(&at, &section);)
+        if (str_eq(section, name))
+            return true;
+    return false;
+}
+
+static char upper(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+/* Whether name begins with BRIG_<SECTION>_; *rest is what follows. */
+static bool section_prefix(const char *name, size_t len, const char *section, size_t *rest)
+{
+    size_t n = strlen(section);
+
+    if (len < 5 + n + 1 || memcmp(name, "BRIG_", 5) != 0 || name[5 + n] != '_')
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (name[5 + i] != upper(section[i]))
+            return false;
+    *rest = 5 + n + 1;
+    return true;
+}
+
+bool config_is_env(const char *name, size_t len)
+{
+    const char *section;
+    size_t rest;
+
+    for (size_t at = 0; next_section(&at, &section);)
+        if (section_prefix(name, len, section, &rest))
+            return true;
+    return config_find_env(name, len) >= 0;
+}
+
+int config_find_env(const char *name, size_t len)
+{
+    for (size_t i = 0; i < n_config_keys; i++)
+        if (config_keys[i].env && strlen(config_keys[i].env) == len && memcmp(config_keys[i].env, name, len) == 0)
+            return (int)i;
+
+    const char *section;
+    size_t rest;
+    char key[64];
+    for (size_t at = 0; next_section(&at, &section);) {
+        if (!section_prefix(name, len, section, &rest) || len - rest >= sizeof(key))
+            continue;
+        for (size_t i = rest; i < len; i++) {
+            if (name[i] >= 'a' && name[i] <= 'z')
+                return -1;
+            key[i - rest] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] - 'A' + 'a') : name[i];
+        }
+        key[len - rest] = '\0';
+        return config_find(section, key);
+    }
+    return -1;
+}
+
+void config_env_name(const struct config_key *key, char out[64])
+{
+    int n = str_format(out, 64, "BRIG_%s_%s", key->section, key->key);
+
+    for (int i = 0; i < n; i++)
+        out[i] = upper(out[i]);
+}

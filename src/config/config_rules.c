@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * config_rules.c: what the text of a key must look like. Each rule returns NULL, or the sentence that the text breaks. Nothing
+ * is opened or looked up here: `brig config check` on a laptop must say what the server will say.
+ */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+
+#include "base/parse.h"
+#include "base/str.h"
+#include "config/config_keys.h"
+
+static bool is_one_of(const char *text, const char *const *words, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eq(text, words[i]))
+            return true;
+    return false;
+}
+
+/* "host:port" into its parts; an IPv6 address stands in brackets, which are not copied. */
+static bool split_listen(const char *text, char host[64], uint64_t *port)
+{
+    const char *colon = strrchr(text, ':');
+
+    if (!colon || strlen(colon + 1) > 5 || parse_u64(colon + 1, port) < 0 || *port > 65535)
+        return false;
+    size_t len = (size_t)(colon - text);
+    if (len >= 2 && text[0] == '[' && text[len - 1] == ']') {
+        text++;
+        len -= 2;
+    } else if (memchr(text, ':', len)) {
+        return false;
+    }
+    if (len == 0 || len >= 64)
+        return false;
+    memcpy(host, text, len);
+    host[len] = '\0';
+    return true;
+}
+
+const char *config_rule_listen(const char *text)
+{
+    struct in6_addr address;
+    char host[64];
+    uint64_t port;
+
+    if (text[0] == '\0')
+        return NULL;
+    if (!split_listen(text, host, &port) ||
+        (!str_eq(host, "localhost") && inet_pton(text[0] == '[' ? AF_INET6 : AF_INET, host, &address) != 1))
+        return "must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty";
+    return NULL;
+}
+
+bool config_is_loopback(const char *listen)
+{
+    struct in6_addr six;
+    struct in_addr four;
+    char host[64];
+    uint64_t port;
+
+    if (listen[0] == '\0')
+        return true;
+    if (!split_listen(listen, host, &port))
+        return false;
+    if (str_eq(host, "localhost"))
+        return true;
+    if (inet_pton(AF_INET, host, &four) == 1)
+        return ntohl(four.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET6, host, &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+}
+
+static bool is_absolute(const char *text)
+{
+    return text[0] == '/' && strlen(text) < 4096;
+}
+
+const char *config_rule_socket(const char *text)
+{
+    /* Empty is what the default is before it is known. */
+    if (text[0] != '\0' && (!is_absolute(text) || strlen(text) >= sizeof(((struct sockaddr_un *)0)->sun_path)))
+        return "must be an absolute path of at most 107 bytes";
+    return NULL;
+}
+
+const char *config_rule_file(const char *text)
+{
+    return text[0] == '\0' || is_absolute(text) ? NULL : "must be an absolute path, or empty";
+}
+
+/* A DNS name: labels of letters, digits and hyphens. */
+static bool is_host_name(const char *text, size_t len)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-";
+    size_t label = 0;
+
+    if (len == 0 || len > 253)
+        return false;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] == '.') {
+            if (label == 0 || text[i - 1] == '-')
+                return false;
+            label = 0;
+        } else if (!strchr(letters, text[i]) || ++label > 63 || (label == 1 && text[i] == '-')) {
+            return false;
+        }
+    }
+    return label > 0 && text[len - 1] != '-';
+}
+
+const char *config_rule_domain(const char *text)
+{
+    return is_host_name(text, strlen(text)) ? NULL : "must be a host name";
+}
+
+/* Calls for each word between blanks; false as soon as one is not good. */
+static bool all_words(const char *text, bool (*good)(const char *word, size_t len))
+{
+    for (;;) {
+        text += strspn(text, " ");
+        size_t len = strcspn(text, " ");
+        if (len == 0)
+            return true;
+        if (!good(text, len))
+            return false;
+        text += len;
+    }
+}
+
+/* A name, an IPv4 address (which looks like one), an IPv6 address in brackets; without a port. */
+static bool is_host(const char *word, size_t len)
+{
+    char address[64];
+    struct in6_addr six;
+
+    if (word[0] != '[')
+        return is_host_name(word, len);
+    if (len < 4 || len - 2 >= sizeof(address) || word[len - 1] != ']')
+        return false;
+    memcpy(address, word + 1, len - 2);
+    address[len - 2] = '\0';
+    return inet_pton(AF_INET6, address, &six) == 1;
+}
+
+const char *config_rule_hosts(const char *text)
+{
+    return all_words(text, is_host) ? NULL : "must be host names with blanks between them, without ports";
+}
+
+/* scheme://host[:port], and nothing after it: an Origin has no path (RFC 6454, 6.2). `*` is not one, on purpose. */
+static bool is_origin(const char *word, size_t len)
+{
+    size_t scheme = len > 8 && memcmp(word, "https://", 8) == 0 ? 8 : len > 7 && memcmp(word, "http://", 7) == 0 ? 7 : 0;
+    if (scheme == 0)
+        return false;
+    word += scheme, len -= scheme;
+    size_t host = len;
+    for (size_t i = len; i > 0 && word[i - 1] != ']'; i--) {
+        if (word[i - 1] == ':') {
+            host = i - 1;
+            break;
+        }
+    }
+    for (size_t i = host + 1; i < len; i++)
+        if (word[i] < '0' || word[i] > '9')
+            return false;
+    return (host == len || (len - host >= 2 && len - host <= 6)) && is_host(word, host);
+}
+
+const char *config_rule_origins(const char *text)
+{
+    return all_words(text, is_origin) ? NULL : "must be origins with blanks between them, such as https://ui.example:8443";
+}
+
+const char *config_rule_level(const char *text)
+{
+    static const char *const words[] = {"debug", "info", "warn", "error"};
+    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be debug, info, warn or error";
+}
+
+const char *config_rule_format(const char *text)
+{
+    static const char *const words[] = {"json", "text"};
+    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be json or text";
+}
+
+const char *config_rule_shutdown(const char *text)
+{
+    static const char *const words[] = {"kill", "keep"};
+    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill or keep";
+}
+
+const char *config_rule_url(const char *text)
+{
+    bool good = text[0] == '\0' || (str_starts(text, "http://") && text[7] != '\0') || (str_starts(text, "https://") && text[8] != '\0');
+    return good && !strchr(text, ' ') ? NULL : "must be a URL that begins with http:// or https://, or empty";
+}
+
+const char *config_rule_database(const char *text)
+{
+    bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") || str_starts(text, "sqlite:/");
+    return good ? NULL : "must be postgresql://... or sqlite:/path, or empty";
+}
+
+const char *config_rule_image(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:/@-";
+    size_t len = strlen(text);
+
+    if (len == 0 || len > 127 || strspn(text, letters) != len || strchr("_.:/@-", text[0]) || strstr(text, ".."))
+        return "must be the name of a template";
+    return NULL;
+}
+
+const char *config_rule_work_dir(const char *text)
+{
+    bool up = false;
+
+    for (const char *p = text; (p = strstr(p, "/..")) != NULL; p += 3)
+        up = up || p[3] == '/' || p[3] == '\0';
+    return text[0] == '/' && !up && strlen(text) <= 1023 ? NULL : "must be an absolute path without `..`";
+}
+
+const char *config_rule_require(const char *text)
+{
+    static const char rule[] = "must be all, or names of layers with commas (brig doctor lists them), or empty";
+    char name[32];
+
+    while (*text) {
+        size_t len = strcspn(text, ",");
+        if (len == 0 || len >= sizeof(name))
+            return rule;
+        memcpy(name, text, len);
+        name[len] = '\0';
+        if (!str_eq(name, "all") && brig_layer_parse(name) < 0)
+            return rule;
+        text += len;
+        if (*text == ',' && *++text == '\0')
+            return rule;
+    }
+    return NULL;
+}

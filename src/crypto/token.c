@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * token.c: text that says "whoever has this may do PURPOSE with SUBJECT until EXPIRY", and cannot be made without the key.
+ *
+ *     base64url(subject "." expiry) "." base64url(HMAC-SHA256(key, "brig-token-v1" NUL purpose NUL subject NUL expiry NUL))
+ *
+ * The purpose is under the signature but not in the token, so a token for one thing is none for another. Every part is
+ * followed by a NUL, which none of them can contain: no two different lists of parts are the same bytes. The caller
+ * knows the subject it asks about; the token is made again from it and compared, in constant time, and nothing in it is parsed
+ * but the expiry.
+ */
+#include <inttypes.h>
+
+#include "base/buf.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+
+#define VERSION "brig-token-v1"
+#define SUBJECT_MAX 256u
+
+/* RFC 4648, 5: no padding. out has room for 4 bytes per 3 begun, and a NUL. */
+static size_t put_base64url(const uint8_t *data, size_t len, char *out)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    char *at = out;
+
+    for (size_t i = 0; i < len; i += 3) {
+        size_t n = len - i < 3 ? len - i : 3;
+        uint32_t bits = (uint32_t)data[i] << 16 | (n > 1 ? (uint32_t)data[i + 1] << 8 : 0) | (n > 2 ? data[i + 2] : 0);
+        for (size_t k = 0; k <= n; k++)
+            *at++ = letters[bits >> (18 - 6 * k) & 63];
+    }
+    *at = '\0';
+    return (size_t)(at - out);
+}
+
+int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at, char out[TOKEN_MAX])
+{
+    char payload[SUBJECT_MAX + 32], signed_text[sizeof(VERSION) + 64 + SUBJECT_MAX + 32];
+    uint8_t mac[SHA256_SIZE];
+
+    if (expires_at < 0 || strlen(subject) > SUBJECT_MAX || strlen(purpose) > 63)
+        return -EINVAL;
+    int payload_len = str_format(payload, sizeof(payload), "%s.%" PRId64, subject, expires_at);
+    int len = str_format(signed_text, sizeof(signed_text), "%s%c%s%c%s%c%" PRId64 "%c", VERSION, 0, purpose, 0, subject, 0, expires_at, 0);
+    if (payload_len < 0 || len < 0)
+        return -EINVAL;
+    int r = crypto_hmac_sha256(key, 32, signed_text, (size_t)len, mac);
+    if (r < 0)
+        return r;
+    size_t at = put_base64url((const uint8_t *)payload, (size_t)payload_len, out);
+    out[at++] = '.';
+    put_base64url(mac, sizeof(mac), out + at);
+    crypto_wipe(mac, sizeof(mac));
+    return 0;
+}
+
+static int letter_value(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '-' ? 62 : c == '_' ? 63 : -1;
+}
+
+/* The number behind the last dot of the payload. */
+static int read_expiry(const char *token, size_t len, int64_t *ret)
+{
+    char payload[SUBJECT_MAX + 32];
+    size_t n = 0;
+    uint32_t bits = 0;
+    unsigned have = 0;
+
+    for (size_t i = 0; i < len; i++) {
+        int value = letter_value(token[i]);
+        if (value < 0 || n + 1 >= sizeof(payload))
+            return -EBADMSG;
+        bits = bits << 6 | (uint32_t)value;
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            payload[n++] = (char)(bits >> have & 0xff);
+        }
+    }
+    payload[n] = '\0';
+    const char *dot = strrchr(payload, '.');
+    int64_t value = 0;
+    if (!dot || dot[1] == '\0' || strlen(dot + 1) > 18)
+        return -EBADMSG;
+    for (const char *p = dot + 1; *p; p++) {
+        if (*p < '0' || *p > '9')
+            return -EBADMSG;
+        value = value * 10 + (*p - '0');
+    }
+    *ret = value;
+    return 0;
+}
+
+int crypto_token_check(const uint8_t key[32], const char *purpose, const char *subject, const char *token, int64_t now)
+{
+    char want[TOKEN_MAX];
+    int64_t expires_at;
+    size_t len = strlen(token);
+
+    if (len >= TOKEN_MAX)
+        return -EBADMSG;
+    int r = read_expiry(token, strcspn(token, "."), &expires_at);
+    if (r < 0)
+        return r;
+    r = crypto_token_make(key, purpose, subject, expires_at, want);
+    if (r < 0)
+        return r == -EINVAL ? -EBADMSG : r;
+    bool same = strlen(want) == len && crypto_equal(want, token, len);
+    crypto_wipe(want, sizeof(want));
+    if (!same)
+        return -EBADMSG;
+    return now < expires_at ? 0 : -ETIME;
+}

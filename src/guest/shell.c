@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shell.c: persistent shells.
+ *
+ * Theory of operation. The interpreter is executed with a short loop as its -c text, and finds two descriptors beside its
+ * stdio: commands come on 9, and after each of them `status NUL cwd NUL` goes out on 8. The command is run by eval in
+ * the shell itself, so what it changes stays (variables, functions, directory, open files), with 8 and 9 closed; so its
+ * output is whatever it writes, and nothing in it is looked at. A syntax error is eval's, not the loop's.
+ *
+ *   - The record is written where the loop begins, so a `continue` outside of a loop gets there too, and the first one
+ *     says that the shell is ready. A `break` leaves only the one-round loop around eval.
+ *   - `set -x` is switched off for the loop's own commands and on again for the next command.
+ *   - bash takes a command up to its NUL. Other shells cannot, so they are told how many lines there are. There
+ *     `command` takes from eval that its errors end the shell.
+ *   - exit, exec, and what ends a script (set -e) end the shell, as they would end one at a terminal: that is told.
+ *
+ * Output of a command ends with what is in the pipes when its record has come: the shell wrote the record after the
+ * command, so all of it is there; what a job in the background writes later is not counted.
+ */
+#include <fcntl.h>
+#include <sys/epoll.h>
+
+#include "guest/service.h"
+#include "jail/rawcall.h"
+
+#define RECORD_MAX (SVC_PATH_MAX + 8u)
+
+#define LOOP_BEGIN                                                                                        \
+    "while { __brig_s=$? __brig_x=; case $- in *x*) set +x; __brig_x='set -x\n';; esac; } 2>/dev/null; " \
+    "printf '%s\\0%s\\0' \"$__brig_s\" \"$PWD\" >&8; "
+
+static const char bash_loop[] = LOOP_BEGIN "IFS= read -r -d '' -u 9 __brig_c; do "
+                                           "for __brig_i in 1; do eval \"$__brig_x$__brig_c\" 8>&- 9<&-; done; done";
+static const char sh_loop[] = LOOP_BEGIN "IFS= read -r __brig_n <&9; do __brig_c=$__brig_x; "
+                                         "while [ \"$__brig_n\" -gt 0 ]; do IFS= read -r __brig_l <&9; "
+                                         "__brig_c=\"$__brig_c$__brig_l\n\"; __brig_n=$((__brig_n-1)); done; "
+                                         "for __brig_i in 1; do command eval \"$__brig_c\" 8>&- 9<&-; done; done";
+
+struct shell {
+    struct proc *proc;
+    struct source result; /* records come */
+    struct inlet command; /* commands go */
+    struct call *call;    /* who waits for the command that runs; NULL: nobody does any more */
+    bool by_lines;        /* not bash */
+    bool ready;           /* its first record has come */
+    bool busy;            /* a command runs */
+    bool finished;        /* its record has come; its output is still on its way */
+    uint32_t status;
+    uint32_t cwd_len, len;
+    char cwd[SVC_PATH_MAX];
+    char record[RECORD_MAX]; /* received so far */
+};
+
+#define SHELL_SIZE PAGE_ROUND(sizeof(struct shell))
+
+/* ---- the end of a command -------------------------------------------------------------------------- */
+
+static void drained(struct call *call)
+{
+    struct proc *proc = call->proc;
+    struct shell *shell = proc->shell;
+    struct svc_shell_result result = {.status = proc->exit.status, .ended = 1};
+    uint8_t wire[SVC_PATH_MAX + 16];
+
+    if (shell->finished)
+        result = (struct svc_shell_result){.status = shell->status, .cwd = {shell->cwd, shell->cwd_len}};
+    else if (proc->state != PROC_ENDED)
+        return; /* its output has ended (the shell has redirected it), the command has not */
+    int len = svc_shell_result_put(wire, sizeof(wire), &result);
+    call_reply(call, len < 0 ? EIO : 0, 0, wire, len < 0 ? 0 : (size_t)len);
+}
+
+void shell_detach(struct call *call)
+{
+    if (call->proc && call->proc->shell && call->proc->shell->call == call)
+        call->proc->shell->call = NULL;
+}
+
+static void finish(struct shell *shell)
+{
+    struct call *call = shell->call;
+
+    shell->busy = false;
+    if (!call)
+        return;
+    shell->finished = true;
+    for (unsigned i = 1; i < STREAMS; i++)
+        call->reader[i - 1].limit = outlet_total(&shell->proc->out[i]);
+    call_ready(call);
+}
+
+/* ---- records --------------------------------------------------------------------------------------- */
+
+/* One record, if it is complete. Whoever has the user's id can write there: what makes no sense becomes 255 and "". */
+static bool take_record(struct shell *shell)
+{
+    const char *first = __builtin_memchr(shell->record, '\0', shell->len), *second;
+    size_t used;
+
+    if (!first)
+        return false;
+    second = __builtin_memchr(first + 1, '\0', shell->len - (size_t)(first + 1 - shell->record));
+    if (!second)
+        return false;
+    shell->status = 0;
+    for (const char *at = shell->record; at < first; at++)
+        shell->status = *at >= '0' && *at <= '9' && shell->status < 256 ? shell->status * 10 + (uint32_t)(*at - '0') : 256;
+    if (shell->status > 255)
+        shell->status = 255;
+    shell->cwd_len = (uint32_t)(second - first - 1);
+    if (shell->cwd_len > sizeof(shell->cwd))
+        shell->cwd_len = 0;
+    __builtin_memcpy(shell->cwd, first + 1, shell->cwd_len);
+    used = (size_t)(second + 1 - shell->record);
+    __builtin_memmove(shell->record, second + 1, shell->len - used);
+    shell->len -= (uint32_t)used;
+    return true;
+}
+
+static void on_result(struct source *source, uint32_t events)
+{
+    struct shell *shell = owner_of(source, struct shell, result);
+    long got = raw_call3(SYS_read, source->fd, shell->record + shell->len, RECORD_MAX - shell->len);
+
+    (void)events;
+    if (got == -EAGAIN || got == -EINTR)
+        return;
+    if (got <= 0) { /* the shell has closed it: only its end is still to come */
+        source_close(source);
+        return;
+    }
+    shell->len += (uint32_t)got;
+    while (take_record(shell))
+        if (!shell->ready)
+            shell->ready = true;
+        else if (shell->busy)
+            finish(shell);
+    if (shell->len == RECORD_MAX) /* nothing that the loop writes is that long */
+        shell->len = 0;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------ */
+
+static bool is_bash(const char *path)
+{
+    const char *name = path;
+
+    for (const char *at = path; *at; at++)
+        if (*at == '/')
+            name = at + 1;
+    return __builtin_strlen(name) >= 4 && __builtin_memcmp(name, "bash", 4) == 0;
+}
+
+static long open_pipes(struct shell *shell, int child_fds[2])
+{
+    int result[2], command[2];
+    long ret = raw_call2(SYS_pipe2, result, O_CLOEXEC);
+
+    if (ret != 0)
+        return ret;
+    child_fds[0] = result[1];
+    shell->result.ready = on_result;
+    raw_call3(SYS_fcntl, result[0], F_SETFL, O_NONBLOCK);
+    if ((ret = source_add(&shell->result, result[0], EPOLLIN)) != 0) {
+        raw_call1(SYS_close, result[0]);
+        return ret;
+    }
+    if ((ret = raw_call2(SYS_pipe2, command, O_CLOEXEC)) != 0)
+        return ret;
+    child_fds[1] = command[0];
+    raw_call3(SYS_fcntl, command[1], F_SETFL, O_NONBLOCK);
+    if ((ret = inlet_open(&shell->command, command[1])) != 0)
+        raw_call1(SYS_close, command[1]);
+    return ret;
+}
+
+int shell_prepare(struct proc *proc, const char *interpreter, const char *extra[2], int child_fds[2])
+{
+    struct shell *shell = pages_map(SHELL_SIZE);
+
+    if (!shell)
+        return -ENOMEM;
+    proc->shell = shell; /* from here on shell_done() takes care */
+    shell->proc = proc;
+    shell->result.fd = shell->command.source.fd = -1;
+    shell->by_lines = !is_bash(interpreter);
+    extra[0] = "-c";
+    extra[1] = shell->by_lines ? sh_loop : bash_loop;
+    return (int)open_pipes(shell, child_fds);
+}
+
+void shell_ended(struct proc *proc)
+{
+    struct shell *shell = proc->shell;
+
+    if (!shell)
+        return;
+    if (shell->result.fd >= 0)
+        on_result(&shell->result, 0); /* the last command may have ended before the shell */
+    source_close(&shell->result);
+    inlet_close(&shell->command);
+    shell->busy = false;
+    if (shell->call)
+        call_ready(shell->call);
+}
+
+void shell_done(struct proc *proc)
+{
+    if (!proc->shell)
+        return;
+    source_close(&proc->shell->result);
+    inlet_close(&proc->shell->command);
+    pages_unmap(proc->shell, SHELL_SIZE);
+    proc->shell = NULL;
+}
+
+/* ---- a command ------------------------------------------------------------------------------------- */
+
+static int write_command(struct shell *shell, struct svc_bytes command)
+{
+    char digits[16];
+    uint32_t lines = 1;
+    size_t at = sizeof(digits);
+    int ret;
+
+    if (!shell->by_lines) {
+        ret = inlet_write(&shell->command, NULL, (const uint8_t *)command.data, command.len);
+        return ret != 0 ? ret : inlet_write(&shell->command, NULL, (const uint8_t *)"", 1);
+    }
+    for (uint32_t i = 0; i < command.len; i++)
+        lines += command.data[i] == '\n';
+    digits[--at] = '\n';
+    for (; lines > 0; lines /= 10)
+        digits[--at] = (char)('0' + lines % 10);
+    ret = inlet_write(&shell->command, NULL, (const uint8_t *)digits + at, sizeof(digits) - at);
+    if (ret == 0)
+        ret = inlet_write(&shell->command, NULL, (const uint8_t *)command.data, command.len);
+    return ret != 0 ? ret : inlet_write(&shell->command, NULL, (const uint8_t *)"\n", 1);
+}
+
+static int judge(const struct proc *proc, struct svc_bytes command)
+{
+    if (!proc)
+        return ESRCH;
+    if (!proc->shell || __builtin_memchr(command.data, '\0', command.len))
+        return EINVAL;
+    if (proc->state >= PROC_ENDING)
+        return ESRCH;
+    return proc->shell->busy || proc->shell->call ? EBUSY : 0;
+}
+
+void shell_run(uint32_t request, const uint8_t *payload, size_t len)
+{
+    struct svc_reader in = {payload, payload + len, false};
+    uint32_t number = svc_get_u32(&in);
+    struct svc_bytes command = svc_get_bytes(&in);
+    struct proc *proc = svc_done(&in) == 0 ? proc_find(number) : NULL;
+    int errnum = svc_done(&in) == 0 ? judge(proc, command) : EINVAL;
+
+    if (errnum != 0) {
+        send_reply(request, errnum, 0, NULL, 0);
+        return;
+    }
+    struct call *call = call_new(request, SVC_SHELL_RUN, proc);
+    if (!call)
+        return;
+    struct svc_attached attached = {{0}};
+    uint8_t wire[32];
+    struct shell *shell = proc->shell;
+
+    call->drained = drained;
+    for (unsigned i = 1; i < STREAMS; i++) {
+        call_attach(call, i, &proc->out[i], SVC_FROM_NOW);
+        /* What is still in the pipe was written before the command. */
+        attached.first[i] = call->reader[i - 1].pos = outlet_total(&proc->out[i]);
+    }
+    int used = svc_attached_put(wire, sizeof(wire), &attached);
+    send_frame(SVC_EVENT, request, 0, wire, used < 0 ? 0 : (size_t)used);
+    shell->call = call;
+    shell->busy = true;
+    shell->finished = false;
+    int ret = write_command(shell, command);
+    if (ret != 0) { /* it has closed its end: it is ending, or of no use */
+        shell->busy = false;
+        call_reply(call, ret == -EPIPE ? ESRCH : -ret, 0, NULL, 0);
+    }
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and what is
+ * asked of them, local_io.c the socket.
+ */
+#ifndef BRIG_PROVIDER_LOCAL_H
+#define BRIG_PROVIDER_LOCAL_H
+
+#include "jail/wire.h"
+#include "provider/provider.h"
+
+#define LOCAL_BUCKETS 1024u
+
+struct local;
+struct queued;
+
+/* One question to the spawner that is yet to be answered. Those of one kind are answered in order. */
+struct question {
+    struct question *next;
+    enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN or WIRE_STATS_ARE */
+    union {
+        void (*attach)(void *ctx, int fd, const struct brig_err *err);
+        void (*freeze)(void *ctx, const struct brig_err *err);
+        void (*stats)(void *ctx, const struct box_stats *stats, const struct brig_err *err);
+    } done;
+    void *ctx;
+};
+
+struct local_box {
+    struct box box;
+    struct local_box *next, *prev;    /* all boxes */
+    struct local_box *same_bucket;
+    struct local_box *kill_next;      /* in local->kills */
+    uint64_t number;
+    bool up;        /* events.up was called, or it was recovered */
+    bool ending;    /* end() was called */
+    bool kill_owed; /* in local->kills */
+    struct question *questions;
+};
+
+struct local {
+    struct provider provider;
+    int fd; /* the spawner's socket, not ours to close */
+    struct loop_source on_spawner;
+    uint32_t events;
+    struct queued *queue, **queue_end; /* what the socket would not take */
+    unsigned n_queued;
+    struct local_box *kills; /* KILL is owed to them: it is sent whatever else fails, so it waits in the box itself */
+    struct local_box *boxes;
+    struct local_box *buckets[LOCAL_BUCKETS];
+    uint64_t next_number;
+    bool recovered; /* LIST was answered: numbers are known, boxes may be made */
+    bool gone;
+    struct brig_err gone_why;
+    struct {
+        uint64_t list; /* the number of our LIST; 0: not asked */
+        struct wire_started *found;
+        size_t n, room;
+        bool failed; /* out of memory on the way */
+        bool (*each)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret);
+        void (*done)(void *ctx);
+        void *ctx;
+    } recovery;
+};
+
+/* ---- local_io.c ------------------------------------------------------------------------------------ */
+
+/* Takes fd over (-1: none), whatever happens. -EBUSY: too much waits already; -ENOMEM. A dead spawner is no error here. */
+int local_send(struct local *local, const void *msg, int fd, struct brig_err *err) MUST_CHECK;
+void local_kill(struct local_box *box); /* never fails; once */
+void local_forget_kill(struct local_box *box);
+void local_io_done(struct local *local);
+void local_on_spawner(struct loop_source *source, uint32_t events);
+
+/* ---- local.c --------------------------------------------------------------------------------------- */
+
+void local_on_message(struct local *local, const union wire_any *msg, int *fds, size_t n_fds);
+void local_on_gone(struct local *local, const struct brig_err *why); /* the last call: the provider may be destroyed in it */
+
+#endif

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * death.c: how a sandbox ends, asked or unasked. All ways lead through the provider's `ended`: nothing is forgotten while a
+ * box may still be there.
+ *
+ *     asked:    STOPPING -> provider->end() -> ended -> certificate committed -> ENDED, forgotten
+ *     unasked:  ended -> STOPPING -> certificate ...            or, with on_death: recreate, ended -> CREATING -> a new box
+ *
+ * A link that goes while the box lives means that brig-init is broken or has been taken over; pid 1 dying looks the same
+ * for a moment. So the provider has GRACE to say what happened, and then the box is ended.
+ */
+#include "sandbox/private.h"
+#include "sandbox/processes.h"
+
+#define GRACE_NS (100 * NS_PER_MS)
+#define BACKOFF_NS (50 * NS_PER_MS)
+#define LINGER_NS NS_PER_SEC /* for a stream whose other end is dead: its end comes at once, and with it the answers to calls */
+
+static void later(struct sbox *sbox, loop_timer_fn *fn, uint64_t delay_ns)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    priv->later.fn = fn;
+    priv->later.ctx = sbox;
+    (void)!loop_timer_set(sbox->manager->loop, &priv->later, loop_now_ns() + delay_ns, NULL); /* moves it: cannot fail */
+}
+
+static void on_nothing(struct loop_timer *timer UNUSED)
+{
+}
+
+/* Armed from its first day, far away: what must happen later never fails for want of memory. */
+int sbox_park_later(struct sbox *sbox)
+{
+    sbox->priv->later.fn = on_nothing;
+    sbox->priv->later.ctx = sbox;
+    return loop_timer_set(sbox->manager->loop, &sbox->priv->later, INT64_MAX, NULL);
+}
+
+void sbox_unpin(struct sbox *sbox)
+{
+    if (--sbox->priv->pins == 0 && sbox->state == SBOX_ENDED)
+        sbox_forget(sbox);
+}
+
+static void on_lingered(struct loop_timer *timer)
+{
+    sbox_forget(timer->ctx);
+}
+
+void sbox_linger(struct sbox *sbox)
+{
+    sbox->priv->lingered = true;
+    later(sbox, on_lingered, LINGER_NS);
+}
+
+/* ---- the link ---------------------------------------------------------------------------------------------- */
+
+static void on_link_grace(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+    struct sbox_private *priv = sbox->priv;
+
+    (void)!sbox_park_later(sbox);
+    if (priv->link_gone)
+        link_destroy(take_ptr(&priv->link));
+    if (priv->box && sbox->state != SBOX_STOPPING)
+        sbox->manager->provider->ops->end(priv->box); /* unasked: `ended` finds the state as it is */
+}
+
+void sbox_link_gone(void *ctx, const struct brig_err *why)
+{
+    struct sbox *sbox = ctx;
+    struct sbox_private *priv = sbox->priv;
+
+    priv->link_gone = true;
+    priv->link_why = *why;
+    sbox->link = NULL;
+    if (sbox->state == SBOX_ENDED)
+        later(sbox, on_lingered, 0);
+    else if (priv->box)
+        later(sbox, on_link_grace, GRACE_NS);
+}
+
+/* ---- asked ------------------------------------------------------------------------------------------------- */
+
+static void on_no_box(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+
+    (void)!sbox_park_later(sbox);
+    sbox->priv->end.ended_at_ns = clock_real_ns();
+    sbox->priv->end.cause = BRIG_CAUSE_CANCELLED;
+    sbox_tell_watches(sbox);
+    sbox_finish(sbox);
+}
+
+void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by)
+{
+    struct sbox_private *priv = sbox->priv;
+    struct ending *ending = &priv->ending;
+
+    snprintf(ending->why, sizeof ending->why, "%s", why);
+    snprintf(ending->by, sizeof ending->by, "%s", by);
+    snprintf(ending->actor, sizeof ending->actor, "%s", caller ? caller->actor : "system");
+    snprintf(ending->request_id, sizeof ending->request_id, "%s", caller ? caller->request_id : "");
+    loop_timer_clear(sbox->manager->loop, &priv->deadline);
+    if (priv->box)
+        sbox->manager->provider->ops->end(priv->box);
+    else
+        later(sbox, on_no_box, 0); /* between two lives */
+}
+
+int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx, struct brig_err *err)
+{
+    int r = sbox_move(sbox, SBOX_STOPPING, err);
+
+    if (r < 0)
+        return r;
+    sbox->priv->end_done = done;
+    sbox->priv->end_ctx = ctx;
+    sbox_stop(sbox, caller, why, caller ? caller->actor : why);
+    return 0;
+}
+
+/* ---- recreation -------------------------------------------------------------------------------------------- */
+
+static void give_up(struct sbox *sbox, const char *detail)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (!priv->end.detail[0])
+        snprintf(priv->end.detail, sizeof priv->end.detail, "%s", detail);
+    snprintf(priv->ending.by, sizeof priv->ending.by, "sandbox");
+    if (sbox->state != SBOX_STOPPING)
+        sbox_moved(sbox, SBOX_STOPPING);
+    sbox_tell_watches(sbox);
+    sbox_finish(sbox);
+}
+
+static void on_recreate(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+    struct brig_err err = {0};
+
+    (void)!sbox_park_later(sbox);
+    link_destroy(take_ptr(&sbox->priv->link));
+    if (sbox->state != SBOX_CREATING)
+        return;
+    sbox->priv->create_err = (struct brig_err){0};
+    if (create_box(sbox, &err) < 0) {
+        snprintf(sbox->priv->end.detail, sizeof sbox->priv->end.detail, "made anew: %.200s", err.message);
+        give_up(sbox, "");
+    }
+}
+
+/* How many times it died within the window, this time included. */
+static unsigned count_death(struct sbox_private *priv)
+{
+    uint64_t now = sandbox_boot_ns();
+    unsigned n = 0;
+
+    priv->deaths[priv->n_deaths++ % RECREATE_MAX] = now;
+    for (unsigned i = 0; i < RECREATE_MAX; i++)
+        n += priv->deaths[i] != 0 && now - priv->deaths[i] < RECREATE_WINDOW_NS;
+    return n;
+}
+
+static bool try_recreate(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+    struct sbox_private *priv = sbox->priv;
+    const char *cause = brig_cause_name(priv->end.cause);
+
+    if (sbox->spec.on_death != SBOX_DEATH_RECREATE || manager->shutting_down)
+        return false;
+    unsigned n = count_death(priv);
+    if (n >= RECREATE_MAX) {
+        sandbox_audit(manager, NULL, sbox->org_id, "sandbox.recreate", sbox->id, "failed", "it died too often", false);
+        return false;
+    }
+    if (sbox->state != SBOX_CREATING)
+        sbox_moved(sbox, SBOX_CREATING);
+    priv->up = false;
+    priv->recreated++;
+    priv->has_seen = false;
+    sandbox_event(sbox, "sandbox.died", cause);
+    later(sbox, on_recreate, BACKOFF_NS << (n - 1));
+    return true;
+}
+
+/* ---- ended ------------------------------------------------------------------------------------------------- */
+
+static void tell_of_end(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+    struct caller by = {0};
+    const char *why = priv->ending.why;
+    const char *action = str_eq(why, "timeout")  ? "sandbox.timeout"
+                         : str_eq(why, "idle")   ? "sandbox.idle"
+                         : why[0]                ? "sandbox.delete"
+                                                 : "sandbox.died";
+
+    snprintf(by.actor, sizeof by.actor, "%s", priv->ending.actor[0] ? priv->ending.actor : "system");
+    snprintf(by.request_id, sizeof by.request_id, "%s", priv->ending.request_id);
+    sandbox_audit(sbox->manager, &by, sbox->org_id, action, sbox->id, why[0] ? "ok" : brig_cause_name(priv->end.cause), priv->end.detail, false);
+    sandbox_event(sbox, action, why[0] ? why : brig_cause_name(priv->end.cause));
+}
+
+/* The cause as the provider saw it, unless it only saw us ending a box whose link had gone. */
+static void settle_cause(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (sbox->state == SBOX_STOPPING || priv->end.cause != BRIG_CAUSE_CANCELLED)
+        return;
+    priv->end.cause = BRIG_CAUSE_SANDBOX_GONE;
+    if (priv->link_gone)
+        snprintf(priv->end.detail, sizeof priv->end.detail, "%s", priv->link_why.message);
+}
+
+static struct brig_err gone_err(const struct sbox *sbox)
+{
+    struct brig_err err = {0};
+
+    (void)err_set(&err, BRIG_E_CONFLICT, 0, "sandbox %s has ended", sbox_label(sbox));
+    return err;
+}
+
+void sbox_box_ended(void *ctx, const struct box_end *end)
+{
+    struct sbox *sbox = ctx;
+    struct sbox_private *priv = sbox->priv;
+    bool asked = sbox->state == SBOX_STOPPING;
+    struct brig_err err = gone_err(sbox);
+
+    priv->box = NULL;
+    priv->end = *end;
+    if (priv->end.ended_at_ns == 0)
+        priv->end.ended_at_ns = clock_real_ns();
+    settle_cause(sbox);
+    sbox->link = NULL;
+    loop_timer_clear(sbox->manager->loop, &priv->deadline);
+    (void)!sbox_park_later(sbox);
+    if (priv->mkdir)
+        call_drop(take_ptr(&priv->mkdir));
+    sbox_fail_tickets(sbox);
+    sbox_fail_change(sbox, &err);
+    processes_gone(sbox);
+    if (!priv->announced) {
+        create_ended(sbox);
+        return;
+    }
+    if (!asked && try_recreate(sbox))
+        return;
+    if (!asked) {
+        sbox_moved(sbox, SBOX_STOPPING);
+        snprintf(priv->ending.by, sizeof priv->ending.by, "sandbox");
+    }
+    sbox_tell_watches(sbox);
+    sbox_finish(sbox);
+}
+
+/* ---- the certificate --------------------------------------------------------------------------------------- */
+
+static void over(struct sbox *sbox, const struct brig_err *err)
+{
+    struct sbox_private *priv = sbox->priv;
+    sbox_done_fn *done = take_ptr(&priv->end_done);
+
+    sbox->manager->stats.ended++;
+    sbox_moved(sbox, SBOX_ENDED);
+    sbox_retire(sbox);
+    recover_sbox_settled(sbox);
+    if (done)
+        done(priv->end_ctx, sbox, err);
+}
+
+static void on_certificate(void *ctx, const struct brig_err *err)
+{
+    struct sbox *sbox = ctx;
+
+    if (err)
+        certificate_keep(sbox);
+    over(sbox, err); /* the unpinning that follows forgets it */
+}
+
+static void on_finish_now(struct loop_timer *timer)
+{
+    struct sbox *sbox = timer->ctx;
+
+    over(sbox, sbox->priv->create_err.code ? &sbox->priv->create_err : NULL);
+    sbox_forget(sbox);
+}
+
+void sbox_finish(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+    struct brig_err err = {0};
+
+    if (priv->finishing)
+        return;
+    priv->finishing = true;
+    if (sbox->id[0])
+        tell_of_end(sbox);
+    if (priv->row) {
+        int r = certificate_write(sbox, on_certificate, sbox, &err);
+        if (r == 0)
+            return;
+        certificate_keep(sbox);
+        priv->create_err = err; /* what the one who ended it is told */
+    } else {
+        priv->create_err = (struct brig_err){0};
+    }
+    later(sbox, on_finish_now, 0);
+}

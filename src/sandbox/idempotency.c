@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * idempotency.c: the same create twice is one sandbox. A key belongs to its organisation; another organisation's key of the
+ * same text is another key. It is remembered for 24 hours, here and in the store (so also over a restart), with a
+ * fingerprint of the request: the same key with another request is a conflict, not a second sandbox.
+ *
+ * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that failed
+ * leaves nothing: the next attempt is a first one.
+ */
+#include "crypto/crypto.h"
+#include "sandbox/private.h"
+
+#define IDEM_WAITS 64u
+#define IDEM_KEY_MAX 255u
+
+struct idem_wait {
+    struct idem_wait *next;
+    sbox_done_fn *done;
+    void *ctx;
+};
+
+struct idem {
+    struct idem *next;          /* of its bucket */
+    struct idem *newer, *older; /* of all, by time */
+    char org_id[64];
+    char key[IDEM_KEY_MAX + 1];
+    uint8_t fingerprint[32];
+    int64_t created_at_ns;
+    char sandbox_id[32];        /* "" while it is being created */
+    struct manager *manager;
+    bool pending;
+    struct idem_wait *waits;
+    unsigned n_waits;
+    struct loop_timer answer;   /* tells those who wait, in a round of its own */
+};
+
+static struct idem *find(struct manager *manager, const char *org_id, const char *key)
+{
+    struct idem *idem = manager->idems[sandbox_bucket(org_id, key)];
+
+    while (idem && !(str_eq(idem->org_id, org_id) && str_eq(idem->key, key)))
+        idem = idem->next;
+    return idem;
+}
+
+static void drop(struct manager *manager, struct idem *idem)
+{
+    struct idem **at = &manager->idems[sandbox_bucket(idem->org_id, idem->key)];
+
+    while (*at != idem)
+        at = &(*at)->next;
+    *at = idem->next;
+    if (idem->older)
+        idem->older->newer = idem->newer;
+    else
+        manager->idem_first = idem->newer;
+    if (idem->newer)
+        idem->newer->older = idem->older;
+    else
+        manager->idem_last = idem->older;
+    manager->n_idems--;
+    loop_timer_clear(manager->loop, &idem->answer);
+    while (idem->waits) {
+        struct idem_wait *wait = idem->waits;
+        idem->waits = wait->next;
+        mem_free(wait);
+    }
+    mem_free(idem);
+}
+
+static struct idem *add(struct manager *manager, const char *org_id, const char *key, const uint8_t fingerprint[32], int64_t created_at_ns)
+{
+    struct idem *idem = mem_zalloc(sizeof *idem);
+
+    if (!idem)
+        return NULL;
+    snprintf(idem->org_id, sizeof idem->org_id, "%s", org_id);
+    snprintf(idem->key, sizeof idem->key, "%s", key);
+    memcpy(idem->fingerprint, fingerprint, sizeof idem->fingerprint);
+    idem->created_at_ns = created_at_ns;
+    idem->manager = manager;
+    struct idem **head = &manager->idems[sandbox_bucket(org_id, key)];
+    idem->next = *head;
+    *head = idem;
+    idem->older = manager->idem_last;
+    if (idem->older)
+        idem->older->newer = idem;
+    else
+        manager->idem_first = idem;
+    manager->idem_last = idem;
+    manager->n_idems++;
+    return idem;
+}
+
+/* Tells everybody who waits. The entry outlives a successful create, so ids are looked up when the answer is given. */
+static void answer(struct idem *idem, struct sbox *sbox, const struct brig_err *err)
+{
+    struct idem_wait *waits = take_ptr(&idem->waits);
+
+    idem->n_waits = 0;
+    while (waits) {
+        struct idem_wait *wait = waits;
+        waits = wait->next;
+        wait->done(wait->ctx, sbox, err);
+        mem_free(wait);
+    }
+}
+
+static void answer_known(struct idem *idem)
+{
+    struct sbox *sbox = sbox_by_id(idem->manager, idem->sandbox_id);
+    struct brig_err err = {0};
+
+    if (!sbox)
+        (void)err_set(&err, BRIG_E_CONFLICT, 0, "Idempotency-Key %s: its sandbox %s has ended", idem->key, idem->sandbox_id);
+    answer(idem, sbox, sbox ? NULL : &err);
+}
+
+static void on_answer(struct loop_timer *timer)
+{
+    answer_known(timer->ctx);
+}
+
+static int wait_for(struct idem *idem, sbox_done_fn *done, void *ctx, struct brig_err *err)
+{
+    if (idem->n_waits >= IDEM_WAITS)
+        return err_set(err, BRIG_E_LIMIT, 0, "Idempotency-Key %s: %u requests wait for its answer already", idem->key, IDEM_WAITS);
+    struct idem_wait *wait = mem_zalloc(sizeof *wait);
+    if (!wait)
+        return err_nomem(err);
+    *wait = (struct idem_wait){.done = done, .ctx = ctx};
+    if (!idem->pending) {
+        idem->answer.fn = on_answer;
+        idem->answer.ctx = idem;
+        int r = loop_timer_set(idem->manager->loop, &idem->answer, loop_now_ns(), err);
+        if (r < 0) {
+            mem_free(wait);
+            return r;
+        }
+    }
+    struct idem_wait **at = &idem->waits;
+    while (*at)
+        at = &(*at)->next;
+    *at = wait;
+    idem->n_waits++;
+    return 1;
+}
+
+int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
+               struct idem **ret, struct brig_err *err)
+{
+    size_t len = strlen(key);
+
+    if (len == 0 || len > IDEM_KEY_MAX)
+        return err_usage(err, "Idempotency-Key: must be 1 to %u bytes", IDEM_KEY_MAX);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)key[i] < 0x20 || key[i] == 0x7f)
+            return err_usage(err, "Idempotency-Key: must not hold control characters");
+    int64_t now = clock_real_ns();
+    struct idem *idem = find(manager, caller->org_id, key);
+    if (idem && !idem->pending && !idem->waits && now - idem->created_at_ns > IDEM_KEEP_NS) {
+        drop(manager, idem);
+        idem = NULL;
+    }
+    if (idem) {
+        if (!crypto_equal(idem->fingerprint, fingerprint, sizeof idem->fingerprint))
+            return err_set(err, BRIG_E_CONFLICT, 0, "Idempotency-Key %s: was used for another request", key);
+        return wait_for(idem, done, ctx, err);
+    }
+    while (manager->n_idems >= IDEM_MAX && manager->idem_first && !manager->idem_first->pending)
+        drop(manager, manager->idem_first);
+    idem = add(manager, caller->org_id, key, fingerprint, now);
+    if (!idem)
+        return err_nomem(err);
+    idem->pending = true;
+    *ret = idem;
+    return 0;
+}
+
+int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct store_idempotency row = {.created_at_ns = idem->created_at_ns, .status = 201};
+    char doc[64];
+
+    snprintf(row.org_id, sizeof row.org_id, "%s", idem->org_id);
+    snprintf(row.key, sizeof row.key, "%s", idem->key);
+    memcpy(row.fingerprint, idem->fingerprint, sizeof row.fingerprint);
+    snprintf(doc, sizeof doc, "{\"sandbox_id\":\"%s\"}", sbox->id);
+    row.doc = doc;
+    struct store_op *op = store_op_new(manager, sbox, done, NULL, ctx);
+    if (!op)
+        return err_nomem(err);
+    int r = store_put_idempotency(manager->store, &row, store_op_done, op, err);
+    if (r < 0)
+        store_op_drop(op);
+    return r;
+}
+
+void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, const struct brig_err *err)
+{
+    if (!idem)
+        return;
+    idem->pending = false;
+    if (sbox) {
+        snprintf(idem->sandbox_id, sizeof idem->sandbox_id, "%s", sbox->id);
+        answer(idem, sbox, NULL);
+        return;
+    }
+    /* Out of the table first: who is told may try again at once. */
+    struct idem_wait *waits = take_ptr(&idem->waits);
+    drop(manager, idem);
+    while (waits) {
+        struct idem_wait *wait = waits;
+        waits = wait->next;
+        wait->done(wait->ctx, NULL, err);
+        mem_free(wait);
+    }
+}
+
+static int on_row(void *ctx, const struct store_idempotency *row)
+{
+    struct manager *manager = ctx;
+    struct json_doc *doc = NULL;
+
+    if (clock_real_ns() - row->created_at_ns > IDEM_KEEP_NS || find(manager, row->org_id, row->key))
+        return 0;
+    if (!row->doc || json_read(row->doc, strlen(row->doc), 64, &doc, NULL) < 0)
+        return 0; /* not ours to refuse the start for */
+    const struct json_value *id = json_get(json_root(doc), "sandbox_id");
+    struct idem *idem = id && id->type == JSON_STRING ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns) : NULL;
+    if (idem)
+        snprintf(idem->sandbox_id, sizeof idem->sandbox_id, "%s", id->string);
+    json_doc_free(doc);
+    return 0;
+}
+
+int idem_load(struct manager *manager, struct brig_err *err)
+{
+    return store_each_idempotency(manager->store, on_row, manager, err);
+}
+
+void idem_expire(struct manager *manager, int64_t before_ns)
+{
+    for (struct idem *idem = manager->idem_first, *next; idem; idem = next) {
+        next = idem->newer;
+        if (!idem->pending && !idem->waits && idem->created_at_ns < before_ns)
+            drop(manager, idem);
+    }
+}
+
+void idem_done(struct manager *manager)
+{
+    while (manager->idem_first)
+        drop(manager, manager->idem_first);
+}

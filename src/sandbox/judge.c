@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * judge.c: why a process ended (docs/RECEIPT.md, "Causes"). Two events compete, its own end and our verdict (timeout, output,
+ * cancel): the earlier on the monotonic clock wins. Of its own end, the kernel's counters decide; nothing is guessed from an
+ * exit status.
+ *
+ * Counters come from the process's leaf cgroup, with its exit. What the leaf cannot know (a full store, refusals at the
+ * sandbox's own limit) is asked of the provider, and only for a process that failed: success costs no question. Those
+ * counters are the whole sandbox's, so a rise since they were last seen is put down to the one that failed now.
+ */
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "codec/guest_msg.h"
+#include "sandbox/processes.h"
+
+static bool failed(const struct process *process)
+{
+    return process->has_exit && process->exit.status != 0;
+}
+
+static bool ended_by_itself(const struct process *process)
+{
+    return process->has_exit && (process->verdict == BRIG_CAUSE_MAX || process->exit.ended_ns < process->verdict_ns);
+}
+
+/* "Full" begins a little before the last block, as in the jail. */
+static bool store_full(const struct sbox *sbox, uint64_t used)
+{
+    uint64_t limit = sbox->limits.disk;
+
+    return limit && used != BRIG_USAGE_UNKNOWN && used + limit / 64 + (128u << 10) >= limit;
+}
+
+/* The host's own shortage, below the sandbox's limit, is not the program's. */
+static bool oom_was_ours(const struct sbox *sbox, const struct box_stats *stats)
+{
+    uint64_t limit = sbox->limits.memory;
+
+    return !stats || limit == 0 || stats->memory_peak_bytes == BRIG_USAGE_UNKNOWN || stats->memory_peak_bytes >= limit - limit / 8;
+}
+
+static enum brig_cause natural_cause(struct process *process, const struct box_stats *stats)
+{
+    struct sbox *sbox = process->sbox;
+    struct box_stats *seen = &sbox->priv->seen;
+    bool oom = process->exit.oom_kills > 0, pids = process->exit.pids_refused > 0, disk = false;
+
+    if (stats) {
+        if (!process->exit.leaf)
+            oom = oom || stats->oom_kills > seen->oom_kills;
+        pids = pids || stats->pids_refused > seen->pids_refused;
+        disk = store_full(sbox, stats->disk_bytes) || (store_full(sbox, stats->disk_peak_bytes) && stats->disk_peak_bytes > seen->disk_peak_bytes);
+        *seen = *stats;
+    }
+    process->limits_hit |= (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0) | (disk ? 1u << BRIG_LIMIT_DISK : 0);
+    /* Whether the kernel's victim was the main process or something it waited for: the run failed for want of memory. */
+    if (oom && failed(process)) {
+        if (oom_was_ours(sbox, stats))
+            return BRIG_CAUSE_OOM;
+        snprintf(process->detail, sizeof process->detail, "the host ran out of memory below the sandbox's own limit");
+        return BRIG_CAUSE_HOST_ERROR;
+    }
+    if (failed(process) && disk)
+        return BRIG_CAUSE_DISK_LIMIT;
+    if (failed(process) && pids)
+        return BRIG_CAUSE_PIDS_LIMIT;
+    return WIFSIGNALED((int)process->exit.status) ? BRIG_CAUSE_SIGNALLED : BRIG_CAUSE_EXITED;
+}
+
+/* It was never executed. */
+static enum brig_cause start_cause(struct process *process)
+{
+    static const char *const stages[STAGE_MAX] = {"execute", "working directory", "ids", "terminal", "self-check", "fork"};
+    uint32_t stage = process->start_stage;
+    const char *what = stage == STAGE_EXEC && process->argv ? process->argv[0] : stage == STAGE_WORKDIR ? process->workdir : "";
+    const char *reason = strerrordesc_np((int)process->start_errnum);
+
+    snprintf(process->detail, sizeof process->detail, "%s%s%.180s: %s", stage < STAGE_MAX ? stages[stage] : "start", what[0] ? " " : "", what,
+             reason ? reason : "unknown error");
+    if (stage == STAGE_EXEC)
+        return BRIG_CAUSE_EXITED;
+    if (process->start_errnum == EAGAIN) {
+        process->limits_hit |= 1u << BRIG_LIMIT_PIDS;
+        return BRIG_CAUSE_PIDS_LIMIT;
+    }
+    return BRIG_CAUSE_HOST_ERROR;
+}
+
+static enum brig_cause decide(struct process *process, const struct box_stats *stats)
+{
+    static const struct {
+        enum brig_cause cause;
+        enum brig_limit limit;
+    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT}, {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT}, {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
+    enum brig_cause cause = BRIG_CAUSE_HOST_ERROR;
+
+    if (process->start_errnum)
+        cause = start_cause(process);
+    else if (ended_by_itself(process))
+        cause = natural_cause(process, stats);
+    else if (process->verdict != BRIG_CAUSE_MAX) {
+        cause = process->verdict;
+        snprintf(process->detail, sizeof process->detail, "%s%s%s", process->verdict_detail, process->verdict_detail[0] && process->deaf ? "; " : "",
+                 process->deaf ? "brig-init does not answer" : "");
+    } else if (!process->detail[0]) {
+        snprintf(process->detail, sizeof process->detail, "brig-init does not answer");
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (cause == limits[i].cause)
+            process->limits_hit |= 1u << limits[i].limit;
+    return cause;
+}
+
+static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
+{
+    struct process *process = ctx;
+
+    if (process->state != PROCESS_JUDGING)
+        return;
+    process->cause = decide(process, err ? NULL : stats);
+    process_ended(process);
+}
+
+void process_judge(struct process *process)
+{
+    if (process->state >= PROCESS_JUDGING)
+        return;
+    process->state = PROCESS_JUDGING;
+    /* The list keeps it while the question is out: evicted are only those that have ended. */
+    if (ended_by_itself(process) && failed(process) && sbox_stats(process->sbox, on_stats, process, NULL) == 0)
+        return;
+    process->cause = decide(process, NULL);
+    process_ended(process);
+}
+
+void process_judge_gone(struct process *process)
+{
+    const struct sbox_private *priv = process->sbox->priv;
+
+    if (process->state == PROCESS_ENDED)
+        return;
+    process->state = PROCESS_JUDGING;
+    if (process->has_exit && process->verdict == BRIG_CAUSE_MAX) {
+        process->cause = decide(process, NULL); /* it had ended before; only its output was still on its way */
+    } else if (priv->ending.why[0]) {
+        process->cause = BRIG_CAUSE_CANCELLED;
+        snprintf(process->detail, sizeof process->detail, "the sandbox was ended: %s", priv->ending.why);
+    } else {
+        process->cause = priv->end.cause == BRIG_CAUSE_OOM || priv->end.cause == BRIG_CAUSE_HOST_ERROR ? priv->end.cause : BRIG_CAUSE_SANDBOX_GONE;
+        process->limits_hit |= priv->end.limits_hit;
+        snprintf(process->detail, sizeof process->detail, "%s", priv->end.detail[0] ? priv->end.detail : "the sandbox has ended");
+    }
+    process_ended(process);
+}

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * manager.c: the sandboxes this daemon has, found by id or name, newest first; made and destroyed as a whole. What happens
+ * to one of them is in create.c, lifecycle.c, death.c and idle.c.
+ *
+ * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a name.
+ * It leaves all three in sbox_forget().
+ */
+#include "sandbox/private.h"
+#include "sandbox/processes.h"
+
+#ifdef BRIG_TEST
+uint64_t sandbox_clock_skew;
+#endif
+
+uint64_t sandbox_boot_ns(void)
+{
+    struct timespec ts = {0};
+
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    uint64_t now = (uint64_t)ts.tv_sec * NS_PER_SEC + (uint64_t)ts.tv_nsec;
+#ifdef BRIG_TEST
+    now += sandbox_clock_skew;
+#endif
+    return now;
+}
+
+/* FNV-1a; the ids are random, names are the organisation's own problem. */
+unsigned sandbox_bucket(const char *a, const char *b)
+{
+    uint32_t hash = 2166136261u;
+
+    for (; *a; a++)
+        hash = (hash ^ (unsigned char)*a) * 16777619u;
+    for (; b && *b; b++)
+        hash = (hash ^ (unsigned char)*b) * 16777619u;
+    return (hash ^ hash >> 16) % BUCKETS;
+}
+
+const char *sbox_label(const struct sbox *sbox)
+{
+    return sbox->id[0] ? sbox->id : sbox->spec.name[0] ? sbox->spec.name : "(new)";
+}
+
+uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action, const char *object,
+                       const char *outcome, const char *detail, bool sync)
+{
+    struct audit_event event = {
+        .action = action,
+        .actor = caller ? caller->actor : "system",
+        .org = org ? org : caller ? caller->org_id : "",
+        .object = object ? object : "",
+        .outcome = outcome,
+        .detail = detail ? detail : "",
+        .request_id = caller ? caller->request_id : "",
+        .sync = sync,
+    };
+
+    return manager->audit ? audit_add(manager->audit, &event, NULL, NULL) : 0;
+}
+
+/* ---- list and tables ------------------------------------------------------------------------------------ */
+
+struct sbox *sbox_new(struct manager *manager)
+{
+    struct sbox *sbox = mem_zalloc(sizeof *sbox);
+    struct sbox_private *priv = mem_zalloc(sizeof *priv);
+
+    if (!sbox || !priv) {
+        mem_free(sbox);
+        mem_free(priv);
+        return NULL;
+    }
+    sbox->priv = priv;
+    sbox->manager = manager;
+    if (sbox_park_later(sbox) < 0) {
+        mem_free(sbox);
+        mem_free(priv);
+        return NULL;
+    }
+    sbox->next_proc = 1;
+    priv->reserved = 1 + PROC_RESERVE;
+    priv->next_shell = 1;
+    sbox->created_at_ns = sbox->updated_at_ns = clock_real_ns();
+    sbox->last_used_boot_ns = sandbox_boot_ns();
+    for (int i = 0; i < BRIG_LAYER_MAX; i++)
+        sbox->layers[i].by = sbox->layers[i].why = "";
+    sbox->next = manager->first;
+    if (sbox->next)
+        sbox->next->prev = sbox;
+    manager->first = sbox;
+    manager->count++;
+    manager->stats.sandboxes[sbox->state]++;
+    return sbox;
+}
+
+void sbox_table_add(struct sbox *sbox)
+{
+    struct sbox **head = &sbox->manager->by_id[sandbox_bucket(sbox->id, NULL)];
+
+    sbox->priv->by_id = *head;
+    *head = sbox;
+}
+
+void sbox_name_add(struct sbox *sbox)
+{
+    if (!sbox->spec.name[0])
+        return;
+    struct sbox **head = &sbox->manager->by_name[sandbox_bucket(sbox->spec.name, NULL)];
+    sbox->priv->by_name = *head;
+    *head = sbox;
+}
+
+static void table_remove(struct sbox *sbox)
+{
+    struct sbox **at = &sbox->manager->by_id[sandbox_bucket(sbox->id, NULL)];
+
+    while (*at && *at != sbox)
+        at = &(*at)->priv->by_id;
+    if (*at)
+        *at = sbox->priv->by_id;
+    at = &sbox->manager->by_name[sandbox_bucket(sbox->spec.name, NULL)];
+    while (*at && *at != sbox)
+        at = &(*at)->priv->by_name;
+    if (*at)
+        *at = sbox->priv->by_name;
+}
+
+struct sbox *sbox_by_id(struct manager *manager, const char *id)
+{
+    struct sbox *sbox = manager->by_id[sandbox_bucket(id, NULL)];
+
+    while (sbox && !str_eq(sbox->id, id))
+        sbox = sbox->priv->by_id;
+    return sbox;
+}
+
+struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name)
+{
+    struct sbox *sbox = manager->by_name[sandbox_bucket(name, NULL)];
+
+    while (sbox && !(str_eq(sbox->spec.name, name) && (!org_id || str_eq(sbox->org_id, org_id))))
+        sbox = sbox->priv->by_name;
+    return sbox;
+}
+
+struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id)
+{
+    struct sbox *sbox = id[0] ? sbox_by_id(manager, id) : NULL;
+
+    if (sbox) {
+        if (caller->socket || str_eq(sbox->org_id, caller->org_id))
+            return sbox;
+        sandbox_audit(manager, caller, NULL, "denied", id, "denied", "a sandbox of another organisation", true);
+        return NULL;
+    }
+    sbox = id[0] ? sbox_by_name(manager, caller->org_id, id) : NULL;
+    return sbox || !caller->socket || !id[0] ? sbox : sbox_by_name(manager, NULL, id);
+}
+
+struct sbox *manager_first(struct manager *manager)
+{
+    return manager->first;
+}
+
+/* ---- the end of one -------------------------------------------------------------------------------------- */
+
+static void list_remove(struct sbox *sbox, struct sbox **head)
+{
+    if (sbox->prev)
+        sbox->prev->next = sbox->next;
+    else
+        *head = sbox->next;
+    if (sbox->next)
+        sbox->next->prev = sbox->prev;
+    sbox->next = sbox->prev = NULL;
+}
+
+void sbox_retire(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+
+    if (sbox->priv->retired)
+        return;
+    sbox->priv->retired = true;
+    table_remove(sbox);
+    list_remove(sbox, &manager->first);
+    manager->count--;
+    manager->stats.sandboxes[sbox->state]--;
+    sbox->next = manager->retired;
+    if (sbox->next)
+        sbox->next->prev = sbox;
+    manager->retired = sbox;
+    manager_check_shut(manager);
+}
+
+static void sbox_free(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+    struct sbox_private *priv = sbox->priv;
+
+    loop_timer_clear(manager->loop, &priv->deadline);
+    loop_timer_clear(manager->loop, &priv->later);
+    processes_free(sbox);
+    link_destroy(priv->link);
+    sbox_drop_updates(sbox);
+    while (priv->tickets) {
+        struct ticket *ticket = priv->tickets;
+        priv->tickets = ticket->next;
+        mem_free(ticket);
+    }
+    sbox_retire(sbox);
+    list_remove(sbox, &manager->retired);
+    sbox_spec_done(&sbox->spec);
+    mem_free(priv->metadata_memory);
+    mem_free(priv);
+    mem_free(sbox);
+}
+
+void sbox_forget(struct sbox *sbox)
+{
+    if (sbox->priv->pins > 0)
+        return; /* the last pin comes back here */
+    sbox_tell_watches(sbox);
+    if (sbox->priv->link && !sbox->priv->link_gone && !sbox->priv->lingered)
+        sbox_linger(sbox);
+    else
+        sbox_free(sbox);
+}
+
+void sbox_watch(struct sbox *sbox, struct sbox_watch *watch)
+{
+    watch->prev = NULL;
+    watch->next = sbox->priv->watches;
+    if (watch->next)
+        watch->next->prev = watch;
+    sbox->priv->watches = watch;
+}
+
+void sbox_unwatch(struct sbox *sbox, struct sbox_watch *watch)
+{
+    if (watch->prev)
+        watch->prev->next = watch->next;
+    else if (sbox->priv->watches == watch)
+        sbox->priv->watches = watch->next;
+    if (watch->next)
+        watch->next->prev = watch->prev;
+    watch->next = watch->prev = NULL;
+}
+
+void sbox_tell_watches(struct sbox *sbox)
+{
+    while (sbox->priv->watches) {
+        struct sbox_watch *watch = sbox->priv->watches;
+        sbox_unwatch(sbox, watch);
+        watch->ended(watch->ctx, sbox);
+    }
+}
+
+/* ---- the manager ----------------------------------------------------------------------------------------- */
+
+int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err)
+{
+    struct manager *manager = mem_zalloc(sizeof *manager);
+
+    if (!manager)
+        return err_nomem(err);
+    manager->loop = options->loop;
+    manager->provider = options->provider;
+    manager->store = options->store;
+    manager->audit = options->audit;
+    manager->config = options->config;
+    manager->ready = ready;
+    manager->ready_ctx = ctx;
+    manager->event_seq = manager->event_base = (uint64_t)clock_real_ns() / 1000;
+    int r = quota_load(manager, err);
+    if (r == 0)
+        r = idem_load(manager, err);
+    if (r == 0)
+        r = recover_start(manager, err);
+    if (r == 0 && (manager->provider->ops->caps & PROVIDER_POOL)) {
+        /* Without prepared ones it works too, only slower: no reason not to start. */
+        struct brig_err why = {0};
+        if (manager->provider->ops->pool(manager->provider, (unsigned)manager->config->pool, &why) < 0)
+            sandbox_audit(manager, NULL, "", "provider.pool", manager->provider->ops->name, "failed", why.message, false);
+    }
+    if (r < 0) {
+        manager_destroy(manager);
+        return r;
+    }
+    idle_start(manager);
+    *ret = manager;
+    return 0;
+}
+
+void manager_destroy(struct manager *manager)
+{
+    if (!manager)
+        return;
+    loop_timer_clear(manager->loop, &manager->cleanup);
+    loop_timer_clear(manager->loop, &manager->retry);
+    loop_timer_clear(manager->loop, &manager->shut);
+    loop_timer_clear(manager->loop, &manager->start);
+    recover_done(manager);
+    store_ops_orphan(manager);
+    while (manager->first)
+        sbox_free(manager->first);
+    while (manager->retired)
+        sbox_free(manager->retired);
+    idem_done(manager);
+    quota_done(manager);
+    events_done(manager);
+    certificates_done(manager);
+    mem_free(manager);
+}
+
+void manager_configure(struct manager *manager, const struct config *config)
+{
+    bool pool = config->pool != manager->config->pool;
+
+    manager->config = config;
+    if (pool && (manager->provider->ops->caps & PROVIDER_POOL))
+        (void)!manager->provider->ops->pool(manager->provider, (unsigned)config->pool, NULL);
+    idle_start(manager);
+}
+
+void manager_stats(const struct manager *manager, struct manager_stats *ret)
+{
+    *ret = manager->stats;
+}
+
+/* ---- shutting down --------------------------------------------------------------------------------------- */
+
+static void on_shut(struct loop_timer *timer)
+{
+    struct manager *manager = timer->ctx;
+    void (*done)(void *ctx) = manager->shut_done;
+
+    manager->shut_done = NULL;
+    if (done)
+        done(manager->shut_ctx);
+}
+
+static bool keeps(const struct manager *manager)
+{
+    return (manager->provider->ops->caps & PROVIDER_RECOVER) && manager->config->on_shutdown && str_eq(manager->config->on_shutdown, "keep");
+}
+
+void manager_check_shut(struct manager *manager)
+{
+    if (!manager->shutting_down || !manager->shut_done)
+        return;
+    for (struct sbox *sbox = manager->first; sbox; sbox = sbox->next)
+        if (sbox->state == SBOX_STOPPING || sbox->state == SBOX_CREATING || !keeps(manager))
+            return;
+    manager->shut.fn = on_shut;
+    manager->shut.ctx = manager;
+    if (loop_timer_set(manager->loop, &manager->shut, loop_now_ns(), NULL) < 0)
+        on_shut(&manager->shut);
+}
+
+void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *ctx)
+{
+    manager->shutting_down = true;
+    manager->shut_done = done;
+    manager->shut_ctx = ctx;
+    for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
+        next = sbox->next;
+        /* A create that nobody will hear of any more is not kept. */
+        if (keeps(manager) && sbox->state != SBOX_CREATING)
+            continue;
+        if (sbox_move(sbox, SBOX_STOPPING, NULL) == 0)
+            sbox_stop(sbox, NULL, "shutdown", "shutdown");
+    }
+    manager_check_shut(manager);
+}
+
+/* ---- being used ------------------------------------------------------------------------------------------ */
+
+void sbox_hold(struct sbox *sbox)
+{
+    sbox->busy++;
+    sbox->last_used_boot_ns = sandbox_boot_ns();
+}
+
+void sbox_release(struct sbox *sbox)
+{
+    if (sbox->busy > 0)
+        sbox->busy--;
+    sbox->last_used_boot_ns = sandbox_boot_ns();
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process.c: the processes of a sandbox as things that are made, found, told about and forgotten. At most PROCESS_RUNNING_MAX run
+ * and PROCESS_KEEP that have ended are kept; of those the oldest that nobody reads goes first, and its ring in brig-init with it.
+ */
+#include <signal.h>
+
+#include "base/id.h"
+#include "engine/engine.h"
+#include "sandbox/processes.h"
+
+struct process *process_new(struct sbox *sbox, const struct caller *caller, bool shell)
+{
+    struct sbox_private *priv = sbox->priv;
+    struct process *process = mem_zalloc(sizeof *process);
+
+    if (!process || id_run(process->run_id) < 0) {
+        mem_free(process);
+        return NULL;
+    }
+    process->sbox = sbox;
+    process->caller = *caller;
+    process->verdict = BRIG_CAUSE_MAX;
+    process->cause = BRIG_CAUSE_HOST_ERROR;
+    process->prev = priv->last;
+    if (process->prev)
+        process->prev->next = process;
+    else
+        priv->first = process;
+    priv->last = process;
+    priv->running++;
+    process->shell = shell;
+    if (!shell) /* a shell that waits for a command does not keep its sandbox from being idle */
+        sbox->processes++;
+    sbox->manager->stats.processes++;
+    return process;
+}
+
+static void process_free(struct process *process)
+{
+    loop_timer_clear(process->sbox->manager->loop, &process->timer);
+    process_drop_calls(process);
+    waits_free(process);
+    outputs_free(process);
+    inputs_free(process);
+    buf_done(&process->kept[BRIG_STDOUT]);
+    buf_done(&process->kept[BRIG_STDERR]);
+    buf_done(&process->input);
+    mem_free(process->run);
+    mem_free(process->memory);
+    mem_free(process->workdir);
+    mem_free(process->receipt);
+    mem_free(process);
+}
+
+void process_pin(struct process *process)
+{
+    process->pins++;
+}
+
+void process_unpin(struct process *process)
+{
+    if (--process->pins == 0 && process->unlinked)
+        process_free(process);
+}
+
+static void stops_running(struct process *process)
+{
+    struct sbox *sbox = process->sbox;
+
+    sbox->priv->running--;
+    if (!process->shell)
+        sbox->processes--;
+    sbox->manager->stats.processes--;
+}
+
+void process_unlink(struct process *process)
+{
+    struct sbox_private *priv = process->sbox->priv;
+
+    if (process->unlinked)
+        return;
+    if (process->prev)
+        process->prev->next = process->next;
+    else
+        priv->first = process->next;
+    if (process->next)
+        process->next->prev = process->prev;
+    else
+        priv->last = process->prev;
+    if (process->state == PROCESS_ENDED)
+        priv->ended--;
+    else
+        stops_running(process);
+    process->unlinked = true;
+    if (process->pins == 0)
+        process_free(process);
+}
+
+/* brig-init may drop its ring; nobody waits for the answer. */
+static void forget_inside(struct process *process)
+{
+    struct sbox *sbox = process->sbox;
+    uint8_t message[4];
+    struct svc_cursor out = {message, message + sizeof message, false};
+    const struct call_events none = {0};
+    struct call *call;
+
+    if (process->forgotten || process->start_errnum || !sbox->link)
+        return;
+    process->forgotten = true;
+    svc_put_u32(&out, process->number);
+    (void)!link_call(sbox->link, SVC_PROC_FORGET, message, sizeof message, &none, &call, NULL);
+}
+
+static void evict(struct sbox *sbox)
+{
+    for (struct process *p = sbox->priv->first, *next; p && sbox->priv->ended > PROCESS_KEEP; p = next) {
+        next = p->next;
+        if (p->state == PROCESS_ENDED && !p->outputs && !p->waits && p->pins == 0) {
+            forget_inside(p);
+            process_unlink(p);
+        }
+    }
+}
+
+/* ---- the end of one ------------------------------------------------------------------------------------------ */
+
+static void tell_start(struct process *process)
+{
+    void (*done)(void *ctx, struct process *p, const struct brig_err *err) = process->start_done;
+    struct brig_err err = {0};
+
+    process->start_done = NULL;
+    if (!done)
+        return;
+    process_start_failure(process, &err);
+    done(process->start_ctx, NULL, &err);
+}
+
+static void tell_run(struct process *process)
+{
+    struct process_run *run = take_ptr(&process->run);
+    struct brig_err err = {0};
+
+    if (!run)
+        return;
+    sbox_release(process->sbox);
+    if (process->receipt)
+        run->done(run->ctx, process->receipt, process->receipt_len, NULL);
+    else {
+        (void)err_nomem(&err);
+        run->done(run->ctx, NULL, 0, &err);
+    }
+    mem_free(run);
+}
+
+static void audit_exit(struct process *process)
+{
+    char detail[160];
+
+    snprintf(detail, sizeof detail, "%s process %u", process->run_id, process->number);
+    uint64_t seq = sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "process.exit", process->sbox->id,
+                                 brig_cause_name(process->cause), detail, false);
+    if (seq)
+        process->audit_seq = seq;
+}
+
+void process_ended(struct process *process)
+{
+    struct sbox *sbox = process->sbox;
+
+    process_pin(process);
+    process_drop_calls(process);
+    loop_timer_clear(sbox->manager->loop, &process->timer);
+    stops_running(process);
+    process->state = PROCESS_ENDED;
+    sbox->priv->ended++;
+    sbox->last_used_boot_ns = sandbox_boot_ns();
+    if (process->ended_at_ns == 0)
+        process->ended_at_ns = clock_real_ns();
+    if (process->started_at_ns == 0 || process->start_errnum)
+        process->started_at_ns = process->ended_at_ns;
+    if (!process->foreign)
+        audit_exit(process);
+    (void)!process_receipt(process);
+    bool of_start = process->start_done != NULL;
+    tell_run(process);
+    tell_start(process);
+    waits_ended(process);
+    outputs_ended(process);
+    inputs_ended(process, EPIPE);
+    if (process->shell)
+        shell_process_ended(process);
+    if (!process->foreign)
+        (void)!process_store(process);
+    buf_done(&process->kept[BRIG_STDOUT]);
+    buf_done(&process->kept[BRIG_STDERR]);
+    /* Its receipt was the answer, or it never was: nobody comes back for it. */
+    if ((process->is_run || of_start) && !process->outputs) {
+        forget_inside(process);
+        process_unlink(process);
+    }
+    evict(sbox);
+    process_unpin(process);
+}
+
+void processes_gone(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    /* Each is pinned while it and its neighbours are told: whoever is told may look at others, but not free them. */
+    for (struct process *p = priv->first, *next; p; p = next) {
+        process_pin(p);
+        process_drop_calls(p);
+        p->forgotten = true;
+        if (p->state != PROCESS_ENDED)
+            process_judge_gone(p);
+        else {
+            waits_ended(p);
+            outputs_ended(p);
+        }
+        next = p->next;
+        process_unpin(p);
+    }
+    shells_free(sbox, true);
+}
+
+void processes_free(struct sbox *sbox)
+{
+    shells_free(sbox, false);
+    while (sbox->priv->first) {
+        sbox->priv->first->pins = 0;
+        process_unlink(sbox->priv->first);
+    }
+}
+
+void processes_resumed(struct sbox *sbox, uint64_t paused_ns)
+{
+    for (struct process *p = sbox->priv->first; p; p = p->next)
+        if (p->state <= PROCESS_RUNNING) {
+            if (p->deadline_ns)
+                p->deadline_ns += paused_ns;
+            process_arm(p);
+        }
+}
+
+/* ---- the store ----------------------------------------------------------------------------------------------- */
+
+int process_store(struct process *process)
+{
+    struct sbox *sbox = process->sbox;
+    struct store_run row = {.started_at_ns = process->started_at_ns};
+    struct buf doc = BUF_INIT(ROW_MAX);
+    struct brig_err err = {0};
+    bool ended = process->state == PROCESS_ENDED;
+    int r = 0;
+
+    snprintf(row.id, sizeof row.id, "%s", process->run_id);
+    snprintf(row.org_id, sizeof row.org_id, "%s", sbox->org_id);
+    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", sbox->id);
+    snprintf(row.kind, sizeof row.kind, "command");
+    if (ended) {
+        snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(process->cause));
+        row.ended_at_ns = process->ended_at_ns;
+        row.doc = process->receipt;
+        r = process->receipt ? 0 : -ENOMEM;
+    } else {
+        r = process_open_doc(process, &doc);
+        row.doc = doc.data;
+    }
+    if (r == 0)
+        r = store_put_run(sbox->manager->store, &row, NULL, NULL, &err);
+    if (r < 0) /* the run is not undone for it; the log says that its record is missing */
+        sandbox_audit(sbox->manager, NULL, sbox->org_id, "run.store", process->run_id, "failed", err.message, false);
+    buf_done(&doc);
+    return r;
+}
+
+/* ---- the public side ----------------------------------------------------------------------------------------- */
+
+struct process *process_find(struct sbox *sbox, uint32_t number)
+{
+    struct process *process = sbox->priv->first;
+
+    while (process && process->number != number)
+        process = process->next;
+    return process;
+}
+
+struct process *process_each(struct sbox *sbox, struct process *after)
+{
+    return after ? after->next : sbox->priv->first;
+}
+
+uint32_t process_number(const struct process *process)
+{
+    return process->number;
+}
+
+uint32_t process_pid(const struct process *process)
+{
+    return process->pid;
+}
+
+const char *process_run_id(const struct process *process)
+{
+    return process->run_id;
+}
+
+bool process_running(const struct process *process)
+{
+    return process->state < PROCESS_JUDGING;
+}
+
+bool process_has_tty(const struct process *process)
+{
+    return process->tty;
+}
+
+void process_json(const struct process *process, struct json *json)
+{
+    json_object(json);
+    json_key(json, "number"), json_u64(json, process->number);
+    json_key(json, "pid"), json_u64(json, process->pid);
+    json_key(json, "run_id"), json_string(json, process->run_id);
+    json_key(json, "argv"), json_array(json);
+    for (size_t i = 0; process->argv && process->argv[i]; i++)
+        json_string(json, process->argv[i]);
+    json_end(json);
+    json_key(json, "running"), json_bool(json, process_running(process));
+    json_key(json, "tty"), json_bool(json, process->tty);
+    if (process->shell)
+        json_key(json, "shell"), json_u64(json, process->shell_number);
+    if (process->started_at_ns)
+        receipt_put_time(json, "started_at", process->started_at_ns);
+    if (process->state == PROCESS_ENDED) {
+        const struct brig_receipt outcome = {
+            .cause = process->cause, .started = process->has_exit, .limits_hit = process->limits_hit,
+            .signal = process->has_exit && (process->exit.status & 0x7f) ? (int)(process->exit.status & 0x7f) : 0,
+            .exit_code = process->has_exit ? (int)(process->exit.status >> 8 & 0xff) : process->start_errnum == ENOENT ? 127 : 126,
+        };
+        receipt_put_time(json, "ended_at", process->ended_at_ns);
+        receipt_put_outcome(json, &outcome);
+        json_key(json, "output"), json_object(json);
+        json_key(json, "stdout"), json_u64(json, process->exit.output[1]);
+        json_key(json, "stderr"), json_u64(json, process->exit.output[2]);
+        json_end(json);
+    }
+    json_end(json);
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as spec.c has. Everything is
+ * copied into one block, so that the request's text may go.
+ */
+#include "jail/limits.h"
+#include "sandbox/processes.h"
+
+#define ARGV_MAX 65536u
+
+struct proc_in {
+    struct arena arena;
+    struct process_spec *spec;
+    const char *sandbox_dir;
+    const char **argv, **env;
+    const struct json_value *input;
+    bool input_base64;
+    bool shell; /* needs no argv */
+};
+
+typedef int member_fn(struct proc_in *in, const struct json_value *v, struct brig_err *err);
+
+static int read_argv(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    size_t n = 0;
+
+    if (in->argv)
+        return err_usage(err, "argv, command: only one of them");
+    if (v->type != JSON_ARRAY || v->count == 0 || v->count > ARGV_MAX)
+        return err_usage(err, "argv: must be an array of 1 to %u strings", ARGV_MAX);
+    const char **argv = arena_take(&in->arena, (v->count + 1) * sizeof *argv, _Alignof(char *));
+    for (const struct json_value *item = v->first; item; item = item->next) {
+        const char *text;
+        int r = spec_string(item, "argv", GUEST_STRINGS_MAX, true, &text, err);
+        if (r < 0)
+            return r;
+        argv[n++] = arena_copy(&in->arena, item->string, item->len);
+    }
+    argv[n] = NULL;
+    if (!argv[0][0])
+        return err_usage(err, "argv: the program must not be empty");
+    in->argv = argv;
+    return 0;
+}
+
+static int read_command(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+    int r = spec_string(v, "command", GUEST_STRINGS_MAX, true, &text, err);
+
+    if (r < 0)
+        return r;
+    if (in->argv)
+        return err_usage(err, "argv, command: only one of them");
+    if (!text[0])
+        return err_usage(err, "command: must not be empty");
+    const char **argv = arena_take(&in->arena, 4 * sizeof *argv, _Alignof(char *));
+    argv[0] = "/bin/sh";
+    argv[1] = "-c";
+    argv[2] = arena_copy(&in->arena, v->string, v->len);
+    argv[3] = NULL;
+    in->argv = argv;
+    return 0;
+}
+
+static int read_env(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    size_t n = 0;
+
+    if (v->type != JSON_OBJECT || v->count > ENV_MAX)
+        return err_usage(err, "env: must be an object of at most %u strings", ENV_MAX);
+    const char **env = arena_take(&in->arena, (v->count + 1) * sizeof *env, _Alignof(char *));
+    for (const struct json_value *m = v->first; m; m = m->next) {
+        if (m->type != JSON_STRING)
+            return err_usage(err, "env %.64s: must be a string", m->key);
+        int r = spec_pair_check("env", m->key, m->key_len, m->string, m->len, true, err);
+        if (r < 0)
+            return r;
+        char *entry = arena_take(&in->arena, m->key_len + m->len + 2, 1);
+        memcpy(entry, m->key, m->key_len);
+        entry[m->key_len] = '=';
+        memcpy(entry + m->key_len + 1, m->string, m->len + 1);
+        env[n++] = entry;
+    }
+    env[n] = NULL;
+    in->env = env;
+    return 0;
+}
+
+static int read_cwd(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+    int r = spec_string(v, "cwd", SVC_PATH_MAX - 1, false, &text, err);
+
+    if (r < 0)
+        return r;
+    if (!text[0])
+        return err_usage(err, "cwd: must not be empty");
+    size_t len = strlen(in->sandbox_dir) + v->len + 2;
+    char *path = arena_take(&in->arena, len, 1);
+    if (text[0] == '/')
+        snprintf(path, len, "%s", text);
+    else
+        snprintf(path, len, "%s/%s", in->sandbox_dir, text);
+    in->spec->workdir = path;
+    return check_inside_path("cwd", path, err);
+}
+
+static int read_stdin(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    if (v->type != JSON_STRING)
+        return err_usage(err, "stdin: must be a string");
+    in->input = v;
+    return 0;
+}
+
+static int read_stdin_encoding(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"utf-8", "base64", NULL};
+    int r = spec_word(v, "stdin_encoding", words, err);
+
+    if (r < 0)
+        return r;
+    in->input_base64 = r == 1;
+    return 0;
+}
+
+static int read_timeout(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return v->type == JSON_NULL ? 0 : spec_duration(v, "timeout", &in->spec->timeout_ms, err);
+}
+
+static int read_output(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_size(v, "output", &in->spec->output, err);
+}
+
+static int read_on_output(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"drop", "kill", NULL};
+    int r = spec_word(v, "on_output_limit", words, err);
+
+    if (r < 0)
+        return r;
+    in->spec->kill_on_output = r == 1;
+    return 0;
+}
+
+static int read_tty(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_bool(v, "tty", &in->spec->tty, err);
+}
+
+static int read_stdin_open(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_bool(v, "stdin_open", &in->spec->stdin_open, err);
+}
+
+static int read_rows(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    uint64_t value = 0;
+    int r = spec_count(v, "rows", 1, UINT16_MAX, &value, err);
+
+    in->spec->rows = (uint16_t)value;
+    return r;
+}
+
+static int read_cols(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    uint64_t value = 0;
+    int r = spec_count(v, "cols", 1, UINT16_MAX, &value, err);
+
+    in->spec->cols = (uint16_t)value;
+    return r;
+}
+
+static int read_ring(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    uint64_t value = 0;
+    int r = spec_size(v, "ring", &value, err);
+
+    if (r == 0 && (value < 4096 || value > 64u << 20))
+        return err_usage(err, "ring: must be between 4096 and %u bytes", 64u << 20);
+    in->spec->ring = (uint32_t)value;
+    return r;
+}
+
+static const struct {
+    const char *key;
+    member_fn *read;
+} members[] = {
+    {"argv", read_argv},
+    {"command", read_command},
+    {"env", read_env},
+    {"cwd", read_cwd},
+    {"stdin", read_stdin},
+    {"stdin_encoding", read_stdin_encoding},
+    {"timeout", read_timeout},
+    {"output", read_output},
+    {"on_output_limit", read_on_output},
+    {"tty", read_tty},
+    {"stdin_open", read_stdin_open},
+    {"rows", read_rows},
+    {"cols", read_cols},
+    {"ring", read_ring},
+};
+
+static int base64_value(char c)
+{
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(alphabet, c) : NULL;
+
+    return at ? (int)(at - alphabet) : -1;
+}
+
+/* RFC 4648 with padding, nothing else in it, unused bits zero. The result is never longer than the text. */
+static ssize_t base64_decode(const char *text, size_t len, char *out)
+{
+    size_t n = 0, pad = len > 0 && text[len - 1] == '=' ? (len > 1 && text[len - 2] == '=' ? 2 : 1) : 0;
+    uint32_t bits = 0;
+
+    if (len % 4 != 0)
+        return -EINVAL;
+    for (size_t i = 0; i < len; i++) {
+        bool padding = i >= len - pad;
+        int value = padding ? 0 : base64_value(text[i]);
+        if (value < 0)
+            return -EINVAL;
+        bits = bits << 6 | (uint32_t)value;
+        if (i % 4 != 3)
+            continue;
+        size_t bytes = i == len - 1 ? 3 - pad : 3;
+        if (bits & ((UINT32_C(1) << 8 * (3 - bytes)) - 1))
+            return -EINVAL;
+        for (size_t k = 0; k < bytes; k++)
+            out[n++] = (char)(bits >> (16 - 8 * k) & 0xff);
+        bits = 0;
+    }
+    return (ssize_t)n;
+}
+
+static int take_input(struct proc_in *in, struct brig_err *err)
+{
+    if (!in->input)
+        return 0;
+    char *data = arena_copy(&in->arena, in->input->string, in->input->len);
+    in->spec->input = data;
+    in->spec->input_len = in->input->len;
+    if (in->input_base64) {
+        ssize_t n = base64_decode(in->input->string, in->input->len, data);
+        if (n < 0)
+            return err_usage(err, "stdin: is not base64");
+        in->spec->input_len = (size_t)n;
+    }
+    return 0;
+}
+
+static int read_members(struct proc_in *in, const struct json_value *json, struct brig_err *err)
+{
+    for (const struct json_value *m = json->first; m; m = m->next) {
+        size_t i = 0;
+        while (i < ARRAY_SIZE(members) && !str_eq(members[i].key, m->key))
+            i++;
+        if (i == ARRAY_SIZE(members))
+            return err_usage(err, "%.64s: there is no such member", m->key);
+        int r = members[i].read(in, m, err);
+        if (r < 0)
+            return r;
+    }
+    if (!in->argv && !in->shell)
+        return err_usage(err, "argv: must be given, or command");
+    if (in->spec->tty && in->input)
+        return err_usage(err, "stdin: not for a terminal");
+    return take_input(in, err);
+}
+
+static int parse(const struct json_value *json, const char *dir, bool shell, struct process_spec_parsed *ret, struct brig_err *err)
+{
+    struct process_spec spec = {0};
+    struct proc_in in = {.spec = &spec, .sandbox_dir = dir, .shell = shell};
+
+    if (json->type != JSON_OBJECT)
+        return err_usage(err, "the request must be a JSON object");
+    if (arena_init(&in.arena, json, strlen(dir) + 256) < 0)
+        return err_nomem(err);
+    int r = read_members(&in, json, err);
+    if (r < 0) {
+        mem_free(in.arena.base);
+        return r;
+    }
+    spec.argv = in.argv;
+    spec.env = in.env;
+    ret->spec = spec;
+    ret->memory = in.arena.base;
+    return 0;
+}
+
+int process_spec_parse(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err)
+{
+    return parse(json, sbox ? sbox->spec.workdir : "/workspace", false, ret, err);
+}
+
+static bool is_shell_key(const char *key)
+{
+    return str_eq(key, "cwd") || str_eq(key, "env");
+}
+
+int process_spec_parse_shell(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err)
+{
+    struct json_value none = {.type = JSON_OBJECT};
+
+    if (!json || json->type == JSON_NULL) /* nothing asked for */
+        json = &none;
+    for (const struct json_value *m = json->first; m; m = m->next)
+        if (json->type == JSON_OBJECT && !is_shell_key(m->key))
+            return err_usage(err, "%.64s: there is no such member", m->key);
+    return parse(json, sbox->spec.workdir, true, ret, err);
+}
+
+void process_spec_done(struct process_spec_parsed *parsed)
+{
+    if (!parsed)
+        return;
+    mem_free(parsed->memory);
+    *parsed = (struct process_spec_parsed){0};
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * processes.h: the inside of process.h: one struct process per started program, whatever it was started by.
+ *
+ *     STARTING -> RUNNING -> JUDGING (statistics are asked for) -> ENDED
+ *
+ * START, WAIT (and for process_run() ATTACH and INPUT) go out together, so the calls may be answered in any order that
+ * brig-init's own order allows. A process is over when everything that was asked about it has been answered: process_check().
+ */
+#ifndef BRIG_SANDBOX_PROCESSES_H
+#define BRIG_SANDBOX_PROCESSES_H
+
+#include "codec/guest_svc.h"
+#include "sandbox/private.h"
+#include "sandbox/process.h"
+
+#define PROCESS_RUNNING_MAX 256u /* per sandbox */
+#define PROCESS_KEEP 64u         /* ended ones, per sandbox */
+#define PROCESS_WAITS_MAX 256u   /* waiting requests, readers, writers of one process: each */
+#define SHELLS_MAX 64u
+#define KILL_AFTER_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
+#define DEAF_AFTER_NS (5 * NS_PER_SEC)  /* after SIGKILL: a brig-init that does not say so by then never will */
+
+enum process_state { PROCESS_STARTING, PROCESS_RUNNING, PROCESS_JUDGING, PROCESS_ENDED };
+
+struct process {
+    struct sbox *sbox;
+    struct process *next, *prev;
+    unsigned pins;
+    bool unlinked;
+    bool forgotten; /* brig-init has no ring of it any more */
+    uint32_t number, pid;
+    char run_id[48];
+    struct caller caller;
+    enum process_state state;
+    bool tty, stdin_open, kill_on_output;
+    bool shell; /* from its birth: it is counted apart */
+    uint32_t shell_number;
+    bool unconfirmed; /* recovery: known from the store only */
+    bool foreign;     /* recovery: known from brig-init only; its receipt is in the store already, under another number */
+
+    /* for the receipt */
+    char *memory;     /* of the lists */
+    const char **argv, **env_names, **env_layers;
+    char *workdir;
+    uint64_t timeout_ms, output_limit;
+    int64_t started_at_ns, ended_at_ns; /* wall */
+    uint64_t sent_ns;                   /* CLOCK_MONOTONIC */
+    uint64_t audit_seq;
+    char *receipt;
+    size_t receipt_len;
+
+    /* what is known of its end */
+    bool has_exit;
+    struct svc_proc_exit exit;
+    uint32_t start_errnum, start_stage; /* it did not start */
+    enum brig_cause verdict;            /* ours; BRIG_CAUSE_MAX: none */
+    uint64_t verdict_ns;
+    char verdict_detail[160];
+    enum brig_cause cause;
+    uint32_t limits_hit;
+    char detail[256];
+    bool deaf; /* brig-init did not answer */
+
+    /* the wall clock: SIGTERM, SIGKILL, then deaf */
+    struct loop_timer timer;
+    enum { CLOCK_RUNS, CLOCK_TERM_SENT, CLOCK_KILL_SENT } clock;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
+
+    struct call *start, *wait, *collect, *feed;
+    /* process_run(), and whoever counts output to kill for it */
+    struct process_run *run;
+    struct buf kept[3];
+    uint64_t seen;
+    bool truncated[3];
+    bool is_run; /* of process_run(): output goes into the receipt */
+
+    /* stdin: one call for all writers (input.c) */
+    struct buf input; /* process_run(): what has not been taken yet */
+    size_t input_at;
+    bool input_eof, input_over, input_short;
+    struct input *inputs;
+    unsigned n_inputs;
+
+    void (*start_done)(void *ctx, struct process *process, const struct brig_err *err);
+    void *start_ctx;
+    struct process_wait *waits;
+    unsigned n_waits;
+    struct output *outputs;
+    unsigned n_outputs;
+};
+
+struct process_run {
+    struct process *process;
+    void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err);
+    void *ctx;
+};
+
+/* ---- process.c ------------------------------------------------------------------------------------------- */
+struct process *process_new(struct sbox *sbox, const struct caller *caller, bool shell);
+void process_unlink(struct process *process); /* out of the list; freed when nobody has it pinned */
+void process_pin(struct process *process);
+void process_unpin(struct process *process);
+void process_ended(struct process *process);  /* the receipt is there: everybody is told */
+void processes_gone(struct sbox *sbox);       /* the box has ended: so has everything in it */
+void processes_free(struct sbox *sbox);       /* nobody is told */
+void processes_resumed(struct sbox *sbox, uint64_t paused_ns);
+int process_store(struct process *process);   /* its row, as it is now */
+
+/* ---- start.c --------------------------------------------------------------------------------------------- */
+int process_launch(struct process *process, const struct process_spec *spec, bool collect, struct brig_err *err) MUST_CHECK;
+int process_watch_end(struct process *process, struct brig_err *err) MUST_CHECK; /* opens WAIT (recovery) */
+void process_check(struct process *process);  /* is it over? */
+void process_verdict(struct process *process, enum brig_cause cause, const char *detail);
+void process_kill(struct process *process);   /* everything it has; a clock runs until brig-init says so */
+void process_arm(struct process *process);    /* the wall clock */
+void process_drop_calls(struct process *process);
+void process_start_failure(const struct process *process, struct brig_err *err); /* why it did not start, for process_start() */
+
+/* ---- judge.c --------------------------------------------------------------------------------------------- */
+void process_judge(struct process *process);  /* may ask for statistics first; ends in process_ended() */
+void process_judge_gone(struct process *process); /* the sandbox took it along */
+
+/* ---- receipt.c ------------------------------------------------------------------------------------------- */
+int process_receipt(struct process *process); /* fills receipt; -ENOMEM */
+int process_open_doc(const struct process *process, struct buf *out); /* of a run that is going on */
+/* A run that the store has as open: its process, if its sandbox lives; else it is closed as host-error. */
+void process_recover(struct manager *manager, const char *doc, const char *run_id);
+
+/* ---- output.c, input.c, wait.c, shell.c ------------------------------------------------------------------ */
+void outputs_ended(struct process *process);
+void outputs_free(struct process *process);
+int input_feed(struct process *process, const void *data, size_t len, struct brig_err *err) MUST_CHECK; /* process_run(): all of it, then the end */
+void inputs_ended(struct process *process, int errnum);
+void inputs_free(struct process *process);
+void waits_ended(struct process *process);
+void waits_free(struct process *process);
+void shells_free(struct sbox *sbox, bool tell);
+void shell_process_ended(struct process *process);
+void shell_recovered(struct process *process);
+
+/* ---- list.c: after a restart ------------------------------------------------------------------------------ */
+/* What runs in there according to brig-init; known ones are followed again. priv->attach_done is called at the end. */
+int processes_list(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
+
+/* A signal to a process, without waiting for the answer. */
+int process_send_signal(struct process *process, int signum, uint32_t flags) MUST_CHECK;
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * row.c: what the store keeps of a sandbox, and a sandbox from what it kept. The spec is stored as a create would ask for it, with
+ * every default written out, and read back by the same reader, so there is one grammar only. Deadlines are CLOCK_BOOTTIME as they
+ * are: a box does not outlive the kernel whose clock that is.
+ */
+#include "engine/engine.h"
+#include "sandbox/private.h"
+
+static void put_row(struct json *json, const struct sbox *sbox)
+{
+    const struct sbox_private *priv = sbox->priv;
+
+    json_object(json);
+    json_key(json, "box_id"), json_string(json, priv->box_id);
+    json_key(json, "boot_id"), json_string(json, sbox->boot_id);
+    json_key(json, "ends_at_boot_ns"), json_u64(json, sbox->ends_at_boot_ns);
+    json_key(json, "paused_by_timeout"), json_bool(json, priv->paused_by_timeout);
+    json_key(json, "recreated"), json_u64(json, priv->recreated);
+    json_key(json, "next_proc"), json_u64(json, priv->reserved);
+    json_key(json, "created_by"), json_string(json, priv->creator.actor);
+    json_key(json, "spec");
+    json_object(json);
+    json_spec(json, &sbox->spec, true);
+    receipt_put_limits(json, &sbox->spec.limits);
+    json_end(json);
+    json_end(json);
+}
+
+int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct store_sandbox row = {.created_at_ns = sbox->created_at_ns, .updated_at_ns = sbox->updated_at_ns};
+
+    struct buf buf = BUF_INIT(ROW_MAX);
+    struct json json = JSON_INIT(&buf);
+    /* A create that is being committed is a running sandbox for whoever reads the row. */
+    enum sbox_state state = sbox->state == SBOX_CREATING ? SBOX_RUNNING : sbox->state;
+
+    if (sbox->spec.ephemeral)
+        return 0; /* done is not called: those who would wait for it know */
+    put_row(&json, sbox);
+    int r = json_finish(&json);
+    snprintf(row.id, sizeof row.id, "%s", sbox->id);
+    snprintf(row.org_id, sizeof row.org_id, "%s", sbox->org_id);
+    snprintf(row.key_id, sizeof row.key_id, "%s", sbox->key_id);
+    snprintf(row.name, sizeof row.name, "%s", sbox->spec.name);
+    snprintf(row.state, sizeof row.state, "%s", sbox_state_name(state));
+    snprintf(row.provider, sizeof row.provider, "%s", sbox->manager->provider->ops->name);
+    row.doc = buf.data;
+    struct store_op *op = r == 0 && done ? store_op_new(sbox->manager, sbox, done, NULL, ctx) : NULL;
+    if (r == 0 && done && !op)
+        r = -ENOMEM;
+    if (r == -EMSGSIZE)
+        r = err_set(err, BRIG_E_TOO_LARGE, 0, "the sandbox's spec: more than %u bytes", ROW_MAX);
+    else if (r < 0)
+        r = err_nomem(err);
+    else
+        r = store_put_sandbox(sbox->manager->store, &row, op ? store_op_done : NULL, op, err);
+    if (r < 0)
+        store_op_drop(op);
+    buf_done(&buf);
+    return r;
+}
+
+static uint64_t get_u64(const struct json_value *doc, const char *key)
+{
+    const struct json_value *v = json_get(doc, key);
+
+    return v && v->type == JSON_NUMBER && v->integer && v->i64 > 0 ? (uint64_t)v->i64 : 0;
+}
+
+static const char *get_string(const struct json_value *doc, const char *key)
+{
+    const struct json_value *v = json_get(doc, key);
+
+    return v && v->type == JSON_STRING ? v->string : "";
+}
+
+static int read_doc(struct manager *manager, const struct json_value *doc, struct sbox *sbox, struct brig_err *err)
+{
+    static const struct caller admin = {.role = STORE_ROLE_ADMIN, .socket = true}; /* what it may ask for was judged at its create */
+    const struct json_value *spec = json_get(doc, "spec");
+    const struct json_value *by_timeout = json_get(doc, "paused_by_timeout");
+    struct sbox_private *priv = sbox->priv;
+
+    if (!spec)
+        return err_set(err, BRIG_E_HOST, 0, "its row has no spec");
+    int r = spec_parse(spec, manager->config, &admin, true, &sbox->spec, err);
+    if (r < 0)
+        return r;
+    snprintf(priv->box_id, sizeof priv->box_id, "%s", get_string(doc, "box_id"));
+    snprintf(sbox->boot_id, sizeof sbox->boot_id, "%s", get_string(doc, "boot_id"));
+    snprintf(priv->creator.actor, sizeof priv->creator.actor, "%s", get_string(doc, "created_by"));
+    sbox->ends_at_boot_ns = get_u64(doc, "ends_at_boot_ns");
+    priv->paused_by_timeout = by_timeout && by_timeout->type == JSON_BOOL && by_timeout->boolean;
+    priv->recreated = (uint32_t)get_u64(doc, "recreated");
+    uint64_t next = get_u64(doc, "next_proc");
+    sbox->next_proc = next && next < INT32_MAX ? (uint32_t)next : 1;
+    priv->reserved = sbox->next_proc;
+    return 0;
+}
+
+int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox, struct brig_err *err)
+{
+    struct json_doc *doc = NULL;
+    int r = json_read(row->doc ? row->doc : "", row->doc ? strlen(row->doc) : 0, JSON_READ_VALUES, &doc, err);
+
+    if (r == 0)
+        r = read_doc(manager, json_root(doc), sbox, err);
+    json_doc_free(doc);
+    if (r < 0)
+        return r;
+    snprintf(sbox->id, sizeof sbox->id, "%s", row->id);
+    snprintf(sbox->org_id, sizeof sbox->org_id, "%s", row->org_id);
+    snprintf(sbox->key_id, sizeof sbox->key_id, "%s", row->key_id);
+    snprintf(sbox->priv->creator.org_id, sizeof sbox->priv->creator.org_id, "%s", row->org_id);
+    sbox->created_at_ns = row->created_at_ns;
+    sbox->updated_at_ns = row->updated_at_ns;
+    return 0;
+}

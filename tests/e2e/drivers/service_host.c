@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * service_host.c: a brigd of a few lines: the provider `local` over a spawner's socket, and a link to every box, driven by
+ * lines on stdin and telling what happens in lines on stdout.
+ *
+ *     service_host FD        FD: the engine's end of the socket, which the caller keeps a copy of
+ *     service_host spawn     with a spawner of its own
+ *
+ * The words of a line are separated by tabs:
+ *
+ *     create KEY [name=value...]   memory, pids, disk, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
+ *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
+ *     await TEXT                   the next lines wait until one that starts so was told
+ *
+ * A box that was found at the start has its id as KEY.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "link/link.h"
+#include "provider/provider.h"
+
+#define MAX_WORDS 64
+#define MAX_BINDS 8
+
+struct item {
+    struct item *next;
+    char key[64];
+    struct box *box;
+    struct link *link;
+    uint32_t next_proc;
+};
+
+struct program {
+    struct item *item;
+    uint32_t proc;
+    struct call *wait, *output;
+};
+
+static struct loop *loop;
+static struct provider *provider;
+static struct item *items;
+static bool stop;
+
+static char awaited[64];
+
+/* One line to whoever drives us. */
+static void PRINTF_LIKE(1, 2) tell(const char *format, ...)
+{
+    static char line[80000];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fputs(line, stdout);
+    if (awaited[0] && strncmp(line, awaited, strlen(awaited)) == 0)
+        awaited[0] = '\0';
+}
+
+static struct item *find(const char *key)
+{
+    struct item *item = items;
+
+    while (item && strcmp(item->key, key) != 0)
+        item = item->next;
+    return item;
+}
+
+static struct item *add(const char *key)
+{
+    struct item *item = mem_zalloc(sizeof *item);
+
+    if (!item)
+        abort();
+    snprintf(item->key, sizeof item->key, "%s", key);
+    item->next_proc = 1 + (uint32_t)getpid() % 100000 * 1000; /* not an earlier host's */
+    item->next = items;
+    items = item;
+    return item;
+}
+
+static void removed(struct item *item)
+{
+    struct item **at = &items;
+
+    while (*at != item)
+        at = &(*at)->next;
+    *at = item->next;
+    link_destroy(item->link);
+    free(item);
+}
+
+/* ---- links ------------------------------------------------------------------------------------------ */
+
+static void on_hello(void *ctx, const struct svc_hello *hello)
+{
+    tell("hello %s boot=%" PRIx64 "\n", ((struct item *)ctx)->key, hello->boot);
+}
+
+static void on_link_gone(void *ctx, const struct brig_err *why)
+{
+    tell("unlinked %s %s\n", ((struct item *)ctx)->key, why->message);
+}
+
+static void make_link(struct item *item, int fd)
+{
+    const struct link_events events = {on_hello, on_link_gone, item};
+    struct brig_err err;
+
+    link_destroy(item->link);
+    item->link = NULL;
+    if (fd_set_nonblock(fd) < 0 || link_create(loop, fd, &events, &item->link, &err) < 0)
+        tell("no-link %s\n", item->key);
+}
+
+static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
+{
+    struct program *job = ctx;
+
+    tell("output %s %u %zu %.*s\n", job->item->key, stream, len, (int)len, (const char *)data);
+    call_consumed(job->output, stream, len);
+}
+
+static void on_output_end(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+{
+    ((struct program *)ctx)->output = NULL;
+}
+
+static void on_exit_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
+{
+    struct program *job = ctx;
+    struct svc_proc_exit end;
+
+    if (errnum || svc_proc_exit_parse(data, len, &end) < 0)
+        tell("failed %s errno=%u\n", job->item->key, errnum);
+    else
+        tell("exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n", job->item->key, end.status, end.leaf,
+               end.oom_kills, end.pids_refused, end.cpu_ns, end.memory_peak, end.pids_peak);
+    free(job);
+}
+
+static void on_start_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data UNUSED, size_t len UNUSED)
+{
+    if (errnum)
+        tell("unstarted %s errno=%u stage=%u\n", ((struct program *)ctx)->item->key, errnum, stage);
+    else
+        tell("started %s\n", ((struct program *)ctx)->item->key);
+}
+
+static void run(struct item *item, char **words, unsigned n)
+{
+    static uint8_t payload[65536], strings[32768];
+    struct program *job = mem_zalloc(sizeof *job);
+    struct svc_cursor at = {strings, strings + sizeof strings, false};
+    struct call *start;
+    struct brig_err err = {.message = ""};
+
+    if (!job || !item->link)
+        abort();
+    job->item = item;
+    job->proc = item->next_proc++;
+    for (unsigned i = 0; i < n; i++)
+        svc_put_raw(&at, words[i], strlen(words[i]) + 1);
+    svc_put_raw(&at, "PATH=/usr/bin:/bin", sizeof "PATH=/usr/bin:/bin");
+    const struct svc_proc_start begin = {.proc = job->proc, .workdir = {"/tmp", 4}, .n_argv = n, .n_env = 1, .strings = strings,
+                                         .strings_len = (size_t)(at.at - strings)};
+    int len = svc_proc_start_put(payload, sizeof payload, &begin);
+    const struct call_events on_start = {.reply = on_start_reply, .ctx = job};
+    const struct call_events on_output = {.data = on_data, .reply = on_output_end, .ctx = job};
+    const struct call_events on_wait = {.reply = on_exit_reply, .ctx = job};
+    const struct svc_proc_attach attach = {.proc = job->proc, .streams = 6};
+    const uint8_t number[4] = {(uint8_t)job->proc, (uint8_t)(job->proc >> 8), (uint8_t)(job->proc >> 16), (uint8_t)(job->proc >> 24)};
+    int r = len < 0 ? len : link_call(item->link, SVC_PROC_START, payload, (size_t)len, &on_start, &start, &err);
+    if (r == 0 && (len = svc_proc_attach_put(payload, sizeof payload, &attach)) > 0)
+        r = link_call(item->link, SVC_PROC_ATTACH, payload, (size_t)len, &on_output, &job->output, &err);
+    if (r == 0)
+        r = link_call(item->link, SVC_PROC_WAIT, number, sizeof number, &on_wait, &job->wait, &err);
+    if (r < 0)
+        tell("no-call %s %d %s\n", item->key, r, err.message);
+}
+
+/* ---- boxes ------------------------------------------------------------------------------------------ */
+
+static void on_up(void *ctx, struct box_up *up)
+{
+    struct item *item = ctx;
+
+    tell("up %s %s complete=%d memory=%" PRIu64 " timeout=%" PRIu64 "\n", item->key, up->id, up->protection_complete, up->limits.memory,
+           up->limits.timeout);
+    make_link(item, take_fd(&up->stream_fd));
+}
+
+static void on_ended(void *ctx, const struct box_end *end)
+{
+    tell("ended %s %s hit=%x %s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit, end->detail);
+    removed(ctx);
+}
+
+static void on_attached(void *ctx, int fd, const struct brig_err *err)
+{
+    tell("attached %s %s\n", ((struct item *)ctx)->key, err ? err->message : "ok");
+    if (!err)
+        make_link(ctx, fd);
+}
+
+static void on_frozen(void *ctx, const struct brig_err *err)
+{
+    tell("frozen %s %s\n", ((struct item *)ctx)->key, err ? err->message : "ok");
+}
+
+static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
+{
+    if (err)
+        tell("no-stats %s %s\n", ((struct item *)ctx)->key, err->message);
+    else
+        tell("stats %s cpu=%" PRIu64 " memory=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " disk=%" PRIu64 " oom=%u refused=%u\n",
+               ((struct item *)ctx)->key, stats->cpu_ns, stats->memory_bytes, stats->memory_peak_bytes, stats->pids, stats->disk_bytes,
+               stats->oom_kills, stats->pids_refused);
+}
+
+static bool on_found(void *ctx UNUSED, struct box *box, const struct box_up *up, struct box_events *ret)
+{
+    struct item *item = add(up->id);
+
+    item->box = box;
+    *ret = (struct box_events){on_up, on_ended, item};
+    tell("found %s complete=%d memory=%" PRIu64 "\n", up->id, up->protection_complete, up->limits.memory);
+    return true;
+}
+
+static void on_recovered(void *ctx UNUSED)
+{
+    tell("recovered rootless=%u images=%d\n", provider->rootless, provider->image_store);
+}
+
+static void on_gone(void *ctx UNUSED, const struct brig_err *why)
+{
+    tell("gone %s\n", why->message);
+    stop = true;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------ */
+
+static void create(const char *key, char **words, unsigned n)
+{
+    struct provider_spec spec = {0};
+    struct brig_bind binds[MAX_BINDS];
+    struct brig_err err = {.message = ""};
+    struct item *item = add(key);
+
+    for (unsigned i = 0; i < n; i++) {
+        char *value = strchr(words[i], '=');
+        char *colon = value ? strchr(value, ':') : NULL;
+        if (!value)
+            abort();
+        *value++ = '\0';
+        if (strcmp(words[i], "memory") == 0)
+            spec.limits.memory = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "pids") == 0)
+            spec.limits.pids = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "disk") == 0)
+            spec.limits.disk = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "rootfs") == 0)
+            spec.rootfs = value;
+        else if (strcmp(words[i], "require") == 0)
+            spec.require = BRIG_REQUIRE_ALL;
+        else if (colon && spec.n_binds < MAX_BINDS) {
+            *colon++ = '\0';
+            binds[spec.n_binds++] = (struct brig_bind){value, colon, strcmp(words[i], "ro") == 0};
+        }
+    }
+    spec.binds = binds;
+    const struct box_events events = {on_up, on_ended, item};
+    if (provider->ops->create(provider, &spec, &events, &item->box, &err) < 0) {
+        tell("refused %s %s\n", key, err.message);
+        removed(item);
+    }
+}
+
+static void obey(char *line)
+{
+    char *words[MAX_WORDS], *save = NULL;
+    unsigned n = 0;
+    struct brig_err err = {.message = ""};
+    int r = 0;
+
+    for (char *word = strtok_r(line, "\t\n", &save); word && n < MAX_WORDS; word = strtok_r(NULL, "\t\n", &save))
+        words[n++] = word;
+    if (n < 2)
+        return;
+    struct item *item = find(words[1]);
+    if (strcmp(words[0], "await") == 0)
+        snprintf(awaited, sizeof awaited, "%s", words[1]);
+    else if (strcmp(words[0], "create") == 0)
+        create(words[1], words + 2, n - 2);
+    else if (strcmp(words[0], "pool") == 0)
+        r = provider->ops->pool(provider, (unsigned)strtoul(words[1], NULL, 10), &err);
+    else if (!item)
+        tell("unknown %s\n", words[1]);
+    else if (strcmp(words[0], "attach") == 0)
+        r = provider->ops->attach(item->box, on_attached, item, &err);
+    else if (strcmp(words[0], "freeze") == 0 || strcmp(words[0], "thaw") == 0)
+        r = provider->ops->freeze(item->box, words[0][0] == 'f', on_frozen, item, &err);
+    else if (strcmp(words[0], "stats") == 0)
+        r = provider->ops->stats(item->box, on_stats, item, &err);
+    else if (strcmp(words[0], "end") == 0)
+        provider->ops->end(item->box);
+    else if (strcmp(words[0], "run") == 0)
+        run(item, words + 2, n - 2);
+    if (r < 0)
+        tell("refused %s %s\n", words[1], err.message);
+}
+
+static char lines[65536];
+static size_t have;
+static bool ended_input;
+
+static void go_on(void)
+{
+    for (char *end; !awaited[0] && (end = memchr(lines, '\n', have));) {
+        *end = '\0';
+        obey(lines);
+        have -= (size_t)(end + 1 - lines);
+        memmove(lines, end + 1, have);
+    }
+    stop = stop || (ended_input && !awaited[0]);
+}
+
+static void on_stdin(struct loop_source *source, uint32_t events UNUSED)
+{
+    ssize_t n = have < sizeof lines ? read(0, lines + have, sizeof lines - have) : -1;
+
+    if (n <= 0) {
+        ended_input = true;
+        loop_remove(loop, source);
+    } else {
+        have += (size_t)n;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct loop_source input = {.fd = -1, .fn = on_stdin};
+    int fd = -1;
+    pid_t forked;
+    struct brig_err err = {.message = ""};
+
+    if (argc != 2)
+        return 2;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    int r = loop_create(&loop, &err);
+    if (r == 0 && strcmp(argv[1], "spawn") == 0)
+        r = engine_spawn(NULL, &fd, &forked, &err);
+    else
+        fd = (int)strtol(argv[1], NULL, 10);
+    if (r == 0)
+        r = provider_local_create(loop, fd, &provider, &err);
+    if (r == 0) {
+        provider->gone = on_gone;
+        r = provider->ops->recover(provider, on_found, on_recovered, NULL, &err);
+    }
+    if (r == 0)
+        r = loop_add(loop, &input, 0, EPOLLIN, &err);
+    while (r == 0 && !stop) {
+        r = loop_run_once(loop, -1, &err);
+        go_on();
+        fflush(stdout);
+    }
+    if (r < 0)
+        fprintf(stderr, "service_host: %s\n", err.message);
+    while (items)
+        removed(items);
+    if (provider)
+        provider->ops->destroy(provider);
+    loop_destroy(loop);
+    return r < 0;
+}

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's limits: time, size, numbers, who may ask, who has left, and what happens without memory or descriptors. */
+#include "server_rig.h"
+
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <sys/resource.h>
+
+/* ---- who may ask -------------------------------------------------------------------------------- */
+
+static void check_request(const char *head, const char *status)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text), "GET /hello HTTP/1.1\r\n%s\r\n", head);
+    rig_answer(text, status);
+}
+
+static void test_host(UNUSED void **state)
+{
+    static const char *const good[] = {"localhost",      "LOCALHOST:99", "127.0.0.1",          "127.9.9.9:1",
+                                       "[::1]:2744",     "brig.test",    "3000-abc.brig.test", "one.example",
+                                       "Two.example:80", "x.localhost"};
+    static const char *const bad[] = {
+        "evil.example", "brig.test.evil.example", "evilbrig.test", "10.0.0.1", "localhost.evil.example",
+        "example",      "one.example.com",        "[::2]",         "0x7f.1",   "127.0.0.1.nip.io",
+        "2130706433"};
+    char text[256];
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+        snprintf(text, sizeof(text), "Host: %s\r\n", good[i]);
+        check_request(text, "200 OK");
+    }
+    unsigned before = rig.n_requests;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        snprintf(text, sizeof(text), "Host: %s\r\n", bad[i]);
+        check_request(text, "421 Misdirected Request");
+    }
+    assert_int_equal(rig.n_requests, before); /* no handler saw them */
+    rig_answer("GET /hello HTTP/1.0\r\n\r\n", "421 ");
+    rig_answer("GET http://localhost/hello HTTP/1.1\r\n" HOST "\r\n", "200 OK");
+    rig_answer("GET http://evil.example/hello HTTP/1.1\r\n" HOST "\r\n", "400 ");
+    rig_answer("GET http://evil.example/hello HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421 ");
+    rig.config.listen = (char *)(uintptr_t) "some.name:2744";
+    check_request("Host: some.name:2744\r\n", "200 OK");
+}
+
+static void test_origin(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp();
+
+    check_request("Host: localhost:99\r\nOrigin: http://localhost:99\r\n", "200 OK");
+    check_request("Host: localhost\r\nOrigin: http://localhost:80\r\n", "200 OK");
+    check_request("Host: localhost:99\r\nOrigin: http://localhost:98\r\n", "403 Forbidden");
+    check_request("Host: localhost:99\r\nOrigin: https://localhost:99\r\n", "403 Forbidden");
+    check_request("Host: localhost\r\nOrigin: http://evil.example\r\n", "403 Forbidden");
+    check_request("Host: localhost\r\nOrigin: null\r\n", "403 Forbidden");
+    check_request("Host: localhost\r\nOrigin:\r\n", "403 Forbidden");
+    check_request("Host: localhost\r\nOrigin: https://ui.example.evil.example\r\n", "403 Forbidden");
+    /* a page of a preview is another origin than the API */
+    check_request("Host: localhost:99\r\nOrigin: http://3000-abc.brig.test:99\r\n", "403 Forbidden");
+    /* one that is allowed is told so */
+    client_send(&c, "GET /hello HTTP/1.1\r\n" HOST "Origin: https://ui.example\r\n\r\n");
+    client_expect(&c, "hello");
+    assert_true(client_has(&c, "Access-Control-Allow-Origin: https://ui.example\r\n") &&
+                client_has(&c, "Vary: Origin"));
+    client_forget(&c);
+    unsigned before = rig.n_requests;
+    client_send(&c, "OPTIONS /v1/x HTTP/1.1\r\n" HOST
+                    "Origin: https://ui.example\r\nAccess-Control-Request-Method: PUT\r\n\r\n");
+    client_expect(&c, "204 No Content");
+    assert_true(client_has(&c, "Access-Control-Allow-Methods: ") && client_has(&c, "Authorization"));
+    assert_int_equal(rig.n_requests, before);
+}
+
+/* An address of this machine that is not the loopback's stands for another machine. */
+static bool find_address(struct sockaddr_in *ret)
+{
+    struct ifaddrs *list = NULL;
+    bool found = false;
+
+    if (getifaddrs(&list) < 0)
+        return false;
+    for (struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
+        if (!at->ifa_addr || at->ifa_addr->sa_family != AF_INET)
+            continue;
+        unit_put(ret, at->ifa_addr, sizeof(*ret));
+        found = (ntohl(ret->sin_addr.s_addr) >> 24) != 127;
+    }
+    freeifaddrs(list);
+    return found;
+}
+
+static void test_other_machine(UNUSED void **state)
+{
+    struct sockaddr_in own = {0}, any = {.sin_family = AF_INET};
+    socklen_t len = sizeof(any);
+    char request[128], text[INET_ADDRSTRLEN];
+
+    if (!find_address(&own))
+        skip();
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&any, sizeof(any)), 0);
+    assert_int_equal(listen(fd, 16), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &len), 0);
+    assert_int_equal(server_listen(rig.server, fd, false, NULL), 0);
+    own.sin_port = any.sin_port;
+    inet_ntop(AF_INET, &own.sin_addr, text, sizeof(text));
+    snprintf(request, sizeof(request), "GET /hello HTTP/1.1\r\nHost: %s\r\n\r\n", text);
+    for (int insecure = 0; insecure < 2; insecure++) {
+        struct client c AUTO_CLIENT = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .in = BUF_INIT(65536)};
+        rig.config.insecure = insecure == 1;
+        assert_int_equal(connect(c.fd, (struct sockaddr *)&own, sizeof(own)), 0);
+        client_send(&c, request);
+        client_expect(&c, insecure ? "\r\n\r\nhello" : "HTTP/1.1 403 ");
+    }
+}
+
+/* ---- sizes -------------------------------------------------------------------------------------- */
+
+static void test_refused_heads(UNUSED void **state)
+{
+    static char big[70000];
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = client_tcp(), e AUTO_CLIENT = client_tcp(),
+                    f AUTO_CLIENT = client_tcp();
+
+    memset(big, 'a', sizeof(big));
+    unit_put(big, "GET /", 5);
+    client_send_n(&c, big, 10000); /* never ends */
+    client_expect(&c, "HTTP/1.1 414 ");
+    client_expect_end(&c);
+    assert_true(client_has(&c, "\"target_too_long\""));
+    client_send(&d, "GET / HTTP/1.1\r\n" HOST "X: ");
+    client_send_n(&d, big, sizeof(big));
+    client_expect(&d, "HTTP/1.1 431 ");
+    client_expect_end(&d);
+    client_send(&e, "GET / HTTP/1.1\r\n" HOST);
+    for (int i = 0; i < 50; i++)
+        client_send(&e, "A: b\r\n");
+    client_send(&e, "\r\n");
+    client_expect(&e, "HTTP/1.1 431 ");
+    client_expect_end(&e);
+    /* what follows a refused request is no request */
+    client_send(&f, "POST / HTTP/1.1\r\n" HOST
+                    "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" GET("/hello"));
+    client_expect(&f, "HTTP/1.1 400 ");
+    client_expect_end(&f);
+    assert_false(client_has(&f, "200 OK"));
+    assert_int_equal(rig.n_requests, 0);
+    assert_int_equal(rig.n_logged, 4);
+    rig_answer("GET / HTTP/2.0\r\n\r\n", "HTTP/1.1 505 ");
+    rig_answer("GET / HTTP/1.1\r\n" HOST "Transfer-Encoding: gzip\r\n\r\n", "HTTP/1.1 501 ");
+    rig_answer("GET /a/%2e%2e/b HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 400 ");
+    rig_answer("GET /a%00b HTTP/1.1\r\n" HOST "\r\n", "HTTP/1.1 400 ");
+    rig_answer("GET /\r\n\r\n", "HTTP/1.1 400 ");
+    rig_answer("\x16\x03\x01\x02\n", "HTTP/1.1 400 "); /* TLS where there is none */
+}
+
+/* ---- time --------------------------------------------------------------------------------------- */
+
+static void test_slow_head(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = {.fd = -1};
+    uint64_t start = clock_mono_ns();
+
+    rig.config.idle_timeout = 60000; /* a head has a time of its own */
+    client_send(&c, "GET / HTTP/1.1\r\n");
+    /* a byte now and then does not help */
+    for (int i = 0; i < 100 && !c.eof; i++) {
+        client_send(&c, "X");
+        rig_run(20);
+        client_read(&c);
+    }
+    assert_true(client_has(&c, "HTTP/1.1 408 "));
+    uint64_t took = (clock_mono_ns() - start) / NS_PER_MS;
+    assert_true(took >= 190 && took < 3000);
+    /* nothing at all: closed without a word when the idle time is over */
+    rig.config.idle_timeout = 100;
+    d = client_tcp();
+    client_expect(&d, NULL);
+    assert_int_equal(d.in.len, 0);
+}
+
+static void test_idle(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp();
+
+    /* every request begins the time anew */
+    for (int i = 0; i < 6; i++) {
+        client_send(&c, GET("/hello"));
+        client_expect(&c, "hello");
+        client_forget(&c);
+        rig_run(150);
+    }
+    assert_false(client_read(&c));
+    uint64_t start = clock_mono_ns();
+    client_expect_end(&c);
+    assert_true((clock_mono_ns() - start) / NS_PER_MS < 2000);
+    assert_int_equal(c.in.len, 0);
+}
+
+static void test_slow_body(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = {.fd = -1};
+
+    client_send(&c, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\n");
+    for (int i = 0; i < 20; i++) { /* slow, but it goes on */
+        client_send(&c, "b");
+        rig_run(30);
+    }
+    client_expect(&c, "bbbbbbbbbbbbbbbbbbbb");
+    d = client_tcp();
+    client_send(&d, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\nabc");
+    client_expect_end(&d);
+    assert_true(client_has(&d, "HTTP/1.1 408 ") && client_has(&d, "Connection: close"));
+    assert_int_equal(rig.n_gone, 1);
+    assert_int_equal(rig.logged_status, 408);
+}
+
+/* A handler may take its time: no limit of the connection's ends it. */
+static void test_slow_handler(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp();
+
+    client_send(&c, GET("/later"));
+    rig_run(600);
+    assert_int_equal(rig.n_gone, 0);
+    exchange_reply(rig.kept, 200, "text/plain", "done", 4);
+    client_expect(&c, "done");
+    rig_run(100);
+    assert_false(client_read(&c)); /* and the idle time begins only now */
+}
+
+static void test_slow_reader(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = client_tcp();
+
+    rig.to_send = 200000000;
+    client_send(&c, GET("/big"));
+    rig_run(20);
+    size_t left = rig.to_send;
+    assert_true(left > 100000000);  /* bounded: the kernel's buffers and ours */
+    client_send(&d, GET("/hello")); /* others do not notice */
+    client_expect(&d, "hello");
+    rig_run(600);
+    assert_int_equal(rig.n_gone, 1);
+    assert_int_equal(rig.logged_status, 499);
+    assert_int_equal(server_exchanges(rig.server), 0);
+    /* the same with an answer that is complete but not taken */
+    struct client e AUTO_CLIENT = client_tcp();
+    static char body[32u << 20];
+    client_send(&e, GET("/later"));
+    rig_run(10);
+    size_t before = server_connections(rig.server);
+    exchange_reply(rig.kept, 200, "text/plain", body, sizeof(body));
+    rig_run(100);
+    assert_int_equal(server_connections(rig.server), before);
+    rig_run(500);
+    assert_true(server_connections(rig.server) < before);
+    assert_int_equal(rig.n_gone, 1); /* the handler had its say */
+}
+
+/* ---- leaving ------------------------------------------------------------------------------------ */
+
+static void test_gone_while_idle(UNUSED void **state)
+{
+    for (int how = 0; how < 4; how++) {
+        struct client c AUTO_CLIENT = how % 2 ? client_unix() : client_tcp();
+        unsigned before = rig.n_gone;
+        client_send(&c, how < 2 ? GET("/later") : GET("/stream"));
+        rig_run(10);
+        assert_int_equal(server_exchanges(rig.server), 1);
+        assert_non_null(rig.kept);
+        base_close_fd(&c.fd);
+        rig_run(10);
+        assert_int_equal(rig.n_gone, before + 1);
+        assert_int_equal(server_exchanges(rig.server), 0);
+        assert_null(rig.kept);
+    }
+    /* also when the next request is waiting already */
+    struct client c AUTO_CLIENT = client_tcp();
+    client_send(&c, GET("/later") GET("/hello"));
+    rig_run(10);
+    unsigned before = rig.n_gone;
+    base_close_fd(&c.fd);
+    rig_run(10);
+    assert_int_equal(rig.n_gone, before + 1);
+    assert_int_equal(server_connections(rig.server), 0);
+}
+
+static void test_gone_in_body(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = client_tcp();
+
+    client_send(&c, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\nabc");
+    rig_run(10);
+    base_close_fd(&c.fd);
+    rig_run(10);
+    assert_int_equal(rig.n_gone, 1);
+    /* the rest of a body is read although its sender has shut its side, and nothing spins meanwhile */
+    rig.hold = true;
+    client_send(&d, "POST /upload HTTP/1.1\r\n" HOST "Content-Length: 40006\r\n\r\nabcdef");
+    static char rest[40000]; /* little enough for the kernel to take all of it, and the end behind it */
+    client_send_n(&d, rest, sizeof(rest));
+    shutdown(d.fd, SHUT_WR);
+    rig_run(10);
+    unsigned rounds = 0;
+    for (uint64_t until = clock_mono_ns() + 50 * NS_PER_MS; clock_mono_ns() < until; rounds++)
+        assert_int_equal(loop_run_once(rig.loop, 10, NULL), 0);
+    assert_true(rounds < 20);
+    assert_int_equal(rig.n_gone, 1);
+    rig.hold = false;
+    exchange_body_proceed(rig.kept);
+    client_expect(&d, "got it");
+    assert_int_equal(rig.body_bytes, 40006);
+}
+
+/* Bytes that nobody wants now do not make the loop spin. */
+static void test_no_spinning(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp();
+    unsigned rounds = 0;
+
+    client_send(&c, GET("/later"));
+    rig_run(5);
+    client_send(&c, GET("/hello"));
+    rig_run(5);
+    for (uint64_t until = clock_mono_ns() + 50 * NS_PER_MS; clock_mono_ns() < until; rounds++)
+        assert_int_equal(loop_run_once(rig.loop, 10, NULL), 0);
+    assert_true(rounds < 20);
+    exchange_reply(rig.kept, 200, "text/plain", "one", 3);
+    client_expect(&c, "hello");
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------ */
+
+static void test_caps(UNUSED void **state)
+{
+    struct client many[12], extra AUTO_CLIENT = {.fd = -1};
+
+    rig.config.max_connections = 10;
+    rig.config.max_connections_per_peer = 8;
+    for (int i = 0; i < 8; i++) {
+        many[i] = client_tcp();
+        client_send(&many[i], GET("/hello"));
+        client_expect(&many[i], "hello");
+    }
+    extra = client_tcp();
+    client_send(&extra, GET("/hello")); /* its request does not turn the answer into a reset */
+    client_expect_end(&extra);
+    assert_true(client_has(&extra, "HTTP/1.1 429 ") && client_has(&extra, "Retry-After: 1") &&
+                client_has(&extra, "\"limit\""));
+    client_done(&extra);
+    /* another peer is served until all places are taken */
+    for (int i = 8; i < 10; i++) {
+        many[i] = client_unix();
+        client_send(&many[i], GET("/hello"));
+        client_expect(&many[i], "hello");
+    }
+    extra = client_unix();
+    client_expect_end(&extra);
+    assert_true(client_has(&extra, "HTTP/1.1 503 ") && client_has(&extra, "Connection: close"));
+    assert_int_equal(server_connections(rig.server), 10);
+    client_done(&extra);
+    client_done(&many[0]);
+    rig_run(10);
+    many[0] = client_tcp();
+    client_send(&many[0], GET("/hello"));
+    client_expect(&many[0], "hello");
+    for (int i = 0; i < 10; i++)
+        client_done(&many[i]);
+    rig_run(10);
+    assert_int_equal(server_connections(rig.server), 0);
+}
+
+static void test_many_idle(UNUSED void **state)
+{
+    enum { N = 400 };
+    static struct client many[N];
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < 2 * N + 50)
+        skip();
+    rig.config.max_connections = rig.config.max_connections_per_peer = N;
+    for (int i = 0; i < N; i++) {
+        many[i] = client_tcp();
+        /* half of them idle after a request, half in the middle of a head */
+        client_send(&many[i], i % 2 ? "GET /hello HTTP/1.1\r\nHo" : GET("/hello"));
+        if (i % 2 == 0) {
+            client_expect(&many[i], "hello");
+            client_forget(&many[i]);
+        }
+        rig_run(0);
+    }
+    assert_int_equal(server_connections(rig.server), N);
+    for (int i = 0; i < N; i++) {
+        client_send(&many[i], i % 2 ? "st: localhost\r\n\r\n" : GET("/hello"));
+        client_expect(&many[i], "hello");
+        client_done(&many[i]);
+    }
+}
+
+/* Without descriptors a client is told, the loop does not spin, and it goes on by itself. */
+static void test_no_descriptors(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = {.fd = -1}, next AUTO_CLIENT = {.fd = -1};
+    struct rlimit before, limit;
+    int fds[64], n = 0;
+
+    client_send(&c, GET("/hello"));
+    client_expect(&c, "hello");
+    d = client_tcp(); /* connected, but not accepted yet */
+    next = client_tcp();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 40;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    while (n < 64 && (fds[n] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        n++;
+    uint64_t start = clock_mono_ns();
+    client_expect(&d, "HTTP/1.1 503 ");
+    client_expect_end(&d);
+    client_expect(&next, "HTTP/1.1 503 ");
+    assert_true(clock_mono_ns() - start >= 90 * NS_PER_MS); /* one at a time, with a pause */
+    client_forget(&c);
+    client_send(&c, GET("/hello")); /* who is in is served */
+    client_expect(&c, "hello");
+    client_done(&d);
+    d = (struct client){.fd = -1};
+    unsigned rounds = 0;
+    for (uint64_t until = clock_mono_ns() + 50 * NS_PER_MS; clock_mono_ns() < until; rounds++)
+        assert_int_equal(loop_run_once(rig.loop, 10, NULL), 0);
+    assert_true(rounds < 20);
+    while (n > 0)
+        close(fds[--n]);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    struct client e AUTO_CLIENT = client_tcp();
+    client_send(&e, GET("/hello"));
+    client_expect(&e, "hello");
+}
+
+/* Every allocation fails once: each time an answer, an error answer or a closed connection, and no leak. */
+static void test_no_memory(UNUSED void **state)
+{
+    static const char *const requests[] = {
+        GET("/hello"),
+        "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n" GET("/hello"),
+        GET("/fail/b"),
+        GET("/stream"),
+        "GET /ws HTTP/1.1\r\n" HOST "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(requests); i++) {
+        for (size_t n = 0; n < 50; n++) {
+            struct client c AUTO_CLIENT = client_tcp();
+            client_send(&c, requests[i]);
+            mem_fail_after(n);
+            for (int k = 0; k < 6; k++)
+                (void)!loop_run_once(rig.loop, 1, NULL);
+            bool failed = mem_has_failed();
+            mem_fail_after(MEM_FAIL_NEVER);
+            base_close_fd(&c.fd);
+            rig_run(2);
+            assert_int_equal(server_connections(rig.server), 0);
+            assert_int_equal(server_exchanges(rig.server), 0);
+            if (!failed)
+                break;
+        }
+    }
+    rig_answer(GET("/hello"), "hello");
+}
+
+static void test_drain(UNUSED void **state)
+{
+    struct client idle AUTO_CLIENT = client_tcp(), busy AUTO_CLIENT = client_tcp();
+
+    client_send(&idle, GET("/hello"));
+    client_expect(&idle, "hello");
+    client_send(&busy, GET("/later") GET("/hello"));
+    rig_run(10);
+    server_drain(rig.server);
+    client_expect_end(&idle);
+    rig_run(20);
+    assert_int_equal(server_exchanges(rig.server), 1);
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(rig.port)};
+    AUTO_FD int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), -1);
+    exchange_reply(rig.kept, 200, "text/plain", "done", 4);
+    client_expect_end(&busy);
+    assert_true(client_has(&busy, "done") && client_has(&busy, "Connection: close"));
+    assert_false(client_has(&busy, "hello"));
+    base_close_fd(&busy.fd);
+    rig_run(10);
+    assert_int_equal(server_connections(rig.server), 0);
+}
+
+/* Destroying it tells every handler. */
+static void test_destroy(UNUSED void **state)
+{
+    struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = client_tcp(), e AUTO_CLIENT = client_tcp();
+    const struct server_options options = {.config = &rig.config, .handler = rig_handler, .ctx = &rig};
+
+    client_send(&c, GET("/later"));
+    client_send(&d, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\nabc");
+    client_send(&e, "GET /x");
+    rig_run(10);
+    server_destroy(rig.server);
+    assert_int_equal(rig.n_gone, 2);
+    server_destroy(NULL);
+    assert_int_equal(server_create(rig.loop, &options, &rig.server, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define T(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
+#define HASTY(name) cmocka_unit_test_setup_teardown(name, rig_setup_hasty, rig_teardown)
+        T(test_host),
+        T(test_origin),
+        T(test_other_machine),
+        T(test_refused_heads),
+        HASTY(test_slow_head),
+        HASTY(test_idle),
+        HASTY(test_slow_body),
+        HASTY(test_slow_handler),
+        HASTY(test_slow_reader),
+        T(test_gone_while_idle),
+        T(test_gone_in_body),
+        T(test_no_spinning),
+        T(test_caps),
+        T(test_many_idle),
+        T(test_no_descriptors),
+        T(test_no_memory),
+        T(test_drain),
+        T(test_destroy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
