@@ -182,7 +182,8 @@ uint64_t outlet_total(const struct outlet *outlet)
 
 /* ---- readers --------------------------------------------------------------------------------------- */
 
-uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream, uint64_t offset)
+uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream,
+                       uint64_t offset)
 {
     if (offset < outlet->begin)
         offset = outlet->begin;

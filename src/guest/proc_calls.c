@@ -75,7 +75,8 @@ void proc_input(uint32_t request, const uint8_t *payload, size_t len)
     if (!proc)
         return;
     /* A terminal that is still to come has no descriptor yet; what is written before waits in the queue. */
-    if (!(proc->flags & (SVC_PROC_STDIN | SVC_PROC_TTY)) || proc->state >= PROC_ENDING || proc->in.errnum != 0 || proc->in.eof)
+    if (!(proc->flags & (SVC_PROC_STDIN | SVC_PROC_TTY)) || proc->state >= PROC_ENDING || proc->in.errnum != 0 ||
+        proc->in.eof)
         errnum = EPIPE;
     if (errnum != 0) {
         send_reply(request, errnum, 0, NULL, 0);

@@ -138,11 +138,8 @@ static void obey(const struct frame *frame)
         if (ok)
             proc_leaf_gone(&gone);
         break;
-    case FRAME_SIGNAL: /* there is no main process */
-        ok = true;
-        break;
-    default:
-        break;
+    case FRAME_SIGNAL: /* there is no main process */ ok = true; break;
+    default: break;
     }
     if (!ok)
         guest_exit(GUEST_EXIT_MALFORMED);

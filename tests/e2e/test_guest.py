@@ -271,6 +271,13 @@ class HostileWithoutLeaves(Hostile):
     def make_world(cls):
         return World(uid=PLAIN_ID, gid=PLAIN_ID)
 
+    def test_a_killed_shepherd_takes_its_flock_along(self):
+        number, start = self.s.start("/bin/sh", "-c", "(setsid sleep 1234 &); sleep 0.2; kill -9 $PPID; sleep 1235")
+        start.ok()
+        self.assertEqual(self.s.end_of(number)["status"], signal.SIGKILL)
+        _, out, _ = self.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        self.assertNotIn("sleep 123", out)
+
 
 if __name__ == "__main__":
     unittest.main()
