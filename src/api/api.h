@@ -150,7 +150,4 @@ route_fn route_config_get, route_config_reload, route_events, route_audit;
 /* preview.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */
 bool preview_handle(struct api *api, struct exchange *x);
 
-/* main.c */
-int api_reload(struct api *api, int config_fd, struct brig_err *err) MUST_CHECK; /* validates, swaps */
-
 #endif

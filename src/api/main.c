@@ -71,15 +71,15 @@ static int load_config(int fd, struct config_loaded **ret, struct brig_err *err)
     return config_load_text(path ? path : "config.toml", text, (size_t)n, environ, ret, err);
 }
 
-int api_reload(struct api *api, int config_fd, struct brig_err *err)
+/* Validates, then swaps. restart: the keys that changed and need one. */
+static int reload(struct api *api, int config_fd, char *restart, size_t size, struct brig_err *err)
 {
     struct config_loaded *next = NULL;
-    char restart[512];
     int r = load_config(config_fd, &next, err);
 
     if (r < 0)
         return r;
-    config_diff(api->config, next, restart, sizeof restart);
+    config_diff(api->config, next, restart, size);
     r = log_open(config_get(next), err);
     if (r == 0 && config_get(next)->tls_cert[0])
         r = server_set_tls(api->server, config_get(next)->tls_cert, config_get(next)->tls_key, err);
@@ -95,16 +95,17 @@ int api_reload(struct api *api, int config_fd, struct brig_err *err)
                                       .detail = restart, .request_id = "", .sync = true};
     audit_add(api->audit, &event, NULL, NULL);
     log_line(LOG_INFO, "reload", "configuration reloaded%s%s", restart[0] ? "; these need a restart: " : "", restart);
-    return err ? (snprintf(err->message, sizeof err->message, "%s", restart), 0) : 0;
+    return 0;
 }
 
 static void on_config(struct daemon_state *d, int fd)
 {
-    struct brig_err err = {0};
+    struct brig_err err;
+    char restart[512] = "";
     struct request *rq = take_ptr(&d->api.reloading);
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
-    int r = api_reload(&d->api, fd, &err);
+    int r = reload(&d->api, fd, restart, sizeof restart, &err);
 
     if (r < 0)
         log_line(LOG_ERROR, "reload", "refused, nothing changed: %s", err.message);
@@ -118,7 +119,7 @@ static void on_config(struct daemon_state *d, int fd)
     json_key(&json, "reloaded");
     json_bool(&json, true);
     json_key(&json, "needs_restart");
-    json_string(&json, err.message);
+    json_string(&json, restart);
     json_end(&json);
     request_json(rq, 200, &json);
 }

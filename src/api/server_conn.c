@@ -199,7 +199,7 @@ static bool step_head(struct conn *conn)
     if (conn->server->options.log)
         x->started_ns = clock_mono_ns();
     if (r < 0) {
-        request_refuse(conn, (unsigned)-r, NULL, err.message);
+        conn_refuse_head(conn, (unsigned)-r, NULL, err.message);
     } else {
         x->in_at = (size_t)r;
         request_start(conn);
@@ -410,7 +410,7 @@ void conn_timeout(struct conn *conn)
             conn_close(conn);
             return;
         }
-        request_refuse(conn, 408, "timeout", "the head of the request did not come in time");
+        conn_refuse_head(conn, 408, "timeout", "the head of the request did not come in time");
         break;
     case CONN_BUSY:
         if (conn_pending(conn) > 0) {
@@ -420,7 +420,7 @@ void conn_timeout(struct conn *conn)
         if (conn->x->ws)
             websocket_timeout(conn->x);
         else
-            request_refuse(conn, 408, "timeout", "the body of the request did not come in time");
+            conn_refuse_head(conn, 408, "timeout", "the body of the request did not come in time");
         break;
     case CONN_FLUSH:
     case CONN_LINGER:

@@ -213,7 +213,7 @@ static inline size_t conn_pending(const struct conn *conn)
 
 /* server_request.c */
 void request_start(struct conn *conn); /* the head has been read */
-void request_refuse(struct conn *conn, unsigned status, const char *code, const char *message); /* and close */
+void conn_refuse_head(struct conn *conn, unsigned status, const char *code, const char *message); /* and close */
 
 /* server_host.c */
 bool host_allowed(const struct conn *conn, const char *host);

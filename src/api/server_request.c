@@ -24,7 +24,7 @@ static const char *code_of(unsigned status)
     }
 }
 
-void request_refuse(struct conn *conn, unsigned status, const char *code, const char *message)
+void conn_refuse_head(struct conn *conn, unsigned status, const char *code, const char *message)
 {
     struct exchange *x = conn->x;
 

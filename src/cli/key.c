@@ -88,7 +88,16 @@ static int create(int argc, char **argv)
     return status;
 }
 
-static void put_row(struct table *table, const struct json_value *key)
+/* Where all are of one organisation, which is most places, it needs no column. */
+static bool of_several_orgs(const struct json_value *keys)
+{
+    for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next)
+        if (!str_eq(get_text(key, "org", ""), get_text(keys->first, "org", "")))
+            return true;
+    return false;
+}
+
+static void put_row(struct table *table, const struct json_value *key, bool with_org)
 {
     char created[SHOW_SIZE], left[SHOW_SIZE];
 
@@ -100,12 +109,13 @@ static void put_row(struct table *table, const struct json_value *key)
         table_cell(table, "revoked");
     else
         table_cell(table, "%s", show_until(left, get_text(key, "expires_at", "")));
-    table_cell(table, "%s", get_text(key, "org", "-"));
+    if (with_org)
+        table_cell(table, "%s", get_text(key, "org", "-"));
 }
 
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"*ID", "*NAME", "ROLE", ">AGE", ">LEFT", "*ORGANISATION"};
+    static const char *const headers[] = {"ID", "*NAME", "ROLE", ">AGE", ">LEFT", "*ORGANISATION"};
     struct key_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(256);
@@ -120,14 +130,15 @@ static int list(int argc, char **argv)
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
-    table_init(&table, headers, ARRAY_SIZE(headers));
     const struct json_value *keys = json_get(json_root(doc), "keys");
+    bool with_org = of_several_orgs(keys);
+    table_init(&table, headers, ARRAY_SIZE(headers) - !with_org);
     for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next) {
         bool useless = *get_text(key, "revoked_at", "") != '\0' || str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
         if (useless && !options.all)
             continue;
         if (!options.quiet)
-            put_row(&table, key);
+            put_row(&table, key, with_org);
         else if (service_say("%s", get_text(key, "id", "")) != 0)
             return CLI_FAILED;
     }

@@ -73,17 +73,40 @@ static void put_entry(struct table *table, const struct json_value *entry, struc
         table_cell(table, "%s%s", path, str_eq(type, "directory") ? "/" : "");
 }
 
+static int by_path(const void *a, const void *b)
+{
+    const struct json_value *const *x = a, *const *y = b;
+    return strcmp(get_text(*x, "path", ""), get_text(*y, "path", ""));
+}
+
+/* NULL-terminated; to be freed. */
+static const struct json_value **sort(const struct json_value *entries)
+{
+    const struct json_value **items = calloc((entries ? entries->count : 0) + 1, sizeof(*items));
+    size_t n = 0;
+
+    for (const struct json_value *entry = items && entries ? entries->first : NULL; entry; entry = entry->next)
+        items[n++] = entry;
+    if (n > 1)
+        qsort(items, n, sizeof(*items), by_path);
+    return items;
+}
+
 static int show(const struct ls_options *options, const struct json_value *entries)
 {
     static const char *const headers[] = {"MODE", ">SIZE", "MODIFIED", "*NAME"};
     AUTO_TABLE struct table table = {0};
     AUTO_BUF struct buf name = BUF_INIT(64 << 10), link = BUF_INIT(64 << 10);
 
+    AUTO_FREE const struct json_value **sorted = sort(entries);
+
+    if (!sorted)
+        return cli_error("out of memory");
     table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *entry = entries ? entries->first : NULL; entry; entry = entry->next) {
+    for (size_t i = 0; sorted[i]; i++) {
         if (!options->quiet)
-            put_entry(&table, entry, &name, &link);
-        else if (service_say("%s", name_of(entry, "path", "path_encoding", &name)) != 0)
+            put_entry(&table, sorted[i], &name, &link);
+        else if (service_say("%s", name_of(sorted[i], "path", "path_encoding", &name)) != 0)
             return CLI_FAILED;
     }
     return options->quiet ? 0 : table_print(&table);

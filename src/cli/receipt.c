@@ -74,7 +74,7 @@ int status_in_message(char *message, int otherwise)
 
 static bool is_ours(const char *key)
 {
-    static const char *const keys[] = {"stdout", "stderr", "stdout_encoding", "stderr_encoding", "truncated"};
+    static const char *const keys[] = {"stdout", "stderr", "stdout_encoding", "stderr_encoding", "truncated", "output"};
 
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
         if (str_eq(keys[i], key))

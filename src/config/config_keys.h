@@ -64,7 +64,6 @@ const char *config_rule_file(const char *text);
 const char *config_rule_hosts(const char *text);
 const char *config_rule_origins(const char *text);
 const char *config_rule_level(const char *text);
-const char *config_rule_log_file(const char *text);
 const char *config_rule_format(const char *text);
 const char *config_rule_url(const char *text);
 const char *config_rule_shutdown(const char *text);

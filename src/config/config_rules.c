@@ -90,11 +90,6 @@ const char *config_rule_file(const char *text)
     return text[0] == '\0' || is_absolute(text) ? NULL : "must be an absolute path, or empty";
 }
 
-const char *config_rule_log_file(const char *text)
-{
-    return str_eq(text, "stderr") || is_absolute(text) ? NULL : "must be stderr or an absolute path";
-}
-
 /* A DNS name: labels of letters, digits and hyphens. */
 static bool is_host_name(const char *text, size_t len)
 {

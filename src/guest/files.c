@@ -237,9 +237,9 @@ static void obey(const struct frame *frame)
 {
     struct call *call = frame->request != 0 ? find_call(frame->request) : NULL;
 
-    if (frame->type >= SVC_CALL_MIN) {
-        if (frame->type < SVC_FILE_MIN)
-            files_end(GUEST_EXIT_MALFORMED);
+    if (frame->type == SVC_HELLO || (frame->type >= SVC_CALL_MIN && frame->type < SVC_FILE_MIN))
+        files_end(GUEST_EXIT_MALFORMED); /* pid 1's own business */
+    if (frame->type >= SVC_FILE_MIN) {
         on_open(call, frame);
         return;
     }

@@ -112,7 +112,7 @@ static int clean_name(char out[TAR_NAME_MAX + 1], const char *in, size_t len)
             continue;
         if (n == 2 && part[0] == '.' && part[1] == '.')
             return -EINVAL;
-        if (used + n + 1 > TAR_NAME_MAX)
+        if (used + (used > 0) + n > TAR_NAME_MAX)
             return -ENAMETOOLONG;
         if (used > 0)
             out[used++] = '/';

@@ -151,7 +151,7 @@ static int list(struct output *output, struct brig_err *err)
 {
     const struct call_events calls = {.event = on_info, .reply = on_listed, .ctx = output};
 
-    return link_call(output->process->sbox->link, SVC_PROC_LIST, NULL, 0, &calls, &output->call, err);
+    return link_call(output->process->sbox->link, SVC_PROC_LIST, "", 0, &calls, &output->call, err);
 }
 
 /* ---- opening -------------------------------------------------------------------------------------------------------------- */

@@ -124,7 +124,8 @@ void process_judge_gone(struct process *process); /* the sandbox took it along *
 /* ---- receipt.c ------------------------------------------------------------------------------------------- */
 int process_receipt(struct process *process); /* fills receipt; -ENOMEM */
 int process_open_doc(const struct process *process, struct buf *out); /* of a run that is going on */
-int process_from_doc(struct sbox *sbox, const char *doc, const char *run_id);
+/* A run that the store has as open: its process, if its sandbox lives; else it is closed as host-error. */
+void process_recover(struct manager *manager, const char *doc, const char *run_id);
 
 /* ---- output.c, input.c, wait.c, shell.c ------------------------------------------------------------------ */
 void outputs_ended(struct process *process);

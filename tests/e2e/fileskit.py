@@ -43,7 +43,7 @@ class Entry:
 class Failed(Exception):
     def __init__(self, errnum):
         super().__init__(errno.errorcode.get(errnum, str(errnum)))
-        self.name = errno.errorcode.get(errnum, str(errnum))
+        self.name = errno.errorcode.get(errnum, str(errnum))  # EOPNOTSUPP is called ENOTSUP there
 
 
 class Result:

@@ -259,11 +259,11 @@ class Streams(ServiceTest):
         wait_until("all are closed", lambda: len(os.listdir(f"/proc/{self.spawner.pid}/fd")) <= before + 1)  # the reaper's socket
         self.create(host, "b")
         with_one = len(os.listdir(f"/proc/{self.spawner.pid}/fd"))
-        for _ in range(3):
+        for _ in range(20):
             host.say("attach", "b")
             host.expect("attached b ok")
             host.expect("hello b ")
-        self.assertEqual(len(os.listdir(f"/proc/{self.spawner.pid}/fd")), with_one)
+        self.assertLess(len(os.listdir(f"/proc/{self.spawner.pid}/fd")), with_one + 5)  # a network namespace is made ahead
         self.end(host, "b")
 
 

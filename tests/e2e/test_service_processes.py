@@ -25,7 +25,7 @@ class Runs(ServiceTest):
     def test_working_directory_and_environment(self):
         sid = self.sandbox(env={"A": "box", "B": "box"})
         self.assertEqual(self.d.run(sid, "pwd")["stdout"], "/workspace\n")
-        self.assertEqual(self.d.sh(sid, "echo $A $B $HOME", env={"B": "run"})["stdout"], "box run /workspace\n")
+        self.assertEqual(self.d.sh(sid, "echo $A $B $HOME", env={"B": "run"})["stdout"], "box run /home/user\n")
         self.assertEqual(self.d.run(sid, "pwd", cwd="/tmp")["stdout"], "/tmp\n")
 
     def test_command_string(self):
@@ -147,7 +147,7 @@ class Background(ServiceTest):
 
     def test_raw_bytes(self):
         sid = self.sandbox()
-        p = self.start(sid, "sh", "-c", "head -c 5000000 /dev/urandom | tee /tmp/r")
+        p = self.start(sid, "sh", "-c", "head -c 5000000 /dev/urandom | tee /tmp/r", ring="8m")
         body = self.d.ask("GET", f"{p}/output?stream=stdout").body
         self.assertEqual(body, self.d.ask("GET", f"/v1/sandboxes/{sid}/files?path=/tmp/r").body)
 
