@@ -67,11 +67,6 @@ struct call *call_new(uint32_t request, uint16_t type, struct proc *proc)
     return call;
 }
 
-struct call *call_next_of(struct proc *proc, struct call *after)
-{
-    return after ? after->next_of_proc : proc->calls;
-}
-
 static void unlink_call(struct call *call)
 {
     struct call **at = &buckets[call->request % BUCKETS];

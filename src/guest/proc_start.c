@@ -266,8 +266,10 @@ static long spawn_proc(struct spawn *spawn)
         be_the_child(spawn, extra);
     if (ret < 0)
         return ret;
-    proc->pid = (pid_t)ret;
-    proc->shepherd = proc->leaf ? 0 : (pid_t)ret;
+    if (proc->leaf)
+        proc->pid = (pid_t)ret;
+    else
+        proc->shepherd = (pid_t)ret; /* the process itself will tell who it is */
     return 0;
 }
 

@@ -148,7 +148,6 @@ void conn_pause(bool on); /* frames of brigd are not read while somebody has no 
 
 struct call *call_new(uint32_t request, uint16_t type, struct proc *proc); /* NULL: EAGAIN was replied */
 struct call *call_find(uint32_t request);
-struct call *call_next_of(struct proc *proc, struct call *after); /* calls of a process; after NULL: the first */
 void call_ready(struct call *call);
 void call_credit(struct call *call, size_t consumed); /* so much of stream 0 was used; takes NULL */
 void call_reply(struct call *call, int errnum, uint32_t stage, const uint8_t *payload, size_t len); /* and frees it */

@@ -425,6 +425,41 @@ static void a_killed_shepherd_leaves_nothing(void **state)
     rig_close(&rig);
 }
 
+static void output_held_open_by_another_ends_all_the_same(void **state)
+{
+    struct rig rig;
+    struct answer out = {.hold = true}, other = {0};
+    (void)state;
+
+    rig_open(&rig, 0);
+    /* The second opens the first's stdout by its place in /proc, and keeps it. */
+    rig_start(&rig, 1, SVC_PROC_STDIN, ARGV("sh", "-c", "echo $$; read x; seq 1 206000"));
+    rig_attach_proc(&rig, &out, 1, 2, 0);
+    pid_t first = first_number(&rig, &out);
+    char script[128];
+    snprintf(script, sizeof(script), "exec 7>/proc/%d/fd/1; echo ready; exec sleep 1000", (int)first);
+    rig_start(&rig, 2, 0, ARGV("sh", "-c", script));
+    rig_attach_proc(&rig, &other, 2, 2, 0);
+    rig_wait_for(&rig, other.out[1].len == 6);
+    struct answer input = {0};
+    rig_number(&rig, &input, SVC_PROC_INPUT, 1);
+    answer_write(&input, "go\n", 3);
+    rig_wait_for(&rig, out.out[1].len == SVC_WINDOW);
+    /* Its end is known before its output has been read, and how much there is. */
+    struct svc_proc_exit exit = rig_wait_exit(&rig, 1);
+    assert_int_equal(exit.output[1], 1330895 + (unsigned)snprintf(NULL, 0, "%d\n", (int)first));
+    out.hold = false;
+    call_consumed(out.call, 1, out.held[1]);
+    rig_until(&rig, &out.done);
+    assert_int_equal(out.out[1].len, exit.output[1]);
+    rig_signal(&rig, 2, SIGKILL, SVC_SIGNAL_ALL);
+    rig_wait_exit(&rig, 2);
+    rig_forget(&input);
+    rig_forget(&out);
+    rig_forget(&other);
+    rig_close(&rig);
+}
+
 /* ---- the list ----------------------------------------------------------------------------------- */
 
 static void the_list_and_what_is_forgotten(void **state)
@@ -746,6 +781,7 @@ int main(void)
         cmocka_unit_test(signals_reach_whom_they_are_for),
         cmocka_unit_test(a_bomb_is_killed),
         cmocka_unit_test(a_killed_shepherd_leaves_nothing),
+        cmocka_unit_test(output_held_open_by_another_ends_all_the_same),
         cmocka_unit_test(the_list_and_what_is_forgotten),
         cmocka_unit_test(processes_outlive_connections),
         cmocka_unit_test(a_lost_stream_is_waited_for),
