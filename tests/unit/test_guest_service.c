@@ -11,10 +11,10 @@
 
 #include "codec/le.h"
 
-#define assert_text(buf, text)                           \
-    do {                                                 \
-        assert_int_equal((buf).len, strlen(text));       \
-        if ((buf).len > 0)                               \
+#define assert_text(buf, text)                                  \
+    do {                                                        \
+        assert_int_equal((buf).len, strlen(text));              \
+        if ((buf).len > 0)                                      \
             assert_memory_equal((buf).data, (text), (buf).len); \
     } while (0)
 
@@ -67,10 +67,13 @@ static void programs_find_nothing_of_init(void **state)
     (void)state;
 
     rig_open(&rig, 0);
-    rig_sh(&rig, 1, "echo $MARK $PWD $(umask); readlink /proc/self/fd/0; ls /proc/self/fd | tr '\\n' ' '; "
-                    "grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o sid= -p $$ | tr -d ' '; echo $$", &output);
+    rig_sh(&rig, 1,
+           "echo $MARK $PWD $(umask); readlink /proc/self/fd/0; ls /proc/self/fd | tr '\\n' ' '; "
+           "grep -E '^Sig(Blk|Ign)' /proc/self/status; ps -o sid= -p $$ | tr -d ' '; echo $$",
+           &output);
     char *text = output.out[1].data;
-    assert_non_null(strstr(text, "here /tmp 0022\n/dev/null\n0 1 2 3 SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"));
+    assert_non_null(
+        strstr(text, "here /tmp 0022\n/dev/null\n0 1 2 3 SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"));
     char *sid = strstr(text, "SigIgn:") + 24;
     char *end = strchr(sid, '\n');
     assert_memory_equal(sid, end + 1, (size_t)(end - sid)); /* a session of its own */
@@ -333,7 +336,8 @@ static void what_it_left_behind_dies_with_it(void **state)
     rig_start(&rig, 1, 0, ARGV("sh", "-c", "echo $$; exec sleep 100"));
     rig_attach_proc(&rig, &other, 1, 2, 0);
     /* setsid, a double fork, and the output held open. */
-    struct svc_proc_exit exit = rig_sh(&rig, 2, "(setsid sh -c 'echo $$; exec sleep 1000' &) ; sleep 0.2; exit 3", &left);
+    struct svc_proc_exit exit =
+        rig_sh(&rig, 2, "(setsid sh -c 'echo $$; exec sleep 1000' &) ; sleep 0.2; exit 3", &left);
     assert_int_equal(exit.status, 3 << 8);
     pid_t stray = (pid_t)strtol(left.out[1].data, NULL, 10);
     assert_true(stray > 1);
@@ -392,7 +396,8 @@ static void a_bomb_is_killed(void **state)
 
     rig_open(&rig, 0);
     /* Something that keeps forking into sessions of its own, slowly enough for whoever else is on this machine. */
-    rig_start(&rig, 1, 0, ARGV("sh", "-c", "f() { setsid sh -c 'sleep 0.01; sleep 1000' & }; while :; do f; sleep 0.005; done"));
+    rig_start(&rig, 1, 0,
+              ARGV("sh", "-c", "f() { setsid sh -c 'sleep 0.01; sleep 1000' & }; while :; do f; sleep 0.005; done"));
     rig_run(&rig, 500);
     assert_int_equal(rig_signal(&rig, 1, SIGKILL, SVC_SIGNAL_ALL), 0);
     assert_int_equal(rig_wait_exit(&rig, 1).status, SIGKILL);
@@ -417,6 +422,41 @@ static void a_killed_shepherd_leaves_nothing(void **state)
     /* Outside of a pid namespace its orphans fall to somebody else. */
     kill((pid_t)strtol(out.out[1].data, NULL, 10), SIGKILL);
     rig_forget(&out);
+    rig_close(&rig);
+}
+
+static void output_held_open_by_another_ends_all_the_same(void **state)
+{
+    struct rig rig;
+    struct answer out = {.hold = true}, other = {0};
+    (void)state;
+
+    rig_open(&rig, 0);
+    /* The second opens the first's stdout by its place in /proc, and keeps it. */
+    rig_start(&rig, 1, SVC_PROC_STDIN, ARGV("sh", "-c", "echo $$; read x; seq 1 206000"));
+    rig_attach_proc(&rig, &out, 1, 2, 0);
+    pid_t first = first_number(&rig, &out);
+    char script[128];
+    snprintf(script, sizeof(script), "exec 7>/proc/%d/fd/1; echo ready; exec sleep 1000", (int)first);
+    rig_start(&rig, 2, 0, ARGV("sh", "-c", script));
+    rig_attach_proc(&rig, &other, 2, 2, 0);
+    rig_wait_for(&rig, other.out[1].len == 6);
+    struct answer input = {0};
+    rig_number(&rig, &input, SVC_PROC_INPUT, 1);
+    answer_write(&input, "go\n", 3);
+    rig_wait_for(&rig, out.out[1].len == SVC_WINDOW);
+    /* Its end is known before its output has been read, and how much there is. */
+    struct svc_proc_exit exit = rig_wait_exit(&rig, 1);
+    assert_int_equal(exit.output[1], 1330895 + (unsigned)snprintf(NULL, 0, "%d\n", (int)first));
+    out.hold = false;
+    call_consumed(out.call, 1, out.held[1]);
+    rig_until(&rig, &out.done);
+    assert_int_equal(out.out[1].len, exit.output[1]);
+    rig_signal(&rig, 2, SIGKILL, SVC_SIGNAL_ALL);
+    rig_wait_exit(&rig, 2);
+    rig_forget(&input);
+    rig_forget(&out);
+    rig_forget(&other);
     rig_close(&rig);
 }
 
@@ -554,7 +594,8 @@ static void send_to_stream(struct rig *rig, const void *data, size_t len, bool e
     close(pair[0]);
 }
 
-static size_t hello_and(uint8_t *out, unsigned type, unsigned flags, uint32_t stream, uint32_t request, const void *payload, size_t len)
+static size_t hello_and(uint8_t *out, unsigned type, unsigned flags, uint32_t stream, uint32_t request,
+                        const void *payload, size_t len)
 {
     uint8_t wire[16];
     struct frame frame = {.type = SVC_HELLO, .length = 16};
@@ -562,8 +603,11 @@ static size_t hello_and(uint8_t *out, unsigned type, unsigned flags, uint32_t st
     assert_int_equal(svc_hello_put(wire, sizeof(wire), &(struct svc_hello){.version = 1}), 16);
     frame_put_header(out, &frame);
     memcpy(out + FRAME_HEADER, wire, 16);
-    frame = (struct frame){
-        .type = (uint16_t)type, .flags = (uint16_t)flags, .stream = stream, .request = request, .length = (uint32_t)len};
+    frame = (struct frame){.type = (uint16_t)type,
+                           .flags = (uint16_t)flags,
+                           .stream = stream,
+                           .request = request,
+                           .length = (uint32_t)len};
     frame_put_header(out + 32, &frame);
     if (len > 0)
         memcpy(out + 48, payload, len);
@@ -700,7 +744,8 @@ static void many_at_once_leave_nothing(void **state)
     size_t fds = count_fds(rig.g.pid), kib = own_kib(rig.g.pid);
     assert_true(kib < 60);
     for (uint32_t i = 0; i < N; i++) {
-        rig_start_with(&rig, &start[i], i + 1, &(struct start_opts){0}, ARGV("sh", "-c", "seq 1 20000; sleep 0.1; echo end"));
+        rig_start_with(&rig, &start[i], i + 1, &(struct start_opts){0},
+                       ARGV("sh", "-c", "seq 1 20000; sleep 0.1; echo end"));
         rig_attach_proc(&rig, &out[i], i + 1, 6, 0);
     }
     for (uint32_t i = 0; i < N; i++) {
@@ -736,6 +781,7 @@ int main(void)
         cmocka_unit_test(signals_reach_whom_they_are_for),
         cmocka_unit_test(a_bomb_is_killed),
         cmocka_unit_test(a_killed_shepherd_leaves_nothing),
+        cmocka_unit_test(output_held_open_by_another_ends_all_the_same),
         cmocka_unit_test(the_list_and_what_is_forgotten),
         cmocka_unit_test(processes_outlive_connections),
         cmocka_unit_test(a_lost_stream_is_waited_for),
