@@ -668,6 +668,67 @@ static void breaches_end_the_stream_only(void **state)
     rig_close(&rig);
 }
 
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 17;
+    *seed ^= *seed << 5;
+    return *seed;
+}
+
+/* A frame that is well formed more often than not, about a process that may exist. */
+static size_t random_frame(uint8_t *out, uint32_t *seed)
+{
+    static const uint8_t types[] = {17, 18, 19, 22, 32, 33, 34, 35, 36, 37, 38, 39, 40, 48, 49, 64, 65, 66, 71};
+    uint32_t type = types[next_random(seed) % ARRAY_SIZE(types)], length = next_random(seed) % 64;
+    const struct frame frame = {
+        .type = (uint16_t)(next_random(seed) % 64 ? type : next_random(seed)),
+        .flags = (uint16_t)(next_random(seed) % 16 || type < SVC_CALL_MIN ? 0 : FRAME_MORE),
+        .stream = type == SVC_CREDIT ? 1 + next_random(seed) % 2 : 0,
+        .request = 1 + next_random(seed) % 30,
+        .length = type == SVC_CREDIT || type == SVC_PROC_WAIT ? 4
+                  : type == SVC_EOF || type == SVC_CANCEL     ? 0
+                                                              : length,
+    };
+
+    frame_put_header(out, &frame);
+    for (uint32_t i = 0; i < frame.length; i++)
+        out[FRAME_HEADER + i] = (uint8_t)(next_random(seed) % 4 ? 0 : next_random(seed));
+    if (frame.length >= 4 && type < SVC_FILE_MIN)
+        le_put_u32(out + FRAME_HEADER, 1 + next_random(seed) % 3);
+    return FRAME_HEADER + frame.length;
+}
+
+static void storms_of_frames_pass(void **state)
+{
+    struct rig rig;
+    struct answer list = {0};
+    uint32_t seed = 20240613;
+    static uint8_t wire[65536];
+    (void)state;
+
+    rig_open(&rig, 0);
+    rig_start(&rig, 1, SVC_PROC_STDIN, ARGV("cat"));
+    rig_start(&rig, 2, SVC_PROC_TTY, ARGV("cat"));
+    rig_start(&rig, 3, SVC_PROC_SHELL, ARGV("dash"));
+    for (unsigned i = 0; i < 300; i++) {
+        size_t len = hello_and(wire, SVC_PROC_LIST, 0, 0, 99, "", 0);
+
+        for (unsigned k = 0; k < 100; k++)
+            len += random_frame(wire + len, &seed);
+        send_to_stream(&rig, wire, len, false);
+    }
+    rig_attach(&rig);
+    rig_ask(&rig, &list, SVC_PROC_LIST, NULL, 0);
+    assert_int_equal(list.errnum, 0);
+    rig_forget(&list);
+    rig_start(&rig, 1000, 0, ARGV("true"));
+    assert_int_equal(rig_wait_exit(&rig, 1000).status, 0);
+    for (uint32_t i = 1; i <= 3; i++)
+        rig_signal(&rig, i, SIGKILL, SVC_SIGNAL_ALL);
+    rig_close(&rig);
+}
+
 static void cancelled_calls_are_answered(void **state)
 {
     struct rig rig;
@@ -786,6 +847,7 @@ int main(void)
         cmocka_unit_test(processes_outlive_connections),
         cmocka_unit_test(a_lost_stream_is_waited_for),
         cmocka_unit_test(breaches_end_the_stream_only),
+        cmocka_unit_test(storms_of_frames_pass),
         cmocka_unit_test(cancelled_calls_are_answered),
         cmocka_unit_test(the_control_socket_is_its_life),
         cmocka_unit_test(many_at_once_leave_nothing),
