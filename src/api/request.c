@@ -349,8 +349,8 @@ static void start(struct request *rq, const struct http_head *head, const struct
     if (!rq->route && allow[0]) {
         exchange_add_field(rq->x, "Allow", allow);
         rq->api->counters.failures++;
-        static const char text[] = "{\"error\":{\"code\":\"method_not_allowed\",\"message\":\"this path does not take that method; see Allow\"}}";
-        request_text(rq, 405, "application/json", text, sizeof text - 1);
+        exchange_error(rq->x, 405, "method_not_allowed", "this path does not take that method", "the field Allow has those that it takes");
+        request_free(rq);
         return;
     }
     if (!rq->route) {

@@ -88,6 +88,8 @@ int exchange_add_field(struct exchange *x, const char *name, const char *value);
 void exchange_reply(struct exchange *x, unsigned status, const char *content_type, const void *body, size_t len);
 /* The error shape {"error":{"code","message","hint","request_id"}} with the status of the code (api/errors.h). */
 void exchange_fail(struct exchange *x, const struct brig_err *err);
+/* The same shape for what has no code of its own; hint may be NULL. */
+void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint);
 /* A streamed answer: length UINT64_MAX is chunked. */
 void exchange_begin(struct exchange *x, unsigned status, const char *content_type, uint64_t length);
 /* Copies; false: more than enough is waiting now, come back when drained() is called (the bytes were taken all the same). */
