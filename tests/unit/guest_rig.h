@@ -86,4 +86,11 @@ struct svc_proc_exit rig_sh(struct rig *rig, uint32_t proc, const char *script, 
 void answer_write(struct answer *answer, const void *data, size_t len); /* all of it, waiting for credit */
 bool pid_alive(pid_t pid);
 
+#define assert_text(buf, text)                                  \
+    do {                                                        \
+        assert_int_equal((buf).len, strlen(text));              \
+        if ((buf).len > 0)                                      \
+            assert_memory_equal((buf).data, (text), (buf).len); \
+    } while (0)
+
 #endif
