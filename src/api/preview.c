@@ -496,16 +496,6 @@ static bool cookie_token(const char *cookies, char *out, size_t size)
     return false;
 }
 
-/* The sandbox by its id, whoever's it is: the token names it. NULL: there is none. */
-static struct sbox *by_id(struct api *api, const char *id)
-{
-    struct sbox *s = manager_first(api->manager);
-
-    while (s && !str_eq(s->id, id))
-        s = s->next;
-    return s;
-}
-
 static void admit(struct request *rq, const char *id, const char *port_text, const char *path, size_t path_len, const char *cookie_path)
 {
     const struct http_head *head = exchange_head(rq->x);
@@ -513,7 +503,8 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
     char subject[96], cookie[TOKEN_MAX], set[TOKEN_MAX + 256];
     uint32_t port = 0;
     bool by_key = rq->caller.socket || rq->caller.key_id[0];
-    struct sbox *sbox = by_key ? manager_find(rq->api->manager, &rq->caller, id) : by_id(rq->api, id);
+    struct sbox *sbox = by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id); /* a token names its sandbox */
+    struct brig_err err;
 
     if (parse_u32(port_text, &port) < 0 || port == 0 || port > UINT16_MAX || !sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
@@ -524,7 +515,9 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
     bool by_query = token_ok(rq, query, subject);
     if (!by_key && !by_query && !token_ok(rq, http_field(head, "X-Brig-Token"), subject) && !(has_cookie && token_ok(rq, cookie, subject))) {
         api_denied(rq->api, &rq->caller, id, "preview without a key or a valid token");
-        request_refuse(rq, BRIG_E_UNAUTHENTICATED, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        (void)err_set(&err, BRIG_E_UNAUTHENTICATED, 0, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        exchange_fail(rq->x, &err); /* not request_fail(): the denial was noted, with the sandbox */
+        request_free(rq);
         return;
     }
     if (sbox->state != SBOX_RUNNING || !sbox->link) {
@@ -582,6 +575,7 @@ bool preview_handle(struct api *api, struct exchange *x)
         request_fail(rq, &err);
         return true;
     }
+    exchange_set_owner(x, rq->caller.key_id);
     const char *path = exchange_target(x)->rest_raw;
     admit(rq, label + (dash - host) + 1, label, path, strcspn(path, "?"), "/");
     return true;

@@ -99,6 +99,7 @@ static void download_event(void *ctx, const uint8_t *data, size_t len)
         exchange_add_field(rq->x, "Content-Range", range);
     }
     down->begun = true;
+    exchange_add_field(rq->x, "X-Content-Type-Options", "nosniff"); /* what a sandbox wrote is not a page of ours */
     exchange_begin(rq->x, down->ranged ? 206 : 200, "application/octet-stream", length);
     exchange_on_drained(rq->x, download_drained, down);
     if (down->head_only) {
