@@ -9,8 +9,8 @@
 
 #include "guest/files_int.h"
 
-#define LIST_TURN 256      /* entries */
-#define ENTRY_ROOM 16384u  /* more than two paths and the numbers */
+#define LIST_TURN 256     /* entries */
+#define ENTRY_ROOM 16384u /* more than two paths and the numbers */
 
 static int64_t time_ns(const struct timespec *time)
 {
@@ -25,20 +25,13 @@ static int64_t time_ns(const struct timespec *time)
 static uint32_t type_of(mode_t mode)
 {
     switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return SVC_DIR;
-    case S_IFLNK:
-        return SVC_SYMLINK;
-    case S_IFIFO:
-        return SVC_FIFO;
-    case S_IFSOCK:
-        return SVC_SOCKET;
-    case S_IFCHR:
-        return SVC_CHAR;
-    case S_IFBLK:
-        return SVC_BLOCK;
-    default:
-        return SVC_FILE;
+    case S_IFDIR: return SVC_DIR;
+    case S_IFLNK: return SVC_SYMLINK;
+    case S_IFIFO: return SVC_FIFO;
+    case S_IFSOCK: return SVC_SOCKET;
+    case S_IFCHR: return SVC_CHAR;
+    case S_IFBLK: return SVC_BLOCK;
+    default: return SVC_FILE;
     }
 }
 

@@ -20,11 +20,14 @@
 
 #include "guest/watch.h"
 
-#define WATCH_EVENTS (IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
+#define WATCH_EVENTS                                                                                                 \
+    (IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | \
+     IN_MOVE_SELF)
 #define CHANGE_ROOM 8192u /* more than one path and the numbers */
 #define MOVE_WAIT_NS UINT64_C(100000000)
 #define WATCH_TURN 256
-#define GONE_NOT_AN_ERROR(e) ((e) == -ENOENT || (e) == -ENOTDIR || (e) == -ELOOP || (e) == -EACCES || (e) == -ENAMETOOLONG)
+#define GONE_NOT_AN_ERROR(e) \
+    ((e) == -ENOENT || (e) == -ENOTDIR || (e) == -ELOOP || (e) == -EACCES || (e) == -ENAMETOOLONG)
 
 struct watch {
     struct svc_path path; /* into strings */
@@ -95,7 +98,8 @@ static int add_watch(const struct watch *watch, int dir, const char *name)
     long ret = raw_call1(SYS_fchdir, dir);
 
     if (ret == 0)
-        ret = raw_call3(SYS_inotify_add_watch, watch->tree.inotify, name, WATCH_EVENTS | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
+        ret =
+            raw_call3(SYS_inotify_add_watch, watch->tree.inotify, name, WATCH_EVENTS | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
     raw_call1(SYS_chdir, "/");
     return (int)ret;
 }

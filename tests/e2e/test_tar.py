@@ -2,6 +2,8 @@
 """Trees as tar, through the file worker: what GNU tar and Python make is read, what we make they read, and nothing hostile
 gets out of the destination (attacks D04, R19, F43)."""
 
+import collections
+import contextlib
 import hashlib
 import io
 import os
@@ -10,11 +12,12 @@ import socket
 import stat
 import struct
 import subprocess
+import sys
 import tarfile
 import tempfile
 import unittest
 
-from fileskit import CONFINE, TAR_GET, TAR_PUT, Failed, Worker
+from fileskit import CONFINE, TAR_GET, TAR_PUT, Failed, Worker, no_openat2
 
 ODD_NAMES = [b"-rf", b"new\nline", b"\xff\xfe\x80", "ünï".encode(), b"n" * 255, b" ", b"a\\b", b"...", b"*"]
 
@@ -57,11 +60,13 @@ def look(top):
 
 
 class Tar(unittest.TestCase):
+    FILTER = None
+
     def setUp(self):
         self.top = tempfile.mkdtemp(prefix="brig-tar-")
         self.addCleanup(shutil.rmtree, self.top)
         self.addCleanup(subprocess.run, ["chmod", "-R", "u+rwx", self.top], check=True)
-        self.worker = Worker(self.top)
+        self.worker = Worker(self.top, preexec_fn=self.FILTER)
         self.addCleanup(self.worker.close)
         self.dst = os.path.join(self.top, "dst")
         os.mkdir(self.dst)
@@ -276,6 +281,52 @@ class Tar(unittest.TestCase):
         self.assertEqual(result.errnum, 27)  # EFBIG
         self.assertEqual(os.listdir(self.dst), ["m"])
 
+    # ---- programs that change the tree meanwhile
+
+    def swap(self, one, other):
+        """Exchanges two names without a pause, in a process of its own, until the test ends."""
+        code = ("import ctypes, sys\nlibc = ctypes.CDLL(None)\na, b = (p.encode() for p in sys.argv[1:])\n"
+                "while True: libc.renameat2(-100, a, -100, b, 2)")
+        proc = subprocess.Popen([sys.executable, "-c", code, one, other])
+        self.addCleanup(proc.wait)
+        self.addCleanup(proc.kill)
+
+    def test_extraction_beside_a_swapper(self):
+        outside = os.path.join(self.top, "outside")
+        os.makedirs(outside)
+        os.mkdir(self.dst + "/door")
+        os.symlink("../outside", self.dst + "/link")
+        data = archive(*(member(f"door/{i}", content=b"x") for i in range(50)), member("door/deep/er/file", content=b"x"))
+        self.swap(self.dst + "/door", self.dst + "/link")
+        ends = collections.Counter()
+        for _ in range(100):
+            try:
+                self.worker.tar_put("dst", data)
+                ends["done"] += 1
+            except Failed as failed:
+                ends[failed.name] += 1
+            self.assertEqual(os.listdir(outside), [])
+        self.assertLessEqual(set(ends), {"done", "ELOOP", "ENOENT", "EEXIST"})
+        self.assertGreater(ends["ELOOP"], 0, ends)
+
+    def test_removal_beside_a_swapper(self):
+        outside = os.path.join(self.top, "outside")
+        os.makedirs(outside + "/deep")
+        with open(outside + "/deep/kept", "w", encoding="ascii"):
+            pass
+        victim = os.path.join(self.top, "victim")
+        self.swap(victim + "/door", victim + "/link")
+        for _ in range(100):
+            os.makedirs(victim + "/door/deep", exist_ok=True)
+            for i in range(20):
+                with contextlib.suppress(OSError), open(f"{victim}/door/deep/{i}", "x", encoding="ascii"):
+                    pass
+            with contextlib.suppress(OSError):
+                os.symlink("../outside", victim + "/link")
+            with contextlib.suppress(Failed):
+                self.worker.remove("victim", 1)
+            self.assertTrue(os.path.exists(outside + "/deep/kept"))
+
     # ---- hostile archives
 
     def test_names_that_lead_out(self):
@@ -350,6 +401,12 @@ class Tar(unittest.TestCase):
             self.worker.tar_put("dst/etc", archive(member("x", content=b"x")), flags=CONFINE)
         with self.assertRaisesRegex(Failed, "EXDEV"):
             self.worker.tar_get("dst/etc", flags=CONFINE)
+
+
+class TarByHand(Tar):
+    """All of it again where the kernel does not resolve paths for us."""
+
+    FILTER = staticmethod(no_openat2)
 
 
 if __name__ == "__main__":

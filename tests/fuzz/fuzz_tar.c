@@ -58,18 +58,23 @@ static void check_again(const struct tar_member *member)
     len = (size_t)made;
     tar_parser_init(&parser);
     FUZZ_CHECK(tar_parse(&parser, &at, &len, &data, &n) == TAR_MEMBER);
-    FUZZ_CHECK(parser.member.kind == wanted.kind && parser.member.mode == wanted.mode && parser.member.size == wanted.size);
+    FUZZ_CHECK(parser.member.kind == wanted.kind && parser.member.mode == wanted.mode &&
+               parser.member.size == wanted.size);
     FUZZ_CHECK(parser.member.mtime == wanted.mtime && parser.member.mtime_ns == wanted.mtime_ns);
-    FUZZ_CHECK(parser.member.name_len == member->name_len && memcmp(parser.member.name, member->name, member->name_len) == 0);
-    FUZZ_CHECK(parser.member.link_len == wanted.link_len && memcmp(parser.member.link, member->link, wanted.link_len) == 0);
+    FUZZ_CHECK(parser.member.name_len == member->name_len &&
+               memcmp(parser.member.name, member->name, member->name_len) == 0);
+    FUZZ_CHECK(parser.member.link_len == wanted.link_len &&
+               memcmp(parser.member.link, member->link, wanted.link_len) == 0);
 }
 
 static void on_member(struct summary *sum, const struct tar_member *member)
 {
-    const uint64_t numbers[] = {member->kind, member->mode, member->uid, member->gid, member->size, (uint64_t)member->mtime, member->mtime_ns};
+    const uint64_t numbers[] = {
+        member->kind, member->mode, member->uid, member->gid, member->size, (uint64_t)member->mtime, member->mtime_ns};
 
     sum->members++;
-    FUZZ_CHECK(member->kind < TAR_KIND_MAX && member->mode <= 07777 && member->size <= INT64_MAX && member->mtime_ns < 1000000000);
+    FUZZ_CHECK(member->kind < TAR_KIND_MAX && member->mode <= 07777 && member->size <= INT64_MAX &&
+               member->mtime_ns < 1000000000);
     FUZZ_CHECK(member->kind == TAR_FILE || member->size == 0);
     FUZZ_CHECK(member->kind == TAR_DIR || member->name_len > 0);
     check_name(member->name, member->name_len);
@@ -112,8 +117,8 @@ static struct summary read_archive(const uint8_t *data, size_t size, size_t piec
     }
     if (sum.ret >= 0)
         sum.ret = tar_parse_end(&parser);
-    FUZZ_CHECK(sum.ret == 0 || sum.ret == -EBADMSG || sum.ret == -EINVAL || sum.ret == -ENAMETOOLONG || sum.ret == -EOPNOTSUPP ||
-               sum.ret == -EFBIG);
+    FUZZ_CHECK(sum.ret == 0 || sum.ret == -EBADMSG || sum.ret == -EINVAL || sum.ret == -ENAMETOOLONG ||
+               sum.ret == -EOPNOTSUPP || sum.ret == -EFBIG);
     return sum;
 }
 
@@ -122,7 +127,8 @@ static void check_both_ways(const uint8_t *data, size_t size)
     struct summary whole = read_archive(data, size, size > 0 ? size : 1);
     struct summary pieces = read_archive(data, size, 1 + (size > 0 ? data[0] % 61 : 0));
 
-    FUZZ_CHECK(whole.ret == pieces.ret && whole.members == pieces.members && whole.hash == pieces.hash && whole.content == pieces.content);
+    FUZZ_CHECK(whole.ret == pieces.ret && whole.members == pieces.members && whole.hash == pieces.hash &&
+               whole.content == pieces.content);
 }
 
 /* A fuzzer does not find checksums. Every block gets one; in content it does no harm. */

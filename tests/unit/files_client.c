@@ -248,7 +248,8 @@ struct svc_entry outcome_event(const struct outcome *out, unsigned i)
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
 
-int files_call(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len, struct outcome *out)
+int files_call(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len,
+               struct outcome *out)
 {
     static struct outcome ignored;
 
@@ -284,7 +285,8 @@ int files_upload(struct files *f, uint32_t request, const void *data, size_t len
     return files_finish(f, request, out);
 }
 
-int files_write_flags(struct files *f, uint32_t flags, const char *path, uint32_t how, uint64_t offset, const void *data, size_t len)
+int files_write_flags(struct files *f, uint32_t flags, const char *path, uint32_t how, uint64_t offset,
+                      const void *data, size_t len)
 {
     uint8_t rest[16];
     struct outcome out = {0};

@@ -173,7 +173,9 @@ static void opens_in_pieces(void **state)
 
     svc_put_path(&out, &(struct svc_path){0, {f->dir, (uint32_t)strlen(f->dir)}, {".", 1}});
     for (uint8_t *at = message; at < out.at; at++) {
-        frame_put_header(frame, &(struct frame){.length = 1, .type = SVC_FILE_STAT, .flags = at + 1 < out.at ? FRAME_MORE : 0, .request = 77});
+        frame_put_header(
+            frame, &(struct frame){
+                       .length = 1, .type = SVC_FILE_STAT, .flags = at + 1 < out.at ? FRAME_MORE : 0, .request = 77});
         frame[FRAME_HEADER] = *at;
         files_send_raw(f, frame, sizeof(frame));
         if (at == message + 5)
@@ -189,7 +191,10 @@ static void opens_in_pieces(void **state)
     assert_int_equal(files_finish(f, 78, &got), ECANCELED);
     static uint8_t large[FRAME_HEADER + FRAME_PAYLOAD_MAX];
     for (int i = 0; i < 10; i++) {
-        frame_put_header(large, &(struct frame){.length = FRAME_PAYLOAD_MAX, .type = SVC_FILE_STAT, .flags = i < 9 ? FRAME_MORE : 0, .request = 79});
+        frame_put_header(large, &(struct frame){.length = FRAME_PAYLOAD_MAX,
+                                                .type = SVC_FILE_STAT,
+                                                .flags = i < 9 ? FRAME_MORE : 0,
+                                                .request = 79});
         files_send_raw(f, large, sizeof(large));
     }
     assert_int_equal(files_finish(f, 79, &got), EINVAL);
@@ -237,8 +242,8 @@ static void a_reader_that_sleeps(void **state)
 static void what_ends_the_worker(void **state)
 {
     static const struct frame bad[] = {
-        {.type = 3, .request = 1},                                    /* not of the service */
-        {.type = SVC_PROC_LIST, .request = 1},                        /* a call of somebody else */
+        {.type = 3, .request = 1},             /* not of the service */
+        {.type = SVC_PROC_LIST, .request = 1}, /* a call of somebody else */
         {.type = SVC_HELLO, .request = 0},
         {.type = SVC_FILE_STAT, .request = 0},
         {.type = SVC_FILE_STAT, .request = 1, .length = FRAME_PAYLOAD_MAX + 1},

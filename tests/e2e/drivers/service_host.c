@@ -367,12 +367,14 @@ int main(int argc, char **argv)
         provider->gone = on_gone;
         r = provider->ops->recover(provider, on_found, on_recovered, NULL, &err);
     }
-    if (r == 0)
-        r = loop_add(loop, &input, 0, EPOLLIN, &err);
+    if (r == 0 && loop_add(loop, &input, 0, EPOLLIN, &err) == -EPERM) /* a file */
+        while (!ended_input)
+            on_stdin(&input, EPOLLIN);
     while (r == 0 && !stop) {
-        r = loop_run_once(loop, -1, &err);
-        go_on();
+        go_on(); /* before anything is told that a line waits for */
         fflush(stdout);
+        if (!stop)
+            r = loop_run_once(loop, -1, &err);
     }
     if (r < 0)
         fprintf(stderr, "service_host: %s\n", err.message);
