@@ -10,7 +10,9 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   e2e      tests/e2e/test_*.py              unittest, against an installed copy        e2e:test_x.py:Class.test
   hostile  tests/hostile/run.py             a driver of its own, run alone             hostile:CASE
 
-unit and replay use all cores, the rest runs one at a time: e2e looks for what a run left behind, and hostile measures.
+unit and replay use all cores. lint and e2e run in two lanes side by side, each in a cgroup of its own, one test at a time in each: tests that
+look for what a run of the jail left behind in the first, those of the service and all that needs no sandbox in the second. hostile
+measures, and runs alone.
 
 Every test has a time limit (a unittest class may set LIMIT_SECONDS), and all of them together a budget; what does not fit any
 more is a failure, not a silence.  A test that hangs is killed with its process group, counted, and the rest of its module goes on.
@@ -289,7 +291,51 @@ def flatten(suite):
             yield t
 
 
+SECOND_LANE = ("lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config.py", "e2e:test_audit.py", "e2e:test_tar.py",
+               "e2e:test_openapi.py", "e2e:test_cli_service*.py")
+
+
+def lane_dirs(lane):
+    """Where the cgroups of a lane are: below our own, in every hierarchy."""
+    with open("/proc/self/cgroup", encoding="utf-8") as lines:
+        for line in lines:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            for root in (f"/sys/fs/cgroup/{controllers}", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+                if os.path.exists(root + path + "/cgroup.procs"):
+                    yield os.path.join(root + path, f"brig-lane-{lane}")
+                    break
+
+
+def enter_lane(lane):
+    """A test that looks for cgroups left below its own sees none of the other lane's. Where that cannot be had there is one lane."""
+    for path in list(lane_dirs(lane)):
+        try:
+            os.makedirs(path, exist_ok=True)
+            with open(path + "/cgroup.procs", "w", encoding="ascii") as f:
+                f.write(str(os.getpid()))
+        except OSError:
+            pass  # a hierarchy that wants more than a process (cpuset)
+
+
+def leave_lanes():
+    for lane in (1, 2):
+        for top in lane_dirs(lane):
+            for path, _, _ in os.walk(top, topdown=False):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass
+
+
+def lanes_possible():
+    with open("/proc/self/cgroup", encoding="utf-8") as lines:
+        hybrid = any(not line.startswith("0:") for line in lines)  # v2 alone: a cgroup with processes has no children with controllers
+    return os.geteuid() == 0 and hybrid and (os.cpu_count() or 1) > 1
+
+
 def child(path, fd, done, patterns, prefix):
+    if os.environ.get("BRIG_TEST_LANE"):
+        enter_lane(os.environ["BRIG_TEST_LANE"])
     """`run.py --child`: one module, minus the tests in `done`."""
     with os.fdopen(fd, "w") as out:
         result = Child(out)
@@ -479,13 +525,21 @@ def run_all(args, build, report):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for job in [pool.submit(how, p, env, args.patterns, report) for how, p in work]:
                 job.result()
-        for kind in ("lint", "e2e", "long"):
-            if kind in kinds:
-                for path in sorted((HERE / kind).glob("test_*.py")):
-                    if report.left() <= 0:
-                        report.add(Result(f"{kind}:{path.name}", "fail", 0, "not run: the budget is spent"))
-                    elif may_match(kind, path.name, args.patterns):
-                        run_module(kind, path, env, args.patterns, report)
+        modules = [(kind, path) for kind in ("lint", "e2e", "long") if kind in kinds for path in sorted((HERE / kind).glob("test_*.py"))]
+        modules = [(kind, path) for kind, path in modules if may_match(kind, path.name, args.patterns)]
+        second = [m for m in modules if any(fnmatch.fnmatch(f"{m[0]}:{m[1].name}", p) for p in SECOND_LANE)] if lanes_possible() else []
+
+        def run_lane(lane, lane_modules):
+            for kind, path in lane_modules:
+                if report.left() <= 0:
+                    report.add(Result(f"{kind}:{path.name}", "fail", 0, "not run: the budget is spent"))
+                else:
+                    run_module(kind, path, {**env, **({"BRIG_TEST_LANE": str(lane)} if second else {})}, args.patterns, report)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            lanes = [pool.submit(run_lane, 1, [m for m in modules if m not in second]), pool.submit(run_lane, 2, second)]
+            for lane in lanes:
+                lane.result()
         if "hostile" in kinds and (HERE / "hostile/run.py").exists():
             wanted = [q[len("hostile:") :] for q in args.patterns if q.startswith("hostile:")]
             if report.left() <= 0:
@@ -496,6 +550,7 @@ def run_all(args, build, report):
                     run_hostile("victim", env, build, wanted, report)
     finally:
         GROUPS.kill_all()
+        leave_lanes()
         if temp:
             shutil.rmtree(temp, ignore_errors=True)
 

@@ -12,7 +12,8 @@ static const struct {
 } table[] = {
     [BRIG_E_NONE] = {500, "internal", NULL},
     [BRIG_E_USAGE] = {400, "invalid_argument", NULL},
-    [BRIG_E_REFUSED] = {422, "refused", "brig doctor shows what this host can do; require and profile say what a sandbox asks for"},
+    [BRIG_E_REFUSED] = {422, "refused",
+                        "brig doctor shows what this host can do; require and profile say what a sandbox asks for"},
     [BRIG_E_UNSUPPORTED] = {422, "unsupported", "brig doctor shows what this host can do"},
     [BRIG_E_HOST] = {500, "host_error", "the daemon's log has the same request_id"},
     [BRIG_E_NOMEM] = {503, "out_of_memory", "try again when the host has memory"},

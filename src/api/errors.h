@@ -5,8 +5,8 @@
 
 #include <brig.h>
 
-unsigned error_status(int brig_code);    /* 500 for what is not in the table */
-const char *error_code(int brig_code);   /* "not_found" */
+unsigned error_status(int brig_code);               /* 500 for what is not in the table */
+const char *error_code(int brig_code);              /* "not_found" */
 const char *error_hint(const struct brig_err *err); /* a line that says what to do, or NULL */
 
 #endif

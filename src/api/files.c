@@ -99,6 +99,15 @@ static bool take_path(struct request *rq, const char *text, size_t len, const ch
 static void put_path(struct request *rq, struct svc_cursor *out, unsigned flags, const char *path, size_t len)
 {
     const struct sbox_spec *spec = &rq->sbox->spec;
+    size_t base = strlen(spec->workdir);
+
+    /* Confined, an absolute path below the working directory means the same as the relative one. */
+    if (spec->confine && len > base && memcmp(path, spec->workdir, base) == 0 && path[base] == '/') {
+        path += base + 1;
+        len -= base + 1;
+        if (len == 0)
+            path = ".", len = 1;
+    }
     const struct svc_path message = {.flags = flags | (spec->confine ? SVC_PATH_CONFINE : 0),
                                      .base = {spec->workdir, (uint32_t)strlen(spec->workdir)}, .path = {path, (uint32_t)len}};
 

@@ -72,16 +72,15 @@ static void finish(struct preview *p, bool whole)
 static void fail(struct preview *p, const char *message)
 {
     struct request *rq = p->rq;
-    char text[512];
 
     if (p->answered) {
         finish(p, false);
         return;
     }
     rq->left = NULL;
-    int n = snprintf(text, sizeof text, "{\"error\":{\"code\":\"bad_gateway\",\"message\":\"%s\"}}", message);
     preview_free(p);
-    request_text(rq, 502, "application/json", text, (size_t)n);
+    exchange_error(rq->x, 502, "bad_gateway", message, "the program in the sandbox is at fault, or is not there yet");
+    request_free(rq);
 }
 
 /* ---- from the program ------------------------------------------------------------------------------------ */
@@ -148,6 +147,10 @@ static bool start_tunnel(struct preview *p)
     struct brig_err err;
     int r = http_put_status(&out, 101);
 
+    if (!exchange_head(p->rq->x)->upgrade) { /* whoever stands before us would take what follows for something else */
+        fail(p, "the program switches protocols, which was not asked for");
+        return false;
+    }
     for (size_t i = 0; r == 0 && i < p->head.n_fields; i++)
         r = http_put_field(&out, p->head.fields[i].name, p->head.fields[i].value);
     if (r == 0)
@@ -181,8 +184,10 @@ static bool start_answer(struct preview *p)
     return false;
 }
 
-/* Returns false when the preview is over, or the head is not complete. */
-static bool take_head(struct preview *p)
+enum head { HEAD_MORE, HEAD_TAKEN, HEAD_OVER };
+
+/* HEAD_OVER: the preview is over, and p is gone. */
+static enum head take_head(struct preview *p)
 {
     struct brig_err err;
 
@@ -190,20 +195,38 @@ static bool take_head(struct preview *p)
         int used = http_response_parse(p->down.data, p->down.len, p->method, NULL, &p->scanned, &p->head, &err);
 
         if (used == 0)
-            return false;
+            return HEAD_MORE;
         if (used < 0) {
             fail(p, "the program's answer is not HTTP");
-            return false;
+            return HEAD_OVER;
         }
         bool interim = p->head.status >= 100 && p->head.status < 200 && p->head.status != 101;
         bool on = interim || (p->head.status == 101 ? start_tunnel(p) : start_answer(p));
         if (!on)
-            return false;
+            return HEAD_OVER;
         buf_consume(&p->down, (size_t)used);
         p->scanned = 0;
         if (!interim)
-            return true;
+            return HEAD_TAKEN;
     }
+}
+
+/* Bytes before the answer's head is complete, and what came with it. Returns false when the preview is over. */
+static bool take_first(struct preview *p, const uint8_t *data, size_t len)
+{
+    if (buf_append(&p->down, data, len) < 0) {
+        fail(p, "the head of the program's answer is too long");
+        return false;
+    }
+    enum head head = p->down.len > 0 ? take_head(p) : HEAD_MORE;
+    if (head != HEAD_TAKEN)
+        return head == HEAD_MORE;
+    if (p->tunnel && p->down.len > 0)
+        p->full |= !exchange_write(p->rq->x, p->down.data, p->down.len);
+    else if (p->down.len > 0 && !pass_body(p, p->down.data, p->down.len))
+        return false;
+    buf_done(&p->down);
+    return true;
 }
 
 static void on_data(void *ctx, unsigned stream UNUSED, const uint8_t *data, size_t len)
@@ -211,26 +234,10 @@ static void on_data(void *ctx, unsigned stream UNUSED, const uint8_t *data, size
     struct preview *p = ctx;
 
     p->owed += len;
-    if (p->tunnel) {
+    if (p->tunnel)
         p->full |= !exchange_write(p->rq->x, data, len);
-    } else if (p->answered) {
-        if (!pass_body(p, (const char *)data, len))
-            return;
-    } else {
-        if (buf_append(&p->down, data, len) < 0) {
-            fail(p, "the head of the program's answer is too long");
-            return;
-        }
-        if (p->down.len > 0 && take_head(p)) {
-            if (p->tunnel && p->down.len > 0)
-                p->full |= !exchange_write(p->rq->x, p->down.data, p->down.len);
-            else if (p->down.len > 0 && !pass_body(p, p->down.data, p->down.len))
-                return;
-            buf_done(&p->down);
-        } else if (p->answered || p->rq->left == NULL) {
-            return; /* over */
-        }
-    }
+    else if (p->answered ? !pass_body(p, (const char *)data, len) : !take_first(p, data, len))
+        return; /* over: p is gone */
     give_back(p);
 }
 
@@ -489,16 +496,6 @@ static bool cookie_token(const char *cookies, char *out, size_t size)
     return false;
 }
 
-/* The sandbox by its id, whoever's it is: the token names it. NULL: there is none. */
-static struct sbox *by_id(struct api *api, const char *id)
-{
-    struct sbox *s = manager_first(api->manager);
-
-    while (s && !str_eq(s->id, id))
-        s = s->next;
-    return s;
-}
-
 static void admit(struct request *rq, const char *id, const char *port_text, const char *path, size_t path_len, const char *cookie_path)
 {
     const struct http_head *head = exchange_head(rq->x);
@@ -506,7 +503,8 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
     char subject[96], cookie[TOKEN_MAX], set[TOKEN_MAX + 256];
     uint32_t port = 0;
     bool by_key = rq->caller.socket || rq->caller.key_id[0];
-    struct sbox *sbox = by_key ? manager_find(rq->api->manager, &rq->caller, id) : by_id(rq->api, id);
+    struct sbox *sbox = by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id); /* a token names its sandbox */
+    struct brig_err err;
 
     if (parse_u32(port_text, &port) < 0 || port == 0 || port > UINT16_MAX || !sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
@@ -517,7 +515,9 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
     bool by_query = token_ok(rq, query, subject);
     if (!by_key && !by_query && !token_ok(rq, http_field(head, "X-Brig-Token"), subject) && !(has_cookie && token_ok(rq, cookie, subject))) {
         api_denied(rq->api, &rq->caller, id, "preview without a key or a valid token");
-        request_refuse(rq, BRIG_E_UNAUTHENTICATED, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        (void)err_set(&err, BRIG_E_UNAUTHENTICATED, 0, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        exchange_fail(rq->x, &err); /* not request_fail(): the denial was noted, with the sandbox */
+        request_free(rq);
         return;
     }
     if (sbox->state != SBOX_RUNNING || !sbox->link) {
@@ -575,6 +575,7 @@ bool preview_handle(struct api *api, struct exchange *x)
         request_fail(rq, &err);
         return true;
     }
+    exchange_set_owner(x, rq->caller.key_id);
     const char *path = exchange_target(x)->rest_raw;
     admit(rq, label + (dash - host) + 1, label, path, strcspn(path, "?"), "/");
     return true;

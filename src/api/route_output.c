@@ -341,8 +341,12 @@ static bool control(struct reader *reader, const struct json_value *json)
         push_stdin(reader);
         return true;
     }
-    if (str_eq(type->string, "resize"))
-        return api_size(json, "rows", &rows) && api_size(json, "cols", &cols) && (process_resize(reader->process, rows, cols, NULL), true);
+    if (str_eq(type->string, "resize")) {
+        bool ok = api_size(json, "rows", &rows) && api_size(json, "cols", &cols);
+        if (ok) /* one that has ended has no size any more */
+            (void)!process_resize(reader->process, rows, cols, NULL);
+        return ok;
+    }
     if (str_eq(type->string, "signal")) {
         int signum = api_signal(json_get(json, "signal"));
         if (signum > 0 && process_running(reader->process))

@@ -21,7 +21,7 @@ static void on_one(void *ctx, const char *const *docs, const char *const *ids UN
     if (err)
         request_fail(rq, err);
     else if (n == 0)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->arg[0]);
+        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->x ? rq->arg[0] : ""); /* the argument went with the client */
     else
         request_text(rq, 200, "application/json", docs[0], strlen(docs[0]));
 }

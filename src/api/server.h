@@ -9,8 +9,13 @@
  * max_connections is answered 503 + Connection: close; past max_connections_per_peer 429.
  * A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is called.
  *
+ * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys what
+ * its caller still uses. An answer that fails on its way is told by gone() in the same way.
+ *
  * Host is checked for every TCP request (allowed: loopback names and addresses, the listen address, <domain> and below,
  * allowed_hosts; else 421); Origin, when present and not same-origin and not allowed: 403. The unix socket has no Host rule.
+ * An allowed Origin gets its Access-Control fields, and its preflights are answered here. Plain text from another machine is 403
+ * unless config->insecure.
  */
 #ifndef BRIG_API_SERVER_H
 #define BRIG_API_SERVER_H
@@ -30,15 +35,18 @@ struct server_options {
     /* A request's head has come. Must arrange for an answer, now or later, by the functions below. */
     void (*handler)(void *ctx, struct exchange *x);
     void *ctx;
-    void (*log)(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes); /* after each; or NULL */
+    void (*log)(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns,
+                uint64_t bytes); /* after each; or NULL */
 };
 
-int server_create(struct loop *loop, const struct server_options *options, struct server **ret, struct brig_err *err) MUST_CHECK;
+int server_create(struct loop *loop, const struct server_options *options, struct server **ret,
+                  struct brig_err *err) MUST_CHECK;
 void server_destroy(struct server *server);
 void server_configure(struct server *server, const struct config *config);
 /* A listening socket, taken over. is_unix: peer credentials are read, and its requests have exchange_peer_uid(). */
 int server_listen(struct server *server, int fd, bool is_unix, struct brig_err *err) MUST_CHECK;
-int server_set_tls(struct server *server, const char *cert_pem, const char *key_pem, struct brig_err *err) MUST_CHECK; /* paths; again: reload */
+int server_set_tls(struct server *server, const char *cert_pem, const char *key_pem,
+                   struct brig_err *err) MUST_CHECK; /* paths; again: reload */
 void server_drain(struct server *server); /* no new connections; answers in progress go on, then Connection: close */
 size_t server_connections(const struct server *server);
 size_t server_exchanges(const struct server *server); /* being answered */
@@ -49,18 +57,24 @@ const struct http_target *exchange_target(const struct exchange *x);
 const char *exchange_id(const struct exchange *x); /* request id: "req-" and 26 characters; also sent as X-Request-Id */
 bool exchange_is_unix(const struct exchange *x);
 bool exchange_is_tls(const struct exchange *x);
-uid_t exchange_peer_uid(const struct exchange *x); /* unix only, else (uid_t)-1 */
-const char *exchange_peer(const struct exchange *x); /* "127.0.0.1", "unix" */
+uid_t exchange_peer_uid(const struct exchange *x);      /* unix only, else (uid_t)-1 */
+const char *exchange_peer(const struct exchange *x);    /* "127.0.0.1", "unix" */
 void exchange_set_data(struct exchange *x, void *data); /* the handler's own, for callbacks */
 void *exchange_data(const struct exchange *x);
 struct loop *exchange_loop(const struct exchange *x);
+void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
+/* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes its streams with it. */
+void server_cut(struct server *server, const char *owner, const struct exchange *but);
 
 /* Called once if the client leaves or the exchange fails before its end; after it, nothing of x may be used. */
 void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchange *x), void *ctx);
 
-/* The whole body, at most max bytes (else 413 is answered and done is not called). data: NUL-terminated, valid during the call. */
-int exchange_read_all(struct exchange *x, size_t max, void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx, struct brig_err *err) MUST_CHECK;
-/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of it was given. */
+/* The whole body, at most max bytes (else 413 is answered: gone() is called, done is not). data: NUL-terminated, valid during the call. */
+int exchange_read_all(struct exchange *x, size_t max,
+                      void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
+                      struct brig_err *err) MUST_CHECK;
+/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of it was
+ * given and proceeded. A body that stops or is malformed: gone(), and the server answers 408 or 400. */
 struct body_events {
     void (*data)(void *ctx, struct exchange *x, const char *data, size_t len);
     void (*end)(void *ctx, struct exchange *x);
@@ -77,6 +91,8 @@ int exchange_add_field(struct exchange *x, const char *name, const char *value);
 void exchange_reply(struct exchange *x, unsigned status, const char *content_type, const void *body, size_t len);
 /* The error shape {"error":{"code","message","hint","request_id"}} with the status of the code (api/errors.h). */
 void exchange_fail(struct exchange *x, const struct brig_err *err);
+/* The same shape for what has no code of its own; hint may be NULL. */
+void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint);
 /* A streamed answer: length UINT64_MAX is chunked. */
 void exchange_begin(struct exchange *x, unsigned status, const char *content_type, uint64_t length);
 /* Copies; false: more than enough is waiting now, come back when drained() is called (the bytes were taken all the same). */
@@ -89,13 +105,15 @@ void exchange_abort(struct exchange *x);
 /* ---- other protocols ---------------------------------------------------------------------------------- */
 bool exchange_wants_websocket(const struct exchange *x);
 struct ws_events {
-    void (*message)(void *ctx, struct exchange *x, bool text, const void *data, size_t len); /* at most 1 MiB; larger: close 1009 */
+    void (*message)(void *ctx, struct exchange *x, bool text, const void *data,
+                    size_t len);                                  /* at most 1 MiB; larger: close 1009 */
     void (*closed)(void *ctx, struct exchange *x, unsigned code); /* instead of gone(); the last call */
     void (*drained)(void *ctx, struct exchange *x);
     void *ctx;
 };
 /* Answers 101 (Sec-WebSocket-Accept). After it only the ws functions. Protocol errors close with 1002, ping floods 1008. */
-int exchange_websocket(struct exchange *x, const struct ws_events *events, const char *protocol, struct brig_err *err) MUST_CHECK;
+int exchange_websocket(struct exchange *x, const struct ws_events *events, const char *protocol,
+                       struct brig_err *err) MUST_CHECK;
 bool exchange_ws_send(struct exchange *x, bool text, const void *data, size_t len); /* false as exchange_write() */
 void exchange_ws_pause(struct exchange *x, bool on); /* stop reading messages: backpressure */
 void exchange_ws_close(struct exchange *x, unsigned code, const char *reason);
@@ -107,7 +125,8 @@ struct tunnel_events {
     void (*drained)(void *ctx, struct exchange *x);
     void *ctx;
 };
-int exchange_tunnel(struct exchange *x, const struct tunnel_events *events, struct brig_err *err) MUST_CHECK; /* then exchange_write(), exchange_end() */
+int exchange_tunnel(struct exchange *x, const struct tunnel_events *events,
+                    struct brig_err *err) MUST_CHECK; /* then exchange_write(), exchange_end() */
 
 /* Server-sent events (after exchange_begin(x, 200, "text/event-stream", UINT64_MAX)): id and event may be NULL; data may have newlines. */
 bool exchange_sse(struct exchange *x, const char *event, const char *id, const void *data, size_t len);

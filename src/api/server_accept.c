@@ -119,7 +119,8 @@ void peer_leave(struct conn *conn)
 
 /* ---- connections -------------------------------------------------------------------------------- */
 
-#define BUSY_BODY "{\"error\":{\"code\":\"busy\",\"message\":\"too many connections\",\"hint\":\"try again later\",\"request_id\":null}}\n"
+#define BUSY_BODY \
+    "{\"error\":{\"code\":\"busy\",\"message\":\"too many connections\",\"hint\":\"try again later\",\"request_id\":null}}\n"
 #define LIMIT_BODY \
     "{\"error\":{\"code\":\"limit\",\"message\":\"too many connections from this peer\",\"hint\":\"try again later\",\"request_id\":null}}\n"
 
@@ -127,9 +128,10 @@ static void send_refusal(int fd, bool busy)
 {
     char text[512];
     const char *body = busy ? BUSY_BODY : LIMIT_BODY;
-    int n = snprintf(text, sizeof(text),
-                     "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
-                     busy ? "503 Service Unavailable" : "429 Too Many Requests", strlen(body), body);
+    int n = snprintf(
+        text, sizeof(text),
+        "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+        busy ? "503 Service Unavailable" : "429 Too Many Requests", strlen(body), body);
 
     (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
@@ -166,14 +168,16 @@ static void take_connection(struct listener *listener, int fd, const union addre
     conn->peer = peer_join(server, key);
 
     bool many = config->max_connections > 0 && server->n_conns >= config->max_connections;
-    bool greedy = conn->peer && config->max_connections_per_peer > 0 && conn->peer->n > config->max_connections_per_peer;
+    bool greedy =
+        conn->peer && config->max_connections_per_peer > 0 && conn->peer->n > config->max_connections_per_peer;
     bool refused = many || greedy || !conn->peer;
     if (refused) {
         send_refusal(fd, !greedy || many);
         peer_leave(conn);
         conn->state = CONN_LINGER;
     }
-    if ((refused && server->n_refused >= REFUSED_MAX) || loop_add(server->loop, &conn->source, fd, EPOLLIN | EPOLLRDHUP, NULL) < 0) {
+    if ((refused && server->n_refused >= REFUSED_MAX) ||
+        loop_add(server->loop, &conn->source, fd, EPOLLIN | EPOLLRDHUP, NULL) < 0) {
         peer_leave(conn);
         mem_free(conn);
         close(fd);
@@ -231,7 +235,8 @@ static void on_listener(struct loop_source *source, UNUSED uint32_t events)
     for (int i = 0; i < ACCEPT_BATCH; i++) {
         union address address = {0};
         socklen_t len = sizeof(address);
-        int fd = accept4(source->fd, listener->is_unix ? NULL : &address.any, listener->is_unix ? NULL : &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(source->fd, listener->is_unix ? NULL : &address.any, listener->is_unix ? NULL : &len,
+                         SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             take_connection(listener, fd, &address);
             continue;

@@ -76,7 +76,7 @@ bool body_skip_buffered(struct exchange *x)
 
 static void too_large(struct exchange *x)
 {
-    request_refuse(x->conn, 413, "too_large", "the body is larger than is allowed here");
+    conn_refuse_head(x->conn, 413, "too_large", "the body is larger than is allowed here");
 }
 
 static void give(struct exchange *x, char *data, size_t len)
@@ -89,7 +89,7 @@ static void give(struct exchange *x, char *data, size_t len)
         if (len > x->read_max - x->body.len)
             too_large(x);
         else if (buf_append(&x->body, data, len) < 0)
-            request_refuse(x->conn, 503, "out_of_memory", "out of memory");
+            conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
         break;
     case READING_STREAM:
         x->input = INPUT_PAUSED; /* until exchange_body_proceed() */
@@ -115,7 +115,7 @@ static void give_end(struct exchange *x)
         x->body_events.end(x->body_events.ctx, x);
     } else if (reading == READING_ALL) {
         if (buf_reserve(&x->body, 0) < 0)
-            request_refuse(x->conn, 503, "out_of_memory", "out of memory");
+            conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
         else
             x->read_done(x->read_ctx, x, x->body.data, x->body.len);
     }
@@ -148,7 +148,7 @@ static bool body_all_here(struct exchange *x)
 
 static void malformed(struct exchange *x)
 {
-    request_refuse(x->conn, 400, "invalid_argument", "the body is malformed");
+    conn_refuse_head(x->conn, 400, "invalid_argument", "the body is malformed");
 }
 
 static void take_buffered(struct exchange *x)
@@ -172,7 +172,7 @@ static void take_read(struct exchange *x, char *data, size_t n)
     if (decode(x, data, n, &content, &len, &taken) < 0)
         malformed(x);
     else if (conn_park(x->conn, data + taken, n - taken, 0) < 0)
-        request_refuse(x->conn, 503, "out_of_memory", "out of memory");
+        conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
     else
         give(x, content, len);
 }
@@ -200,7 +200,7 @@ static bool read_some(struct exchange *x)
     char *scratch = scratch_take(server);
     if (!scratch) {
         conn->revents = 0;
-        request_refuse(conn, 503, "out_of_memory", "out of memory");
+        conn_refuse_head(conn, 503, "out_of_memory", "out of memory");
         return true;
     }
     if (x->reader.kind == HTTP_BODY_LENGTH && x->reading != READING_TUNNEL && x->reader.left < size)
@@ -287,7 +287,8 @@ static int start_reading(struct exchange *x, enum reading reading, struct brig_e
     return 0;
 }
 
-int exchange_read_all(struct exchange *x, size_t max, void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
+int exchange_read_all(struct exchange *x, size_t max,
+                      void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
                       struct brig_err *err)
 {
     if (x->head.body == HTTP_BODY_LENGTH && x->head.content_length > max && !x->over && x->reading == READING_NOTHING) {

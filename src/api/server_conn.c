@@ -199,7 +199,7 @@ static bool step_head(struct conn *conn)
     if (conn->server->options.log)
         x->started_ns = clock_mono_ns();
     if (r < 0) {
-        request_refuse(conn, (unsigned)-r, NULL, err.message);
+        conn_refuse_head(conn, (unsigned)-r, NULL, err.message);
     } else {
         x->in_at = (size_t)r;
         request_start(conn);
@@ -331,7 +331,8 @@ static uint64_t patience(const struct conn *conn)
     if (conn_pending(conn) > 0)
         return config->body_timeout;
     if (conn->state == CONN_HEAD)
-        return x || conn->parked || (conn->tls && !tls_ready(conn->tls)) ? config->header_timeout : config->idle_timeout;
+        return x || conn->parked || (conn->tls && !tls_ready(conn->tls)) ? config->header_timeout
+                                                                         : config->idle_timeout;
     if (conn->state == CONN_BUSY && x->ws)
         return websocket_closing(x) ? LINGER_MS : 0;
     if (conn->state == CONN_BUSY && x->input == INPUT_FLOWING && x->reading != READING_TUNNEL && !x->body_end)
@@ -409,7 +410,7 @@ void conn_timeout(struct conn *conn)
             conn_close(conn);
             return;
         }
-        request_refuse(conn, 408, "timeout", "the head of the request did not come in time");
+        conn_refuse_head(conn, 408, "timeout", "the head of the request did not come in time");
         break;
     case CONN_BUSY:
         if (conn_pending(conn) > 0) {
@@ -419,7 +420,7 @@ void conn_timeout(struct conn *conn)
         if (conn->x->ws)
             websocket_timeout(conn->x);
         else
-            request_refuse(conn, 408, "timeout", "the body of the request did not come in time");
+            conn_refuse_head(conn, 408, "timeout", "the body of the request did not come in time");
         break;
     case CONN_FLUSH:
     case CONN_LINGER:

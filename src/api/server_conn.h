@@ -34,18 +34,18 @@
 #include "api/server.h"
 #include "base/clock.h"
 
-#define IN_SIZE 16384u             /* first size of an exchange's buffer */
-#define SCRATCH_SIZE (256u << 10)  /* one piece of a body */
-#define OUT_HIGH (1u << 20)        /* more than enough waits */
-#define OUT_HARD (64u << 20)       /* a handler that does not listen loses its client */
-#define LAZY_MAX (16u << 10)       /* smaller pieces are sent together at the end of the round */
+#define IN_SIZE 16384u            /* first size of an exchange's buffer */
+#define SCRATCH_SIZE (256u << 10) /* one piece of a body */
+#define OUT_HIGH (1u << 20)       /* more than enough waits */
+#define OUT_HARD (64u << 20)      /* a handler that does not listen loses its client */
+#define LAZY_MAX (16u << 10)      /* smaller pieces are sent together at the end of the round */
 #define LINGER_MS 2000u
 #define LINGER_BYTES (1u << 20)
 #define WHEEL_SLOTS 512u
 #define WHEEL_TICK_MS 50u
 #define POOL_MAX 128u
 #define PEER_BUCKETS 1024u
-#define ID_SIZE 31u /* "req-", 26 characters, NUL */
+#define ID_SIZE 31u      /* "req-", 26 characters, NUL */
 #define STATUS_GONE 499u /* in the log only: the client did not wait */
 
 struct tls;
@@ -61,8 +61,8 @@ struct conn {
     struct conn *prev, *next; /* all of the server's */
     struct conn *touched_next;
     struct conn **wheel_prev, *wheel_next;
-    uint64_t wheel_tick; /* 0: not in the wheel */
-    uint64_t since_ms;   /* the last progress */
+    uint64_t wheel_tick;  /* 0: not in the wheel */
+    uint64_t since_ms;    /* the last progress */
     uint64_t deadline_ms; /* 0: none */
     struct peer *peer;
     struct tls_conn *tls;
@@ -76,13 +76,13 @@ struct conn {
     uid_t uid;
     uint8_t state;
     bool is_unix, is_loopback, counted;
-    bool sniffed;  /* TLS or plain is known */
-    bool running;  /* inside conn_run() */
-    bool touched;  /* in the server's list for the end of the round */
-    bool broken;   /* reading or writing failed */
-    bool blocked;  /* the kernel takes no more: EPOLLOUT */
-    bool muted;    /* bytes wait that nobody wants now: no EPOLLIN */
-    bool half;     /* the peer has shut its side, but a body may still be in the kernel: no EPOLLRDHUP */
+    bool sniffed;       /* TLS or plain is known */
+    bool running;       /* inside conn_run() */
+    bool touched;       /* in the server's list for the end of the round */
+    bool broken;        /* reading or writing failed */
+    bool blocked;       /* the kernel takes no more: EPOLLOUT */
+    bool muted;         /* bytes wait that nobody wants now: no EPOLLIN */
+    bool half;          /* the peer has shut its side, but a body may still be in the kernel: no EPOLLRDHUP */
     bool close, linger; /* after this exchange */
     char peer_name[INET6_ADDRSTRLEN];
 };
@@ -98,6 +98,7 @@ struct exchange {
     bool starved; /* the head needs more bytes */
     struct buf target_memory, fields, body;
     char id[ID_SIZE];
+    char owner[64]; /* "": nobody's */
     uint64_t started_ns;
     void *data;
     void (*gone)(void *ctx, struct exchange *x);
@@ -137,7 +138,7 @@ struct listener {
 
 struct wheel {
     struct conn *slots[WHEEL_SLOTS];
-    uint64_t next_tick; /* the first that was not looked at */
+    uint64_t next_tick;  /* the first that was not looked at */
     uint64_t armed_tick; /* 0: the timer is not set */
     struct loop_timer timer;
 };
@@ -154,7 +155,7 @@ struct server {
     struct tls *tls;
     struct exchange *pool;
     size_t n_pool;
-    char *scratch; /* NULL: in use */
+    char *scratch;         /* NULL: in use */
     struct buf head, text; /* for building answers */
     struct peer *peers[PEER_BUCKETS];
     uint64_t now_ms;
@@ -213,7 +214,7 @@ static inline size_t conn_pending(const struct conn *conn)
 
 /* server_request.c */
 void request_start(struct conn *conn); /* the head has been read */
-void request_refuse(struct conn *conn, unsigned status, const char *code, const char *message); /* and close */
+void conn_refuse_head(struct conn *conn, unsigned status, const char *code, const char *message); /* and close */
 
 /* server_host.c */
 bool host_allowed(const struct conn *conn, const char *host);
@@ -221,9 +222,9 @@ bool origin_same(const struct conn *conn, const char *origin, const char *host);
 bool word_listed(const char *words, const char *word, size_t len); /* space-separated, ASCII case ignored */
 
 /* server_body.c */
-bool body_step(struct exchange *x); /* true: something was done */
+bool body_step(struct exchange *x);          /* true: something was done */
 bool body_skip_buffered(struct exchange *x); /* true: the body's end has been seen */
-bool body_watch(struct exchange *x); /* nobody reads: only see whether the client leaves */
+bool body_watch(struct exchange *x);         /* nobody reads: only see whether the client leaves */
 void exchange_flow(struct exchange *x);
 void exchange_deliver_gone(struct exchange *x);
 

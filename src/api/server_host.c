@@ -68,7 +68,8 @@ static bool is_own_address(const struct conn *conn, const char *text)
         return own.any.sa_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&own.v6.sin6_addr) &&
                memcmp(own.v6.sin6_addr.s6_addr + 12, &v4, 4) == 0;
     }
-    return own.any.sa_family == AF_INET6 && inet_pton(AF_INET6, text, &v6) == 1 && memcmp(&v6, &own.v6.sin6_addr, sizeof(v6)) == 0;
+    return own.any.sa_family == AF_INET6 && inet_pton(AF_INET6, text, &v6) == 1 &&
+           memcmp(&v6, &own.v6.sin6_addr, sizeof(v6)) == 0;
 }
 
 static bool is_loopback(const char *text)
@@ -94,8 +95,9 @@ bool host_allowed(const struct conn *conn, const char *host)
         return false;
     memcpy(text, name, len);
     text[len] = '\0';
-    if (at_or_below(name, len, "localhost") || at_or_below(name, len, config->domain) || word_listed(config->allowed_hosts, name, len) ||
-        word_listed(config->allowed_hosts, host, strlen(host)) || is_loopback(text))
+    if (at_or_below(name, len, "localhost") || at_or_below(name, len, config->domain) ||
+        word_listed(config->allowed_hosts, name, len) || word_listed(config->allowed_hosts, host, strlen(host)) ||
+        is_loopback(text))
         return true;
     size_t listen_len = host_name(config->listen ? config->listen : "", &listen);
     return (listen_len > 0 && same(name, len, listen, listen_len)) || is_own_address(conn, text);

@@ -75,7 +75,8 @@ static int build_head(struct exchange *x, unsigned status, const char *content_t
     x->no_body = bodiless || strcmp(x->head.method, "HEAD") == 0;
     x->chunked = !x->no_body && length == UINT64_MAX && x->head.minor == 1;
     x->until_close = !x->no_body && length == UINT64_MAX && x->head.minor == 0;
-    x->conn->close = !x->head.keep_alive || server->draining || x->until_close || !(complete ? body_skip_buffered(x) : x->body_end);
+    x->conn->close =
+        !x->head.keep_alive || server->draining || x->until_close || !(complete ? body_skip_buffered(x) : x->body_end);
     update_date(server);
     int r = http_put_status(out, status);
     if (r == 0)
@@ -100,7 +101,8 @@ static int build_head(struct exchange *x, unsigned status, const char *content_t
 int exchange_add_field(struct exchange *x, const char *name, const char *value)
 {
     /* The server's own: a second one would change where the message ends or how long the connection lives. */
-    static const char *const own[] = {"content-length", "transfer-encoding", "connection", "keep-alive", "date", "x-request-id"};
+    static const char *const own[] = {"content-length", "transfer-encoding", "connection", "keep-alive",
+                                      "date",           "x-request-id"};
 
     for (size_t i = 0; i < ARRAY_SIZE(own); i++) {
         if (strcasecmp(name, own[i]) == 0)
@@ -172,6 +174,16 @@ void reply_error(struct exchange *x, unsigned status, const char *code, const ch
     exchange_reply(x, status, "application/json", text->data, text->len);
 }
 
+void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint)
+{
+    if (x->over)
+        return;
+    if (x->begun)
+        exchange_abort(x);
+    else
+        reply_error(x, status, code, message, hint);
+}
+
 void exchange_fail(struct exchange *x, const struct brig_err *err)
 {
     unsigned status = error_status(err->code);
@@ -231,7 +243,7 @@ bool exchange_write(struct exchange *x, const void *data, size_t len)
         iov[n++] = (struct iovec){size, (size_t)snprintf(size, sizeof(size), "%zx\r\n", len)};
     iov[n++] = (struct iovec){(void *)(uintptr_t)data, len};
     if (x->chunked)
-        iov[n++] = (struct iovec){(void *)(uintptr_t)"\r\n", 2};
+        iov[n++] = (struct iovec){(void *)(uintptr_t) "\r\n", 2};
     if (conn_pending(conn) > OUT_HARD) {
         conn->broken = true; /* false was returned many times */
         conn_touch(conn);
@@ -260,7 +272,7 @@ void exchange_end(struct exchange *x)
         return;
     }
     if (x->chunked)
-        conn_write(x->conn, &(struct iovec){(void *)(uintptr_t)"0\r\n\r\n", 5}, 1, false);
+        conn_write(x->conn, &(struct iovec){(void *)(uintptr_t) "0\r\n\r\n", 5}, 1, false);
     exchange_over(x);
 }
 

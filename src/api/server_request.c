@@ -24,7 +24,7 @@ static const char *code_of(unsigned status)
     }
 }
 
-void request_refuse(struct conn *conn, unsigned status, const char *code, const char *message)
+void conn_refuse_head(struct conn *conn, unsigned status, const char *code, const char *message)
 {
     struct exchange *x = conn->x;
 
@@ -75,7 +75,8 @@ static bool check_origin(struct exchange *x, const char *host)
     if (!origin || origin_same(x->conn, origin, host))
         return false;
     if (!word_listed(config->allowed_origins, origin, strlen(origin))) {
-        reply_error(x, 403, "forbidden_origin", "requests from pages of this origin are not allowed", "server.allowed_origins lists those that are");
+        reply_error(x, 403, "forbidden_origin", "requests from pages of this origin are not allowed",
+                    "server.allowed_origins lists those that are");
         return true;
     }
     x->cors_origin = origin;
@@ -96,7 +97,8 @@ static bool check(struct exchange *x)
         return true;
     }
     if (!conn->is_unix && (!host || !host_allowed(conn, host))) {
-        reply_error(x, 421, "misdirected", "this Host is not served here", "server.allowed_hosts lists names beside localhost");
+        reply_error(x, 421, "misdirected", "this Host is not served here",
+                    "server.allowed_hosts lists names beside localhost");
         return true;
     }
     if (!authority_agrees(x->head.target, host)) {

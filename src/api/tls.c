@@ -66,8 +66,8 @@ static long bio_ctrl(UNUSED BIO *bio, int command, UNUSED long number, UNUSED vo
 
 /* ---- certificates ------------------------------------------------------------------------------- */
 
-static int select_alpn(UNUSED SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len,
-                       UNUSED void *arg)
+static int select_alpn(UNUSED SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in,
+                       unsigned in_len, UNUSED void *arg)
 {
     static const unsigned char ours[] = "\x08http/1.1";
 
@@ -95,7 +95,8 @@ static int load(SSL_CTX *ctx, const char *cert_pem, const char *key_pem, struct 
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
     SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF); /* where messages end, HTTP says */
 #endif
-    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(ctx,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_alpn_select_cb(ctx, select_alpn, NULL);
     if (SSL_CTX_use_certificate_chain_file(ctx, cert_pem) != 1)
         return tls_error(err, "certificate", cert_pem);
@@ -124,8 +125,8 @@ int tls_create(const char *cert_pem, const char *key_pem, struct tls **ret, stru
     tls->refs = 1;
     tls->ctx = SSL_CTX_new(TLS_server_method());
     tls->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "brig socket");
-    if (!tls->ctx || !tls->method || !BIO_meth_set_write(tls->method, bio_write) || !BIO_meth_set_read(tls->method, bio_read) ||
-        !BIO_meth_set_ctrl(tls->method, bio_ctrl)) {
+    if (!tls->ctx || !tls->method || !BIO_meth_set_write(tls->method, bio_write) ||
+        !BIO_meth_set_read(tls->method, bio_read) || !BIO_meth_set_ctrl(tls->method, bio_ctrl)) {
         tls_unref(tls);
         return err_nomem(err);
     }

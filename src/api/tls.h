@@ -17,10 +17,11 @@ int tls_accept(struct tls *tls, int fd, struct tls_conn **ret) MUST_CHECK; /* fd
 void tls_free(struct tls_conn *conn);
 /* Bytes, 0 at the end (with or without close_notify), -EAGAIN, or another negative errno. The handshake happens on the way. */
 ssize_t tls_read(struct tls_conn *conn, void *data, size_t size) MUST_CHECK;
-ssize_t tls_write(struct tls_conn *conn, const void *data, size_t len) MUST_CHECK; /* after -EAGAIN the same bytes must come again */
-bool tls_pending(const struct tls_conn *conn);  /* decrypted bytes wait: no event will tell */
-bool tls_ready(const struct tls_conn *conn);    /* the handshake is done */
+ssize_t tls_write(struct tls_conn *conn, const void *data,
+                  size_t len) MUST_CHECK;        /* after -EAGAIN the same bytes must come again */
+bool tls_pending(const struct tls_conn *conn);   /* decrypted bytes wait: no event will tell */
+bool tls_ready(const struct tls_conn *conn);     /* the handshake is done */
 bool tls_wants_out(const struct tls_conn *conn); /* a read waits until the socket can be written */
-void tls_shutdown(struct tls_conn *conn);       /* close_notify, as far as it can be sent */
+void tls_shutdown(struct tls_conn *conn);        /* close_notify, as far as it can be sent */
 
 #endif

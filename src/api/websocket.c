@@ -32,10 +32,10 @@ struct websocket {
     size_t feed_len;
     struct buf backlog; /* the same, while paused */
     unsigned fragments, controls;
-    uint64_t second;   /* in which controls were counted */
-    unsigned code;     /* not 0: it ended with this */
-    bool closing;      /* our close was sent */
-    bool stopped;      /* no more frames are looked at */
+    uint64_t second; /* in which controls were counted */
+    unsigned code;   /* not 0: it ended with this */
+    bool closing;    /* our close was sent */
+    bool stopped;    /* no more frames are looked at */
 };
 
 /* ---- wslay's callbacks -------------------------------------------------------------------------- */
@@ -55,7 +55,8 @@ static ssize_t on_recv(struct wslay_event_context *wslay, uint8_t *data, size_t 
     return (ssize_t)n;
 }
 
-static ssize_t on_send(UNUSED struct wslay_event_context *wslay, const uint8_t *data, size_t len, UNUSED int flags, void *ctx)
+static ssize_t on_send(UNUSED struct wslay_event_context *wslay, const uint8_t *data, size_t len, UNUSED int flags,
+                       void *ctx)
 {
     struct websocket *ws = ctx;
 
@@ -72,7 +73,8 @@ static void stop(struct websocket *ws, unsigned code, const char *reason)
     (void)wslay_event_queue_close(ws->wslay, (uint16_t)code, (const uint8_t *)reason, strlen(reason));
 }
 
-static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_frame_recv_start_arg *arg, void *ctx)
+static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_frame_recv_start_arg *arg,
+                     void *ctx)
 {
     struct websocket *ws = ctx;
 
@@ -92,7 +94,8 @@ static void on_frame(UNUSED struct wslay_event_context *wslay, const struct wsla
         stop(ws, WSLAY_CODE_MESSAGE_TOO_BIG, "too many fragments");
 }
 
-static void on_message(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_msg_recv_arg *arg, void *ctx)
+static void on_message(UNUSED struct wslay_event_context *wslay, const struct wslay_event_on_msg_recv_arg *arg,
+                       void *ctx)
 {
     struct websocket *ws = ctx;
     bool text = arg->opcode == WSLAY_TEXT_FRAME;

@@ -9,7 +9,7 @@
  *
  * Files: audit.jsonl (current), audit-<first seq, 12 digits>.jsonl (rotated by size; the chain goes on), heads.jsonl
  * (one signed head per line: seq, hash, time, key id, signature over "brig-audit-head-v1\n<seq>\n<hash>\n<time>\n").
- * The head is also given to on_head, for the store. Written by one thread; lines are synced within 50 ms, and events
+ * The first head is signed with the first line of a process. It is also given to on_head, for the store. Written by one thread; lines are synced within 50 ms, and events
  * marked `sync` before their callback.
  */
 #ifndef BRIG_AUDIT_AUDIT_H
@@ -45,6 +45,7 @@ struct audit_options {
     int64_t keep_seconds;           /* and older than this; 0: for ever */
     unsigned head_lines, head_seconds; /* a signed head every so many; 0: 1000, 60 */
     unsigned per_second;            /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
+    uint64_t known_seq;             /* the last head noted elsewhere (the store); a log that ends before it gets a line that says so; 0: none */
     /* On the loop's thread: a new head. */
     void (*on_head)(void *ctx, uint64_t seq, const char hash[SHA256_HEX], int64_t time_ns);
     void *ctx;
@@ -55,8 +56,9 @@ int audit_open(struct loop *loop, struct workers *workers, const struct audit_op
 void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL */
 
 /*
- * Adds an event. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue; counted). done (may be
- * NULL) is called on the loop once the line is on disk, when event->sync, else never.
+ * Adds an event, from any thread. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue, no memory;
+ * counted); then done is not called. done (may be NULL) is called on the loop once the line is on disk, when event->sync, else
+ * never. With an error (-ENOSPC, -EIO) the line is not on disk yet: it is tried again, but whoever must not go on without it must not.
  */
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);
 uint64_t audit_dropped(const struct audit *audit);
@@ -69,13 +71,18 @@ struct audit_report {
     char last_hash[SHA256_HEX];
     bool ok;
     char problem[512]; /* "" when ok; else the first thing that is wrong, with file and line */
+    char note[512];    /* what could not be checked, or is to be known: "" or sentences */
 };
 struct audit_verify_options {
     const uint8_t *public_key;     /* NULL: signatures are not checked, and the report says so */
     uint64_t head_seq;             /* with head_hash: the log must contain this line with this hash (noted elsewhere) */
     const char *head_hash;
 };
-/* Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). */
+/*
+ * Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). A log whose oldest
+ * files were removed by retention is whole when a line says so (and, with a key, a signed head covers that line). Works beside a
+ * daemon that writes. 0 also when the log is not ok; a negative errno when it cannot be read, -ENOENT when there is none.
+ */
 int audit_verify(int dir_fd, const struct audit_verify_options *options, struct audit_report *ret, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -27,6 +27,22 @@ extern const struct cli_verb cli_verb_serve;
 extern const struct cli_verb cli_verb_config;
 extern const struct cli_verb cli_verb_version;
 
+/* of the service, in the order of the help */
+#define CLI_SERVICE_VERBS(x) \
+    x(create) x(ps) x(inspect) x(exec) x(shell) x(cp) x(ls) x(logs) x(stats) x(top) x(pause) x(resume) x(stop) x(rm) x(prune) x(port) x(events) \
+    x(key) x(org) x(audit) x(completion)
+#define CLI_DECLARE(verb) extern const struct cli_verb cli_verb_##verb;
+CLI_SERVICE_VERBS(CLI_DECLARE)
+const struct cli_verb *cli_verb_at(size_t index); /* all of them; NULL at the end */
+int cli_config_reload(int argc, char **argv); /* argv[0] is "reload" */
+
+/* A verb that has verbs of its own. */
+struct cli_sub {
+    const char *name, *summary;
+    int (*main)(int argc, char **argv);
+};
+int cli_sub_main(const char *verb, const struct cli_sub *subs, size_t n, int argc, char **argv);
+
 /* One line on stderr, "brig: ...", by one write(2). Control bytes are shown escaped. Returns CLI_FAILED. */
 int cli_error(const char *format, ...) PRINTF_LIKE(1, 2);
 

@@ -8,14 +8,22 @@
 
 #include "cli/cli.h"
 
+#define ENTRY(verb) &cli_verb_##verb,
+
 static const struct cli_verb *const verbs[] = {
     &cli_verb_run,
+    CLI_SERVICE_VERBS(ENTRY)
+    &cli_verb_config,
+    &cli_verb_serve,
     &cli_verb_doctor,
     &cli_verb_bench,
-    &cli_verb_serve,
-    &cli_verb_config,
     &cli_verb_version,
 };
+
+const struct cli_verb *cli_verb_at(size_t index)
+{
+    return index < ARRAY_SIZE(verbs) ? verbs[index] : NULL;
+}
 
 static int help(int status)
 {
@@ -34,6 +42,31 @@ static int help(int status)
     return status;
 }
 
+static int sub_help(const char *verb, const struct cli_sub *subs, size_t n)
+{
+    struct buf out = BUF_INIT(16 << 10);
+    int r = buf_printf(&out, "usage: brig %s VERB [flags] [ARGS]\n\n", verb);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = buf_printf(&out, "  %-10s %s\n", subs[i].name, subs[i].summary);
+    if (r == 0)
+        r = buf_printf(&out, "\n`brig %s VERB --help` lists the flags.\n", verb);
+    int status = r < 0 ? cli_error("help: %s", strerror(-r)) : cli_print(&out, 0);
+    buf_done(&out);
+    return status;
+}
+
+int cli_sub_main(const char *verb, const struct cli_sub *subs, size_t n, int argc, char **argv)
+{
+    if (argc < 2)
+        return cli_error("%s: no verb given; brig %s --help lists them", verb, verb);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(argv[1], subs[i].name) == 0)
+            return subs[i].main(argc - 1, argv + 1);
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+        return sub_help(verb, subs, n);
+    return cli_error("%s %s: no such verb; brig %s --help lists them", verb, argv[1], verb);
+}
+
 /* A descriptor 0, 1 or 2 that is closed would become the next thing that we open, and the program's output
  * would be written into it. */
 static int open_standard_fds(void)
@@ -50,6 +83,8 @@ int main(int argc, char **argv)
         return CLI_FAILED;
     if (argc < 2)
         return cli_error("no verb given; brig --help lists them");
+    if (argc > 2 && strcmp(argv[1], "config") == 0 && strcmp(argv[2], "reload") == 0)
+        return cli_config_reload(argc - 2, argv + 2);
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         if (strcmp(argv[1], verbs[i]->name) == 0)
             return verbs[i]->main(argc - 1, argv + 1);

@@ -17,63 +17,6 @@ const struct cli_verb cli_verb_run = {
     .main = run_main,
 };
 
-/* "64 MiB", or the bytes where that would not be exact. */
-static void show_size(char out[32], uint64_t bytes)
-{
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    size_t unit = 0;
-    while (unit + 1 < ARRAY_SIZE(units) && bytes >= 1024 && bytes % 1024 == 0) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(out, 32, "%llu %s", (unsigned long long)bytes, units[unit]);
-}
-
-/* One line about what ended the run, or brig itself. */
-static void say_how_it_ended(const struct run_options *options, const struct brig_receipt *receipt)
-{
-    char size[32];
-    const char *cause = brig_cause_name(receipt->cause);
-    unsigned long long wall = receipt->usage.wall_ms, cpu = receipt->limits.cpu_time;
-    bool failed = receipt->cause == BRIG_CAUSE_HOST_ERROR || receipt->cause == BRIG_CAUSE_SANDBOX_GONE ||
-                  receipt->cause == BRIG_CAUSE_POLICY;
-    if (failed || !receipt->started) { /* -q is about limits, not about failures */
-        if (receipt->cause != BRIG_CAUSE_CANCELLED)
-            cli_error("%s", receipt->detail[0] != '\0' ? receipt->detail : cause);
-        return;
-    }
-    if (options->quiet || options->json)
-        return;
-    switch (receipt->cause) {
-    case BRIG_CAUSE_TIMEOUT: cli_error("ended by %s after %llu.%llu s", cause, wall / 1000, wall % 1000 / 100); break;
-    case BRIG_CAUSE_CPU_LIMIT:
-        cli_error("ended by %s after %llu.%llu s of CPU time", cause, cpu / 1000, cpu % 1000 / 100);
-        break;
-    case BRIG_CAUSE_OUTPUT_LIMIT:
-        show_size(size, receipt->limits.output);
-        cli_error("ended by %s: more than %s of output", cause, size);
-        break;
-    case BRIG_CAUSE_OOM:
-        show_size(size, receipt->limits.memory);
-        cli_error("ended by %s: more than %s of memory", cause, size);
-        break;
-    case BRIG_CAUSE_DISK_LIMIT:
-        show_size(size, receipt->limits.disk);
-        cli_error("ended by %s: the store of %s was full", cause, size);
-        break;
-    case BRIG_CAUSE_PIDS_LIMIT:
-        cli_error("ended by %s: more than %llu processes", cause, (unsigned long long)receipt->limits.pids);
-        break;
-    case BRIG_CAUSE_CANCELLED: cli_error("cancelled"); break;
-    default:
-        if (receipt->truncated[BRIG_STDOUT] || receipt->truncated[BRIG_STDERR]) {
-            show_size(size, receipt->limits.output);
-            cli_error("output past %s was dropped", size);
-        }
-        break;
-    }
-}
-
 static int deliver(const struct run_options *options, const struct brig_receipt *receipt, struct brig_err *err)
 {
     AUTO_FREE char *json = NULL;
@@ -101,7 +44,7 @@ static int finish(const struct run_options *options, const struct run_loop *loop
         return CLI_SIGPIPE;
     if (broken != 0)
         return cli_error("%s: %s", loop->out.failed != 0 ? "standard output" : "standard error", strerror(-broken));
-    say_how_it_ended(options, receipt);
+    run_end_say(receipt, options->quiet || options->json);
     return brig_exit_status(receipt);
 }
 
@@ -145,6 +88,8 @@ static int run_main(int argc, char **argv)
     int r = run_options_parse(&options, argc, argv, &status, &err);
     if (r == 0)
         r = brig_spec_check(&options.spec, &err); /* before anything is made */
+    if (r == 0 && run_remote(&options, &status))
+        r = 1;
     if (r == 0)
         r = brig_engine_create(&how, &engine, &err);
     if (r == 0)

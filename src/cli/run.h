@@ -7,6 +7,8 @@
  *   run_sink.c     a descriptor of ours that takes the program's output and may be slow
  *   run_tty.c      our terminal while the program has a PTY
  *   run_receipt.c  --receipt FILE and -o json
+ *   run_end.c      the line about how it ended
+ *   run_remote.c   all of it by a daemon, over attach.c
  *   run.c          the verb: brings them together and says how it ended
  */
 #ifndef BRIG_CLI_RUN_H
@@ -33,7 +35,7 @@ struct run_owned { /* memory that lives as long as the options */
 struct run_options {
     struct brig_spec spec;
     bool interactive, tty, quiet, json;
-    bool writable_root, kill_on_output;
+    bool writable_root, kill_on_output, local;
     const char *receipt;
     struct run_list env_file, env_flag; /* -e wins over --env-file, wherever it stands */
     struct brig_bind *binds;
@@ -55,6 +57,7 @@ int run_env_flag(void *ctx, const struct flag *flag, const char *given, char *va
 int run_env_file(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 /* Makes spec.env of the lists, and of TERM when there is a PTY. */
 int run_env_finish(struct run_options *options, struct brig_err *err) MUST_CHECK;
+const char *run_env_terminal(void); /* our TERM, if it looks like one */
 
 /* ---- output ------------------------------------------------------------------------------------- */
 
@@ -113,6 +116,12 @@ void run_loop_output(void *ctx, struct brig_run *run, enum brig_stream stream, c
 /* Until the run is done and its output is written. */
 int run_loop_until_done(struct run_loop *loop, struct brig_run *run, struct brig_err *err) MUST_CHECK;
 void run_loop_done(struct run_loop *loop);
+
+/* One line about what ended the run, or about brig itself. quiet: none about limits. */
+void run_end_say(const struct brig_receipt *receipt, bool quiet);
+
+/* By a daemon, if there is one and it can (run_remote.c). false: it is to be done here. */
+bool run_remote(const struct run_options *options, int *ret_status) MUST_CHECK;
 
 /* ---- receipt ------------------------------------------------------------------------------------ */
 

@@ -106,8 +106,8 @@ int run_env_file(void *ctx, const struct flag *flag, const char *given, char *va
     return r;
 }
 
-/* Our TERM, if it looks like one: it names a file of the terminfo data base inside. */
-static const char *terminal_type(void)
+/* It names a file of the terminfo data base inside. */
+const char *run_env_terminal(void)
 {
     static const char fine[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.+";
     const char *type = getenv("TERM");
@@ -119,7 +119,7 @@ int run_env_finish(struct run_options *options, struct brig_err *err)
 {
     struct run_list *list = &options->env_file;
     if (options->tty) {
-        const char *type = terminal_type();
+        const char *type = run_env_terminal();
         size_t size = strlen("TERM=") + strlen(type) + 1;
         char *entry = run_options_alloc(options, size);
         if (!entry)

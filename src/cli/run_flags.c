@@ -45,6 +45,7 @@ static const struct flag run_flags[] = {
     {"require", "all|LAYER,...", "do not run unless these layers are on", set_require, 0, 0},
     {"interactive", NULL, "forward stdin; without it the program's is empty", flag_set_true, OPTION(interactive), 'i'},
     {"tty", NULL, "give the program a terminal", flag_set_true, OPTION(tty), 't'},
+    {"local", NULL, "in this process, even if a daemon answers", flag_set_true, OPTION(local), 0},
     {"name", "NAME", "a name for people, in the receipt", flag_set_text, OPTION(spec.name), 0},
     {"quiet", NULL, "do not say which limit ended the run", flag_set_true, OPTION(quiet), 'q'},
     {NULL, "FORMAT", "text (default): output passes through; json: the receipt, output inside",
@@ -57,7 +58,8 @@ static const struct flag_table run_table = {
     .usage = "brig run [flags] -- CMD [ARGS]",
     .purpose = "Runs CMD in a sandbox of its own. Its output and exit status pass through. 124 means that the\n"
                "timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused or failed,\n"
-               "126 or 127 that CMD could not be executed or found.\n"
+               "126 or 127 that CMD could not be executed or found. A daemon does it if one answers; with --local, -v,\n"
+               "--rootfs, --tmpfs or --cpu-time it is done here.\n"
                "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
     .flags = run_flags,
     .n_flags = ARRAY_SIZE(run_flags),

@@ -75,7 +75,7 @@ const char *client_field(const struct client *client, const char *name); /* vali
 const struct buf *client_reply(const struct client *client);
 const char *client_error_code(const struct client *client); /* "not-found", ...; "" when none */
 
-/* "/v1/sandboxes/%s/files?path=%s": every %s is percent-encoded, %u is a number (uint64_t), nothing else is understood. */
+/* "/v1/sandboxes/%s/files?path=%s": every %s is percent-encoded, %u is a number (uint64_t), %% a %; no more is understood. */
 int client_target(struct buf *out, const char *format, ...) MUST_CHECK;
 
 /* libexec/brig, as the engine finds it. */

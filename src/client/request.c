@@ -99,7 +99,8 @@ static int send_stream(struct client *client, const struct client_request *reque
 
     for (;;) {
         struct brig_err broken;
-        if (len == 0 && end)
+        /* With a known length the answer may come as soon as the last byte has gone. */
+        if (len == 0 && (end || (request->length != CLIENT_LENGTH_UNKNOWN && sent == request->length)))
             return 0;
         int other = len == 0 ? request->read_fd : -1;
         int want = WIRE_READABLE | (len > 0 || other < 0 ? WIRE_WRITABLE : 0);
@@ -174,7 +175,7 @@ int client_target(struct buf *out, const char *format, ...)
         } else if (format[1] == 'u') {
             r = buf_printf(out, "%" PRIu64, va_arg(args, uint64_t));
         } else {
-            r = -EINVAL;
+            r = format[1] == '%' ? buf_append(out, "%", 1) : -EINVAL;
         }
         format += 2;
     }

@@ -269,7 +269,8 @@ static int cut_field(char *line, char *end, struct http_field *ret, struct brig_
 }
 
 /* at: after the first line. end: after the empty line. */
-static int cut_fields(char *at, char *end, size_t max, struct http_head *head, struct shape *shape, struct brig_err *err)
+static int cut_fields(char *at, char *end, size_t max, struct http_head *head, struct shape *shape,
+                      struct brig_err *err)
 {
     head->n_fields = 0;
     for (;;) {
@@ -334,8 +335,8 @@ static int cut_version(const char *text, size_t len, unsigned *ret_minor, struct
         *ret_minor = (unsigned)(text[7] - '0');
         return 0;
     }
-    if (len == 8 && memcmp(text, "HTTP/", 5) == 0 && text[5] >= '0' && text[5] <= '9' && text[6] == '.' && text[7] >= '0' &&
-        text[7] <= '9')
+    if (len == 8 && memcmp(text, "HTTP/", 5) == 0 && text[5] >= '0' && text[5] <= '9' && text[6] == '.' &&
+        text[7] >= '0' && text[7] <= '9')
         return refuse(err, 505, "HTTP/1.0 and HTTP/1.1 are spoken here");
     return refuse(err, 400, "a malformed first line");
 }

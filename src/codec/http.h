@@ -30,7 +30,13 @@ struct http_limits {
     size_t headers;    /* 0: HTTP_HEADERS_MAX; never more */
 };
 
-enum http_body { HTTP_BODY_NONE, HTTP_BODY_LENGTH, HTTP_BODY_CHUNKED, HTTP_BODY_UNTIL_CLOSE /* responses only */, HTTP_BODY_MAX };
+enum http_body {
+    HTTP_BODY_NONE,
+    HTTP_BODY_LENGTH,
+    HTTP_BODY_CHUNKED,
+    HTTP_BODY_UNTIL_CLOSE /* responses only */,
+    HTTP_BODY_MAX
+};
 
 struct http_head {
     /* request */
@@ -39,9 +45,9 @@ struct http_head {
     unsigned status;
     const char *reason;
     /* both */
-    unsigned minor;  /* 0 or 1 */
+    unsigned minor; /* 0 or 1 */
     enum http_body body;
-    uint64_t content_length; /* HTTP_BODY_LENGTH */
+    uint64_t content_length;                   /* HTTP_BODY_LENGTH */
     bool keep_alive, expect_continue, upgrade; /* upgrade: Connection has it and there is an Upgrade field */
     struct http_field fields[HTTP_HEADERS_MAX];
     size_t n_fields;
@@ -52,10 +58,13 @@ struct http_head {
  * status (-400, -414, -431, -501, -505), with err's message for the client. Calling again with more bytes is cheap:
  * *scanned (start with 0) remembers how far the end was looked for.
  */
-int http_request_parse(char *data, size_t len, const struct http_limits *limits, size_t *scanned, struct http_head *ret, struct brig_err *err) MUST_CHECK;
+int http_request_parse(char *data, size_t len, const struct http_limits *limits, size_t *scanned, struct http_head *ret,
+                       struct brig_err *err) MUST_CHECK;
 /* The same for a response to a request of this method (HEAD has no body). */
-int http_response_parse(char *data, size_t len, const char *method, const struct http_limits *limits, size_t *scanned, struct http_head *ret, struct brig_err *err) MUST_CHECK;
-const char *http_field(const struct http_head *head, const char *name); /* first of that name, case-insensitive; or NULL */
+int http_response_parse(char *data, size_t len, const char *method, const struct http_limits *limits, size_t *scanned,
+                        struct http_head *ret, struct brig_err *err) MUST_CHECK;
+const char *http_field(const struct http_head *head,
+                       const char *name); /* first of that name, case-insensitive; or NULL */
 
 /* The body that follows a head. */
 struct http_body_reader {
@@ -69,7 +78,8 @@ void http_body_init(struct http_body_reader *reader, const struct http_head *hea
  * Consumes from data: returns how many bytes it took; *ret_at, *ret_len: a piece of content within data (may be empty).
  * *ret_end once the body is complete. -400 when it is malformed. Bytes after the end are left alone.
  */
-int http_body_take(struct http_body_reader *reader, const char *data, size_t len, const char **ret_at, size_t *ret_len, bool *ret_end) MUST_CHECK;
+int http_body_take(struct http_body_reader *reader, const char *data, size_t len, const char **ret_at, size_t *ret_len,
+                   bool *ret_end) MUST_CHECK;
 
 /* ---- targets ---------------------------------------------------------------------------------------- */
 
@@ -83,7 +93,7 @@ struct http_target {
     char *parts[HTTP_PARTS_MAX];
     size_t part_len[HTTP_PARTS_MAX]; /* a decoded %2F stays inside its part */
     size_t n_parts;
-    const char *rest_raw; /* undecoded path as sent (for previews) and */
+    const char *rest_raw;  /* undecoded path as sent (for previews) and */
     const char *query_raw; /* the undecoded query, "" when none */
     struct {
         char *name, *value;
@@ -96,7 +106,8 @@ struct http_target {
  * "/" has no parts, "/a/" has "a" and an empty one, "//" two empty ones. In the query "+" is a space and a name without "=" has
  * the value "". "*" (of OPTIONS) counts as "/".
  */
-int http_target_parse(const char *target, struct http_target *ret, struct brig_err *err) MUST_CHECK; /* 0, -400 or -ENOMEM */
+int http_target_parse(const char *target, struct http_target *ret,
+                      struct brig_err *err) MUST_CHECK; /* 0, -400 or -ENOMEM */
 /* The same into memory that the caller keeps, of HTTP_TARGET_MEMORY(strlen(target)) bytes; nothing to be freed. */
 #define HTTP_TARGET_MEMORY(len) (2 * (len) + 6)
 int http_target_parse_in(const char *target, char *memory, struct http_target *ret, struct brig_err *err) MUST_CHECK;
@@ -110,8 +121,9 @@ const char *http_reason(unsigned status);
 int http_put_status(struct buf *out, unsigned status) MUST_CHECK;
 int http_put_request(struct buf *out, const char *method, const char *target) MUST_CHECK; /* target: already encoded */
 int http_put_field(struct buf *out, const char *name, const char *value) MUST_CHECK;
-int http_put_end(struct buf *out) MUST_CHECK; /* the empty line */
+int http_put_end(struct buf *out) MUST_CHECK;                    /* the empty line */
 int http_put_chunk_head(struct buf *out, size_t len) MUST_CHECK; /* "1a\r\n"; the data and "\r\n" follow */
-int http_put_escaped(struct buf *out, const void *data, size_t len, const char *keep) MUST_CHECK; /* percent-encoding; unreserved and keep stay */
+int http_put_escaped(struct buf *out, const void *data, size_t len,
+                     const char *keep) MUST_CHECK; /* percent-encoding; unreserved and keep stay */
 
 #endif

@@ -52,9 +52,7 @@ static enum state framing_byte(struct http_body_reader *reader, char c)
         if (c == '\r')
             return SIZE_LF;
         return http_is(c, HTTP_VALUE) && ++reader->extra <= EXTRA_MAX ? EXT : BAD;
-    case SIZE_LF:
-        reader->digits = 0;
-        return c != '\n' ? BAD : reader->left > 0 ? DATA : LINE;
+    case SIZE_LF: reader->digits = 0; return c != '\n' ? BAD : reader->left > 0 ? DATA : LINE;
     case DATA_CR: return c == '\r' ? DATA_LF : BAD;
     case DATA_LF: return c == '\n' ? SIZE : BAD;
     case LINE:

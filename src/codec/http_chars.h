@@ -5,10 +5,11 @@
 
 #include "base/base.h"
 
-#define HTTP_TOKEN 1u  /* tchar: methods, field names */
-#define HTTP_VALUE 2u  /* bytes of a field value: SP, HTAB, VCHAR, obs-text */
-#define HTTP_URI 4u    /* bytes of a target: RFC 3986's, and those that browsers do not encode in a query: [ ] { } | \ ^ ` */
-#define HTTP_PLAIN 8u  /* unreserved of RFC 3986 */
+#define HTTP_TOKEN 1u /* tchar: methods, field names */
+#define HTTP_VALUE 2u /* bytes of a field value: SP, HTAB, VCHAR, obs-text */
+#define HTTP_URI \
+    4u /* bytes of a target: RFC 3986's, and those that browsers do not encode in a query: [ ] { } | \ ^ ` */
+#define HTTP_PLAIN 8u /* unreserved of RFC 3986 */
 
 extern const uint8_t http_chars[256];
 

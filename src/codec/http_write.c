@@ -87,6 +87,12 @@ int http_put_request(struct buf *out, const char *method, const char *target)
     return buf_printf(out, "%s %s HTTP/1.1\r\n", method, target);
 }
 
+static char *put_bytes(char *to, const char *from, size_t len)
+{
+    memcpy(to, from, len);
+    return to + len;
+}
+
 int http_put_field(struct buf *out, const char *name, const char *value)
 {
     size_t name_len = strlen(name), value_len = strlen(value);
@@ -96,11 +102,10 @@ int http_put_field(struct buf *out, const char *name, const char *value)
     int r = buf_reserve(out, name_len + value_len + 4);
     if (r < 0)
         return r;
-    char *p = out->data + out->len;
-    memcpy(p, name, name_len);
-    memcpy(p + name_len, ": ", 2);
-    memcpy(p + name_len + 2, value, value_len);
-    memcpy(p + name_len + 2 + value_len, "\r\n", 2);
+    char *p = put_bytes(out->data + out->len, name, name_len);
+    p = put_bytes(p, ": ", 2);
+    p = put_bytes(p, value, value_len);
+    put_bytes(p, "\r\n", 2);
     buf_commit(out, name_len + value_len + 4);
     return 0;
 }

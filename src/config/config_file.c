@@ -175,7 +175,7 @@ int config_read(struct config_loaded *loaded, const char *text, size_t len, stru
         unsigned long line = str_starts(why.message, "line ") ? strtoul(why.message + 5, NULL, 10) : 0;
         char where[128];
         if (line == 0 || !colon || r == -ENOMEM)
-            return err_set(err, why.code, -r, "%s", loaded->path);
+            return err_set(err, (enum brig_code)why.code, -r, "%s", loaded->path);
         config_where(loaded, (unsigned)line, where, sizeof(where));
         return err_usage(err, "%s%s", where, colon);
     }

@@ -90,11 +90,6 @@ const char *config_rule_file(const char *text)
     return text[0] == '\0' || is_absolute(text) ? NULL : "must be an absolute path, or empty";
 }
 
-const char *config_rule_log_file(const char *text)
-{
-    return str_eq(text, "stderr") || is_absolute(text) ? NULL : "must be stderr or an absolute path";
-}
-
 /* A DNS name: labels of letters, digits and hyphens. */
 static bool is_host_name(const char *text, size_t len)
 {
@@ -195,12 +190,6 @@ const char *config_rule_shutdown(const char *text)
 {
     static const char *const words[] = {"kill", "keep"};
     return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill or keep";
-}
-
-const char *config_rule_url(const char *text)
-{
-    bool good = text[0] == '\0' || (str_starts(text, "http://") && text[7] != '\0') || (str_starts(text, "https://") && text[8] != '\0');
-    return good && !strchr(text, ' ') ? NULL : "must be a URL that begins with http:// or https://, or empty";
 }
 
 const char *config_rule_database(const char *text)

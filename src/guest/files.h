@@ -8,11 +8,11 @@
  *   any call    EINVAL: a component `..`, a NUL, an empty path, a path or base over SVC_PATH_MAX, unknown flags.
  *               EXDEV with SVC_PATH_CONFINE: an absolute path, or a symlink that leads out of `base`.
  *               EAGAIN: too many calls at once, or the tree was changed under the path again and again.
- *               EPROTO: DATA on a call that takes none, or more than SVC_WINDOW.
+ *               EPROTO: DATA on a call that takes none, or credit for what was never sent. DATA is consumed as it comes.
  *   STAT        symlinks are followed unless SVC_PATH_NOFOLLOW.
  *   LIST        one entry per EVENT, in the directory's order, each directory before what is in it. depth 0 and 1: the
- *               directory alone; max 0: no limit. What cannot be read or is more than SVC_PATH_MAX deep is listed, and
- *               not entered. Symlinks are not followed, but for the path itself.
+ *               directory alone; max 0: no limit. What cannot be read is listed, and not entered; what has a path over
+ *               SVC_PATH_MAX is left out, and `more` says so. Symlinks are not followed, but for the path itself.
  *   READ        EVENT entry comes for whatever is there; then EISDIR (directory), ELOOP (symlink, with NOFOLLOW) or ENXIO
  *               (FIFO, socket, device: they are never opened). A file that ends early ends the stream, without an error.
  *   WRITE       neither ATOMIC, AT nor APPEND: the file is truncated and written in place, and stays as it is when the
@@ -23,7 +23,7 @@
  *   REMOVE      nothing is followed. It stops at the first error; what was removed by then is gone.
  *   WATCH       ENOSPC: more than 8,192 directories. Events of directories that appear while they are being looked at may
  *               come twice (IN_CREATE). Of a directory moved within the tree only the two IN_MOVED_* come. ENOENT: what was
- *               watched is gone, after its IN_DELETE_SELF.
+ *               watched is gone or has moved away, after its IN_DELETE_SELF or IN_MOVE_SELF.
  *   TAR_GET     the archive is well formed whatever the tree does; errnum then names the first thing that is not in it as it
  *               should be: EACCES, ESTALE (a file shrank and was filled up with zeroes), ENAMETOOLONG. Sockets
  *               and devices are left out. Holes are sent as zeroes. The 8,192 first files with several names become hard links.

@@ -52,8 +52,8 @@ struct call {
     uint32_t open_len; /* of what has arrived so far, in state */
 };
 
-extern const struct call_ops files_stat_ops, files_list_ops, files_read_ops, files_write_ops, files_mkdir_ops, files_move_ops,
-    files_remove_ops, files_watch_ops, files_tar_get_ops, files_tar_put_ops;
+extern const struct call_ops files_stat_ops, files_list_ops, files_read_ops, files_write_ops, files_mkdir_ops,
+    files_move_ops, files_remove_ops, files_watch_ops, files_tar_get_ops, files_tar_put_ops;
 
 extern struct svc_cursor files_reply; /* the payload of the REPLY to come; empty when a handler begins */
 

@@ -9,8 +9,8 @@
 
 #include "guest/files_int.h"
 
-#define LIST_TURN 256      /* entries */
-#define ENTRY_ROOM 16384u  /* more than two paths and the numbers */
+#define LIST_TURN 256     /* entries */
+#define ENTRY_ROOM 16384u /* more than two paths and the numbers */
 
 static int64_t time_ns(const struct timespec *time)
 {
@@ -25,20 +25,13 @@ static int64_t time_ns(const struct timespec *time)
 static uint32_t type_of(mode_t mode)
 {
     switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return SVC_DIR;
-    case S_IFLNK:
-        return SVC_SYMLINK;
-    case S_IFIFO:
-        return SVC_FIFO;
-    case S_IFSOCK:
-        return SVC_SOCKET;
-    case S_IFCHR:
-        return SVC_CHAR;
-    case S_IFBLK:
-        return SVC_BLOCK;
-    default:
-        return SVC_FILE;
+    case S_IFDIR: return SVC_DIR;
+    case S_IFLNK: return SVC_SYMLINK;
+    case S_IFIFO: return SVC_FIFO;
+    case S_IFSOCK: return SVC_SOCKET;
+    case S_IFCHR: return SVC_CHAR;
+    case S_IFBLK: return SVC_BLOCK;
+    default: return SVC_FILE;
     }
 }
 
@@ -208,6 +201,10 @@ static int list_one(struct call *call, const struct walk_entry *found)
 
     if (raw_call4(SYS_newfstatat, found->dir, found->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return 0;
+    if (list->walk.path_len > SVC_PATH_MAX) { /* no call could name it */
+        list->more = true;
+        return 0;
+    }
     if (list->max != 0 && list->count == list->max) {
         list->more = true;
         return 1;

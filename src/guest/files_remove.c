@@ -41,7 +41,8 @@ static int remove_open(struct call *call, struct svc_reader *in)
         return ret;
     if (is_dots(removing->place.name)) /* base itself, or the root */
         return -EBUSY;
-    ret = (int)raw_call3(SYS_unlinkat, removing->place.dir, removing->place.name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+    ret =
+        (int)raw_call3(SYS_unlinkat, removing->place.dir, removing->place.name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
     if (ret == 0)
         return CALL_DONE;
     if ((ret != -ENOTEMPTY && ret != -EEXIST) || !recursive)

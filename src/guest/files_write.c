@@ -21,8 +21,8 @@ struct writing {
     struct place place;
     int fd;
     uint32_t flags, mode;
-    int64_t offset; /* -1: at the file's own position */
-    bool exists;    /* there was a file to replace */
+    int64_t offset;            /* -1: at the file's own position */
+    bool exists;               /* there was a file to replace */
     char temp[TEMP_NAME_SIZE]; /* the name to remove, or "" */
 };
 
@@ -152,7 +152,8 @@ static int write_open(struct call *call, struct svc_reader *in)
         return -EINVAL;
     w->mode = (w->mode != 0 ? w->mode : 0644u) & MODE_BITS;
     w->offset = w->flags & SVC_WRITE_AT ? (int64_t)offset : -1;
-    ret = path_find(&path, path.path, path_follow(&path) | (w->flags & SVC_WRITE_PARENTS ? PATH_PARENTS : 0), &w->place);
+    ret =
+        path_find(&path, path.path, path_follow(&path) | (w->flags & SVC_WRITE_PARENTS ? PATH_PARENTS : 0), &w->place);
     if (ret < 0)
         return ret;
     ret = place_stat(&w->place, &st);

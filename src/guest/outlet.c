@@ -123,6 +123,13 @@ static bool take_some(struct outlet *outlet)
     return true;
 }
 
+/* All that is left, as far as there is room: then it is over, whoever may still hold the other end. */
+static void take_the_rest(struct outlet *outlet)
+{
+    while (!outlet->over && take_some(outlet))
+        ;
+}
+
 static void on_ready(struct source *source, uint32_t events)
 {
     struct outlet *outlet = owner_of(source, struct outlet, source);
@@ -151,6 +158,10 @@ void outlet_resume(struct outlet *outlet)
 {
     if (outlet->over || outlet->armed || outlet->source.fd < 0 || space(outlet) == 0)
         return;
+    if (outlet->last) { /* it may be empty, and then nothing would ever be told */
+        take_the_rest(outlet);
+        return;
+    }
     outlet->armed = true;
     source_arm(&outlet->source, EPOLLIN | EPOLLONESHOT);
 }
@@ -158,8 +169,7 @@ void outlet_resume(struct outlet *outlet)
 void outlet_last(struct outlet *outlet)
 {
     outlet->last = true;
-    while (!outlet->over && take_some(outlet))
-        ;
+    take_the_rest(outlet);
 }
 
 void outlet_done(struct outlet *outlet)
@@ -182,7 +192,8 @@ uint64_t outlet_total(const struct outlet *outlet)
 
 /* ---- readers --------------------------------------------------------------------------------------- */
 
-uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream, uint64_t offset)
+uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream,
+                       uint64_t offset)
 {
     if (offset < outlet->begin)
         offset = outlet->begin;

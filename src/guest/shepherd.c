@@ -46,12 +46,15 @@ __attribute__((noreturn)) static void finish(int status)
     struct rusage usage = {0};
     pid_t self = (pid_t)raw_call0(SYS_getpid);
 
-    /* Until there is no child: those of a child that dies become ours. */
-    for (long got = 1; got != -ECHILD;) {
-        walk_descendants(self, 0, SIGKILL);
-        got = raw_call4(SYS_wait4, -1, NULL, 0, NULL);
-        while (got > 0)
+    /* Until there is no child, and mostly there is none: those of a child that dies become ours. */
+    for (long got;;) {
+        do {
             got = raw_call4(SYS_wait4, -1, NULL, WNOHANG, NULL);
+        } while (got > 0);
+        if (got == -ECHILD)
+            break;
+        walk_descendants(self, 0, SIGKILL);
+        raw_call4(SYS_wait4, -1, NULL, 0, NULL);
     }
     raw_call2(SYS_getrusage, RUSAGE_CHILDREN, &usage);
     end.cpu_ns = (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000u +
@@ -63,7 +66,7 @@ __attribute__((noreturn)) static void finish(int status)
 
 static void obey(pid_t main_pid)
 {
-    struct sheep_order order;
+    struct sheep_order order = {0};
     pid_t self = (pid_t)raw_call0(SYS_getpid);
 
     if (raw_call3(SYS_read, FD_INIT, &order, sizeof(order)) != (long)sizeof(order))

@@ -36,10 +36,10 @@ struct tar_put {
     struct svc_tar_limits limits;
     uint64_t members, bytes;
     int root;
-    int failed;             /* what to answer once the directories are as they should be */
-    int parent;             /* of the last member, or -1 */
+    int failed; /* what to answer once the directories are as they should be */
+    int parent; /* of the last member, or -1 */
     char parent_path[TAR_NAME_MAX + 1];
-    int fd;                 /* of the file that is being written, or -1 */
+    int fd;                  /* of the file that is being written, or -1 */
     char name[NAME_MAX + 1]; /* in parent */
     uint8_t *later;
     uint32_t later_size, later_used, later_last; /* last: UINT32_MAX when there is none */
@@ -98,7 +98,8 @@ static void remember(struct tar_put *put, const struct tar_member *member)
         put->later_size *= 2;
     }
     later = (void *)(put->later + put->later_used);
-    *later = (struct later){put->later_last, member->mode & MODE_BITS, member->mtime, member->mtime_ns, (uint32_t)member->name_len};
+    *later = (struct later){put->later_last, member->mode & MODE_BITS, member->mtime, member->mtime_ns,
+                            (uint32_t)member->name_len};
     __builtin_memcpy(later->path, member->name, member->name_len + 1);
     put->later_last = put->later_used;
     put->later_used += (uint32_t)need;
@@ -169,7 +170,8 @@ static int put_link(struct tar_put *put, const struct tar_member *member)
         return ret;
     dir = move_fd(&put->parent);
     ret = find_parent(put, member->name, name);
-    if (ret == 0 && member->link_len == member->name_len && __builtin_memcmp(member->link, member->name, member->name_len) == 0)
+    if (ret == 0 && member->link_len == member->name_len &&
+        __builtin_memcmp(member->link, member->name, member->name_len) == 0)
         ret = -EINVAL; /* of itself: unlinking the one would be the end of the other */
     if (ret == 0) {
         ret = (int)raw_call5(SYS_linkat, dir, source, put->parent, name, 0);
@@ -253,8 +255,8 @@ static void drop_half(struct tar_put *put)
     if (put->fd < 0)
         return;
     if (raw_call2(SYS_fstat, put->fd, &ours) == 0 &&
-        raw_call4(SYS_newfstatat, put->parent, put->name, &there, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == there.st_ino &&
-        ours.st_dev == there.st_dev)
+        raw_call4(SYS_newfstatat, put->parent, put->name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
         raw_call3(SYS_unlinkat, put->parent, put->name, 0);
     close_fd(&put->fd);
 }

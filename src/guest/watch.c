@@ -12,22 +12,27 @@
  * second does not come within a moment, it has left the tree, and the watches below it are dropped.
  *
  * inotify takes only paths; so the directory is entered by descriptor and "." is watched. Nobody else uses the worker's
- * working directory.
+ * working directory. No descriptor of a watched directory is kept, since the kernel does not call it deleted before the last
+ * one is closed: the root is looked up again whenever it is needed, and must be the one it was.
  */
 #include <dirent.h>
 #include <sys/inotify.h>
 
 #include "guest/watch.h"
 
-#define WATCH_EVENTS (IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
+#define WATCH_EVENTS                                                                                                 \
+    (IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | \
+     IN_MOVE_SELF)
 #define CHANGE_ROOM 8192u /* more than one path and the numbers */
 #define MOVE_WAIT_NS UINT64_C(100000000)
 #define WATCH_TURN 256
-#define GONE_NOT_AN_ERROR(e) ((e) == -ENOENT || (e) == -ENOTDIR || (e) == -ELOOP || (e) == -EACCES || (e) == -ENAMETOOLONG)
+#define GONE_NOT_AN_ERROR(e) \
+    ((e) == -ENOENT || (e) == -ENOTDIR || (e) == -ELOOP || (e) == -EACCES || (e) == -ENAMETOOLONG)
 
 struct watch {
-    struct place place;
-    int root; /* the directory, O_PATH; -1 for a file */
+    struct svc_path path; /* into strings */
+    char strings[2 * SVC_PATH_MAX];
+    uint64_t dev, ino; /* of the root */
     bool recursive, armed;
     uint16_t moving; /* on its way from one place to another */
     uint32_t moving_cookie;
@@ -93,9 +98,46 @@ static int add_watch(const struct watch *watch, int dir, const char *name)
     long ret = raw_call1(SYS_fchdir, dir);
 
     if (ret == 0)
-        ret = raw_call3(SYS_inotify_add_watch, watch->tree.inotify, name, WATCH_EVENTS | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
+        ret =
+            raw_call3(SYS_inotify_add_watch, watch->tree.inotify, name, WATCH_EVENTS | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
     raw_call1(SYS_chdir, "/");
     return (int)ret;
+}
+
+/* What is watched, by its name. */
+static int open_root(const struct watch *watch)
+{
+    struct place place;
+    struct stat st;
+    int fd, ret = path_find(&watch->path, watch->path.path, path_follow(&watch->path), &place);
+
+    if (ret < 0)
+        return ret;
+    fd = (int)raw_call4(SYS_openat, place.dir, place.name, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
+    place_done(&place);
+    if (fd < 0)
+        return fd;
+    ret = (int)raw_call2(SYS_fstat, fd, &st);
+    if (ret == 0 && (st.st_dev != watch->dev || st.st_ino != watch->ino))
+        ret = -ENOENT;
+    if (ret < 0)
+        close_fd(&fd);
+    return ret < 0 ? ret : fd;
+}
+
+/* By its path below the root. */
+static int open_node(const struct watch *watch, uint16_t node)
+{
+    static char path[SVC_PATH_MAX + 1];
+    int root, fd = tree_path(&watch->tree, node, NULL, path);
+
+    if (fd < 0)
+        return fd;
+    if ((root = open_root(watch)) < 0)
+        return -ESTALE;
+    fd = path_plain_dir(root, path, false);
+    close_fd(&root);
+    return fd;
 }
 
 /* Known already under this number: it is the same directory, whatever its name was. Returns which node to read, if any. */
@@ -112,20 +154,15 @@ static uint16_t unite(struct watch *watch, uint16_t node, uint16_t known)
 /* Watched first, read after. */
 static int begin_scan(struct watch *watch, uint16_t node)
 {
-    static char path[SVC_PATH_MAX + 1];
-    int wd = -ENOENT, dir = tree_path(&watch->tree, node, NULL, path);
+    int dir = open_node(watch, node), wd = dir < 0 ? dir : add_watch(watch, dir, ".");
     uint16_t known;
 
-    if (dir >= 0)
-        dir = path_plain_dir(watch->root, path, false);
-    if (dir >= 0)
-        wd = add_watch(watch, dir, ".");
-    if (dir < 0 || wd < 0) {
-        int ret = dir < 0 ? dir : wd;
-
+    if (wd < 0) {
         close_fd(&dir);
-        if (node == NODE_ROOT || !GONE_NOT_AN_ERROR(ret))
-            return ret;
+        if (wd == -ESTALE) /* the root has gone, or another stands in its place */
+            return -ENOENT;
+        if (node == NODE_ROOT || !GONE_NOT_AN_ERROR(wd))
+            return wd;
         drop(watch, node);
         return 0;
     }
@@ -270,7 +307,7 @@ static int on_event(struct call *call, const struct inotify_event *event)
     if (event->len == 0 || event->name[0] == 0) { /* itself: of all but the root its parent tells it, too */
         if (node == NODE_ROOT)
             report(call, event->mask, event->cookie, "", 0);
-        return 0;
+        return node == NODE_ROOT && (event->mask & IN_MOVE_SELF) ? -ENOENT : 0;
     }
     report_in(call, node, event->name, event->mask, event->cookie);
     return watch->recursive && (event->mask & IN_ISDIR) ? on_directory(call, node, event) : 0;
@@ -326,20 +363,60 @@ static int watch_ready(struct call *call)
     return CALL_ON;
 }
 
+/* What the caller named, kept for the life of the watch. */
+static int keep_path(struct watch *watch, const struct svc_path *path)
+{
+    struct place place;
+    struct stat st;
+    int ret = path_find(path, path->path, path_follow(path), &place);
+
+    if (ret < 0)
+        return ret;
+    ret = place_stat(&place, &st);
+    place_done(&place);
+    if (ret < 0)
+        return ret;
+    watch->dev = st.st_dev;
+    watch->ino = st.st_ino;
+    if (path->base.len > SVC_PATH_MAX) /* of an absolute path nobody has looked at it */
+        return -EINVAL;
+    __builtin_memcpy(watch->strings, path->base.data, path->base.len);
+    __builtin_memcpy(watch->strings + SVC_PATH_MAX, path->path.data, path->path.len);
+    watch->path = (struct svc_path){
+        path->flags, {watch->strings, path->base.len}, {watch->strings + SVC_PATH_MAX, path->path.len}};
+    return S_ISDIR(st.st_mode);
+}
+
+/* A file has no directories: one watch, by its name in its directory. */
+static int watch_file(struct watch *watch)
+{
+    struct place place;
+    int ret = path_find(&watch->path, watch->path.path, path_follow(&watch->path), &place);
+
+    watch->recursive = false;
+    (void)tree_next_pending(&watch->tree);
+    if (ret < 0)
+        return ret;
+    ret = add_watch(watch, place.dir, place.name);
+    place_done(&place);
+    if (ret >= 0)
+        tree_set_wd(&watch->tree, NODE_ROOT, ret);
+    return ret < 0 ? ret : CALL_ON;
+}
+
 static int watch_open(struct call *call, struct svc_reader *in)
 {
     struct watch *watch = call->state;
     struct svc_path path = svc_get_path(in);
-    struct stat st;
-    int ret;
+    int ret, directory;
 
     watch->recursive = svc_get_u32(in) != 0;
-    watch->place.dir = watch->root = watch->scan = watch->tree.inotify = -1;
+    watch->scan = watch->tree.inotify = -1;
     watch->moving = watch->scanned = NODE_NONE;
     if (svc_done(in) < 0)
         return -EINVAL;
-    if ((ret = path_find(&path, path.path, path_follow(&path), &watch->place)) < 0 || (ret = place_stat(&watch->place, &st)) < 0)
-        return ret;
+    if ((directory = keep_path(watch, &path)) < 0)
+        return directory;
     ret = (int)raw_call1(SYS_inotify_init1, O_NONBLOCK | O_CLOEXEC);
     tree_init(&watch->tree, ret);
     if (ret < 0)
@@ -348,17 +425,7 @@ static int watch_open(struct call *call, struct svc_reader *in)
     call->wait = CALL_WORK;
     if (tree_add(&watch->tree, NODE_NONE, "", 0, true) != NODE_ROOT)
         return -ENOSPC;
-    if (S_ISDIR(st.st_mode)) {
-        ret = watch->root =
-            (int)raw_call4(SYS_openat, watch->place.dir, watch->place.name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
-        return ret < 0 ? ret : CALL_ON;
-    }
-    watch->recursive = false;
-    (void)tree_next_pending(&watch->tree);
-    if ((ret = add_watch(watch, watch->place.dir, watch->place.name)) < 0)
-        return ret;
-    tree_set_wd(&watch->tree, NODE_ROOT, ret);
-    return CALL_ON;
+    return directory ? CALL_ON : watch_file(watch);
 }
 
 static void watch_close(struct call *call)
@@ -366,9 +433,7 @@ static void watch_close(struct call *call)
     struct watch *watch = call->state;
 
     close_fd(&watch->scan);
-    close_fd(&watch->root);
     close_fd(&watch->tree.inotify);
-    place_done(&watch->place);
 }
 
 const struct call_ops files_watch_ops = {.state_size = sizeof(struct watch),

@@ -18,11 +18,9 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
+#include "guest/files.h"
 #include "guest/service.h"
 #include "jail/rawcall.h"
-
-/* files.h: serves until fd ends. */
-__attribute__((weak, noreturn)) void files_worker(int fd);
 
 #define BUFFER_SIZE (256u * 1024)
 #define FRAME_MAX (FRAME_HEADER + FRAME_PAYLOAD_MAX)
@@ -34,9 +32,9 @@ __attribute__((weak, noreturn)) void files_worker(int fd);
 static struct source sock = {.fd = -1};
 static pid_t pid;
 static unsigned n_open;
-static uint32_t refused;     /* the request of an open that was answered before all of its pieces had come */
-static uint64_t moved_ns;    /* when it last took or got something */
-static uint8_t *to, *from;   /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
+static uint32_t refused;   /* the request of an open that was answered before all of its pieces had come */
+static uint64_t moved_ns;  /* when it last took or got something */
+static uint8_t *to, *from; /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
 static size_t to_begin, to_end, from_begin, from_whole, from_end;
 
 static void on_ready(struct source *source, uint32_t events);
@@ -68,11 +66,9 @@ __attribute__((noreturn)) static void be_the_worker(int fd)
 
 static long start_worker(void)
 {
-    int pair[2];
+    int pair[2] = {-1, -1};
     long ret;
 
-    if (!files_worker)
-        return -ENOSYS;
     if ((!to && !(to = pages_map(BUFFER_SIZE))) || (!from && !(from = pages_map(BUFFER_SIZE))))
         return -ENOMEM;
     ret = raw_call4(SYS_socketpair, AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair);
@@ -243,21 +239,16 @@ static bool check_frame(const struct frame *frame)
     if (!call || call->type < SVC_FILE_MIN)
         return false;
     switch (frame->type) {
-    case SVC_DATA:
-        return frame->stream != 0 && frame->length > 0;
-    case SVC_EOF:
-        return frame->stream != 0 && frame->length == 0;
-    case SVC_CREDIT:
-        return frame->stream == 0 && frame->length == 4;
-    case SVC_EVENT:
-        return true;
+    case SVC_DATA: return frame->stream != 0 && frame->length > 0;
+    case SVC_EOF: return frame->stream != 0 && frame->length == 0;
+    case SVC_CREDIT: return frame->stream == 0 && frame->length == 4;
+    case SVC_EVENT: return true;
     case SVC_REPLY:
         if (svc_reply_parse(frame->payload, frame->length, &reply) != 0)
             return false;
         call_free(call);
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 

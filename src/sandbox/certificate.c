@@ -90,9 +90,15 @@ int certificate_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct 
     struct store_certificate row = {0};
     AUTO_FREE char *doc = NULL;
 
-    if (make(sbox, &row, &doc) < 0)
+    struct store_op *op = store_op_new(sbox->manager, sbox, done, NULL, ctx);
+    if (!op || make(sbox, &row, &doc) < 0) {
+        store_op_drop(op);
         return err_nomem(err);
-    return store_end_sandbox(sbox->manager->store, &row, done, ctx, err);
+    }
+    int r = store_end_sandbox(sbox->manager->store, &row, store_op_done, op, err);
+    if (r < 0)
+        store_op_drop(op);
+    return r;
 }
 
 int certificate_write_gone(struct manager *manager, const struct store_sandbox *row, const char *detail, struct brig_err *err)
@@ -166,7 +172,9 @@ static void on_retry(struct loop_timer *timer)
     for (struct cert *cert = manager->certs; cert; cert = cert->next) {
         if (cert->asked)
             continue;
-        if (store_end_sandbox(manager->store, &cert->row, on_retried, cert, NULL) < 0) {
+        struct store_op *op = store_op_new(manager, NULL, on_retried, NULL, cert);
+        if (!op || store_end_sandbox(manager->store, &cert->row, store_op_done, op, NULL) < 0) {
+            store_op_drop(op);
             arm(manager);
             return;
         }

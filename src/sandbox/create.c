@@ -69,7 +69,6 @@ static void on_commit(void *ctx, const struct brig_err *err)
         else
             running(sbox);
     }
-    sbox_unpin(sbox);
 }
 
 static void commit(struct sbox *sbox)
@@ -86,20 +85,18 @@ static void commit(struct sbox *sbox)
     }
     if (sbox->spec.timeout_ms)
         sbox->ends_at_boot_ns = sandbox_boot_ns() + sbox->spec.timeout_ms * NS_PER_MS;
+    if (sbox->spec.ephemeral) {
+        running(sbox);
+        return;
+    }
     if (priv->idem) {
-        priv->commits++, priv->pins++;
         r = idem_write(sbox->manager, priv->idem, sbox, on_commit, sbox, &err);
-        if (r < 0)
-            priv->commits--, priv->pins--;
+        priv->commits += r == 0;
     }
     if (r == 0) {
-        priv->row = true;
-        priv->commits++, priv->pins++;
         r = row_write(sbox, on_commit, sbox, &err);
-        if (r < 0) {
-            priv->row = false;
-            priv->commits--, priv->pins--;
-        }
+        priv->commits += r == 0;
+        priv->row = r == 0;
     }
     if (r < 0)
         give_up(sbox, &err);
@@ -295,9 +292,8 @@ int manager_create_sandbox(struct manager *manager, const struct caller *caller,
     struct brig_err why = {0};
     int r = 0;
 
-    if (!manager->is_ready || manager->shutting_down || manager->provider_gone)
-        r = err_set(&why, BRIG_E_BUSY, 0, "%s", manager->shutting_down ? "the service is shutting down" : manager->provider_gone ? "the provider is gone"
-                                                                                                     : "the service is starting");
+    if (!manager->is_ready || manager->shutting_down)
+        r = err_set(&why, BRIG_E_BUSY, 0, "%s", manager->shutting_down ? "the service is shutting down" : "the service is starting");
     if (r == 0 && idempotency_key)
         r = idem_begin(manager, caller, idempotency_key, fingerprint, done, ctx, &idem, &why);
     if (r == 0) {

@@ -14,6 +14,7 @@
 
 #define GRACE_NS (100 * NS_PER_MS)
 #define BACKOFF_NS (50 * NS_PER_MS)
+#define LINGER_NS NS_PER_SEC /* for a stream whose other end is dead: its end comes at once, and with it the answers to calls */
 
 static void later(struct sbox *sbox, loop_timer_fn *fn, uint64_t delay_ns)
 {
@@ -42,6 +43,17 @@ void sbox_unpin(struct sbox *sbox)
         sbox_forget(sbox);
 }
 
+static void on_lingered(struct loop_timer *timer)
+{
+    sbox_forget(timer->ctx);
+}
+
+void sbox_linger(struct sbox *sbox)
+{
+    sbox->priv->lingered = true;
+    later(sbox, on_lingered, LINGER_NS);
+}
+
 /* ---- the link ---------------------------------------------------------------------------------------------- */
 
 static void on_link_grace(struct loop_timer *timer)
@@ -64,7 +76,9 @@ void sbox_link_gone(void *ctx, const struct brig_err *why)
     priv->link_gone = true;
     priv->link_why = *why;
     sbox->link = NULL;
-    if (priv->box)
+    if (sbox->state == SBOX_ENDED)
+        later(sbox, on_lingered, 0);
+    else if (priv->box)
         later(sbox, on_link_grace, GRACE_NS);
 }
 
@@ -158,7 +172,7 @@ static bool try_recreate(struct sbox *sbox)
     struct sbox_private *priv = sbox->priv;
     const char *cause = brig_cause_name(priv->end.cause);
 
-    if (sbox->spec.on_death != SBOX_DEATH_RECREATE || manager->shutting_down || manager->provider_gone)
+    if (sbox->spec.on_death != SBOX_DEATH_RECREATE || manager->shutting_down)
         return false;
     unsigned n = count_death(priv);
     if (n >= RECREATE_MAX) {
@@ -256,6 +270,8 @@ static void over(struct sbox *sbox, const struct brig_err *err)
 
     sbox->manager->stats.ended++;
     sbox_moved(sbox, SBOX_ENDED);
+    sbox_retire(sbox);
+    recover_sbox_settled(sbox);
     if (done)
         done(priv->end_ctx, sbox, err);
 }
@@ -266,8 +282,7 @@ static void on_certificate(void *ctx, const struct brig_err *err)
 
     if (err)
         certificate_keep(sbox);
-    over(sbox, err);
-    sbox_unpin(sbox);
+    over(sbox, err); /* the unpinning that follows forgets it */
 }
 
 static void on_finish_now(struct loop_timer *timer)
@@ -289,11 +304,9 @@ void sbox_finish(struct sbox *sbox)
     if (sbox->id[0])
         tell_of_end(sbox);
     if (priv->row) {
-        priv->pins++;
         int r = certificate_write(sbox, on_certificate, sbox, &err);
         if (r == 0)
             return;
-        priv->pins--;
         certificate_keep(sbox);
         priv->create_err = err; /* what the one who ended it is told */
     } else {

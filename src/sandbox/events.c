@@ -59,6 +59,8 @@ void manager_listen(struct manager *manager, struct manager_listener *listener)
 
 void manager_unlisten(struct manager *manager, struct manager_listener *listener)
 {
+    if (manager->replaying == listener)
+        manager->replaying = NULL;
     if (manager->listener_next == listener)
         manager->listener_next = listener->next;
     if (listener->prev)
@@ -70,18 +72,21 @@ void manager_unlisten(struct manager *manager, struct manager_listener *listener
     listener->next = listener->prev = NULL;
 }
 
-uint64_t manager_replay(struct manager *manager, uint64_t since, void (*event)(void *ctx, const char *org_id, uint64_t seq, const char *json, size_t len),
-                        void *ctx)
+void manager_listen_since(struct manager *manager, struct manager_listener *listener, uint64_t since)
 {
     uint64_t made = manager->event_seq - manager->event_base;
     uint64_t first = manager->event_seq + 1 - (made < EVENTS_MAX ? made : EVENTS_MAX);
 
-    for (uint64_t seq = since < first ? first : since + 1; seq <= manager->event_seq; seq++) {
+    manager_listen(manager, listener);
+    if (since == UINT64_MAX)
+        return;
+    manager->replaying = listener; /* NULL as soon as it leaves, which it may while it is told */
+    for (uint64_t seq = since < first ? first : since + 1; seq <= manager->event_seq && manager->replaying; seq++) {
         const struct event_slot *slot = &manager->events[seq % EVENTS_MAX];
         if (slot->seq == seq && slot->json)
-            event(ctx, slot->org_id, seq, slot->json, slot->len);
+            listener->event(listener->ctx, slot->org_id, seq, slot->json, slot->len);
     }
-    return manager->event_seq;
+    manager->replaying = NULL;
 }
 
 void events_done(struct manager *manager)

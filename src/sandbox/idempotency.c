@@ -177,7 +177,7 @@ int idem_begin(struct manager *manager, const struct caller *caller, const char 
     return 0;
 }
 
-int idem_write(struct manager *manager, struct idem *idem, const struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
+int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct store_idempotency row = {.created_at_ns = idem->created_at_ns, .status = 201};
     char doc[64];
@@ -187,7 +187,13 @@ int idem_write(struct manager *manager, struct idem *idem, const struct sbox *sb
     memcpy(row.fingerprint, idem->fingerprint, sizeof row.fingerprint);
     snprintf(doc, sizeof doc, "{\"sandbox_id\":\"%s\"}", sbox->id);
     row.doc = doc;
-    return store_put_idempotency(manager->store, &row, done, ctx, err);
+    struct store_op *op = store_op_new(manager, sbox, done, NULL, ctx);
+    if (!op)
+        return err_nomem(err);
+    int r = store_put_idempotency(manager->store, &row, store_op_done, op, err);
+    if (r < 0)
+        store_op_drop(op);
+    return r;
 }
 
 void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, const struct brig_err *err)

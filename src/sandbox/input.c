@@ -6,7 +6,7 @@
 #include "sandbox/processes.h"
 
 struct input {
-    struct process *process; /* NULL: it has had its end */
+    struct process *process;
     struct input *next, *prev;
     struct input_events events;
     bool wants; /* a write was cut short */
@@ -16,8 +16,6 @@ static void detach(struct input *input)
 {
     struct process *process = input->process;
 
-    if (!process)
-        return;
     if (input->prev)
         input->prev->next = input->next;
     else
@@ -25,7 +23,6 @@ static void detach(struct input *input)
     if (input->next)
         input->next->prev = input->prev;
     process->n_inputs--;
-    input->process = NULL;
     sbox_release(process->sbox);
 }
 
@@ -37,15 +34,19 @@ void inputs_ended(struct process *process, int errnum)
         struct input *input = process->inputs;
         detach(input);
         if (input->events.ended)
-            input->events.ended(input->events.ctx, errnum); /* it may be freed in there */
+            input->events.ended(input->events.ctx, errnum);
+        mem_free(input);
     }
     process_unpin(process);
 }
 
 void inputs_free(struct process *process)
 {
-    while (process->inputs)
-        detach(process->inputs);
+    while (process->inputs) {
+        struct input *input = process->inputs;
+        detach(input);
+        mem_free(input);
+    }
 }
 
 /* process_run(): goes on with what was not taken, and then says that it was all. */
@@ -168,7 +169,7 @@ ssize_t input_write(struct input *input, const void *data, size_t len)
 {
     struct process *process = input->process;
 
-    if (!process || !process->feed || process->input_eof)
+    if (!process->feed || process->input_eof)
         return -EPIPE;
     ssize_t n = call_write(process->feed, data, len);
     if (n >= 0 && (size_t)n < len)
@@ -180,7 +181,7 @@ void input_close(struct input *input, bool eof)
 {
     struct process *process = input->process;
 
-    if (process && eof && process->feed && !process->input_eof) {
+    if (eof && process->feed && !process->input_eof) {
         process->input_eof = true;
         (void)!call_eof(process->feed);
     }

@@ -165,6 +165,35 @@ struct sbox *manager_first(struct manager *manager)
 
 /* ---- the end of one -------------------------------------------------------------------------------------- */
 
+static void list_remove(struct sbox *sbox, struct sbox **head)
+{
+    if (sbox->prev)
+        sbox->prev->next = sbox->next;
+    else
+        *head = sbox->next;
+    if (sbox->next)
+        sbox->next->prev = sbox->prev;
+    sbox->next = sbox->prev = NULL;
+}
+
+void sbox_retire(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+
+    if (sbox->priv->retired)
+        return;
+    sbox->priv->retired = true;
+    table_remove(sbox);
+    list_remove(sbox, &manager->first);
+    manager->count--;
+    manager->stats.sandboxes[sbox->state]--;
+    sbox->next = manager->retired;
+    if (sbox->next)
+        sbox->next->prev = sbox;
+    manager->retired = sbox;
+    manager_check_shut(manager);
+}
+
 static void sbox_free(struct sbox *sbox)
 {
     struct manager *manager = sbox->manager;
@@ -174,20 +203,14 @@ static void sbox_free(struct sbox *sbox)
     loop_timer_clear(manager->loop, &priv->later);
     processes_free(sbox);
     link_destroy(priv->link);
+    sbox_drop_updates(sbox);
     while (priv->tickets) {
         struct ticket *ticket = priv->tickets;
         priv->tickets = ticket->next;
         mem_free(ticket);
     }
-    table_remove(sbox);
-    if (sbox->prev)
-        sbox->prev->next = sbox->next;
-    else
-        manager->first = sbox->next;
-    if (sbox->next)
-        sbox->next->prev = sbox->prev;
-    manager->count--;
-    manager->stats.sandboxes[sbox->state]--;
+    sbox_retire(sbox);
+    list_remove(sbox, &manager->retired);
     sbox_spec_done(&sbox->spec);
     mem_free(priv->metadata_memory);
     mem_free(priv);
@@ -196,13 +219,13 @@ static void sbox_free(struct sbox *sbox)
 
 void sbox_forget(struct sbox *sbox)
 {
-    struct manager *manager = sbox->manager;
-
     if (sbox->priv->pins > 0)
         return; /* the last pin comes back here */
     sbox_tell_watches(sbox);
-    sbox_free(sbox);
-    manager_check_shut(manager);
+    if (sbox->priv->link && !sbox->priv->link_gone && !sbox->priv->lingered)
+        sbox_linger(sbox);
+    else
+        sbox_free(sbox);
 }
 
 void sbox_watch(struct sbox *sbox, struct sbox_watch *watch)
@@ -236,14 +259,6 @@ void sbox_tell_watches(struct sbox *sbox)
 
 /* ---- the manager ----------------------------------------------------------------------------------------- */
 
-static void on_provider_gone(void *ctx, const struct brig_err *why)
-{
-    struct manager *manager = ctx;
-
-    manager->provider_gone = true;
-    sandbox_audit(manager, NULL, "", "provider.gone", manager->provider->ops->name, "failed", why ? why->message : "", false);
-}
-
 int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err)
 {
     struct manager *manager = mem_zalloc(sizeof *manager);
@@ -258,8 +273,6 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     manager->ready = ready;
     manager->ready_ctx = ctx;
     manager->event_seq = manager->event_base = (uint64_t)clock_real_ns() / 1000;
-    manager->provider->gone = on_provider_gone;
-    manager->provider->ctx = manager;
     int r = quota_load(manager, err);
     if (r == 0)
         r = idem_load(manager, err);
@@ -289,16 +302,15 @@ void manager_destroy(struct manager *manager)
     loop_timer_clear(manager->loop, &manager->shut);
     loop_timer_clear(manager->loop, &manager->start);
     recover_done(manager);
+    store_ops_orphan(manager);
     while (manager->first)
         sbox_free(manager->first);
+    while (manager->retired)
+        sbox_free(manager->retired);
     idem_done(manager);
     quota_done(manager);
     events_done(manager);
     certificates_done(manager);
-    if (manager->provider->ctx == manager) {
-        manager->provider->gone = NULL;
-        manager->provider->ctx = NULL;
-    }
     mem_free(manager);
 }
 

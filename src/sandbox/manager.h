@@ -75,7 +75,7 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
 void sbox_spec_done(struct sbox_spec *spec);
 
 struct sbox {
-    char id[32];
+    char id[32]; /* "" until the provider has chosen it */
     char org_id[64], key_id[64];
     char boot_id[32]; /* new with each (re)creation */
     enum sbox_state state;
@@ -104,6 +104,7 @@ struct manager_options {
     const struct config *config;
 };
 /* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone; then ready(). */
+/* destroy tells nobody anything; the provider and the store are closed after it. */
 int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err) MUST_CHECK;
 void manager_destroy(struct manager *manager);
 void manager_configure(struct manager *manager, const struct config *config);
@@ -121,13 +122,17 @@ int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *don
 int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* why: "deleted", "stopped", "timeout", "idle", "shutdown"... for the certificate. done after it is gone and the certificate committed. */
 int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* timeout_ms: UINT64_MAX leaves it. metadata: NULL leaves it. */
+/* timeout_ms: UINT64_MAX leaves it, 0 takes it away; else counted from now. metadata: NULL leaves it. */
 int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* Something is going on in it: it is not idle until the same number of sbox_release(). Also marks it as used. */
 void sbox_hold(struct sbox *sbox);
 void sbox_release(struct sbox *sbox);
+
+/* Quotas of one organisation or key over the configuration's: members max_sandboxes, max_cpus, max_memory, max_disk of its document (others are
+ * not looked at). NULL: none. Those in the store are read at the start; whoever changes them there calls this. */
+int manager_set_quota(struct manager *manager, const char *id, const struct json_value *doc, struct brig_err *err) MUST_CHECK;
 
 /* Called before a sbox is freed, for those who hold a pointer (routes with open streams). */
 struct sbox_watch {

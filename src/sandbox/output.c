@@ -4,16 +4,22 @@
  * offsets, and what it has not consumed is not sent: a slow reader slows its program, not brigd's memory.
  *
  * A reader's end is the end of the process: the last byte delivered (the call is answered) and the receipt there, in either
- * order. Afterwards the reader has no process any more and only waits for output_close().
+ * order. With end() the reader is gone. One opened with output_open_now() ends where the output was when it was opened: how much
+ * that is, brig-init's list tells.
  */
 #include "sandbox/processes.h"
 
 struct output {
-    struct process *process; /* NULL: it has had its end */
+    struct process *process;
     struct output *next, *prev;
-    struct call *call; /* NULL: all delivered */
+    struct call *call; /* ATTACH, or LIST before it; NULL: all delivered */
+    bool now;          /* only up to: */
+    uint64_t limit[3];
+    unsigned streams;  /* what to attach to, once that is known */
+    uint64_t from[3];
     struct output_events events;
     uint64_t at[3];
+    struct output **calling; /* set to NULL by who closes it meanwhile */
 };
 
 static void detach(struct output *output)
@@ -22,8 +28,6 @@ static void detach(struct output *output)
 
     if (output->call)
         call_drop(take_ptr(&output->call));
-    if (!process)
-        return;
     if (output->prev)
         output->prev->next = output->next;
     else
@@ -31,19 +35,24 @@ static void detach(struct output *output)
     if (output->next)
         output->next->prev = output->prev;
     process->n_outputs--;
-    output->process = NULL;
     sbox_release(process->sbox);
 }
 
 static void end(struct output *output)
 {
     struct process *process = output->process;
+    const char *receipt = process->state == PROCESS_ENDED ? process->receipt : NULL;
 
     process_pin(process);
     detach(output);
-    /* output may be freed in there */
-    output->events.end(output->events.ctx, process->receipt, process->receipt ? process->receipt_len : 0);
+    output->events.end(output->events.ctx, receipt, receipt ? process->receipt_len : 0);
+    mem_free(output);
     process_unpin(process);
+}
+
+static bool all_now(const struct output *output)
+{
+    return output->now && output->at[1] >= output->limit[1] && output->at[2] >= output->limit[2];
 }
 
 static void on_event(void *ctx, const uint8_t *data, size_t len)
@@ -54,17 +63,40 @@ static void on_event(void *ctx, const uint8_t *data, size_t len)
     if (svc_attached_parse(data, len, &msg) < 0)
         return;
     memcpy(output->at, msg.first, sizeof output->at);
+    output->calling = &output;
     if (output->events.begin)
         output->events.begin(output->events.ctx, msg.first);
+    if (!output)
+        return;
+    output->calling = NULL;
+    if (all_now(output)) /* what was there then is not there any more */
+        end(output);
 }
 
 static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
     struct output *output = ctx;
     uint64_t at = output->at[stream];
+    size_t give = len;
 
+    if (output->now && at + len > output->limit[stream])
+        give = at < output->limit[stream] ? (size_t)(output->limit[stream] - at) : 0;
     output->at[stream] += len;
-    output->events.data(output->events.ctx, stream, at, data, len);
+    if (give < len)
+        call_consumed(output->call, stream, len - give);
+    /* The last bytes first: whoever is told of them may close, and is asked no more. */
+    struct process *process = output->process;
+    bool last = all_now(output);
+    process_pin(process);
+    output->calling = &output;
+    if (give > 0)
+        output->events.data(output->events.ctx, stream, at, data, give);
+    if (output) {
+        output->calling = NULL;
+        if (last)
+            end(output);
+    }
+    process_unpin(process);
 }
 
 static void on_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
@@ -73,38 +105,71 @@ static void on_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, c
 
     output->call = NULL;
     /* Whatever the answer: no more comes. When the process is still on its way out, its end tells. */
-    if (output->process->state == PROCESS_ENDED)
+    if (output->process->state == PROCESS_ENDED || output->now)
         end(output);
 }
 
-int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
-                struct brig_err *err)
+static int attach(struct output *output, unsigned streams, const uint64_t offset[3], struct brig_err *err)
 {
-    struct svc_proc_attach msg = {.proc = process->number, .streams = streams & (1u << BRIG_STDOUT | 1u << BRIG_STDERR)};
+    const struct svc_proc_attach msg = {.proc = output->process->number, .streams = streams, .offset = {0, offset[1], offset[2]}};
+    const struct call_events calls = {.event = on_event, .data = on_data, .reply = on_reply, .ctx = output};
     uint8_t message[64];
+    int n = svc_proc_attach_put(message, sizeof message, &msg);
+
+    if (n < 0)
+        return err_usage(err, "streams %#x: must be 1, 2 or both", streams);
+    return link_call(output->process->sbox->link, SVC_PROC_ATTACH, message, (size_t)n, &calls, &output->call, err);
+}
+
+/* ---- how much there is now ------------------------------------------------------------------------------------------------ */
+
+static void on_info(void *ctx, const uint8_t *data, size_t len)
+{
+    struct output *output = ctx;
+    struct svc_proc_info info;
+
+    if (svc_proc_info_parse(data, len, &info) < 0 || info.proc != output->process->number)
+        return;
+    output->limit[1] = info.output[1];
+    output->limit[2] = info.output[2];
+}
+
+static void on_listed(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+{
+    struct output *output = ctx;
+
+    output->call = NULL;
+    memcpy(output->at, output->from, sizeof output->at);
+    for (unsigned i = 1; i <= 2; i++)
+        if (!(output->streams & 1u << i))
+            output->limit[i] = 0;
+    if (errnum || all_now(output) || !output->process->sbox->link || attach(output, output->streams, output->from, NULL) < 0)
+        end(output);
+}
+
+static int list(struct output *output, struct brig_err *err)
+{
+    const struct call_events calls = {.event = on_info, .reply = on_listed, .ctx = output};
+
+    return link_call(output->process->sbox->link, SVC_PROC_LIST, "", 0, &calls, &output->call, err);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------------------------- */
+
+static int open_reader(struct process *process, const struct output_events *events, struct output **ret, struct brig_err *err)
+{
     int r = sbox_usable(process->sbox, err);
 
     if (r < 0)
         return r;
-    if (process->forgotten)
+    if (process->forgotten || process->start_errnum)
         return err_set(err, BRIG_E_NOT_FOUND, 0, "process %u: its output is gone", process->number);
     if (process->n_outputs >= PROCESS_WAITS_MAX)
         return err_set(err, BRIG_E_LIMIT, 0, "process %u: has %u readers already", process->number, process->n_outputs);
-    msg.offset[1] = offset[1];
-    msg.offset[2] = offset[2];
-    int n = svc_proc_attach_put(message, sizeof message, &msg);
-    if (n < 0 || !msg.streams)
-        return err_usage(err, "streams %#x: must be 1, 2 or both", streams);
     struct output *output = mem_zalloc(sizeof *output);
     if (!output)
         return err_nomem(err);
-    const struct call_events calls = {.event = on_event, .data = on_data, .reply = on_reply, .ctx = output};
     output->events = *events;
-    r = link_call(process->sbox->link, SVC_PROC_ATTACH, message, (size_t)n, &calls, &output->call, err);
-    if (r < 0) {
-        mem_free(output);
-        return r;
-    }
     output->process = process;
     output->next = process->outputs;
     if (output->next)
@@ -112,6 +177,46 @@ int output_open(struct process *process, unsigned streams, const uint64_t offset
     process->outputs = output;
     process->n_outputs++;
     sbox_hold(process->sbox);
+    *ret = output;
+    return 0;
+}
+
+int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
+                struct brig_err *err)
+{
+    struct output *output;
+    int r = open_reader(process, events, &output, err);
+
+    if (r < 0)
+        return r;
+    r = attach(output, streams, offset, err);
+    if (r < 0) {
+        output_close(output);
+        return r;
+    }
+    *ret = output;
+    return 0;
+}
+
+int output_open_now(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
+                    struct brig_err *err)
+{
+    struct output *output;
+    int r;
+
+    if (process->state == PROCESS_ENDED)
+        return output_open(process, streams, offset, events, ret, err);
+    r = open_reader(process, events, &output, err);
+    if (r < 0)
+        return r;
+    output->now = true;
+    output->streams = streams;
+    memcpy(output->from, offset, sizeof output->from);
+    r = list(output, err);
+    if (r < 0) {
+        output_close(output);
+        return r;
+    }
     *ret = output;
     return 0;
 }
@@ -124,6 +229,8 @@ void output_consumed(struct output *output, unsigned stream, size_t len)
 
 void output_close(struct output *output)
 {
+    if (output->calling)
+        *output->calling = NULL;
     detach(output);
     mem_free(output);
 }
@@ -152,6 +259,9 @@ void outputs_ended(struct process *process)
 
 void outputs_free(struct process *process)
 {
-    while (process->outputs)
-        detach(process->outputs);
+    while (process->outputs) {
+        struct output *output = process->outputs;
+        detach(output);
+        mem_free(output);
+    }
 }

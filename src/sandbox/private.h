@@ -45,6 +45,7 @@ struct shell;
 struct idem;
 struct cert;
 struct recovery;
+struct update;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
@@ -61,6 +62,16 @@ struct ticket {
     void *ctx;
 };
 
+/* One that is on its way to the store and back. */
+struct store_op {
+    struct manager *manager; /* NULL: destroyed */
+    struct sbox *sbox;       /* pinned, or NULL */
+    store_done_fn *done;
+    store_rows_fn *rows;
+    void *ctx;
+    struct store_op *next, *prev;
+};
+
 struct sbox_private {
     struct box *box;             /* NULL: none (between death and recreation) */
     char box_id[32];             /* the provider's; differs from the sandbox's after a recreation */
@@ -68,6 +79,8 @@ struct sbox_private {
     bool link_gone;
     bool up;                     /* the box has come up */
     bool row;                    /* the store has, or will have, a row */
+    bool retired;                /* out of the list and the tables: only memory, and a link that has not said goodbye */
+    bool lingered;
     bool finishing;              /* the box has ended; the certificate is on its way */
     bool announced;              /* its create has been answered with success */
     unsigned pins;
@@ -77,6 +90,7 @@ struct sbox_private {
     struct loop_timer later;     /* a link that is gone, a pause before the next attempt */
     struct sbox_watch *watches;
     struct ticket *tickets;
+    struct update *updates;
 
     /* create */
     sbox_done_fn *create_done;
@@ -116,7 +130,11 @@ struct sbox_private {
     uint32_t next_shell;
     struct box_stats seen;       /* counters when they were last looked at: what rises later is news */
     bool has_seen;
-    bool listed;                 /* recovery: SVC_PROC_LIST has been answered */
+
+    /* recovery */
+    void (*attach_done)(struct sbox *sbox, const struct brig_err *err);
+    struct call *list;
+    bool unsettled;              /* ready() waits for it */
 };
 
 struct event_slot {
@@ -149,18 +167,27 @@ struct manager {
     struct quota_of *quotas[BUCKETS];
     struct event_slot events[EVENTS_MAX];
     uint64_t event_seq, event_base; /* it starts at the wall clock, so that numbers go on over a restart */
-    struct manager_listener *listeners, *listener_next;
+    struct manager_listener *listeners, *listener_next, *replaying;
     struct manager_stats stats;
     struct loop_timer cleanup, retry, shut, start;
+    struct sbox *retired;
+    struct store_op *ops;
     struct cert *certs;
     size_t n_certs;
     struct recovery *recovery;
     void (*ready)(void *ctx);
     void *ready_ctx;
-    bool is_ready, shutting_down, provider_gone;
+    bool is_ready, shutting_down;
     void (*shut_done)(void *ctx);
     void *shut_ctx;
 };
+
+/* ---- store_op.c ---------------------------------------------------------------------------------------- */
+struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows, void *ctx);
+void store_op_drop(struct store_op *op); /* it was never sent; takes NULL */
+store_done_fn store_op_done;
+store_rows_fn store_op_rows;
+void store_ops_orphan(struct manager *manager);
 
 /* ---- states.c ------------------------------------------------------------------------------------------ */
 bool state_allows(enum sbox_state from, enum sbox_state to);
@@ -182,14 +209,14 @@ void sbox_table_add(struct sbox *sbox);         /* by id, once it has one */
 void sbox_name_add(struct sbox *sbox);
 struct sbox *sbox_by_id(struct manager *manager, const char *id);
 struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name); /* org_id NULL: of any */
-void sbox_forget(struct sbox *sbox);
+void sbox_retire(struct sbox *sbox); /* nobody finds it any more */
+void sbox_forget(struct sbox *sbox); /* frees it, when nothing holds it and its link has gone */
 const char *sbox_label(const struct sbox *sbox); /* id, else name, else "(new)" */
 uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action, const char *object,
                        const char *outcome, const char *detail, bool sync);
 void manager_check_shut(struct manager *manager);
 
 /* ---- spec_limits.c ------------------------------------------------------------------------------------- */
-#define SPEC_ZERO_MEANS_NONE 0
 int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_duration(const struct json_value *v, const char *key, uint64_t *ret_ms, struct brig_err *err) MUST_CHECK;
 int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
@@ -214,11 +241,9 @@ int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max
                struct brig_err *err) MUST_CHECK;
 
 /* ---- spec.c -------------------------------------------------------------------------------------------- */
-/* Is this a member of a create? For those who share an object with it. */
-bool spec_has_key(const char *key);
-/* As sbox_spec_parse(), but members for which skip() is true are not looked at. */
-int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool (*skip)(const char *key),
-               bool stored, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+/* stored: from the store, judged when it was asked for; its template may be gone by now. */
+int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored, struct sbox_spec *ret,
+               struct brig_err *err) MUST_CHECK;
 /* The template's place: *ret_rootfs "" is the host's. */
 int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note, size_t note_size,
                   struct brig_err *err) MUST_CHECK;
@@ -235,7 +260,7 @@ void quota_done(struct manager *manager);
  */
 int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
                struct idem **ret, struct brig_err *err) MUST_CHECK;
-int idem_write(struct manager *manager, struct idem *idem, const struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* The create is over: sbox, or NULL with err. Waiters are told; a failed one is forgotten. */
 void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, const struct brig_err *err);
 int idem_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
@@ -251,6 +276,7 @@ int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /*
 void sbox_box_ended(void *ctx, const struct box_end *end);
 void sbox_link_gone(void *ctx, const struct brig_err *why);
 void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by); /* state is STOPPING already */
+void sbox_linger(struct sbox *sbox); /* a while for its link to say that it is gone; then sbox_forget() again */
 void sbox_finish(struct sbox *sbox);                                                             /* the certificate, then forgotten */
 int sbox_park_later(struct sbox *sbox) MUST_CHECK;
 void sbox_tell_watches(struct sbox *sbox);
@@ -258,6 +284,7 @@ void sbox_unpin(struct sbox *sbox); /* of priv->pins; may free it */
 
 /* ---- lifecycle.c --------------------------------------------------------------------------------------- */
 int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+void sbox_drop_updates(struct sbox *sbox);
 void sbox_fail_tickets(struct sbox *sbox);
 void sbox_fail_change(struct sbox *sbox, const struct brig_err *err);
 
@@ -289,6 +316,7 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
 int recover_start(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void recover_sbox_settled(struct sbox *sbox); /* it has been listed, or will never be */
 void recover_done(struct manager *manager);
+void recover_late(struct manager *manager);   /* those that have not answered yet are ended */
 int recover_attach(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err), struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -181,7 +181,8 @@ void process_ended(struct process *process)
         process->ended_at_ns = clock_real_ns();
     if (process->started_at_ns == 0 || process->start_errnum)
         process->started_at_ns = process->ended_at_ns;
-    audit_exit(process);
+    if (!process->foreign)
+        audit_exit(process);
     (void)!process_receipt(process);
     bool of_start = process->start_done != NULL;
     tell_run(process);
@@ -191,7 +192,8 @@ void process_ended(struct process *process)
     inputs_ended(process, EPIPE);
     if (process->shell)
         shell_process_ended(process);
-    (void)!process_store(process);
+    if (!process->foreign)
+        (void)!process_store(process);
     buf_done(&process->kept[BRIG_STDOUT]);
     buf_done(&process->kept[BRIG_STDERR]);
     /* Its receipt was the answer, or it never was: nobody comes back for it. */
@@ -221,12 +223,12 @@ void processes_gone(struct sbox *sbox)
         next = p->next;
         process_unpin(p);
     }
-    shells_free(sbox);
+    shells_free(sbox, true);
 }
 
 void processes_free(struct sbox *sbox)
 {
-    shells_free(sbox);
+    shells_free(sbox, false);
     while (sbox->priv->first) {
         sbox->priv->first->pins = 0;
         process_unlink(sbox->priv->first);

@@ -36,7 +36,8 @@ void process_spec_done(struct process_spec_parsed *parsed);
 
 struct process; /* a started one; lives while it runs, and PROCESS_KEEP more that have ended (bounded per sandbox) */
 
-/* Runs and waits: done gets the receipt as JSON. A cancelled one (process_run_cancel: the client left) is killed. */
+/* Runs and waits: done gets the receipt as JSON, once, and the run is gone. A cancelled one (process_run_cancel: the client left) is
+ * killed, and done does not come. No function of this file calls back from within. */
 struct process_run;
 int process_run(struct sbox *sbox, const struct caller *caller, const struct process_spec *spec,
                 void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err), void *ctx, struct process_run **ret, struct brig_err *err) MUST_CHECK;
@@ -49,6 +50,7 @@ struct process *process_find(struct sbox *sbox, uint32_t number);
 struct process *process_each(struct sbox *sbox, struct process *after); /* NULL: the first */
 uint32_t process_number(const struct process *process);
 uint32_t process_pid(const struct process *process);
+const char *process_run_id(const struct process *process);
 bool process_running(const struct process *process);
 bool process_has_tty(const struct process *process);
 void process_json(const struct process *process, struct json *json); /* schema Process */
@@ -59,7 +61,7 @@ struct process_wait;
 int process_wait(struct process *process, uint64_t timeout_ms, void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err), void *ctx, struct process_wait **ret, struct brig_err *err) MUST_CHECK;
 void process_wait_cancel(struct process_wait *wait);
 
-/* Output from an offset; as many readers as there are clients. */
+/* Output from an offset; as many readers as there are clients. With end() it is gone: no output_close() any more. */
 struct output;
 struct output_events {
     void (*begin)(void *ctx, const uint64_t first[3]); /* [1], [2]: where it starts; more than asked for: truncated */
@@ -68,10 +70,12 @@ struct output_events {
     void *ctx;
 };
 int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret, struct brig_err *err) MUST_CHECK;
+/* The same, up to what has been written when it is opened; then end(), with no receipt unless the process has ended. */
+int output_open_now(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret, struct brig_err *err) MUST_CHECK;
 void output_consumed(struct output *output, unsigned stream, size_t len);
 void output_close(struct output *output);
 
-/* Input. */
+/* Input. With ended() it is gone: no input_close() any more. */
 struct input;
 struct input_events {
     void (*writable)(void *ctx);
@@ -92,7 +96,7 @@ struct shell *shell_find(struct sbox *sbox, uint32_t number);
 uint32_t shell_number(const struct shell *shell);
 /* result: JSON {stdout, stderr, encodings, exit_code, cwd, timed_out, ended, restarted, truncated, duration_ms}. BRIG_E_CONFLICT while another runs. */
 int shell_run(struct shell *shell, const char *command, size_t len, uint64_t timeout_ms, void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
-void shell_cancel(struct shell *shell); /* the client left: the command is ended as by a timeout */
+void shell_cancel(struct shell *shell); /* the client left: the command is ended as by a timeout; done still comes, perhaps from within */
 int shell_close(struct shell *shell, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -15,6 +15,7 @@ struct proc_in {
     const char **argv, **env;
     const struct json_value *input;
     bool input_base64;
+    bool shell; /* needs no argv */
 };
 
 typedef int member_fn(struct proc_in *in, const struct json_value *v, struct brig_err *err);
@@ -204,14 +205,6 @@ static const struct {
     {"ring", read_ring},
 };
 
-static bool has_key(const char *key)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-        if (str_eq(members[i].key, key))
-            return true;
-    return false;
-}
-
 static int base64_value(char c)
 {
     static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -262,38 +255,35 @@ static int take_input(struct proc_in *in, struct brig_err *err)
     return 0;
 }
 
-static int read_members(struct proc_in *in, const struct json_value *json, bool (*others)(const char *key), struct brig_err *err)
+static int read_members(struct proc_in *in, const struct json_value *json, struct brig_err *err)
 {
     for (const struct json_value *m = json->first; m; m = m->next) {
         size_t i = 0;
         while (i < ARRAY_SIZE(members) && !str_eq(members[i].key, m->key))
             i++;
-        if (i == ARRAY_SIZE(members)) {
-            if (others && others(m->key))
-                continue;
+        if (i == ARRAY_SIZE(members))
             return err_usage(err, "%.64s: there is no such member", m->key);
-        }
         int r = members[i].read(in, m, err);
         if (r < 0)
             return r;
     }
-    if (!in->argv)
+    if (!in->argv && !in->shell)
         return err_usage(err, "argv: must be given, or command");
     if (in->spec->tty && in->input)
         return err_usage(err, "stdin: not for a terminal");
     return take_input(in, err);
 }
 
-static int parse(const struct json_value *json, const char *dir, bool (*others)(const char *key), struct process_spec_parsed *ret, struct brig_err *err)
+static int parse(const struct json_value *json, const char *dir, bool shell, struct process_spec_parsed *ret, struct brig_err *err)
 {
     struct process_spec spec = {0};
-    struct proc_in in = {.spec = &spec, .sandbox_dir = dir};
+    struct proc_in in = {.spec = &spec, .sandbox_dir = dir, .shell = shell};
 
     if (json->type != JSON_OBJECT)
         return err_usage(err, "the request must be a JSON object");
     if (arena_init(&in.arena, json, strlen(dir) + 256) < 0)
         return err_nomem(err);
-    int r = read_members(&in, json, others, err);
+    int r = read_members(&in, json, err);
     if (r < 0) {
         mem_free(in.arena.base);
         return r;
@@ -307,7 +297,24 @@ static int parse(const struct json_value *json, const char *dir, bool (*others)(
 
 int process_spec_parse(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err)
 {
-    return parse(json, sbox ? sbox->spec.workdir : "/workspace", NULL, ret, err);
+    return parse(json, sbox ? sbox->spec.workdir : "/workspace", false, ret, err);
+}
+
+static bool is_shell_key(const char *key)
+{
+    return str_eq(key, "cwd") || str_eq(key, "env");
+}
+
+int process_spec_parse_shell(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err)
+{
+    struct json_value none = {.type = JSON_OBJECT};
+
+    if (!json || json->type == JSON_NULL) /* nothing asked for */
+        json = &none;
+    for (const struct json_value *m = json->first; m; m = m->next)
+        if (json->type == JSON_OBJECT && !is_shell_key(m->key))
+            return err_usage(err, "%.64s: there is no such member", m->key);
+    return parse(json, sbox->spec.workdir, true, ret, err);
 }
 
 void process_spec_done(struct process_spec_parsed *parsed)
@@ -316,34 +323,4 @@ void process_spec_done(struct process_spec_parsed *parsed)
         return;
     mem_free(parsed->memory);
     *parsed = (struct process_spec_parsed){0};
-}
-
-/* ---- a run of its own: one object for both ------------------------------------------------------------------------------ */
-
-static bool is_sandbox_key(const char *key)
-{
-    return str_eq(key, "stream") || (spec_has_key(key) && !has_key(key));
-}
-
-static bool is_process_key(const char *key)
-{
-    return str_eq(key, "stream") || has_key(key);
-}
-
-int run_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret_sandbox,
-                   struct process_spec_parsed *ret_process, struct brig_err *err)
-{
-    struct sbox_spec sandbox;
-    int r = json->type == JSON_OBJECT ? spec_parse(json, config, caller, is_process_key, false, &sandbox, err)
-                                      : err_usage(err, "the request must be a JSON object");
-
-    if (r < 0)
-        return r;
-    r = parse(json, sandbox.workdir, is_sandbox_key, ret_process, err);
-    if (r < 0) {
-        sbox_spec_done(&sandbox);
-        return r;
-    }
-    *ret_sandbox = sandbox;
-    return 0;
 }

@@ -37,6 +37,7 @@ struct process {
     bool shell; /* from its birth: it is counted apart */
     uint32_t shell_number;
     bool unconfirmed; /* recovery: known from the store only */
+    bool foreign;     /* recovery: known from brig-init only; its receipt is in the store already, under another number */
 
     /* for the receipt */
     char *memory;     /* of the lists */
@@ -123,7 +124,8 @@ void process_judge_gone(struct process *process); /* the sandbox took it along *
 /* ---- receipt.c ------------------------------------------------------------------------------------------- */
 int process_receipt(struct process *process); /* fills receipt; -ENOMEM */
 int process_open_doc(const struct process *process, struct buf *out); /* of a run that is going on */
-int process_from_doc(struct sbox *sbox, const char *doc, const char *run_id);
+/* A run that the store has as open: its process, if its sandbox lives; else it is closed as host-error. */
+void process_recover(struct manager *manager, const char *doc, const char *run_id);
 
 /* ---- output.c, input.c, wait.c, shell.c ------------------------------------------------------------------ */
 void outputs_ended(struct process *process);
@@ -133,13 +135,13 @@ void inputs_ended(struct process *process, int errnum);
 void inputs_free(struct process *process);
 void waits_ended(struct process *process);
 void waits_free(struct process *process);
-void shells_free(struct sbox *sbox);
+void shells_free(struct sbox *sbox, bool tell);
 void shell_process_ended(struct process *process);
 void shell_recovered(struct process *process);
 
 /* ---- list.c: after a restart ------------------------------------------------------------------------------ */
-/* What runs in there according to brig-init; known ones are watched again. */
-int processes_list(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err), struct brig_err *err) MUST_CHECK;
+/* What runs in there according to brig-init; known ones are followed again. priv->attach_done is called at the end. */
+int processes_list(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 
 /* A signal to a process, without waiting for the answer. */
 int process_send_signal(struct process *process, int signum, uint32_t flags) MUST_CHECK;

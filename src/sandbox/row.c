@@ -30,11 +30,14 @@ static void put_row(struct json *json, const struct sbox *sbox)
 int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct store_sandbox row = {.created_at_ns = sbox->created_at_ns, .updated_at_ns = sbox->updated_at_ns};
+
     struct buf buf = BUF_INIT(ROW_MAX);
     struct json json = JSON_INIT(&buf);
     /* A create that is being committed is a running sandbox for whoever reads the row. */
     enum sbox_state state = sbox->state == SBOX_CREATING ? SBOX_RUNNING : sbox->state;
 
+    if (sbox->spec.ephemeral)
+        return 0; /* done is not called: those who would wait for it know */
     put_row(&json, sbox);
     int r = json_finish(&json);
     snprintf(row.id, sizeof row.id, "%s", sbox->id);
@@ -44,12 +47,17 @@ int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err
     snprintf(row.state, sizeof row.state, "%s", sbox_state_name(state));
     snprintf(row.provider, sizeof row.provider, "%s", sbox->manager->provider->ops->name);
     row.doc = buf.data;
+    struct store_op *op = r == 0 && done ? store_op_new(sbox->manager, sbox, done, NULL, ctx) : NULL;
+    if (r == 0 && done && !op)
+        r = -ENOMEM;
     if (r == -EMSGSIZE)
         r = err_set(err, BRIG_E_TOO_LARGE, 0, "the sandbox's spec: more than %u bytes", ROW_MAX);
     else if (r < 0)
         r = err_nomem(err);
     else
-        r = store_put_sandbox(sbox->manager->store, &row, done, ctx, err);
+        r = store_put_sandbox(sbox->manager->store, &row, op ? store_op_done : NULL, op, err);
+    if (r < 0)
+        store_op_drop(op);
     buf_done(&buf);
     return r;
 }
@@ -77,7 +85,7 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
 
     if (!spec)
         return err_set(err, BRIG_E_HOST, 0, "its row has no spec");
-    int r = spec_parse(spec, manager->config, &admin, NULL, true, &sbox->spec, err);
+    int r = spec_parse(spec, manager->config, &admin, true, &sbox->spec, err);
     if (r < 0)
         return r;
     snprintf(priv->box_id, sizeof priv->box_id, "%s", get_string(doc, "box_id"));

@@ -67,6 +67,12 @@ static int read_metadata(struct spec_in *in, const struct json_value *v, struct 
 
 static int read_env(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
+    size_t total = 0;
+
+    for (const struct json_value *m = v->type == JSON_OBJECT ? v->first : NULL; m; m = m->next)
+        total += m->key_len + (m->type == JSON_STRING ? m->len : 0) + 2;
+    if (total > GUEST_STRINGS_MAX) /* no program of it could be started */
+        return err_usage(err, "env: longer than %u bytes", GUEST_STRINGS_MAX);
     return spec_pairs(v, "env", true, ENV_MAX, &in->arena, &in->spec->env, &in->spec->n_env, err);
 }
 
@@ -304,20 +310,10 @@ static const struct {
     {"writable_root", read_writable_root},
 };
 
-bool spec_has_key(const char *key)
-{
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-        if (str_eq(members[i].key, key))
-            return true;
-    return false;
-}
-
-static int read_members(struct spec_in *in, const struct json_value *json, bool (*skip)(const char *key), struct brig_err *err)
+static int read_members(struct spec_in *in, const struct json_value *json, struct brig_err *err)
 {
     for (const struct json_value *m = json->first; m; m = m->next) {
         size_t i = 0;
-        if (skip && skip(m->key))
-            continue;
         while (i < ARRAY_SIZE(members) && !str_eq(members[i].key, m->key))
             i++;
         if (i == ARRAY_SIZE(members))
@@ -340,8 +336,8 @@ static int fill_defaults(struct sbox_spec *spec, const struct config *config, st
     return config->require ? add_layers(spec, config->require, err) : 0;
 }
 
-int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool (*skip)(const char *key),
-               bool stored, struct sbox_spec *ret, struct brig_err *err)
+int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,
+               struct sbox_spec *ret, struct brig_err *err)
 {
     struct sbox_spec spec = {0};
     struct spec_in in = {.config = config, .caller = caller, .spec = &spec};
@@ -354,7 +350,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
         return r;
     if (arena_init(&in.arena, json, 256) < 0)
         return err_nomem(err);
-    r = read_members(&in, json, skip, err);
+    r = read_members(&in, json, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
         r = spec_template(spec.template_name, config, is_admin(caller), rootfs, sizeof rootfs, spec.note, sizeof spec.note, err);
     if (r < 0) {
@@ -368,7 +364,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
 
 int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
 {
-    return spec_parse(json, config, caller, NULL, false, ret, err);
+    return spec_parse(json, config, caller, false, ret, err);
 }
 
 void sbox_spec_done(struct sbox_spec *spec)

@@ -6,7 +6,7 @@
 #include "sandbox/private.h"
 
 static const char *const names[] = {"creating", "running", "pausing", "paused", "resuming", "stopping", "ended"};
-static_assert(ARRAY_SIZE(names) == SBOX_STATE_MAX, "a name for every state");
+_Static_assert(ARRAY_SIZE(names) == SBOX_STATE_MAX, "a name for every state");
 
 #define TO(state) (1u << SBOX_##state)
 

@@ -359,7 +359,9 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
     sup.on_restart = (struct loop_timer){.fn = on_restart, .ctx = &sup};
     sup.on_kill = (struct loop_timer){.fn = on_kill, .ctx = &sup};
     sup.on_watchdog = (struct loop_timer){.fn = on_watchdog, .ctx = &sup};
-    int r = set_up(&sup, err);
+    int r = setenv("BRIG_CONFIG_PATH", options->config_path, 1) < 0 ? err_nomem(err) : 0; /* what brigd's messages call it */
+    if (r == 0)
+        r = set_up(&sup, err);
     if (r < 0 && sup.brigd.pid) /* half started: the rest follows from the closed sockets */
         kill(sup.brigd.pid, SIGKILL);
     if (r < 0)

@@ -31,7 +31,7 @@ class Basics(ServiceTest):
         self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{made['id']}").status, 204)
         self.refused(self.d.ask("GET", f"/v1/sandboxes/{made['id']}"), 404, "not_found", f"Sandbox {made['id']} not found")
         certificate = self.d.ask("GET", f"/v1/certificates/{made['id']}").json
-        self.assertEqual((certificate["sandbox_id"], certificate["cause"]), (made["id"], "cancelled"))
+        self.assertEqual((certificate["sandbox_id"], certificate["cause"]), (made["id"], "deleted"))
 
     def test_stop_answers_the_certificate(self):
         made = self.d.create()
@@ -226,7 +226,7 @@ class Limits(ServiceTest):
 
     def test_maximum(self):
         self.sandbox(), self.sandbox()
-        self.refused(self.d.ask("POST", "/v1/sandboxes", {}), 429, "limit_reached", "Maximum number of sandboxes (2) reached")
+        self.refused(self.d.ask("POST", "/v1/sandboxes", {}), 429, "limit", "Maximum number of sandboxes (2) reached")
         self.assertTrue(self.d.ask("POST", "/v1/sandboxes", {}).headers["Retry-After"])
 
     def gone(self, sid):

@@ -54,7 +54,8 @@ static void fuzz_head(const uint8_t *data, size_t size, bool request)
     if (r <= 0)
         return;
     check_head(&head, once, (size_t)r);
-    FUZZ_CHECK(head.n_fields == head2.n_fields && head.body == head2.body && head.content_length == head2.content_length);
+    FUZZ_CHECK(head.n_fields == head2.n_fields && head.body == head2.body &&
+               head.content_length == head2.content_length);
     if (request) {
         FUZZ_CHECK(head.minor == 0 || http_field(&head, "host"));
         FUZZ_CHECK(strlen(head.target) <= HTTP_TARGET_MAX && !strpbrk(head.target, " \t\r\n"));
@@ -99,27 +100,33 @@ static void fuzz_body(const uint8_t *data, size_t size)
         FUZZ_CHECK(one.len == two.len && (one.len == 0 || memcmp(one.data, two.data, one.len) == 0));
 }
 
+static void check_target(const struct http_target *target)
+{
+    for (size_t i = 0; i < target->n_parts; i++) {
+        FUZZ_CHECK(strlen(target->parts[i]) == target->part_len[i]);
+        FUZZ_CHECK(strcmp(target->parts[i], ".") != 0 && strcmp(target->parts[i], "..") != 0);
+    }
+    for (size_t i = 0; i < target->n_query; i++) {
+        FUZZ_CHECK(strlen(target->query[i].value) == target->query[i].value_len);
+        FUZZ_CHECK(http_query(target, target->query[i].name));
+    }
+    FUZZ_CHECK(target->rest_raw[0] == '/');
+}
+
 static void fuzz_target(const uint8_t *data, size_t size)
 {
-    AUTO_FREE char *text = malloc(size + 1);
+    char *text = malloc(size + 1);
     struct http_target target;
     struct brig_err err;
 
     FUZZ_CHECK(text);
     memcpy(text, data, size);
     text[size] = '\0';
-    if (http_target_parse(text, &target, &err) < 0)
-        return;
-    for (size_t i = 0; i < target.n_parts; i++) {
-        FUZZ_CHECK(strlen(target.parts[i]) == target.part_len[i]);
-        FUZZ_CHECK(strcmp(target.parts[i], ".") != 0 && strcmp(target.parts[i], "..") != 0);
+    if (http_target_parse(text, &target, &err) == 0) {
+        check_target(&target);
+        http_target_done(&target);
     }
-    for (size_t i = 0; i < target.n_query; i++) {
-        FUZZ_CHECK(strlen(target.query[i].value) == target.query[i].value_len);
-        FUZZ_CHECK(http_query(&target, target.query[i].name));
-    }
-    FUZZ_CHECK(target.rest_raw[0] == '/');
-    http_target_done(&target);
+    free(text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -6,7 +6,7 @@ import unittest
 
 from tree import ROOT
 
-TESTS = ("tests/unit/test_frame.c", "tests/unit/test_guest_msg.c")
+TESTS = ("tests/unit/test_frame.c", "tests/unit/test_guest_msg.c", "tests/unit/test_guest_svc.c")
 
 
 def documented():

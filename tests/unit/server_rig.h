@@ -28,12 +28,12 @@ static UNUSED struct rig {
     struct config config;
     uint16_t port;
     char socket_path[64];
-    struct exchange *kept;  /* by /later and what streams */
+    struct exchange *kept; /* by /later and what streams */
     unsigned n_requests, n_gone, n_drained, n_closed, n_logged, n_eof, n_end;
     unsigned close_code, logged_status;
     uint64_t logged_bytes;
     size_t to_send, body_bytes, max_piece;
-    bool hold; /* do not proceed */
+    bool hold;      /* do not proceed */
     char last[256]; /* what the last request was */
     struct buf got;
 } rig;
@@ -134,8 +134,8 @@ static inline void rig_handler(UNUSED void *ctx, struct exchange *x)
         exchange_reply(x, 200, "text/plain", "hello", 5);
     } else if (strcmp(path, "peer") == 0) {
         char text[128];
-        int n = snprintf(text, sizeof(text), "%s %d %d %d", exchange_peer(x), exchange_is_unix(x), (int)exchange_peer_uid(x),
-                         exchange_is_tls(x));
+        int n = snprintf(text, sizeof(text), "%s %d %d %d", exchange_peer(x), exchange_is_unix(x),
+                         (int)exchange_peer_uid(x), exchange_is_tls(x));
         exchange_reply(x, 200, "text/plain", text, (size_t)n);
     } else if (strcmp(path, "echo") == 0) {
         r = exchange_read_all(x, 100000, rig_echo_all, &rig, &err);
@@ -195,7 +195,8 @@ static inline void rig_handler(UNUSED void *ctx, struct exchange *x)
     }
 }
 
-static inline void rig_log(UNUSED void *ctx, const struct exchange *x, unsigned status, UNUSED uint64_t duration_ns, uint64_t bytes)
+static inline void rig_log(UNUSED void *ctx, const struct exchange *x, unsigned status, UNUSED uint64_t duration_ns,
+                           uint64_t bytes)
 {
     assert_non_null(exchange_head(x)->method);
     assert_int_equal(strlen(exchange_id(x)), 30);
@@ -241,17 +242,17 @@ static inline UNUSED int rig_setup(UNUSED void **state)
     memset(&rig, 0, sizeof(rig));
     rig.got = BUF_INIT(1u << 20);
     rig.config = (struct config){
-        .listen = (char *)(uintptr_t)"127.0.0.1:2744",
-        .domain = (char *)(uintptr_t)"brig.test",
-        .allowed_hosts = (char *)(uintptr_t)"one.example two.example",
-        .allowed_origins = (char *)(uintptr_t)"https://ui.example",
+        .listen = (char *)(uintptr_t) "127.0.0.1:2744",
+        .domain = (char *)(uintptr_t) "brig.test",
+        .allowed_hosts = (char *)(uintptr_t) "one.example two.example",
+        .allowed_origins = (char *)(uintptr_t) "https://ui.example",
         .max_connections = 100,
         .max_connections_per_peer = 90,
         .max_headers_bytes = 8192,
         .max_headers = 50,
-        .header_timeout = 200,
-        .body_timeout = 250,
-        .idle_timeout = 300,
+        .header_timeout = 10000,
+        .body_timeout = 10000,
+        .idle_timeout = 10000,
     };
     const struct server_options options = {.config = &rig.config, .handler = rig_handler, .ctx = &rig, .log = rig_log};
     if (loop_create(&rig.loop, NULL) < 0 || server_create(rig.loop, &options, &rig.server, NULL) < 0)
@@ -259,6 +260,17 @@ static inline UNUSED int rig_setup(UNUSED void **state)
     rig_listen_unix();
     rig_listen_tcp(AF_INET);
     return 0;
+}
+
+/* The same with little patience, for tests of time. */
+static inline UNUSED int rig_setup_hasty(void **state)
+{
+    int r = rig_setup(state);
+
+    rig.config.header_timeout = 200;
+    rig.config.body_timeout = 250;
+    rig.config.idle_timeout = 300;
+    return r;
 }
 
 static inline UNUSED int rig_teardown(UNUSED void **state)
@@ -282,14 +294,15 @@ static inline UNUSED void rig_run(int ms)
 /* ---- clients ------------------------------------------------------------------------------------ */
 
 struct client {
-    int fd;
     struct buf in;
+    int fd;
     bool eof, reset;
 };
 
 static inline UNUSED struct client client_tcp(void)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(rig.port)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(rig.port)};
     struct client c = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .in = BUF_INIT(64u << 20)};
 
     assert_int_equal(connect(c.fd, (struct sockaddr *)&address, sizeof(address)), 0);

@@ -9,6 +9,17 @@ static const char golden_hello[] = "01000000 07000000";
 static const char golden_signal[] = "0f000000";
 static const char golden_exited[] = "00e1f505 00000000 00090000 00000000 00000000";
 static const char golden_exited_not_found[] = "00e1f505 00000000 00000000 01000000 02000000";
+static const char golden_leaf[] = "05000000";
+static const char golden_leaf_ready[] = "05000000 0c000000";
+static const char golden_leaf_gone[] =
+    "05000000 01000000 02000000 00000000 8096980000000000 0000100000000000 0300000000000000";
+static const char golden_start_service[] =
+    "0c000000 e8030000 e8030000 0000 0000 00000000 05000000" /* flags, uid, gid, rows, cols, profile, store_by */
+    "ffff0f00 00000000 00000000 00000000"                    /* require, skip */
+    "00000040 00000000 00000100 00000000"                    /* disk, inodes */
+    "01000000 02000000 03000000 04000000 05000000 06000000 07000000 08000000"
+    "07000000 00000000 00000000 00000000" /* landlock_abi, writable_root, n_argv, n_env */
+    "2f00";                               /* "/" */
 static const char golden_start[] =
     "03000000 e8030000 e8030000 1800 5000 00000000 05000000" /* flags, uid, gid, rows, cols, profile, store_by */
     "ffff0f00 00000000 00000000 00000000"                    /* require, skip */
@@ -371,6 +382,94 @@ static void texts_are_there(void **state)
     assert_string_equal(reading_why_text(WHY_MAX), "");
 }
 
+static void start_of_a_service(void **state)
+{
+    struct guest_start msg = start_example(), back;
+    uint8_t bytes[512];
+    (void)state;
+
+    msg.flags = GUEST_START_SERVICE | GUEST_START_LEAVES;
+    msg.rows = msg.cols = 0;
+    msg.n_argv = msg.n_env = 0;
+    msg.workdir = "/";
+    size_t len = start_bytes(bytes, sizeof(bytes), &msg, "", 0);
+    unit_assert_hex(bytes, len, golden_start_service);
+    assert_int_equal(guest_start_parse(bytes, len, &back), 0);
+    assert_int_equal(back.flags, msg.flags);
+    for (size_t cut = 0; cut < len; cut++)
+        assert_int_equal(guest_start_parse(bytes, cut, &back), -EPROTO);
+    bytes[len] = 'x';
+    assert_int_equal(guest_start_parse(bytes, len + 1, &back), -EPROTO);
+
+    /* No program, and nothing that would describe one. */
+    static const struct {
+        uint32_t flags, n_argv, n_env;
+    } wrong[] = {
+        {GUEST_START_SERVICE, 1, 0},
+        {GUEST_START_SERVICE, 0, 1},
+        {GUEST_START_SERVICE | GUEST_START_TTY, 0, 0},
+        {GUEST_START_SERVICE | GUEST_START_STDIN, 0, 0},
+        {GUEST_START_LEAVES, 1, 0},
+        {0, 0, 0},
+        {GUEST_START_SERVICE | 16, 0, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+        msg.flags = wrong[i].flags;
+        msg.n_argv = wrong[i].n_argv;
+        msg.n_env = wrong[i].n_env;
+        len = start_bytes(bytes, sizeof(bytes), &msg, "A=b", wrong[i].n_argv + wrong[i].n_env > 0 ? 4 : 0);
+        assert_int_equal(guest_start_parse(bytes, len, &back), -EPROTO);
+    }
+}
+
+static void leaves(void **state)
+{
+    const struct guest_leaf_ready ready = {5, ENOMEM};
+    const struct guest_leaf_gone gone = {5, 1, 2, 10000000, 1 << 20, 3};
+    struct guest_leaf_ready ready_back;
+    struct guest_leaf_gone gone_back;
+    uint8_t bytes[64] = {0};
+    uint32_t leaf = 0;
+    (void)state;
+
+    assert_int_equal(guest_leaf_put(bytes, 3, 5), -EMSGSIZE);
+    assert_int_equal(guest_leaf_put(bytes, sizeof(bytes), 5), GUEST_LEAF_SIZE);
+    unit_assert_hex(bytes, GUEST_LEAF_SIZE, golden_leaf);
+    assert_int_equal(guest_leaf_parse(bytes, GUEST_LEAF_SIZE, &leaf), 0);
+    assert_int_equal(leaf, 5);
+    assert_int_equal(guest_leaf_parse(bytes, 3, &leaf), -EPROTO);
+    assert_int_equal(guest_leaf_parse(bytes, 5, &leaf), -EPROTO);
+    memset(bytes, 0, 4);
+    assert_int_equal(guest_leaf_parse(bytes, 4, &leaf), -EPROTO);
+
+    assert_int_equal(guest_leaf_ready_put(bytes, 7, &ready), -EMSGSIZE);
+    assert_int_equal(guest_leaf_ready_put(bytes, sizeof(bytes), &ready), GUEST_LEAF_READY_SIZE);
+    unit_assert_hex(bytes, GUEST_LEAF_READY_SIZE, golden_leaf_ready);
+    assert_int_equal(guest_leaf_ready_parse(bytes, 8, &ready_back), 0);
+    assert_memory_equal(&ready_back, &ready, sizeof(ready));
+    assert_int_equal(guest_leaf_ready_parse(bytes, 7, &ready_back), -EPROTO);
+    assert_int_equal(guest_leaf_ready_parse(bytes, 9, &ready_back), -EPROTO);
+    bytes[5] = 0x10; /* errno 4108 */
+    assert_int_equal(guest_leaf_ready_parse(bytes, 8, &ready_back), -EPROTO);
+    memset(bytes, 0, 8);
+    assert_int_equal(guest_leaf_ready_parse(bytes, 8, &ready_back), -EPROTO);
+
+    assert_int_equal(guest_leaf_gone_put(bytes, 39, &gone), -EMSGSIZE);
+    assert_int_equal(guest_leaf_gone_put(bytes, sizeof(bytes), &gone), GUEST_LEAF_GONE_SIZE);
+    unit_assert_hex(bytes, GUEST_LEAF_GONE_SIZE, golden_leaf_gone);
+    assert_int_equal(guest_leaf_gone_parse(bytes, 40, &gone_back), 0);
+    assert_int_equal(gone_back.leaf, 5);
+    assert_int_equal(gone_back.oom_kills, 1);
+    assert_int_equal(gone_back.pids_refused, 2);
+    assert_int_equal(gone_back.cpu_ns, 10000000);
+    assert_int_equal(gone_back.memory_peak, 1 << 20);
+    assert_int_equal(gone_back.pids_peak, 3);
+    assert_int_equal(guest_leaf_gone_parse(bytes, 39, &gone_back), -EPROTO);
+    assert_int_equal(guest_leaf_gone_parse(bytes, 41, &gone_back), -EPROTO);
+    bytes[12] = 1;
+    assert_int_equal(guest_leaf_gone_parse(bytes, 40, &gone_back), -EPROTO);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +485,8 @@ int main(void)
         cmocka_unit_test(started_of_an_older_version_claims_less),
         cmocka_unit_test(exited),
         cmocka_unit_test(signals),
+        cmocka_unit_test(start_of_a_service),
+        cmocka_unit_test(leaves),
         cmocka_unit_test(texts_are_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

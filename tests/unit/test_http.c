@@ -17,7 +17,7 @@ static int parse_n(const char *data, size_t len, const struct http_limits *limit
     size_t scanned = 0;
 
     assert_true(len <= sizeof(text));
-    memcpy(text, data, len);
+    unit_put(text, data, len);
     int r = http_request_parse(text, len, limits, &scanned, &head, &err);
     assert_true(r >= 0 || err.message[0] != '\0');
     return r;
@@ -33,7 +33,7 @@ static int parse_response(const char *data, const char *method)
     struct brig_err err = {0};
     size_t scanned = 0, len = strlen(data);
 
-    memcpy(text, data, len);
+    unit_put(text, data, len);
     int r = http_response_parse(text, len, method, NULL, &scanned, &head, &err);
     assert_true(r >= 0 || err.message[0] != '\0');
     return r;
@@ -41,8 +41,9 @@ static int parse_response(const char *data, const char *method)
 
 static void test_request(UNUSED void **state)
 {
-    static const char data[] = "POST /v1/x?a=b HTTP/1.1\r\nhOST: localhost:2744\r\nX-Empty:\r\nX-Two: \t a  b \t \r\nContent-Length: 5\r\n"
-                               "Expect: 100-Continue\r\nConnection: foo, Upgrade\r\nUpgrade: websocket\r\n\r\nhello";
+    static const char data[] =
+        "POST /v1/x?a=b HTTP/1.1\r\nhOST: localhost:2744\r\nX-Empty:\r\nX-Two: \t a  b \t \r\nContent-Length: 5\r\n"
+        "Expect: 100-Continue\r\nConnection: foo, Upgrade\r\nUpgrade: websocket\r\n\r\nhello";
 
     assert_int_equal(parse(data), strlen(data) - 5);
     assert_string_equal(head.method, "POST");
@@ -93,7 +94,7 @@ static void test_request_piecewise(UNUSED void **state)
     struct brig_err err;
 
     for (size_t n = 0; n < len; n++) {
-        memcpy(text, data, len);
+        unit_put(text, data, len);
         assert_int_equal(http_request_parse(text, n, NULL, &scanned, &head, &err), 0);
         assert_true(scanned <= n);
     }
@@ -185,7 +186,9 @@ static const struct {
     {GET HOST "Transfer-Encoding:\r\n\r\n", 400},
     {GET HOST "Transfer-Encoding: ,chunked\r\n\r\n", 400},
     {GET HOST "Transfer-Encoding: chunked;q=1\r\n\r\n", 400},
-    {GET HOST "Transfer-Encoding: \x0b" "chunked\r\n\r\n", 400},
+    {GET HOST "Transfer-Encoding: \x0b"
+              "chunked\r\n\r\n",
+     400},
     {GET HOST "Transfer-Encoding: \"chunked\"\r\n\r\n", 400},
     {GET HOST "Transfer-Encoding: identity\r\n\r\n", 501},
     {GET HOST "Transfer-Encoding: gzip, chunked\r\n\r\n", 501},
@@ -228,20 +231,20 @@ static void test_limits(UNUSED void **state)
     limits.headers = 1000;
     size_t len = (size_t)snprintf(big, sizeof(big), "%s", GET HOST);
     for (size_t i = 1; i < HTTP_HEADERS_MAX; i++, len += 6)
-        memcpy(big + len, "A: b\r\n", 6);
-    memcpy(big + len, "\r\n", 2);
+        unit_put(big + len, "A: b\r\n", 6);
+    unit_put(big + len, "\r\n", 2);
     assert_int_equal(parse_n(big, len + 2, &limits), len + 2);
     assert_int_equal(head.n_fields, HTTP_HEADERS_MAX);
-    memcpy(big + len, "A: b\r\n\r\n", 8);
+    unit_put(big + len, "A: b\r\n\r\n", 8);
     assert_int_equal(parse_n(big, len + 8, &limits), -431);
 
     /* targets */
     memset(big, 'a', sizeof(big));
-    memcpy(big, "GET /", 5);
-    memcpy(big + 4 + HTTP_TARGET_MAX, " HTTP/1.1\r\n" HOST "\r\n", 30);
+    unit_put(big, "GET /", 5);
+    unit_put(big + 4 + HTTP_TARGET_MAX, " HTTP/1.1\r\n" HOST "\r\n", 30);
     assert_int_equal(parse_n(big, 4 + HTTP_TARGET_MAX + 30, NULL), 4 + HTTP_TARGET_MAX + 30);
     memset(big + 4 + HTTP_TARGET_MAX, 'a', 30);
-    memcpy(big + 5 + HTTP_TARGET_MAX, " HTTP/1.1\r\n" HOST "\r\n", 30);
+    unit_put(big + 5 + HTTP_TARGET_MAX, " HTTP/1.1\r\n" HOST "\r\n", 30);
     assert_int_equal(parse_n(big, 5 + HTTP_TARGET_MAX + 30, NULL), -414);
     memset(big + 5, 'a', 40000);
     assert_int_equal(parse_n(big, 32768, NULL), -414);
@@ -270,7 +273,8 @@ static void test_response(UNUSED void **state)
     assert_int_equal(head.body, HTTP_BODY_NONE);
     assert_true(parse_response("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", "GET") > 0);
     assert_true(head.upgrade);
-    assert_int_equal(parse_response("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", "GET"), -400);
+    assert_int_equal(
+        parse_response("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n", "GET"), -400);
     assert_int_equal(parse_response("HTTP/1.1 2000 OK\r\n\r\n", "GET"), -400);
     assert_int_equal(parse_response("HTTP/1.1 20 OK\r\n\r\n", "GET"), -400);
     assert_int_equal(parse_response("HTTP/1.1 600 OK\r\n\r\n", "GET"), -400);
@@ -284,7 +288,8 @@ static void test_response(UNUSED void **state)
 /* ---- bodies ------------------------------------------------------------------------------------- */
 
 /* Reads data in pieces of `step`; content into out. Bytes taken, or -400; *ret_end. */
-static int read_body(enum http_body kind, uint64_t length, const char *data, size_t len, size_t step, struct buf *out, bool *ret_end)
+static int read_body(enum http_body kind, uint64_t length, const char *data, size_t len, size_t step, struct buf *out,
+                     bool *ret_end)
 {
     struct http_head h = {.body = kind, .content_length = length};
     struct http_body_reader reader;
@@ -334,7 +339,8 @@ static void test_chunked(UNUSED void **state)
     check_body("5\r\nhello\r\n0\r\n\r\n", "hello", 15, true);
     check_body("5\r\nhello\r\n0\r\n\r\nGET /", "hello", 15, true); /* what follows is left alone */
     check_body("5\r\nhel", "hel", 6, false);
-    check_body("A;x=\"y\"\r\n0123456789\r\n0000000000000001\r\n!\r\n0;z\r\nTrailer: x\r\nB:\r\n\r\n", "0123456789!", 65, true);
+    check_body("A;x=\"y\"\r\n0123456789\r\n0000000000000001\r\n!\r\n0;z\r\nTrailer: x\r\nB:\r\n\r\n", "0123456789!", 65,
+               true);
     check_body("0\r\n\r\n", "", 5, true);
     check_body("ffffffffffffffff\r\nabc", "abc", 21, false);
     static const char *const bad[] = {
@@ -457,9 +463,10 @@ static void test_target(UNUSED void **state)
 
 static void test_target_refused(UNUSED void **state)
 {
-    static const char *const bad[] = {"/a/../b", "/..",    "/.",     "/a/.",  "/%2e%2e/x", "/%2E./x", "/%2e", "/a%00b", "/a%",   "/a%4",
-                                      "/a%zz",   "/a%0gb", "?x",     "x",     "",          "a:443",   "/?%",  "/?a=%0", "/?a=%00", "/?%00=a",
-                                      "/?%zz",   "http://a/../b"};
+    static const char *const bad[] = {"/a/../b", "/..",     "/.",    "/a/.",         "/%2e%2e/x", "/%2E./x",
+                                      "/%2e",    "/a%00b",  "/a%",   "/a%4",         "/a%zz",     "/a%0gb",
+                                      "?x",      "x",       "",      "a:443",        "/?%",       "/?a=%0",
+                                      "/?a=%00", "/?%00=a", "/?%zz", "http://a/../b"};
     struct http_target target;
     struct brig_err err;
     char many[1024];
@@ -471,14 +478,14 @@ static void test_target_refused(UNUSED void **state)
         assert_int_equal(r, -400);
     }
     for (size_t i = 0; i <= HTTP_PARTS_MAX; i++)
-        memcpy(many + 2 * i, "/a", 3);
+        unit_put(many + 2 * i, "/a", 3);
     assert_int_equal(http_target_parse(many, &target, &err), -400);
     many[2 * HTTP_PARTS_MAX] = '\0';
     assert_int_equal(http_target_parse(many, &target, &err), 0);
     http_target_done(&target);
-    memcpy(many, "/?", 3);
+    unit_put(many, "/?", 3);
     for (size_t i = 0; i <= HTTP_QUERY_MAX; i++)
-        memcpy(many + 2 + 2 * i, "a&", 3);
+        unit_put(many + 2 + 2 * i, "a&", 3);
     assert_int_equal(http_target_parse(many, &target, &err), -400);
     mem_fail_after(0);
     assert_int_equal(http_target_parse("/", &target, &err), -ENOMEM);
@@ -511,7 +518,8 @@ static void test_writing(UNUSED void **state)
     assert_int_equal(http_put_request(&out, "PUT", "/a\r\nb"), -EINVAL);
     assert_int_equal(http_put_request(&out, "P T", "/"), -EINVAL);
     assert_int_equal(http_put_escaped(&out, "a/b c\0\xff~", 8, "/"), 0);
-    assert_string_equal(out.data, "HTTP/1.1 404 Not Found\r\nHTTP/1.1 299 Unknown\r\nPUT /a?b HTTP/1.1\r\na/b%20c%00%FF~");
+    assert_string_equal(out.data,
+                        "HTTP/1.1 404 Not Found\r\nHTTP/1.1 299 Unknown\r\nPUT /a?b HTTP/1.1\r\na/b%20c%00%FF~");
     struct buf small AUTO_BUF = BUF_INIT(5);
     assert_int_equal(http_put_escaped(&small, "abcde", 5, ""), 0);
     assert_int_equal(http_put_escaped(&small, "a", 1, ""), -EMSGSIZE);
@@ -520,10 +528,10 @@ static void test_writing(UNUSED void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_request),       cmocka_unit_test(test_request_kinds),  cmocka_unit_test(test_request_piecewise),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_limits),         cmocka_unit_test(test_response),
-        cmocka_unit_test(test_chunked),       cmocka_unit_test(test_chunked_bounds), cmocka_unit_test(test_length_body),
-        cmocka_unit_test(test_target),        cmocka_unit_test(test_target_refused), cmocka_unit_test(test_writing),
+        cmocka_unit_test(test_request), cmocka_unit_test(test_request_kinds),  cmocka_unit_test(test_request_piecewise),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_limits),         cmocka_unit_test(test_response),
+        cmocka_unit_test(test_chunked), cmocka_unit_test(test_chunked_bounds), cmocka_unit_test(test_length_body),
+        cmocka_unit_test(test_target),  cmocka_unit_test(test_target_refused), cmocka_unit_test(test_writing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,9 @@ static void test_pipelining(UNUSED void **state)
     for (int i = 0; i < 1000; i++)
         assert_int_equal(buf_append_str(&all, GET("/hello")), 0);
     assert_int_equal(buf_append_str(&all, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 4\r\n\r\nbody"), 0);
-    assert_int_equal(buf_append_str(&all, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"), 0);
+    assert_int_equal(
+        buf_append_str(&all, "POST /echo HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"),
+        0);
     assert_int_equal(buf_append_str(&all, GET("/later") GET("/empty")), 0);
     client_send_n(&c, all.data, all.len);
     rig_run(50);
@@ -183,7 +185,8 @@ static void test_too_large(UNUSED void **state)
     /* told before it is sent, and found out on the way */
     client_send(&c, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 100001\r\nExpect: 100-continue\r\n\r\n");
     client_expect_end(&c);
-    assert_true(client_has(&c, "HTTP/1.1 413 ") && client_has(&c, "\"too_large\"") && client_has(&c, "Connection: close"));
+    assert_true(client_has(&c, "HTTP/1.1 413 ") && client_has(&c, "\"too_large\"") &&
+                client_has(&c, "Connection: close"));
     assert_false(client_has(&c, "100 Continue"));
     assert_int_equal(rig.n_gone, 1);
     memset(piece, 'p', sizeof(piece));
@@ -408,7 +411,8 @@ static void test_errors(UNUSED void **state)
         char text[128];
         client_send(&c, cases[i].request);
         client_expect(&c, "}}\n");
-        snprintf(text, sizeof(text), "{\"error\":{\"code\":\"%s\",\"message\":\"a \\\"message\\\"\",\"hint\":", cases[i].code);
+        snprintf(text, sizeof(text),
+                 "{\"error\":{\"code\":\"%s\",\"message\":\"a \\\"message\\\"\",\"hint\":", cases[i].code);
         assert_true(client_has(&c, text));
         assert_true(client_has(&c, cases[i].status) && client_has(&c, cases[i].field));
         const char *id = strstr(c.in.data, "X-Request-Id: ") + 14;
@@ -445,10 +449,27 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-        T(test_hello),      T(test_keep_alive), T(test_http10),         T(test_pipelining), T(test_head_in_pieces), T(test_head_method),
-        T(test_unix),       T(test_ipv6),       T(test_read_all),       T(test_too_large),  T(test_upload),         T(test_chunked_both_ways),
-        T(test_continue),   T(test_early_answer), T(test_bad_body),     T(test_streams),    T(test_big),            T(test_wrong_length),
-        T(test_fields),     T(test_errors),     T(test_tunnel),
+        T(test_hello),
+        T(test_keep_alive),
+        T(test_http10),
+        T(test_pipelining),
+        T(test_head_in_pieces),
+        T(test_head_method),
+        T(test_unix),
+        T(test_ipv6),
+        T(test_read_all),
+        T(test_too_large),
+        T(test_upload),
+        T(test_chunked_both_ways),
+        T(test_continue),
+        T(test_early_answer),
+        T(test_bad_body),
+        T(test_streams),
+        T(test_big),
+        T(test_wrong_length),
+        T(test_fields),
+        T(test_errors),
+        T(test_tunnel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -76,6 +77,7 @@ static pid_t start_child(const struct kit *kit, int *ret_fd)
     assert_true(pid >= 0);
     if (pid == 0) {
         static struct writer_child child;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed assertion of ours leaves none behind */
         child = (struct writer_child){.fd = fds[1], .kit = {.pg = kit->pg}};
         MUST(loop_create(&child.kit.loop, NULL) == 0);
         MUST(workers_create(child.kit.loop, 1, &child.kit.workers, NULL) == 0);
@@ -447,6 +449,15 @@ static void test_io_error(void **state)
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1")->ids, "run-kept");
     assert_int_equal(store_put_run(kit->store, &run, on_done, &ok, NULL), 0);
     kit_wait_ok(kit, &ok, 1);
+
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0); /* once more, and now nobody has anything left to write */
+    assert_int_equal(store_put_run(kit->store, &run, on_done, &failed, NULL), 0);
+    kit_wait(kit, &failed, 3);
+    assert_int_equal(failed.failed, 3);
+    store_health(kit->store, &health);
+    assert_false(health.ok);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+    wait_healthy(kit);
 }
 
 static void child_pump(struct kit *kit, const struct answer *answer, unsigned n)
@@ -503,6 +514,21 @@ static void full_disk(struct kit *kit)
     _exit(0);
 }
 
+/* A mount namespace: root's, or that of a user who is root in a user namespace. */
+static bool own_mounts(void)
+{
+    char uids[32], gids[32];
+
+    snprintf(uids, sizeof uids, "0 %u 1", (unsigned)getuid());
+    snprintf(gids, sizeof gids, "0 %u 1", (unsigned)getgid());
+    if (unshare(CLONE_NEWNS) == 0)
+        return true;
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+        return false;
+    return fd_write_file(AT_FDCWD, "/proc/self/setgroups", "deny") == 0 && fd_write_file(AT_FDCWD, "/proc/self/uid_map", uids) == 0 &&
+           fd_write_file(AT_FDCWD, "/proc/self/gid_map", gids) == 0;
+}
+
 static void test_full_disk(void **state)
 {
     struct kit *kit = *state;
@@ -512,7 +538,7 @@ static void test_full_disk(void **state)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+        if (!own_mounts())
             _exit(77);
         full_disk(kit);
     }

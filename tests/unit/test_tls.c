@@ -21,7 +21,8 @@ static void make_certificate(long serial)
     X509_gmtime_adj(X509_getm_notBefore(cert), -60);
     X509_gmtime_adj(X509_getm_notAfter(cert), 3600);
     X509_set_pubkey(cert, key);
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1, -1, 0);
+    X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1,
+                               -1, 0);
     X509_set_issuer_name(cert, X509_get_subject_name(cert));
     assert_true(X509_sign(cert, key, EVP_sha256()) > 0);
     snprintf(cert_path, sizeof(cert_path), "/tmp/brig-test-tls.%d.crt", (int)getpid());
@@ -156,7 +157,8 @@ static void test_request(UNUSED void **state)
             assert_true(secure_read(&s, "\r\n\r\nhello", 0));
             client_forget(&s.c);
         }
-        secure_send(&s, "GET /hello HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\nConnection: close\r\n\r\n");
+        secure_send(&s,
+                    "GET /hello HTTP/1.1\r\nHost: localhost\r\nOrigin: https://localhost\r\nConnection: close\r\n\r\n");
         assert_true(secure_read(&s, NULL, 0));
         assert_true(client_has(&s.c, "hello"));
         assert_true((SSL_get_shutdown(s.ssl) & SSL_RECEIVED_SHUTDOWN) != 0);
@@ -178,7 +180,6 @@ static void test_bodies(UNUSED void **state)
     struct secure s AUTO_SECURE = secure_open(TLS1_3_VERSION);
     static char body[3000000];
 
-    rig.config.body_timeout = 5000;
     memset(body, 'b', sizeof(body));
     assert_true(secure_connect(&s));
     secure_send(&s, "PUT /upload HTTP/1.1\r\n" HOST "Content-Length: 3000000\r\n\r\n");
@@ -254,8 +255,12 @@ static void test_broken_off(UNUSED void **state)
     struct secure s AUTO_SECURE = secure_open(TLS1_3_VERSION);
 
     /* a handshake that never ends, and one that is none */
+    rig.config.header_timeout = 200;
     client_send_n(&c, "\x16\x03\x01\x01\x00\x01", 6);
-    client_send_n(&d, "\x16" "garbage garbage garbage", 24);
+    client_send_n(&d,
+                  "\x16"
+                  "garbage garbage garbage",
+                  24);
     client_expect(&d, NULL);
     client_expect(&c, NULL);
     /* a client that vanishes in the middle of a stream */
@@ -274,7 +279,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-        T(test_request), T(test_plain_on_the_same_port), T(test_bodies), T(test_reload), T(test_old_version), T(test_broken_off),
+        T(test_request),    T(test_plain_on_the_same_port), T(test_bodies), T(test_reload), T(test_old_version),
+        T(test_broken_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,8 @@ static struct client open_ws(void)
 
     client_send(&c, OPEN);
     client_expect(&c, "\r\n\r\n");
-    assert_true(client_has(&c, "HTTP/1.1 101 ") && client_has(&c, "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
+    assert_true(client_has(&c, "HTTP/1.1 101 ") &&
+                client_has(&c, "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"));
     client_forget(&c);
     return c;
 }
@@ -32,7 +33,7 @@ static size_t make_frame(uint8_t *out, uint8_t first, bool masked, const void *d
             out[n++] = (uint8_t)((uint64_t)len >> (8 * (bytes - 1 - i)));
     }
     if (masked) {
-        memcpy(out + n, mask, 4);
+        unit_put(out + n, mask, 4);
         n += 4;
     }
     for (size_t i = 0; i < len; i++)
@@ -78,7 +79,8 @@ static void test_handshake(UNUSED void **state)
     rig_answer("GET /ws HTTP/1.1\r\n" HOST UPGRADE VERSION "\r\n", "400 Bad Request");
     rig_answer("GET /ws HTTP/1.1\r\n" HOST UPGRADE VERSION "Sec-WebSocket-Key: short\r\n\r\n", "400 Bad Request");
     rig_answer("POST /ws HTTP/1.1\r\n" HOST UPGRADE VERSION KEY "\r\n", "400 Bad Request");
-    rig_answer("GET /ws HTTP/1.1\r\n" HOST "Origin: http://evil.example\r\n" UPGRADE VERSION KEY "\r\n", "403 Forbidden");
+    rig_answer("GET /ws HTTP/1.1\r\n" HOST "Origin: http://evil.example\r\n" UPGRADE VERSION KEY "\r\n",
+               "403 Forbidden");
     struct client c AUTO_CLIENT = client_tcp();
     client_send(&c, "GET /ws HTTP/1.1\r\n" HOST UPGRADE KEY VERSION "Sec-WebSocket-Protocol: brig\r\n"
                     "Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n");
@@ -124,7 +126,7 @@ static void test_frames_with_head(UNUSED void **state)
     uint8_t all[1024];
     size_t n = strlen(OPEN);
 
-    memcpy(all, OPEN, n);
+    unit_put(all, OPEN, n);
     n += make_frame(all + n, 0x81, true, "first", 5);
     n += make_frame(all + n, 0x81, true, "second", 6);
     client_send_n(&c, all, n);
@@ -136,7 +138,10 @@ static void test_closing(UNUSED void **state)
 {
     struct client c AUTO_CLIENT = open_ws();
 
-    send_frame(&c, 0x88, "\x03\xe8" "bye", 5);
+    send_frame(&c, 0x88,
+               "\x03\xe8"
+               "bye",
+               5);
     expect_close(&c, 1000);
     assert_int_equal(rig.close_code, 1000);
 
@@ -192,22 +197,22 @@ static void test_protocol_errors(UNUSED void **state)
 {
     unsigned before = rig.n_requests;
 
-    hostile("8103 616263", 1002);                             /* no mask */
+    hostile("8103 616263", 1002); /* no mask */
     hostile("8203 616263", 1002);
-    hostile("c183 00000000 616263", 1002);                    /* reserved bits */
-    hostile("8383 00000000 616263", 1002);                    /* a reserved opcode */
+    hostile("c183 00000000 616263", 1002); /* reserved bits */
+    hostile("8383 00000000 616263", 1002); /* a reserved opcode */
     hostile("8b80 00000000", 1002);
-    hostile("8080 00000000", 1002);                           /* a continuation of nothing */
-    hostile("0181 00000000 61 8181 00000000 62", 1002);       /* a new message inside a message */
-    hostile("0980 00000000", 1002);                           /* a control frame in fragments */
-    hostile("89fe 007e 00000000", 1002);                      /* a long control frame */
-    hostile("8882 00000000 03e7", 1002);                      /* a close with a code that may not be sent */
-    hostile("82ff 8000000000000000 00000000", 1002);          /* 2^63 bytes */
-    hostile("82fe 0001 00000000 61", 1002);                   /* a length not in its shortest form */
-    hostile("8182 00000000 c328", 1007);                      /* text that is none */
-    hostile("82ff 7fffffffffffffff 00000000 00", 1009);       /* 2^63 - 1 bytes */
-    hostile("82ff 0000000000100001 00000000 00", 1009);       /* one more than is allowed */
-    assert_int_equal(rig.n_requests, before + 15); /* the handshakes, and no message */
+    hostile("8080 00000000", 1002);                     /* a continuation of nothing */
+    hostile("0181 00000000 61 8181 00000000 62", 1002); /* a new message inside a message */
+    hostile("0980 00000000", 1002);                     /* a control frame in fragments */
+    hostile("89fe 007e 00000000", 1002);                /* a long control frame */
+    hostile("8882 00000000 03e7", 1002);                /* a close with a code that may not be sent */
+    hostile("82ff 8000000000000000 00000000", 1002);    /* 2^63 bytes */
+    hostile("82fe 0001 00000000 61", 1002);             /* a length not in its shortest form */
+    hostile("8182 00000000 c328", 1007);                /* text that is none */
+    hostile("82ff 7fffffffffffffff 00000000 00", 1009); /* 2^63 - 1 bytes */
+    hostile("82ff 0000000000100001 00000000 00", 1009); /* one more than is allowed */
+    assert_int_equal(rig.n_requests, before + 15);      /* the handshakes, and no message */
 }
 
 static void test_endless_fragments(UNUSED void **state)
@@ -262,6 +267,7 @@ static void test_slow_reader(UNUSED void **state)
     }
     assert_int_equal(rig.n_drained, 1);
     /* and one that does not read at all */
+    rig.config.body_timeout = 250;
     more = true;
     for (n = 0; more && n < 1000; n++) {
         more = exchange_ws_send(rig.kept, false, data, sizeof(data));
@@ -295,8 +301,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
-        T(test_handshake), T(test_echo), T(test_frames_with_head), T(test_closing), T(test_close_unanswered), T(test_protocol_errors),
-        T(test_endless_fragments), T(test_ping_flood), T(test_slow_reader), T(test_pause),
+        T(test_handshake),         T(test_echo),
+        T(test_frames_with_head),  T(test_closing),
+        T(test_close_unanswered),  T(test_protocol_errors),
+        T(test_endless_fragments), T(test_ping_flood),
+        T(test_slow_reader),       T(test_pause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,12 @@ static inline UNUSED void unit_assert_hex(const void *data, size_t len, const ch
     assert_memory_equal(data, want, n);
 }
 
+/* Text without its NUL into the middle of something. */
+static inline UNUSED void unit_put(void *to, const void *from, size_t len)
+{
+    memcpy(to, from, len);
+}
+
 /* Descriptors this process has open. */
 static inline UNUSED size_t unit_count_fds(void)
 {

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * completion.c: `brig completion bash|zsh|fish`: a script for the shell. It knows no flags: they come from `brig VERB --help`, so that it
+ * cannot be out of date; names of sandboxes come from a daemon, if one answers at once.
+ */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/flags.h"
+
+static int completion_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_completion = {
+    .name = "completion",
+    .summary = "completion for bash, zsh or fish",
+    .main = completion_main,
+};
+
+static const struct flag_table completion_table = {
+    .usage = "brig completion bash|zsh|fish",
+    .purpose = "Prints a script that completes verbs, flags and sandboxes.\n\n"
+               "  brig completion bash > /etc/bash_completion.d/brig\n"
+               "  brig completion zsh > \"${fpath[1]}/_brig\"\n"
+               "  brig completion fish > ~/.config/fish/completions/brig.fish",
+};
+
+static const char bash_script[] =
+    "# brig(1) completion for bash\n"
+    "_brig() {\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} words=\n"
+    "    COMPREPLY=()\n"
+    "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
+    "        words=\"@VERBS@\"\n"
+    "    elif [[ $cur == -* ]]; then\n"
+    "        local sub=\n"
+    "        case $verb in key|org|config) sub=${COMP_WORDS[2]} ;; esac\n"
+    "        words=$(brig \"$verb\" $sub --help 2>/dev/null | grep -oE '^ +(-[a-zA-Z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+')\n"
+    "    else\n"
+    "        case $verb in\n"
+    "        key) [ \"$COMP_CWORD\" -eq 2 ] && words=\"create ls revoke\" ;;\n"
+    "        org) [ \"$COMP_CWORD\" -eq 2 ] && words=\"create ls rm\" ;;\n"
+    "        config) [ \"$COMP_CWORD\" -eq 2 ] && words=\"check reload show\" ;;\n"
+    "        audit) [ \"$COMP_CWORD\" -eq 2 ] && words=\"export show tail verify\" ;;\n"
+    "        completion) words=\"bash fish zsh\" ;;\n"
+    "        @BOXES@) words=$(brig ps 2>/dev/null | awk 'NR > 1 {print $1; if ($2 != \"-\") print $2}') ;;\n"
+    "        esac\n"
+    "        if [ \"$verb\" = cp ] || [ -z \"$words\" ]; then\n"
+    "            compopt -o default 2>/dev/null\n"
+    "        fi\n"
+    "    fi\n"
+    "    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+    "}\n"
+    "complete -F _brig brig\n";
+
+static const char zsh_script[] =
+    "#compdef brig\n"
+    "# brig(1) completion for zsh\n"
+    "_brig() {\n"
+    "    local -a words_\n"
+    "    local verb=${words[2]}\n"
+    "    if (( CURRENT == 2 )); then\n"
+    "        words_=(${=:-\"@VERBS@\"})\n"
+    "    elif [[ ${words[CURRENT]} == -* ]]; then\n"
+    "        local sub=\n"
+    "        case $verb in (key|org|config) sub=${words[3]} ;; esac\n"
+    "        words_=(${(f)\"$(brig $verb $sub --help 2>/dev/null | grep -oE '^ +(-[a-zA-Z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+')\"})\n"
+    "    else\n"
+    "        case $verb in\n"
+    "        (key) (( CURRENT == 3 )) && words_=(create ls revoke) ;;\n"
+    "        (org) (( CURRENT == 3 )) && words_=(create ls rm) ;;\n"
+    "        (config) (( CURRENT == 3 )) && words_=(check reload show) ;;\n"
+    "        (audit) (( CURRENT == 3 )) && words_=(export show tail verify) ;;\n"
+    "        (completion) words_=(bash fish zsh) ;;\n"
+    "        (@BOXES@) words_=(${(f)\"$(brig ps 2>/dev/null | awk 'NR > 1 {print $1; if ($2 != \"-\") print $2}')\"}) ;;\n"
+    "        esac\n"
+    "        [[ $verb == (cp|run|serve) ]] && _files\n"
+    "    fi\n"
+    "    compadd -- $words_\n"
+    "}\n"
+    "_brig \"$@\"\n";
+
+static const char fish_script[] =
+    "# brig(1) completion for fish\n"
+    "function __brig_boxes\n"
+    "    brig ps 2>/dev/null | awk 'NR > 1 {print $1; if ($2 != \"-\") print $2}'\n"
+    "end\n"
+    "function __brig_flags\n"
+    "    set -l words (commandline -opc)\n"
+    "    test (count $words) -ge 2; or return\n"
+    "    set -l sub\n"
+    "    contains -- $words[2] key org config; and test (count $words) -ge 3; and set sub $words[3]\n"
+    "    brig $words[2] $sub --help 2>/dev/null | string match -r -a -- '^ +(?:-[a-zA-Z], )?--[a-z-]+' | string match -r -- '--[a-z-]+'\n"
+    "end\n"
+    "complete -c brig -n __fish_use_subcommand -f -a '@VERBS@'\n"
+    "complete -c brig -n 'not __fish_use_subcommand; and string match -q -- \"-*\" (commandline -ct)' -f -a '(__brig_flags)'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from key' -f -a 'create ls revoke'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from org' -f -a 'create ls rm'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from config' -f -a 'check reload show'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from audit' -f -a 'export show tail verify'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from completion' -f -a 'bash fish zsh'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from @BOXES_BLANK@' -a '(__brig_boxes)'\n";
+
+/* Verbs whose words are sandboxes. */
+static const char *const of_boxes[] = {"cp", "exec", "inspect", "logs", "ls", "pause", "port", "resume", "rm", "shell", "stats", "stop", "top"};
+
+static int put_list(struct buf *out, const char *name)
+{
+    int r = 0;
+
+    if (strcmp(name, "VERBS") == 0) {
+        for (size_t i = 0; r == 0 && cli_verb_at(i); i++)
+            r = buf_printf(out, "%s%s", i > 0 ? " " : "", cli_verb_at(i)->name);
+        return r;
+    }
+    const char *between = strcmp(name, "BOXES") == 0 ? "|" : " ";
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(of_boxes); i++)
+        r = buf_printf(out, "%s%s", i > 0 ? between : "", of_boxes[i]);
+    return r;
+}
+
+/* The script with its @NAMES@ filled in; "$@" of the shell has no second one on its line. */
+static int put_script(struct buf *out, const char *script)
+{
+    static const char *const names[] = {"VERBS", "BOXES_BLANK", "BOXES"};
+    int r = 0;
+
+    while (r == 0 && *script != '\0') {
+        size_t plain = strcspn(script, "@");
+        r = buf_append(out, script, plain);
+        script += plain;
+        if (r < 0 || *script == '\0')
+            break;
+        const char *found = NULL;
+        for (size_t i = 0; !found && i < ARRAY_SIZE(names); i++)
+            if (strncmp(script + 1, names[i], strlen(names[i])) == 0 && script[1 + strlen(names[i])] == '@')
+                found = names[i];
+        r = found ? put_list(out, found) : buf_append(out, "@", 1);
+        script += found ? strlen(found) + 2 : 1;
+    }
+    return r;
+}
+
+static int completion_main(int argc, char **argv)
+{
+    struct buf out = BUF_INIT(64 << 10);
+    struct brig_err err;
+    int rest = 1, r = flags_parse(&completion_table, argc, argv, NULL, &rest, &err);
+
+    if (r == FLAGS_HELP)
+        return flags_help(&completion_table);
+    if (r < 0)
+        return cli_error("%s", err.message);
+    if (argc - rest != 1)
+        return cli_error("which shell: %s", completion_table.usage);
+    const char *shell = argv[rest];
+    const char *script = strcmp(shell, "bash") == 0   ? bash_script
+                         : strcmp(shell, "zsh") == 0  ? zsh_script
+                         : strcmp(shell, "fish") == 0 ? fish_script
+                                                      : NULL;
+    if (!script)
+        return cli_error("%s: %s", shell, completion_table.usage);
+    r = put_script(&out, script);
+    int status = r < 0 ? cli_error("out of memory") : cli_print(&out, 0);
+    buf_done(&out);
+    return status;
+}

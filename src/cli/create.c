@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * create.c: `brig create`: a sandbox that stays. Sizes and times travel as they were typed: the daemon has the rules, and its
+ * message names them.
+ */
+#include <limits.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/service.h"
+
+static int create_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_create = {
+    .name = "create",
+    .summary = "make a sandbox that stays",
+    .main = create_main,
+};
+
+struct create_options {
+    const char *template, *name, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death, *idle_policy, *confine, *idempotency;
+    const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *cpu_time, *output;
+    uint64_t pids, inodes, open_files;
+    bool writable_root, json, quiet;
+    struct words env, metadata, binds, require;
+};
+
+#define AT(name) offsetof(struct create_options, name)
+/* clang-format off */
+static const struct flag create_flags[] = {
+    {"template", "NAME", "what it is made from (default host: this machine's /usr)", flag_set_text, AT(template), 0},
+    {"name", "NAME", "a name for it, usable instead of its id", flag_set_text, AT(name), 0},
+    {"metadata", "K=V", "a note to find it by (brig ps --metadata K=V)", flag_add_pair, AT(metadata), 0},
+    {"env", "K=V", "a variable of all its programs", flag_add_pair, AT(env), 'e'},
+    {"volume", "SRC:DST[:ro]", "show a file or directory of the daemon's machine inside", flag_add_word, AT(binds), 'v'},
+    {"workdir", "DIR", "where its programs start (default /workspace)", flag_set_text, AT(workdir), 'w'},
+    {"timeout", "TIME", "its age: ended (or paused) after this", flag_set_text, AT(timeout), 0},
+    {"idle-timeout", "TIME", "ended when nothing happened for this long", flag_set_text, AT(idle_timeout), 0},
+    {"on-timeout", "kill|pause", "what the timeout does (default kill)", flag_set_text, AT(on_timeout), 0},
+    {"on-death", "none|recreate", "made anew after a fault (default none)", flag_set_text, AT(on_death), 0},
+    {"idle-policy", "POLICY", "activity: programs keep it (default); requests: only requests do", flag_set_text, AT(idle_policy), 0},
+    {"memory", "SIZE", "memory of all of it (default 512m)", flag_set_text, AT(memory), 'm'},
+    {"cpus", "N", "CPUs, such as 0.5 (default 1)", flag_set_text, AT(cpus), 'c'},
+    {"pids", "N", "processes and threads (default 128)", flag_set_count, AT(pids), 0},
+    {"disk", "SIZE", "sum of all that is written", flag_set_text, AT(disk), 0},
+    {"inodes", "N", "files and directories", flag_set_count, AT(inodes), 0},
+    {"open-files", "N", "descriptors of each process", flag_set_count, AT(open_files), 0},
+    {"file-size", "SIZE", "size of one file", flag_set_text, AT(file_size), 0},
+    {"io-read-bps", "SIZE", "bytes read from disk per second", flag_set_text, AT(io_read_bps), 0},
+    {"io-write-bps", "SIZE", "bytes written to disk per second", flag_set_text, AT(io_write_bps), 0},
+    {"command-timeout", "TIME", "wall clock of one command (default 300s)", flag_set_text, AT(command_timeout), 0},
+    {"cpu-time", "TIME", "CPU seconds of one command", flag_set_text, AT(cpu_time), 0},
+    {"output", "SIZE", "output of one command that is kept (default 10m)", flag_set_text, AT(output), 0},
+    {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
+    {"require", "all|LAYER,...", "do not make it unless these layers are on", flag_add_word, AT(require), 0},
+    {"writable-root", NULL, "the root can be written to", flag_set_true, AT(writable_root), 0},
+    {"confine", "root|workdir", "workdir: the files API stays below it", flag_set_text, AT(confine), 0},
+    {"idempotency-key", "KEY", "the same key and flags again answer the first sandbox", flag_set_text, AT(idempotency), 0},
+    {"quiet", NULL, "print only its id", flag_set_true, AT(quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+};
+/* clang-format on */
+
+static const struct flag_table create_table = {
+    .usage = "brig create [flags]",
+    .purpose = "Makes a sandbox and leaves it running until brig rm, its timeout or its idleness ends it.\n"
+               "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.\n\n"
+               "  id=$(brig create -q)\n"
+               "  brig create --name build -m 2g -c 2 --timeout 1h --metadata team=web",
+    .flags = create_flags,
+    .n_flags = ARRAY_SIZE(create_flags),
+};
+
+static void put_limits(struct json *json, const struct create_options *o)
+{
+    const struct {
+        const char *key, *text;
+        uint64_t number;
+    } limits[] = {
+        {"memory", o->memory, 0},           {"cpus", o->cpus, 0},
+        {"cpu_time", o->cpu_time, 0},       {"pids", NULL, o->pids},
+        {"disk", o->disk, 0},               {"inodes", NULL, o->inodes},
+        {"open_files", NULL, o->open_files}, {"file_size", o->file_size, 0},
+        {"io_read_bps", o->io_read_bps, 0}, {"io_write_bps", o->io_write_bps, 0},
+        {"timeout", o->command_timeout, 0}, {"output", o->output, 0},
+    };
+
+    json_key(json, "limits");
+    json_object(json);
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+        service_put_text(json, limits[i].key, limits[i].text);
+        if (limits[i].number > 0)
+            json_key(json, limits[i].key), json_u64(json, limits[i].number);
+    }
+    json_end(json);
+}
+
+/* Commas and repeated flags both make a list. */
+static void put_require(struct json *json, const struct words *words)
+{
+    char name[64];
+
+    if (words->n == 0)
+        return;
+    json_key(json, "require");
+    json_array(json);
+    for (size_t i = 0; i < words->n; i++) {
+        for (const char *at = words->items[i]; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+            snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+            json_string(json, name);
+        }
+    }
+    json_end(json);
+}
+
+/* SRC:DST[:ro]; SRC is a path of the machine the daemon runs on, so a relative one is made absolute only for a local daemon. */
+static int put_binds(struct json *json, const struct words *words, struct brig_err *err)
+{
+    char path[PATH_MAX];
+
+    if (words->n == 0)
+        return 0;
+    json_key(json, "binds");
+    json_array(json);
+    for (size_t i = 0; i < words->n; i++) {
+        const char *source = words->items[i], *target = strchr(source, ':'), *mode = target ? strchr(target + 1, ':') : NULL;
+        if (!target || target == source || target[1] == '\0' || (mode && strcmp(mode, ":ro") != 0))
+            return err_usage(err, "-v %.80s: must be SRC:DST or SRC:DST:ro", source);
+        snprintf(path, sizeof(path), "%.*s", (int)(target - source), source);
+        char *real = *path == '/' || client_is_remote() ? NULL : realpath(path, NULL);
+        if (*path != '/' && !real)
+            return err_set(err, BRIG_E_USAGE, client_is_remote() ? EINVAL : errno, "-v %.80s", source);
+        json_object(json);
+        service_put_text(json, "source", real ? real : path);
+        free(real);
+        snprintf(path, sizeof(path), "%.*s", (int)strcspn(target + 1, ":"), target + 1);
+        service_put_text(json, "target", path);
+        json_key(json, "read_only"), json_bool(json, mode != NULL);
+        json_end(json);
+    }
+    json_end(json);
+    return 0;
+}
+
+static int put_spec(struct buf *out, const struct create_options *o, struct brig_err *err)
+{
+    struct json json = JSON_INIT(out);
+    int r;
+
+    json_object(&json);
+    service_put_text(&json, "template", o->template);
+    service_put_text(&json, "name", o->name);
+    service_put_text(&json, "profile", o->profile);
+    service_put_text(&json, "workdir", o->workdir);
+    service_put_text(&json, "timeout", o->timeout);
+    service_put_text(&json, "idle_timeout", o->idle_timeout);
+    service_put_text(&json, "on_timeout", o->on_timeout);
+    service_put_text(&json, "on_death", o->on_death);
+    service_put_text(&json, "idle_policy", o->idle_policy);
+    service_put_text(&json, "confine", o->confine);
+    if (o->writable_root)
+        json_key(&json, "writable_root"), json_bool(&json, true);
+    put_limits(&json, o);
+    put_require(&json, &o->require);
+    r = put_binds(&json, &o->binds, err);
+    if (r == 0)
+        r = service_put_pairs(&json, "env", o->env.items, o->env.n, err);
+    if (r == 0)
+        r = service_put_pairs(&json, "metadata", o->metadata.items, o->metadata.n, err);
+    json_end(&json);
+    if (r == 0 && json_finish(&json) < 0)
+        r = err_nomem(err);
+    return r;
+}
+
+static int create(const struct create_options *o)
+{
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_BUF struct buf body = BUF_INIT(4 << 20);
+    struct brig_err err = {0};
+
+    if (put_spec(&body, o, &err) < 0)
+        return cli_error("%s", err.message);
+    if (!service_open(&client))
+        return CLI_FAILED;
+    const struct client_request request = {
+        .method = "POST", .target = "/v1/sandboxes", .body = body.data, .body_len = body.len, .idempotency = o->idempotency};
+    if (client_json(client, &request, &doc, &err) < 0)
+        return cli_error("%s", err.message);
+    if (!doc)
+        return cli_error("%s: an empty answer", client_where(client));
+    if (o->json)
+        return service_print_json(doc);
+    const struct json_value *box = json_root(doc);
+    const char *note = get_text(box, "note", "");
+    if (*note != '\0' && !o->quiet)
+        cli_error("note: %s", note);
+    return service_say("%s", get_text(box, "id", ""));
+}
+
+static int create_main(int argc, char **argv)
+{
+    struct create_options options = {0};
+    int rest, status;
+
+    if (service_parse(&create_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        status = create(&options);
+    words_done(&options.env);
+    words_done(&options.metadata);
+    words_done(&options.binds);
+    words_done(&options.require);
+    return status;
+}

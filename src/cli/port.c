@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* port.c: `brig port`: where programs in a sandbox listen, and an address with a token that lets a browser in for a while. */
+#include <string.h>
+
+#include "base/parse.h"
+#include "base/str.h"
+#include "cli/service.h"
+
+static int port_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_port = {
+    .name = "port",
+    .summary = "listening ports of a sandbox, and previews of them",
+    .main = port_main,
+};
+
+struct port_options {
+    const char *expires;
+    bool json, quiet;
+};
+
+static const struct flag port_flags[] = {
+    {"expires", "TIME", "how long the preview's token is good for (default 1h)", flag_set_text, offsetof(struct port_options, expires), 0},
+    {"quiet", NULL, "print only the ports", flag_set_true, offsetof(struct port_options, quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct port_options, json), 'o'},
+};
+
+static const struct flag_table port_table = {
+    .usage = "brig port [flags] SANDBOX [PORT]",
+    .purpose = "Lists the ports that programs in the sandbox listen on. With PORT: prints an address at which a browser\n"
+               "sees it; whoever has the address has the port, until it expires.\n\n"
+               "  brig port build\n"
+               "  xdg-open \"$(brig port build 8000)\"",
+    .flags = port_flags,
+    .n_flags = ARRAY_SIZE(port_flags),
+};
+
+static int list(const struct port_options *options, const struct json_value *ports)
+{
+    static const char *const headers[] = {">PORT", "FAMILY", "LISTENS ON"};
+    AUTO_TABLE struct table table = {0};
+
+    table_init(&table, headers, ARRAY_SIZE(headers));
+    for (const struct json_value *port = ports ? ports->first : NULL; port; port = port->next) {
+        long long number = (long long)get_i64(port, "port", 0);
+        if (options->quiet && service_say("%lld", number) != 0)
+            return CLI_FAILED;
+        table_cell(&table, "%lld", number);
+        table_cell(&table, "%s", get_text(port, "family", "-"));
+        table_cell(&table, "%s", get_bool(port, "loopback") ? "loopback" : "all addresses");
+    }
+    return options->quiet ? 0 : table_print(&table);
+}
+
+/* Where a browser reaches this daemon: BRIG_HOST, or what the daemon says it listens on. "" when nowhere. */
+static void find_base(struct client *client, char *out, size_t size)
+{
+    AUTO_BUF struct buf target = BUF_INIT(256);
+    AUTO_DOC struct json_doc *doc = NULL;
+    struct brig_err ignored;
+
+    out[0] = '\0';
+    if (client_is_remote()) {
+        snprintf(out, size, "%s", client_where(client));
+        return;
+    }
+    if (client_target(&target, "/v1/config") < 0 || service_try(client, "GET", &target, NULL, &doc, &ignored) < 0 || !doc)
+        return;
+    const struct json_value *values = json_get(json_root(doc), "values");
+    for (const struct json_value *row = values ? values->first : NULL; row; row = row->next)
+        if (str_eq(get_text(row, "section", ""), "server") && str_eq(get_text(row, "key", ""), "listen") && *get_text(row, "value", "") != '\0')
+            snprintf(out, size, "http://%s", get_text(row, "value", ""));
+}
+
+static int preview(struct client *client, const struct port_options *options, const char *sandbox, uint64_t port)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+    struct json json = JSON_INIT(&body);
+    char base[300];
+
+    json_object(&json);
+    service_put_text(&json, "expires", options->expires);
+    json_end(&json);
+    if (json_finish(&json) < 0)
+        return cli_error("out of memory");
+    if (!service_target(&target, "/v1/sandboxes/%s/ports/%u/token", sandbox, port) || !service_ask(client, "POST", &target, &body, &doc))
+        return CLI_FAILED;
+    if (options->json)
+        return service_print_json(doc);
+    const char *path = get_text(json_root(doc), "path", get_text(json_root(doc), "url", ""));
+    find_base(client, base, sizeof(base));
+    if (*base == '\0')
+        cli_error("the daemon listens on its socket only (server.listen): this is the path");
+    return service_say("%s%s", base, path);
+}
+
+static int port_main(int argc, char **argv)
+{
+    struct port_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+    uint32_t port = 0;
+    int rest, status;
+
+    if (!service_parse(&port_table, argc, argv, &options, 1, 2, "sandbox", &rest, &status))
+        return status;
+    if (rest + 1 < argc && (parse_u32(argv[rest + 1], &port) < 0 || port == 0 || port > UINT16_MAX))
+        return cli_error("%s: a port is a number from 1 to 65535", argv[rest + 1]);
+    if (!service_open(&client))
+        return CLI_FAILED;
+    if (port != 0)
+        return preview(client, &options, argv[rest], port);
+    if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    return options.json ? service_print_json(doc) : list(&options, json_get(json_root(doc), "ports"));
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_remote.c: `brig run` by a daemon: a sandbox for this run, made and ended there, its program on our stdin, stdout, signals and
+ * terminal. What the user sees is what a run in this process shows; the receipt says via: daemon.
+ *
+ * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), --cpu-time (it does not
+ * count the CPU time of a process against a limit), and words that are not UTF-8, which JSON does not carry.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/attach.h"
+
+#define TIMEOUT_MS UINT64_C(300000)     /* the defaults of a run, which the daemon has only for commands it waits for */
+#define OUTPUT_BYTES (UINT64_C(10) << 20)
+#define SPEC_MAX ((size_t)1 << 20) /* one message, as the daemon takes it */
+
+/* ---- what is asked for ---------------------------------------------------------------------------- */
+
+static void put_limits(struct json *json, const struct brig_limits *l)
+{
+    const struct {
+        enum brig_limit name;
+        uint64_t value;
+        bool thousandths;
+    } limits[] = {
+        {BRIG_LIMIT_MEMORY, l->memory, false},           {BRIG_LIMIT_CPUS, l->cpus, true},
+        {BRIG_LIMIT_CPU_TIME, l->cpu_time, true},        {BRIG_LIMIT_PIDS, l->pids, false},
+        {BRIG_LIMIT_DISK, l->disk, false},               {BRIG_LIMIT_INODES, l->inodes, false},
+        {BRIG_LIMIT_OPEN_FILES, l->open_files, false},   {BRIG_LIMIT_FILE_SIZE, l->file_size, false},
+        {BRIG_LIMIT_IO_READ_BPS, l->io_read_bps, false}, {BRIG_LIMIT_IO_WRITE_BPS, l->io_write_bps, false},
+    };
+
+    json_key(json, "limits");
+    json_object(json);
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++) {
+        if (limits[i].value == 0)
+            continue;
+        json_key(json, brig_limit_name(limits[i].name));
+        if (limits[i].thousandths)
+            json_thousandths(json, limits[i].value);
+        else
+            json_u64(json, limits[i].value);
+    }
+    json_end(json);
+}
+
+static void put_require(struct json *json, uint64_t require)
+{
+    if (require == 0)
+        return;
+    json_key(json, "require");
+    json_array(json);
+    if ((require & BRIG_REQUIRE_ALL) == BRIG_REQUIRE_ALL) {
+        json_string(json, "all");
+        require &= ~BRIG_REQUIRE_ALL;
+    }
+    for (int i = 0; i < BRIG_LAYER_MAX; i++)
+        if (require & BRIG_LAYER_BIT(i))
+            json_string(json, brig_layer_name((enum brig_layer)i));
+    json_end(json);
+}
+
+static int put_process(struct json *json, const struct run_options *options, struct brig_err *err)
+{
+    const struct brig_spec *spec = &options->spec;
+    size_t n_env = 0;
+
+    while (spec->env && spec->env[n_env])
+        n_env++;
+    json_key(json, "process");
+    json_object(json);
+    int r = service_put_argv(json, spec->argv, err);
+    if (r == 0)
+        r = service_put_pairs(json, "env", spec->env, n_env, err);
+    json_key(json, "timeout"), json_thousandths(json, spec->limits.timeout > 0 ? spec->limits.timeout : TIMEOUT_MS);
+    if (options->kill_on_output) {
+        json_key(json, "output"), json_u64(json, spec->limits.output > 0 ? spec->limits.output : OUTPUT_BYTES);
+        json_key(json, "on_output_limit"), json_string(json, "kill");
+    }
+    if (options->interactive)
+        json_key(json, "stdin_open"), json_bool(json, true);
+    if (options->tty) {
+        json_key(json, "tty"), json_bool(json, true);
+        json_key(json, "rows"), json_u64(json, spec->tty_rows);
+        json_key(json, "cols"), json_u64(json, spec->tty_cols);
+    }
+    json_end(json);
+    return r;
+}
+
+static int put_spec(struct buf *out, const struct run_options *options, struct brig_err *err)
+{
+    const struct brig_spec *spec = &options->spec;
+    struct json json = JSON_INIT(out);
+
+    json_object(&json);
+    json_key(&json, "sandbox");
+    json_object(&json);
+    service_put_text(&json, "name", spec->name);
+    service_put_text(&json, "workdir", spec->workdir);
+    if (spec->profile != BRIG_PROFILE_DEFAULT)
+        service_put_text(&json, "profile", brig_profile_name(spec->profile));
+    if (options->writable_root)
+        json_key(&json, "writable_root"), json_bool(&json, true);
+    put_limits(&json, &spec->limits);
+    put_require(&json, spec->require);
+    json_end(&json);
+    int r = put_process(&json, options, err);
+    json_end(&json);
+    if (r < 0)
+        return r;
+    r = json_finish(&json);
+    return r == -EMSGSIZE ? -E2BIG : r;
+}
+
+/* ---- how it went ---------------------------------------------------------------------------------- */
+
+/* What was wrong with the request comes as {"error","code"} in the receipt's place. */
+static int refused(const struct json_value *receipt)
+{
+    char message[256];
+
+    snprintf(message, sizeof(message), "%s", get_text(receipt, "error", "the sandbox is gone"));
+    int status = status_in_message(message, CLI_FAILED);
+    cli_error("%s", message);
+    return status;
+}
+
+static int deliver(const struct run_options *options, const struct attach *attach, uint64_t limit, struct brig_err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(SIZE_MAX / 2);
+
+    if (!options->json && !options->receipt)
+        return 0;
+    if (receipt_with_output(attach, limit, &text) < 0)
+        return err_nomem(err);
+    int r = options->receipt ? run_receipt_write(options->receipt, text.data, text.len, err) : 0;
+    if (r == 0 && options->json)
+        r = run_receipt_print(text.data, text.len, err);
+    return r;
+}
+
+static int finish(const struct run_options *options, const struct attach *attach, uint64_t limit, struct brig_err *err)
+{
+    int broken = attach->out.failed != 0 ? attach->out.failed : attach->err_out.failed;
+    struct brig_receipt receipt;
+
+    if (!attach->receipt || json_get(attach->receipt, "error"))
+        return refused(attach->receipt);
+    int r = deliver(options, attach, limit, err);
+    if (r < 0)
+        return r == -EPIPE ? CLI_SIGPIPE : cli_error("%s", err->message);
+    if (broken == -EPIPE)
+        return CLI_SIGPIPE;
+    if (broken != 0)
+        return cli_error("%s: %s", attach->out.failed != 0 ? "standard output" : "standard error", strerror(-broken));
+    receipt_read(attach->receipt, &receipt);
+    receipt.truncated[BRIG_STDOUT] |= attach->truncated[BRIG_STDOUT];
+    receipt.truncated[BRIG_STDERR] |= attach->truncated[BRIG_STDERR];
+    if (receipt.limits.output == 0)
+        receipt.limits.output = limit;
+    run_end_say(&receipt, options->quiet || options->json);
+    return brig_exit_status(&receipt);
+}
+
+static int run_over(struct client *client, const struct run_options *options, const struct buf *spec)
+{
+    uint64_t limit = options->spec.limits.output > 0 ? options->spec.limits.output : OUTPUT_BYTES;
+    const struct attach_options how = {
+        .interactive = options->interactive,
+        .tty = options->tty,
+        .silent = options->json,
+        .keep = options->json || options->receipt ? limit : 0,
+        .output = limit,
+        .on_cancel = "{\"type\":\"signal\",\"signal\":\"KILL\"}",
+    };
+    struct brig_err err = {0};
+    struct attach attach;
+    struct ws *ws = NULL;
+    int status = CLI_FAILED;
+
+    int r = attach_init(&attach, client, &how, &err);
+    if (r == 0)
+        r = ws_open(client, "/v1/runs/attach", &ws, &err);
+    if (r == 0)
+        r = ws_send(ws, WS_TEXT, spec->data, spec->len, &err);
+    if (r == 0)
+        r = attach_run(&attach, take_ptr(&ws), &err);
+    if (r == 0)
+        status = finish(options, &attach, limit, &err);
+    else if (attach.out.failed == -EPIPE || attach.err_out.failed == -EPIPE)
+        status = CLI_SIGPIPE;
+    else
+        status = cli_error("%s", err.message);
+    ws_destroy(ws);
+    attach_done(&attach);
+    return status;
+}
+
+bool run_remote(const struct run_options *options, int *ret_status)
+{
+    const struct brig_spec *spec = &options->spec;
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf text = BUF_INIT(SPEC_MAX);
+    struct brig_err err = {0};
+
+    if (options->local || spec->n_binds > 0 || spec->rootfs || spec->n_tmpfs > 0 || spec->limits.cpu_time > 0)
+        return false;
+    int r = client_open(&client, &err);
+    if (r < 0 && !client_is_remote())
+        return false;
+    if (r == 0)
+        r = put_spec(&text, options, &err);
+    if ((r == -EILSEQ || r == -E2BIG) && !client_is_remote())
+        return false;
+    *ret_status = r < 0 ? cli_error("%s", err.message[0] ? err.message : strerror(-r)) : run_over(client, options, &text);
+    return true;
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * service.c: what stands between a verb's words and its one request. Every failure is said here, once, so that a verb can be a
+ * list of questions.
+ */
+#include "cli/service.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+
+#include "base/err.h"
+#include "base/str.h"
+#include "cli/escape.h"
+
+/* ---- words ---------------------------------------------------------------------------------------- */
+
+void words_done(struct words *words)
+{
+    free(words->items);
+}
+
+int flag_add_word(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+{
+    struct words *words = (void *)((char *)ctx + flag->field);
+
+    if (*value == '\0')
+        return flag_refuse(err, given, value, "the value is empty");
+    if (words->n == words->cap) {
+        size_t cap = words->cap > 0 ? words->cap * 2 : 8;
+        const char **items = reallocarray(words->items, cap, sizeof(*items));
+        if (!items)
+            return err_nomem(err);
+        words->items = items;
+        words->cap = cap;
+    }
+    words->items[words->n++] = value;
+    return 0;
+}
+
+int flag_add_pair(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+{
+    if (!strchr(value, '=') || *value == '=')
+        return flag_refuse(err, given, value, "must be K=V");
+    return flag_add_word(ctx, flag, given, value, err);
+}
+
+int flag_set_table(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+{
+    if (!str_eq(value, "table") && !str_eq(value, "json"))
+        return flag_refuse(err, given, value, "the format is table or json");
+    *(bool *)((char *)ctx + flag->field) = str_eq(value, "json");
+    return 0;
+}
+
+bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what, int *ret_rest,
+                   int *ret_status)
+{
+    struct brig_err err;
+    int rest = 1;
+    int r = flags_parse(table, argc, argv, ctx, &rest, &err);
+
+    if (r == FLAGS_HELP)
+        *ret_status = flags_help(table);
+    else if (r < 0)
+        *ret_status = cli_error("%s", err.message);
+    else if (argc - rest < min)
+        *ret_status = cli_error("no %s given: %s", what, table->usage);
+    else if (max >= 0 && argc - rest > max)
+        *ret_status = cli_error("%s: one word too many: %s", argv[rest + max], table->usage);
+    else {
+        *ret_rest = rest;
+        return true;
+    }
+    return false;
+}
+
+/* ---- requests ------------------------------------------------------------------------------------- */
+
+void service_doc_free(struct json_doc **doc)
+{
+    json_doc_free(*doc);
+}
+
+void service_client_close(struct client **client)
+{
+    client_close(*client);
+}
+
+bool service_open(struct client **ret)
+{
+    struct brig_err err = {0};
+
+    if (client_open(ret, &err) == 0)
+        return true;
+    cli_error("%s", err.message);
+    return false;
+}
+
+int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret,
+                struct brig_err *err)
+{
+    const struct client_request request = {
+        .method = method,
+        .target = target->data,
+        .body = body ? body->data : NULL,
+        .body_len = body ? body->len : 0,
+    };
+
+    return ret ? client_json(client, &request, ret, err) : client_call(client, &request, err);
+}
+
+bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret)
+{
+    struct brig_err err = {0};
+
+    if (service_try(client, method, target, body, ret, &err) < 0) {
+        cli_error("%s", err.message);
+        return false;
+    }
+    if (ret && !*ret) {
+        cli_error("%s: an empty answer", client_where(client));
+        return false;
+    }
+    return true;
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    size_t len = strcspn(a, "=");
+    return strncmp(a, b, len) == 0 && b[len] == '=';
+}
+
+int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n, struct brig_err *err)
+{
+    if (n == 0)
+        return 0;
+    json_key(json, key);
+    json_object(json);
+    for (size_t i = 0; i < n; i++) {
+        bool again = false;
+        if (!json_utf8_valid(items[i], strlen(items[i]))) {
+            err_usage(err, "%s: a value is not UTF-8", key);
+            return -EILSEQ;
+        }
+        for (size_t later = i + 1; later < n && !again; later++)
+            again = same_name(items[i], items[later]);
+        if (again)
+            continue;
+        char *name = strndup(items[i], strcspn(items[i], "="));
+        if (!name)
+            return err_nomem(err);
+        json_key(json, name);
+        json_string(json, items[i] + strlen(name) + 1);
+        free(name);
+    }
+    json_end(json);
+    return 0;
+}
+
+int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err)
+{
+    json_key(json, "argv");
+    json_array(json);
+    for (; *argv; argv++) {
+        if (!json_utf8_valid(*argv, strlen(*argv))) {
+            err_usage(err, "an argument is not UTF-8");
+            return -EILSEQ;
+        }
+        json_string(json, *argv);
+    }
+    json_end(json);
+    return 0;
+}
+
+void service_put_text(struct json *json, const char *key, const char *value)
+{
+    if (!value)
+        return;
+    json_key(json, key);
+    json_string(json, value);
+}
+
+/* ---- members -------------------------------------------------------------------------------------- */
+
+const char *get_text(const struct json_value *object, const char *key, const char *otherwise)
+{
+    const struct json_value *value = json_get(object, key);
+    return value && value->type == JSON_STRING && value->len > 0 ? value->string : otherwise;
+}
+
+int64_t get_i64(const struct json_value *object, const char *key, int64_t otherwise)
+{
+    const struct json_value *value = json_get(object, key);
+    return value && value->type == JSON_NUMBER && value->integer ? value->i64 : otherwise;
+}
+
+bool get_bool(const struct json_value *object, const char *key)
+{
+    const struct json_value *value = json_get(object, key);
+    return value && value->type == JSON_BOOL && value->boolean;
+}
+
+static int base64_digit(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c != '\0' ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static int decode_base64(const char *text, size_t len, struct buf *out)
+{
+    if (len % 4 != 0)
+        return -EINVAL;
+    int r = buf_reserve(out, len / 4 * 3);
+    for (size_t i = 0; r == 0 && i < len; i += 4) {
+        size_t padding = i + 4 < len || text[len - 1] != '=' ? 0 : text[len - 2] == '=' ? 2 : 1;
+        uint32_t bits = 0;
+        for (size_t k = 0; k < 4; k++) {
+            int digit = k >= 4 - padding ? 0 : base64_digit(text[i + k]);
+            if (digit < 0)
+                return -EINVAL;
+            bits = bits << 6 | (uint32_t)digit;
+        }
+        const char bytes[] = {(char)(bits >> 16), (char)(bits >> 8), (char)bits};
+        r = buf_append(out, bytes, 3 - padding);
+    }
+    return r;
+}
+
+int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key, struct buf *out)
+{
+    const struct json_value *value = json_get(object, key);
+
+    if (!value || value->type != JSON_STRING)
+        return -EINVAL;
+    if (str_eq(get_text(object, encoding_key, "utf-8"), "base64"))
+        return decode_base64(value->string, value->len, out);
+    return buf_append(out, value->string, value->len);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------------- */
+
+int service_signals(void)
+{
+    sigset_t mask;
+
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGINT);
+    sigaddset(&mask, SIGTERM);
+    if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
+        return -1;
+    return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int service_say(const char *format, ...)
+{
+    struct escape escape = ESCAPE_INIT(ESCAPE_LINE);
+    struct buf line = BUF_INIT(64 << 10);
+    AUTO_FREE char *text = NULL;
+    va_list args;
+
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    int r = n < 0 ? -ENOMEM : escape_append(&escape, text, (size_t)n, &line);
+    if (n < 0)
+        text = NULL;
+    if (r == 0)
+        r = escape_finish(&escape, &line);
+    if (r == 0)
+        r = buf_append(&line, "\n", 1);
+    int status = r < 0 ? cli_error("out of memory") : cli_print(&line, 0);
+    buf_done(&line);
+    return status;
+}
+
+int service_print_json(const struct json_doc *doc)
+{
+    struct escape escape = ESCAPE_INIT(ESCAPE_JSON);
+    struct buf text = BUF_INIT(SIZE_MAX / 2), shown = BUF_INIT(SIZE_MAX / 2);
+    int r = json_print(json_root(doc), &text);
+
+    if (r == 0)
+        r = escape_append(&escape, text.data, text.len, &shown);
+    if (r == 0)
+        r = buf_append(&shown, "\n", 1);
+    int status = r < 0 ? cli_error("out of memory") : cli_print(&shown, 0);
+    buf_done(&text);
+    buf_done(&shown);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * service.h: what the verbs that talk to the daemon share: parsing their words, one request, and how its answer is shown.
+ *
+ *   service.c      words, requests, members of answers
+ *   table.c        a table that fits the terminal
+ *   json_print.c   an answer as JSON, indented
+ *   show.c         ages, sizes and times for people
+ *   attach.c       a program's stdin, stdout, signals and terminal over a WebSocket
+ *
+ * Whatever a sandbox's owner could have chosen (names, paths, commands, messages) is escaped before it meets a terminal.
+ */
+#ifndef BRIG_CLI_SERVICE_H
+#define BRIG_CLI_SERVICE_H
+
+#include "cli/cli.h"
+#include "cli/flags.h"
+#include "client/client.h"
+#include "codec/json.h"
+#include "codec/json_read.h"
+
+/* ---- words ---------------------------------------------------------------------------------------- */
+
+struct words { /* a flag given several times; the strings are argv's */
+    const char **items;
+    size_t n, cap;
+};
+#define AUTO_WORDS __attribute__((cleanup(words_done)))
+void words_done(struct words *words);
+
+/* apply() of flags: -o table|json into a bool; a word into struct words; K=V into struct words. */
+int flag_set_table(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+int flag_add_word(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+int flag_add_pair(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+
+/*
+ * The flags, and then from min to max words (what: "sandbox", for the message). Returns true to go on; false when it is over, and
+ * *ret_status says how.
+ */
+bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what, int *ret_rest,
+                   int *ret_status);
+
+/* ---- requests ------------------------------------------------------------------------------------- */
+
+#define AUTO_DOC __attribute__((cleanup(service_doc_free)))
+#define AUTO_CLIENT __attribute__((cleanup(service_client_close)))
+void service_doc_free(struct json_doc **doc);
+void service_client_close(struct client **client);
+
+/* Both say what is wrong. true: done. */
+bool service_open(struct client **ret);
+/* body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made. */
+bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret);
+/* As service_ask(), without a word: for those who have one. */
+int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret,
+                struct brig_err *err) MUST_CHECK;
+/* A target in a buffer that buf_done() frees; NULL data when memory ran out (a line was said). */
+#define service_target(buf, ...) (client_target(buf, __VA_ARGS__) == 0 || (cli_error("out of memory"), false))
+
+/* Members of a body: K=V words as an object, where the last of a name wins. A word that is not UTF-8 is -EILSEQ with a message. */
+int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n, struct brig_err *err) MUST_CHECK;
+int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err) MUST_CHECK;
+void service_put_text(struct json *json, const char *key, const char *value); /* nothing when value is NULL */
+
+/* Members of an answer; what is missing, null or of another type is the otherwise. */
+const char *get_text(const struct json_value *object, const char *key, const char *otherwise);
+int64_t get_i64(const struct json_value *object, const char *key, int64_t otherwise);
+bool get_bool(const struct json_value *object, const char *key);
+
+/* A member with bytes: "data" and its "encoding" ("utf-8", "base64"), decoded onto out. */
+int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key, struct buf *out) MUST_CHECK;
+
+/* SIGINT and SIGTERM become a descriptor for client_set_cancel(), so that half a transfer can be cleaned up. */
+int service_signals(void);
+
+/* ---- answers -------------------------------------------------------------------------------------- */
+
+int json_print(const struct json_value *value, struct buf *out) MUST_CHECK; /* indented, without a line's end */
+int json_print_line(const struct json_value *value, struct buf *out) MUST_CHECK;
+int service_print_json(const struct json_doc *doc); /* on stdout, escaped for a terminal; the exit status */
+/* One line on stdout; control bytes are escaped. */
+int service_say(const char *format, ...) PRINTF_LIKE(1, 2);
+
+/* For people. All return out. */
+#define SHOW_SIZE 32u
+const char *show_bytes(char out[SHOW_SIZE], int64_t bytes); /* "12.3 MiB"; "-" below zero */
+const char *show_age(char out[SHOW_SIZE], const char *rfc3339);   /* "12s", "5m", "3h", "9d"; "-" */
+const char *show_until(char out[SHOW_SIZE], const char *rfc3339); /* the same, ahead; "past" */
+const char *show_duration(char out[SHOW_SIZE], int64_t ms);
+const char *show_time(char out[SHOW_SIZE], const char *rfc3339);  /* "2026-01-31 12:00" UTC; "-" */
+
+/*
+ * A table: a header per column, then cell after cell. A header that begins with ">" is aligned to the right, one with "*" gives way
+ * when the terminal is too narrow.
+ */
+#define TABLE_COLUMNS 10u
+struct table {
+    struct buf text;   /* cells, each with a NUL */
+    const char *headers[TABLE_COLUMNS];
+    size_t n_columns, n_cells;
+    int error;
+};
+#define AUTO_TABLE __attribute__((cleanup(table_done)))
+void table_init(struct table *table, const char *const *headers, size_t n);
+void table_cell(struct table *table, const char *format, ...) PRINTF_LIKE(2, 3);
+int table_print(struct table *table); /* the exit status */
+void table_done(struct table *table);
+
+#endif

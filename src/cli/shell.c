@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shell.c: `brig shell`: a shell with a terminal in a sandbox; left with Ctrl-P Ctrl-Q it goes on, and can be come back to. */
+#include <string.h>
+
+#include "base/err.h"
+#include "cli/attach.h"
+
+static int shell_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_shell = {
+    .name = "shell",
+    .summary = "an interactive shell in a sandbox",
+    .main = shell_main,
+};
+
+struct shell_options {
+    uint64_t attach;
+    const char *workdir;
+    struct words env;
+};
+
+#define AT(field) offsetof(struct shell_options, field)
+static const struct flag shell_flags[] = {
+    {"attach", "N", "go back to process N (a shell that was left, or exec -it)", flag_set_count, AT(attach), 0},
+    {"env", "K=V", "set a variable of the shell", flag_add_pair, AT(env), 'e'},
+    {"workdir", "DIR", "where it starts (default: the sandbox's)", flag_set_text, AT(workdir), 'w'},
+};
+
+static const struct flag_table shell_table = {
+    .usage = "brig shell [flags] SANDBOX",
+    .purpose = "Opens a shell (bash, else sh) with a terminal in the sandbox. Ctrl-P Ctrl-Q leaves it running; --attach goes\n"
+               "back to it. Its exit status is ours.\n\n"
+               "  brig shell build",
+    .flags = shell_flags,
+    .n_flags = ARRAY_SIZE(shell_flags),
+};
+
+/* What is executed: bash where there is one. */
+#define SHELL "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
+
+static uint64_t start(struct client *client, const struct shell_options *options, const char *sandbox)
+{
+    static const char *const argv[] = {"/bin/sh", "-c", SHELL, NULL};
+    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(4 << 20);
+    AUTO_DOC struct json_doc *doc = NULL;
+    struct json json = JSON_INIT(&body);
+    struct brig_err err = {0};
+    char term[80];
+    uint16_t rows, cols;
+
+    run_tty_size(&rows, &cols);
+    json_object(&json);
+    int r = service_put_argv(&json, argv, &err);
+    service_put_text(&json, "cwd", options->workdir);
+    json_key(&json, "tty"), json_bool(&json, true);
+    json_key(&json, "stdin_open"), json_bool(&json, true);
+    json_key(&json, "rows"), json_u64(&json, rows);
+    json_key(&json, "cols"), json_u64(&json, cols);
+    AUTO_FREE const char **env = calloc(options->env.n + 1, sizeof(*env));
+    if (!env)
+        return (void)cli_error("out of memory"), 0;
+    snprintf(term, sizeof(term), "TERM=%s", run_env_terminal());
+    env[0] = term;
+    for (size_t i = 0; i < options->env.n; i++)
+        env[1 + i] = options->env.items[i];
+    if (r == 0)
+        r = service_put_pairs(&json, "env", env, options->env.n + 1, &err);
+    json_end(&json);
+    if (r < 0 || json_finish(&json) < 0)
+        return (void)cli_error("%s", r < 0 ? err.message : "out of memory"), 0;
+    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) || !service_ask(client, "POST", &target, &body, &doc))
+        return 0;
+    int64_t number = get_i64(json_root(doc), "number", 0);
+    return number > 0 ? (uint64_t)number : 0;
+}
+
+static int shell_in(const struct shell_options *options, const char *sandbox)
+{
+    AUTO_CLIENT struct client *client = NULL;
+    const struct attach_options how = {
+        .interactive = true,
+        .tty = true,
+        .detachable = true,
+        .on_cancel = "{\"type\":\"signal\",\"signal\":\"HUP\"}",
+        .sandbox = sandbox,
+    };
+    struct brig_err err = {0};
+    struct attach attach;
+    int status = CLI_FAILED;
+
+    if (!isatty(STDIN_FILENO))
+        return cli_error("standard input is not a terminal; use brig exec -i");
+    if (!service_open(&client))
+        return CLI_FAILED;
+    int r = attach_init(&attach, client, &how, &err);
+    uint64_t number = r < 0 ? 0 : options->attach > 0 ? options->attach : start(client, options, sandbox);
+    if (number > 0) {
+        attach.options.number = number;
+        r = attach_to(&attach, &err);
+        if (r == 0)
+            status = attach_finish(&attach, false);
+    }
+    if (r < 0)
+        status = cli_error("%s", err.message);
+    attach_done(&attach);
+    return status;
+}
+
+static int shell_main(int argc, char **argv)
+{
+    struct shell_options options = {0};
+    int rest, status;
+
+    if (service_parse(&shell_table, argc, argv, &options, 1, 1, "sandbox", &rest, &status))
+        status = shell_in(&options, argv[rest]);
+    words_done(&options.env);
+    return status;
+}
