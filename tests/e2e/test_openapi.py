@@ -13,7 +13,7 @@ from service import ServiceTest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 METHODS = ("get", "put", "post", "delete", "patch", "head")
-STREAMS = {"events", "watchFiles", "attachProcess", "runAttached", "preview", "reloadConfig"}  # endless, or not HTTP any more
+STREAMS = {"processOutput", "waitProcess", "events", "watchFiles", "attachProcess", "runAttached", "preview", "reloadConfig"}  # endless, or not HTTP any more
 SEED = int(os.environ.get("BRIG_TEST_SEED", "2744"))
 ROUNDS = int(os.environ.get("BRIG_TEST_ROUNDS", "6"))
 
