@@ -126,6 +126,7 @@ int service_leaf(struct sandbox *s, uint32_t number, pid_t pid)
 
     if (!s->has_leaves || !s->started || pid <= 0 || *find(s, number))
         return -EPROTO;
+    spawner_active(s->spawner);
     int r = make(s, number, pid);
     const struct guest_leaf_ready ready = {number, r < 0 ? (uint32_t)-r : 0};
     return tell(s, FRAME_LEAF_READY, wire, guest_leaf_ready_put(wire, sizeof wire, &ready));
