@@ -225,6 +225,7 @@ int service_leaf(struct sandbox *s, uint32_t number, pid_t pid)
 {
     if (!s->has_leaves || !s->started || pid <= 0 || *find(s, number))
         return -EPROTO;
+    spawner_active(s->spawner);
     if (s->n_leaves >= LEAVES_MAX || s->n_leaves >= s->limits.pids)
         return say_ready(s, number, -EAGAIN);
     struct leaf *leaf = mem_zalloc(sizeof *leaf);

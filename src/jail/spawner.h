@@ -228,6 +228,8 @@ struct spawner {
     struct sandbox *runs[RUN_BUCKETS];
     unsigned n_sandboxes;
     unsigned parked, building_parked, pool, running, built;
+    uint64_t quiet_ns;  /* nobody waits for us from then on, unless somebody asks for something before */
+    uint64_t short_ns;  /* since when the pool is not full; 0: it is */
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     uint64_t off; /* layers switched off; test builds only */
@@ -253,6 +255,7 @@ int sandbox_send_frame(struct sandbox *sandbox, enum frame_type type, const void
 /* from: the pid of the sender, or 0. */
 void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds, pid_t from);
 void sandbox_broken(struct sandbox *sandbox); /* its brig-init does not keep to the protocol: ends it */
+void spawner_active(struct spawner *spawner);             /* somebody waits: what can be done later is done later */
 void sandbox_not_busy(struct sandbox *sandbox);           /* does not count as running (any more) */
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);
