@@ -101,6 +101,8 @@ extern const size_t api_n_routes;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
+struct sbox *api_sandbox_by_id(struct api *api, const char *id); /* whoever's it is; or NULL */
+struct sbox *request_find(struct request *rq, const char *id); /* the caller's, by id or name; or NULL, and asking for another's is a denial */
 void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);

@@ -402,6 +402,7 @@ void route_key_revoke(struct request *rq)
     const struct audit_event event = {.action = "key.revoke", .actor = rq->caller.actor, .org = key->org_id, .object = key->id, .outcome = "ok",
                                       .detail = "", .request_id = rq->caller.request_id, .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
+    server_cut(rq->api->server, key->id, rq->x);
     if (store_put_key(rq->api->store, key, on_written, rq, &err) < 0)
         request_fail(rq, &err);
 }
@@ -518,6 +519,7 @@ void route_org_delete(struct request *rq)
     for (size_t i = 0; i < auth->n_keys; i++)
         if (str_eq(auth->keys[i].org_id, org->id) && !auth->keys[i].revoked_at_ns) {
             auth->keys[i].revoked_at_ns = clock_real_ns();
+            server_cut(rq->api->server, auth->keys[i].id, rq->x);
             if (store_put_key(rq->api->store, &auth->keys[i], NULL, NULL, &err) < 0) {
                 request_fail(rq, &err);
                 return;

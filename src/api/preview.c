@@ -9,20 +9,19 @@
  *
  * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for this
  * port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields that
- * carried them are taken out. Everything else is 404, as for a sandbox that does not exist.
+ * carried them are taken out (preview_head.c). Everything else is 404, as for a sandbox that does not exist.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"
+#include "api/preview.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
 
-#define HEAD_MAX (64u << 10)
-#define COOKIE "brig_token"
 
 struct preview {
     struct request *rq;
@@ -72,16 +71,15 @@ static void finish(struct preview *p, bool whole)
 static void fail(struct preview *p, const char *message)
 {
     struct request *rq = p->rq;
-    char text[512];
 
     if (p->answered) {
         finish(p, false);
         return;
     }
     rq->left = NULL;
-    int n = snprintf(text, sizeof text, "{\"error\":{\"code\":\"bad_gateway\",\"message\":\"%s\"}}", message);
     preview_free(p);
-    request_text(rq, 502, "application/json", text, (size_t)n);
+    exchange_error(rq->x, 502, "bad_gateway", message, "the program in the sandbox is at fault, or is not there yet");
+    request_free(rq);
 }
 
 /* ---- from the program ------------------------------------------------------------------------------------ */
@@ -101,16 +99,6 @@ static void on_drained(void *ctx, struct exchange *x UNUSED)
 
     p->full = false;
     give_back(p);
-}
-
-static bool hop_by_hop(const char *name)
-{
-    static const char *const names[] = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "te", "trailer", "upgrade", "content-length"};
-
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strcasecmp(name, names[i]) == 0)
-            return true;
-    return false;
 }
 
 /* Returns false when the preview is over. */
@@ -144,10 +132,14 @@ static void tunnel_eof(void *ctx, struct exchange *x UNUSED);
 static bool start_tunnel(struct preview *p)
 {
     const struct tunnel_events events = {tunnel_data, tunnel_eof, on_drained, p};
-    AUTO_BUF struct buf out = BUF_INIT(HEAD_MAX);
+    AUTO_BUF struct buf out = BUF_INIT(PREVIEW_HEAD_MAX);
     struct brig_err err;
     int r = http_put_status(&out, 101);
 
+    if (!exchange_head(p->rq->x)->upgrade) { /* whoever stands before us would take what follows for something else */
+        fail(p, "the program switches protocols, which was not asked for");
+        return false;
+    }
     for (size_t i = 0; r == 0 && i < p->head.n_fields; i++)
         r = http_put_field(&out, p->head.fields[i].name, p->head.fields[i].value);
     if (r == 0)
@@ -169,7 +161,7 @@ static bool start_answer(struct preview *p)
     uint64_t length = p->head.body == HTTP_BODY_LENGTH ? p->head.content_length : p->head.body == HTTP_BODY_NONE ? 0 : UINT64_MAX;
 
     for (size_t i = 0; i < p->head.n_fields; i++)
-        if (!hop_by_hop(p->head.fields[i].name) && strcasecmp(p->head.fields[i].name, "content-type") != 0)
+        if (preview_passes(&p->head, p->head.fields[i].name) && strcasecmp(p->head.fields[i].name, "content-type") != 0)
             exchange_add_field(x, p->head.fields[i].name, p->head.fields[i].value);
     p->answered = true;
     exchange_begin(x, p->head.status, type, length);
@@ -181,8 +173,10 @@ static bool start_answer(struct preview *p)
     return false;
 }
 
-/* Returns false when the preview is over, or the head is not complete. */
-static bool take_head(struct preview *p)
+enum head { HEAD_MORE, HEAD_TAKEN, HEAD_OVER };
+
+/* HEAD_OVER: the preview is over, and p is gone. */
+static enum head take_head(struct preview *p)
 {
     struct brig_err err;
 
@@ -190,20 +184,38 @@ static bool take_head(struct preview *p)
         int used = http_response_parse(p->down.data, p->down.len, p->method, NULL, &p->scanned, &p->head, &err);
 
         if (used == 0)
-            return false;
+            return HEAD_MORE;
         if (used < 0) {
             fail(p, "the program's answer is not HTTP");
-            return false;
+            return HEAD_OVER;
         }
         bool interim = p->head.status >= 100 && p->head.status < 200 && p->head.status != 101;
         bool on = interim || (p->head.status == 101 ? start_tunnel(p) : start_answer(p));
         if (!on)
-            return false;
+            return HEAD_OVER;
         buf_consume(&p->down, (size_t)used);
         p->scanned = 0;
         if (!interim)
-            return true;
+            return HEAD_TAKEN;
     }
+}
+
+/* Bytes before the answer's head is complete, and what came with it. Returns false when the preview is over. */
+static bool take_first(struct preview *p, const uint8_t *data, size_t len)
+{
+    if (buf_append(&p->down, data, len) < 0) {
+        fail(p, "the head of the program's answer is too long");
+        return false;
+    }
+    enum head head = p->down.len > 0 ? take_head(p) : HEAD_MORE;
+    if (head != HEAD_TAKEN)
+        return head == HEAD_MORE;
+    if (p->tunnel && p->down.len > 0)
+        p->full |= !exchange_write(p->rq->x, p->down.data, p->down.len);
+    else if (p->down.len > 0 && !pass_body(p, p->down.data, p->down.len))
+        return false;
+    buf_done(&p->down);
+    return true;
 }
 
 static void on_data(void *ctx, unsigned stream UNUSED, const uint8_t *data, size_t len)
@@ -211,26 +223,10 @@ static void on_data(void *ctx, unsigned stream UNUSED, const uint8_t *data, size
     struct preview *p = ctx;
 
     p->owed += len;
-    if (p->tunnel) {
+    if (p->tunnel)
         p->full |= !exchange_write(p->rq->x, data, len);
-    } else if (p->answered) {
-        if (!pass_body(p, (const char *)data, len))
-            return;
-    } else {
-        if (buf_append(&p->down, data, len) < 0) {
-            fail(p, "the head of the program's answer is too long");
-            return;
-        }
-        if (p->down.len > 0 && take_head(p)) {
-            if (p->tunnel && p->down.len > 0)
-                p->full |= !exchange_write(p->rq->x, p->down.data, p->down.len);
-            else if (p->down.len > 0 && !pass_body(p, p->down.data, p->down.len))
-                return;
-            buf_done(&p->down);
-        } else if (p->answered || p->rq->left == NULL) {
-            return; /* over */
-        }
-    }
+    else if (p->answered ? !pass_body(p, (const char *)data, len) : !take_first(p, data, len))
+        return; /* over: p is gone */
     give_back(p);
 }
 
@@ -332,94 +328,6 @@ static void tunnel_eof(void *ctx, struct exchange *x UNUSED)
     push_up(p);
 }
 
-/* The query without our token; 0 or a negative errno. */
-static int put_query(struct buf *out, const char *query)
-{
-    char mark = '?';
-    int r = 0;
-
-    for (const char *at = query; r == 0 && *at;) {
-        size_t n = strcspn(at, "&");
-        if (!str_starts(at, COOKIE "=")) {
-            r = buf_append(out, &mark, 1);
-            if (r == 0)
-                r = buf_append(out, at, n);
-            mark = '&';
-        }
-        at += n + (at[n] == '&');
-    }
-    return r;
-}
-
-/* A Cookie field without ours. */
-static int put_cookies(struct buf *out, const char *value)
-{
-    AUTO_BUF struct buf kept = BUF_INIT(HEAD_MAX);
-    int r = 0;
-
-    for (const char *at = value; r == 0 && *at;) {
-        size_t n = strcspn(at, ";");
-        while (n > 0 && *at == ' ') {
-            at++;
-            n--;
-        }
-        if (n > 0 && !str_starts(at, COOKIE "=")) {
-            r = kept.len > 0 ? buf_append(&kept, "; ", 2) : 0;
-            if (r == 0)
-                r = buf_append(&kept, at, n);
-        }
-        at += n + (at[n] == ';');
-    }
-    if (r == 0 && kept.len > 0 && (r = buf_append(&kept, "", 1)) == 0)
-        r = http_put_field(out, "Cookie", kept.data);
-    return r;
-}
-
-static int put_fields(struct preview *p, const struct http_head *head, bool by_key)
-{
-    struct buf *out = &p->up;
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && i < head->n_fields; i++) {
-        const char *name = head->fields[i].name, *value = head->fields[i].value;
-
-        if ((hop_by_hop(name) && !(head->upgrade && strcasecmp(name, "upgrade") == 0)) || strcasecmp(name, "expect") == 0 ||
-            strcasecmp(name, "x-api-key") == 0 || strcasecmp(name, "x-brig-token") == 0 || (by_key && strcasecmp(name, "authorization") == 0))
-            continue;
-        r = strcasecmp(name, "cookie") == 0 ? put_cookies(out, value) : http_put_field(out, name, value);
-    }
-    if (r == 0)
-        r = http_put_field(out, "Connection", head->upgrade ? "Upgrade" : "close");
-    if (r == 0 && head->body == HTTP_BODY_CHUNKED) {
-        p->chunked_up = true;
-        r = http_put_field(out, "Transfer-Encoding", "chunked");
-    }
-    if (r == 0 && head->body == HTTP_BODY_LENGTH) {
-        char length[32];
-        snprintf(length, sizeof length, "%llu", (unsigned long long)head->content_length);
-        r = http_put_field(out, "Content-Length", length);
-    }
-    if (r == 0)
-        r = http_put_field(out, "X-Forwarded-Proto", exchange_is_tls(p->rq->x) ? "https" : "http");
-    return r == 0 ? http_put_end(out) : r;
-}
-
-/* path: as it was sent, undecoded, beginning with "/". */
-static int put_request(struct preview *p, const char *path, size_t path_len, bool by_key)
-{
-    const struct http_head *head = exchange_head(p->rq->x);
-    AUTO_BUF struct buf target = BUF_INIT(HTTP_TARGET_MAX + 1);
-    int r = buf_append(&target, path, path_len);
-
-    if (r == 0)
-        r = put_query(&target, exchange_target(p->rq->x)->query_raw);
-    if (r == 0)
-        r = buf_append(&target, "", 1);
-    if (r == 0)
-        r = http_put_request(&p->up, head->method, target.data);
-    return r == 0 ? put_fields(p, head, by_key) : r;
-}
-
 static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSED)
 {
     struct preview *p = ctx;
@@ -449,10 +357,12 @@ static void start(struct request *rq, uint32_t port, const char *path, size_t pa
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
         return;
     }
-    *p = (struct preview){.rq = rq, .up = BUF_INIT(4u << 20), .down = BUF_INIT(HEAD_MAX)};
+    *p = (struct preview){.rq = rq, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
     snprintf(p->method, sizeof p->method, "%s", exchange_head(rq->x)->method);
     svc_put_u16(&out, (uint16_t)port);
-    int r = put_request(p, path, path_len, by_key);
+    const struct http_head *head = exchange_head(rq->x);
+    p->chunked_up = head->body == HTTP_BODY_CHUNKED;
+    int r = preview_put_request(&p->up, head, path, path_len, exchange_target(rq->x)->query_raw, by_key, exchange_is_tls(rq->x));
     if (r < 0)
         (void)err_usage(&err, "the request is too long to be passed on");
     else
@@ -479,9 +389,9 @@ static bool cookie_token(const char *cookies, char *out, size_t size)
         while (*at == ' ')
             at++;
         size_t n = strcspn(at, ";");
-        if (str_starts(at, COOKIE "=") && n - sizeof COOKIE < size) {
-            memcpy(out, at + sizeof COOKIE, n - sizeof COOKIE);
-            out[n - sizeof COOKIE] = '\0';
+        if (str_starts(at, PREVIEW_COOKIE "=") && n - sizeof PREVIEW_COOKIE < size) {
+            memcpy(out, at + sizeof PREVIEW_COOKIE, n - sizeof PREVIEW_COOKIE);
+            out[n - sizeof PREVIEW_COOKIE] = '\0';
             return true;
         }
         at += n + (at[n] == ';');
@@ -489,27 +399,22 @@ static bool cookie_token(const char *cookies, char *out, size_t size)
     return false;
 }
 
-/* The sandbox by its id, whoever's it is: the token names it. NULL: there is none. */
-static struct sbox *by_id(struct api *api, const char *id)
-{
-    struct sbox *s = manager_first(api->manager);
-
-    while (s && !str_eq(s->id, id))
-        s = s->next;
-    return s;
-}
-
 static void admit(struct request *rq, const char *id, const char *port_text, const char *path, size_t path_len, const char *cookie_path)
 {
     const struct http_head *head = exchange_head(rq->x);
-    const char *query = http_query(exchange_target(rq->x), COOKIE);
+    const char *query = http_query(exchange_target(rq->x), PREVIEW_COOKIE);
     char subject[96], cookie[TOKEN_MAX], set[TOKEN_MAX + 256];
     uint32_t port = 0;
     bool by_key = rq->caller.socket || rq->caller.key_id[0];
-    struct sbox *sbox = by_key ? manager_find(rq->api->manager, &rq->caller, id) : by_id(rq->api, id);
+    struct sbox *sbox = by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id); /* a token names its sandbox */
+    struct brig_err err;
 
     if (parse_u32(port_text, &port) < 0 || port == 0 || port > UINT16_MAX || !sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
+        return;
+    }
+    if (by_key && rq->caller.role == STORE_ROLE_READ_ONLY && (head->upgrade || (!str_eq(head->method, "GET") && !str_eq(head->method, "HEAD")))) {
+        request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only");
         return;
     }
     snprintf(subject, sizeof subject, "%u-%s", port, sbox->id);
@@ -517,7 +422,9 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
     bool by_query = token_ok(rq, query, subject);
     if (!by_key && !by_query && !token_ok(rq, http_field(head, "X-Brig-Token"), subject) && !(has_cookie && token_ok(rq, cookie, subject))) {
         api_denied(rq->api, &rq->caller, id, "preview without a key or a valid token");
-        request_refuse(rq, BRIG_E_UNAUTHENTICATED, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        (void)err_set(&err, BRIG_E_UNAUTHENTICATED, 0, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        exchange_fail(rq->x, &err); /* not request_fail(): the denial was noted, with the sandbox */
+        request_free(rq);
         return;
     }
     if (sbox->state != SBOX_RUNNING || !sbox->link) {
@@ -525,7 +432,7 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
         return;
     }
     if (by_query) {
-        snprintf(set, sizeof set, COOKIE "=%s; Path=%s; HttpOnly; SameSite=Lax%s", query, cookie_path, exchange_is_tls(rq->x) ? "; Secure" : "");
+        snprintf(set, sizeof set, PREVIEW_COOKIE "=%s; Path=%s; HttpOnly; SameSite=Lax%s", query, cookie_path, exchange_is_tls(rq->x) ? "; Secure" : "");
         exchange_add_field(rq->x, "Set-Cookie", set);
     }
     request_use_sandbox(rq, sbox);
@@ -575,6 +482,7 @@ bool preview_handle(struct api *api, struct exchange *x)
         request_fail(rq, &err);
         return true;
     }
+    exchange_set_owner(x, rq->caller.key_id);
     const char *path = exchange_target(x)->rest_raw;
     admit(rq, label + (dash - host) + 1, label, path, strcspn(path, "?"), "/");
     return true;

@@ -139,19 +139,25 @@ struct request *request_create(struct api *api, struct exchange *x)
 
 /* ---- answers --------------------------------------------------------------------------------------------- */
 
-void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail)
+/* A denial whose event has been written: it counts, and many of them are an event of their own. */
+static void count_denial(struct api *api, const struct caller *caller, const char *object)
 {
     const struct config *config = config_get(api->config);
-    struct audit_event event = {.action = "denied", .actor = caller->actor, .org = caller->org_id, .object = object, .outcome = "denied",
-                                .detail = detail, .request_id = caller->request_id, .sync = true};
+    const struct audit_event event = {.action = "suspicious", .actor = caller->actor, .org = caller->org_id, .object = object, .outcome = "denied",
+                                      .detail = "repeated denials", .request_id = caller->request_id, .sync = true};
 
     api->counters.denials++;
-    audit_add(api->audit, &event, NULL, NULL);
-    if (suspicion_note(api->suspicion, caller->actor, clock_mono_ns(), (unsigned)config->suspicious_count, (unsigned)config->suspicious_seconds)) {
-        event.action = "suspicious";
-        event.detail = "repeated denials";
+    if (suspicion_note(api->suspicion, caller->actor, clock_mono_ns(), (unsigned)config->suspicious_count, (unsigned)config->suspicious_seconds))
         audit_add(api->audit, &event, NULL, NULL);
-    }
+}
+
+void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail)
+{
+    const struct audit_event event = {.action = "denied", .actor = caller->actor, .org = caller->org_id, .object = object, .outcome = "denied",
+                                      .detail = detail, .request_id = caller->request_id, .sync = true};
+
+    audit_add(api->audit, &event, NULL, NULL);
+    count_denial(api, caller, object);
 }
 
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail)
@@ -244,10 +250,28 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret)
 
 /* ---- from head to handler -------------------------------------------------------------------------------- */
 
+struct sbox *api_sandbox_by_id(struct api *api, const char *id)
+{
+    struct sbox *s = manager_first(api->manager);
+
+    while (s && !str_eq(s->id, id))
+        s = s->next;
+    return s;
+}
+
+struct sbox *request_find(struct request *rq, const char *id)
+{
+    struct sbox *sbox = manager_find(rq->api->manager, &rq->caller, id);
+
+    if (!sbox && api_sandbox_by_id(rq->api, id)) /* another organisation's: the manager has written the event */
+        count_denial(rq->api, &rq->caller, id);
+    return sbox;
+}
+
 static bool find_sandbox(struct request *rq)
 {
     const struct route *route = rq->route;
-    struct sbox *sbox = manager_find(rq->api->manager, &rq->caller, rq->arg[0]);
+    struct sbox *sbox = request_find(rq, rq->arg[0]);
 
     if (!sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
@@ -346,11 +370,12 @@ static void start(struct request *rq, const struct http_head *head, const struct
         request_fail(rq, &err);
         return;
     }
+    exchange_set_owner(rq->x, rq->caller.key_id);
     if (!rq->route && allow[0]) {
         exchange_add_field(rq->x, "Allow", allow);
         rq->api->counters.failures++;
-        static const char text[] = "{\"error\":{\"code\":\"method_not_allowed\",\"message\":\"this path does not take that method; see Allow\"}}";
-        request_text(rq, 405, "application/json", text, sizeof text - 1);
+        exchange_error(rq->x, 405, "method_not_allowed", "this path does not take that method", "the field Allow has those that it takes");
+        request_free(rq);
         return;
     }
     if (!rq->route) {

@@ -265,6 +265,7 @@ static bool read_offsets(struct request *rq, struct reader *reader)
 void route_process_output(struct request *rq)
 {
     const char *stream = request_query(rq, "stream"), *accept = http_field(exchange_head(rq->x), "Accept");
+    bool follow = true;
     bool bytes = stream || (accept && str_eq(accept, "application/octet-stream"));
     struct brig_err err;
 
@@ -272,6 +273,8 @@ void route_process_output(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "stream=%.32s: must be stdout or stderr", stream);
         return;
     }
+    if (!request_query_bool(rq, "follow", &follow))
+        return;
     struct reader *reader = reader_create(rq, bytes ? FORM_BYTES : FORM_EVENTS);
     if (!reader || !read_offsets(rq, reader))
         return;
@@ -279,7 +282,9 @@ void route_process_output(struct request *rq)
     const struct output_events events = {on_begin, on_data, on_end, reader};
     unsigned streams = bytes ? 1u << reader->stream : (1u << 1) | (1u << 2);
     uint64_t offset[3] = {0, reader->next[1], reader->next[2]};
-    if (output_open(rq->process, streams, offset, &events, &reader->output, &err) < 0) {
+    int r = follow ? output_open(rq->process, streams, offset, &events, &reader->output, &err)
+                   : output_open_now(rq->process, streams, offset, &events, &reader->output, &err);
+    if (r < 0) {
         reader_free(reader);
         request_fail(rq, &err);
         return;

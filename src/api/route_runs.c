@@ -21,7 +21,7 @@ static void on_one(void *ctx, const char *const *docs, const char *const *ids UN
     if (err)
         request_fail(rq, err);
     else if (n == 0)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->arg[0]);
+        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->x ? rq->arg[0] : ""); /* the argument went with the client */
     else
         request_text(rq, 200, "application/json", docs[0], strlen(docs[0]));
 }
@@ -276,6 +276,7 @@ static void start(struct oneshot *shot)
     int r = process_spec_parse(shot->json, shot->sbox, &parsed, &err);
 
     if (r == 0) {
+        parsed.spec.hold = shot->socket != NULL; /* the socket is attached in a moment */
         r = shot->socket ? process_start(shot->sbox, &shot->caller, &parsed.spec, on_started, shot, &err)
                          : process_run(shot->sbox, &shot->caller, &parsed.spec, on_run_done, shot, &shot->run, &err);
         process_spec_done(&parsed);

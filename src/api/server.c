@@ -65,7 +65,7 @@ void exchange_reset(struct exchange *x)
     x->target.rest_raw = x->target.query_raw = "";
     x->in_at = x->scanned = 0;
     x->starved = false;
-    x->id[0] = '\0';
+    x->id[0] = x->owner[0] = '\0';
     x->data = NULL;
     x->gone = NULL;
     x->input = INPUT_NONE;
@@ -242,6 +242,21 @@ void server_drain(struct server *server)
     listener_close_all(server);
     for (struct conn *conn = server->conns; conn; conn = conn->next)
         conn_touch(conn);
+}
+
+void exchange_set_owner(struct exchange *x, const char *owner)
+{
+    snprintf(x->owner, sizeof(x->owner), "%s", owner);
+}
+
+void server_cut(struct server *server, const char *owner, const struct exchange *but)
+{
+    for (struct conn *conn = server->conns; conn; conn = conn->next) {
+        if (conn->state != CONN_BUSY || conn->x == but || strcmp(conn->x->owner, owner) != 0)
+            continue;
+        conn->broken = true; /* conn_run() does the rest: nobody is called from here */
+        conn_touch(conn);
+    }
 }
 
 size_t server_connections(const struct server *server)

@@ -62,6 +62,9 @@ const char *exchange_peer(const struct exchange *x);    /* "127.0.0.1", "unix" *
 void exchange_set_data(struct exchange *x, void *data); /* the handler's own, for callbacks */
 void *exchange_data(const struct exchange *x);
 struct loop *exchange_loop(const struct exchange *x);
+void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
+/* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes its streams with it. */
+void server_cut(struct server *server, const char *owner, const struct exchange *but);
 
 /* Called once if the client leaves or the exchange fails before its end; after it, nothing of x may be used. */
 void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchange *x), void *ctx);
@@ -88,6 +91,8 @@ int exchange_add_field(struct exchange *x, const char *name, const char *value);
 void exchange_reply(struct exchange *x, unsigned status, const char *content_type, const void *body, size_t len);
 /* The error shape {"error":{"code","message","hint","request_id"}} with the status of the code (api/errors.h). */
 void exchange_fail(struct exchange *x, const struct brig_err *err);
+/* The same shape for what has no code of its own; hint may be NULL. */
+void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint);
 /* A streamed answer: length UINT64_MAX is chunked. */
 void exchange_begin(struct exchange *x, unsigned status, const char *content_type, uint64_t length);
 /* Copies; false: more than enough is waiting now, come back when drained() is called (the bytes were taken all the same). */

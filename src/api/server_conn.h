@@ -98,6 +98,7 @@ struct exchange {
     bool starved; /* the head needs more bytes */
     struct buf target_memory, fields, body;
     char id[ID_SIZE];
+    char owner[64]; /* "": nobody's */
     uint64_t started_ns;
     void *data;
     void (*gone)(void *ctx, struct exchange *x);

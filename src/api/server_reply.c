@@ -174,6 +174,16 @@ void reply_error(struct exchange *x, unsigned status, const char *code, const ch
     exchange_reply(x, status, "application/json", text->data, text->len);
 }
 
+void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint)
+{
+    if (x->over)
+        return;
+    if (x->begun)
+        exchange_abort(x);
+    else
+        reply_error(x, status, code, message, hint);
+}
+
 void exchange_fail(struct exchange *x, const struct brig_err *err)
 {
     unsigned status = error_status(err->code);

@@ -158,6 +158,7 @@ static size_t look_for_detach(struct attach *attach, char *data, size_t len)
     for (size_t i = 0; i < len; i++) {
         if (attach->half_detach && data[i] == KEY_DETACH_2) {
             attach->detached = true;
+            attach->half_detach = false;
             return i > 0 ? i - 1 : 0;
         }
         attach->half_detach = data[i] == KEY_DETACH_1;
@@ -383,8 +384,10 @@ int attach_run(struct attach *attach, struct ws *ws, struct brig_err *err)
     attach->ws = ws;
     while (r == 0 && !attach->ended && !attach->detached) {
         r = receive(attach, err);
-        if (r == 1)
+        if (r == 1) {
             r = attach_again(attach, err);
+            continue; /* the first messages may have come with the answer */
+        }
         if (r < 0 || attach->ended)
             break;
         r = wait_for_events(attach, err);

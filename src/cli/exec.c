@@ -60,6 +60,8 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
     service_put_text(&json, "timeout", options->timeout);
     if (options->interactive)
         json_key(&json, "stdin_open"), json_bool(&json, true);
+    if (!options->background) /* nothing is lost until we have attached */
+        json_key(&json, "hold"), json_bool(&json, true);
     if (options->tty) {
         run_tty_size(&rows, &cols);
         json_key(&json, "tty"), json_bool(&json, true);

@@ -70,13 +70,15 @@ static bool put_boxes(const struct json_value *boxes, const struct ps_options *o
 {
     for (const struct json_value *box = boxes ? boxes->first : NULL; box; box = box->next) {
         int r = 0;
+        if (options->quiet && service_say("%s", get_text(box, "id", "")) != 0)
+            return false;
         if (options->quiet)
-            r = buf_printf(plain, "%s\n", get_text(box, "id", ""));
-        else if (!options->json)
+            continue;
+        if (!options->json)
             put_row(table, box);
         else
             r = *n > 0 ? buf_append(plain, ",\n", 2) : 0;
-        if (r == 0 && options->json && !options->quiet)
+        if (r == 0 && options->json)
             r = json_print(box, plain);
         if (r < 0) {
             cli_error("out of memory");

@@ -3,8 +3,8 @@
  * run_remote.c: `brig run` by a daemon: a sandbox for this run, made and ended there, its program on our stdin, stdout, signals and
  * terminal. What the user sees is what a run in this process shows; the receipt says via: daemon.
  *
- * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), and words that are not
- * UTF-8, which JSON does not carry.
+ * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), --cpu-time (it does not
+ * count the CPU time of a process against a limit), and words that are not UTF-8, which JSON does not carry.
  */
 #include <string.h>
 
@@ -173,7 +173,7 @@ static int run_over(struct client *client, const struct run_options *options, co
         .silent = options->json,
         .keep = options->json || options->receipt ? limit : 0,
         .output = limit,
-        .on_cancel = "{\"type\":\"cancel\"}",
+        .on_cancel = "{\"type\":\"signal\",\"signal\":\"KILL\"}",
     };
     struct brig_err err = {0};
     struct attach attach;
@@ -205,7 +205,7 @@ bool run_remote(const struct run_options *options, int *ret_status)
     AUTO_BUF struct buf text = BUF_INIT(SPEC_MAX);
     struct brig_err err = {0};
 
-    if (options->local || spec->n_binds > 0 || spec->rootfs || spec->n_tmpfs > 0)
+    if (options->local || spec->n_binds > 0 || spec->rootfs || spec->n_tmpfs > 0 || spec->limits.cpu_time > 0)
         return false;
     int r = client_open(&client, &err);
     if (r < 0 && !client_is_remote())

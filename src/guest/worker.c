@@ -32,9 +32,9 @@
 static struct source sock = {.fd = -1};
 static pid_t pid;
 static unsigned n_open;
-static uint32_t refused;     /* the request of an open that was answered before all of its pieces had come */
-static uint64_t moved_ns;    /* when it last took or got something */
-static uint8_t *to, *from;   /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
+static uint32_t refused;   /* the request of an open that was answered before all of its pieces had come */
+static uint64_t moved_ns;  /* when it last took or got something */
+static uint8_t *to, *from; /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
 static size_t to_begin, to_end, from_begin, from_whole, from_end;
 
 static void on_ready(struct source *source, uint32_t events);
@@ -66,7 +66,7 @@ __attribute__((noreturn)) static void be_the_worker(int fd)
 
 static long start_worker(void)
 {
-    int pair[2];
+    int pair[2] = {-1, -1};
     long ret;
 
     if ((!to && !(to = pages_map(BUFFER_SIZE))) || (!from && !(from = pages_map(BUFFER_SIZE))))
@@ -239,21 +239,16 @@ static bool check_frame(const struct frame *frame)
     if (!call || call->type < SVC_FILE_MIN)
         return false;
     switch (frame->type) {
-    case SVC_DATA:
-        return frame->stream != 0 && frame->length > 0;
-    case SVC_EOF:
-        return frame->stream != 0 && frame->length == 0;
-    case SVC_CREDIT:
-        return frame->stream == 0 && frame->length == 4;
-    case SVC_EVENT:
-        return true;
+    case SVC_DATA: return frame->stream != 0 && frame->length > 0;
+    case SVC_EOF: return frame->stream != 0 && frame->length == 0;
+    case SVC_CREDIT: return frame->stream == 0 && frame->length == 4;
+    case SVC_EVENT: return true;
     case SVC_REPLY:
         if (svc_reply_parse(frame->payload, frame->length, &reply) != 0)
             return false;
         call_free(call);
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 

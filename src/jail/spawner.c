@@ -25,6 +25,7 @@
 #include "jail/sys.h"
 
 #define POOL_MAX 2048
+#define NOFILE_WANTED 65536u
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
 
@@ -195,7 +196,9 @@ static void harden(void)
     for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
         signal(ignored[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    /* Eight for each sandbox, and thousands of those; root may have more than it was given. */
+    limit = (struct rlimit){NOFILE_WANTED, NOFILE_WANTED};
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
@@ -252,6 +255,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     ready->head = (struct wire_head){WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0};
     spawner.engine_fd = -1;
     spawner.reaper = REAPER_INIT;
+    spawner.mover = (struct movers){.fd = -1, .on_answer = {.fd = -1}};
     harden();
 #ifdef BRIG_TEST
     spawner.off = layers_off();
@@ -277,6 +281,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
+    service_mover_done(&spawner);
     reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
     loop_destroy(spawner.loop);
     host_done(&spawner.host);

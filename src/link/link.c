@@ -206,7 +206,7 @@ static int queue_open(struct link *link, uint32_t request, enum svc_type type, c
             .request = request,
             .flags = at + piece < len ? FRAME_MORE : 0,
         };
-        int r = link_queue(link, &frame, payload + at);
+        int r = link_queue(link, &frame, piece > 0 ? payload + at : NULL);
 
         if (r < 0)
             return r;

@@ -19,10 +19,10 @@
 #include "base/mem.h"
 #include "codec/le.h"
 
-#define IN_SIZE (256u * 1024)      /* four frames of data in one read */
-#define READS_PER_TURN 4           /* then the others have theirs */
-#define OUT_KEEP (64u * 1024)      /* an empty queue larger than this is given back */
-#define OUT_FLUSH (256u * 1024)    /* so much is not kept waiting for the round to end */
+#define IN_SIZE (256u * 1024)                                /* four frames of data in one read */
+#define READS_PER_TURN 4                                     /* then the others have theirs */
+#define OUT_KEEP (64u * 1024)                                /* an empty queue larger than this is given back */
+#define OUT_FLUSH (256u * 1024)                              /* so much is not kept waiting for the round to end */
 #define CONTROL_ROOM (2 * (FRAME_HEADER + 4) + FRAME_HEADER) /* of one call: two CREDITs and a CANCEL */
 
 _Static_assert(IN_SIZE >= 2 * (FRAME_HEADER + FRAME_PAYLOAD_MAX), "the largest frame fits behind an incomplete one");
@@ -276,12 +276,9 @@ static const char *take_frame(struct link *link, const struct frame *frame)
     if (!call)
         return "an unknown request";
     switch (frame->type) {
-    case SVC_DATA:
-        return take_data(call, frame);
-    case SVC_EOF:
-        return take_eof(call, frame);
-    case SVC_CREDIT:
-        return take_credit(call, frame);
+    case SVC_DATA: return take_data(call, frame);
+    case SVC_EOF: return take_eof(call, frame);
+    case SVC_CREDIT: return take_credit(call, frame);
     case SVC_EVENT:
         if (!call->dropped && call->events.event)
             call->events.event(call->events.ctx, frame->payload, frame->length);
@@ -291,8 +288,7 @@ static const char *take_frame(struct link *link, const struct frame *frame)
             return "a malformed reply";
         link_end_call(call, &reply, frame->payload + SVC_REPLY_SIZE, frame->length - SVC_REPLY_SIZE);
         return NULL;
-    default:
-        return "a frame that only goes the other way";
+    default: return "a frame that only goes the other way";
     }
 }
 

@@ -67,6 +67,12 @@ static int read_metadata(struct spec_in *in, const struct json_value *v, struct 
 
 static int read_env(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
+    size_t total = 0;
+
+    for (const struct json_value *m = v->type == JSON_OBJECT ? v->first : NULL; m; m = m->next)
+        total += m->key_len + (m->type == JSON_STRING ? m->len : 0) + 2;
+    if (total > GUEST_STRINGS_MAX) /* no program of it could be started */
+        return err_usage(err, "env: longer than %u bytes", GUEST_STRINGS_MAX);
     return spec_pairs(v, "env", true, ENV_MAX, &in->arena, &in->spec->env, &in->spec->n_env, err);
 }
 

@@ -112,12 +112,14 @@ class Processes(GuestTest):
         number, out = self.lasting("trap 'echo got; exit 5' TERM; echo ready; while :; do sleep 0.1; done")
         self.assertEqual(self.s.signal(number, signal.SIGTERM), 0)
         self.assertEqual(self.s.end_of(number)["status"], 5 << 8)
+        other, _ = self.lasting("echo ready; exec sleep 1000")
         number, out = self.lasting("(setsid sleep 1000 &); sleep 0.1; echo ready; sleep 1000; echo after $?")
         time.sleep(0.1)
         self.assertEqual(self.s.signal(number, signal.SIGKILL, CHILDREN), 0)
         out.ok()
         self.assertEqual(out.text(), "ready\nafter 137\n")
         self.assertEqual(self.s.end_of(number)["status"], 0)
+        self.assertEqual(self.s.signal(other, signal.SIGCONT), 0)  # nobody else was hit
         number, out = self.lasting("sleep 1000 & echo ready; wait")
         self.assertEqual(self.s.signal(number, signal.SIGTERM, GROUP), 0)
         self.assertEqual(self.s.end_of(number)["status"], signal.SIGTERM)
@@ -212,7 +214,7 @@ class WithoutLeaves(Processes):
 
 class Hostile(GuestTest):
     def test_pid_1_is_out_of_reach(self):
-        script = "for f in mem environ fd/3 fd/4 maps cwd root; do cat /proc/1/$f 2>/dev/null | head -c1; done; ls /proc/1/fd 2>/dev/null; echo end; " \
+        script = "for f in mem environ fd/3 fd/4 maps cwd root; do cat /proc/1/$f 2>/dev/null | head -c1; done; ls /proc/1/fd /proc/$PPID/fd 2>/dev/null; echo end; " \
                  "kill -9 1; kill -STOP 1; kill -TERM 1; exit 0"
         code, out, _ = self.sh(script)
         self.assertEqual((code, out), (0, "end\n"))
@@ -270,6 +272,13 @@ class HostileWithoutLeaves(Hostile):
     @classmethod
     def make_world(cls):
         return World(uid=PLAIN_ID, gid=PLAIN_ID)
+
+    def test_a_killed_shepherd_takes_its_flock_along(self):
+        number, start = self.s.start("/bin/sh", "-c", "(setsid sleep 1234 &); sleep 0.2; kill -9 $PPID; sleep 1235")
+        start.ok()
+        self.assertEqual(self.s.end_of(number)["status"], signal.SIGKILL)
+        _, out, _ = self.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+        self.assertNotIn("sleep 123", out)
 
 
 if __name__ == "__main__":

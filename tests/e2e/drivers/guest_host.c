@@ -60,7 +60,8 @@ static void on_recovered(void *ctx UNUSED)
     }
 }
 
-static bool on_found(void *ctx UNUSED, struct box *found UNUSED, const struct box_up *up UNUSED, struct box_events *ret UNUSED)
+static bool on_found(void *ctx UNUSED, struct box *found UNUSED, const struct box_up *up UNUSED,
+                     struct box_events *ret UNUSED)
 {
     return false;
 }

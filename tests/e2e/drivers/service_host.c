@@ -8,7 +8,7 @@
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
+ *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     await TEXT                   the next lines wait until one that starts so was told
  *
@@ -268,6 +268,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.limits.pids = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "disk") == 0)
             spec.limits.disk = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "inodes") == 0)
+            spec.limits.inodes = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "rootfs") == 0)
             spec.rootfs = value;
         else if (strcmp(words[i], "require") == 0)
@@ -367,12 +369,14 @@ int main(int argc, char **argv)
         provider->gone = on_gone;
         r = provider->ops->recover(provider, on_found, on_recovered, NULL, &err);
     }
-    if (r == 0)
-        r = loop_add(loop, &input, 0, EPOLLIN, &err);
+    if (r == 0 && loop_add(loop, &input, 0, EPOLLIN, &err) == -EPERM) /* a file */
+        while (!ended_input)
+            on_stdin(&input, EPOLLIN);
     while (r == 0 && !stop) {
-        r = loop_run_once(loop, -1, &err);
-        go_on();
+        go_on(); /* before anything is told that a line waits for */
         fflush(stdout);
+        if (!stop)
+            r = loop_run_once(loop, -1, &err);
     }
     if (r < 0)
         fprintf(stderr, "service_host: %s\n", err.message);

@@ -8,8 +8,8 @@ services() {
     shift
     for line in "$@"; do printf '%s\n' "$line" | tr ' _' '\t '; done >"$WORK/lines"
     # shellcheck disable=SC2016
-    in_scope services "$owner" sh -c 'exec service_host spawn <"$0"' "$WORK/lines"
-    status_is 0
+    in_scope services "$owner" sh -c 'exec timeout 60 service_host spawn <"$0"' "$WORK/lines"
+    [ "$STATUS" = 0 ] || fail "service_host ended with $STATUS: $(tail -n 20 "$WORK/out") $(head -c 300 "$WORK/err")"
 }
 
 told() {
