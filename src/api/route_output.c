@@ -37,6 +37,7 @@ struct reader {
     size_t owed[3]; /* written to the connection, not yet given back */
     struct buf scratch, stdin_waiting;
     bool full, stdin_eof;
+    bool now; /* only what there is: no receipt is no loss */
 };
 
 static void reader_free(struct reader *reader)
@@ -200,7 +201,7 @@ static void on_end(void *ctx, const char *receipt, size_t len)
     if (reader->form == FORM_EVENTS)
         (void)!exchange_sse(reader->x, "end", NULL, receipt ? receipt : "null", receipt ? len : 4);
     exchange_on_drained(reader->x, NULL, NULL);
-    if (receipt || reader->form == FORM_EVENTS)
+    if (receipt || reader->now || reader->form == FORM_EVENTS)
         exchange_end(reader->x);
     else
         exchange_abort(reader->x);
@@ -278,6 +279,7 @@ void route_process_output(struct request *rq)
     struct reader *reader = reader_create(rq, bytes ? FORM_BYTES : FORM_EVENTS);
     if (!reader || !read_offsets(rq, reader))
         return;
+    reader->now = !follow;
     reader->stream = stream && str_eq(stream, "stderr") ? 2 : 1;
     const struct output_events events = {on_begin, on_data, on_end, reader};
     unsigned streams = bytes ? 1u << reader->stream : (1u << 1) | (1u << 2);
