@@ -161,6 +161,7 @@ struct manager {
     const struct config *config;
     struct sbox *first;
     size_t count, creating;
+    unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
     struct idem *idems[BUCKETS], *idem_first, *idem_last;
     size_t n_idems;

@@ -40,6 +40,86 @@ static void readers(void **state)
     reader_done(&gone);
 }
 
+/* The first output is not lost while the first reader is on its way, whatever the ring forgets meanwhile. */
+static void first_reader(void **state)
+{
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    struct process *process = start(rig, sbox, "sleep");
+    struct reader a = {.consume = true}, b = {.consume = true}, c = {.consume = true};
+    size_t size = 700000;
+    char *text = malloc(size);
+
+    assert_non_null(text);
+    memset(text, 'e', size);
+    rig_peer(sbox)->forgets = true;
+    RIG_UNTIL(rig, rig_peer(sbox)->opens[SVC_PROC_ATTACH] == 1);
+    peer_write(rig_peer(sbox), 1, 1, text, size);
+    peer_write(rig_peer(sbox), 1, 2, "err", 3);
+    RIG_UNTIL(rig, process->early->data[1].len == size);
+    reader_open(&a, process, 0, false);
+    assert_int_equal(a.begins, 0); /* never from within */
+    reader_open(&b, process, 0, false);
+    RIG_UNTIL(rig, a.got[1].len == size && a.got[2].len == 3 && b.begins);
+    assert_int_equal(a.first[1], 0);
+    assert_int_equal(b.first[1], size); /* late: it is told what it missed */
+    assert_int_equal(rig->manager->n_early, 1);
+    peer_write(rig_peer(sbox), 1, 1, "more", 4);
+    RIG_UNTIL(rig, a.got[1].len == size + 4 && b.got[1].len == 4);
+    peer_end(rig_peer(sbox), 1, 0);
+    RIG_UNTIL(rig, a.ends && b.ends);
+    assert_int_equal(rig->manager->n_early, 0);
+    /* of one that has ended already */
+    process = start(rig, sbox, "sleep");
+    RIG_UNTIL(rig, rig_peer(sbox)->opens[SVC_PROC_ATTACH] == 3);
+    peer_write(rig_peer(sbox), 2, 1, text, size);
+    peer_end(rig_peer(sbox), 2, 0);
+    RIG_UNTIL(rig, !process_running(process));
+    reader_open(&c, process, 0, false);
+    RIG_UNTIL(rig, c.ends);
+    assert_int_equal(c.got[1].len, size);
+    assert_non_null(c.receipt);
+    assert_int_equal(rig->manager->n_early, 0);
+    free(text);
+    reader_done(&a);
+    reader_done(&b);
+    reader_done(&c);
+}
+
+/* It is taken over and closed, or the sandbox goes, in every order; nobody comes, and it is given up. */
+static void first_reader_leaves(void **state)
+{
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    struct reader a = {.close_on_data = true}, b = {.consume = true}, c = {.consume = true};
+    struct got ended = {0};
+
+    struct process *one = start(rig, sbox, "sleep"), *two = start(rig, sbox, "sleep"), *three = start(rig, sbox, "sleep"), *four = start(rig, sbox, "sleep");
+    for (uint32_t i = 1; i <= 4; i++)
+        peer_write(rig_peer(sbox), i, 1, "early", 5);
+    RIG_UNTIL(rig, one->early->data[1].len == 5 && four->early->data[1].len == 5);
+    assert_int_equal(rig->manager->n_early, 4);
+    reader_open(&a, one, 0, false);
+    RIG_UNTIL(rig, !a.output);
+    assert_null(one->early);
+    reader_open(&b, two, 0, false);
+    output_close(take_ptr(&b.output)); /* before it was told anything */
+    assert_null(two->early);
+    four->early->timer.fn(&four->early->timer); /* two seconds later */
+    assert_null(four->early);
+    /* the sandbox goes between the taking over and the telling: everything is told in time */
+    reader_open(&c, three, 0, false);
+    assert_int_equal(sbox_end(sbox, &rig->caller, "deleted", got_sbox, &ended, NULL), 0);
+    fake_ended(&rig_box(sbox)->end);
+    assert_int_equal(c.ends, 1);
+    assert_int_equal(c.got[1].len, 5);
+    assert_int_equal(rig->manager->n_early, 0);
+    RIG_UNTIL(rig, ended.n);
+    reader_done(&a);
+    reader_done(&b);
+    reader_done(&c);
+}
+
 /* What nobody consumes is not sent: a slow reader costs a window, not memory. */
 static void slow_reader(void **state)
 {
@@ -389,6 +469,8 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         CASE(readers),
+        CASE(first_reader),
+        CASE(first_reader_leaves),
         CASE(slow_reader),
         CASE(up_to_now),
         CASE(writers),
