@@ -326,7 +326,7 @@ class Programs(CliTest):
 
     def test_a_program_that_is_held_waits_for_its_reader(self):
         for hold, least, most in ((True, 2000000, 2000000), (False, 1, 300000)):
-            started = self.d.ask("POST", f"/v1/sandboxes/{self.b}/processes", {"argv": ["head", "-c", "2000000", "/dev/zero"], "hold": hold}).json
+            started = self.d.ask("POST", f"/v1/sandboxes/{self.b}/processes", {"argv": ["head", "-c", "2000000", "/dev/zero"], "ring": 65536, "hold": hold}).json
             wait_until("it has written what it can", lambda: hold or not self.d.ask("GET", f"/v1/sandboxes/{self.b}/processes/{started['number']}").json["running"])
             time.sleep(0.3)
             out = self.brig("logs", "-f", "prog", str(started["number"])).stdout
