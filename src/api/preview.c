@@ -9,20 +9,19 @@
  *
  * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for this
  * port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields that
- * carried them are taken out. Everything else is 404, as for a sandbox that does not exist.
+ * carried them are taken out (preview_head.c). Everything else is 404, as for a sandbox that does not exist.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/api.h"
+#include "api/preview.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
 
-#define HEAD_MAX (64u << 10)
-#define COOKIE "brig_token"
 
 struct preview {
     struct request *rq;
@@ -102,16 +101,6 @@ static void on_drained(void *ctx, struct exchange *x UNUSED)
     give_back(p);
 }
 
-static bool hop_by_hop(const char *name)
-{
-    static const char *const names[] = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "te", "trailer", "upgrade", "content-length"};
-
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strcasecmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
 /* Returns false when the preview is over. */
 static bool pass_body(struct preview *p, const char *data, size_t len)
 {
@@ -143,7 +132,7 @@ static void tunnel_eof(void *ctx, struct exchange *x UNUSED);
 static bool start_tunnel(struct preview *p)
 {
     const struct tunnel_events events = {tunnel_data, tunnel_eof, on_drained, p};
-    AUTO_BUF struct buf out = BUF_INIT(HEAD_MAX);
+    AUTO_BUF struct buf out = BUF_INIT(PREVIEW_HEAD_MAX);
     struct brig_err err;
     int r = http_put_status(&out, 101);
 
@@ -172,7 +161,7 @@ static bool start_answer(struct preview *p)
     uint64_t length = p->head.body == HTTP_BODY_LENGTH ? p->head.content_length : p->head.body == HTTP_BODY_NONE ? 0 : UINT64_MAX;
 
     for (size_t i = 0; i < p->head.n_fields; i++)
-        if (!hop_by_hop(p->head.fields[i].name) && strcasecmp(p->head.fields[i].name, "content-type") != 0)
+        if (preview_passes(&p->head, p->head.fields[i].name) && strcasecmp(p->head.fields[i].name, "content-type") != 0)
             exchange_add_field(x, p->head.fields[i].name, p->head.fields[i].value);
     p->answered = true;
     exchange_begin(x, p->head.status, type, length);
@@ -339,94 +328,6 @@ static void tunnel_eof(void *ctx, struct exchange *x UNUSED)
     push_up(p);
 }
 
-/* The query without our token; 0 or a negative errno. */
-static int put_query(struct buf *out, const char *query)
-{
-    char mark = '?';
-    int r = 0;
-
-    for (const char *at = query; r == 0 && *at;) {
-        size_t n = strcspn(at, "&");
-        if (!str_starts(at, COOKIE "=")) {
-            r = buf_append(out, &mark, 1);
-            if (r == 0)
-                r = buf_append(out, at, n);
-            mark = '&';
-        }
-        at += n + (at[n] == '&');
-    }
-    return r;
-}
-
-/* A Cookie field without ours. */
-static int put_cookies(struct buf *out, const char *value)
-{
-    AUTO_BUF struct buf kept = BUF_INIT(HEAD_MAX);
-    int r = 0;
-
-    for (const char *at = value; r == 0 && *at;) {
-        size_t n = strcspn(at, ";");
-        while (n > 0 && *at == ' ') {
-            at++;
-            n--;
-        }
-        if (n > 0 && !str_starts(at, COOKIE "=")) {
-            r = kept.len > 0 ? buf_append(&kept, "; ", 2) : 0;
-            if (r == 0)
-                r = buf_append(&kept, at, n);
-        }
-        at += n + (at[n] == ';');
-    }
-    if (r == 0 && kept.len > 0 && (r = buf_append(&kept, "", 1)) == 0)
-        r = http_put_field(out, "Cookie", kept.data);
-    return r;
-}
-
-static int put_fields(struct preview *p, const struct http_head *head, bool by_key)
-{
-    struct buf *out = &p->up;
-    int r = 0;
-
-    for (size_t i = 0; r == 0 && i < head->n_fields; i++) {
-        const char *name = head->fields[i].name, *value = head->fields[i].value;
-
-        if ((hop_by_hop(name) && !(head->upgrade && strcasecmp(name, "upgrade") == 0)) || strcasecmp(name, "expect") == 0 ||
-            strcasecmp(name, "x-api-key") == 0 || strcasecmp(name, "x-brig-token") == 0 || (by_key && strcasecmp(name, "authorization") == 0))
-            continue;
-        r = strcasecmp(name, "cookie") == 0 ? put_cookies(out, value) : http_put_field(out, name, value);
-    }
-    if (r == 0)
-        r = http_put_field(out, "Connection", head->upgrade ? "Upgrade" : "close");
-    if (r == 0 && head->body == HTTP_BODY_CHUNKED) {
-        p->chunked_up = true;
-        r = http_put_field(out, "Transfer-Encoding", "chunked");
-    }
-    if (r == 0 && head->body == HTTP_BODY_LENGTH) {
-        char length[32];
-        snprintf(length, sizeof length, "%llu", (unsigned long long)head->content_length);
-        r = http_put_field(out, "Content-Length", length);
-    }
-    if (r == 0)
-        r = http_put_field(out, "X-Forwarded-Proto", exchange_is_tls(p->rq->x) ? "https" : "http");
-    return r == 0 ? http_put_end(out) : r;
-}
-
-/* path: as it was sent, undecoded, beginning with "/". */
-static int put_request(struct preview *p, const char *path, size_t path_len, bool by_key)
-{
-    const struct http_head *head = exchange_head(p->rq->x);
-    AUTO_BUF struct buf target = BUF_INIT(HTTP_TARGET_MAX + 1);
-    int r = buf_append(&target, path, path_len);
-
-    if (r == 0)
-        r = put_query(&target, exchange_target(p->rq->x)->query_raw);
-    if (r == 0)
-        r = buf_append(&target, "", 1);
-    if (r == 0)
-        r = http_put_request(&p->up, head->method, target.data);
-    return r == 0 ? put_fields(p, head, by_key) : r;
-}
-
 static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSED)
 {
     struct preview *p = ctx;
@@ -456,10 +357,12 @@ static void start(struct request *rq, uint32_t port, const char *path, size_t pa
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
         return;
     }
-    *p = (struct preview){.rq = rq, .up = BUF_INIT(4u << 20), .down = BUF_INIT(HEAD_MAX)};
+    *p = (struct preview){.rq = rq, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
     snprintf(p->method, sizeof p->method, "%s", exchange_head(rq->x)->method);
     svc_put_u16(&out, (uint16_t)port);
-    int r = put_request(p, path, path_len, by_key);
+    const struct http_head *head = exchange_head(rq->x);
+    p->chunked_up = head->body == HTTP_BODY_CHUNKED;
+    int r = preview_put_request(&p->up, head, path, path_len, exchange_target(rq->x)->query_raw, by_key, exchange_is_tls(rq->x));
     if (r < 0)
         (void)err_usage(&err, "the request is too long to be passed on");
     else
@@ -486,9 +389,9 @@ static bool cookie_token(const char *cookies, char *out, size_t size)
         while (*at == ' ')
             at++;
         size_t n = strcspn(at, ";");
-        if (str_starts(at, COOKIE "=") && n - sizeof COOKIE < size) {
-            memcpy(out, at + sizeof COOKIE, n - sizeof COOKIE);
-            out[n - sizeof COOKIE] = '\0';
+        if (str_starts(at, PREVIEW_COOKIE "=") && n - sizeof PREVIEW_COOKIE < size) {
+            memcpy(out, at + sizeof PREVIEW_COOKIE, n - sizeof PREVIEW_COOKIE);
+            out[n - sizeof PREVIEW_COOKIE] = '\0';
             return true;
         }
         at += n + (at[n] == ';');
@@ -499,7 +402,7 @@ static bool cookie_token(const char *cookies, char *out, size_t size)
 static void admit(struct request *rq, const char *id, const char *port_text, const char *path, size_t path_len, const char *cookie_path)
 {
     const struct http_head *head = exchange_head(rq->x);
-    const char *query = http_query(exchange_target(rq->x), COOKIE);
+    const char *query = http_query(exchange_target(rq->x), PREVIEW_COOKIE);
     char subject[96], cookie[TOKEN_MAX], set[TOKEN_MAX + 256];
     uint32_t port = 0;
     bool by_key = rq->caller.socket || rq->caller.key_id[0];
@@ -508,6 +411,10 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
 
     if (parse_u32(port_text, &port) < 0 || port == 0 || port > UINT16_MAX || !sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
+        return;
+    }
+    if (by_key && rq->caller.role == STORE_ROLE_READ_ONLY && (head->upgrade || (!str_eq(head->method, "GET") && !str_eq(head->method, "HEAD")))) {
+        request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only");
         return;
     }
     snprintf(subject, sizeof subject, "%u-%s", port, sbox->id);
@@ -525,7 +432,7 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
         return;
     }
     if (by_query) {
-        snprintf(set, sizeof set, COOKIE "=%s; Path=%s; HttpOnly; SameSite=Lax%s", query, cookie_path, exchange_is_tls(rq->x) ? "; Secure" : "");
+        snprintf(set, sizeof set, PREVIEW_COOKIE "=%s; Path=%s; HttpOnly; SameSite=Lax%s", query, cookie_path, exchange_is_tls(rq->x) ? "; Secure" : "");
         exchange_add_field(rq->x, "Set-Cookie", set);
     }
     request_use_sandbox(rq, sbox);

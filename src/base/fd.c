@@ -179,7 +179,7 @@ static size_t collect_fds(struct msghdr *msg, int *all)
     return n;
 }
 
-static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds, int flags)
+static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds, int flags, bool lossy)
 {
     union fd_control control;
     struct iovec iov = {.iov_base = data, .iov_len = size};
@@ -201,6 +201,11 @@ static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t 
         return -errno;
 
     size_t count = collect_fds(&msg, all);
+    if (lossy && (msg.msg_flags & MSG_CTRUNC) != 0) {
+        fd_close_all(all, count);
+        count = 0;
+        msg.msg_flags &= ~MSG_CTRUNC;
+    }
     if (count > max_fds || (msg.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0) {
         fd_close_all(all, count);
         return -EPROTO;
@@ -214,10 +219,15 @@ static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t 
 
 ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds)
 {
-    return recv_message(sock, data, size, fds, max_fds, ret_n_fds, 0);
+    return recv_message(sock, data, size, fds, max_fds, ret_n_fds, 0, false);
 }
 
 ssize_t fd_recv_nowait(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds)
 {
-    return recv_message(sock, data, size, fds, max_fds, ret_n_fds, MSG_DONTWAIT);
+    return recv_message(sock, data, size, fds, max_fds, ret_n_fds, MSG_DONTWAIT, false);
+}
+
+ssize_t fd_recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds)
+{
+    return recv_message(sock, data, size, fds, max_fds, ret_n_fds, MSG_DONTWAIT, true);
 }

@@ -41,6 +41,11 @@ int fd_send_nowait(int sock, const void *data, size_t len, const int *fds, size_
  */
 ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
 ssize_t fd_recv_nowait(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
+/*
+ * The same from a peer that is trusted not to send too many: descriptors that this process has no room for (EMFILE) are lost, the
+ * message is not. *ret_n_fds is 0 then, so that whatever it was about fails, and nothing else.
+ */
+ssize_t fd_recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
 
 /* Closes and sets to -1 all that are not. */
 void fd_close_all(int *fds, size_t n_fds);

@@ -23,8 +23,10 @@ struct events_options {
 };
 
 static const struct flag events_flags[] = {
-    {"since", "N", "begin after event number N; 0 is all that is still known", flag_set_text, offsetof(struct events_options, since), 0},
-    {NULL, "FORMAT", "table (default): one line each; json: one object per line", flag_set_table, offsetof(struct events_options, json), 'o'},
+    {"since", "N", "begin after event number N; 0 is all that is still known", flag_set_text,
+     offsetof(struct events_options, since), 0},
+    {NULL, "FORMAT", "table (default): one line each; json: one object per line", flag_set_table,
+     offsetof(struct events_options, json), 'o'},
 };
 
 static const struct flag_table events_table = {
@@ -38,16 +40,17 @@ struct watch {
     struct sse sse;
     bool json;
     char last[64]; /* id of the last event */
-    bool got; /* something since the last connection */
+    bool got;      /* something since the last connection */
 };
 
 /* "2026-01-31 12:00:00  ID  sandbox.create  NAME  DETAIL", in UTC. */
 static int say(const struct json_value *event)
 {
     AUTO_BUF struct buf line = BUF_INIT(64 << 10);
-    const char *time = get_text(event, "time", "-"), *name = get_text(event, "name", ""), *detail = get_text(event, "detail", "");
-    int r = buf_printf(&line, "%-10.10s %-8.8s  %-26s  %s", time, strlen(time) > 11 ? time + 11 : "", get_text(event, "sandbox_id", "-"),
-                       get_text(event, "type", "-"));
+    const char *time = get_text(event, "time", "-"), *name = get_text(event, "name", ""),
+               *detail = get_text(event, "detail", "");
+    int r = buf_printf(&line, "%-10.10s %-8.8s  %-26s  %s", time, strlen(time) > 11 ? time + 11 : "",
+                       get_text(event, "sandbox_id", "-"), get_text(event, "type", "-"));
 
     if (r == 0 && *name != '\0')
         r = buf_printf(&line, "  %s", name);

@@ -19,7 +19,10 @@ struct key_options {
 };
 
 #define AT(field) offsetof(struct key_options, field)
-#define FORMAT {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'}
+#define FORMAT                                                                   \
+    {                                                                            \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
+    }
 
 static const struct flag create_flags[] = {
     {"name", "NAME", "what it is for", flag_set_text, AT(name), 0},
@@ -77,7 +80,8 @@ static int create(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_open(&client) || !service_target(&target, "/v1/keys") || !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/keys") ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -126,7 +130,8 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/keys") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/keys") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -134,7 +139,8 @@ static int list(int argc, char **argv)
     bool with_org = of_several_orgs(keys);
     table_init(&table, headers, ARRAY_SIZE(headers) - !with_org);
     for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next) {
-        bool useless = *get_text(key, "revoked_at", "") != '\0' || str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
+        bool useless = *get_text(key, "revoked_at", "") != '\0' ||
+                       str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
         if (useless && !options.all)
             continue;
         if (!options.quiet)

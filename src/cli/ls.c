@@ -98,18 +98,20 @@ static int show(const struct ls_options *options, const struct json_value *entri
     AUTO_TABLE struct table table = {0};
     AUTO_BUF struct buf name = BUF_INIT(64 << 10), link = BUF_INIT(64 << 10);
 
-    AUTO_FREE const struct json_value **sorted = sort(entries);
+    const struct json_value **sorted = sort(entries);
+    int status = 0;
 
     if (!sorted)
         return cli_error("out of memory");
     table_init(&table, headers, ARRAY_SIZE(headers));
-    for (size_t i = 0; sorted[i]; i++) {
+    for (size_t i = 0; status == 0 && sorted[i]; i++) {
         if (!options->quiet)
             put_entry(&table, sorted[i], &name, &link);
-        else if (service_say("%s", name_of(sorted[i], "path", "path_encoding", &name)) != 0)
-            return CLI_FAILED;
+        else
+            status = service_say("%s", name_of(sorted[i], "path", "path_encoding", &name));
     }
-    return options->quiet ? 0 : table_print(&table);
+    free(sorted);
+    return options->quiet ? status : table_print(&table);
 }
 
 static int ls_main(int argc, char **argv)
@@ -128,7 +130,8 @@ static int ls_main(int argc, char **argv)
         *colon = '\0';
     uint64_t depth = options.recursive ? 1000 : options.depth > 0 ? options.depth : 1;
     if (!service_open(&client) ||
-        !service_target(&target, "/v1/sandboxes/%s/files/list?path=%s&depth=%u&limit=100000", argv[rest], path, depth) ||
+        !service_target(&target, "/v1/sandboxes/%s/files/list?path=%s&depth=%u&limit=100000", argv[rest], path,
+                        depth) ||
         !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)

@@ -149,6 +149,7 @@ int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_C
 #define SVC_PROC_STDIN (1u << 1) /* a pipe fed by SVC_PROC_INPUT; else /dev/null. A TTY always has input */
 #define SVC_PROC_SHELL \
     (1u << 2) /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
+#define SVC_PROC_HOLD (1u << 3) /* somebody is about to attach: until then a full ring waits, instead of forgetting */
 
 struct svc_proc_start {
     uint32_t proc; /* chosen by brigd, not 0, never used before in this sandbox */
@@ -174,7 +175,7 @@ int svc_proc_started_parse(const uint8_t *in, size_t len, struct svc_proc_starte
 
 /*
  * While somebody is attached, a program that writes faster than they read is slowed down (init stops reading its
- * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes.
+ * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes (with SVC_PROC_HOLD: only once somebody has been).
  * Then `first` of svc_attached is greater than what was asked for: so much is lost, and that is said.
  */
 struct svc_proc_attach {

@@ -55,6 +55,7 @@ struct config {
     bool network_enabled;       /* as the file has it; the network is `none` all the same, and a note says so */
     bool use_sandbox;           /* without effect; reported */
     char *require;              /* "all", or layer names */
+    char *bind_roots;           /* absolute directories with colons between them; "" none */
     char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
 };
 

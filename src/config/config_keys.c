@@ -115,7 +115,9 @@ const struct config_key config_keys[] = {
     {"sandbox", "network_enabled", CONFIG_BOOL, AT(network_enabled), .fallback = "false", LIVE, .help = "accepted, but the network is none"},
     {"sandbox", "use_sandbox", CONFIG_BOOL, AT(use_sandbox), .fallback = "true", LIVE, .help = "without effect: all is run in sandboxes"},
     {"sandbox", "require", CONFIG_TEXT, AT(require), .fallback = "", .rule = config_rule_require, LIVE, .help = "all, or layers without which nothing runs"},
-    {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, LIVE, .help = "directory of templates: NAME/ or NAME.tar"},
+    {"sandbox", "bind_roots", CONFIG_TEXT, AT(bind_roots), .fallback = "",
+     .help = "directories that administrators may bind into sandboxes, with colons between them; empty: none"},
+    {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, .help = "directory of templates: NAME/ or NAME.tar"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");

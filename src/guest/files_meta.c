@@ -91,7 +91,7 @@ static int stat_open(struct call *call, struct svc_reader *in)
 {
     struct svc_path path;
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret = entry_get_path(in, &path);
 
     (void)call;
@@ -113,7 +113,7 @@ static int make_dir(const struct svc_path *path, struct place *place, uint32_t m
 {
     struct place behind;
     long ret = raw_call3(SYS_mkdirat, place->dir, place->name, mode & 01777);
-    struct stat st;
+    struct stat st = {0};
     int fd;
 
     if (ret == 0) {
@@ -141,7 +141,7 @@ static int mkdir_open(struct call *call, struct svc_reader *in)
     struct svc_path path = svc_get_path(in);
     uint32_t mode = svc_get_u32(in), parents = svc_get_u32(in);
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     (void)call;
@@ -174,7 +174,7 @@ static int list_open(struct call *call, struct svc_reader *in)
     struct list *list = call->state;
     struct svc_path path = svc_get_path(in);
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     list->depth = svc_get_u32(in);
@@ -197,7 +197,7 @@ static int list_one(struct call *call, const struct walk_entry *found)
     struct list *list = call->state;
     struct svc_entry entry;
     struct svc_cursor out;
-    struct stat st;
+    struct stat st = {0};
 
     if (raw_call4(SYS_newfstatat, found->dir, found->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return 0;

@@ -31,7 +31,7 @@ static int remove_open(struct call *call, struct svc_reader *in)
     struct removing *removing = call->state;
     struct svc_path path = svc_get_path(in);
     uint32_t recursive = svc_get_u32(in);
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     removing->place.dir = -1;

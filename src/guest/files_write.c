@@ -108,7 +108,7 @@ static int open_target(struct writing *w)
 {
     int how = O_WRONLY | NEW_FILE | (w->flags & SVC_WRITE_EXCL ? O_CREAT | O_EXCL : O_CREAT);
     long ret, fd;
-    struct stat st;
+    struct stat st = {0};
 
     if (w->flags & SVC_WRITE_APPEND)
         how |= O_APPEND;
@@ -140,7 +140,7 @@ static int write_open(struct call *call, struct svc_reader *in)
 {
     struct writing *w = call->state;
     struct svc_path path = svc_get_path(in);
-    struct stat st;
+    struct stat st = {0};
     uint64_t offset;
     int ret;
 
@@ -258,7 +258,7 @@ static int write_eof(struct call *call)
 {
     struct writing *w = call->state;
     struct svc_entry entry;
-    struct stat st;
+    struct stat st = {0};
     int ret = w->flags & SVC_WRITE_ATOMIC ? publish(w) : 0;
 
     if (ret == 0)

@@ -7,7 +7,7 @@
  *                  [ old | reader a | reader b ]
  *
  * With a reader attached, no byte is forgotten before the slowest has been sent it: a full ring stops reading, the pipe
- * fills, the program waits. With none, the oldest bytes make room. Reads go straight into the ring, as much as there is;
+ * fills, the program waits. With none, the oldest bytes make room, unless it is held for its first reader. Reads go straight into the ring, as much as there is;
  * a pipe that is found full is made larger, since then it is the bottleneck.
  *
  * The descriptor is watched one event at a time (EPOLLONESHOT), because a hang-up could not be kept quiet otherwise
@@ -47,7 +47,7 @@ static size_t space(const struct outlet *outlet)
     uint64_t hold = outlet->end;
 
     if (!outlet->readers)
-        return outlet->size;
+        return outlet->held ? outlet->size - (size_t)(outlet->end - outlet->begin) : outlet->size;
     for (const struct reader *reader = outlet->readers; reader; reader = reader->next)
         if (reader->pos < hold)
             hold = reader->pos;
@@ -208,6 +208,8 @@ uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call
         .stream = (uint8_t)stream,
     };
     outlet->readers = reader;
+    outlet->held = false;
+    outlet_resume(outlet);
     return offset;
 }
 

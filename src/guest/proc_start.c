@@ -175,6 +175,7 @@ static long make_stdio(struct spawn *spawn)
     long ret = 0;
 
     proc->out[1].size = proc->out[2].size = ring;
+    proc->out[1].held = proc->out[2].held = (proc->flags & SVC_PROC_HOLD) != 0;
     if (proc->flags & SVC_PROC_TTY) { /* the child makes it, as the user */
         proc->out[1].over = false;
         proc->in.waits = proc->in.is_tty = true;

@@ -65,6 +65,7 @@ struct outlet {
     bool armed; /* epoll will tell */
     bool last;  /* nobody can write any more: empty means over */
     bool grown; /* the pipe was made larger */
+    bool held;  /* nobody has read yet, and somebody is coming: nothing is forgotten */
     bool over;
 };
 

@@ -136,7 +136,7 @@ static int begin_member(struct tar_get *get, int dir, const char *name, const ch
 {
     static char target[TAR_NAME_MAX + 1];
     struct tar_member member = {.name = path, .name_len = path_len};
-    struct stat st;
+    struct stat st = {0};
     long ret = path_len > TAR_NAME_MAX ? -ENAMETOOLONG : raw_call4(SYS_newfstatat, dir, name, &st, AT_SYMLINK_NOFOLLOW);
     int len;
 
@@ -308,7 +308,7 @@ static int get_open(struct call *call, struct svc_reader *in)
 {
     struct tar_get *get = call->state;
     struct svc_path path;
-    struct stat st;
+    struct stat st = {0};
     int ret = entry_get_path(in, &path);
 
     get->fd = get->place.dir = -1;

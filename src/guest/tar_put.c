@@ -97,6 +97,8 @@ static void remember(struct tar_put *put, const struct tar_member *member)
         put->later = (void *)at;
         put->later_size *= 2;
     }
+    if (!put->later)
+        return;
     later = (void *)(put->later + put->later_used);
     *later = (struct later){put->later_last, member->mode & MODE_BITS, member->mtime, member->mtime_ns,
                             (uint32_t)member->name_len};
@@ -148,7 +150,7 @@ static int put_dir(struct tar_put *put, const struct tar_member *member, const c
     /* Ours to work in until the end. */
     uint32_t mode = (member->mode & MODE_BITS) | 0700;
     long ret = raw_call3(SYS_mkdirat, put->parent, name, mode);
-    struct stat st;
+    struct stat st = {0};
 
     if (ret == -EEXIST) {
         ret = raw_call4(SYS_newfstatat, put->parent, name, &st, AT_SYMLINK_NOFOLLOW);
@@ -250,7 +252,7 @@ static int end_member(struct tar_put *put)
 /* Half a file is removed, if it is still the one that stands under its name. */
 static void drop_half(struct tar_put *put)
 {
-    struct stat ours, there;
+    struct stat ours = {0}, there = {0};
 
     if (put->fd < 0)
         return;
@@ -268,7 +270,7 @@ static int put_open(struct call *call, struct svc_reader *in)
     struct tar_put *put = call->state;
     struct svc_path path = svc_get_path(in);
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     put->root = put->parent = put->fd = -1;

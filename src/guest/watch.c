@@ -108,7 +108,7 @@ static int add_watch(const struct watch *watch, int dir, const char *name)
 static int open_root(const struct watch *watch)
 {
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int fd, ret = path_find(&watch->path, watch->path.path, path_follow(&watch->path), &place);
 
     if (ret < 0)
@@ -181,7 +181,7 @@ static int begin_scan(struct watch *watch, uint16_t node)
 
 static bool is_directory(int dir, const struct raw_dirent *entry)
 {
-    struct stat st;
+    struct stat st = {0};
 
     if (entry->type != DT_UNKNOWN)
         return entry->type == DT_DIR;
@@ -367,7 +367,7 @@ static int watch_ready(struct call *call)
 static int keep_path(struct watch *watch, const struct svc_path *path)
 {
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret = path_find(path, path->path, path_follow(path), &place);
 
     if (ret < 0)

@@ -140,7 +140,7 @@ void local_on_spawner(struct loop_source *source, uint32_t events)
         union wire_any msg;
         int fds[WIRE_FDS];
         size_t n_fds = 0;
-        ssize_t n = fd_recv_nowait(local->fd, &msg, sizeof msg, fds, WIRE_FDS, &n_fds);
+        ssize_t n = fd_recv_message(local->fd, &msg, sizeof msg, fds, WIRE_FDS, &n_fds);
 
         if (n == -EAGAIN)
             return;

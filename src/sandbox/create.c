@@ -144,6 +144,8 @@ int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err)
 
     link_destroy(take_ptr(&priv->link));
     priv->link_gone = false;
+    if (fd < 0) /* it came, and there was no room for it */
+        return err_set(err, BRIG_E_HOST, EMFILE, "stream of the sandbox");
     return link_create(sbox->manager->loop, fd, &events, &priv->link, err);
 }
 

@@ -19,6 +19,7 @@ struct process_spec {
     uint64_t output;          /* bytes kept in the receipt of process_run(); 0: limits.output */
     bool kill_on_output;
     bool tty, stdin_open;
+    bool hold;                /* its output waits for the first reader */
     uint16_t rows, cols;
     uint32_t ring;
     const void *input;        /* process_run(): its whole stdin; may be NULL */

@@ -139,7 +139,8 @@ static int make_message(struct process *process, const struct process_spec *spec
     r = r < 0 ? r : keep_lists(process, spec, list, n_argv);
     const struct svc_proc_start msg = {
         .proc = process->number,
-        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) | (process->shell ? SVC_PROC_SHELL : 0u),
+        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
+                 (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
         .rows = spec->rows,
         .cols = spec->cols,
         .ring = spec->ring,

@@ -19,7 +19,7 @@ int sup_receive(int sock, struct sup_msg *ret, int *ret_fd)
 {
     size_t n_fds = 0;
     int fd = -1;
-    ssize_t n = fd_recv_nowait(sock, ret, sizeof *ret, &fd, 1, &n_fds);
+    ssize_t n = fd_recv_message(sock, ret, sizeof *ret, &fd, 1, &n_fds);
 
     if (n == 0)
         return -EPIPE;

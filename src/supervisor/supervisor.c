@@ -178,9 +178,20 @@ static int watch(struct supervisor *sup, struct loop_source *source, int fd, loo
     return loop_add(sup->loop, source, fd, EPOLLIN, err);
 }
 
+/* What brigd may ask to be bound or used as a root is decided by the configuration, and enforced by the spawner, which brigd cannot change. */
+static int set_roots(const struct config *config, struct brig_err *err)
+{
+    if ((config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) ||
+        (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
+        return err_nomem(err);
+    return 0;
+}
+
 static int start_spawner(struct supervisor *sup, struct brig_err *err)
 {
-    int r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
+    int r = set_roots(sup->options->config, err);
+    if (r == 0)
+        r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
 
     return r < 0 ? r : watch(sup, &sup->on_spawner_end, sup->spawner.pidfd, on_spawner_end, err);
 }

@@ -8,8 +8,8 @@ import select
 import socket
 import time
 
-from helpers import PATIENCE, wait_until
-from service import ServiceTest
+from helpers import PATIENCE, own_cgroups, wait_until
+from service import Daemon, ServiceTest
 
 FULL = os.environ.get("BRIG_TEST_FULL") == "1"
 
@@ -110,6 +110,13 @@ def mounts(pid):
 
 class HostileTest(ServiceTest):
     """A daemon that must be the same process at the end of each test, with nothing of the test left in it."""
+
+    ENV = {}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.cgroups = own_cgroups()
+        cls.d = Daemon(cls.CONFIG, env=cls.ENV)
 
     def setUp(self):
         self.pids = self.d.children()

@@ -318,6 +318,20 @@ class Programs(CliTest):
         out, _ = process.communicate(timeout=PATIENCE)
         self.assertEqual(out, b"".join(b"%d\n" % n for n in range(1, 200001)))
 
+    def test_nothing_is_lost_before_we_have_attached(self):
+        """A program that writes at once, and much more than its ring holds."""
+        for _ in range(10):
+            out = self.brig("exec", "prog", "sh", "-c", "head -c 3000000 /dev/zero").stdout
+            self.assertEqual(len(out), 3000000)
+
+    def test_a_program_that_is_held_waits_for_its_reader(self):
+        for hold, least, most in ((True, 2000000, 2000000), (False, 1, 300000)):
+            started = self.d.ask("POST", f"/v1/sandboxes/{self.b}/processes", {"argv": ["head", "-c", "2000000", "/dev/zero"], "hold": hold}).json
+            wait_until("it has written what it can", lambda: hold or not self.d.ask("GET", f"/v1/sandboxes/{self.b}/processes/{started['number']}").json["running"])
+            time.sleep(0.3)
+            out = self.brig("logs", "-f", "prog", str(started["number"])).stdout
+            self.assertTrue(least <= len(out) <= most, (hold, len(out)))
+
     def test_it_goes_on_when_brigd_is_replaced(self):
         process = self.start("exec", "-i", "prog", "sh", "-c", "echo up; while read x; do echo got $x; done; echo end", stdin=subprocess.PIPE)
         self.assertEqual(read_line(process.stdout), b"up\n")

@@ -175,6 +175,11 @@ class Background(ServiceTest):
         self.assertEqual(self.d.ask("GET", f"{p}/wait").json["outcome"]["signal"], 9)
         wait_until("all are gone", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}/metrics").json["pids"] <= 2)
 
+    def test_what_there_is_now(self):
+        sid = self.sandbox()
+        p = self.start(sid, "sh", "-c", "echo so far; sleep 1000")
+        wait_until("it has written", lambda: self.d.ask("GET", f"{p}/output?stream=stdout&follow=0").body == b"so far\n")
+
     def test_logs(self):
         sid = self.sandbox()
         self.d.ask("GET", self.start(sid, "echo", "logged") + "/wait")

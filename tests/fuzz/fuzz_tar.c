@@ -21,6 +21,12 @@ static void mix(struct summary *sum, const void *data, size_t len)
         sum->hash = (sum->hash ^ at[i]) * UINT64_C(1099511628211);
 }
 
+static void mix_number(struct summary *sum, uint64_t value)
+{
+    for (int i = 0; i < 8; i++, value >>= 8)
+        sum->hash = (sum->hash ^ (value & 0xff)) * UINT64_C(1099511628211);
+}
+
 /* No `..`, no `.`, no empty part, no slash at either end. */
 static void check_name(const char *name, size_t len)
 {
@@ -69,9 +75,6 @@ static void check_again(const struct tar_member *member)
 
 static void on_member(struct summary *sum, const struct tar_member *member)
 {
-    const uint64_t numbers[] = {
-        member->kind, member->mode, member->uid, member->gid, member->size, (uint64_t)member->mtime, member->mtime_ns};
-
     sum->members++;
     FUZZ_CHECK(member->kind < TAR_KIND_MAX && member->mode <= 07777 && member->size <= INT64_MAX &&
                member->mtime_ns < 1000000000);
@@ -81,7 +84,13 @@ static void on_member(struct summary *sum, const struct tar_member *member)
     FUZZ_CHECK(member->link_len <= TAR_NAME_MAX && strlen(member->link) == member->link_len);
     if (member->kind == TAR_HARDLINK)
         check_name(member->link, member->link_len);
-    mix(sum, numbers, sizeof(numbers));
+    mix_number(sum, member->kind);
+    mix_number(sum, member->mode);
+    mix_number(sum, member->uid);
+    mix_number(sum, member->gid);
+    mix_number(sum, member->size);
+    mix_number(sum, (uint64_t)member->mtime);
+    mix_number(sum, member->mtime_ns);
     mix(sum, member->name, member->name_len + 1);
     mix(sum, member->link, member->link_len + 1);
     check_again(member);
@@ -95,8 +104,8 @@ static struct summary read_archive(const uint8_t *data, size_t size, size_t piec
 
     tar_parser_init(&parser);
     while (size > 0 && sum.ret >= 0) {
-        const uint8_t *at = data, *content;
-        size_t len = size < piece ? size : piece, n;
+        const uint8_t *at = data, *content = NULL;
+        size_t len = size < piece ? size : piece, n = 0;
 
         size -= len;
         data += len;

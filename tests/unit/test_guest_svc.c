@@ -331,8 +331,8 @@ static void starts_out_of_range(void **state)
     (void)state;
 
     assert_int_equal(start_with(0, 0), -EPROTO); /* proc */
-    assert_int_equal(start_with(4, 7), 0);
-    assert_int_equal(start_with(4, 8), -EPROTO); /* flags */
+    assert_int_equal(start_with(4, 15), 0);
+    assert_int_equal(start_with(4, 16), -EPROTO); /* flags */
     assert_int_equal(start_with(12, 64u << 20), 0);
     assert_int_equal(start_with(12, (64u << 20) + 1), -EPROTO); /* ring */
     assert_int_equal(start_with(16, 0), -EPROTO);               /* n_argv */
@@ -387,7 +387,7 @@ static void the_rest_out_of_range(void **state)
     REFUSED(proc_signal, 8, 3); /* two at once */
     REFUSED(proc_signal, 8, 8);
     REFUSED(proc_info, 0, 0);
-    REFUSED(proc_info, 8, 8);
+    REFUSED(proc_info, 8, 16);
     REFUSED(proc_info, 12, 2);
     REFUSED(proc_info, 40, 11); /* older than written */
     REFUSED(shell_result, 0, 256);

@@ -8,7 +8,7 @@
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
+ *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     await TEXT                   the next lines wait until one that starts so was told
  *
@@ -268,6 +268,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.limits.pids = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "disk") == 0)
             spec.limits.disk = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "inodes") == 0)
+            spec.limits.inodes = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "rootfs") == 0)
             spec.rootfs = value;
         else if (strcmp(words[i], "require") == 0)
