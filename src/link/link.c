@@ -55,7 +55,8 @@ int link_create(struct loop *loop, int fd, const struct link_events *events, str
     link->fd = fd;
     link->source.fn = link_on_ready;
     link->flush.fn = link_on_flush;
-    link->source.ctx = link->flush.ctx = link;
+    link->breath.fn = link_on_breath;
+    link->source.ctx = link->flush.ctx = link->breath.ctx = link;
     r = queue_hello(link);
     if (r < 0)
         r = err_nomem(err);
@@ -76,6 +77,7 @@ static void stop(struct link *link)
 {
     loop_remove(link->loop, &link->source);
     loop_timer_clear(link->loop, &link->flush);
+    loop_timer_clear(link->loop, &link->breath);
     if (link->fd >= 0)
         close(link->fd);
     link->fd = -1;

@@ -15,14 +15,16 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "codec/le.h"
 
-#define IN_SIZE (256u * 1024)                                /* four frames of data in one read */
-#define READS_PER_TURN 4                                     /* then the others have theirs */
-#define OUT_KEEP (64u * 1024)                                /* an empty queue larger than this is given back */
-#define OUT_FLUSH (256u * 1024)                              /* so much is not kept waiting for the round to end */
+#define IN_SIZE (256u * 1024)      /* four frames of data in one read */
+#define READS_PER_TURN 4           /* then the others have theirs */
+#define OUT_KEEP (64u * 1024)      /* an empty queue larger than this is given back */
+#define BREATH_NS (20 * NS_PER_MS) /* until memory is asked for again */
+#define OUT_FLUSH (256u * 1024)    /* so much is not kept waiting for the round to end */
 #define CONTROL_ROOM (2 * (FRAME_HEADER + 4) + FRAME_HEADER) /* of one call: two CREDITs and a CANCEL */
 
 _Static_assert(IN_SIZE >= 2 * (FRAME_HEADER + FRAME_PAYLOAD_MAX), "the largest frame fits behind an incomplete one");
@@ -94,14 +96,42 @@ int link_queue(struct link *link, const struct frame *frame, const void *payload
     return 0;
 }
 
+static void want(struct link *link, bool writing, bool starved)
+{
+    if (link->writing == writing && link->starved == starved)
+        return;
+    if (loop_modify(link->loop, &link->source, (starved ? 0 : EPOLLIN) | (writing ? EPOLLOUT : 0), NULL) < 0) {
+        link_fail(link, errno, "watching the socket of a sandbox");
+        return;
+    }
+    link->writing = writing;
+    link->starved = starved;
+}
+
 void link_want_writable(struct link *link, bool on)
 {
-    if (link->writing == on)
+    want(link, on, link->starved);
+}
+
+/* No memory: what brig-init says waits in the socket. A sandbox does not end because its host is short for a moment. */
+static void take_breath(struct link *link)
+{
+    if (loop_timer_set(link->loop, &link->breath, clock_mono_ns() + BREATH_NS, NULL) == 0)
+        want(link, link->writing, true);
+    /* else it is tried again at once, and again */
+}
+
+void link_on_breath(struct loop_timer *timer)
+{
+    struct link *link = timer->ctx;
+
+    if (link->over)
         return;
-    if (loop_modify(link->loop, &link->source, on ? EPOLLIN | EPOLLOUT : EPOLLIN, NULL) == 0)
-        link->writing = on;
-    else
-        link_fail(link, errno, "watching the socket of a sandbox");
+    link_hold(link);
+    want(link, link->writing, false);
+    if (link->over)
+        link_over(link);
+    link_release(link);
 }
 
 /* Queues what calls have to say beside their data. What does not fit stays in the list. */
@@ -322,7 +352,7 @@ static bool receive(struct link *link)
         link->in = mem_alloc(IN_SIZE);
         link->in_cap = IN_SIZE;
         if (!link->in) {
-            link_fail(link, ENOMEM, "receiving from a sandbox's brig-init");
+            take_breath(link);
             return false;
         }
     }

@@ -35,14 +35,16 @@ struct link {
     struct link_events events;
     struct loop_source source;
     struct loop_timer flush; /* what a round's callbacks queued goes out in one write at the next */
+    struct loop_timer breath; /* reads on, when there was no memory for it */
     int fd;
     bool greeted; /* HELLO has come; until then only ours is sent */
     bool over;    /* it has ended; who finds out calls link_over() at its next turn */
     bool told;    /* link_over() has run */
     bool destroyed;
     bool parsing;
-    bool mute;      /* the other side reads no more */
-    bool writing;   /* EPOLLOUT is asked for */
+    bool mute;    /* the other side reads no more */
+    bool writing; /* EPOLLOUT is asked for */
+    bool starved; /* EPOLLIN is not: there is no memory to receive into */
     unsigned depth; /* callbacks under way: freed only at 0 */
     struct send_queue out;
     size_t hello_left; /* of our HELLO */
@@ -75,5 +77,6 @@ void link_want_writable(struct link *link, bool on);
 void link_fail(struct link *link, int errnum, const char *why); /* errnum EPROTO: brig-init broke the protocol */
 void link_on_ready(struct loop_source *source, uint32_t events);
 void link_on_flush(struct loop_timer *timer);
+void link_on_breath(struct loop_timer *timer);
 
 #endif

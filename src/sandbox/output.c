@@ -174,7 +174,7 @@ static int open_reader(struct process *process, const struct output_events *even
 int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
                 struct brig_err *err)
 {
-    struct output *output;
+    struct output *output = NULL;
     int r = open_reader(process, events, &output, err);
 
     if (r < 0)
@@ -191,7 +191,7 @@ int output_open(struct process *process, unsigned streams, const uint64_t offset
 int output_open_now(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
                     struct brig_err *err)
 {
-    struct output *output;
+    struct output *output = NULL;
     int r;
 
     if (process->state == PROCESS_ENDED)

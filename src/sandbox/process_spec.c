@@ -37,7 +37,7 @@ static int read_argv(struct proc_in *in, const struct json_value *v, struct brig
         argv[n++] = arena_copy(&in->arena, item->string, item->len);
     }
     argv[n] = NULL;
-    if (!argv[0][0])
+    if (!argv[0] || !argv[0][0])
         return err_usage(err, "argv: the program must not be empty");
     in->argv = argv;
     return 0;
