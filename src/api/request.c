@@ -286,9 +286,10 @@ static bool find_sandbox(struct request *rq)
         return true;
     uint32_t number = 0;
     rq->process = parse_u32(rq->arg[1], &number) < 0 ? NULL : process_find(sbox, number);
-    if (!rq->process)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "process %.32s of sandbox %s not found", rq->arg[1], sbox->id);
-    return rq->process != NULL;
+    if (rq->process)
+        return true;
+    request_refuse(rq, BRIG_E_NOT_FOUND, "process %.32s of sandbox %s not found", rq->arg[1], sbox->id);
+    return false;
 }
 
 static void run_handler(struct request *rq)
