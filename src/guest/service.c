@@ -22,6 +22,7 @@
 
 #define EVENTS_MAX 32
 #define REAP_BATCH 64
+#define TRIM_MS 100
 
 static struct guest_start base;
 static uint64_t bounding_set;
@@ -38,8 +39,10 @@ int source_add(struct source *source, int fd, uint32_t wanted)
     struct epoll_event event = {.events = wanted, .data.ptr = source};
     long ret = raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_ADD, fd, &event);
 
-    if (ret == 0)
+    if (ret == 0) {
         source->fd = fd;
+        source->armed = wanted;
+    }
     return (int)ret;
 }
 
@@ -47,8 +50,10 @@ void source_arm(struct source *source, uint32_t wanted)
 {
     struct epoll_event event = {.events = wanted, .data.ptr = source};
 
-    if (source->fd >= 0)
-        raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
+    if (source->fd < 0 || (source->armed == wanted && !(wanted & EPOLLONESHOT)))
+        return;
+    source->armed = wanted;
+    raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
 }
 
 void source_close(struct source *source)
@@ -181,13 +186,14 @@ static long wait_for_events(int timeout)
     return n < 0 ? 0 : n;
 }
 
-/* Waits; before it does so for long, it gives memory back. */
+/* Waits. With nothing to do for TRIM_MS it gives memory back: at once would be to fault it in again for every piece of a stream. */
 static void wait_for_work(void)
 {
     static bool worked;
     int timeout = worker_timeout_ms();
+    int soon = worked && (timeout < 0 || timeout > TRIM_MS) ? TRIM_MS : timeout;
 
-    n_events = (int)wait_for_events(reap_more || worked ? 0 : timeout);
+    n_events = (int)wait_for_events(reap_more ? 0 : soon);
     if (n_events == 0 && worked && !reap_more) {
         conn_trim();
         send_trim();
