@@ -314,6 +314,7 @@ static void take_frames(void)
             conn_close_soon();
         at += (size_t)used;
     }
+    worker_flush();
     if (used < 0)
         conn_close_soon();
     if (at > 0 && at < in_len)

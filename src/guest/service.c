@@ -39,8 +39,10 @@ int source_add(struct source *source, int fd, uint32_t wanted)
     struct epoll_event event = {.events = wanted, .data.ptr = source};
     long ret = raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_ADD, fd, &event);
 
-    if (ret == 0)
+    if (ret == 0) {
         source->fd = fd;
+        source->armed = wanted;
+    }
     return (int)ret;
 }
 
@@ -48,8 +50,10 @@ void source_arm(struct source *source, uint32_t wanted)
 {
     struct epoll_event event = {.events = wanted, .data.ptr = source};
 
-    if (source->fd >= 0)
-        raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
+    if (source->fd < 0 || (source->armed == wanted && !(wanted & EPOLLONESHOT)))
+        return;
+    source->armed = wanted;
+    raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
 }
 
 void source_close(struct source *source)

@@ -33,6 +33,7 @@ bool service_has_leaves(void);
 /* A descriptor that is waited for. */
 struct source {
     int fd; /* -1: none */
+    uint32_t armed; /* what it is waited for, unless that was for one time only */
     void (*ready)(struct source *source, uint32_t events);
 };
 int source_add(struct source *source, int fd, uint32_t events) MUST_CHECK; /* takes fd over unless it fails */
@@ -270,9 +271,9 @@ void port_list(uint32_t request, const uint8_t *payload, size_t len);
 void port_connect(uint32_t request, const uint8_t *payload, size_t len);
 void port_done(struct call *call);
 
-void worker_open_call(struct call *call,
-                      const struct frame *frame); /* call NULL: its first frame; else a further piece */
-void worker_frame(const struct frame *frame);     /* of an open call, as it came */
+void worker_open_call(struct call *call, const struct frame *frame); /* call NULL: its first frame; else a further piece */
+void worker_frame(const struct frame *frame);                        /* of an open call, as it came */
+void worker_flush(void);                                             /* the buffer that frames came in is about to change */
 void worker_receive(void);
 void worker_close(void); /* the connection has gone */
 void worker_call_freed(void);

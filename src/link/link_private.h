@@ -69,9 +69,10 @@ void link_wake_writers(struct link *link);
 void link_want_control(struct call *call);
 
 /* link_io.c */
-int link_queue(struct link *link, const struct frame *frame,
-               const void *payload) MUST_CHECK; /* -ENOMEM, -EAGAIN: full */
-size_t link_room(const struct link *link);      /* bytes that may be queued, headers included */
+int link_queue(struct link *link, const struct frame *frame, const void *payload) MUST_CHECK; /* -ENOMEM, -EAGAIN: full */
+/* Sends frames of stream 0 without a copy if nothing is queued: how many bytes were taken, all or none of a frame. */
+size_t link_send_data(struct link *link, uint32_t request, const uint8_t *data, size_t len);
+size_t link_room(const struct link *link); /* bytes that may be queued, headers included */
 void link_send_soon(struct link *link);
 void link_want_writable(struct link *link, bool on);
 void link_fail(struct link *link, int errnum, const char *why); /* errnum EPROTO: brig-init broke the protocol */
