@@ -161,7 +161,8 @@ static void drain(struct daemon_state *d, bool keep)
 {
     if (d->api.draining)
         return;
-    log_line(LOG_INFO, "drain", "finishing %zu answers", server_exchanges(d->api.server));
+    log_line(LOG_INFO, "drain", "finishing %zu answers, for at most %llu ms (a second signal does not wait)", server_exchanges(d->api.server),
+             (unsigned long long)config_get(d->api.config)->drain_timeout);
     d->api.draining = true;
     d->keep = keep;
     d->api.started_ns = clock_mono_ns();

@@ -325,6 +325,7 @@ static void answer_upload(struct upload *up, const uint8_t *data, size_t len)
         json_end(&json);
     } else {
         struct svc_entry entry = svc_get_entry(&in);
+        files_name_entry(rq, &entry);
         files_entry_json(&json, &entry);
     }
     upload_free(up);

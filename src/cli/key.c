@@ -50,7 +50,7 @@ static const struct flag_table create_table = {
 };
 static const struct flag_table ls_table = {
     .usage = "brig key ls [-a] [-q] [-o FORMAT]",
-    .purpose = "Lists keys. Of the key itself only its beginning is known.",
+    .purpose = "Lists keys. The keys themselves are not kept: only their hashes, and the last four characters (-o json).",
     .flags = ls_flags,
     .n_flags = ARRAY_SIZE(ls_flags),
 };

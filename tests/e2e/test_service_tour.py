@@ -38,7 +38,7 @@ class Tour(unittest.TestCase):
 
     def test_as_written(self):
         steps = examples(service=True)
-        self.assertEqual(steps[0][0].split("#")[0].strip(), "brig serve &")
+        self.assertEqual(steps[0][0].split("#")[0].strip(), "brig serve 2>brig.log &")
         self.assertGreaterEqual(len(steps), 10)
         for command, lines in steps[1:]:
             with self.subTest(command):
@@ -47,10 +47,9 @@ class Tour(unittest.TestCase):
                     self.assertEqual(status, 5, seen)
                     self.assertIn(b"hello", seen)
                     continue
-                if command.startswith("brig stop"):
-                    self.env["DEMO"] = "gone"
-                if "X-API-Key" in command:  # the sandbox of the tour has ended by then
-                    self.d.create(name="demo")
+                if command.startswith("KEY="):
+                    continue  # a variable of one shell; ours has it already
+                if "X-API-Key" in command:
                     command = command.replace("127.0.0.1:2744", f"127.0.0.1:{self.d.port}")
                 for _ in range(50):
                     done = subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env,
