@@ -322,7 +322,7 @@ def enter_lane(lane):
 
 def leave_lanes():
     for lane in (1, 2):
-        for top in lane_dirs(lane):
+        for top in lane_dirs(f"{os.getpid()}-{lane}"):
             for path, _, _ in os.walk(top, topdown=False):
                 try:
                     os.rmdir(path)
@@ -542,7 +542,7 @@ def run_all(args, build, report):
                     run_module(kind, path, lane_env(lane), args.patterns, report)
 
         def lane_env(lane):
-            return {**env, "BRIG_TEST_LANE": str(lane)} if second else env
+            return {**env, "BRIG_TEST_LANE": f"{os.getpid()}-{lane}"} if second else env
 
         def first_lane():
             run_lane(1, [m for m in modules if m not in second])
