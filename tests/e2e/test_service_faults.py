@@ -149,6 +149,8 @@ class NoDescriptors(HostileTest):
             with concurrent.futures.ThreadPoolExecutor(12) as pool:
                 list(pool.map(one, range(24)))
             self.assertEqual(set(statuses) - {200, 201, 429, 500, 503, "closed"}, set(), statuses)
+            if room == 0:
+                self.assertGreater(statuses[503], 0, f"who finds no room is told so: {statuses}")
             set_limit(pid, resource.RLIMIT_NOFILE, (soft, hard))
             for s in self.d.ask("GET", "/v1/sandboxes").json["sandboxes"]:
                 if s["id"] != sid:
