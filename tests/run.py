@@ -10,7 +10,8 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   e2e      tests/e2e/test_*.py              unittest, against an installed copy        e2e:test_x.py:Class.test
   hostile  tests/hostile/run.py             a driver of its own, run alone             hostile:CASE
 
-unit and replay use all cores, the rest runs one at a time: e2e looks for what a run left behind, and hostile measures.
+unit and replay use all cores. The rest runs in two lanes side by side, each in a cgroup of its own, one test at a time in each: in the first
+the tests that look for what a run of the jail left behind, then hostile; in the second those of the service and all that needs no sandbox.
 
 Every test has a time limit (a unittest class may set LIMIT_SECONDS), and all of them together a budget; what does not fit any
 more is a failure, not a silence.  A test that hangs is killed with its process group, counted, and the rest of its module goes on.
@@ -128,6 +129,10 @@ class Report:
                 for text in result.detail.strip().splitlines()[-60:]:
                     print("       | " + text)
                 sys.stdout.flush()
+
+    def aside(self, text):
+        with self.lock:
+            print("  " + text, flush=True)
 
     def line(self, text):
         print(f"[{time.monotonic() - self.start:4.0f} s] {text}", flush=True)
@@ -289,7 +294,51 @@ def flatten(suite):
             yield t
 
 
+SECOND_LANE = ("lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config.py", "e2e:test_audit.py", "e2e:test_tar.py",
+               "e2e:test_openapi.py", "e2e:test_cli_service*.py")
+
+
+def lane_dirs(lane):
+    """Where the cgroups of a lane are: below our own, in every hierarchy."""
+    with open("/proc/self/cgroup", encoding="utf-8") as lines:
+        for line in lines:
+            _, controllers, path = line.rstrip("\n").split(":", 2)
+            for root in (f"/sys/fs/cgroup/{controllers}", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+                if os.path.exists(root + path + "/cgroup.procs"):
+                    yield os.path.join(root + path, f"brig-lane-{lane}")
+                    break
+
+
+def enter_lane(lane):
+    """A test that looks for cgroups left below its own sees none of the other lane's. Where that cannot be had there is one lane."""
+    for path in list(lane_dirs(lane)):
+        try:
+            os.makedirs(path, exist_ok=True)
+            with open(path + "/cgroup.procs", "w", encoding="ascii") as f:
+                f.write(str(os.getpid()))
+        except OSError:
+            pass  # a hierarchy that wants more than a process (cpuset)
+
+
+def leave_lanes():
+    for lane in (1, 2):
+        for top in lane_dirs(lane):
+            for path, _, _ in os.walk(top, topdown=False):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass
+
+
+def lanes_possible():
+    with open("/proc/self/cgroup", encoding="utf-8") as lines:
+        hybrid = any(not line.startswith("0:") for line in lines)  # v2 alone: a cgroup with processes has no children with controllers
+    return os.geteuid() == 0 and hybrid and (os.cpu_count() or 1) > 1
+
+
 def child(path, fd, done, patterns, prefix):
+    if os.environ.get("BRIG_TEST_LANE"):
+        enter_lane(os.environ["BRIG_TEST_LANE"])
     """`run.py --child`: one module, minus the tests in `done`."""
     with os.fdopen(fd, "w") as out:
         result = Child(out)
@@ -384,15 +433,17 @@ def hostile_arguments(name, env, build, patterns):
 def run_hostile(name, env, build, patterns, report):
     """Streams the output of tests/hostile/NAME.py and adds up its last line."""
     path, start, last, skips = HERE / f"hostile/{name}.py", time.monotonic(), "", []
-    report.line(f"hostile, {name}: alone from here on")
-    arguments = hostile_arguments(name, env, build, patterns)
-    proc = GROUPS.popen([sys.executable, "-u", str(path), *arguments], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
+    report.line(f"hostile, {name}")
+    command = [sys.executable, "-u", str(path), *hostile_arguments(name, env, build, patterns)]
+    if env.get("BRIG_TEST_LANE"):
+        command = [sys.executable, str(HERE / "run.py"), "--enter", *command]
+    proc = GROUPS.popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
     timer = threading.Timer(max(report.left(), 1), lambda: GROUPS.kill_all())
     timer.start()
     for raw in proc.stdout:
         text = raw.decode("utf-8", "replace").rstrip("\n")
         if not RESULT_LINE.match(text):
-            print("  " + text, flush=True)
+            report.aside(text)
         if re.match(r"\s*(SKIP|skip|skipped)\b", text):
             skips.append("hostile: " + text.strip())
         last = text or last
@@ -479,23 +530,39 @@ def run_all(args, build, report):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for job in [pool.submit(how, p, env, args.patterns, report) for how, p in work]:
                 job.result()
-        for kind in ("lint", "e2e", "long"):
-            if kind in kinds:
-                for path in sorted((HERE / kind).glob("test_*.py")):
-                    if report.left() <= 0:
-                        report.add(Result(f"{kind}:{path.name}", "fail", 0, "not run: the budget is spent"))
-                    elif may_match(kind, path.name, args.patterns):
-                        run_module(kind, path, env, args.patterns, report)
-        if "hostile" in kinds and (HERE / "hostile/run.py").exists():
+        modules = [(kind, path) for kind in ("lint", "e2e", "long") if kind in kinds for path in sorted((HERE / kind).glob("test_*.py"))]
+        modules = [(kind, path) for kind, path in modules if may_match(kind, path.name, args.patterns)]
+        second = [m for m in modules if any(fnmatch.fnmatch(f"{m[0]}:{m[1].name}", p) for p in SECOND_LANE)] if lanes_possible() else []
+
+        def run_lane(lane, lane_modules):
+            for kind, path in lane_modules:
+                if report.left() <= 0:
+                    report.add(Result(f"{kind}:{path.name}", "fail", 0, "not run: the budget is spent"))
+                else:
+                    run_module(kind, path, lane_env(lane), args.patterns, report)
+
+        def lane_env(lane):
+            return {**env, "BRIG_TEST_LANE": str(lane)} if second else env
+
+        def first_lane():
+            run_lane(1, [m for m in modules if m not in second])
+            if "hostile" not in kinds or not (HERE / "hostile/run.py").exists():
+                return
             wanted = [q[len("hostile:") :] for q in args.patterns if q.startswith("hostile:")]
             if report.left() <= 0:
                 report.add(Result("hostile:run.py", "fail", 0, "not run: the budget is spent"))
             elif wanted or not args.patterns:
-                run_hostile("run", env, build, wanted, report)
-                if args.long and not wanted:  # a measurement: on a shared machine it would fail for others' load
-                    run_hostile("victim", env, build, wanted, report)
+                run_hostile("run", lane_env(1), build, wanted, report)
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            lanes = [pool.submit(first_lane), pool.submit(run_lane, 2, second)]
+            for lane in lanes:
+                lane.result()
+        if args.long and "hostile" in kinds and not args.patterns:  # a measurement: on a shared machine it would fail for others' load
+            run_hostile("victim", env, build, [], report)
     finally:
         GROUPS.kill_all()
+        leave_lanes()
         if temp:
             shutil.rmtree(temp, ignore_errors=True)
 
@@ -507,12 +574,16 @@ def main():
     ap.add_argument("--long", action="store_true", help="tests/long, and hostile with BRIG_TEST_REPEAT=100; no budget")
     ap.add_argument("--budget", type=float, default=BUDGET, help="seconds for everything (default %(default)s)")
     ap.add_argument("--no-install", action="store_true", help="without the installed copy")
+    ap.add_argument("--enter", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     ap.add_argument("--child", help=argparse.SUPPRESS)
     ap.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     ap.add_argument("--done", default="[]", help=argparse.SUPPRESS)
     ap.add_argument("--prefix", default="", help=argparse.SUPPRESS)
     ap.add_argument("patterns", nargs="*", help="parts or patterns of test ids")
     args = ap.parse_args()
+    if args.enter:
+        enter_lane(os.environ["BRIG_TEST_LANE"])
+        os.execv(args.enter[0], args.enter)
     if args.child:
         return child(args.child, args.fd, set(json.loads(args.done)), args.patterns, args.prefix)
     os.umask(0o022)

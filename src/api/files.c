@@ -232,6 +232,20 @@ void files_entry_json(struct json *json, const struct svc_entry *entry)
     json_end(json);
 }
 
+void files_name_entry(const struct request *rq, struct svc_entry *entry)
+{
+    const struct http_target *target = rq->x ? exchange_target(rq->x) : NULL;
+    const struct json_value *member = rq->json ? json_get(rq->json, "to") : NULL;
+
+    if (rq->json && !member)
+        member = json_get(rq->json, "path");
+    if (member && member->type == JSON_STRING)
+        entry->path = (struct svc_bytes){member->string, (uint32_t)member->len};
+    for (size_t i = 0; !rq->json && target && i < target->n_query; i++)
+        if (str_eq(target->query[i].name, "path"))
+            entry->path = (struct svc_bytes){target->query[i].value, (uint32_t)target->query[i].value_len};
+}
+
 void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret)
 {
     static const struct {

@@ -23,6 +23,8 @@ bool files_put_bytes(struct request *rq, struct svc_cursor *out, const char *nam
 bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor *payload, const uint8_t *start, const struct call_events *events,
                 struct call **ret) MUST_CHECK;
 
+/* A single entry comes without a path: it is what was asked for (of a move: where it went). */
+void files_name_entry(const struct request *rq, struct svc_entry *entry);
 void files_entry_json(struct json *json, const struct svc_entry *entry);
 /* "File not found: ..." and its kind: message and status for an errno that the worker gave. */
 void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret);

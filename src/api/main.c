@@ -161,7 +161,8 @@ static void drain(struct daemon_state *d, bool keep)
 {
     if (d->api.draining)
         return;
-    log_line(LOG_INFO, "drain", "finishing %zu answers", server_exchanges(d->api.server));
+    log_line(LOG_INFO, "drain", "finishing %zu answers, for at most %llu ms (a second signal does not wait)", server_exchanges(d->api.server),
+             (unsigned long long)config_get(d->api.config)->drain_timeout);
     d->api.draining = true;
     d->keep = keep;
     d->api.started_ns = clock_mono_ns();
@@ -246,9 +247,10 @@ static int take_descriptors(struct daemon_state *d, struct brig_err *err)
 static void on_head(void *ctx, uint64_t seq, const char hash[SHA256_HEX], int64_t time_ns)
 {
     struct daemon_state *d = ctx;
+    struct brig_err err;
 
-    if (store_put_audit_head(d->api.store, seq, hash, time_ns, NULL, NULL, NULL) < 0)
-        log_line(LOG_WARN, "audit", "the head of the audit log could not be noted in the store");
+    if (store_put_audit_head(d->api.store, seq, hash, time_ns, NULL, NULL, &err) < 0)
+        log_line(LOG_WARN, "audit", "the head of the audit log could not be noted in the store: %s", err.message);
 }
 
 static int open_keys(struct daemon_state *d, struct brig_err *err)
@@ -284,7 +286,13 @@ static int open_audit(struct daemon_state *d, struct brig_err *err)
     d->api.audit_dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (d->api.audit_dir_fd < 0)
         return err_host(err, "%s", path);
-    const struct audit_options options = {.dir_fd = d->api.audit_dir_fd, .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
+    uint64_t known = 0;
+    int64_t known_at = 0;
+    char hash[SHA256_HEX];
+    int r = store_audit_head(d->api.store, &known, hash, &known_at, err);
+    if (r < 0)
+        return r;
+    const struct audit_options options = {.known_seq = known, .dir_fd = d->api.audit_dir_fd, .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
                                           .keep_bytes = config->keep_audit_bytes, .keep_seconds = (int64_t)config->keep_audit_seconds,
                                           .on_head = on_head, .ctx = d};
     return audit_open(d->api.loop, d->api.workers, &options, &d->api.audit, err);
@@ -330,7 +338,7 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
     const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
-    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0]};
+    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 
@@ -404,6 +412,8 @@ static void close_parts(struct daemon_state *d)
     if (d->api.provider)
         d->api.provider->ops->destroy(d->api.provider);
     audit_close(d->api.audit);
+    if (d->api.loop) /* its last head is on its way to the store */
+        (void)!loop_run_once(d->api.loop, 0, NULL);
     auth_destroy(d->api.auth);
     suspicion_destroy(d->api.suspicion);
     store_close(d->api.store);

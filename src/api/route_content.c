@@ -213,6 +213,7 @@ struct upload {
     struct call *call;
     struct gunzip *gunzip; /* NULL: as it comes */
     struct buf waiting;    /* not yet taken by the call; at most one piece, or what it inflates to */
+    uint64_t left;         /* of what the body may have */
     bool ended, eof_sent, tar;
 };
 
@@ -275,6 +276,12 @@ static void upload_data(void *ctx, struct exchange *x UNUSED, const char *data, 
     struct brig_err err;
     int r = 0;
 
+    if (len > up->left) {
+        (void)err_set(&err, BRIG_E_TOO_LARGE, 0, "the body is larger than server.max_body allows");
+        upload_fail(up, &err);
+        return;
+    }
+    up->left -= len;
     /* The usual case, without a copy: nothing waits, and the call takes it all. */
     if (!up->gunzip && up->waiting.len == 0) {
         ssize_t n = call_write(up->call, data, len);
@@ -318,6 +325,7 @@ static void answer_upload(struct upload *up, const uint8_t *data, size_t len)
         json_end(&json);
     } else {
         struct svc_entry entry = svc_get_entry(&in);
+        files_name_entry(rq, &entry);
         files_entry_json(&json, &entry);
     }
     upload_free(up);
@@ -345,10 +353,18 @@ static void upload_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
 static void upload_start(struct upload *up, enum svc_type type, const struct svc_cursor *out, const uint8_t *start)
 {
     struct request *rq = up->rq;
+    uint64_t length = 0;
     const struct call_events events = {.writable = upload_writable, .reply = upload_reply, .ctx = up};
     const struct body_events body = {upload_data, upload_end, up};
     struct brig_err err;
 
+    up->left = config_get(rq->api->config)->max_body ? config_get(rq->api->config)->max_body : UINT64_MAX;
+    if (exchange_body_known(rq->x, &length) && length > up->left) {
+        upload_free(up);
+        request_refuse(rq, BRIG_E_TOO_LARGE, "the body has %llu bytes; server.max_body allows %llu", (unsigned long long)length,
+                       (unsigned long long)config_get(rq->api->config)->max_body);
+        return;
+    }
     if (!files_call(rq, type, out, start, &events, &up->call)) {
         upload_free(up);
         return;

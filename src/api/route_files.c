@@ -46,6 +46,7 @@ static void reply_entry(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const
         request_fail(rq, &err);
         return;
     }
+    files_name_entry(rq, &entry);
     files_entry_json(&json, &entry);
     request_json(rq, strcmp(rq->route->method, "POST") == 0 ? 201 : 200, &json);
 }

@@ -37,6 +37,7 @@ struct reader {
     size_t owed[3]; /* written to the connection, not yet given back */
     struct buf scratch, stdin_waiting;
     bool full, stdin_eof;
+    bool now; /* only what there is: no receipt is no loss */
 };
 
 static void reader_free(struct reader *reader)
@@ -200,7 +201,7 @@ static void on_end(void *ctx, const char *receipt, size_t len)
     if (reader->form == FORM_EVENTS)
         (void)!exchange_sse(reader->x, "end", NULL, receipt ? receipt : "null", receipt ? len : 4);
     exchange_on_drained(reader->x, NULL, NULL);
-    if (receipt || reader->form == FORM_EVENTS)
+    if (receipt || reader->now || reader->form == FORM_EVENTS)
         exchange_end(reader->x);
     else
         exchange_abort(reader->x);
@@ -265,6 +266,7 @@ static bool read_offsets(struct request *rq, struct reader *reader)
 void route_process_output(struct request *rq)
 {
     const char *stream = request_query(rq, "stream"), *accept = http_field(exchange_head(rq->x), "Accept");
+    bool follow = true;
     bool bytes = stream || (accept && str_eq(accept, "application/octet-stream"));
     struct brig_err err;
 
@@ -272,14 +274,19 @@ void route_process_output(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "stream=%.32s: must be stdout or stderr", stream);
         return;
     }
+    if (!request_query_bool(rq, "follow", &follow))
+        return;
     struct reader *reader = reader_create(rq, bytes ? FORM_BYTES : FORM_EVENTS);
     if (!reader || !read_offsets(rq, reader))
         return;
+    reader->now = !follow;
     reader->stream = stream && str_eq(stream, "stderr") ? 2 : 1;
     const struct output_events events = {on_begin, on_data, on_end, reader};
     unsigned streams = bytes ? 1u << reader->stream : (1u << 1) | (1u << 2);
     uint64_t offset[3] = {0, reader->next[1], reader->next[2]};
-    if (output_open(rq->process, streams, offset, &events, &reader->output, &err) < 0) {
+    int r = follow ? output_open(rq->process, streams, offset, &events, &reader->output, &err)
+                   : output_open_now(rq->process, streams, offset, &events, &reader->output, &err);
+    if (r < 0) {
         reader_free(reader);
         request_fail(rq, &err);
         return;

@@ -129,7 +129,7 @@ void route_process_kill(struct request *rq)
         request_status(rq, 204);
         return;
     }
-    if (process_signal(rq->process, SIGKILL, SVC_SIGNAL_ALL, on_signalled, rq, &err) < 0)
+    if (process_signal_as(rq->process, &rq->caller, SIGKILL, SVC_SIGNAL_ALL, on_signalled, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -181,7 +181,7 @@ void route_process_signal(struct request *rq)
         request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
         return;
     }
-    if (process_signal(rq->process, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0, on_signalled, rq, &err) < 0)
+    if (process_signal_as(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0, on_signalled, rq, &err) < 0)
         request_fail(rq, &err);
 }
 

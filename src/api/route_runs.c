@@ -276,6 +276,7 @@ static void start(struct oneshot *shot)
     int r = process_spec_parse(shot->json, shot->sbox, &parsed, &err);
 
     if (r == 0) {
+        parsed.spec.hold = shot->socket != NULL; /* the socket is attached in a moment */
         r = shot->socket ? process_start(shot->sbox, &shot->caller, &parsed.spec, on_started, shot, &err)
                          : process_run(shot->sbox, &shot->caller, &parsed.spec, on_run_done, shot, &shot->run, &err);
         process_spec_done(&parsed);

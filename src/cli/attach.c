@@ -39,9 +39,11 @@ enum { ON_SOCKET, ON_SIGNAL, ON_STDIN, ON_STDOUT, ON_STDERR, ON_MAX };
 static const struct {
     int signum;
     const char *name;
-} forwarded[] = {{SIGINT, "INT"}, {SIGTERM, "TERM"}, {SIGHUP, "HUP"}, {SIGQUIT, "QUIT"}, {SIGUSR1, "USR1"}, {SIGUSR2, "USR2"}};
+} forwarded[] = {{SIGINT, "INT"},   {SIGTERM, "TERM"}, {SIGHUP, "HUP"},
+                 {SIGQUIT, "QUIT"}, {SIGUSR1, "USR1"}, {SIGUSR2, "USR2"}};
 
-int attach_init(struct attach *attach, struct client *client, const struct attach_options *options, struct brig_err *err)
+int attach_init(struct attach *attach, struct client *client, const struct attach_options *options,
+                struct brig_err *err)
 {
     struct sigaction action;
     sigset_t mask;
@@ -158,6 +160,7 @@ static size_t look_for_detach(struct attach *attach, char *data, size_t len)
     for (size_t i = 0; i < len; i++) {
         if (attach->half_detach && data[i] == KEY_DETACH_2) {
             attach->detached = true;
+            attach->half_detach = false;
             return i > 0 ? i - 1 : 0;
         }
         attach->half_detach = data[i] == KEY_DETACH_1;
@@ -194,7 +197,8 @@ static void read_input(struct attach *attach)
 
 static void keep_output(struct attach *attach, unsigned stream, const uint8_t *data, size_t len)
 {
-    uint64_t have = attach->kept[1].len + attach->kept[2].len, room = attach->options.keep > have ? attach->options.keep - have : 0;
+    uint64_t have = attach->kept[1].len + attach->kept[2].len,
+             room = attach->options.keep > have ? attach->options.keep - have : 0;
     size_t n = len < room ? len : (size_t)room;
 
     if (n < len || buf_append(&attach->kept[stream], data, n) < 0)
@@ -257,7 +261,8 @@ static int take_text(struct attach *attach, const struct ws_message *message, st
 
 static bool is_full(const struct attach *attach)
 {
-    return attach->out.pending.len - attach->out.sent > SINK_MAX || attach->err_out.pending.len - attach->err_out.sent > SINK_MAX;
+    return attach->out.pending.len - attach->out.sent > SINK_MAX ||
+           attach->err_out.pending.len - attach->err_out.sent > SINK_MAX;
 }
 
 /* 0; 1 when the connection has closed. */
@@ -284,7 +289,8 @@ static int receive(struct attach *attach, struct brig_err *err)
 
 int attach_target(struct buf *out, const char *sandbox, uint64_t number, const uint64_t next[3])
 {
-    return client_target(out, "/v1/sandboxes/%s/processes/%u/attach?stdout=%u&stderr=%u", sandbox, number, next[1], next[2]);
+    return client_target(out, "/v1/sandboxes/%s/processes/%u/attach?stdout=%u&stderr=%u", sandbox, number, next[1],
+                         next[2]);
 }
 
 static int attach_again(struct attach *attach, struct brig_err *err)
@@ -327,9 +333,11 @@ static int wait_for_events(struct attach *attach, struct brig_err *err)
 {
     bool pending = ws_pending(attach->ws) > 0;
     struct pollfd fds[ON_MAX] = {
-        [ON_SOCKET] = {.fd = ws_fd(attach->ws), .events = (short)((is_full(attach) ? 0 : POLLIN) | (pending ? POLLOUT : 0))},
+        [ON_SOCKET] = {.fd = ws_fd(attach->ws),
+                       .events = (short)((is_full(attach) ? 0 : POLLIN) | (pending ? POLLOUT : 0))},
         [ON_SIGNAL] = {.fd = attach->signal_fd, .events = POLLIN},
-        [ON_STDIN] = {.fd = attach->begun && attach->reading && ws_pending(attach->ws) < SOCKET_MAX ? STDIN_FILENO : -1, .events = POLLIN},
+        [ON_STDIN] = {.fd = attach->begun && attach->reading && ws_pending(attach->ws) < SOCKET_MAX ? STDIN_FILENO : -1,
+                      .events = POLLIN},
         [ON_STDOUT] = {.fd = run_sink_waiting(&attach->out) ? STDOUT_FILENO : -1, .events = POLLOUT},
         [ON_STDERR] = {.fd = run_sink_waiting(&attach->err_out) ? STDERR_FILENO : -1, .events = POLLOUT},
     };
@@ -383,8 +391,10 @@ int attach_run(struct attach *attach, struct ws *ws, struct brig_err *err)
     attach->ws = ws;
     while (r == 0 && !attach->ended && !attach->detached) {
         r = receive(attach, err);
-        if (r == 1)
+        if (r == 1) {
             r = attach_again(attach, err);
+            continue; /* the first messages may have come with the answer */
+        }
         if (r < 0 || attach->ended)
             break;
         r = wait_for_events(attach, err);

@@ -10,14 +10,14 @@
 #include "cli/service.h"
 
 struct attach_options {
-    bool interactive;     /* our stdin goes to the program */
-    bool tty;             /* it has a PTY; with interactive ours is raw meanwhile */
-    bool silent;          /* print nothing: the output is kept instead */
-    bool detachable;      /* Ctrl-P Ctrl-Q leaves it running */
-    uint64_t keep;        /* bytes kept for the receipt, both streams together; 0: none */
-    uint64_t output;      /* bytes passed on, both together; more are dropped. 0: all */
+    bool interactive;      /* our stdin goes to the program */
+    bool tty;              /* it has a PTY; with interactive ours is raw meanwhile */
+    bool silent;           /* print nothing: the output is kept instead */
+    bool detachable;       /* Ctrl-P Ctrl-Q leaves it running */
+    uint64_t keep;         /* bytes kept for the receipt, both streams together; 0: none */
+    uint64_t output;       /* bytes passed on, both together; more are dropped. 0: all */
     const char *on_cancel; /* the message that ends it: after a second signal, or two seconds after the first */
-    const char *sandbox;  /* with number: where to attach again when the daemon was restarted; NULL: nowhere */
+    const char *sandbox;   /* with number: where to attach again when the daemon was restarted; NULL: nowhere */
     uint64_t number;
 };
 
@@ -31,16 +31,17 @@ struct attach {
     bool begun, reading, ended, detached, cancelled, half_detach, eof_sent;
     unsigned n_signals;
     uint64_t cancel_at_ns, give_up_at_ns;
-    uint64_t next[3];     /* offsets: what comes next */
-    uint64_t passed;      /* of options.output */
+    uint64_t next[3]; /* offsets: what comes next */
+    uint64_t passed;  /* of options.output */
     bool truncated[3];
     struct buf kept[3];
-    struct json_doc *doc; /* of the last message, */
+    struct json_doc *doc;             /* of the last message, */
     const struct json_value *receipt; /* and what it had; NULL: the sandbox went away */
 };
 
 /* Blocks the signals that are read here. Before the program is started, so that none is lost. */
-int attach_init(struct attach *attach, struct client *client, const struct attach_options *options, struct brig_err *err) MUST_CHECK;
+int attach_init(struct attach *attach, struct client *client, const struct attach_options *options,
+                struct brig_err *err) MUST_CHECK;
 /* Over this ws, taken over, until the program has ended (receipt), or was left (detached). */
 int attach_run(struct attach *attach, struct ws *ws, struct brig_err *err) MUST_CHECK;
 void attach_done(struct attach *attach);

@@ -101,7 +101,8 @@ static const char fish_script[] =
     "complete -c brig -n '__fish_seen_subcommand_from @BOXES_BLANK@' -a '(__brig_boxes)'\n";
 
 /* Verbs whose words are sandboxes. */
-static const char *const of_boxes[] = {"cp", "exec", "inspect", "logs", "ls", "pause", "port", "resume", "rm", "shell", "stats", "stop", "top"};
+static const char *const of_boxes[] = {"cp",     "exec", "inspect", "logs",  "ls",   "pause", "port",
+                                       "resume", "rm",   "shell",   "stats", "stop", "top"};
 
 static int put_list(struct buf *out, const char *name)
 {

@@ -14,7 +14,7 @@ static int config_main(int argc, char **argv);
 
 const struct cli_verb cli_verb_config = {
     .name = "config",
-    .summary = "check and show the configuration",
+    .summary = "check, show and reload the configuration",
     .main = config_main,
 };
 
@@ -220,5 +220,5 @@ static int config_main(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
         if (strcmp(argv[1], actions[i].name) == 0)
             return run_action(&actions[i], argc - 1, argv + 1);
-    return cli_error("config %s: must be check or show", argv[1]);
+    return cli_error("config %s: must be check, show or reload", argv[1]);
 }

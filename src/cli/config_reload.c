@@ -14,8 +14,9 @@ static const struct flag reload_flags[] = {
 
 static const struct flag_table reload_table = {
     .usage = "brig config reload [-o FORMAT]",
-    .purpose = "Makes the daemon read its configuration again. It is checked first, and swapped as a whole or not at all.\n"
-               "Keys that need a restart are named.",
+    .purpose =
+        "Makes the daemon read its configuration again. It is checked first, and swapped as a whole or not at all.\n"
+        "Keys that need a restart are named.",
     .flags = reload_flags,
     .n_flags = ARRAY_SIZE(reload_flags),
 };
@@ -30,7 +31,8 @@ int cli_config_reload(int argc, char **argv)
 
     if (!service_parse(&reload_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/config/reload") || !service_ask(client, "POST", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/config/reload") ||
+        !service_ask(client, "POST", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);

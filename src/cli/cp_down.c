@@ -50,7 +50,8 @@ static int receive(const struct cp *cp, struct sink *sink, bool tree, struct bri
 {
     AUTO_BUF struct buf target = BUF_INIT(64 << 10);
 
-    if (client_target(&target, tree ? "/v1/sandboxes/%s/files/tar?path=%s" : "/v1/sandboxes/%s/files?path=%s", cp->sandbox, cp->path) < 0)
+    if (client_target(&target, tree ? "/v1/sandboxes/%s/files/tar?path=%s" : "/v1/sandboxes/%s/files?path=%s",
+                      cp->sandbox, cp->path) < 0)
         return err_nomem(err);
     const struct client_request request = {
         .method = "GET", .target = target.data, .head = take_length, .data = write_sink, .ctx = sink};
@@ -93,7 +94,8 @@ static int receive_file(const struct cp *cp, const struct cp_entry *entry)
         return r < 0 ? cp_failed(r, &err) : 0;
     }
     const char *slash = strrchr(path, '/');
-    snprintf(temporary, sizeof(temporary), "%.*s.brig-cp-%ld", slash ? (int)(slash + 1 - path) : 0, path, (long)getpid());
+    snprintf(temporary, sizeof(temporary), "%.*s.brig-cp-%ld", slash ? (int)(slash + 1 - path) : 0, path,
+             (long)getpid());
     AUTO_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return cli_error("%s: %s", path, strerror(errno));

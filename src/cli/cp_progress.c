@@ -34,15 +34,17 @@ static void show(const struct cp_progress *progress, uint64_t now)
     show_bytes(speed, (int64_t)((double)progress->done * (double)NS_PER_SEC / (double)(now - progress->started_ns)));
     int n;
     if (progress->total != CLIENT_LENGTH_UNKNOWN && progress->total > 0)
-        n = snprintf(line, sizeof(line), "%3u %%  %s of %s  %s/s", (unsigned)(progress->done * 100 / progress->total), done,
-                     show_bytes(total, (int64_t)progress->total), speed);
+        n = snprintf(line, sizeof(line), "%3u %%  %s of %s  %s/s", (unsigned)(progress->done * 100 / progress->total),
+                     done, show_bytes(total, (int64_t)progress->total), speed);
     else
         n = snprintf(line, sizeof(line), "%s  %s/s", done, speed);
     size_t name = room > (size_t)n + 12 ? room - (size_t)n - 2 : 0;
     /* The name is the user's own word, or a stranger's: escaped like all others. */
-    if (escape_append(&escape, progress->name, strlen(progress->name), &shown) < 0 || escape_finish(&escape, &shown) < 0)
+    if (escape_append(&escape, progress->name, strlen(progress->name), &shown) < 0 ||
+        escape_finish(&escape, &shown) < 0)
         return;
-    if (buf_printf(&text, WIPE "%s  %.*s", line, (int)(shown.len < name ? shown.len : name), shown.data ? shown.data : "") == 0 &&
+    if (buf_printf(&text, WIPE "%s  %.*s", line, (int)(shown.len < name ? shown.len : name),
+                   shown.data ? shown.data : "") == 0 &&
         cli_write(STDERR_FILENO, text.data, text.len) < 0)
         return;
 }
@@ -60,7 +62,8 @@ void cp_progress_add(struct cp_progress *progress, size_t len)
 
 void cp_progress_end(struct cp_progress *progress)
 {
-    if (progress->on && progress->shown_at_ns != progress->started_ns && cli_write(STDERR_FILENO, WIPE, strlen(WIPE)) < 0)
+    if (progress->on && progress->shown_at_ns != progress->started_ns &&
+        cli_write(STDERR_FILENO, WIPE, strlen(WIPE)) < 0)
         return;
     progress->on = false;
 }

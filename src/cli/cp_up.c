@@ -86,25 +86,6 @@ static int send_file(const struct cp *cp, int fd, const struct stat *st)
     return send(cp, &source, &target, "application/octet-stream", (uint64_t)st->st_size);
 }
 
-static int send_stdin(const struct cp *cp)
-{
-    struct source source = {.fd = STDIN_FILENO};
-    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
-    const char *type = "application/octet-stream";
-
-    if (!service_target(&target, cp->tar ? "/v1/sandboxes/%s/files/tar?path=%s" : "/v1/sandboxes/%s/files?path=%s", cp->sandbox, cp->path))
-        return CLI_FAILED;
-    while (cp->tar && source.n_first < sizeof(source.first)) {
-        ssize_t n = read(STDIN_FILENO, source.first + source.n_first, sizeof(source.first) - source.n_first);
-        if (n <= 0)
-            break;
-        source.n_first += (size_t)n;
-    }
-    if (cp->tar)
-        type = source.n_first == 2 && memcmp(source.first, "\x1f\x8b", 2) == 0 ? "application/gzip" : "application/x-tar";
-    return send(cp, &source, &target, type, CLIENT_LENGTH_UNKNOWN);
-}
-
 /* ---- trees ---------------------------------------------------------------------------------------- */
 
 static bool make_directory(const struct cp *cp)
@@ -124,7 +105,32 @@ static bool make_directory(const struct cp *cp)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory"), false;
-    return service_target(&target, "/v1/sandboxes/%s/files/mkdir", cp->sandbox) && service_ask(cp->client, "POST", &target, &body, NULL);
+    return service_target(&target, "/v1/sandboxes/%s/files/mkdir", cp->sandbox) &&
+           service_ask(cp->client, "POST", &target, &body, NULL);
+}
+
+static int send_stdin(const struct cp *cp)
+{
+    struct source source = {.fd = STDIN_FILENO};
+    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
+    const char *type = "application/octet-stream";
+    struct cp_entry there;
+
+    if (cp->tar && (!cp_stat(cp, &there) || (there.type[0] == '\0' && !make_directory(cp))))
+        return CLI_FAILED;
+    if (!service_target(&target, cp->tar ? "/v1/sandboxes/%s/files/tar?path=%s" : "/v1/sandboxes/%s/files?path=%s",
+                        cp->sandbox, cp->path))
+        return CLI_FAILED;
+    while (cp->tar && source.n_first < sizeof(source.first)) {
+        ssize_t n = read(STDIN_FILENO, source.first + source.n_first, sizeof(source.first) - source.n_first);
+        if (n <= 0)
+            break;
+        source.n_first += (size_t)n;
+    }
+    if (cp->tar)
+        type =
+            source.n_first == 2 && memcmp(source.first, "\x1f\x8b", 2) == 0 ? "application/gzip" : "application/x-tar";
+    return send(cp, &source, &target, type, CLIENT_LENGTH_UNKNOWN);
 }
 
 static int send_tree(const struct cp *cp, int fd)
@@ -147,7 +153,8 @@ static int send_tree(const struct cp *cp, int fd)
     unsigned long long skipped = tree_reader_skipped(source.tree);
     tree_reader_destroy(source.tree);
     if (status == 0 && skipped > 0)
-        status = cli_error("%llu %s left out: sockets, devices, or not readable", skipped, skipped == 1 ? "entry was" : "entries were");
+        status = cli_error("%llu %s left out: sockets, devices, or not readable", skipped,
+                           skipped == 1 ? "entry was" : "entries were");
     return status;
 }
 

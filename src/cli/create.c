@@ -18,7 +18,8 @@ const struct cli_verb cli_verb_create = {
 };
 
 struct create_options {
-    const char *template, *name, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death, *idle_policy, *confine, *idempotency;
+    const char *template, *name, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death, *idle_policy,
+        *confine, *idempotency;
     const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *cpu_time, *output;
     uint64_t pids, inodes, open_files;
     bool writable_root, json, quiet;
@@ -77,12 +78,18 @@ static void put_limits(struct json *json, const struct create_options *o)
         const char *key, *text;
         uint64_t number;
     } limits[] = {
-        {"memory", o->memory, 0},           {"cpus", o->cpus, 0},
-        {"cpu_time", o->cpu_time, 0},       {"pids", NULL, o->pids},
-        {"disk", o->disk, 0},               {"inodes", NULL, o->inodes},
-        {"open_files", NULL, o->open_files}, {"file_size", o->file_size, 0},
-        {"io_read_bps", o->io_read_bps, 0}, {"io_write_bps", o->io_write_bps, 0},
-        {"timeout", o->command_timeout, 0}, {"output", o->output, 0},
+        {"memory", o->memory, 0},
+        {"cpus", o->cpus, 0},
+        {"cpu_time", o->cpu_time, 0},
+        {"pids", NULL, o->pids},
+        {"disk", o->disk, 0},
+        {"inodes", NULL, o->inodes},
+        {"open_files", NULL, o->open_files},
+        {"file_size", o->file_size, 0},
+        {"io_read_bps", o->io_read_bps, 0},
+        {"io_write_bps", o->io_write_bps, 0},
+        {"timeout", o->command_timeout, 0},
+        {"output", o->output, 0},
     };
 
     json_key(json, "limits");
@@ -123,7 +130,8 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
     json_key(json, "binds");
     json_array(json);
     for (size_t i = 0; i < words->n; i++) {
-        const char *source = words->items[i], *target = strchr(source, ':'), *mode = target ? strchr(target + 1, ':') : NULL;
+        const char *source = words->items[i], *target = strchr(source, ':'),
+                   *mode = target ? strchr(target + 1, ':') : NULL;
         if (!target || target == source || target[1] == '\0' || (mode && strcmp(mode, ":ro") != 0))
             return err_usage(err, "-v %.80s: must be SRC:DST or SRC:DST:ro", source);
         snprintf(path, sizeof(path), "%.*s", (int)(target - source), source);
@@ -184,8 +192,11 @@ static int create(const struct create_options *o)
         return cli_error("%s", err.message);
     if (!service_open(&client))
         return CLI_FAILED;
-    const struct client_request request = {
-        .method = "POST", .target = "/v1/sandboxes", .body = body.data, .body_len = body.len, .idempotency = o->idempotency};
+    const struct client_request request = {.method = "POST",
+                                           .target = "/v1/sandboxes",
+                                           .body = body.data,
+                                           .body_len = body.len,
+                                           .idempotency = o->idempotency};
     if (client_json(client, &request, &doc, &err) < 0)
         return cli_error("%s", err.message);
     if (!doc)

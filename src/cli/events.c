@@ -23,8 +23,10 @@ struct events_options {
 };
 
 static const struct flag events_flags[] = {
-    {"since", "N", "begin after event number N; 0 is all that is still known", flag_set_text, offsetof(struct events_options, since), 0},
-    {NULL, "FORMAT", "table (default): one line each; json: one object per line", flag_set_table, offsetof(struct events_options, json), 'o'},
+    {"since", "N", "begin after event number N; 0 is all that is still known", flag_set_text,
+     offsetof(struct events_options, since), 0},
+    {NULL, "FORMAT", "table (default): one line each; json: one object per line", flag_set_table,
+     offsetof(struct events_options, json), 'o'},
 };
 
 static const struct flag_table events_table = {
@@ -38,8 +40,24 @@ struct watch {
     struct sse sse;
     bool json;
     char last[64]; /* id of the last event */
-    bool got; /* something since the last connection */
+    bool got;      /* something since the last connection */
 };
+
+/* "2026-01-31 12:00:00  ID  sandbox.create  NAME  DETAIL", in UTC. */
+static int say(const struct json_value *event)
+{
+    AUTO_BUF struct buf line = BUF_INIT(64 << 10);
+    const char *time = get_text(event, "time", "-"), *name = get_text(event, "name", ""),
+               *detail = get_text(event, "detail", "");
+    int r = buf_printf(&line, "%-10.10s %-8.8s  %-26s  %s", time, strlen(time) > 11 ? time + 11 : "",
+                       get_text(event, "sandbox_id", "-"), get_text(event, "type", "-"));
+
+    if (r == 0 && *name != '\0')
+        r = buf_printf(&line, "  %s", name);
+    if (r == 0 && *detail != '\0')
+        r = buf_printf(&line, "  %s", detail);
+    return r < 0 ? cli_error("out of memory") : service_say("%s", line.data);
+}
 
 static int print_event(void *ctx, const char *event, const char *id, const char *data, size_t len, struct brig_err *err)
 {
@@ -57,9 +75,7 @@ static int print_event(void *ctx, const char *event, const char *id, const char 
     if (watch->json)
         status = service_say("%s", data); /* our writer leaves no newline in a JSON text */
     else
-        status = service_say("%-26s  %-26s  %-10s  %s%s%s", get_text(root, "time", "-"), get_text(root, "sandbox_id", "-"),
-                             get_text(root, "type", "-"), get_text(root, "name", ""), *get_text(root, "detail", "") ? "  " : "",
-                             get_text(root, "detail", ""));
+        status = say(root);
     if (status != 0) {
         *err = (struct brig_err){.code = BRIG_E_HOST, .message = "standard output"};
         return -EPIPE;

@@ -30,18 +30,20 @@ static const struct flag exec_flags[] = {
     {"timeout", "TIME", "wall clock, such as 30s (default: none)", flag_set_text, AT(timeout), 0},
     {"detach", NULL, "do not wait: print its number", flag_set_true, AT(background), 'd'},
     {"quiet", NULL, "do not say which limit ended it", flag_set_true, AT(quiet), 'q'},
-    {NULL, "FORMAT", "table (default): output passes through; json: the receipt, output inside", flag_set_table, AT(json), 'o'},
+    {NULL, "FORMAT", "table (default): output passes through; json: the receipt, output inside", flag_set_table,
+     AT(json), 'o'},
 };
 
 static const struct flag_table exec_table = {
     .usage = "brig exec [flags] SANDBOX [--] CMD [ARGS]",
-    .purpose = "Runs CMD in the sandbox. Its output and exit status pass through. 124 means that the timeout ended it, 137\n"
-               "another limit, 128+n a signal, 125 that brig refused or failed, 126 or 127 that CMD could not be executed\n"
-               "or found. With -it the keys Ctrl-P Ctrl-Q leave it running.\n\n"
-               "  brig exec build make -j2\n"
-               "  brig exec -it build python3\n"
-               "  echo hello | brig exec -i build -- tr a-z A-Z\n"
-               "  n=$(brig exec -d build ./server); brig logs -f build $n",
+    .purpose =
+        "Runs CMD in the sandbox. Its output and exit status pass through. 124 means that the timeout ended it, 137\n"
+        "another limit, 128+n a signal, 125 that brig refused or failed, 126 or 127 that CMD could not be executed\n"
+        "or found. With -it the keys Ctrl-P Ctrl-Q leave it running.\n\n"
+        "  brig exec build make -j2\n"
+        "  brig exec -it build python3\n"
+        "  echo hello | brig exec -i build -- tr a-z A-Z\n"
+        "  n=$(brig exec -d build ./server); brig logs -f build $n",
     .flags = exec_flags,
     .n_flags = ARRAY_SIZE(exec_flags),
 };
@@ -60,6 +62,8 @@ static int put_spec(struct buf *body, const struct exec_options *options, char *
     service_put_text(&json, "timeout", options->timeout);
     if (options->interactive)
         json_key(&json, "stdin_open"), json_bool(&json, true);
+    if (!options->background) /* nothing is lost until we have attached */
+        json_key(&json, "hold"), json_bool(&json, true);
     if (options->tty) {
         run_tty_size(&rows, &cols);
         json_key(&json, "tty"), json_bool(&json, true);
@@ -146,7 +150,8 @@ int attach_to(struct attach *attach, struct brig_err *err)
     return r < 0 ? r : attach_run(attach, ws, err);
 }
 
-static int foreground(struct client *client, const struct exec_options *options, const char *sandbox, const struct buf *body)
+static int foreground(struct client *client, const struct exec_options *options, const char *sandbox,
+                      const struct buf *body)
 {
     struct attach_options how = {
         .interactive = options->interactive,
@@ -172,7 +177,8 @@ static int foreground(struct client *client, const struct exec_options *options,
             status = attach_finish(&attach, options->quiet || options->json);
     }
     if (r < 0)
-        status = attach.out.failed == -EPIPE || attach.err_out.failed == -EPIPE ? CLI_SIGPIPE : cli_error("%s", err.message);
+        status =
+            attach.out.failed == -EPIPE || attach.err_out.failed == -EPIPE ? CLI_SIGPIPE : cli_error("%s", err.message);
     attach_done(&attach);
     return status;
 }
@@ -205,7 +211,8 @@ static int exec_main(int argc, char **argv)
 
     if (service_parse(&exec_table, argc, argv, &options, 1, -1, "sandbox", &rest, &status)) {
         int command = rest + 1 + (rest + 1 < argc && strcmp(argv[rest + 1], "--") == 0);
-        status = command < argc ? exec_in(&options, argv[rest], argv + command) : cli_error("no command given: %s", exec_table.usage);
+        status = command < argc ? exec_in(&options, argv[rest], argv + command)
+                                : cli_error("no command given: %s", exec_table.usage);
     }
     words_done(&options.env);
     return status;

@@ -22,9 +22,10 @@ static const struct flag inspect_flags[] = {
 
 static const struct flag_table inspect_table = {
     .usage = "brig inspect SANDBOX|RUN...",
-    .purpose = "Prints a sandbox as JSON: limits, protection, metadata. For a sandbox that has ended, its death certificate;\n"
-               "for run-..., the receipt of that run.\n\n"
-               "  brig inspect build | jq .protection",
+    .purpose =
+        "Prints a sandbox as JSON: limits, protection, metadata. For a sandbox that has ended, its death certificate;\n"
+        "for run-..., the receipt of that run.\n\n"
+        "  brig inspect build | jq .protection",
     .flags = inspect_flags,
     .n_flags = ARRAY_SIZE(inspect_flags),
 };
@@ -36,7 +37,8 @@ static int find(struct client *client, const char *id, struct json_doc **ret, st
     struct brig_err ignored;
     bool run = strncmp(id, "run-", 4) == 0;
 
-    if (!service_target(&target, run ? "/v1/runs/%s" : "/v1/sandboxes/%s", id) || !service_target(&second, "/v1/certificates/%s", id))
+    if (!service_target(&target, run ? "/v1/runs/%s" : "/v1/sandboxes/%s", id) ||
+        !service_target(&second, "/v1/certificates/%s", id))
         return -ENOMEM;
     int r = service_try(client, "GET", &target, NULL, ret, err);
     if (r < 0 && client_status(client) == 404 && !run)

@@ -19,7 +19,10 @@ struct key_options {
 };
 
 #define AT(field) offsetof(struct key_options, field)
-#define FORMAT {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'}
+#define FORMAT                                                                   \
+    {                                                                            \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
+    }
 
 static const struct flag create_flags[] = {
     {"name", "NAME", "what it is for", flag_set_text, AT(name), 0},
@@ -47,7 +50,7 @@ static const struct flag_table create_table = {
 };
 static const struct flag_table ls_table = {
     .usage = "brig key ls [-a] [-q] [-o FORMAT]",
-    .purpose = "Lists keys. Of the key itself only its beginning is known.",
+    .purpose = "Lists keys. The keys themselves are not kept: only their hashes, and the last four characters (-o json).",
     .flags = ls_flags,
     .n_flags = ARRAY_SIZE(ls_flags),
 };
@@ -77,7 +80,8 @@ static int create(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_open(&client) || !service_target(&target, "/v1/keys") || !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/keys") ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -88,7 +92,16 @@ static int create(int argc, char **argv)
     return status;
 }
 
-static void put_row(struct table *table, const struct json_value *key)
+/* Where all are of one organisation, which is most places, it needs no column. */
+static bool of_several_orgs(const struct json_value *keys)
+{
+    for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next)
+        if (!str_eq(get_text(key, "org", ""), get_text(keys->first, "org", "")))
+            return true;
+    return false;
+}
+
+static void put_row(struct table *table, const struct json_value *key, bool with_org)
 {
     char created[SHOW_SIZE], left[SHOW_SIZE];
 
@@ -100,12 +113,13 @@ static void put_row(struct table *table, const struct json_value *key)
         table_cell(table, "revoked");
     else
         table_cell(table, "%s", show_until(left, get_text(key, "expires_at", "")));
-    table_cell(table, "%s", get_text(key, "org", "-"));
+    if (with_org)
+        table_cell(table, "%s", get_text(key, "org", "-"));
 }
 
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"*ID", "*NAME", "ROLE", ">AGE", ">LEFT", "*ORGANISATION"};
+    static const char *const headers[] = {"ID", "*NAME", "ROLE", ">AGE", ">LEFT", "*ORGANISATION"};
     struct key_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(256);
@@ -116,18 +130,21 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/keys") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/keys") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
-    table_init(&table, headers, ARRAY_SIZE(headers));
     const struct json_value *keys = json_get(json_root(doc), "keys");
+    bool with_org = of_several_orgs(keys);
+    table_init(&table, headers, ARRAY_SIZE(headers) - !with_org);
     for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next) {
-        bool useless = *get_text(key, "revoked_at", "") != '\0' || str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
+        bool useless = *get_text(key, "revoked_at", "") != '\0' ||
+                       str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
         if (useless && !options.all)
             continue;
         if (!options.quiet)
-            put_row(&table, key);
+            put_row(&table, key, with_org);
         else if (service_say("%s", get_text(key, "id", "")) != 0)
             return CLI_FAILED;
     }

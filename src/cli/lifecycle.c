@@ -12,17 +12,26 @@ static int resume_main(int argc, char **argv);
 static int stop_main(int argc, char **argv);
 static int rm_main(int argc, char **argv);
 
-const struct cli_verb cli_verb_pause = {.name = "pause", .summary = "freeze sandboxes; memory and files stay", .main = pause_main};
-const struct cli_verb cli_verb_resume = {.name = "resume", .summary = "let paused sandboxes go on", .main = resume_main};
-const struct cli_verb cli_verb_stop = {.name = "stop", .summary = "end sandboxes and show their death certificates", .main = stop_main};
+const struct cli_verb cli_verb_pause = {
+    .name = "pause", .summary = "freeze sandboxes; memory and files stay", .main = pause_main};
+const struct cli_verb cli_verb_resume = {
+    .name = "resume", .summary = "let paused sandboxes go on", .main = resume_main};
+const struct cli_verb cli_verb_stop = {
+    .name = "stop", .summary = "end sandboxes and show their death certificates", .main = stop_main};
 const struct cli_verb cli_verb_rm = {.name = "rm", .summary = "end and remove sandboxes", .main = rm_main};
 
 struct options {
     bool json, quiet, force;
 };
 
-#define JSON {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct options, json), 'o'}
-#define QUIET {"quiet", NULL, "say nothing", flag_set_true, offsetof(struct options, quiet), 'q'}
+#define JSON                                                                                           \
+    {                                                                                                  \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct options, json), 'o' \
+    }
+#define QUIET                                                                             \
+    {                                                                                     \
+        "quiet", NULL, "say nothing", flag_set_true, offsetof(struct options, quiet), 'q' \
+    }
 
 static const struct flag change_flags[] = {QUIET, JSON};
 static const struct flag rm_flags[] = {
@@ -32,7 +41,8 @@ static const struct flag rm_flags[] = {
 
 static const struct flag_table pause_table = {
     .usage = "brig pause [-q] SANDBOX...",
-    .purpose = "Freezes every process of the sandboxes. They use no CPU until brig resume; memory and files stay as they are.",
+    .purpose =
+        "Freezes every process of the sandboxes. They use no CPU until brig resume; memory and files stay as they are.",
     .flags = change_flags,
     .n_flags = ARRAY_SIZE(change_flags),
 };
@@ -80,7 +90,8 @@ static int each(const struct flag_table *table, const char *action, int argc, ch
         AUTO_BUF struct buf target = BUF_INIT(64 << 10);
         AUTO_DOC struct json_doc *doc = NULL;
         struct brig_err err = {0};
-        if (!service_target(&target, action ? "/v1/sandboxes/%s/" : "/v1/sandboxes/%s", argv[i]) || (action && buf_append_str(&target, action) < 0))
+        if (!service_target(&target, action ? "/v1/sandboxes/%s/" : "/v1/sandboxes/%s", argv[i]) ||
+            (action && buf_append_str(&target, action) < 0))
             return CLI_FAILED;
         if (service_try(client, action ? "POST" : "DELETE", &target, NULL, &doc, &err) < 0) {
             if (options.force && client_status(client) == 404)
@@ -89,7 +100,8 @@ static int each(const struct flag_table *table, const char *action, int argc, ch
         } else if (options.json && doc) {
             status = service_print_json(doc) != 0 ? CLI_FAILED : status;
         } else if (!options.quiet) {
-            int said = action && strcmp(action, "stop") == 0 && doc ? say_certificate(json_root(doc), argv[i]) : service_say("%s", argv[i]);
+            int said = action && strcmp(action, "stop") == 0 && doc ? say_certificate(json_root(doc), argv[i])
+                                                                    : service_say("%s", argv[i]);
             status = said != 0 ? said : status;
         }
     }

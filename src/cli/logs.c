@@ -31,15 +31,17 @@ struct logs_options {
 };
 
 static const struct flag logs_flags[] = {
-    {"follow", NULL, "go on until the sandbox (or the process) ends", flag_set_true, offsetof(struct logs_options, follow), 'f'},
+    {"follow", NULL, "go on until the sandbox (or the process) ends", flag_set_true,
+     offsetof(struct logs_options, follow), 'f'},
 };
 
 static const struct flag_table logs_table = {
     .usage = "brig logs [-f] SANDBOX [PROCESS]",
-    .purpose = "Prints what the processes of a sandbox wrote, stdout on stdout and stderr on stderr. brig top shows their\n"
-               "numbers. What a process wrote past its ring is gone.\n\n"
-               "  brig logs build\n"
-               "  brig logs -f build 3",
+    .purpose =
+        "Prints what the processes of a sandbox wrote, stdout on stdout and stderr on stderr. brig top shows their\n"
+        "numbers. What a process wrote past its ring is gone.\n\n"
+        "  brig logs build\n"
+        "  brig logs -f build 3",
     .flags = logs_flags,
     .n_flags = ARRAY_SIZE(logs_flags),
 };
@@ -56,7 +58,8 @@ struct printer {
 
 static void printer_init(struct printer *printer)
 {
-    *printer = (struct printer){.bytes = BUF_INIT(PIECE_MAX), .shown = BUF_INIT(4 * PIECE_MAX), .line = BUF_INIT(PIECE_MAX)};
+    *printer =
+        (struct printer){.bytes = BUF_INIT(PIECE_MAX), .shown = BUF_INIT(4 * PIECE_MAX), .line = BUF_INIT(PIECE_MAX)};
     for (int fd = 1; fd <= 2; fd++) {
         printer->escape[fd] = ESCAPE_INIT(ESCAPE_TERMINAL);
         printer->terminal[fd] = isatty(fd) == 1;
@@ -70,7 +73,8 @@ static void printer_done(struct printer *printer)
     buf_done(&printer->line);
 }
 
-static int print_data(struct printer *printer, const char *stream, const struct json_value *object, struct brig_err *err)
+static int print_data(struct printer *printer, const char *stream, const struct json_value *object,
+                      struct brig_err *err)
 {
     int fd = str_eq(stream, "stderr") ? STDERR_FILENO : STDOUT_FILENO;
     const struct buf *out = &printer->bytes;
@@ -158,7 +162,8 @@ static int follow_one(const char *sandbox, uint32_t number)
     struct brig_err err = {0};
     struct printer printer;
 
-    if (!service_open(&client) || !service_target(&target, "/v1/sandboxes/%s/processes/%u/output?follow=1", sandbox, (uint64_t)number))
+    if (!service_open(&client) ||
+        !service_target(&target, "/v1/sandboxes/%s/processes/%u/output?follow=1", sandbox, (uint64_t)number))
         return CLI_FAILED;
     printer_init(&printer);
     printer.sse = SSE_INIT(take_event, &printer);
@@ -204,7 +209,8 @@ static bool follow_new(struct client *client, const char *sandbox, int64_t *last
     AUTO_DOC struct json_doc *doc = NULL;
     int64_t highest = *last;
 
-    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) || service_try(client, "GET", &target, NULL, &doc, err) < 0)
+    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) ||
+        service_try(client, "GET", &target, NULL, &doc, err) < 0)
         return false;
     const struct json_value *list = doc ? json_get(json_root(doc), "processes") : NULL;
     for (const struct json_value *process = list ? list->first : NULL; process; process = process->next) {

@@ -73,20 +73,45 @@ static void put_entry(struct table *table, const struct json_value *entry, struc
         table_cell(table, "%s%s", path, str_eq(type, "directory") ? "/" : "");
 }
 
+static int by_path(const void *a, const void *b)
+{
+    const struct json_value *const *x = a, *const *y = b;
+    return strcmp(get_text(*x, "path", ""), get_text(*y, "path", ""));
+}
+
+/* NULL-terminated; to be freed. */
+static const struct json_value **sort(const struct json_value *entries)
+{
+    const struct json_value **items = calloc((entries ? entries->count : 0) + 1, sizeof(*items));
+    size_t n = 0;
+
+    for (const struct json_value *entry = items && entries ? entries->first : NULL; entry; entry = entry->next)
+        items[n++] = entry;
+    if (n > 1)
+        qsort(items, n, sizeof(*items), by_path);
+    return items;
+}
+
 static int show(const struct ls_options *options, const struct json_value *entries)
 {
     static const char *const headers[] = {"MODE", ">SIZE", "MODIFIED", "*NAME"};
     AUTO_TABLE struct table table = {0};
     AUTO_BUF struct buf name = BUF_INIT(64 << 10), link = BUF_INIT(64 << 10);
 
+    const struct json_value **sorted = sort(entries);
+    int status = 0;
+
+    if (!sorted)
+        return cli_error("out of memory");
     table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *entry = entries ? entries->first : NULL; entry; entry = entry->next) {
+    for (size_t i = 0; status == 0 && sorted[i]; i++) {
         if (!options->quiet)
-            put_entry(&table, entry, &name, &link);
-        else if (service_say("%s", name_of(entry, "path", "path_encoding", &name)) != 0)
-            return CLI_FAILED;
+            put_entry(&table, sorted[i], &name, &link);
+        else
+            status = service_say("%s", name_of(sorted[i], "path", "path_encoding", &name));
     }
-    return options->quiet ? 0 : table_print(&table);
+    free(sorted);
+    return options->quiet ? status : table_print(&table);
 }
 
 static int ls_main(int argc, char **argv)
@@ -105,7 +130,8 @@ static int ls_main(int argc, char **argv)
         *colon = '\0';
     uint64_t depth = options.recursive ? 1000 : options.depth > 0 ? options.depth : 1;
     if (!service_open(&client) ||
-        !service_target(&target, "/v1/sandboxes/%s/files/list?path=%s&depth=%u&limit=100000", argv[rest], path, depth) ||
+        !service_target(&target, "/v1/sandboxes/%s/files/list?path=%s&depth=%u&limit=100000", argv[rest], path,
+                        depth) ||
         !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)

@@ -11,12 +11,7 @@
 #define ENTRY(verb) &cli_verb_##verb,
 
 static const struct cli_verb *const verbs[] = {
-    &cli_verb_run,
-    CLI_SERVICE_VERBS(ENTRY)
-    &cli_verb_config,
-    &cli_verb_serve,
-    &cli_verb_doctor,
-    &cli_verb_bench,
+    &cli_verb_run,     CLI_SERVICE_VERBS(ENTRY) & cli_verb_config, &cli_verb_serve, &cli_verb_doctor, &cli_verb_bench,
     &cli_verb_version,
 };
 

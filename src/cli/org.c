@@ -56,7 +56,8 @@ static int create(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_open(&client) || !service_target(&target, "/v1/orgs") || !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/orgs") ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
 }
@@ -74,7 +75,8 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/orgs") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/orgs") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);

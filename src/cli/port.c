@@ -20,17 +20,19 @@ struct port_options {
 };
 
 static const struct flag port_flags[] = {
-    {"expires", "TIME", "how long the preview's token is good for (default 1h)", flag_set_text, offsetof(struct port_options, expires), 0},
+    {"expires", "TIME", "how long the preview's token is good for (default 1h)", flag_set_text,
+     offsetof(struct port_options, expires), 0},
     {"quiet", NULL, "print only the ports", flag_set_true, offsetof(struct port_options, quiet), 'q'},
     {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct port_options, json), 'o'},
 };
 
 static const struct flag_table port_table = {
     .usage = "brig port [flags] SANDBOX [PORT]",
-    .purpose = "Lists the ports that programs in the sandbox listen on. With PORT: prints an address at which a browser\n"
-               "sees it; whoever has the address has the port, until it expires.\n\n"
-               "  brig port build\n"
-               "  xdg-open \"$(brig port build 8000)\"",
+    .purpose =
+        "Lists the ports that programs in the sandbox listen on. With PORT: prints an address at which a browser\n"
+        "sees it; whoever has the address has the port, until it expires.\n\n"
+        "  brig port build\n"
+        "  xdg-open \"$(brig port build 8000)\"",
     .flags = port_flags,
     .n_flags = ARRAY_SIZE(port_flags),
 };
@@ -64,11 +66,13 @@ static void find_base(struct client *client, char *out, size_t size)
         snprintf(out, size, "%s", client_where(client));
         return;
     }
-    if (client_target(&target, "/v1/config") < 0 || service_try(client, "GET", &target, NULL, &doc, &ignored) < 0 || !doc)
+    if (client_target(&target, "/v1/config") < 0 || service_try(client, "GET", &target, NULL, &doc, &ignored) < 0 ||
+        !doc)
         return;
     const struct json_value *values = json_get(json_root(doc), "values");
     for (const struct json_value *row = values ? values->first : NULL; row; row = row->next)
-        if (str_eq(get_text(row, "section", ""), "server") && str_eq(get_text(row, "key", ""), "listen") && *get_text(row, "value", "") != '\0')
+        if (str_eq(get_text(row, "section", ""), "server") && str_eq(get_text(row, "key", ""), "listen") &&
+            *get_text(row, "value", "") != '\0')
             snprintf(out, size, "http://%s", get_text(row, "value", ""));
 }
 
@@ -84,7 +88,8 @@ static int preview(struct client *client, const struct port_options *options, co
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");
-    if (!service_target(&target, "/v1/sandboxes/%s/ports/%u/token", sandbox, port) || !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_target(&target, "/v1/sandboxes/%s/ports/%u/token", sandbox, port) ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     if (options->json)
         return service_print_json(doc);
@@ -112,7 +117,8 @@ static int port_main(int argc, char **argv)
         return CLI_FAILED;
     if (port != 0)
         return preview(client, &options, argv[rest], port);
-    if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : list(&options, json_get(json_root(doc), "ports"));
 }

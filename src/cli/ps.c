@@ -20,7 +20,8 @@ struct ps_options {
 
 #define AT(field) offsetof(struct ps_options, field)
 static const struct flag ps_flags[] = {
-    {"state", "STATE", "only those: creating, running, pausing, paused, resuming, stopping", flag_set_text, AT(state), 0},
+    {"state", "STATE", "only those: creating, running, pausing, paused, resuming, stopping", flag_set_text, AT(state),
+     0},
     {"name", "NAME", "only the one of this name", flag_set_text, AT(name), 0},
     {"metadata", "K=V", "only those with this note", flag_add_pair, AT(metadata), 0},
     {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
@@ -66,17 +67,20 @@ static void put_row(struct table *table, const struct json_value *box)
     table_cell(table, "%s", show_until(left, get_text(box, "ends_at", "")));
 }
 
-static bool put_boxes(const struct json_value *boxes, const struct ps_options *options, struct table *table, struct buf *plain, size_t *n)
+static bool put_boxes(const struct json_value *boxes, const struct ps_options *options, struct table *table,
+                      struct buf *plain, size_t *n)
 {
     for (const struct json_value *box = boxes ? boxes->first : NULL; box; box = box->next) {
         int r = 0;
+        if (options->quiet && service_say("%s", get_text(box, "id", "")) != 0)
+            return false;
         if (options->quiet)
-            r = buf_printf(plain, "%s\n", get_text(box, "id", ""));
-        else if (!options->json)
+            continue;
+        if (!options->json)
             put_row(table, box);
         else
             r = *n > 0 ? buf_append(plain, ",\n", 2) : 0;
-        if (r == 0 && options->json && !options->quiet)
+        if (r == 0 && options->json)
             r = json_print(box, plain);
         if (r < 0) {
             cli_error("out of memory");
@@ -102,7 +106,8 @@ static int list(const struct ps_options *options)
     while (more) {
         AUTO_DOC struct json_doc *doc = NULL;
         AUTO_BUF struct buf target = BUF_INIT(64 << 10);
-        if (!put_target(&target, options, cursor.len > 0 ? cursor.data : NULL) || !service_ask(client, "GET", &target, NULL, &doc) ||
+        if (!put_target(&target, options, cursor.len > 0 ? cursor.data : NULL) ||
+            !service_ask(client, "GET", &target, NULL, &doc) ||
             !put_boxes(json_get(json_root(doc), "sandboxes"), options, &table, &plain, &n))
             return CLI_FAILED;
         const char *next = get_text(json_root(doc), "next_cursor", "");

@@ -14,7 +14,9 @@
 static uint64_t thousandths(const struct json_value *object, const char *key)
 {
     const struct json_value *value = json_get(object, key);
-    return value && value->type == JSON_NUMBER && value->number > 0 && value->number < 1e15 ? (uint64_t)(value->number * 1000 + 0.5) : 0;
+    return value && value->type == JSON_NUMBER && value->number > 0 && value->number < 1e15
+               ? (uint64_t)(value->number * 1000 + 0.5)
+               : 0;
 }
 
 static uint64_t number(const struct json_value *object, const char *key)
@@ -42,7 +44,8 @@ void receipt_read(const struct json_value *json, struct brig_receipt *ret)
     snprintf(ret->detail, sizeof(ret->detail), "%s", get_text(outcome, "detail", ""));
     /* A program that could not be executed has a detail and the shell's status; one that exits so itself has no detail. */
     bool has_end = get_i64(outcome, "exit_code", -1) >= 0 || ret->signal != 0;
-    bool no_exec = ret->cause == BRIG_CAUSE_EXITED && ret->detail[0] != '\0' && (ret->exit_code == 126 || ret->exit_code == 127);
+    bool no_exec =
+        ret->cause == BRIG_CAUSE_EXITED && ret->detail[0] != '\0' && (ret->exit_code == 126 || ret->exit_code == 127);
     ret->started = has_end && !no_exec;
     ret->limits.memory = number(limits, "memory");
     ret->limits.disk = number(limits, "disk");
@@ -74,7 +77,7 @@ int status_in_message(char *message, int otherwise)
 
 static bool is_ours(const char *key)
 {
-    static const char *const keys[] = {"stdout", "stderr", "stdout_encoding", "stderr_encoding", "truncated"};
+    static const char *const keys[] = {"stdout", "stderr", "stdout_encoding", "stderr_encoding", "truncated", "output"};
 
     for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
         if (str_eq(keys[i], key))
@@ -105,7 +108,8 @@ static int put_output(const struct attach *attach, const struct json_value *trun
     for (unsigned i = 1; i <= 2; i++)
         cut[i] = attach->truncated[i] || get_bool(truncated, names[i]);
     return r < 0 ? r
-                 : buf_printf(out, ",\"truncated\":{\"stdout\":%s,\"stderr\":%s}", cut[1] ? "true" : "false", cut[2] ? "true" : "false");
+                 : buf_printf(out, ",\"truncated\":{\"stdout\":%s,\"stderr\":%s}", cut[1] ? "true" : "false",
+                              cut[2] ? "true" : "false");
 }
 
 /* limits, with the output limit that was applied here. */

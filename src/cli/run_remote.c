@@ -3,15 +3,15 @@
  * run_remote.c: `brig run` by a daemon: a sandbox for this run, made and ended there, its program on our stdin, stdout, signals and
  * terminal. What the user sees is what a run in this process shows; the receipt says via: daemon.
  *
- * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), and words that are not
- * UTF-8, which JSON does not carry.
+ * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), --cpu-time (it does not
+ * count the CPU time of a process against a limit), and words that are not UTF-8, which JSON does not carry.
  */
 #include <string.h>
 
 #include "base/err.h"
 #include "cli/attach.h"
 
-#define TIMEOUT_MS UINT64_C(300000)     /* the defaults of a run, which the daemon has only for commands it waits for */
+#define TIMEOUT_MS UINT64_C(300000) /* the defaults of a run, which the daemon has only for commands it waits for */
 #define OUTPUT_BYTES (UINT64_C(10) << 20)
 #define SPEC_MAX ((size_t)1 << 20) /* one message, as the daemon takes it */
 
@@ -20,15 +20,20 @@
 static void put_limits(struct json *json, const struct brig_limits *l)
 {
     const struct {
-        enum brig_limit name;
         uint64_t value;
+        enum brig_limit name;
         bool thousandths;
     } limits[] = {
-        {BRIG_LIMIT_MEMORY, l->memory, false},           {BRIG_LIMIT_CPUS, l->cpus, true},
-        {BRIG_LIMIT_CPU_TIME, l->cpu_time, true},        {BRIG_LIMIT_PIDS, l->pids, false},
-        {BRIG_LIMIT_DISK, l->disk, false},               {BRIG_LIMIT_INODES, l->inodes, false},
-        {BRIG_LIMIT_OPEN_FILES, l->open_files, false},   {BRIG_LIMIT_FILE_SIZE, l->file_size, false},
-        {BRIG_LIMIT_IO_READ_BPS, l->io_read_bps, false}, {BRIG_LIMIT_IO_WRITE_BPS, l->io_write_bps, false},
+        {l->memory, BRIG_LIMIT_MEMORY, false},
+        {l->cpus, BRIG_LIMIT_CPUS, true},
+        {l->cpu_time, BRIG_LIMIT_CPU_TIME, true},
+        {l->pids, BRIG_LIMIT_PIDS, false},
+        {l->disk, BRIG_LIMIT_DISK, false},
+        {l->inodes, BRIG_LIMIT_INODES, false},
+        {l->open_files, BRIG_LIMIT_OPEN_FILES, false},
+        {l->file_size, BRIG_LIMIT_FILE_SIZE, false},
+        {l->io_read_bps, BRIG_LIMIT_IO_READ_BPS, false},
+        {l->io_write_bps, BRIG_LIMIT_IO_WRITE_BPS, false},
     };
 
     json_key(json, "limits");
@@ -173,7 +178,7 @@ static int run_over(struct client *client, const struct run_options *options, co
         .silent = options->json,
         .keep = options->json || options->receipt ? limit : 0,
         .output = limit,
-        .on_cancel = "{\"type\":\"cancel\"}",
+        .on_cancel = "{\"type\":\"signal\",\"signal\":\"KILL\"}",
     };
     struct brig_err err = {0};
     struct attach attach;
@@ -205,7 +210,7 @@ bool run_remote(const struct run_options *options, int *ret_status)
     AUTO_BUF struct buf text = BUF_INIT(SPEC_MAX);
     struct brig_err err = {0};
 
-    if (options->local || spec->n_binds > 0 || spec->rootfs || spec->n_tmpfs > 0)
+    if (options->local || spec->n_binds > 0 || spec->rootfs || spec->n_tmpfs > 0 || spec->limits.cpu_time > 0)
         return false;
     int r = client_open(&client, &err);
     if (r < 0 && !client_is_remote())
@@ -214,6 +219,7 @@ bool run_remote(const struct run_options *options, int *ret_status)
         r = put_spec(&text, options, &err);
     if ((r == -EILSEQ || r == -E2BIG) && !client_is_remote())
         return false;
-    *ret_status = r < 0 ? cli_error("%s", err.message[0] ? err.message : strerror(-r)) : run_over(client, options, &text);
+    *ret_status =
+        r < 0 ? cli_error("%s", err.message[0] ? err.message : strerror(-r)) : run_over(client, options, &text);
     return true;
 }

@@ -67,6 +67,10 @@ static int serve_main(int argc, char **argv)
     r = apply_flags(loaded, &options, &err);
     if (r == 0)
         r = config_check(loaded, &err);
+    if (options.listen)
+        unsetenv("BRIG_SERVER_LISTEN"); /* the same setting by its long name */
+    if (options.socket)
+        unsetenv("BRIG_SERVER_SOCKET");
     if (r == 0 && ((options.listen && setenv("BRIG_LISTEN", options.listen, 1) < 0) ||
                    (options.socket && setenv("BRIG_SOCKET", options.socket, 1) < 0)))
         r = -ENOMEM;

@@ -55,8 +55,8 @@ int flag_set_table(void *ctx, const struct flag *flag, const char *given, char *
     return 0;
 }
 
-bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what, int *ret_rest,
-                   int *ret_status)
+bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what,
+                   int *ret_rest, int *ret_status)
 {
     struct brig_err err;
     int rest = 1;
@@ -99,8 +99,8 @@ bool service_open(struct client **ret)
     return false;
 }
 
-int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret,
-                struct brig_err *err)
+int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body,
+                struct json_doc **ret, struct brig_err *err)
 {
     const struct client_request request = {
         .method = method,
@@ -112,7 +112,8 @@ int service_try(struct client *client, const char *method, const struct buf *tar
     return ret ? client_json(client, &request, ret, err) : client_call(client, &request, err);
 }
 
-bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret)
+bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
+                 struct json_doc **ret)
 {
     struct brig_err err = {0};
 

@@ -37,8 +37,8 @@ int flag_add_pair(void *ctx, const struct flag *flag, const char *given, char *v
  * The flags, and then from min to max words (what: "sandbox", for the message). Returns true to go on; false when it is over, and
  * *ret_status says how.
  */
-bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what, int *ret_rest,
-                   int *ret_status);
+bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what,
+                   int *ret_rest, int *ret_status);
 
 /* ---- requests ------------------------------------------------------------------------------------- */
 
@@ -50,15 +50,17 @@ void service_client_close(struct client **client);
 /* Both say what is wrong. true: done. */
 bool service_open(struct client **ret);
 /* body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made. */
-bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret);
+bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
+                 struct json_doc **ret);
 /* As service_ask(), without a word: for those who have one. */
-int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body, struct json_doc **ret,
-                struct brig_err *err) MUST_CHECK;
+int service_try(struct client *client, const char *method, const struct buf *target, const struct buf *body,
+                struct json_doc **ret, struct brig_err *err) MUST_CHECK;
 /* A target in a buffer that buf_done() frees; NULL data when memory ran out (a line was said). */
 #define service_target(buf, ...) (client_target(buf, __VA_ARGS__) == 0 || (cli_error("out of memory"), false))
 
 /* Members of a body: K=V words as an object, where the last of a name wins. A word that is not UTF-8 is -EILSEQ with a message. */
-int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n, struct brig_err *err) MUST_CHECK;
+int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n,
+                      struct brig_err *err) MUST_CHECK;
 int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err) MUST_CHECK;
 void service_put_text(struct json *json, const char *key, const char *value); /* nothing when value is NULL */
 
@@ -68,7 +70,8 @@ int64_t get_i64(const struct json_value *object, const char *key, int64_t otherw
 bool get_bool(const struct json_value *object, const char *key);
 
 /* A member with bytes: "data" and its "encoding" ("utf-8", "base64"), decoded onto out. */
-int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key, struct buf *out) MUST_CHECK;
+int service_get_bytes(const struct json_value *object, const char *key, const char *encoding_key,
+                      struct buf *out) MUST_CHECK;
 
 /* SIGINT and SIGTERM become a descriptor for client_set_cancel(), so that half a transfer can be cleaned up. */
 int service_signals(void);
@@ -83,11 +86,11 @@ int service_say(const char *format, ...) PRINTF_LIKE(1, 2);
 
 /* For people. All return out. */
 #define SHOW_SIZE 32u
-const char *show_bytes(char out[SHOW_SIZE], int64_t bytes); /* "12.3 MiB"; "-" below zero */
+const char *show_bytes(char out[SHOW_SIZE], int64_t bytes);       /* "12.3 MiB"; "-" below zero */
 const char *show_age(char out[SHOW_SIZE], const char *rfc3339);   /* "12s", "5m", "3h", "9d"; "-" */
 const char *show_until(char out[SHOW_SIZE], const char *rfc3339); /* the same, ahead; "past" */
 const char *show_duration(char out[SHOW_SIZE], int64_t ms);
-const char *show_time(char out[SHOW_SIZE], const char *rfc3339);  /* "2026-01-31 12:00" UTC; "-" */
+const char *show_time(char out[SHOW_SIZE], const char *rfc3339); /* "2026-01-31 12:00" UTC; "-" */
 
 /*
  * A table: a header per column, then cell after cell. A header that begins with ">" is aligned to the right, one with "*" gives way
@@ -95,7 +98,7 @@ const char *show_time(char out[SHOW_SIZE], const char *rfc3339);  /* "2026-01-31
  */
 #define TABLE_COLUMNS 10u
 struct table {
-    struct buf text;   /* cells, each with a NUL */
+    struct buf text; /* cells, each with a NUL */
     const char *headers[TABLE_COLUMNS];
     size_t n_columns, n_cells;
     int error;

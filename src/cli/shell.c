@@ -28,15 +28,32 @@ static const struct flag shell_flags[] = {
 
 static const struct flag_table shell_table = {
     .usage = "brig shell [flags] SANDBOX",
-    .purpose = "Opens a shell (bash, else sh) with a terminal in the sandbox. Ctrl-P Ctrl-Q leaves it running; --attach goes\n"
-               "back to it. Its exit status is ours.\n\n"
-               "  brig shell build",
+    .purpose =
+        "Opens a shell (bash, else sh) with a terminal in the sandbox. Ctrl-P Ctrl-Q leaves it running; --attach goes\n"
+        "back to it. Its exit status is ours.\n\n"
+        "  brig shell build",
     .flags = shell_flags,
     .n_flags = ARRAY_SIZE(shell_flags),
 };
 
 /* What is executed: bash where there is one. */
 #define SHELL "command -v bash >/dev/null 2>&1 && exec bash; exec sh"
+
+static int put_env(struct json *json, const struct words *words, struct brig_err *err)
+{
+    const char **env = calloc(words->n + 1, sizeof(*env));
+    char term[80];
+
+    if (!env)
+        return err_nomem(err);
+    snprintf(term, sizeof(term), "TERM=%s", run_env_terminal());
+    env[0] = term; /* first, so that -e can say otherwise */
+    for (size_t i = 0; i < words->n; i++)
+        env[1 + i] = words->items[i];
+    int r = service_put_pairs(json, "env", env, words->n + 1, err);
+    free(env);
+    return r;
+}
 
 static uint64_t start(struct client *client, const struct shell_options *options, const char *sandbox)
 {
@@ -45,7 +62,6 @@ static uint64_t start(struct client *client, const struct shell_options *options
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     struct brig_err err = {0};
-    char term[80];
     uint16_t rows, cols;
 
     run_tty_size(&rows, &cols);
@@ -56,19 +72,15 @@ static uint64_t start(struct client *client, const struct shell_options *options
     json_key(&json, "stdin_open"), json_bool(&json, true);
     json_key(&json, "rows"), json_u64(&json, rows);
     json_key(&json, "cols"), json_u64(&json, cols);
-    AUTO_FREE const char **env = calloc(options->env.n + 1, sizeof(*env));
-    if (!env)
-        return (void)cli_error("out of memory"), 0;
-    snprintf(term, sizeof(term), "TERM=%s", run_env_terminal());
-    env[0] = term;
-    for (size_t i = 0; i < options->env.n; i++)
-        env[1 + i] = options->env.items[i];
     if (r == 0)
-        r = service_put_pairs(&json, "env", env, options->env.n + 1, &err);
+        r = put_env(&json, &options->env, &err);
     json_end(&json);
-    if (r < 0 || json_finish(&json) < 0)
-        return (void)cli_error("%s", r < 0 ? err.message : "out of memory"), 0;
-    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) || !service_ask(client, "POST", &target, &body, &doc))
+    if (r < 0 || json_finish(&json) < 0) {
+        cli_error("%s", r < 0 ? err.message : "out of memory");
+        return 0;
+    }
+    if (!service_target(&target, "/v1/sandboxes/%s/processes", sandbox) ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return 0;
     int64_t number = get_i64(json_root(doc), "number", 0);
     return number > 0 ? (uint64_t)number : 0;

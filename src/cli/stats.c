@@ -22,7 +22,8 @@ struct stats_options {
 };
 
 static const struct flag stats_flags[] = {
-    {"watch", NULL, "again every two seconds; CPU is then a percentage of one", flag_set_true, offsetof(struct stats_options, watch), 0},
+    {"watch", NULL, "again every two seconds; CPU is then a percentage of one", flag_set_true,
+     offsetof(struct stats_options, watch), 0},
     {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct stats_options, json), 'o'},
 };
 
@@ -70,7 +71,8 @@ static bool find_all(struct client *client, struct boxes *boxes)
     const struct json_value *list = json_get(json_root(doc), "sandboxes");
     for (const struct json_value *box = list ? list->first : NULL; box; box = box->next) {
         const char *state = get_text(box, "state", "");
-        if ((str_eq(state, "running") || str_eq(state, "paused")) && !add_box(boxes, get_text(box, "id", "-"), get_text(box, "name", "-")))
+        if ((str_eq(state, "running") || str_eq(state, "paused")) &&
+            !add_box(boxes, get_text(box, "id", "-"), get_text(box, "name", "-")))
             return false;
     }
     return true;
@@ -97,7 +99,8 @@ static void put_row(struct table *table, struct box *box, const struct json_valu
     table_cell(table, "%s", box->id);
     table_cell(table, "%s", box->name);
     if (box->cpu_ms >= 0 && cpu >= 0 && now > box->at_ns)
-        table_cell(table, "%.1f %%", (double)(cpu - box->cpu_ms) * 100 * (double)NS_PER_MS / (double)(now - box->at_ns));
+        table_cell(table, "%.1f %%",
+                   (double)(cpu - box->cpu_ms) * 100 * (double)NS_PER_MS / (double)(now - box->at_ns));
     else
         table_cell(table, "%s", cpu < 0 ? "-" : show_duration(text, cpu));
     box->cpu_ms = cpu;
@@ -145,7 +148,8 @@ static int look(struct client *client, struct boxes *boxes, const struct stats_o
             boxes->items[i].gone = true;
             status = cli_error("%s", err.message);
         } else if (options->json) {
-            if (buf_append_str(&text, n++ > 0 ? ",\n" : "[") < 0 || put_json(&text, boxes->items[i].id, json_root(doc)) < 0)
+            if (buf_append_str(&text, n++ > 0 ? ",\n" : "[") < 0 ||
+                put_json(&text, boxes->items[i].id, json_root(doc)) < 0)
                 return cli_error("out of memory");
         } else {
             put_row(&table, &boxes->items[i], json_root(doc));

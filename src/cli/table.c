@@ -64,7 +64,8 @@ static const char *header(const struct table *table, size_t column)
 static size_t room(void)
 {
     struct winsize size;
-    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : SIZE_MAX;
+    return isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col
+                                                                                                    : SIZE_MAX;
 }
 
 static void measure(const struct table *table, size_t widths[TABLE_COLUMNS])
@@ -84,7 +85,8 @@ static void measure(const struct table *table, size_t widths[TABLE_COLUMNS])
     while (sum > most) {
         size_t widest = table->n_columns;
         for (size_t i = 0; i < table->n_columns; i++)
-            if (table->headers[i][0] == '*' && widths[i] > LEAST && (widest == table->n_columns || widths[i] > widths[widest]))
+            if (table->headers[i][0] == '*' && widths[i] > LEAST &&
+                (widest == table->n_columns || widths[i] > widths[widest]))
                 widest = i;
         if (widest == table->n_columns)
             return;
@@ -142,6 +144,8 @@ int table_print(struct table *table)
     const char *at = table->text.data;
     int r = table->error;
 
+    if (table->n_columns == 0)
+        return 0;
     if (r == 0)
         measure(table, widths);
     for (size_t i = 0; r == 0 && i < table->n_columns; i++)

@@ -43,7 +43,8 @@ static int put_text(struct buf *out)
 static int say_daemon(const struct client *client, const struct json_value *daemon)
 {
     return service_say("daemon %.40s (commit %.40s, protocol %lld) on %s", get_text(daemon, "version", "unknown"),
-                       get_text(daemon, "commit", "unknown"), (long long)get_i64(daemon, "protocol", 0), client_where(client));
+                       get_text(daemon, "commit", "unknown"), (long long)get_i64(daemon, "protocol", 0),
+                       client_where(client));
 }
 
 static int put_features(struct buf *out)

@@ -52,7 +52,8 @@ int client_call(struct client *client, const struct client_request *request, str
     return r;
 }
 
-int client_json(struct client *client, const struct client_request *request, struct json_doc **ret, struct brig_err *err)
+int client_json(struct client *client, const struct client_request *request, struct json_doc **ret,
+                struct brig_err *err)
 {
     int r = client_call(client, request, err);
 

@@ -30,8 +30,8 @@ struct client;
 int client_open(struct client **ret, struct brig_err *err) MUST_CHECK;
 /* To this socket and nowhere else. */
 int client_open_socket(const char *path, struct client **ret, struct brig_err *err) MUST_CHECK;
-bool client_is_remote(void); /* BRIG_HOST is set: there is no fallback to this machine */
-void client_close(struct client *client); /* takes NULL */
+bool client_is_remote(void);                           /* BRIG_HOST is set: there is no fallback to this machine */
+void client_close(struct client *client);              /* takes NULL */
 const char *client_where(const struct client *client); /* "/run/brig/brig.sock", "http://127.0.0.1:2744" */
 /* A descriptor that becomes readable (a signalfd) makes every call end with -ECANCELED. -1: none. Not read, not owned. */
 void client_set_cancel(struct client *client, int fd);
@@ -66,11 +66,12 @@ struct client_request {
 /* Returns 0 for 2xx. */
 int client_call(struct client *client, const struct client_request *request, struct brig_err *err) MUST_CHECK;
 /* The same, and the answer read as JSON; *ret is NULL when the answer is empty (204). */
-int client_json(struct client *client, const struct client_request *request, struct json_doc **ret, struct brig_err *err) MUST_CHECK;
+int client_json(struct client *client, const struct client_request *request, struct json_doc **ret,
+                struct brig_err *err) MUST_CHECK;
 
 /* Of the last call. */
-unsigned client_status(const struct client *client); /* 0: there was no answer */
-uint64_t client_length(const struct client *client); /* of the body, or CLIENT_LENGTH_UNKNOWN */
+unsigned client_status(const struct client *client);                     /* 0: there was no answer */
+uint64_t client_length(const struct client *client);                     /* of the body, or CLIENT_LENGTH_UNKNOWN */
 const char *client_field(const struct client *client, const char *name); /* valid during head() and data() */
 const struct buf *client_reply(const struct client *client);
 const char *client_error_code(const struct client *client); /* "not-found", ...; "" when none */
@@ -92,8 +93,9 @@ struct sse {
 };
 
 #define SSE_EVENT_MAX ((size_t)16 << 20)
-#define SSE_INIT(call, context) \
-    ((struct sse){BUF_INIT(SSE_EVENT_MAX), BUF_INIT(SSE_EVENT_MAX), BUF_INIT(256), BUF_INIT(1024), false, false, (call), (context)})
+#define SSE_INIT(call, context)                                                                                  \
+    ((struct sse){BUF_INIT(SSE_EVENT_MAX), BUF_INIT(SSE_EVENT_MAX), BUF_INIT(256), BUF_INIT(1024), false, false, \
+                  (call), (context)})
 int sse_feed(struct sse *sse, const void *data, size_t len, struct brig_err *err) MUST_CHECK;
 void sse_done(struct sse *sse);
 

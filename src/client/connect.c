@@ -154,10 +154,12 @@ static int set_host(struct client *client, const char *host, struct brig_err *er
     const char *key = getenv("BRIG_API_KEY"), *authority = host + strlen(scheme);
 
     if (str_starts(host, "https://"))
-        return err_usage(err, "BRIG_HOST=%.80s: https is not spoken here; use the socket, or http:// through a tunnel", host);
+        return err_usage(err, "BRIG_HOST=%.80s: https is not spoken here; use the socket, or http:// through a tunnel",
+                         host);
     size_t len = str_starts(host, scheme) ? strcspn(authority, "/") : 0;
     const char *colon = len > 0 ? memrchr(authority, ':', len) : NULL;
-    if (!colon || colon == authority || colon + 1 == authority + len || strspn(colon + 1, "0123456789") != (size_t)(authority + len - colon - 1) ||
+    if (!colon || colon == authority || colon + 1 == authority + len ||
+        strspn(colon + 1, "0123456789") != (size_t)(authority + len - colon - 1) ||
         (authority[len] == '/' && authority[len + 1] != '\0') || len + 8 >= sizeof(client->where))
         return err_usage(err, "BRIG_HOST=%.80s: must be http://ADDRESS:PORT", host);
     if (key && str_copy(client->key, sizeof(client->key), key) < 0)
@@ -210,11 +212,12 @@ bool client_is_remote(void)
 
 int client_open(struct client **ret, struct brig_err *err)
 {
+    const char *host = getenv("BRIG_HOST");
     struct client *client = create();
 
     if (!client)
         return err_nomem(err);
-    int r = client_is_remote() ? set_host(client, getenv("BRIG_HOST"), err) : try_places(client, err);
+    int r = host && *host ? set_host(client, host, err) : try_places(client, err);
     if (r < 0) {
         client_close(client);
         return r;

@@ -14,7 +14,7 @@ struct client {
     int fd; /* -1: none now */
     int cancel_fd;
     bool remote;
-    char where[CLIENT_WHERE]; /* the socket's path, or BRIG_HOST */
+    char where[CLIENT_WHERE];     /* the socket's path, or BRIG_HOST */
     char authority[CLIENT_WHERE]; /* Host */
     char key[CLIENT_KEY_MAX];
     uint32_t timeout_ms; /* of this call */
@@ -22,7 +22,7 @@ struct client {
     struct buf in; /* the head, which points into it, and bytes of the body that came along */
     size_t in_at;  /* consumed of them */
     struct http_head head;
-    char *piece;   /* CLIENT_PIECE bytes that go through here at a time, either way */
+    char *piece; /* CLIENT_PIECE bytes that go through here at a time, either way */
     struct buf reply;
     unsigned status;
     char error_code[64];
@@ -47,7 +47,8 @@ ssize_t wire_send_some(struct client *client, const void *data, size_t len, stru
 ssize_t wire_receive(struct client *client, void *data, size_t size, struct brig_err *err) MUST_CHECK; /* 0: the end */
 
 /* request.c: the head of a request, fields included, without the empty line. */
-int request_put_head(const struct client *client, const struct client_request *request, struct buf *out, struct brig_err *err) MUST_CHECK;
+int request_put_head(const struct client *client, const struct client_request *request, struct buf *out,
+                     struct brig_err *err) MUST_CHECK;
 int request_send(struct client *client, const struct client_request *request, struct brig_err *err) MUST_CHECK;
 /* response.c: reads the next head that is no interim one. */
 int response_head(struct client *client, const char *method, struct brig_err *err) MUST_CHECK;

@@ -33,7 +33,8 @@ static int put_length(struct buf *out, const struct client_request *request)
     return http_put_field(out, "Content-Length", text);
 }
 
-int request_put_head(const struct client *client, const struct client_request *request, struct buf *out, struct brig_err *err)
+int request_put_head(const struct client *client, const struct client_request *request, struct buf *out,
+                     struct brig_err *err)
 {
     bool has_body = request->read || request->body_len > 0;
     int r = http_put_request(out, request->method, request->target);
@@ -62,8 +63,8 @@ int request_put_head(const struct client *client, const struct client_request *r
 }
 
 /* One piece of the source, framed; in piece[*ret_at, +*ret_len). *ret_end: it was the last. */
-static int next_piece(struct client *client, const struct client_request *request, uint64_t sent, size_t *ret_at, size_t *ret_len, bool *ret_end,
-                      struct brig_err *err)
+static int next_piece(struct client *client, const struct client_request *request, uint64_t sent, size_t *ret_at,
+                      size_t *ret_len, bool *ret_end, struct brig_err *err)
 {
     bool chunked = request->length == CLIENT_LENGTH_UNKNOWN;
     size_t size = CLIENT_PIECE - 2 * CHUNK_HEAD;
@@ -84,7 +85,8 @@ static int next_piece(struct client *client, const struct client_request *reques
         return 0;
     int len = snprintf(head, sizeof(head), "%zx\r\n", (size_t)n);
     memcpy(data - len, head, (size_t)len);
-    memcpy(data + n, "\r\n", 2);
+    data[n] = '\r';
+    data[n + 1] = '\n';
     *ret_at -= (size_t)len;
     *ret_len += (size_t)len + 2;
     return 0;

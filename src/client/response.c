@@ -15,7 +15,8 @@
 static int malformed(struct client *client, struct brig_err *err, const struct brig_err *why)
 {
     client_disconnect(client);
-    return err_set(err, BRIG_E_GONE, 0, "%.80s: not an answer of brig: %.100s", client->where, why->message[0] ? why->message : "malformed");
+    return err_set(err, BRIG_E_GONE, 0, "%.80s: not an answer of brig: %.100s", client->where,
+                   why->message[0] ? why->message : "malformed");
 }
 
 static int read_head(struct client *client, const char *method, struct brig_err *err)
@@ -24,9 +25,10 @@ static int read_head(struct client *client, const char *method, struct brig_err 
     size_t scanned = 0;
 
     for (;;) {
-        int n = client->in.len > client->in_at ? http_response_parse(client->in.data + client->in_at, client->in.len - client->in_at, method,
-                                                                      NULL, &scanned, &client->head, &why)
-                                               : 0;
+        int n = client->in.len > client->in_at
+                    ? http_response_parse(client->in.data + client->in_at, client->in.len - client->in_at, method, NULL,
+                                          &scanned, &client->head, &why)
+                    : 0;
         if (n < 0)
             return malformed(client, err, &why);
         if (n > 0) {
@@ -40,7 +42,8 @@ static int read_head(struct client *client, const char *method, struct brig_err 
             return malformed(client, err, &(struct brig_err){.message = "its head is too large"});
         ssize_t got = wire_receive(client, client->in.data + client->in.len, client->in.max - client->in.len, err);
         if (got == 0)
-            got = err_set(err, BRIG_E_GONE, ECONNRESET, "%s: it closed the connection without an answer", client->where);
+            got =
+                err_set(err, BRIG_E_GONE, ECONNRESET, "%s: it closed the connection without an answer", client->where);
         if (got < 0)
             return (int)got;
         buf_commit(&client->in, (size_t)got);
@@ -63,8 +66,8 @@ int response_head(struct client *client, const char *method, struct brig_err *er
 typedef int take_fn(void *ctx, const void *data, size_t len, struct brig_err *err);
 
 /* Gives the content of one piece of the stream to take. */
-static int take_piece(struct http_body_reader *reader, const char *data, size_t len, size_t *ret_used, bool *ret_end, take_fn *take, void *ctx,
-                      struct brig_err *err)
+static int take_piece(struct http_body_reader *reader, const char *data, size_t len, size_t *ret_used, bool *ret_end,
+                      take_fn *take, void *ctx, struct brig_err *err)
 {
     size_t used = 0;
 
@@ -88,12 +91,14 @@ static int take_piece(struct http_body_reader *reader, const char *data, size_t 
 static int read_body(struct client *client, take_fn *take, void *ctx, struct brig_err *err)
 {
     struct http_body_reader reader;
-    bool end = client->head.body == HTTP_BODY_NONE || (client->head.body == HTTP_BODY_LENGTH && client->head.content_length == 0);
+    bool end = client->head.body == HTTP_BODY_NONE ||
+               (client->head.body == HTTP_BODY_LENGTH && client->head.content_length == 0);
     size_t used = 0;
 
     http_body_init(&reader, &client->head);
     if (!end && client->in_at < client->in.len) {
-        int r = take_piece(&reader, client->in.data + client->in_at, client->in.len - client->in_at, &used, &end, take, ctx, err);
+        int r = take_piece(&reader, client->in.data + client->in_at, client->in.len - client->in_at, &used, &end, take,
+                           ctx, err);
         if (r < 0)
             return r;
         client->in_at += used;
@@ -142,9 +147,9 @@ static const struct {
     enum brig_code code;
     int errnum;
 } codes[] = {
-    {400, BRIG_E_USAGE, EINVAL},     {401, BRIG_E_UNAUTHENTICATED, EACCES}, {403, BRIG_E_FORBIDDEN, EPERM}, {404, BRIG_E_NOT_FOUND, ENOENT},
-    {408, BRIG_E_TIMEOUT, ETIMEDOUT}, {409, BRIG_E_CONFLICT, EBUSY},         {413, BRIG_E_TOO_LARGE, EFBIG}, {429, BRIG_E_LIMIT, EDQUOT},
-    {503, BRIG_E_BUSY, EAGAIN},
+    {400, BRIG_E_USAGE, EINVAL},     {401, BRIG_E_UNAUTHENTICATED, EACCES}, {403, BRIG_E_FORBIDDEN, EPERM},
+    {404, BRIG_E_NOT_FOUND, ENOENT}, {408, BRIG_E_TIMEOUT, ETIMEDOUT},      {409, BRIG_E_CONFLICT, EBUSY},
+    {413, BRIG_E_TOO_LARGE, EFBIG},  {429, BRIG_E_LIMIT, EDQUOT},           {503, BRIG_E_BUSY, EAGAIN},
 };
 
 static const char *text_of(const struct json_value *object, const char *key)

@@ -33,7 +33,8 @@ static int dispatch(struct sse *sse, struct brig_err *err)
     int r = 0;
 
     if (sse->has_data)
-        r = sse->on_event(sse->ctx, text(&sse->event, "message"), text(&sse->id, ""), text(&sse->data, ""), sse->data.len, err);
+        r = sse->on_event(sse->ctx, text(&sse->event, "message"), text(&sse->id, ""), text(&sse->data, ""),
+                          sse->data.len, err);
     sse->data.len = sse->event.len = 0;
     sse->has_data = false;
     return r;

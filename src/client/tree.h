@@ -22,7 +22,7 @@ int tree_reader_create(int root, const char *prefix, struct tree_reader **ret, s
 /* Bytes of the archive; 0 at its end; a negative errno. Files that change meanwhile are cut or filled up with zeroes. */
 ssize_t tree_reader_read(struct tree_reader *reader, void *data, size_t size, struct brig_err *err) MUST_CHECK;
 uint64_t tree_reader_skipped(const struct tree_reader *reader); /* sockets, devices, what could not be read */
-void tree_reader_destroy(struct tree_reader *reader); /* takes NULL */
+void tree_reader_destroy(struct tree_reader *reader);           /* takes NULL */
 
 /* ---- tar -> this machine -------------------------------------------------------------------------- */
 
@@ -31,7 +31,8 @@ struct tree_writer;
 /* Below root, an open directory, taken over. */
 int tree_writer_create(int root, struct tree_writer **ret, struct brig_err *err) MUST_CHECK;
 int tree_writer_write(struct tree_writer *writer, const void *data, size_t len, struct brig_err *err) MUST_CHECK;
-int tree_writer_finish(struct tree_writer *writer, struct brig_err *err) MUST_CHECK; /* the archive was whole; modes and times */
+int tree_writer_finish(struct tree_writer *writer,
+                       struct brig_err *err) MUST_CHECK; /* the archive was whole; modes and times */
 uint64_t tree_writer_skipped(const struct tree_writer *writer);
 void tree_writer_destroy(struct tree_writer *writer); /* takes NULL; half a file is removed */
 

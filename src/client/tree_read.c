@@ -30,7 +30,8 @@ struct tree_reader {
     uint8_t head[TAR_HEADER_MAX];
 };
 
-static int put_head(struct tree_reader *reader, enum tar_kind kind, const struct stat *st, const char *link, size_t link_len)
+static int put_head(struct tree_reader *reader, enum tar_kind kind, const struct stat *st, const char *link,
+                    size_t link_len)
 {
     const struct tar_member member = {
         .kind = kind,
@@ -82,7 +83,8 @@ static int begin_entry(struct tree_reader *reader, int dir, const char *name)
         return -errno;
     if (S_ISLNK(st.st_mode)) {
         ssize_t n = readlinkat(dir, name, link, sizeof(link));
-        return n <= 0 || n == (ssize_t)sizeof(link) ? -ENAMETOOLONG : put_head(reader, TAR_SYMLINK, &st, link, (size_t)n);
+        return n <= 0 || n == (ssize_t)sizeof(link) ? -ENAMETOOLONG
+                                                    : put_head(reader, TAR_SYMLINK, &st, link, (size_t)n);
     }
     if (S_ISDIR(st.st_mode)) {
         r = enter(reader, dir, name);

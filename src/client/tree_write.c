@@ -40,7 +40,8 @@ struct tree_writer {
 
 static int fail(struct brig_err *err, int r, const struct tree_writer *writer)
 {
-    return err_set(err, BRIG_E_HOST, -r, "%.150s", writer->parser.member.name ? writer->parser.member.name : "the archive");
+    return err_set(err, BRIG_E_HOST, -r, "%.150s",
+                   writer->parser.member.name ? writer->parser.member.name : "the archive");
 }
 
 /* ---- places --------------------------------------------------------------------------------------- */
@@ -114,7 +115,9 @@ static int make_directory(struct tree_writer *writer, int parent, const struct t
         if (fstatat(parent, writer->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
         if (!S_ISDIR(st.st_mode)) /* a file, or a symlink to a directory somewhere else */
-            return unlinkat(parent, writer->name, 0) < 0 || mkdirat(parent, writer->name, 0700) < 0 ? -errno : remember(writer, member);
+            return unlinkat(parent, writer->name, 0) < 0 || mkdirat(parent, writer->name, 0700) < 0
+                       ? -errno
+                       : remember(writer, member);
     }
     return remember(writer, member);
 }

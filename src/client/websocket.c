@@ -31,8 +31,8 @@ enum { OP_CONTINUATION = 0, OP_TEXT = 1, OP_BINARY = 2, OP_CLOSE = 8, OP_PING = 
 struct ws {
     int fd;
     struct buf in, message, out;
-    size_t at;   /* of in: consumed */
-    size_t sent; /* of out */
+    size_t at;           /* of in: consumed */
+    size_t sent;         /* of out */
     unsigned message_op; /* of the message whose fragments are being gathered, or 0 */
     bool message_given, close_sent, close_received, broken;
 };
@@ -254,7 +254,8 @@ static int take_data(struct ws *ws, const struct frame *frame, struct ws_message
         return err_set(err, BRIG_E_TOO_LARGE, -r, "WebSocket");
     if (!frame->fin)
         return 0;
-    *ret = (struct ws_message){.kind = (enum ws_kind)ws->message_op, .data = (const uint8_t *)ws->message.data, .len = ws->message.len};
+    *ret = (struct ws_message){
+        .kind = (enum ws_kind)ws->message_op, .data = (const uint8_t *)ws->message.data, .len = ws->message.len};
     ws->message_op = 0;
     ws->message_given = true;
     return 1;

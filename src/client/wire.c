@@ -18,7 +18,8 @@ static int lost(struct brig_err *err, const struct client *client, int errnum)
 int wire_wait(const struct client *client, int events, int other_fd, struct brig_err *err)
 {
     struct pollfd fds[] = {
-        {.fd = client->fd, .events = (short)((events & WIRE_READABLE ? POLLIN : 0) | (events & WIRE_WRITABLE ? POLLOUT : 0))},
+        {.fd = client->fd,
+         .events = (short)((events & WIRE_READABLE ? POLLIN : 0) | (events & WIRE_WRITABLE ? POLLOUT : 0))},
         {.fd = other_fd, .events = POLLIN},
         {.fd = client->cancel_fd, .events = POLLIN},
     };

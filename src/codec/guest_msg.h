@@ -78,8 +78,8 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
 
 /* ---- START: a program ---------------------------------------------------------------------------- */
 
-#define GUEST_START_TTY (1u << 0)    /* make a PTY inside; its master goes back beside STARTED */
-#define GUEST_START_STDIN (1u << 1)  /* stdin, stdout and stderr travel beside START; else the last two; TTY: none */
+#define GUEST_START_TTY (1u << 0)   /* make a PTY inside; its master goes back beside STARTED */
+#define GUEST_START_STDIN (1u << 1) /* stdin, stdout and stderr travel beside START; else the last two; TTY: none */
 /*
  * No program: init serves processes on a stream (guest_svc.h), the one descriptor beside START. n_argv and n_env are 0,
  * the other flags but LEAVES are off; STARTED is what a process of the program's ids has read back.

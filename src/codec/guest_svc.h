@@ -46,9 +46,9 @@ enum svc_type {
     SVC_CREDIT = 19, /* u32: so many bytes of the stream were consumed */
     SVC_EVENT = 20,  /* payload depends on the call */
     SVC_REPLY = 21,  /* struct svc_reply, then a payload that depends on the call (only when errnum is 0) */
-    SVC_CANCEL = 22, /* the caller is not interested any more; REPLY (ECANCELED, or what had happened before) still comes */
+    SVC_CANCEL = 22, /* the caller has lost interest; REPLY (ECANCELED, or what had happened before) still comes */
 
-    /* calls: processes (guest/service.c) */
+    /* calls: processes (guest/proc*.c) */
     SVC_PROC_START = 32,  /* struct svc_proc_start -> REPLY struct svc_proc_started */
     SVC_PROC_ATTACH = 33, /* struct svc_proc_attach -> EVENT svc_attached, DATA 1 and 2, EOF 1 and 2, REPLY */
     SVC_PROC_INPUT = 34,  /* u32 proc; DATA 0, EOF 0 -> REPLY; errnum EPIPE when it no longer reads */
@@ -57,7 +57,8 @@ enum svc_type {
     SVC_PROC_RESIZE = 37, /* u32 proc, u16 rows, u16 cols -> REPLY */
     SVC_PROC_LIST = 38,   /* -> EVENT struct svc_proc_info each, REPLY */
     SVC_PROC_FORGET = 39, /* u32 proc -> REPLY; its ring and status are dropped (EBUSY while it runs) */
-    SVC_SHELL_RUN = 40,   /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA 1/2, EOF 1/2, REPLY svc_shell_result */
+    /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY svc_shell_result */
+    SVC_SHELL_RUN = 40,
 
     /* calls: ports */
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
@@ -71,9 +72,9 @@ enum svc_type {
     SVC_FILE_MKDIR = 68,   /* path, u32 mode, u32 parents -> REPLY entry; EEXIST unless parents and a directory */
     SVC_FILE_MOVE = 69,    /* path, string to, u32 replace -> REPLY entry */
     SVC_FILE_REMOVE = 70,  /* path, u32 recursive -> REPLY */
-    SVC_FILE_WATCH = 71,   /* path, u32 recursive -> EVENT (empty) when armed, EVENT svc_file_change each, REPLY when cancelled */
+    SVC_FILE_WATCH = 71,   /* path, u32 recursive -> EVENT (empty) when armed, EVENT svc_file_change each, REPLY */
     SVC_FILE_TAR_GET = 72, /* path -> DATA 1 (a PAX tar), EOF 1, REPLY u64 members, u64 bytes */
-    SVC_FILE_TAR_PUT = 73, /* path (a directory), struct svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes */
+    SVC_FILE_TAR_PUT = 73, /* path (a directory), svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes */
     SVC_TYPE_MAX
 };
 #define SVC_CALL_MIN 32u /* from here on a type opens a call; numbers between the groups are answered ENOSYS */
@@ -112,8 +113,8 @@ void svc_put_u8(struct svc_cursor *out, uint8_t value);
 void svc_put_u16(struct svc_cursor *out, uint16_t value);
 void svc_put_u32(struct svc_cursor *out, uint32_t value);
 void svc_put_u64(struct svc_cursor *out, uint64_t value);
-void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes); /* u32 length, bytes */
-void svc_put_raw(struct svc_cursor *out, const void *data, size_t len); /* the bytes alone */
+void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes);              /* u32 length, bytes */
+void svc_put_raw(struct svc_cursor *out, const void *data, size_t len);          /* the bytes alone */
 int svc_put_done(const struct svc_cursor *out, const uint8_t *begin) MUST_CHECK; /* bytes since begin, or -EMSGSIZE */
 uint8_t svc_get_u8(struct svc_reader *in);
 uint16_t svc_get_u16(struct svc_reader *in);
@@ -144,9 +145,11 @@ int svc_reply_put(uint8_t *out, size_t size, const struct svc_reply *msg) MUST_C
 int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_CHECK;
 
 /* flags of struct svc_proc_start */
-#define SVC_PROC_TTY (1u << 0)    /* a PTY; output is stream 1 */
-#define SVC_PROC_STDIN (1u << 1)  /* a pipe fed by SVC_PROC_INPUT; else /dev/null. A TTY always has input */
-#define SVC_PROC_SHELL (1u << 2)  /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
+#define SVC_PROC_TTY (1u << 0)   /* a PTY; output is stream 1 */
+#define SVC_PROC_STDIN (1u << 1) /* a pipe fed by SVC_PROC_INPUT; else /dev/null. A TTY always has input */
+#define SVC_PROC_SHELL \
+    (1u << 2) /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
+#define SVC_PROC_HOLD (1u << 3) /* somebody is about to attach: until then a full ring waits, instead of forgetting */
 
 struct svc_proc_start {
     uint32_t proc; /* chosen by brigd, not 0, never used before in this sandbox */
@@ -162,7 +165,7 @@ int svc_proc_start_put(uint8_t *out, size_t size, const struct svc_proc_start *m
 int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *ret) MUST_CHECK;
 
 struct svc_proc_started {
-    uint32_t pid; /* inside */
+    uint32_t pid;   /* inside */
     uint64_t at_ns; /* CLOCK_MONOTONIC just before execve */
 };
 int svc_proc_started_put(uint8_t *out, size_t size, const struct svc_proc_started *msg) MUST_CHECK;
@@ -172,13 +175,13 @@ int svc_proc_started_parse(const uint8_t *in, size_t len, struct svc_proc_starte
 
 /*
  * While somebody is attached, a program that writes faster than they read is slowed down (init stops reading its
- * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes.
+ * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes (with SVC_PROC_HOLD: only once somebody has been).
  * Then `first` of svc_attached is greater than what was asked for: so much is lost, and that is said.
  */
 struct svc_proc_attach {
     uint32_t proc;
-    uint32_t streams;      /* bit 1: stdout, bit 2: stderr */
-    uint64_t offset[3];    /* [1] and [2]: where to go on from */
+    uint32_t streams;   /* bit 1: stdout, bit 2: stderr */
+    uint64_t offset[3]; /* [1] and [2]: where to go on from */
 };
 int svc_proc_attach_put(uint8_t *out, size_t size, const struct svc_proc_attach *msg) MUST_CHECK;
 int svc_proc_attach_parse(const uint8_t *in, size_t len, struct svc_proc_attach *ret) MUST_CHECK;
@@ -190,13 +193,13 @@ int svc_attached_put(uint8_t *out, size_t size, const struct svc_attached *msg) 
 int svc_attached_parse(const uint8_t *in, size_t len, struct svc_attached *ret) MUST_CHECK;
 
 struct svc_proc_exit {
-    uint32_t status;       /* as wait(2) gives it */
-    uint64_t started_ns, ended_ns; /* CLOCK_MONOTONIC */
-    uint64_t output[3];    /* [1] and [2]: bytes ever written */
+    uint32_t status;                         /* as wait(2) gives it */
+    uint64_t started_ns, ended_ns;           /* CLOCK_MONOTONIC */
+    uint64_t output[3];                      /* [1] and [2]: bytes ever written */
     uint64_t cpu_ns, memory_peak, pids_peak; /* of its leaf cgroup, or of wait4's rusage; UINT64_MAX: not known */
     uint32_t oom_kills, pids_refused;        /* its leaf's counters; 0 where there is no leaf */
-    uint32_t leaf;         /* 1: it had a cgroup of its own */
-    uint32_t killed;       /* 1: by SVC_PROC_SIGNAL with SVC_SIGNAL_ALL and SIGKILL, before it ended by itself */
+    uint32_t leaf;                           /* 1: it had a cgroup of its own */
+    uint32_t killed; /* 1: by SVC_PROC_SIGNAL with SVC_SIGNAL_ALL and SIGKILL, before it ended by itself */
 };
 int svc_proc_exit_put(uint8_t *out, size_t size, const struct svc_proc_exit *msg) MUST_CHECK;
 int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret) MUST_CHECK;
@@ -260,8 +263,8 @@ struct svc_entry {
 void svc_put_entry(struct svc_cursor *out, const struct svc_entry *entry);
 struct svc_entry svc_get_entry(struct svc_reader *in);
 
-#define SVC_WRITE_ATOMIC (1u << 0)  /* a new file beside it, renamed over it at EOF; cancelled: nothing changed */
-#define SVC_WRITE_AT (1u << 1)      /* into the existing file at `offset` (made when missing); excludes ATOMIC */
+#define SVC_WRITE_ATOMIC (1u << 0) /* a new file beside it, renamed over it at EOF; cancelled: nothing changed */
+#define SVC_WRITE_AT (1u << 1)     /* into the existing file at `offset` (made when missing); excludes ATOMIC */
 #define SVC_WRITE_APPEND (1u << 2)
 #define SVC_WRITE_PARENTS (1u << 3) /* missing directories are made */
 #define SVC_WRITE_EXCL (1u << 4)    /* must not exist */
@@ -275,7 +278,7 @@ struct svc_tar_limits {
 };
 
 struct svc_file_change {
-    uint32_t mask;         /* IN_* of inotify(7); IN_Q_OVERFLOW: some were lost */
+    uint32_t mask; /* IN_* of inotify(7); IN_Q_OVERFLOW: some were lost */
     uint32_t cookie;
     struct svc_bytes path; /* relative to what is watched */
 };

@@ -22,14 +22,14 @@ enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSO
 struct json_value {
     enum json_type type;
     bool boolean;
-    bool integer;        /* JSON_NUMBER: was written without fraction and exponent and fits int64 */
-    int64_t i64;         /* valid when integer */
+    bool integer; /* JSON_NUMBER: was written without fraction and exponent and fits int64 */
+    int64_t i64;  /* valid when integer */
     double number;
-    const char *string;  /* JSON_STRING: unescaped, NUL-terminated (may contain NULs: see len); of a member: its value */
+    const char *string; /* JSON_STRING: unescaped, NUL-terminated (may contain NULs: see len); of a member: its value */
     size_t len;
-    const char *key;     /* of an object's member; else NULL */
+    const char *key; /* of an object's member; else NULL */
     size_t key_len;
-    size_t count;        /* JSON_ARRAY, JSON_OBJECT: items */
+    size_t count;                          /* JSON_ARRAY, JSON_OBJECT: items */
     const struct json_value *first, *next; /* first item; next sibling */
     const struct json_value **sorted;      /* private: an object's members by key, when there are many */
 };

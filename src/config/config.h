@@ -26,7 +26,6 @@ struct config {
     char *allowed_hosts;    /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */
     char *allowed_origins;  /* space-separated Origins that may call; none by default */
     char *log_level, *log_file, *log_format; /* info; "": stderr; json|text */
-    char *otlp_endpoint;    /* "" off */
     bool metrics_per_sandbox;
     uint64_t drain_timeout; /* ms: 10 s */
     char *on_shutdown;      /* kill|keep */
@@ -56,6 +55,7 @@ struct config {
     bool network_enabled;       /* as the file has it; the network is `none` all the same, and a note says so */
     bool use_sandbox;           /* without effect; reported */
     char *require;              /* "all", or layer names */
+    char *bind_roots;           /* absolute directories with colons between them; "" none */
     char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
 };
 

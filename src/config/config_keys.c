@@ -53,7 +53,6 @@ const struct config_key config_keys[] = {
     {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .rule = config_rule_level, LIVE, .help = "debug, info, warn or error"},
     {"server", "log_file", CONFIG_TEXT, AT(log_file), .fallback = "", .rule = config_rule_file, .help = "path; empty: stderr; reopened on SIGUSR1"},
     {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .rule = config_rule_format, .help = "json or text"},
-    {"server", "otlp_endpoint", CONFIG_TEXT, AT(otlp_endpoint), .fallback = "", .rule = config_rule_url, .help = "where traces go; empty: nowhere"},
     {"server", "metrics_per_sandbox", CONFIG_BOOL, AT(metrics_per_sandbox), .fallback = "false", LIVE, .help = "label metrics with sandbox ids"},
     {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000, .zero = true, LIVE,
      .help = "time for answers under way when stopping"},
@@ -116,7 +115,9 @@ const struct config_key config_keys[] = {
     {"sandbox", "network_enabled", CONFIG_BOOL, AT(network_enabled), .fallback = "false", LIVE, .help = "accepted, but the network is none"},
     {"sandbox", "use_sandbox", CONFIG_BOOL, AT(use_sandbox), .fallback = "true", LIVE, .help = "without effect: all is run in sandboxes"},
     {"sandbox", "require", CONFIG_TEXT, AT(require), .fallback = "", .rule = config_rule_require, LIVE, .help = "all, or layers without which nothing runs"},
-    {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, LIVE, .help = "directory of templates: NAME/ or NAME.tar"},
+    {"sandbox", "bind_roots", CONFIG_TEXT, AT(bind_roots), .fallback = "",
+     .help = "directories that administrators may bind into sandboxes, with colons between them; empty: none"},
+    {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, .help = "directory of templates: NAME/ or NAME.tar"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");

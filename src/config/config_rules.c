@@ -192,12 +192,6 @@ const char *config_rule_shutdown(const char *text)
     return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill or keep";
 }
 
-const char *config_rule_url(const char *text)
-{
-    bool good = text[0] == '\0' || (str_starts(text, "http://") && text[7] != '\0') || (str_starts(text, "https://") && text[8] != '\0');
-    return good && !strchr(text, ' ') ? NULL : "must be a URL that begins with http:// or https://, or empty";
-}
-
 const char *config_rule_database(const char *text)
 {
     bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") || str_starts(text, "sqlite:/");

@@ -67,11 +67,6 @@ struct call *call_new(uint32_t request, uint16_t type, struct proc *proc)
     return call;
 }
 
-struct call *call_next_of(struct proc *proc, struct call *after)
-{
-    return after ? after->next_of_proc : proc->calls;
-}
-
 static void unlink_call(struct call *call)
 {
     struct call **at = &buckets[call->request % BUCKETS];
@@ -155,16 +150,11 @@ void call_credit(struct call *call, size_t consumed)
 static void open_call(uint16_t type, uint32_t request, const uint8_t *payload, size_t len)
 {
     static void (*const openers[])(uint32_t, const uint8_t *, size_t) = {
-        [SVC_PROC_START - SVC_CALL_MIN] = proc_start,
-        [SVC_PROC_ATTACH - SVC_CALL_MIN] = proc_attach,
-        [SVC_PROC_INPUT - SVC_CALL_MIN] = proc_input,
-        [SVC_PROC_WAIT - SVC_CALL_MIN] = proc_wait,
-        [SVC_PROC_SIGNAL - SVC_CALL_MIN] = proc_signal,
-        [SVC_PROC_RESIZE - SVC_CALL_MIN] = proc_resize,
-        [SVC_PROC_LIST - SVC_CALL_MIN] = proc_list,
-        [SVC_PROC_FORGET - SVC_CALL_MIN] = proc_forget_call,
-        [SVC_SHELL_RUN - SVC_CALL_MIN] = shell_run,
-        [SVC_PORT_LIST - SVC_CALL_MIN] = port_list,
+        [SVC_PROC_START - SVC_CALL_MIN] = proc_start,     [SVC_PROC_ATTACH - SVC_CALL_MIN] = proc_attach,
+        [SVC_PROC_INPUT - SVC_CALL_MIN] = proc_input,     [SVC_PROC_WAIT - SVC_CALL_MIN] = proc_wait,
+        [SVC_PROC_SIGNAL - SVC_CALL_MIN] = proc_signal,   [SVC_PROC_RESIZE - SVC_CALL_MIN] = proc_resize,
+        [SVC_PROC_LIST - SVC_CALL_MIN] = proc_list,       [SVC_PROC_FORGET - SVC_CALL_MIN] = proc_forget_call,
+        [SVC_SHELL_RUN - SVC_CALL_MIN] = shell_run,       [SVC_PORT_LIST - SVC_CALL_MIN] = port_list,
         [SVC_PORT_CONNECT - SVC_CALL_MIN] = port_connect,
     };
     unsigned at = type - SVC_CALL_MIN;
@@ -278,18 +268,14 @@ static bool take_frame(const struct frame *frame)
         return true;
     }
     switch (frame->type) {
-    case SVC_DATA:
-        return take_input(call, frame);
+    case SVC_DATA: return take_input(call, frame);
     case SVC_EOF:
         if (frame->stream != 0 || frame->length != 0)
             return false;
         take_eof(call);
         return true;
-    case SVC_CREDIT:
-        return take_credit(call, frame);
-    default: /* SVC_CANCEL */
-        call_reply(call, ECANCELED, 0, NULL, 0);
-        return true;
+    case SVC_CREDIT: return take_credit(call, frame);
+    default: /* SVC_CANCEL */ call_reply(call, ECANCELED, 0, NULL, 0); return true;
     }
 }
 
@@ -328,6 +314,7 @@ static void take_frames(void)
             conn_close_soon();
         at += (size_t)used;
     }
+    worker_flush();
     if (used < 0)
         conn_close_soon();
     if (at > 0 && at < in_len)

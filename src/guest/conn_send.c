@@ -85,7 +85,8 @@ void send_reply(uint32_t request, int errnum, uint32_t stage, const uint8_t *pay
     if (!conn_is_open())
         return;
     frame_put_header(head, &frame);
-    if (svc_reply_put(head + FRAME_HEADER, SVC_REPLY_SIZE, &reply) < 0 || !put(head, sizeof(head)) || !put(payload, len))
+    if (svc_reply_put(head + FRAME_HEADER, SVC_REPLY_SIZE, &reply) < 0 || !put(head, sizeof(head)) ||
+        !put(payload, len))
         conn_close_soon();
 }
 
@@ -159,7 +160,8 @@ static unsigned plan_data(struct reader *reader, unsigned *n_iov)
 
     reader->planned = 0;
     while (n < FRAMES_PER_TURN && n_batch < BATCH_FRAMES) {
-        size_t len = reader_available(reader) - reader->planned, credit = SVC_WINDOW - reader->in_flight - reader->planned;
+        size_t len = reader_available(reader) - reader->planned,
+               credit = SVC_WINDOW - reader->in_flight - reader->planned;
         struct planned *next = &batch[n_batch];
 
         len = len < credit ? len : credit;

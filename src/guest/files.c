@@ -23,7 +23,7 @@
 #include "guest/files.h"
 #include "guest/files_int.h"
 
-#define CALLS_MAX 256u /* a process of the sandbox pays for them: fewer than SVC_CALLS_MAX */
+#define CALLS_MAX 256u  /* a process of the sandbox pays for them: fewer than SVC_CALLS_MAX */
 #define OPEN_MAX 16384u /* three paths and some numbers; what is longer has a path that is too long */
 #define CREDIT_BATCH (256u * 1024)
 #define REPLY_MAX (2 * SVC_PATH_MAX + 256)
@@ -202,7 +202,7 @@ static void on_data(struct call *call, const struct frame *frame)
     int ret = -EPROTO;
 
     call->owed += frame->length;
-    if (frame->stream == 0 && call->ops->data && !call->ended_input && call->owed <= SVC_WINDOW)
+    if (frame->stream == 0 && call->ops->data && !call->ended_input)
         ret = call->ops->data(call, frame->payload, frame->length);
     settle(call, ret);
     if (call->request == request && call->owed >= CREDIT_BATCH) {
@@ -237,9 +237,9 @@ static void obey(const struct frame *frame)
 {
     struct call *call = frame->request != 0 ? find_call(frame->request) : NULL;
 
-    if (frame->type >= SVC_CALL_MIN) {
-        if (frame->type < SVC_FILE_MIN)
-            files_end(GUEST_EXIT_MALFORMED);
+    if (frame->type == SVC_HELLO || (frame->type >= SVC_CALL_MIN && frame->type < SVC_FILE_MIN))
+        files_end(GUEST_EXIT_MALFORMED); /* pid 1's own business */
+    if (frame->type >= SVC_FILE_MIN) {
         on_open(call, frame);
         return;
     }
@@ -249,20 +249,11 @@ static void obey(const struct frame *frame)
         files_end(GUEST_EXIT_MALFORMED);
     begin_handler();
     switch (frame->type) {
-    case SVC_DATA:
-        on_data(call, frame);
-        break;
-    case SVC_EOF:
-        on_eof(call, frame);
-        break;
-    case SVC_CREDIT:
-        on_credit(call, frame);
-        break;
-    case SVC_CANCEL:
-        settle(call, -ECANCELED);
-        break;
-    default:
-        files_end(GUEST_EXIT_MALFORMED);
+    case SVC_DATA: on_data(call, frame); break;
+    case SVC_EOF: on_eof(call, frame); break;
+    case SVC_CREDIT: on_credit(call, frame); break;
+    case SVC_CANCEL: settle(call, -ECANCELED); break;
+    default: files_end(GUEST_EXIT_MALFORMED);
     }
 }
 
@@ -270,7 +261,8 @@ static void obey(const struct frame *frame)
 
 static bool can_step(const struct call *call)
 {
-    return call->request != 0 && call->ops && (call->wait == CALL_WORK || (call->wait == CALL_SEND && call->credit > 0));
+    return call->request != 0 && call->ops &&
+           (call->wait == CALL_WORK || (call->wait == CALL_SEND && call->credit > 0));
 }
 
 /* One turn for everybody who can use it. */
@@ -347,7 +339,8 @@ static void wait_for_something(int fd, bool frames_left, bool busy)
     unsigned n = 1;
     long ready;
 
-    polls[0] = (struct pollfd){.fd = fd, .events = (short)((frames_left ? 0 : POLLIN) | (wire_pending() ? POLLOUT : 0))};
+    polls[0] =
+        (struct pollfd){.fd = fd, .events = (short)((frames_left ? 0 : POLLIN) | (wire_pending() ? POLLOUT : 0))};
     for (struct call *call = calls; call < calls + CALLS_MAX; call++)
         if (call->request != 0 && call->poll_fd >= 0 && wire_room() >= WIRE_PIECE + WIRE_RESERVE) {
             polled[n] = call;

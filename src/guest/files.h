@@ -8,7 +8,7 @@
  *   any call    EINVAL: a component `..`, a NUL, an empty path, a path or base over SVC_PATH_MAX, unknown flags.
  *               EXDEV with SVC_PATH_CONFINE: an absolute path, or a symlink that leads out of `base`.
  *               EAGAIN: too many calls at once, or the tree was changed under the path again and again.
- *               EPROTO: DATA on a call that takes none, or more than SVC_WINDOW.
+ *               EPROTO: DATA on a call that takes none, or credit for what was never sent. DATA is consumed as it comes.
  *   STAT        symlinks are followed unless SVC_PATH_NOFOLLOW.
  *   LIST        one entry per EVENT, in the directory's order, each directory before what is in it. depth 0 and 1: the
  *               directory alone; max 0: no limit. What cannot be read is listed, and not entered; what has a path over

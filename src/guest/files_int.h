@@ -39,21 +39,21 @@ struct call_ops {
 
 struct call {
     uint32_t request; /* 0: a free place */
-    uint16_t type;
     enum call_wait wait;
-    int poll_fd;          /* or -1 */
-    uint64_t deadline_ns; /* or 0 */
-    uint32_t credit;      /* bytes that may still be sent on stream 1 */
-    uint32_t owed;        /* bytes of stream 0 that were consumed and not yet given back */
-    bool ended_input;
+    uint64_t deadline_ns;       /* or 0 */
     const struct call_ops *ops; /* NULL while the open is still arriving */
     void *state;
     size_t state_size;
     uint32_t open_len; /* of what has arrived so far, in state */
+    int poll_fd;       /* or -1 */
+    uint32_t credit;   /* bytes that may still be sent on stream 1 */
+    uint32_t owed;     /* bytes of stream 0 that were consumed and not yet given back */
+    uint16_t type;
+    bool ended_input;
 };
 
-extern const struct call_ops files_stat_ops, files_list_ops, files_read_ops, files_write_ops, files_mkdir_ops, files_move_ops,
-    files_remove_ops, files_watch_ops, files_tar_get_ops, files_tar_put_ops;
+extern const struct call_ops files_stat_ops, files_list_ops, files_read_ops, files_write_ops, files_mkdir_ops,
+    files_move_ops, files_remove_ops, files_watch_ops, files_tar_get_ops, files_tar_put_ops;
 
 extern struct svc_cursor files_reply; /* the payload of the REPLY to come; empty when a handler begins */
 

@@ -9,8 +9,8 @@
 
 #include "guest/files_int.h"
 
-#define LIST_TURN 256      /* entries */
-#define ENTRY_ROOM 16384u  /* more than two paths and the numbers */
+#define LIST_TURN 256     /* entries */
+#define ENTRY_ROOM 16384u /* more than two paths and the numbers */
 
 static int64_t time_ns(const struct timespec *time)
 {
@@ -25,20 +25,13 @@ static int64_t time_ns(const struct timespec *time)
 static uint32_t type_of(mode_t mode)
 {
     switch (mode & S_IFMT) {
-    case S_IFDIR:
-        return SVC_DIR;
-    case S_IFLNK:
-        return SVC_SYMLINK;
-    case S_IFIFO:
-        return SVC_FIFO;
-    case S_IFSOCK:
-        return SVC_SOCKET;
-    case S_IFCHR:
-        return SVC_CHAR;
-    case S_IFBLK:
-        return SVC_BLOCK;
-    default:
-        return SVC_FILE;
+    case S_IFDIR: return SVC_DIR;
+    case S_IFLNK: return SVC_SYMLINK;
+    case S_IFIFO: return SVC_FIFO;
+    case S_IFSOCK: return SVC_SOCKET;
+    case S_IFCHR: return SVC_CHAR;
+    case S_IFBLK: return SVC_BLOCK;
+    default: return SVC_FILE;
     }
 }
 
@@ -98,7 +91,7 @@ static int stat_open(struct call *call, struct svc_reader *in)
 {
     struct svc_path path;
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret = entry_get_path(in, &path);
 
     (void)call;
@@ -120,7 +113,7 @@ static int make_dir(const struct svc_path *path, struct place *place, uint32_t m
 {
     struct place behind;
     long ret = raw_call3(SYS_mkdirat, place->dir, place->name, mode & 01777);
-    struct stat st;
+    struct stat st = {0};
     int fd;
 
     if (ret == 0) {
@@ -148,7 +141,7 @@ static int mkdir_open(struct call *call, struct svc_reader *in)
     struct svc_path path = svc_get_path(in);
     uint32_t mode = svc_get_u32(in), parents = svc_get_u32(in);
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     (void)call;
@@ -181,7 +174,7 @@ static int list_open(struct call *call, struct svc_reader *in)
     struct list *list = call->state;
     struct svc_path path = svc_get_path(in);
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     list->depth = svc_get_u32(in);
@@ -204,7 +197,7 @@ static int list_one(struct call *call, const struct walk_entry *found)
     struct list *list = call->state;
     struct svc_entry entry;
     struct svc_cursor out;
-    struct stat st;
+    struct stat st = {0};
 
     if (raw_call4(SYS_newfstatat, found->dir, found->name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return 0;

@@ -46,7 +46,7 @@ static int rename_to(const struct moving *m, int dir, const char *name)
 
 static int answer(const struct moving *m)
 {
-    struct stat st;
+    struct stat st = {0};
     int ret = place_stat(&m->to, &st);
 
     if (ret != 0)
@@ -59,7 +59,7 @@ static int answer(const struct moving *m)
 
 static int remove_source(const struct moving *m)
 {
-    struct stat now;
+    struct stat now = {0};
     int ret = place_stat(&m->from, &now);
 
     /* Another by now: it was never copied, so it stays. */

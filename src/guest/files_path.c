@@ -81,7 +81,7 @@ static int next_name(const char **at, char name[NAME_MAX + 1])
 
 static bool is_link(int dir, const char *name)
 {
-    struct stat st;
+    struct stat st = {0};
 
     return raw_call4(SYS_newfstatat, dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
 }
@@ -184,7 +184,7 @@ static int step_up(struct steps *steps)
 /* 0: entered; 1: a link, read into `target`. */
 static int step_down(struct steps *steps, const char *name, size_t n)
 {
-    struct stat st;
+    struct stat st = {0};
     long ret, fd = raw_call4(SYS_openat, steps->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC, 0);
 
     if (raw_failed(fd))
@@ -353,7 +353,7 @@ int path_find(const struct svc_path *path, struct svc_bytes what, unsigned how, 
     if (work[0] != '/') {
         const struct root all = {AT_FDCWD, false};
 
-        if (path->base.len == 0 || path->base.data[0] != '/' || (err = clean(path->base, target, &ignored)) < 0)
+        if (path->base.len == 0 || path->base.data[0] != '/' || clean(path->base, target, &ignored) < 0)
             return -EINVAL;
         if ((root.fd = open_dir(&all, target)) < 0)
             return root.fd;

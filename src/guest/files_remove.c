@@ -31,7 +31,7 @@ static int remove_open(struct call *call, struct svc_reader *in)
     struct removing *removing = call->state;
     struct svc_path path = svc_get_path(in);
     uint32_t recursive = svc_get_u32(in);
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     removing->place.dir = -1;
@@ -41,7 +41,8 @@ static int remove_open(struct call *call, struct svc_reader *in)
         return ret;
     if (is_dots(removing->place.name)) /* base itself, or the root */
         return -EBUSY;
-    ret = (int)raw_call3(SYS_unlinkat, removing->place.dir, removing->place.name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
+    ret =
+        (int)raw_call3(SYS_unlinkat, removing->place.dir, removing->place.name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0);
     if (ret == 0)
         return CALL_DONE;
     if ((ret != -ENOTEMPTY && ret != -EEXIST) || !recursive)

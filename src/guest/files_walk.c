@@ -36,7 +36,7 @@ static struct walk_slot *slot_of(struct walk *walk, uint32_t depth)
 static int take_level(struct walk *walk, uint32_t depth, int fd)
 {
     struct walk_slot *slot = slot_of(walk, depth);
-    struct stat st;
+    struct stat st = {0};
     long ret = raw_call2(SYS_fstat, fd, &st);
 
     if (ret != 0) {
@@ -127,7 +127,7 @@ static int leave(struct walk *walk)
 {
     struct walk_slot *child = slot_of(walk, walk->depth), *slot = slot_of(walk, walk->depth - 1);
     const struct walk_level *level = &walk->levels[walk->depth - 1];
-    struct stat st;
+    struct stat st = {0};
     long fd, ret;
 
     if (slot->fd < 0) {

@@ -30,7 +30,8 @@ void wire_init(int fd)
 void wire_flush(void)
 {
     while (out_begin < out_end) {
-        long sent = raw_call6(SYS_sendto, wire_fd, out + out_begin, out_end - out_begin, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+        long sent =
+            raw_call6(SYS_sendto, wire_fd, out + out_begin, out_end - out_begin, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
 
         if (sent == -EINTR)
             continue;

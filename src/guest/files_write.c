@@ -21,8 +21,8 @@ struct writing {
     struct place place;
     int fd;
     uint32_t flags, mode;
-    int64_t offset; /* -1: at the file's own position */
-    bool exists;    /* there was a file to replace */
+    int64_t offset;            /* -1: at the file's own position */
+    bool exists;               /* there was a file to replace */
     char temp[TEMP_NAME_SIZE]; /* the name to remove, or "" */
 };
 
@@ -108,7 +108,7 @@ static int open_target(struct writing *w)
 {
     int how = O_WRONLY | NEW_FILE | (w->flags & SVC_WRITE_EXCL ? O_CREAT | O_EXCL : O_CREAT);
     long ret, fd;
-    struct stat st;
+    struct stat st = {0};
 
     if (w->flags & SVC_WRITE_APPEND)
         how |= O_APPEND;
@@ -140,7 +140,7 @@ static int write_open(struct call *call, struct svc_reader *in)
 {
     struct writing *w = call->state;
     struct svc_path path = svc_get_path(in);
-    struct stat st;
+    struct stat st = {0};
     uint64_t offset;
     int ret;
 
@@ -152,7 +152,8 @@ static int write_open(struct call *call, struct svc_reader *in)
         return -EINVAL;
     w->mode = (w->mode != 0 ? w->mode : 0644u) & MODE_BITS;
     w->offset = w->flags & SVC_WRITE_AT ? (int64_t)offset : -1;
-    ret = path_find(&path, path.path, path_follow(&path) | (w->flags & SVC_WRITE_PARENTS ? PATH_PARENTS : 0), &w->place);
+    ret =
+        path_find(&path, path.path, path_follow(&path) | (w->flags & SVC_WRITE_PARENTS ? PATH_PARENTS : 0), &w->place);
     if (ret < 0)
         return ret;
     ret = place_stat(&w->place, &st);
@@ -257,7 +258,7 @@ static int write_eof(struct call *call)
 {
     struct writing *w = call->state;
     struct svc_entry entry;
-    struct stat st;
+    struct stat st = {0};
     int ret = w->flags & SVC_WRITE_ATOMIC ? publish(w) : 0;
 
     if (ret == 0)

@@ -66,9 +66,9 @@ struct program {
     unsigned n_fds;
     uint64_t bounding; /* capabilities in pid 1's bounding set */
     /* of PROGRAM_SERVICE */
-    int report_fd;      /* SOCK_SEQPACKET: struct child_report to init; a released leaf from it */
-    int shell_fds[2];   /* become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1 */
-    uint32_t leaf;      /* the cgroup it asks for first; 0: none */
+    int report_fd;    /* SOCK_SEQPACKET: struct child_report to init; a released leaf from it */
+    int shell_fds[2]; /* become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1 */
+    uint32_t leaf;    /* the cgroup it asks for first; 0: none */
     /* Written by the child, which as MAIN and PROBE shares our memory until it executes: */
     int stage;  /* enum guest_stage it has reached */
     int errnum; /* why it stopped there, or 0 */

@@ -154,11 +154,12 @@ int inlet_write(struct inlet *inlet, struct call *call, const uint8_t *data, siz
 /* A terminal has no end: what a user would type for it is written, if the terminal makes an end of that. */
 static void type_eof(struct inlet *inlet)
 {
-    struct termios mode;
+    struct termios mode = {0};
 
     if (inlet->waits)
         (void)!inlet_write(inlet, NULL, (const uint8_t *)"\4", 1); /* what it will be to begin with */
-    else if (raw_call3(SYS_ioctl, inlet->source.fd, TCGETS_NR, &mode) == 0 && (mode.c_lflag & ICANON) && mode.c_cc[VEOF] != 0)
+    else if (raw_call3(SYS_ioctl, inlet->source.fd, TCGETS_NR, &mode) == 0 && (mode.c_lflag & ICANON) &&
+             mode.c_cc[VEOF] != 0)
         (void)!inlet_write(inlet, NULL, &mode.c_cc[VEOF], 1);
 }
 

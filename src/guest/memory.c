@@ -12,7 +12,8 @@
 
 void *pages_map(size_t size)
 {
-    long mem = raw_call6(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    long mem =
+        raw_call6(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
     return raw_failed(mem) ? NULL : (void *)mem;
 }
@@ -43,6 +44,8 @@ void *pool_take(struct pool *pool)
             pool_give(pool, page + at);
     }
     object = pool->free;
+    if (!object)
+        return NULL;
     __builtin_memcpy(&pool->free, object, sizeof(pool->free));
     __builtin_memset(object, 0, pool->size);
     return object;

@@ -7,7 +7,7 @@
  *                  [ old | reader a | reader b ]
  *
  * With a reader attached, no byte is forgotten before the slowest has been sent it: a full ring stops reading, the pipe
- * fills, the program waits. With none, the oldest bytes make room. Reads go straight into the ring, as much as there is;
+ * fills, the program waits. With none, the oldest bytes make room, unless it is held for its first reader. Reads go straight into the ring, as much as there is;
  * a pipe that is found full is made larger, since then it is the bottleneck.
  *
  * The descriptor is watched one event at a time (EPOLLONESHOT), because a hang-up could not be kept quiet otherwise
@@ -47,7 +47,7 @@ static size_t space(const struct outlet *outlet)
     uint64_t hold = outlet->end;
 
     if (!outlet->readers)
-        return outlet->size;
+        return outlet->held ? outlet->size - (size_t)(outlet->end - outlet->begin) : outlet->size;
     for (const struct reader *reader = outlet->readers; reader; reader = reader->next)
         if (reader->pos < hold)
             hold = reader->pos;
@@ -123,6 +123,13 @@ static bool take_some(struct outlet *outlet)
     return true;
 }
 
+/* All that is left, as far as there is room: then it is over, whoever may still hold the other end. */
+static void take_the_rest(struct outlet *outlet)
+{
+    while (!outlet->over && take_some(outlet))
+        ;
+}
+
 static void on_ready(struct source *source, uint32_t events)
 {
     struct outlet *outlet = owner_of(source, struct outlet, source);
@@ -151,6 +158,10 @@ void outlet_resume(struct outlet *outlet)
 {
     if (outlet->over || outlet->armed || outlet->source.fd < 0 || space(outlet) == 0)
         return;
+    if (outlet->last) { /* it may be empty, and then nothing would ever be told */
+        take_the_rest(outlet);
+        return;
+    }
     outlet->armed = true;
     source_arm(&outlet->source, EPOLLIN | EPOLLONESHOT);
 }
@@ -158,8 +169,7 @@ void outlet_resume(struct outlet *outlet)
 void outlet_last(struct outlet *outlet)
 {
     outlet->last = true;
-    while (!outlet->over && take_some(outlet))
-        ;
+    take_the_rest(outlet);
 }
 
 void outlet_done(struct outlet *outlet)
@@ -182,7 +192,8 @@ uint64_t outlet_total(const struct outlet *outlet)
 
 /* ---- readers --------------------------------------------------------------------------------------- */
 
-uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream, uint64_t offset)
+uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream,
+                       uint64_t offset)
 {
     if (offset < outlet->begin)
         offset = outlet->begin;
@@ -197,6 +208,8 @@ uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call
         .stream = (uint8_t)stream,
     };
     outlet->readers = reader;
+    outlet->held = false;
+    outlet_resume(outlet);
     return offset;
 }
 

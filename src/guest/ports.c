@@ -92,8 +92,9 @@ static void on_connecting(struct source *source, uint32_t events);
 /* Begins a connection to 127.0.0.1, or to ::1. Returns 0, or a negative errno. */
 static long begin(struct port *port, bool v6)
 {
-    struct sockaddr_in v4_addr = {
-        .sin_family = AF_INET, .sin_port = __builtin_bswap16(port->number), .sin_addr.s_addr = __builtin_bswap32(INADDR_LOOPBACK)};
+    struct sockaddr_in v4_addr = {.sin_family = AF_INET,
+                                  .sin_port = __builtin_bswap16(port->number),
+                                  .sin_addr.s_addr = __builtin_bswap32(INADDR_LOOPBACK)};
     struct sockaddr_in6 v6_addr = {.sin6_family = AF_INET6, .sin6_port = __builtin_bswap16(port->number)};
     long fd = raw_call3(SYS_socket, v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), ret;
 
@@ -102,7 +103,8 @@ static long begin(struct port *port, bool v6)
     v6_addr.sin6_addr.s6_addr[15] = 1;
     port->tried_v6 = v6;
     port->connecting.ready = on_connecting;
-    ret = v6 ? raw_call3(SYS_connect, fd, &v6_addr, sizeof(v6_addr)) : raw_call3(SYS_connect, fd, &v4_addr, sizeof(v4_addr));
+    ret = v6 ? raw_call3(SYS_connect, fd, &v6_addr, sizeof(v6_addr))
+             : raw_call3(SYS_connect, fd, &v4_addr, sizeof(v4_addr));
     if (ret == 0 || ret == -EINPROGRESS)
         ret = source_add(&port->connecting, (int)fd, EPOLLOUT); /* either way it tells */
     if (ret != 0)
@@ -214,7 +216,8 @@ static bool parse_line(const char *line, const char *end, bool v6, struct svc_po
     const char *local = field(line, end, 1), *state = field(line, end, 3), *uid = field(line, end, 7);
     size_t width = v6 ? 32 : 8;
 
-    if (!local || !state || !uid || end - local < (long)width + 5 || local[width] != ':' || hex(state, 2) != STATE_LISTEN)
+    if (!local || !state || !uid || end - local < (long)width + 5 || local[width] != ':' ||
+        hex(state, 2) != STATE_LISTEN)
         return false;
     *ret = (struct svc_port){
         .port = (uint16_t)hex(local + width + 1, 4), .family = v6 ? 6 : 4, .loopback = is_loopback(local, v6)};

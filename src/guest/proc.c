@@ -165,7 +165,7 @@ void proc_leaf_gone(const struct guest_leaf_gone *gone)
 
 void proc_read_sheep(struct proc *proc)
 {
-    struct sheep_end end;
+    struct sheep_end end = {0};
 
     if (proc->sheep.fd < 0 || raw_call3(SYS_read, proc->sheep.fd, &end, sizeof(end)) != (long)sizeof(end))
         return;

@@ -75,7 +75,8 @@ void proc_input(uint32_t request, const uint8_t *payload, size_t len)
     if (!proc)
         return;
     /* A terminal that is still to come has no descriptor yet; what is written before waits in the queue. */
-    if (!(proc->flags & (SVC_PROC_STDIN | SVC_PROC_TTY)) || proc->state >= PROC_ENDING || proc->in.errnum != 0 || proc->in.eof)
+    if (!(proc->flags & (SVC_PROC_STDIN | SVC_PROC_TTY)) || proc->state >= PROC_ENDING || proc->in.errnum != 0 ||
+        proc->in.eof)
         errnum = EPIPE;
     if (errnum != 0) {
         send_reply(request, errnum, 0, NULL, 0);
@@ -172,23 +173,32 @@ static long signal_all(struct proc *proc)
     return raw_call2(SYS_kill, proc->pid, SIGKILL); /* it is alone: it has not executed */
 }
 
+static long signal_group(const struct proc *proc, uint32_t signum)
+{
+    pid_t group = group_of(proc);
+
+    return group > 1 ? raw_call2(SYS_kill, -group, signum) : -ESRCH;
+}
+
 static long send_signal(struct proc *proc, const struct svc_proc_signal *msg)
 {
+    bool flock = msg->flags & (SVC_SIGNAL_ALL | SVC_SIGNAL_CHILDREN);
+
     if (proc->state == PROC_ENDED || proc->reaped)
-        return proc->state != PROC_ENDED && msg->flags & (SVC_SIGNAL_ALL | SVC_SIGNAL_CHILDREN) ? 0 : -ESRCH;
+        return proc->state != PROC_ENDED && flock ? 0 : -ESRCH; /* what is left is being killed */
     if (msg->flags & SVC_SIGNAL_ALL)
         return msg->signum == SIGKILL ? signal_all(proc) : -EINVAL;
-    if (proc->state == PROC_STARTING && msg->flags != 0)
-        return msg->flags & SVC_SIGNAL_GROUP ? -EAGAIN : 0;
-    if (tty_of(proc) >= 0 && msg->flags & SVC_SIGNAL_GROUP)
-        return raw_call2(SYS_kill, -group_of(proc), msg->signum);
+    if (proc->state == PROC_STARTING && msg->flags != 0) /* it is alone, and perhaps not yet in a group of its own */
+        return flock ? 0 : -EAGAIN;
+    if (msg->flags & SVC_SIGNAL_GROUP && (proc->shepherd == 0 || tty_of(proc) >= 0))
+        return signal_group(proc, msg->signum);
     if (proc->shepherd != 0)
         return order_shepherd(proc, msg->signum, msg->flags);
     if (msg->flags & SVC_SIGNAL_CHILDREN) {
         int found = walk_cgroup(proc->pid, (int)msg->signum);
         return found < 0 ? found : 0;
     }
-    return raw_call2(SYS_kill, msg->flags & SVC_SIGNAL_GROUP ? -group_of(proc) : proc->pid, msg->signum);
+    return raw_call2(SYS_kill, proc->pid, msg->signum);
 }
 
 void proc_signal(uint32_t request, const uint8_t *payload, size_t len)

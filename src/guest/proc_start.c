@@ -77,8 +77,7 @@ static void take_report(struct proc *proc, const struct child_report *report, in
         if (proc->shepherd != 0)
             proc->pid = (pid_t)report->pid;
         return;
-    default:
-        proc->result = (struct svc_reply){.errnum = report->errnum, .stage = report->stage};
+    default: proc->result = (struct svc_reply){.errnum = report->errnum, .stage = report->stage};
     }
 }
 
@@ -131,10 +130,10 @@ void proc_leaf_ready(const struct guest_leaf_ready *ready)
 struct spawn {
     struct proc *proc;
     const struct svc_proc_start *msg;
-    int ours[STREAMS];    /* our ends of stdin, stdout, stderr */
-    int theirs[STREAMS];  /* the child's */
+    int ours[STREAMS];   /* our ends of stdin, stdout, stderr */
+    int theirs[STREAMS]; /* the child's */
     int shell[2];
-    int report, sheep;    /* the child's ends */
+    int report, sheep; /* the child's ends */
 };
 
 static void close_fd(int *fd)
@@ -159,7 +158,7 @@ static void spawn_done(struct spawn *spawn)
 /* A pipe whose end here does not block; ours is the reading one of streams 1 and 2. */
 static long make_pipe(struct spawn *spawn, unsigned stream)
 {
-    int pair[2];
+    int pair[2] = {-1, -1};
     long ret = raw_call2(SYS_pipe2, pair, O_CLOEXEC);
 
     if (ret != 0)
@@ -176,6 +175,7 @@ static long make_stdio(struct spawn *spawn)
     long ret = 0;
 
     proc->out[1].size = proc->out[2].size = ring;
+    proc->out[1].held = proc->out[2].held = (proc->flags & SVC_PROC_HOLD) != 0;
     if (proc->flags & SVC_PROC_TTY) { /* the child makes it, as the user */
         proc->out[1].over = false;
         proc->in.waits = proc->in.is_tty = true;
@@ -197,7 +197,7 @@ static long make_stdio(struct spawn *spawn)
 /* A socket to the child: ours is watched, its is left in *ret_theirs. */
 static long make_socket(struct source *source, void (*ready)(struct source *, uint32_t), int *ret_theirs)
 {
-    int pair[2];
+    int pair[2] = {-1, -1};
     long ret = raw_call4(SYS_socketpair, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair);
 
     if (ret != 0)
@@ -267,8 +267,10 @@ static long spawn_proc(struct spawn *spawn)
         be_the_child(spawn, extra);
     if (ret < 0)
         return ret;
-    proc->pid = (pid_t)ret;
-    proc->shepherd = proc->leaf ? 0 : (pid_t)ret;
+    if (proc->leaf)
+        proc->pid = (pid_t)ret;
+    else
+        proc->shepherd = (pid_t)ret; /* the process itself will tell who it is */
     return 0;
 }
 

@@ -120,7 +120,7 @@ static long enter_workdir(const char *path)
 
     if (ret == 0)
         ret = raw_call2(SYS_getcwd, path_buffer, sizeof(path_buffer));
-    struct statfs fs;
+    struct statfs fs = {0};
 
     if (raw_failed(ret))
         return ret;

@@ -22,6 +22,7 @@
 
 #define EVENTS_MAX 32
 #define REAP_BATCH 64
+#define REST_MS 100 /* without anything to do, before memory is given back */
 
 static struct guest_start base;
 static uint64_t bounding_set;
@@ -38,8 +39,10 @@ int source_add(struct source *source, int fd, uint32_t wanted)
     struct epoll_event event = {.events = wanted, .data.ptr = source};
     long ret = raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_ADD, fd, &event);
 
-    if (ret == 0)
+    if (ret == 0) {
         source->fd = fd;
+        source->armed = wanted;
+    }
     return (int)ret;
 }
 
@@ -47,8 +50,10 @@ void source_arm(struct source *source, uint32_t wanted)
 {
     struct epoll_event event = {.events = wanted, .data.ptr = source};
 
-    if (source->fd >= 0)
-        raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
+    if (source->fd < 0 || (source->armed == wanted && !(wanted & EPOLLONESHOT)))
+        return;
+    source->armed = wanted;
+    raw_call4(SYS_epoll_ctl, epoll_fd, EPOLL_CTL_MOD, source->fd, &event);
 }
 
 void source_close(struct source *source)
@@ -138,11 +143,8 @@ static void obey(const struct frame *frame)
         if (ok)
             proc_leaf_gone(&gone);
         break;
-    case FRAME_SIGNAL: /* there is no main process */
-        ok = true;
-        break;
-    default:
-        break;
+    case FRAME_SIGNAL: /* there is no main process */ ok = true; break;
+    default: break;
     }
     if (!ok)
         guest_exit(GUEST_EXIT_MALFORMED);
@@ -181,21 +183,21 @@ static long wait_for_events(int timeout)
     return n < 0 ? 0 : n;
 }
 
-/* Waits; before it does so for long, it gives memory back. */
+/* Waits; after a rest it gives memory back, and then waits for ever. */
 static void wait_for_work(void)
 {
     static bool worked;
-    int timeout = worker_timeout_ms();
+    int timeout = worked ? REST_MS : worker_timeout_ms();
 
-    n_events = (int)wait_for_events(reap_more || worked ? 0 : timeout);
-    if (n_events == 0 && worked && !reap_more) {
+    n_events = (int)wait_for_events(reap_more ? 0 : timeout);
+    if (n_events > 0 || reap_more) {
+        worked = true;
+    } else if (worked) {
         conn_trim();
         send_trim();
         worker_trim();
         worked = false;
-        n_events = (int)wait_for_events(timeout);
     }
-    worked = worked || n_events > 0;
 }
 
 __attribute__((noreturn)) void service_main(const struct guest_start *start, uint64_t bounding, int signal_fd)

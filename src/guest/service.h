@@ -33,6 +33,7 @@ bool service_has_leaves(void);
 /* A descriptor that is waited for. */
 struct source {
     int fd; /* -1: none */
+    uint32_t armed; /* what it is waited for, unless that was for one time only */
     void (*ready)(struct source *source, uint32_t events);
 };
 int source_add(struct source *source, int fd, uint32_t events) MUST_CHECK; /* takes fd over unless it fails */
@@ -62,9 +63,10 @@ struct outlet {
     uint64_t begin, end;
     struct reader *readers; /* who hold it back */
     bool is_tty;
-    bool armed;  /* epoll will tell */
-    bool last;   /* nobody can write any more: empty means over */
-    bool grown;  /* the pipe was made larger */
+    bool armed; /* epoll will tell */
+    bool last;  /* nobody can write any more: empty means over */
+    bool grown; /* the pipe was made larger */
+    bool held;  /* nobody has read yet, and somebody is coming: nothing is forgotten */
     bool over;
 };
 
@@ -83,12 +85,13 @@ struct reader {
 
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
 void outlet_none(struct outlet *outlet);                                  /* one that has no bytes and is over */
-void outlet_last(struct outlet *outlet);   /* its writers are gone: takes what is left */
-void outlet_close(struct outlet *outlet);  /* the ring stays */
-void outlet_done(struct outlet *outlet);   /* the ring goes; no reader may be left */
-void outlet_resume(struct outlet *outlet); /* readers have moved on or gone */
+void outlet_last(struct outlet *outlet);                                  /* its writers are gone: takes what is left */
+void outlet_close(struct outlet *outlet);                                 /* the ring stays */
+void outlet_done(struct outlet *outlet);                                  /* the ring goes; no reader may be left */
+void outlet_resume(struct outlet *outlet);                                /* readers have moved on or gone */
 uint64_t outlet_total(const struct outlet *outlet); /* bytes ever written, also those not yet taken */
-uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream, uint64_t offset);
+uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream,
+                       uint64_t offset);
 void outlet_detach(struct reader *reader);
 size_t reader_available(const struct reader *reader);
 bool reader_at_end(const struct reader *reader);
@@ -112,7 +115,7 @@ struct inlet {
 int inlet_open(struct inlet *inlet, int fd) MUST_CHECK; /* takes fd over unless it fails */
 /* From a call, which is given credit as it is written, or NULL. -ENOBUFS, -ENOMEM, or why it takes no more. */
 int inlet_write(struct inlet *inlet, struct call *call, const uint8_t *data, size_t len) MUST_CHECK;
-void inlet_eof(struct inlet *inlet); /* of a terminal: its user types it, and it stays open */
+void inlet_eof(struct inlet *inlet);                      /* of a terminal: its user types it, and it stays open */
 void inlet_orphan(struct inlet *inlet, uint32_t request); /* the call goes, its bytes do not */
 void inlet_close(struct inlet *inlet);
 
@@ -125,7 +128,7 @@ struct call {
     bool opening; /* of a file call: pieces of its open are still to come */
     uint16_t type;
     uint32_t request;
-    struct proc *proc;       /* or NULL */
+    struct proc *proc; /* or NULL */
     struct call *next_of_proc;
     struct reader reader[2]; /* of streams 1 and 2 */
     struct inlet *inlet;     /* where stream 0 goes, or NULL */
@@ -136,7 +139,7 @@ struct call {
     void (*drained)(struct call *call);
 };
 
-void conn_open(int fd);  /* replaces the one there is */
+void conn_open(int fd); /* replaces the one there is */
 void conn_close(void);
 bool conn_is_open(void);
 void conn_close_soon(void); /* from within: at the end of the round */
@@ -147,7 +150,6 @@ void conn_pause(bool on); /* frames of brigd are not read while somebody has no 
 
 struct call *call_new(uint32_t request, uint16_t type, struct proc *proc); /* NULL: EAGAIN was replied */
 struct call *call_find(uint32_t request);
-struct call *call_next_of(struct proc *proc, struct call *after); /* calls of a process; after NULL: the first */
 void call_ready(struct call *call);
 void call_credit(struct call *call, size_t consumed); /* so much of stream 0 was used; takes NULL */
 void call_reply(struct call *call, int errnum, uint32_t stage, const uint8_t *payload, size_t len); /* and frees it */
@@ -188,8 +190,8 @@ struct proc {
     bool leaf_ready; /* the spawner has said so */
     bool leaf_ended; /* LEAF_END was sent */
     bool reaped;
-    pid_t pid;       /* the main process; valid until reaped */
-    pid_t shepherd;  /* where there are no leaves: its parent, which is ours; or 0 */
+    pid_t pid;               /* the main process; valid until reaped */
+    pid_t shepherd;          /* where there are no leaves: its parent, which is ours; or 0 */
     struct source report;    /* the child's, until it has executed */
     struct source sheep;     /* the shepherd's */
     struct svc_reply result; /* of START, while STARTING */
@@ -224,7 +226,8 @@ void proc_read_report(struct proc *proc, bool dead); /* dead: nothing more can c
 void proc_leaf_ready(const struct guest_leaf_ready *ready);
 
 /* proc_calls.c */
-int proc_master(struct proc *proc, int fd) MUST_CHECK; /* the terminal's, which the child has made; taken over unless it fails */
+int proc_master(struct proc *proc,
+                int fd) MUST_CHECK; /* the terminal's, which the child has made; taken over unless it fails */
 void proc_input_ended(struct inlet *inlet);
 void proc_attach(uint32_t request, const uint8_t *payload, size_t len);
 void proc_input(uint32_t request, const uint8_t *payload, size_t len);
@@ -270,6 +273,7 @@ void port_done(struct call *call);
 
 void worker_open_call(struct call *call, const struct frame *frame); /* call NULL: its first frame; else a further piece */
 void worker_frame(const struct frame *frame);                        /* of an open call, as it came */
+void worker_flush(void);                                             /* the buffer that frames came in is about to change */
 void worker_receive(void);
 void worker_close(void); /* the connection has gone */
 void worker_call_freed(void);

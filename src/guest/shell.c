@@ -25,7 +25,7 @@
 
 #define RECORD_MAX (SVC_PATH_MAX + 8u)
 
-#define LOOP_BEGIN                                                                                        \
+#define LOOP_BEGIN                                                                                       \
     "while { __brig_s=$? __brig_x=; case $- in *x*) set +x; __brig_x='set -x\n';; esac; } 2>/dev/null; " \
     "printf '%s\\0%s\\0' \"$__brig_s\" \"$PWD\" >&8; "
 
@@ -104,7 +104,8 @@ static bool take_record(struct shell *shell)
         return false;
     shell->status = 0;
     for (const char *at = shell->record; at < first; at++)
-        shell->status = *at >= '0' && *at <= '9' && shell->status < 256 ? shell->status * 10 + (uint32_t)(*at - '0') : 256;
+        shell->status =
+            *at >= '0' && *at <= '9' && shell->status < 256 ? shell->status * 10 + (uint32_t)(*at - '0') : 256;
     if (shell->status > 255)
         shell->status = 255;
     shell->cwd_len = (uint32_t)(second - first - 1);
@@ -153,7 +154,7 @@ static bool is_bash(const char *path)
 
 static long open_pipes(struct shell *shell, int child_fds[2])
 {
-    int result[2], command[2];
+    int result[2] = {-1, -1}, command[2] = {-1, -1};
     long ret = raw_call2(SYS_pipe2, result, O_CLOEXEC);
 
     if (ret != 0)

@@ -66,7 +66,7 @@ __attribute__((noreturn)) static void finish(int status)
 
 static void obey(pid_t main_pid)
 {
-    struct sheep_order order;
+    struct sheep_order order = {0};
     pid_t self = (pid_t)raw_call0(SYS_getpid);
 
     if (raw_call3(SYS_read, FD_INIT, &order, sizeof(order)) != (long)sizeof(order))

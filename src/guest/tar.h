@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 #define TAR_BLOCK 512u
-#define TAR_NAME_MAX 4095u            /* of a name or a link */
-#define TAR_EXTENSION_MAX (1u << 20)  /* bytes of one PAX header; extended attributes may be in it, and are ignored */
+#define TAR_NAME_MAX 4095u           /* of a name or a link */
+#define TAR_EXTENSION_MAX (1u << 20) /* bytes of one PAX header; extended attributes may be in it, and are ignored */
 #define TAR_HEADER_MAX (2 * TAR_NAME_MAX + 4 * TAR_BLOCK + 512) /* of what tar_put_header() makes */
 
 enum tar_kind { TAR_FILE, TAR_DIR, TAR_SYMLINK, TAR_HARDLINK, TAR_FIFO, TAR_DEVICE, TAR_KIND_MAX };
@@ -55,21 +55,21 @@ struct tar_parser {
     uint8_t state;
     bool has_size, has_mtime, has_pax, has_global_mtime, ended;
     uint8_t block[TAR_BLOCK];
-    uint32_t fill;   /* bytes of `block`, or of the field that is being collected */
-    uint64_t left;   /* of the content or extension */
-    uint32_t pad;    /* behind it */
-    uint64_t size;   /* from a PAX header, as the next two */
+    uint32_t fill; /* bytes of `block`, or of the field that is being collected */
+    uint64_t left; /* of the content or extension */
+    uint32_t pad;  /* behind it */
+    uint64_t size; /* from a PAX header, as the next two */
     int64_t mtime, global_mtime;
     uint32_t mtime_ns, global_mtime_ns;
-    struct tar_text path, link;       /* PAX */
-    struct tar_text long_name, long_link; /* GNU */
+    struct tar_text path, link;                               /* PAX */
+    struct tar_text long_name, long_link;                     /* GNU */
     char name[TAR_NAME_MAX + 1], link_name[TAR_NAME_MAX + 1]; /* what the member points to */
-    uint8_t extension;                /* which header is being read: 'x', 'g', 'L', 'K' */
-    uint8_t field;                    /* of a PAX record: where we are */
-    uint8_t key;                      /* which one it is */
-    uint64_t record_left;             /* of its value, and the newline */
+    uint8_t extension;                                        /* which header is being read: 'x', 'g', 'L', 'K' */
+    uint8_t field;                                            /* of a PAX record: where we are */
+    uint8_t key;                                              /* which one it is */
+    uint64_t record_left;                                     /* of its value, and the newline */
     char keyword[32];
-    char number[64];                  /* a value that is a number */
+    char number[64]; /* a value that is a number */
 };
 
 void tar_parser_init(struct tar_parser *parser);

@@ -50,34 +50,47 @@ static void note(struct tar_get *get, int error)
 
 /* ---- hard links -------------------------------------------------------------------------------------- */
 
-/* The name this file was sent under before, or NULL; then it is remembered. */
+static uint16_t *link_head(struct links *links, const struct stat *st)
+{
+    return &links->heads[(st->st_ino ^ st->st_ino >> 12 ^ st->st_dev) % LINK_HEADS];
+}
+
+/* Whether this file was sent before: member->link is the name. */
 static bool known_link(struct tar_get *get, const struct stat *st, struct tar_member *member)
 {
     struct links *links = get->links;
-    uint16_t *head;
 
-    if (!links && !(links = get->links = files_map(sizeof(struct links))))
+    if (!links)
         return false;
-    head = &links->heads[(st->st_ino ^ st->st_ino >> 12 ^ st->st_dev) % LINK_HEADS];
-    for (uint16_t i = *head; i != 0; i = links->entries[i].next)
+    for (uint16_t i = *link_head(links, st); i != 0; i = links->entries[i].next)
         if (links->entries[i].ino == st->st_ino && links->entries[i].dev == st->st_dev) {
             member->link = links->names + links->entries[i].name;
             member->link_len = links->entries[i].len;
             return true;
         }
-    if (links->n + 1 < LINKS_MAX && member->name_len <= LINK_NAMES - links->used) {
-        uint16_t i = (uint16_t)++links->n;
-
-        __builtin_memcpy(links->names + links->used, member->name, member->name_len);
-        links->entries[i].dev = st->st_dev;
-        links->entries[i].ino = st->st_ino;
-        links->entries[i].name = links->used;
-        links->entries[i].len = (uint32_t)member->name_len;
-        links->entries[i].next = *head;
-        *head = i;
-        links->used += (uint32_t)member->name_len;
-    }
     return false;
+}
+
+/* Only what is really sent may be linked to. */
+static void remember_link(struct tar_get *get, const struct stat *st, const struct tar_member *member)
+{
+    struct links *links = get->links;
+    uint16_t i, *head;
+
+    if (!links && !(links = get->links = files_map(sizeof(struct links))))
+        return;
+    if (links->n + 1 == LINKS_MAX || member->name_len > LINK_NAMES - links->used)
+        return;
+    i = (uint16_t)++links->n;
+    head = link_head(links, st);
+    __builtin_memcpy(links->names + links->used, member->name, member->name_len);
+    links->entries[i].dev = st->st_dev;
+    links->entries[i].ino = st->st_ino;
+    links->entries[i].name = links->used;
+    links->entries[i].len = (uint32_t)member->name_len;
+    links->entries[i].next = *head;
+    *head = i;
+    links->used += (uint32_t)member->name_len;
 }
 
 /* ---- members ----------------------------------------------------------------------------------------- */
@@ -113,6 +126,8 @@ static int begin_file(struct tar_get *get, int dir, const char *name, struct sta
     if (fd < 0)
         return 0;
     get->fd = fd;
+    if (st->st_nlink > 1)
+        remember_link(get, st, member);
     return 1;
 }
 
@@ -121,8 +136,8 @@ static int begin_member(struct tar_get *get, int dir, const char *name, const ch
 {
     static char target[TAR_NAME_MAX + 1];
     struct tar_member member = {.name = path, .name_len = path_len};
-    struct stat st;
-    long ret = raw_call4(SYS_newfstatat, dir, name, &st, AT_SYMLINK_NOFOLLOW);
+    struct stat st = {0};
+    long ret = path_len > TAR_NAME_MAX ? -ENAMETOOLONG : raw_call4(SYS_newfstatat, dir, name, &st, AT_SYMLINK_NOFOLLOW);
     int len;
 
     if (ret != 0) {
@@ -293,7 +308,7 @@ static int get_open(struct call *call, struct svc_reader *in)
 {
     struct tar_get *get = call->state;
     struct svc_path path;
-    struct stat st;
+    struct stat st = {0};
     int ret = entry_get_path(in, &path);
 
     get->fd = get->place.dir = -1;

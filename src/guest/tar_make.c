@@ -85,7 +85,11 @@ static bool is_utf8(const char *text, size_t len)
     const uint8_t *at = (const uint8_t *)text, *end = at + len;
 
     while (at < end) {
-        unsigned more = *at < 0x80 ? 0 : *at >= 0xc2 && *at < 0xe0 ? 1 : *at >= 0xe0 && *at < 0xf0 ? 2 : *at >= 0xf0 && *at < 0xf5 ? 3 : 4;
+        unsigned more = *at < 0x80                  ? 0
+                        : *at >= 0xc2 && *at < 0xe0 ? 1
+                        : *at >= 0xe0 && *at < 0xf0 ? 2
+                        : *at >= 0xf0 && *at < 0xf5 ? 3
+                                                    : 4;
         uint8_t first = *at++;
 
         if (more == 4 || (size_t)(end - at) < more)
@@ -150,7 +154,10 @@ static void put_block(uint8_t *block, uint8_t type, const char *name, size_t nam
     block[156] = type;
     if (member->link_len > 0)
         __builtin_memcpy(block + 157, member->link, member->link_len < 100 ? member->link_len : 100);
-    __builtin_memcpy(block + 257, "ustar\0" "00", 8);
+    __builtin_memcpy(block + 257,
+                     "ustar\0"
+                     "00",
+                     8);
     for (unsigned i = 0; i < TAR_BLOCK; i++)
         sum += block[i];
     put_octal(block + 148, 6, sum);

@@ -188,23 +188,15 @@ static int kind_of(uint8_t type, bool slash)
 {
     switch (type) {
     case 0:
-    case '0':
-        return slash ? TAR_DIR : TAR_FILE; /* v7 has no other sign of a directory */
-    case '7':
-        return TAR_FILE;
-    case '1':
-        return TAR_HARDLINK;
-    case '2':
-        return TAR_SYMLINK;
+    case '0': return slash ? TAR_DIR : TAR_FILE; /* v7 has no other sign of a directory */
+    case '7': return TAR_FILE;
+    case '1': return TAR_HARDLINK;
+    case '2': return TAR_SYMLINK;
     case '3':
-    case '4':
-        return TAR_DEVICE;
-    case '5':
-        return TAR_DIR;
-    case '6':
-        return TAR_FIFO;
-    default:
-        return -EOPNOTSUPP;
+    case '4': return TAR_DEVICE;
+    case '5': return TAR_DIR;
+    case '6': return TAR_FIFO;
+    default: return -EOPNOTSUPP;
     }
 }
 
@@ -364,18 +356,14 @@ static int step(struct tar_parser *parser, const uint8_t *in, size_t len, size_t
         if (parser->left == 0)
             parser->state = STATE_CONTENT_END;
         return n > 0 ? TAR_CONTENT : TAR_NEED;
-    case STATE_CONTENT_END:
-        parser->state = STATE_PADDING;
-        return TAR_MEMBER_END;
+    case STATE_CONTENT_END: parser->state = STATE_PADDING; return TAR_MEMBER_END;
     case STATE_PADDING:
         *used = n = len < parser->pad ? len : parser->pad;
         parser->pad -= (uint32_t)n;
         if (parser->pad == 0)
             parser->state = STATE_HEADER;
         return TAR_NEED;
-    default:
-        *used = len;
-        return TAR_NEED;
+    default: *used = len; return TAR_NEED;
     }
 }
 

@@ -36,10 +36,10 @@ struct tar_put {
     struct svc_tar_limits limits;
     uint64_t members, bytes;
     int root;
-    int failed;             /* what to answer once the directories are as they should be */
-    int parent;             /* of the last member, or -1 */
+    int failed; /* what to answer once the directories are as they should be */
+    int parent; /* of the last member, or -1 */
     char parent_path[TAR_NAME_MAX + 1];
-    int fd;                 /* of the file that is being written, or -1 */
+    int fd;                  /* of the file that is being written, or -1 */
     char name[NAME_MAX + 1]; /* in parent */
     uint8_t *later;
     uint32_t later_size, later_used, later_last; /* last: UINT32_MAX when there is none */
@@ -97,8 +97,11 @@ static void remember(struct tar_put *put, const struct tar_member *member)
         put->later = (void *)at;
         put->later_size *= 2;
     }
+    if (!put->later)
+        return;
     later = (void *)(put->later + put->later_used);
-    *later = (struct later){put->later_last, member->mode & MODE_BITS, member->mtime, member->mtime_ns, (uint32_t)member->name_len};
+    *later = (struct later){put->later_last, member->mode & MODE_BITS, member->mtime, member->mtime_ns,
+                            (uint32_t)member->name_len};
     __builtin_memcpy(later->path, member->name, member->name_len + 1);
     put->later_last = put->later_used;
     put->later_used += (uint32_t)need;
@@ -147,7 +150,7 @@ static int put_dir(struct tar_put *put, const struct tar_member *member, const c
     /* Ours to work in until the end. */
     uint32_t mode = (member->mode & MODE_BITS) | 0700;
     long ret = raw_call3(SYS_mkdirat, put->parent, name, mode);
-    struct stat st;
+    struct stat st = {0};
 
     if (ret == -EEXIST) {
         ret = raw_call4(SYS_newfstatat, put->parent, name, &st, AT_SYMLINK_NOFOLLOW);
@@ -169,7 +172,8 @@ static int put_link(struct tar_put *put, const struct tar_member *member)
         return ret;
     dir = move_fd(&put->parent);
     ret = find_parent(put, member->name, name);
-    if (ret == 0 && member->link_len == member->name_len && __builtin_memcmp(member->link, member->name, member->name_len) == 0)
+    if (ret == 0 && member->link_len == member->name_len &&
+        __builtin_memcmp(member->link, member->name, member->name_len) == 0)
         ret = -EINVAL; /* of itself: unlinking the one would be the end of the other */
     if (ret == 0) {
         ret = (int)raw_call5(SYS_linkat, dir, source, put->parent, name, 0);
@@ -248,13 +252,13 @@ static int end_member(struct tar_put *put)
 /* Half a file is removed, if it is still the one that stands under its name. */
 static void drop_half(struct tar_put *put)
 {
-    struct stat ours, there;
+    struct stat ours = {0}, there = {0};
 
     if (put->fd < 0)
         return;
     if (raw_call2(SYS_fstat, put->fd, &ours) == 0 &&
-        raw_call4(SYS_newfstatat, put->parent, put->name, &there, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == there.st_ino &&
-        ours.st_dev == there.st_dev)
+        raw_call4(SYS_newfstatat, put->parent, put->name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+        ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
         raw_call3(SYS_unlinkat, put->parent, put->name, 0);
     close_fd(&put->fd);
 }
@@ -266,7 +270,7 @@ static int put_open(struct call *call, struct svc_reader *in)
     struct tar_put *put = call->state;
     struct svc_path path = svc_get_path(in);
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret;
 
     put->root = put->parent = put->fd = -1;

@@ -119,7 +119,8 @@ static bool hold(int proc_fd, pid_t pid, int signum)
     return raw_call2(SYS_kill, pid, SIGSTOP) == 0;
 }
 
-static void signal_checked(int proc_fd, pid_t pid, int signum, bool (*still)(void *ctx, int proc_fd, pid_t pid), void *ctx)
+static void signal_checked(int proc_fd, pid_t pid, int signum, bool (*still)(void *ctx, int proc_fd, pid_t pid),
+                           void *ctx)
 {
     long fd = raw_call2(SYS_pidfd_open, pid, 0);
 
@@ -270,7 +271,8 @@ static bool is_member(void *ctx, int proc_fd, pid_t pid)
     char text[sizeof(members->path)];
     long len = read_of(proc_fd, pid, "cgroup", text, sizeof(text));
 
-    return len == members->len && __builtin_memcmp(text, members->path, (size_t)len) == 0 && parent_of(proc_fd, pid) > 0;
+    return len == members->len && __builtin_memcmp(text, members->path, (size_t)len) == 0 &&
+           parent_of(proc_fd, pid) > 0;
 }
 
 static void visit_member(void *ctx, pid_t pid)

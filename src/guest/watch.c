@@ -20,11 +20,14 @@
 
 #include "guest/watch.h"
 
-#define WATCH_EVENTS (IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF)
+#define WATCH_EVENTS                                                                                                 \
+    (IN_CREATE | IN_DELETE | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | \
+     IN_MOVE_SELF)
 #define CHANGE_ROOM 8192u /* more than one path and the numbers */
 #define MOVE_WAIT_NS UINT64_C(100000000)
 #define WATCH_TURN 256
-#define GONE_NOT_AN_ERROR(e) ((e) == -ENOENT || (e) == -ENOTDIR || (e) == -ELOOP || (e) == -EACCES || (e) == -ENAMETOOLONG)
+#define GONE_NOT_AN_ERROR(e) \
+    ((e) == -ENOENT || (e) == -ENOTDIR || (e) == -ELOOP || (e) == -EACCES || (e) == -ENAMETOOLONG)
 
 struct watch {
     struct svc_path path; /* into strings */
@@ -95,7 +98,8 @@ static int add_watch(const struct watch *watch, int dir, const char *name)
     long ret = raw_call1(SYS_fchdir, dir);
 
     if (ret == 0)
-        ret = raw_call3(SYS_inotify_add_watch, watch->tree.inotify, name, WATCH_EVENTS | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
+        ret =
+            raw_call3(SYS_inotify_add_watch, watch->tree.inotify, name, WATCH_EVENTS | IN_DONT_FOLLOW | IN_EXCL_UNLINK);
     raw_call1(SYS_chdir, "/");
     return (int)ret;
 }
@@ -104,7 +108,7 @@ static int add_watch(const struct watch *watch, int dir, const char *name)
 static int open_root(const struct watch *watch)
 {
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int fd, ret = path_find(&watch->path, watch->path.path, path_follow(&watch->path), &place);
 
     if (ret < 0)
@@ -177,7 +181,7 @@ static int begin_scan(struct watch *watch, uint16_t node)
 
 static bool is_directory(int dir, const struct raw_dirent *entry)
 {
-    struct stat st;
+    struct stat st = {0};
 
     if (entry->type != DT_UNKNOWN)
         return entry->type == DT_DIR;
@@ -363,7 +367,7 @@ static int watch_ready(struct call *call)
 static int keep_path(struct watch *watch, const struct svc_path *path)
 {
     struct place place;
-    struct stat st;
+    struct stat st = {0};
     int ret = path_find(path, path->path, path_follow(path), &place);
 
     if (ret < 0)

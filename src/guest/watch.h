@@ -11,7 +11,7 @@
 #define WATCH_HEADS 4096u
 
 struct watch_node {
-    int wd; /* -1: not yet */
+    int wd;          /* -1: not yet */
     uint16_t parent; /* NODE_NONE: the root, or on its way from one place to another */
     uint16_t next;   /* of the same hash, or of the free ones */
     uint16_t next_pending;

@@ -4,8 +4,8 @@
  *
  * The worker is a fork of pid 1 that has become the user, so what it may do to files is what the user may. It is made
  * with the first file call, and let go when it has had nothing to do for a while. Frames are passed on as they came: to
- * the worker straight from the buffer they were received in, from it straight out of the one they arrived in; only what a
- * socket does not take at once is copied. Where one side is full, the other is not read.
+ * the worker straight from the buffer they were received in, those side by side in one write, from it straight out of
+ * the one they arrived in; only what a socket does not take at once is copied. Where one side is full, the other is not read.
  *
  * The user's programs can stop or kill it. Killed, its calls are answered EIO and the next call makes a new one; so is
  * one that takes nothing for STUCK_MS. It runs our code, but beside hostile files: what it sends is checked to belong to
@@ -32,10 +32,12 @@
 static struct source sock = {.fd = -1};
 static pid_t pid;
 static unsigned n_open;
-static uint32_t refused;     /* the request of an open that was answered before all of its pieces had come */
-static uint64_t moved_ns;    /* when it last took or got something */
-static uint8_t *to, *from;   /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
+static uint32_t refused;   /* the request of an open that was answered before all of its pieces had come */
+static uint64_t moved_ns;  /* when it last took or got something */
+static uint8_t *to, *from; /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
 static size_t to_begin, to_end, from_begin, from_whole, from_end;
+static const uint8_t *held;  /* frames that lie side by side where they came in, for one write */
+static size_t held_len;
 
 static void on_ready(struct source *source, uint32_t events);
 
@@ -44,7 +46,7 @@ static void watch(void)
     uint32_t events = (from_end < BUFFER_SIZE ? EPOLLIN : 0) | (to_begin < to_end ? EPOLLOUT : 0);
 
     source_arm(&sock, events);
-    conn_pause(BUFFER_SIZE - to_end < FRAME_MAX);
+    conn_pause(BUFFER_SIZE - to_end - held_len < FRAME_MAX);
 }
 
 /* ---- its life --------------------------------------------------------------------------------------- */
@@ -66,7 +68,7 @@ __attribute__((noreturn)) static void be_the_worker(int fd)
 
 static long start_worker(void)
 {
-    int pair[2];
+    int pair[2] = {-1, -1};
     long ret;
 
     if ((!to && !(to = pages_map(BUFFER_SIZE))) || (!from && !(from = pages_map(BUFFER_SIZE))))
@@ -94,7 +96,7 @@ static void let_go(void)
 {
     source_close(&sock);
     pid = 0;
-    to_begin = to_end = from_begin = from_whole = from_end = 0;
+    to_begin = to_end = from_begin = from_whole = from_end = held_len = 0;
     conn_pause(false);
 }
 
@@ -154,12 +156,14 @@ static long give(const uint8_t *data, size_t len)
     return sent;
 }
 
-/* Header and payload lie side by side in the buffer they came in. */
-static void forward(const struct frame *frame)
+void worker_flush(void)
 {
-    const uint8_t *data = frame->payload - FRAME_HEADER;
-    size_t len = FRAME_HEADER + frame->length;
+    const uint8_t *data = held;
+    size_t len = held_len;
 
+    held_len = 0;
+    if (len == 0 || sock.fd < 0)
+        return;
     if (to_begin == to_end) {
         long took = give(data, len);
 
@@ -177,6 +181,22 @@ static void forward(const struct frame *frame)
         to_end += len;
     }
     watch();
+}
+
+/* Header and payload lie side by side in the buffer they came in, as does the next frame. */
+static void forward(const struct frame *frame)
+{
+    const uint8_t *data = frame->payload - FRAME_HEADER;
+    size_t len = FRAME_HEADER + frame->length;
+
+    if (held_len > 0 && (data != held + held_len || len > BUFFER_SIZE - to_end - held_len))
+        worker_flush();
+    if (sock.fd < 0)
+        return;
+    if (held_len == 0)
+        held = data;
+    held_len += len;
+    conn_pause(BUFFER_SIZE - to_end - held_len < FRAME_MAX);
 }
 
 static void drain(void)
@@ -239,21 +259,16 @@ static bool check_frame(const struct frame *frame)
     if (!call || call->type < SVC_FILE_MIN)
         return false;
     switch (frame->type) {
-    case SVC_DATA:
-        return frame->stream != 0 && frame->length > 0;
-    case SVC_EOF:
-        return frame->stream != 0 && frame->length == 0;
-    case SVC_CREDIT:
-        return frame->stream == 0 && frame->length == 4;
-    case SVC_EVENT:
-        return true;
+    case SVC_DATA: return frame->stream != 0 && frame->length > 0;
+    case SVC_EOF: return frame->stream != 0 && frame->length == 0;
+    case SVC_CREDIT: return frame->stream == 0 && frame->length == 4;
+    case SVC_EVENT: return true;
     case SVC_REPLY:
         if (svc_reply_parse(frame->payload, frame->length, &reply) != 0)
             return false;
         call_free(call);
         return true;
-    default:
-        return false;
+    default: return false;
     }
 }
 

@@ -95,6 +95,8 @@ int cg_remove(int parent, const char *name) MUST_CHECK;
 /* Right after cg_create(), for a sandbox that may get leaves: the directory to clone pid 1 into, or -1: no need, or not to be had. */
 int cg_split(struct cg *cg);
 bool cg_has_leaves(const struct cg *cg);
+/* What there is of a sandbox's cgroups, by name, for the functions below. 0, or a negative errno: it is gone. */
+int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split) MUST_CHECK;
 /* pids: the sandbox's own limit. 0 or a negative errno. */
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids) MUST_CHECK;
 /* Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more). */

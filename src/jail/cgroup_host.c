@@ -79,14 +79,14 @@ static unsigned enable_controllers(int fd)
     return controllers_of(text);
 }
 
-/* A spawner or its reaper; or gone by now. */
+/* A spawner or one of its helpers; or gone by now. */
 static bool is_leaving(long pid)
 {
     char path[32], name[32];
 
     snprintf(path, sizeof path, "/proc/%ld/comm", pid);
     ssize_t n = fd_read_file(AT_FDCWD, path, name, sizeof name);
-    return n == -ENOENT || n == -ESRCH || (n > 0 && (strcmp(name, "brig-spawner\n") == 0 || strcmp(name, "brig-reaper\n") == 0));
+    return n == -ENOENT || n == -ESRCH || (n > 0 && (strcmp(name, "brig-spawner\n") == 0 || strcmp(name, "brig-reaper\n") == 0 || strcmp(name, "brig-mover\n") == 0));
 }
 
 /* 0: nobody is here but we, our helper and the engine. -EAGAIN: only a spawner whose engine is gone, and that will be too. */

@@ -65,6 +65,23 @@ int cg_split(struct cg *cg)
     return fd;
 }
 
+int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+    *cg = CG_INIT;
+    cg->host = host;
+    cg->split = split;
+    snprintf(cg->name, sizeof cg->name, "%s", name);
+    cg->v2_fd = openat(host->v2_fd, name, flags);
+    if (cg->v2_fd < 0)
+        return -errno;
+    for (unsigned i = 0; i < host->n_v1; i++)
+        if (host->v1[i].controllers & COUNTED)
+            cg->v1_fd[i] = openat(host->v1[i].fd, name, flags);
+    return 0;
+}
+
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids)
 {
     int dirs[1 + CG_HIERARCHIES];

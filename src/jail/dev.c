@@ -52,12 +52,27 @@ static int make_links(struct enter *e, int dev)
     return 0;
 }
 
+/*
+ * The root's own tmpfs, mounted again with nodes allowed: a file system less. Each one makes every memory cgroup of the host
+ * a little larger (the kernel keeps a map of all file systems' shrinkers in each), 30 KiB at two thousand sandboxes.
+ */
+static int on_the_roots(struct enter *e)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .attr_clr = MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE};
+    AUTO_FD int dev = SYS(open_tree(e->root_fd, "dev", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+
+    if (dev < 0 || SYS(mount_setattr(dev, "", AT_EMPTY_PATH, &attr, sizeof attr)) < 0)
+        return -1;
+    return take_fd(&dev);
+}
+
 int enter_dev(struct enter *e)
 {
     static const struct mount_option options[] = {{"mode", "755"}, {"size", "4k"}, {"nr_inodes", "32"}};
     static const struct mount_option pts_options[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "64"}}; /* their number is the host's */
+    bool plain = e->plan->rootfs_fd < 0; /* else the root is an overlay that nobody writes to */
 
-    AUTO_FD int dev = mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    AUTO_FD int dev = plain ? on_the_roots(e) : mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     TRY(e, "tmpfs", dev);
     TRY(e, "/dev", mount_attach(dev, e->root_fd, "dev"));
     int r = make_nodes(e, dev);

@@ -27,11 +27,6 @@ static void file_name(const char *token, char out[32])
     snprintf(out, 32, PREFIX "%.*s", OWNER_TOKEN, token);
 }
 
-void owner_cgroup_name(const struct owner *owner, const char *id, char out[CG_NAME])
-{
-    snprintf(out, CG_NAME, "brig-%s%s%s", id, owner->token[0] ? "." : "", owner->token);
-}
-
 /* ---- what is left ----------------------------------------------------------------------------------- */
 
 struct sweep {
@@ -128,17 +123,15 @@ static size_t put_path(char *out, size_t size, int fd)
     return (size_t)n + 1;
 }
 
-static size_t list_directories(const struct cg_host *cg, char out[FILE_MAX])
+static void list_places(struct owner *owner, const struct cg_host *cg)
 {
-    size_t len = put_path(out, FILE_MAX - 1, cg->v2_fd);
-
+    owner->len = put_path(owner->places, sizeof owner->places - 1, cg->v2_fd);
     for (unsigned i = 0; i < cg->n_v1; i++)
-        len += put_path(out + len, FILE_MAX - 1 - len, cg->v1[i].fd);
-    return len;
+        owner->len += put_path(owner->places + owner->len, sizeof owner->places - 1 - owner->len, cg->v1[i].fd);
 }
 
 /* 0, or -1: try another token. */
-static int claim(struct owner *owner, int run_fd, const char *text, size_t len)
+static int claim(struct owner *owner)
 {
     char id[ID_SANDBOX_SIZE], name[32];
     struct stat st;
@@ -147,26 +140,29 @@ static int claim(struct owner *owner, int run_fd, const char *text, size_t len)
         return -1;
     id[OWNER_TOKEN] = '\0';
     file_name(id, name);
-    AUTO_FD int fd = openat(run_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fd_write_all(fd, text, len) < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
+    AUTO_FD int fd = openat(owner->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fd_write_all(fd, owner->places, owner->len) < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
         return -1;
     memcpy(owner->token, id, sizeof owner->token);
-    owner->dir_fd = run_fd;
     owner->lock_fd = take_fd(&fd);
     return 0;
 }
 
 void owner_init(struct owner *owner, int run_fd, const struct cg_host *cg)
 {
-    char text[FILE_MAX];
-    size_t len = list_directories(cg, text);
-
     *owner = OWNER_INIT;
-    if (run_fd < 0)
-        return;
-    sweep_all(run_fd);
-    for (int i = 0; len > 0 && i < CLAIM_TRIES && claim(owner, run_fd, text, len) < 0; i++)
+    owner->dir_fd = run_fd;
+    list_places(owner, cg);
+    if (run_fd >= 0)
+        sweep_all(run_fd);
+}
+
+void owner_cgroup_name(struct owner *owner, const char *id, char out[CG_NAME])
+{
+    for (int i = 0; !owner->tried && owner->dir_fd >= 0 && owner->len > 0 && i < CLAIM_TRIES && claim(owner) < 0; i++)
         ;
+    owner->tried = true;
+    snprintf(out, CG_NAME, "brig-%s%s%s", id, owner->token[0] ? "." : "", owner->token);
 }
 
 void owner_done(struct owner *owner)

@@ -17,15 +17,18 @@
 struct owner {
     int dir_fd, lock_fd;         /* the run directory, borrowed; -1: there is none, and no token */
     char token[OWNER_TOKEN + 1]; /* "" without a file */
+    bool tried;
+    size_t len;
+    char places[2048]; /* what the file is to say */
 };
 
 #define OWNER_INIT ((struct owner){.dir_fd = -1, .lock_fd = -1})
 
-/* Removes what dead owners left (at most a second is spent), then claims a token. Failing is not an error: crashes then leave more behind. */
+/* Removes what dead owners left; at most a second is spent on it. Needs the host's tree in sight. */
 void owner_init(struct owner *owner, int run_fd, const struct cg_host *cg);
 /* Nothing of ours is left. Called by whichever of spawner and reaper is the last. */
 void owner_done(struct owner *owner);
-/* cg.name of a sandbox. */
-void owner_cgroup_name(const struct owner *owner, const char *id, char out[CG_NAME]);
+/* cg.name of a sandbox. The first one claims the token; failing is not an error: crashes then leave more behind. */
+void owner_cgroup_name(struct owner *owner, const char *id, char out[CG_NAME]);
 
 #endif

@@ -124,12 +124,14 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *own
     _exit(0);
 }
 
-/* Nothing of the spawner's but the hierarchies: a control socket held here would keep a sandbox from noticing its end. */
-static void close_others(int fd, const struct cg_host *cg, const struct owner *owner)
+/* A control socket held here would keep a sandbox from noticing its end. */
+void reaper_close_others(const struct cg_host *cg, const int *more, unsigned n_more)
 {
-    int keep[CG_HIERARCHIES + 6] = {fd, cg->v2_fd, cg->v2_self_fd, cg->v2_leaf_fd, owner->dir_fd, owner->lock_fd};
-    unsigned n = 6, at = 0;
+    int keep[CG_HIERARCHIES + 8] = {cg->v2_fd, cg->v2_self_fd, cg->v2_leaf_fd};
+    unsigned n = 3, at = 0;
 
+    for (unsigned i = 0; i < n_more && n < 8; i++)
+        keep[n++] = more[i];
     for (unsigned i = 0; i < cg->n_v1; i++)
         keep[n++] = cg->v1[i].fd;
     for (;;) {
@@ -155,7 +157,7 @@ static void reaper_start(struct reaper *reaper, const struct cg_host *cg, const 
     struct owner same = *owner;
     pid_t pid = fork();
     if (pid == 0) {
-        close_others(pair[1], &copy, &same);
+        reaper_close_others(&copy, (const int[]){pair[1], same.dir_fd, same.lock_fd}, 3);
         reaper_child(pair[1], &copy, &same);
     }
     close(pair[1]);

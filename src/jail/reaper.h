@@ -26,6 +26,8 @@ struct remains {
     struct cg cg;
 };
 
+/* In a child of the spawner: closes everything but the hierarchies and these. */
+void reaper_close_others(const struct cg_host *cg, const int *keep, unsigned n);
 /* A sandbox has cgroups. Starts the child with the first one; without it remains are removed in place. */
 void reaper_born(struct reaper *reaper, const struct cg *cg, const struct owner *owner);
 /* Takes the remains over. 0, or -EBUSY when done in place and the kernel needs a moment: call again. */

@@ -19,7 +19,7 @@
 #include "jail/sys.h"
 
 #define REMOVE_RETRY_NS (2 * NS_PER_MS)
-#define REMOVE_AFTER_NS (50 * NS_PER_MS) /* while others run */
+#define REMOVE_AFTER_NS (50 * NS_PER_MS) /* while others run or wait */
 
 static bool oom_was_ours(const struct sandbox *s)
 {
@@ -185,7 +185,7 @@ void sandbox_remove_dead(struct spawner *spawner)
 {
     spawner->on_remove.fn = on_remove;
     spawner->on_remove.ctx = spawner;
-    if (spawner->running == 0)
+    if (spawner->running == 0 && clock_mono_ns() >= spawner->quiet_ns)
         remove_all_dead(spawner);
     else if (spawner->on_remove.pos == 0)
         (void)!loop_timer_set(spawner->loop, &spawner->on_remove, clock_mono_ns() + REMOVE_AFTER_NS, NULL);

@@ -58,7 +58,6 @@ void sandbox_end(struct sandbox *s, enum brig_cause verdict)
     loop_timer_clear(s->spawner->loop, &s->on_timeout);
     loop_timer_clear(s->spawner->loop, &s->on_sample);
     loop_timer_clear(s->spawner->loop, &s->on_freeze); /* DONE answers it */
-    loop_timer_clear(s->spawner->loop, &s->on_leaves);
     if (s->pid == 0)
         return;
     cg_kill(&s->cg);

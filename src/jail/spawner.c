@@ -4,7 +4,8 @@
  *
  * Theory of operation. One engine, one socket. Each packet is checked for shape (wire.c) and content
  * (run_spec.c) before anything is made. A run takes a parked sandbox that fits, or builds one. The pool is
- * refilled when nothing runs, or shortly after: building beside a burst would slow the burst. When the
+ * refilled, and what dead sandboxes left is removed, when nothing runs and nobody has asked for anything for a moment:
+ * building beside a burst would slow the burst. Under a load that has no such moments the pool waits REFILL_LATEST. When the
  * engine's end closes, every sandbox is killed, all of it is removed, and the process ends: nothing outlives
  * its engine, and if the spawner itself is killed, closed control sockets end every pid 1.
  */
@@ -25,7 +26,9 @@
 #include "jail/sys.h"
 
 #define POOL_MAX 2048
+#define NOFILE_WANTED 65536u
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
+#define REFILL_LATEST_NS (500 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
 
 void spawner_default_limits(struct brig_limits *limits)
@@ -34,11 +37,25 @@ void spawner_default_limits(struct brig_limits *limits)
     limits_fill(limits, false);
 }
 
+/* When it is quiet, or at the latest. */
+static uint64_t quiet_at(struct spawner *spawner)
+{
+    if (spawner->short_ns == 0)
+        spawner->short_ns = clock_mono_ns();
+    uint64_t latest = spawner->short_ns + REFILL_LATEST_NS;
+    return spawner->quiet_ns < latest ? spawner->quiet_ns : latest;
+}
+
 static void on_refill(struct loop_timer *timer)
 {
     struct spawner *spawner = timer->ctx;
     struct brig_err err;
+    uint64_t when = quiet_at(spawner);
 
+    if (when > clock_mono_ns()) { /* somebody asked for something meanwhile */
+        (void)!loop_timer_set(spawner->loop, timer, when, NULL);
+        return;
+    }
     err.code = BRIG_E_NONE;
     while (!spawner->stop && spawner->parked + spawner->building_parked < spawner->pool && spawner->building_parked < REFILL_BATCH)
         if (sandbox_build(spawner, NULL, &err) < 0) {
@@ -48,11 +65,17 @@ static void on_refill(struct loop_timer *timer)
         }
 }
 
+void spawner_active(struct spawner *spawner)
+{
+    spawner->quiet_ns = clock_mono_ns() + REFILL_AFTER_NS;
+}
+
 void spawner_pool_changed(struct spawner *spawner)
 {
     if (spawner->stop)
         return;
     if (spawner->parked >= spawner->pool) {
+        spawner->short_ns = 0;
         if (!spawner->pool_announced) {
             struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL_FULL, 0}, .count = spawner->parked, .err = spawner->pool_err};
             spawner->pool_announced = true;
@@ -62,7 +85,7 @@ void spawner_pool_changed(struct spawner *spawner)
     }
     spawner->on_refill.fn = on_refill;
     spawner->on_refill.ctx = spawner;
-    uint64_t when = clock_mono_ns() + (spawner->running ? REFILL_AFTER_NS : 0);
+    uint64_t when = spawner->running ? clock_mono_ns() + REFILL_AFTER_NS : quiet_at(spawner);
     (void)!loop_timer_set(spawner->loop, &spawner->on_refill, when, NULL);
 }
 
@@ -101,6 +124,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
 {
     struct sandbox *s = sandbox_by_run(spawner, msg->head.run);
 
+    if ((msg->head.type == WIRE_KILL && s && s->service) || (msg->head.type == WIRE_RUN && (msg->run.flags & WIRE_RUN_SERVICE)))
+        spawner_active(spawner);
     switch (msg->head.type) {
     case WIRE_RUN:
         if (s || msg->head.run == 0) { /* numbers name runs: two of one name, and neither could be spoken of */
@@ -195,7 +220,9 @@ static void harden(void)
     for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
         signal(ignored[i], SIG_IGN);
     signal(SIGCHLD, SIG_DFL);
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+    /* Eight for each sandbox, and thousands of those; root may have more than it was given. */
+    limit = (struct rlimit){NOFILE_WANTED, NOFILE_WANTED};
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
@@ -252,6 +279,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     ready->head = (struct wire_head){WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0};
     spawner.engine_fd = -1;
     spawner.reaper = REAPER_INIT;
+    spawner.mover = (struct movers){.fd = -1, .on_answer = {.fd = -1}};
     harden();
 #ifdef BRIG_TEST
     spawner.off = layers_off();
@@ -277,6 +305,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
+    service_mover_done(&spawner);
     reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
     loop_destroy(spawner.loop);
     host_done(&spawner.host);

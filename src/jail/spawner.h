@@ -183,10 +183,8 @@ struct sandbox {
     int stream_fd;             /* service: the engine's end, from START to STARTED */
     bool has_leaves;           /* service: brig-init was told that it may ask for cgroups */
     struct leaf *leaves;
-    unsigned n_leaves;
-    uint64_t leaf_wait;
+    unsigned n_leaves, leaf_ops; /* leaf_ops: with the mover */
     uint64_t leaf_oom_kills, leaf_pids_refused; /* of those that are gone */
-    struct loop_timer on_leaves;
     bool freezing;             /* FROZEN is yet to be said */
     uint64_t freeze_wait, freeze_until;
     struct loop_timer on_freeze;
@@ -203,10 +201,20 @@ struct sandbox {
     size_t in_len;
 };
 
+/* The mover (mover.h), from the first leaf on. */
+struct movers {
+    int fd;
+    pid_t pid; /* 0: none */
+    uint32_t events;
+    struct loop_source on_answer;
+    struct leaf_queued *queue, *queue_end; /* what its socket would not take */
+};
+
 struct spawner {
     struct host host;
     struct netns_maker netns;
     struct reaper reaper;
+    struct movers mover;
     struct loop *loop;
     int engine_fd;
     struct loop_source on_engine;
@@ -220,6 +228,8 @@ struct spawner {
     struct sandbox *runs[RUN_BUCKETS];
     unsigned n_sandboxes;
     unsigned parked, building_parked, pool, running, built;
+    uint64_t quiet_ns;  /* nobody waits for us from then on, unless somebody asks for something before */
+    uint64_t short_ns;  /* since when the pool is not full; 0: it is */
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     uint64_t off; /* layers switched off; test builds only */
@@ -245,6 +255,7 @@ int sandbox_send_frame(struct sandbox *sandbox, enum frame_type type, const void
 /* from: the pid of the sender, or 0. */
 void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds, pid_t from);
 void sandbox_broken(struct sandbox *sandbox); /* its brig-init does not keep to the protocol: ends it */
+void spawner_active(struct spawner *spawner);             /* somebody waits: what can be done later is done later */
 void sandbox_not_busy(struct sandbox *sandbox);           /* does not count as running (any more) */
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);
@@ -269,6 +280,7 @@ ssize_t service_recv(int sock, void *data, size_t size, pid_t *ret_pid) MUST_CHE
 int service_leaf(struct sandbox *sandbox, uint32_t number, pid_t pid) MUST_CHECK;
 int service_leaf_end(struct sandbox *sandbox, uint32_t number) MUST_CHECK;
 void service_leaves_done(struct sandbox *sandbox);
+void service_mover_done(struct spawner *spawner); /* waits for its end */
 uint64_t service_oom_kills(const struct sandbox *sandbox); /* leaves included; of any sandbox */
 uint64_t service_pids_refused(const struct sandbox *sandbox);
 

@@ -23,6 +23,7 @@
 #define SLOT_BITS 10u
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 #define SLOTS_FIRST 8u
+#define DIRECT_MIN 16384u /* less is worth a copy, and leaves with its neighbours */
 #define CREDIT_BATCH (SVC_WINDOW / 4) /* less is not worth a frame: the sender still has three quarters */
 
 _Static_assert(SVC_CALLS_MAX == 1u << SLOT_BITS, "a slot for every call");
@@ -253,6 +254,36 @@ int link_call(struct link *link, enum svc_type type, const void *payload, size_t
 
 /* ---- stream 0 ----------------------------------------------------------------------------------- */
 
+/* How much of len the window leaves. */
+static size_t in_window(const struct call *call, size_t len)
+{
+    return len < SVC_WINDOW - call->in_flight ? len : SVC_WINDOW - call->in_flight;
+}
+
+/* Frames are copied to the queue. */
+static size_t write_queued(struct call *call, const uint8_t *data, size_t len)
+{
+    struct link *link = call->link;
+    size_t taken = 0;
+
+    while (taken < len) {
+        size_t room = link_room(link), piece = in_window(call, len - taken);
+
+        piece = piece < FRAME_PAYLOAD_MAX ? piece : FRAME_PAYLOAD_MAX;
+        if (room <= FRAME_HEADER || piece == 0)
+            break;
+        piece = piece < room - FRAME_HEADER ? piece : room - FRAME_HEADER;
+        const struct frame frame = {.type = SVC_DATA, .length = (uint32_t)piece, .request = call->request};
+        if (link_queue(link, &frame, data + taken) < 0) {
+            link_want_writable(link, true); /* out of memory: the loop brings it back */
+            break;
+        }
+        taken += piece;
+        call->in_flight += (uint32_t)piece;
+    }
+    return taken;
+}
+
 ssize_t call_write(struct call *call, const void *data, size_t len)
 {
     struct link *link = call->link;
@@ -262,24 +293,13 @@ ssize_t call_write(struct call *call, const void *data, size_t len)
         return -ENOTCONN;
     if (call->eof_sent)
         return -EPIPE;
-    while (taken < len) {
-        size_t room = link_room(link), piece = len - taken;
-
-        piece = piece < FRAME_PAYLOAD_MAX ? piece : FRAME_PAYLOAD_MAX;
-        piece = piece < SVC_WINDOW - call->in_flight ? piece : SVC_WINDOW - call->in_flight;
-        if (room <= FRAME_HEADER || piece == 0)
-            break;
-        piece = piece < room - FRAME_HEADER ? piece : room - FRAME_HEADER;
-        const struct frame frame = {.type = SVC_DATA, .length = (uint32_t)piece, .request = call->request};
-        if (link_queue(link, &frame, (const uint8_t *)data + taken) < 0) {
-            link_want_writable(link, true); /* out of memory: the loop brings it back */
-            break;
-        }
-        taken += piece;
-        call->in_flight += (uint32_t)piece;
+    if (len >= DIRECT_MIN) {
+        taken = link_send_data(link, call->request, data, in_window(call, len));
+        call->in_flight += (uint32_t)taken;
     }
+    taken += write_queued(call, (const uint8_t *)data + taken, len - taken);
     call->hungry = taken < len;
-    if (taken > 0)
+    if (link->out.end > link->out.begin)
         link_send_soon(link);
     return (ssize_t)taken;
 }

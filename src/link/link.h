@@ -40,7 +40,8 @@ struct call_events {
 };
 
 /* Takes fd (non-blocking stream) over, whatever happens. */
-int link_create(struct loop *loop, int fd, const struct link_events *events, struct link **ret, struct brig_err *err) MUST_CHECK;
+int link_create(struct loop *loop, int fd, const struct link_events *events, struct link **ret,
+                struct brig_err *err) MUST_CHECK;
 void link_destroy(struct link *link); /* calls get no reply; takes NULL */
 
 /* Opens a call: type SVC_PROC_START ..., payload as its message says (split over frames here). */

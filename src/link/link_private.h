@@ -11,15 +11,15 @@ struct call {
     struct link *link;
     struct call_events events;
     uint32_t request;
-    bool dropped;   /* its owner has gone; kept until the REPLY, because until then frames may carry its number */
-    bool ended;     /* the REPLY is being delivered */
-    bool eof_sent;  /* of stream 0 */
-    bool hungry;    /* call_write() took less than it was given */
-    bool cancel;    /* CANCEL is yet to be queued */
-    bool controls;  /* in the link's list of calls that have CREDIT or CANCEL to queue */
-    uint32_t in_flight;          /* of stream 0: sent and not yet given back */
-    uint32_t received[STREAMS];  /* of 1 and 2: come and not yet given back */
-    uint32_t consumed[STREAMS];  /* given back by our caller, CREDIT not yet queued; part of received */
+    bool dropped;       /* its owner has gone; kept until the REPLY, because until then frames may carry its number */
+    bool ended;         /* the REPLY is being delivered */
+    bool eof_sent;      /* of stream 0 */
+    bool hungry;        /* call_write() took less than it was given */
+    bool cancel;        /* CANCEL is yet to be queued */
+    bool controls;      /* in the link's list of calls that have CREDIT or CANCEL to queue */
+    uint32_t in_flight; /* of stream 0: sent and not yet given back */
+    uint32_t received[STREAMS]; /* of 1 and 2: come and not yet given back */
+    uint32_t consumed[STREAMS]; /* given back by our caller, CREDIT not yet queued; part of received */
     bool eof[STREAMS];
     struct call *next_control;
 };
@@ -48,7 +48,7 @@ struct link {
     unsigned depth; /* callbacks under way: freed only at 0 */
     struct send_queue out;
     size_t hello_left; /* of our HELLO */
-    uint8_t *in; /* received and not parsed; NULL while there is nothing */
+    uint8_t *in;       /* received and not parsed; NULL while there is nothing */
     size_t in_len, in_cap;
     struct call **calls; /* by slot; request = (generation << SLOT_BITS | slot) + 1 */
     uint32_t n_slots, n_calls, next_slot;
@@ -70,6 +70,8 @@ void link_want_control(struct call *call);
 
 /* link_io.c */
 int link_queue(struct link *link, const struct frame *frame, const void *payload) MUST_CHECK; /* -ENOMEM, -EAGAIN: full */
+/* Sends frames of stream 0 without a copy if nothing is queued: how many bytes were taken, all or none of a frame. */
+size_t link_send_data(struct link *link, uint32_t request, const uint8_t *data, size_t len);
 size_t link_room(const struct link *link); /* bytes that may be queued, headers included */
 void link_send_soon(struct link *link);
 void link_want_writable(struct link *link, bool on);

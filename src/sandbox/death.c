@@ -271,6 +271,7 @@ static void over(struct sbox *sbox, const struct brig_err *err)
     sbox->manager->stats.ended++;
     sbox_moved(sbox, SBOX_ENDED);
     sbox_retire(sbox);
+    recover_sbox_settled(sbox);
     if (done)
         done(priv->end_ctx, sbox, err);
 }

@@ -94,17 +94,6 @@ void idle_arm(struct sbox *sbox)
 
 /* ---- the pass ------------------------------------------------------------------------------------------------ */
 
-static void prune(struct manager *manager)
-{
-    const struct config *config = manager->config;
-    int64_t now = clock_real_ns();
-    int64_t keep = (int64_t)(config->keep_runs_seconds < INT32_MAX ? config->keep_runs_seconds : INT32_MAX) * (int64_t)NS_PER_SEC;
-    struct brig_err err = {0};
-
-    if (store_prune(manager->store, keep ? now - keep : 0, config->keep_runs_bytes, now - IDEM_KEEP_NS, NULL, NULL, &err) < 0)
-        sandbox_audit(manager, NULL, "", "store.prune", "", "failed", err.message, false);
-}
-
 static void on_cleanup(struct loop_timer *timer)
 {
     struct manager *manager = timer->ctx;
@@ -116,8 +105,6 @@ static void on_cleanup(struct loop_timer *timer)
             idle_arm(sbox);
     }
     idem_expire(manager, clock_real_ns() - IDEM_KEEP_NS);
-    if (manager->is_ready)
-        prune(manager);
     uint64_t seconds = manager->config->cleanup_interval ? manager->config->cleanup_interval : 300;
     (void)!loop_timer_set(manager->loop, timer, loop_now_ns() + seconds * NS_PER_SEC, NULL);
 }

@@ -19,11 +19,6 @@ static bool failed(const struct process *process)
     return process->has_exit && process->exit.status != 0;
 }
 
-static bool killed_by(const struct process *process, int signum)
-{
-    return process->has_exit && WIFSIGNALED((int)process->exit.status) && WTERMSIG((int)process->exit.status) == signum;
-}
-
 static bool ended_by_itself(const struct process *process)
 {
     return process->has_exit && (process->verdict == BRIG_CAUSE_MAX || process->exit.ended_ns < process->verdict_ns);
@@ -59,7 +54,8 @@ static enum brig_cause natural_cause(struct process *process, const struct box_s
         *seen = *stats;
     }
     process->limits_hit |= (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0) | (disk ? 1u << BRIG_LIMIT_DISK : 0);
-    if (oom && killed_by(process, SIGKILL)) {
+    /* Whether the kernel's victim was the main process or something it waited for: the run failed for want of memory. */
+    if (oom && failed(process)) {
         if (oom_was_ours(sbox, stats))
             return BRIG_CAUSE_OOM;
         snprintf(process->detail, sizeof process->detail, "the host ran out of memory below the sandbox's own limit");

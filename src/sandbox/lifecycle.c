@@ -6,6 +6,30 @@
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 
+/* Somebody who waits until the row is written. */
+struct update {
+    struct update *next;
+    struct sbox *sbox;
+    sbox_done_fn *done;
+    void *ctx;
+};
+
+static void update_drop(struct update *update)
+{
+    struct update **at = &update->sbox->priv->updates;
+
+    while (*at != update)
+        at = &(*at)->next;
+    *at = update->next;
+    mem_free(update);
+}
+
+void sbox_drop_updates(struct sbox *sbox)
+{
+    while (sbox->priv->updates)
+        update_drop(sbox->priv->updates);
+}
+
 static void tell_change(struct sbox *sbox, const struct brig_err *err)
 {
     struct sbox_private *priv = sbox->priv;
@@ -39,16 +63,42 @@ static bool overtaken(struct sbox *sbox, enum sbox_state expected)
     return true;
 }
 
-/* The state is in the row, so that a restart finds it as it was left. */
+static void not_written(struct sbox *sbox, const struct brig_err *err)
+{
+    sandbox_audit(sbox->manager, NULL, sbox->org_id, "sandbox.store", sbox->id, "failed", err->message, false);
+}
+
+/* It is in force, whatever the store says; only a restart would not know. */
+static void on_written(void *ctx, const struct brig_err *err)
+{
+    struct update update = *(struct update *)ctx;
+
+    update_drop(ctx);
+    if (err)
+        not_written(update.sbox, err);
+    if (update.done)
+        update.done(update.ctx, update.sbox, NULL);
+}
+
+/* The state is in the row, so that a restart finds it as it was left; then the caller is told. */
 static void changed(struct sbox *sbox, const char *action)
 {
+    struct update *update = sbox->spec.ephemeral ? NULL : mem_zalloc(sizeof *update);
     struct brig_err err = {0};
 
     idle_arm(sbox);
     audit_change(sbox, action, NULL);
     sandbox_event(sbox, action, NULL);
-    if (row_write(sbox, NULL, NULL, &err) < 0)
-        sandbox_audit(sbox->manager, NULL, sbox->org_id, action, sbox->id, "failed", err.message, false);
+    if (update) {
+        *update = (struct update){sbox->priv->updates, sbox, sbox->priv->change_done, sbox->priv->change_ctx};
+        if (row_write(sbox, on_written, update, &err) == 0) {
+            sbox->priv->updates = update;
+            sbox->priv->change_done = NULL; /* another change may come meanwhile */
+            return;
+        }
+        mem_free(update);
+        not_written(sbox, &err);
+    }
     tell_change(sbox, NULL);
 }
 
@@ -170,17 +220,11 @@ int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *do
 
 /* ---- update -------------------------------------------------------------------------------------------------- */
 
-struct update {
-    struct sbox *sbox;
-    sbox_done_fn *done;
-    void *ctx;
-};
-
 static void on_updated(void *ctx, const struct brig_err *err)
 {
     struct update update = *(struct update *)ctx;
 
-    mem_free(ctx);
+    update_drop(ctx);
     update.done(update.ctx, update.sbox, err);
 }
 
@@ -241,7 +285,7 @@ int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout
     if (r == 0 && !update)
         r = err_nomem(err);
     if (r == 0) {
-        *update = (struct update){sbox, done, ctx};
+        *update = (struct update){NULL, sbox, done, ctx};
         if (metadata)
             sbox->spec.n_metadata = n_metadata;
         if (timeout_ms != UINT64_MAX) { /* counted from now: who asks for ten minutes means the next ten */
@@ -258,6 +302,8 @@ int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout
         mem_free(update);
         return r;
     }
+    update->next = priv->updates;
+    priv->updates = update;
     if (metadata) {
         mem_free(priv->metadata_memory);
         priv->metadata_memory = memory;

@@ -51,9 +51,10 @@ static void on_info(void *ctx, const uint8_t *data, size_t len)
     if (svc_proc_info_parse(data, len, &info) < 0 || info.proc >= INT32_MAX)
         return;
     struct process *process = process_find(sbox, info.proc);
-    if (process && !process->unconfirmed)
+    bool known = process != NULL;
+    if (known && !process->unconfirmed)
         return;
-    if (!process) {
+    if (!known) {
         /* What a sandbox says of itself has a bound, too. */
         if (sbox->priv->running >= PROCESS_RUNNING_MAX || sbox->priv->ended >= PROCESS_KEEP || !(process = add_foreign(sbox, &info)))
             return;
@@ -69,6 +70,8 @@ static void on_info(void *ctx, const uint8_t *data, size_t len)
     if (process_watch_end(process, NULL) < 0)
         return; /* its end is then the sandbox's */
     process_arm(process);
+    if (!known)
+        (void)!process_store(process);
     if (process->shell && process->shell_number)
         shell_recovered(process);
 }
@@ -109,5 +112,5 @@ int processes_list(struct sbox *sbox, struct brig_err *err)
 {
     const struct call_events events = {.event = on_info, .reply = on_listed, .ctx = sbox};
 
-    return link_call(sbox->priv->link, SVC_PROC_LIST, NULL, 0, &events, &sbox->priv->list, err);
+    return link_call(sbox->priv->link, SVC_PROC_LIST, "", 0, &events, &sbox->priv->list, err);
 }

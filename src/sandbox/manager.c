@@ -203,6 +203,7 @@ static void sbox_free(struct sbox *sbox)
     loop_timer_clear(manager->loop, &priv->later);
     processes_free(sbox);
     link_destroy(priv->link);
+    sbox_drop_updates(sbox);
     while (priv->tickets) {
         struct ticket *ticket = priv->tickets;
         priv->tickets = ticket->next;

@@ -4,30 +4,20 @@
  * offsets, and what it has not consumed is not sent: a slow reader slows its program, not brigd's memory.
  *
  * A reader's end is the end of the process: the last byte delivered (the call is answered) and the receipt there, in either
- * order. With end() the reader is gone. One opened with output_open_now() ends where the output was when it was opened: how much
- * that is, brig-init's list tells.
+ * order. With end() the reader is gone. The first reader of a new process gets what early.c has kept for it. One opened with
+ * output_open_now() ends where the output was when it was opened: how much that is, brig-init's list tells.
  */
 #include "sandbox/processes.h"
-
-struct output {
-    struct process *process;
-    struct output *next, *prev;
-    struct call *call; /* ATTACH, or LIST before it; NULL: all delivered */
-    bool now;          /* only up to: */
-    uint64_t limit[3];
-    unsigned streams;  /* what to attach to, once that is known */
-    uint64_t from[3];
-    struct output_events events;
-    uint64_t at[3];
-    struct output **calling; /* set to NULL by who closes it meanwhile */
-};
 
 static void detach(struct output *output)
 {
     struct process *process = output->process;
 
-    if (output->call)
-        call_drop(take_ptr(&output->call));
+    if (process->early && process->early->output == output)
+        early_drop(process); /* its call was ours */
+    else if (output->call)
+        call_drop(output->call);
+    output->call = NULL;
     if (output->prev)
         output->prev->next = output->next;
     else
@@ -55,7 +45,7 @@ static bool all_now(const struct output *output)
     return output->now && output->at[1] >= output->limit[1] && output->at[2] >= output->limit[2];
 }
 
-static void on_event(void *ctx, const uint8_t *data, size_t len)
+void output_event(void *ctx, const uint8_t *data, size_t len)
 {
     struct output *output = ctx;
     struct svc_attached msg;
@@ -73,7 +63,7 @@ static void on_event(void *ctx, const uint8_t *data, size_t len)
         end(output);
 }
 
-static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
+void output_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
     struct output *output = ctx;
     uint64_t at = output->at[stream];
@@ -99,7 +89,7 @@ static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
     process_unpin(process);
 }
 
-static void on_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+void output_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
 {
     struct output *output = ctx;
 
@@ -112,7 +102,7 @@ static void on_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, c
 static int attach(struct output *output, unsigned streams, const uint64_t offset[3], struct brig_err *err)
 {
     const struct svc_proc_attach msg = {.proc = output->process->number, .streams = streams, .offset = {0, offset[1], offset[2]}};
-    const struct call_events calls = {.event = on_event, .data = on_data, .reply = on_reply, .ctx = output};
+    const struct call_events calls = {.event = output_event, .data = output_data, .reply = output_reply, .ctx = output};
     uint8_t message[64];
     int n = svc_proc_attach_put(message, sizeof message, &msg);
 
@@ -151,7 +141,7 @@ static int list(struct output *output, struct brig_err *err)
 {
     const struct call_events calls = {.event = on_info, .reply = on_listed, .ctx = output};
 
-    return link_call(output->process->sbox->link, SVC_PROC_LIST, NULL, 0, &calls, &output->call, err);
+    return link_call(output->process->sbox->link, SVC_PROC_LIST, "", 0, &calls, &output->call, err);
 }
 
 /* ---- opening -------------------------------------------------------------------------------------------------------------- */
@@ -184,12 +174,12 @@ static int open_reader(struct process *process, const struct output_events *even
 int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
                 struct brig_err *err)
 {
-    struct output *output;
+    struct output *output = NULL;
     int r = open_reader(process, events, &output, err);
 
     if (r < 0)
         return r;
-    r = attach(output, streams, offset, err);
+    r = early_adopt(output, streams, offset) ? 0 : attach(output, streams, offset, err);
     if (r < 0) {
         output_close(output);
         return r;
@@ -201,7 +191,7 @@ int output_open(struct process *process, unsigned streams, const uint64_t offset
 int output_open_now(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
                     struct brig_err *err)
 {
-    struct output *output;
+    struct output *output = NULL;
     int r;
 
     if (process->state == PROCESS_ENDED)
@@ -239,8 +229,16 @@ void output_close(struct output *output)
 static struct output *next_done(struct process *process)
 {
     for (struct output *output = process->outputs; output; output = output->next) {
-        if (process->forgotten && output->call)
-            call_drop(take_ptr(&output->call)); /* nothing more comes from where it came */
+        bool adopted = process->early && process->early->output == output;
+        if (adopted && process->early->replaying)
+            continue; /* what was kept for it comes first */
+        if (process->forgotten && output->call) { /* nothing more comes from where it came */
+            if (adopted)
+                early_drop(process);
+            else
+                call_drop(output->call);
+            output->call = NULL;
+        }
         if (!output->call)
             return output;
     }
@@ -252,6 +250,8 @@ void outputs_ended(struct process *process)
     struct output *output;
 
     process_pin(process);
+    if (process->forgotten)
+        early_flush(process);
     while ((output = next_done(process)) != NULL) /* from the start each time: whoever is told may close others */
         end(output);
     process_unpin(process);

@@ -45,6 +45,7 @@ struct shell;
 struct idem;
 struct cert;
 struct recovery;
+struct update;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
@@ -89,6 +90,7 @@ struct sbox_private {
     struct loop_timer later;     /* a link that is gone, a pause before the next attempt */
     struct sbox_watch *watches;
     struct ticket *tickets;
+    struct update *updates;
 
     /* create */
     sbox_done_fn *create_done;
@@ -159,6 +161,7 @@ struct manager {
     const struct config *config;
     struct sbox *first;
     size_t count, creating;
+    unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
     struct idem *idems[BUCKETS], *idem_first, *idem_last;
     size_t n_idems;
@@ -282,6 +285,7 @@ void sbox_unpin(struct sbox *sbox); /* of priv->pins; may free it */
 
 /* ---- lifecycle.c --------------------------------------------------------------------------------------- */
 int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+void sbox_drop_updates(struct sbox *sbox);
 void sbox_fail_tickets(struct sbox *sbox);
 void sbox_fail_change(struct sbox *sbox, const struct brig_err *err);
 
@@ -313,6 +317,7 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
 int recover_start(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void recover_sbox_settled(struct sbox *sbox); /* it has been listed, or will never be */
 void recover_done(struct manager *manager);
+void recover_late(struct manager *manager);   /* those that have not answered yet are ended */
 int recover_attach(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err), struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -42,6 +42,7 @@ static void process_free(struct process *process)
     process_drop_calls(process);
     waits_free(process);
     outputs_free(process);
+    early_drop(process);
     inputs_free(process);
     buf_done(&process->kept[BRIG_STDOUT]);
     buf_done(&process->kept[BRIG_STDERR]);
@@ -220,6 +221,7 @@ void processes_gone(struct sbox *sbox)
             waits_ended(p);
             outputs_ended(p);
         }
+        early_drop(p);
         next = p->next;
         process_unpin(p);
     }

@@ -19,6 +19,7 @@ struct process_spec {
     uint64_t output;          /* bytes kept in the receipt of process_run(); 0: limits.output */
     bool kill_on_output;
     bool tty, stdin_open;
+    bool hold;                /* its output waits for the first reader */
     uint16_t rows, cols;
     uint32_t ring;
     const void *input;        /* process_run(): its whole stdin; may be NULL */
@@ -55,6 +56,9 @@ bool process_running(const struct process *process);
 bool process_has_tty(const struct process *process);
 void process_json(const struct process *process, struct json *json); /* schema Process */
 int process_signal(struct process *process, int signum, unsigned svc_flags, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+/* The same; the audit says who. */
+int process_signal_as(struct process *process, const struct caller *caller, int signum, unsigned svc_flags,
+                      void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 int process_resize(struct process *process, uint16_t rows, uint16_t cols, struct brig_err *err) MUST_CHECK;
 /* done: the receipt, once it has ended (now, if it has). timeout_ms 0: no limit; past it err BRIG_E_TIMEOUT. */
 struct process_wait;

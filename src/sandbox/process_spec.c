@@ -37,7 +37,7 @@ static int read_argv(struct proc_in *in, const struct json_value *v, struct brig
         argv[n++] = arena_copy(&in->arena, item->string, item->len);
     }
     argv[n] = NULL;
-    if (!argv[0][0])
+    if (!argv[0] || !argv[0][0])
         return err_usage(err, "argv: the program must not be empty");
     in->argv = argv;
     return 0;
@@ -156,6 +156,11 @@ static int read_stdin_open(struct proc_in *in, const struct json_value *v, struc
     return spec_bool(v, "stdin_open", &in->spec->stdin_open, err);
 }
 
+static int read_hold(struct proc_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_bool(v, "hold", &in->spec->hold, err);
+}
+
 static int read_rows(struct proc_in *in, const struct json_value *v, struct brig_err *err)
 {
     uint64_t value = 0;
@@ -200,6 +205,7 @@ static const struct {
     {"on_output_limit", read_on_output},
     {"tty", read_tty},
     {"stdin_open", read_stdin_open},
+    {"hold", read_hold},
     {"rows", read_rows},
     {"cols", read_cols},
     {"ring", read_ring},

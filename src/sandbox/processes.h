@@ -18,6 +18,8 @@
 #define PROCESS_KEEP 64u         /* ended ones, per sandbox */
 #define PROCESS_WAITS_MAX 256u   /* waiting requests, readers, writers of one process: each */
 #define SHELLS_MAX 64u
+#define EARLY_MAX 64u                   /* processes whose first output is kept, of all sandboxes: two windows each */
+#define EARLY_NS (2 * NS_PER_SEC)       /* and for how long */
 #define KILL_AFTER_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
 #define DEAF_AFTER_NS (5 * NS_PER_SEC)  /* after SIGKILL: a brig-init that does not say so by then never will */
 
@@ -88,6 +90,31 @@ struct process {
     unsigned n_waits;
     struct output *outputs;
     unsigned n_outputs;
+    struct early *early;
+};
+
+struct output {
+    struct process *process;
+    struct output *next, *prev;
+    struct call *call; /* ATTACH, or LIST before it; NULL: all delivered */
+    bool now;          /* only up to: */
+    uint64_t limit[3];
+    unsigned streams;  /* what to attach to, once that is known */
+    uint64_t from[3];
+    struct output_events events;
+    uint64_t at[3];
+    struct output **calling; /* set to NULL by who closes it meanwhile */
+};
+
+/* Output of a new process, kept for its first reader (early.c). */
+struct early {
+    struct call *call;     /* ATTACH from the very beginning; NULL: all has come */
+    struct output *output; /* who has taken it over */
+    bool begun, replaying, pending;
+    uint8_t begin[64];     /* the call's event, as it came */
+    size_t begin_len;
+    struct buf data[3];
+    struct loop_timer timer;
 };
 
 struct process_run {
@@ -124,9 +151,20 @@ void process_judge_gone(struct process *process); /* the sandbox took it along *
 /* ---- receipt.c ------------------------------------------------------------------------------------------- */
 int process_receipt(struct process *process); /* fills receipt; -ENOMEM */
 int process_open_doc(const struct process *process, struct buf *out); /* of a run that is going on */
-int process_from_doc(struct sbox *sbox, const char *doc, const char *run_id);
+/* A run that the store has as open: its process, if its sandbox lives; else it is closed as host-error. */
+void process_recover(struct manager *manager, const char *doc, const char *run_id);
 
-/* ---- output.c, input.c, wait.c, shell.c ------------------------------------------------------------------ */
+/* ---- early.c --------------------------------------------------------------------------------------------- */
+int early_open(struct process *process, struct brig_err *err) MUST_CHECK; /* with START, in the same go */
+bool early_adopt(struct output *output, unsigned streams, const uint64_t offset[3]);
+void early_arm(struct process *process);
+void early_flush(struct process *process); /* what was kept, to whom has taken it over */
+void early_drop(struct process *process); /* there may be none */
+
+/* ---- output.c, input.c, run.c, shell.c ------------------------------------------------------------------ */
+void output_event(void *ctx, const uint8_t *data, size_t len);
+void output_data(void *ctx, unsigned stream, const uint8_t *data, size_t len);
+void output_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data, size_t len);
 void outputs_ended(struct process *process);
 void outputs_free(struct process *process);
 int input_feed(struct process *process, const void *data, size_t len, struct brig_err *err) MUST_CHECK; /* process_run(): all of it, then the end */

@@ -205,13 +205,40 @@ static int from_doc(struct sbox *sbox, const struct json_value *doc, const char 
     return 0;
 }
 
-int process_from_doc(struct sbox *sbox, const char *doc, const char *run_id)
+/* What was known, and that no more will be. */
+static void close_run(struct manager *manager, const struct json_value *doc, const char *text, const char *run_id)
+{
+    struct store_run row = {.ended_at_ns = clock_real_ns()};
+    AUTO_BUF struct buf buf = BUF_INIT(ROW_MAX);
+    AUTO_BUF struct buf tail = BUF_INIT(4096);
+    struct json json = JSON_INIT(&tail);
+    const struct brig_receipt outcome = {.cause = BRIG_CAUSE_HOST_ERROR, .detail = "the service ended before the run did, and with it its sandbox"};
+    const char *end = text ? strrchr(text, '}') : NULL;
+
+    json_object(&json);
+    receipt_put_outcome(&json, &outcome);
+    receipt_put_time(&json, "ended_at", row.ended_at_ns);
+    json_end(&json);
+    if (json_finish(&json) < 0 || !end || buf_append(&buf, text, (size_t)(end - text)) < 0 || buf_append(&buf, ",", 1) < 0 ||
+        buf_append(&buf, tail.data + 1, tail.len - 1) < 0)
+        return; /* it stays open; the next start tries again */
+    snprintf(row.id, sizeof row.id, "%s", run_id);
+    snprintf(row.org_id, sizeof row.org_id, "%s", string_of(doc, "organization_id"));
+    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", string_of(doc, "sandbox_id"));
+    snprintf(row.kind, sizeof row.kind, "command");
+    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(outcome.cause));
+    row.doc = buf.data;
+    (void)!store_put_run(manager->store, &row, NULL, NULL, NULL);
+}
+
+void process_recover(struct manager *manager, const char *doc, const char *run_id)
 {
     struct json_doc *parsed = NULL;
-    int r = json_read(doc, strlen(doc), JSON_READ_VALUES, &parsed, NULL);
 
-    if (r == 0)
-        r = from_doc(sbox, json_root(parsed), run_id);
+    if (json_read(doc, strlen(doc), JSON_READ_VALUES, &parsed, NULL) == 0) {
+        struct sbox *sbox = sbox_by_id(manager, string_of(json_root(parsed), "sandbox_id"));
+        if (!sbox || !sbox->priv->box || from_doc(sbox, json_root(parsed), run_id) < 0)
+            close_run(manager, json_root(parsed), doc, run_id);
+    }
     json_doc_free(parsed);
-    return r;
 }

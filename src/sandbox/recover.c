@@ -6,19 +6,20 @@
  *     row without a box   gone while nobody looked: a certificate, cause sandbox-gone
  *     box without a row   an orphan (a create that was never committed, a run of its own): ended
  *
- * The order is what keeps runs right: first the open runs of living sandboxes are read, then every open run in the store is
- * closed as host-error, then those that live are opened again. Only then is the service ready. A sandbox that does not
- * answer within ANSWER_NS is not waited for, and ended.
+ * The store's open runs are read before anything else can start one: those of living sandboxes become processes that brig-init's
+ * list has to confirm, the others are closed as host-error. Only then is the service ready. A sandbox that does not answer within
+ * ANSWER_NS is not waited for, and ended.
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 
 #define ANSWER_NS (10 * NS_PER_SEC)
-#define OPEN_RUNS_MAX 1000u
+#define PAGE 50u /* open runs at a time: each may have a long command */
 
 struct recovery {
     unsigned waiting; /* sandboxes that are not settled, and 1 for the provider */
     struct loop_timer late;
+    char last[64]; /* of the page of open runs before */
 };
 
 /* ---- ready --------------------------------------------------------------------------------------------------------------- */
@@ -33,33 +34,14 @@ static void on_ready(struct loop_timer *timer)
         manager->ready(manager->ready_ctx);
 }
 
-static void reopen_runs(void *ctx, const struct brig_err *err)
-{
-    struct manager *manager = ctx;
-
-    if (err)
-        sandbox_audit(manager, NULL, "", "run.store", "", "failed", err->message, false);
-    for (struct sbox *sbox = manager->first; sbox; sbox = sbox->next)
-        for (struct process *p = process_each(sbox, NULL); p; p = process_each(sbox, p))
-            if (process_running(p))
-                (void)!process_store(p);
-    manager->start = (struct loop_timer){.fn = on_ready, .ctx = manager};
-    if (loop_timer_set(manager->loop, &manager->start, loop_now_ns(), NULL) < 0)
-        on_ready(&manager->start);
-}
-
 static void settled(struct manager *manager)
 {
-    struct brig_err err = {0};
-
     if (!manager->recovery || --manager->recovery->waiting > 0)
         return;
     loop_timer_clear(manager->loop, &manager->recovery->late);
-    struct store_op *op = store_op_new(manager, NULL, reopen_runs, NULL, manager);
-    if (op && store_close_open_runs(manager->store, brig_cause_name(BRIG_CAUSE_HOST_ERROR), clock_real_ns(), store_op_done, op, &err) == 0)
-        return;
-    store_op_drop(op);
-    reopen_runs(manager, &err);
+    manager->start = (struct loop_timer){.fn = on_ready, .ctx = manager};
+    if (loop_timer_set(manager->loop, &manager->start, loop_now_ns(), NULL) < 0)
+        on_ready(&manager->start);
 }
 
 void recover_sbox_settled(struct sbox *sbox)
@@ -80,10 +62,8 @@ void recover_done(struct manager *manager)
 
 /* ---- one that lives ------------------------------------------------------------------------------------------------------ */
 
-static void on_late(struct loop_timer *timer)
+void recover_late(struct manager *manager)
 {
-    struct manager *manager = timer->ctx;
-
     for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
         next = sbox->next;
         if (!sbox->priv->unsettled)
@@ -92,6 +72,11 @@ static void on_late(struct loop_timer *timer)
             manager->provider->ops->end(sbox->priv->box); /* unasked: its end is a fault */
         recover_sbox_settled(sbox);
     }
+}
+
+static void on_late(struct loop_timer *timer)
+{
+    recover_late(timer->ctx);
 }
 
 static void on_stream(void *ctx, int fd, const struct brig_err *err)
@@ -155,36 +140,81 @@ static void on_freezer(void *ctx, const struct brig_err *err)
         on_attached(sbox, err ? err : &why);
 }
 
-static void on_open_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more UNUSED, const struct brig_err *err)
-{
-    struct sbox *sbox = ctx;
-    struct provider *provider = sbox->manager->provider;
-    struct brig_err why = {0};
-
-    if (!sbox->priv->unsettled || !sbox->priv->box)
-        return;
-    if (err)
-        sandbox_audit(sbox->manager, NULL, sbox->org_id, "sandbox.recover", sbox->id, "failed", err->message, false);
-    for (size_t i = 0; i < n; i++)
-        (void)!process_from_doc(sbox, docs[i], ids[i]);
-    if (!(provider->ops->caps & PROVIDER_PAUSE))
-        on_freezer(sbox, NULL);
-    else if (provider->ops->freeze(sbox->priv->box, sbox->state == SBOX_PAUSED, on_freezer, sbox, &why) < 0)
-        on_freezer(sbox, &why);
-}
-
 static void take_up(struct sbox *sbox)
 {
-    const struct store_query query = {.org_id = sbox->org_id, .sandbox_id = sbox->id, .cause = "", .limit = OPEN_RUNS_MAX};
+    struct provider *provider = sbox->manager->provider;
     struct brig_err err = {0};
-    struct store_op *op = store_op_new(sbox->manager, sbox, NULL, on_open_runs, sbox);
 
     sbox->priv->unsettled = true;
     sbox->manager->recovery->waiting++;
-    if (op && store_find_runs(sbox->manager->store, &query, store_op_rows, op, &err) == 0)
+    if (!(provider->ops->caps & PROVIDER_PAUSE))
+        on_freezer(sbox, NULL);
+    else if (provider->ops->freeze(sbox->priv->box, sbox->state == SBOX_PAUSED, on_freezer, sbox, &err) < 0)
+        on_freezer(sbox, &err);
+}
+
+static void take_up_all(struct manager *manager)
+{
+    for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
+        next = sbox->next;
+        if (sbox->priv->box && sbox->state < SBOX_STOPPING)
+            take_up(sbox);
+    }
+    manager->recovery->late = (struct loop_timer){.fn = on_late, .ctx = manager};
+    (void)!loop_timer_set(manager->loop, &manager->recovery->late, loop_now_ns() + ANSWER_NS, NULL);
+    settled(manager);
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------------------- */
+
+static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err);
+
+static void on_closed(void *ctx, const struct brig_err *err UNUSED)
+{
+    take_up_all(ctx);
+}
+
+/* The runs cannot be read: then none of them is known, and what lives is found in the sandboxes' own lists. */
+static void close_all(struct manager *manager, const struct brig_err *why)
+{
+    struct store_op *op = store_op_new(manager, NULL, on_closed, NULL, manager);
+
+    sandbox_audit(manager, NULL, "", "run.store", "", "failed", why->message, false);
+    if (op && store_close_open_runs(manager->store, brig_cause_name(BRIG_CAUSE_HOST_ERROR), clock_real_ns(), store_op_done, op, NULL) == 0)
         return;
     store_op_drop(op);
-    on_open_runs(sbox, NULL, NULL, 0, false, &err);
+    take_up_all(manager);
+}
+
+static void scan_runs(struct manager *manager)
+{
+    const char *last = manager->recovery->last;
+    const struct store_query query = {.org_id = "", .cause = "", .after = last[0] ? last : NULL, .limit = PAGE};
+    struct brig_err err = {0};
+    struct store_op *op = store_op_new(manager, NULL, NULL, on_runs, manager);
+
+    if (op && store_find_runs(manager->store, &query, store_op_rows, op, &err) == 0)
+        return;
+    store_op_drop(op);
+    close_all(manager, &err);
+}
+
+static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+{
+    struct manager *manager = ctx;
+
+    if (err) {
+        close_all(manager, err);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        process_recover(manager, docs[i], ids[i]);
+    if (more && n > 0) {
+        snprintf(manager->recovery->last, sizeof manager->recovery->last, "%s", ids[n - 1]);
+        scan_runs(manager);
+        return;
+    }
+    take_up_all(manager);
 }
 
 /* ---- rows and boxes ------------------------------------------------------------------------------------------------------ */
@@ -249,21 +279,19 @@ static void on_all_found(void *ctx)
 
     for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
         next = sbox->next;
-        if (sbox->priv->box) {
-            take_up(sbox);
+        if (sbox->priv->box)
             continue;
-        }
         snprintf(sbox->priv->end.detail, sizeof sbox->priv->end.detail, "it was gone when the service started");
         sbox->priv->end.cause = BRIG_CAUSE_SANDBOX_GONE;
         sbox->priv->end.ended_at_ns = clock_real_ns();
         sbox->priv->end.usage = (struct brig_usage){BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
                                                     BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN};
+        sbox->priv->unsettled = true; /* until its certificate is written */
+        manager->recovery->waiting++;
         sbox_moved(sbox, SBOX_STOPPING);
         sbox_finish(sbox);
     }
-    manager->recovery->late = (struct loop_timer){.fn = on_late, .ctx = manager};
-    (void)!loop_timer_set(manager->loop, &manager->recovery->late, loop_now_ns() + ANSWER_NS, NULL);
-    settled(manager);
+    scan_runs(manager);
 }
 
 static void on_nothing_to_find(struct loop_timer *timer)

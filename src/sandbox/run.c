@@ -120,6 +120,12 @@ static void on_signalled(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
 int process_signal(struct process *process, int signum, unsigned svc_flags, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
                    struct brig_err *err)
 {
+    return process_signal_as(process, &process->caller, signum, svc_flags, done, ctx, err);
+}
+
+int process_signal_as(struct process *process, const struct caller *caller, int signum, unsigned svc_flags,
+                      void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
+{
     struct sbox *sbox = process->sbox;
     const struct svc_proc_signal msg = {.proc = process->number, .signum = (uint32_t)signum, .flags = svc_flags};
     uint8_t message[16];
@@ -147,7 +153,7 @@ int process_signal(struct process *process, int signum, unsigned svc_flags, void
     if (r < 0)
         return r;
     snprintf(detail, sizeof detail, "%s process %u: signal %d", process->run_id, process->number, signum);
-    sandbox_audit(sbox->manager, &process->caller, sbox->org_id, "process.signal", sbox->id, "ok", detail, false);
+    sandbox_audit(sbox->manager, caller, sbox->org_id, "process.signal", sbox->id, "ok", detail, false);
     if (signum == SIGKILL && (svc_flags & SVC_SIGNAL_ALL)) {
         process_verdict(process, BRIG_CAUSE_CANCELLED, "it was killed by request");
         process->clock = CLOCK_KILL_SENT;

@@ -325,11 +325,9 @@ void shells_free(struct sbox *sbox, bool tell)
     (void)err_set(&err, BRIG_E_GONE, 0, "sandbox %s has ended", sbox_label(sbox));
     while (sbox->priv->shells) {
         struct shell *shell = sbox->priv->shells;
-        if (!tell)
-            shell_free(shell);
-        else if (shell->open_done)
+        if (tell && shell->open_done)
             opened(shell, &err);
-        else if (shell->busy)
+        else if (tell && shell->busy)
             finish(shell, &err); /* whoever is told may close it: look again */
         else
             shell_free(shell);

@@ -188,8 +188,10 @@ static int read_bind(struct spec_in *in, const struct json_value *v, struct brig
     }
     if (r == 0 && (!source || source[0] != '/'))
         r = err_usage(err, "binds.source %.64s: must be absolute", source ? source : "(none)");
+    if (r == 0 && !target)
+        r = err_usage(err, "binds.target: must be given");
     if (r == 0)
-        r = check_mount_target("binds.target", target ? target : "", err);
+        r = check_mount_target("binds.target", target, err);
     if (r < 0)
         return r;
     ret->source = arena_copy(&in->arena, source, strlen(source));

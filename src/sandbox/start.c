@@ -139,7 +139,8 @@ static int make_message(struct process *process, const struct process_spec *spec
     r = r < 0 ? r : keep_lists(process, spec, list, n_argv);
     const struct svc_proc_start msg = {
         .proc = process->number,
-        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) | (process->shell ? SVC_PROC_SHELL : 0u),
+        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
+                 (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
         .rows = spec->rows,
         .cols = spec->cols,
         .ring = spec->ring,
@@ -189,6 +190,7 @@ static void on_started(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t
         process->start_errnum = errnum;
         process->start_stage = stage;
         process_drop_calls(process);
+        early_drop(process);
         process_judge(process);
         return;
     }
@@ -309,6 +311,8 @@ static int send_all(struct process *process, const struct buf *message, const st
         return r;
     if (collects)
         r = collect(process, err);
+    else if (!process->shell && !spec->ring) /* who says how much to keep means it */
+        r = early_open(process, err);
     if (r == 0)
         r = process_watch_end(process, err);
     if (r == 0 && spec->input)
@@ -344,6 +348,7 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     process->started_at_ns = clock_real_ns(); /* brig-init says it better in a moment */
     process->deadline_ns = process->timeout_ms ? process->sent_ns + process->timeout_ms * NS_PER_MS : 0;
     process_arm(process);
+    early_arm(process);
     sbox->last_used_boot_ns = sandbox_boot_ns();
     snprintf(detail, sizeof detail, "%s process %u: %.128s", process->run_id, process->number, process->argv[0]);
     process->audit_seq = sandbox_audit(sbox->manager, &process->caller, sbox->org_id, "process.start", sbox->id, "ok", detail, false);

@@ -178,9 +178,20 @@ static int watch(struct supervisor *sup, struct loop_source *source, int fd, loo
     return loop_add(sup->loop, source, fd, EPOLLIN, err);
 }
 
+/* What brigd may ask to be bound or used as a root is decided by the configuration, and enforced by the spawner, which brigd cannot change. */
+static int set_roots(const struct config *config, struct brig_err *err)
+{
+    if ((config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) ||
+        (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
+        return err_nomem(err);
+    return 0;
+}
+
 static int start_spawner(struct supervisor *sup, struct brig_err *err)
 {
-    int r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
+    int r = set_roots(sup->options->config, err);
+    if (r == 0)
+        r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
 
     return r < 0 ? r : watch(sup, &sup->on_spawner_end, sup->spawner.pidfd, on_spawner_end, err);
 }
@@ -359,7 +370,9 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
     sup.on_restart = (struct loop_timer){.fn = on_restart, .ctx = &sup};
     sup.on_kill = (struct loop_timer){.fn = on_kill, .ctx = &sup};
     sup.on_watchdog = (struct loop_timer){.fn = on_watchdog, .ctx = &sup};
-    int r = set_up(&sup, err);
+    int r = setenv("BRIG_CONFIG_PATH", options->config_path, 1) < 0 ? err_nomem(err) : 0; /* what brigd's messages call it */
+    if (r == 0)
+        r = set_up(&sup, err);
     if (r < 0 && sup.brigd.pid) /* half started: the rest follows from the closed sockets */
         kill(sup.brigd.pid, SIGKILL);
     if (r < 0)

@@ -1,31 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service_client.c: the measuring client of the service: one keep-alive connection to the unix socket, each sample from the
- * first byte sent to the last byte received, nanoseconds on stdout, one line per sample.
+ * service_client.c: the measuring client of the service: one keep-alive connection to the unix socket, each time from the
+ * first byte sent to the last byte received. service_client SOCKET reads commands from stdin, so that whoever measures can take
+ * turns with something else, and answers each with one line of nanoseconds on stdout:
  *
- *   service_client SOCKET cycle N        create + run true + delete
- *   service_client SOCKET exec N         run true in one live sandbox
- *   service_client SOCKET list N         GET /v1/sandboxes?limit=100
- *   service_client SOCKET make N         N sandboxes, which stay; their ids on stdout
- *   service_client SOCKET output BYTES   a program writes so many bytes; MB/s
- *   service_client SOCKET upload BYTES FILE, download BYTES FILE    MB/s
+ *   cycle             create, run /bin/true, delete: "total create run delete"
+ *   make              a sandbox that stays: "0 ID"
+ *   drop ID           deletes it
+ *   exec ID           runs /bin/true in it
+ *   list              GET /v1/sandboxes?limit=100
+ *   output ID BYTES   a program of it writes so many bytes to its stdout; from the go it is given to the last byte here
+ *   upload ID BYTES   a file of it is written;   download ID BYTES   and read;   remove ID   and removed
+ *   burst N           N connections, opened before, each create, run /bin/true, delete, all at once
+ *   spawn N           N times posix_spawn of /bin/true, then all waited for: what burst is compared with
+ *
+ * Anything that does not go as it should ends the client with a message: no number comes from a failure.
  */
 #include <errno.h>
+#include <poll.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-static int sock;
-static char buffer[1 << 20];
-static size_t have, used;
+#define ID_LEN 26
+#define BURST_MAX 1000
 
-__attribute__((noreturn)) static void die(const char *what)
+struct conn {
+    int fd;
+    char *buffer; /* [used, have) is not looked at yet */
+    size_t size, have, used;
+};
+
+static const char *socket_path;
+static struct conn main_conn, side_conn;
+static char body[8 << 20];
+extern char **environ;
+
+__attribute__((noreturn)) static void die(const char *what, const char *why)
 {
-    fprintf(stderr, "service_client: %s: %s\n", what, strerror(errno));
+    fprintf(stderr, "service_client: %s: %s\n", what, why);
     exit(1);
 }
 
@@ -37,174 +56,299 @@ static unsigned long long now(void)
     return (unsigned long long)ts.tv_sec * 1000000000u + (unsigned long long)ts.tv_nsec;
 }
 
-static void dial(const char *path)
+/* ---- one connection ------------------------------------------------------------------------------------ */
+
+static void dial(struct conn *conn, size_t size)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
 
-    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", path);
-    sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (sock < 0 || connect(sock, (struct sockaddr *)&addr, sizeof addr) < 0)
-        die(path);
+    snprintf(addr.sun_path, sizeof addr.sun_path, "%s", socket_path);
+    conn->size = size;
+    conn->buffer = malloc(size);
+    conn->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (!conn->buffer || conn->fd < 0 || connect(conn->fd, (struct sockaddr *)&addr, sizeof addr) < 0)
+        die(socket_path, strerror(errno));
 }
 
-static void send_all(const char *data, size_t len)
+static void hang_up(struct conn *conn)
+{
+    close(conn->fd);
+    free(conn->buffer);
+    *conn = (struct conn){.fd = -1};
+}
+
+static void send_all(struct conn *conn, const char *data, size_t len)
 {
     while (len > 0) {
-        ssize_t n = send(sock, data, len, MSG_NOSIGNAL);
+        ssize_t n = send(conn->fd, data, len, MSG_NOSIGNAL);
         if (n < 0)
-            die("send");
+            die("send", strerror(errno));
         data += n;
         len -= (size_t)n;
     }
 }
 
-static void fill(void)
+static void fill(struct conn *conn)
 {
-    if (used > 0) {
-        memmove(buffer, buffer + used, have - used);
-        have -= used;
-        used = 0;
+    if (conn->used > 0) {
+        memmove(conn->buffer, conn->buffer + conn->used, conn->have - conn->used);
+        conn->have -= conn->used;
+        conn->used = 0;
     }
-    ssize_t n = recv(sock, buffer + have, sizeof buffer - have - 1, 0);
+    ssize_t n = recv(conn->fd, conn->buffer + conn->have, conn->size - conn->have - 1, 0);
     if (n <= 0)
-        die("receive");
-    have += (size_t)n;
-    buffer[have] = '\0';
+        die("receive", n < 0 ? strerror(errno) : "the service has closed the connection");
+    conn->have += (size_t)n;
+    conn->buffer[conn->have] = '\0';
 }
 
-/* The head: returns its status; *length: the body's, or -1 when chunked. */
-static int read_head(long long *length)
+/* Whether a head is there; its status and the length of its body, -1 when it is chunked. */
+static int find_head(struct conn *conn, int *status, long long *length)
 {
-    char *end;
+    char *end = conn->have > conn->used ? strstr(conn->buffer + conn->used, "\r\n\r\n") : NULL;
 
-    while (!(end = have > used ? strstr(buffer + used, "\r\n\r\n") : NULL))
-        fill();
+    if (!end)
+        return 0;
     *end = '\0';
-    int status = atoi(buffer + used + 9);
-    char *field = strcasestr(buffer + used, "\r\nContent-Length:");
-    *length = field ? atoll(field + 17) : status == 204 ? 0 : -1;
-    used = (size_t)(end + 4 - buffer);
+    *status = atoi(conn->buffer + conn->used + 9);
+    char *field = strcasestr(conn->buffer + conn->used, "\r\nContent-Length:");
+    *length = field ? atoll(field + 17) : *status == 204 ? 0 : -1;
+    conn->used = (size_t)(end + 4 - conn->buffer);
+    return 1;
+}
+
+static int read_head(struct conn *conn, long long *length)
+{
+    int status;
+
+    while (!find_head(conn, &status, length))
+        fill(conn);
     return status;
 }
 
-/* A whole answer of known length; its body is copied into out. */
-static int ask(const char *method, const char *path, const char *body, char *out, size_t size)
+static void request(struct conn *conn, const char *method, const char *path, const char *content)
 {
-    char head[1024];
+    char text[1024];
+    int n = snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", method, path, strlen(content), content);
+
+    send_all(conn, text, (size_t)n);
+}
+
+/* A whole answer of known length, into body. */
+static int answer(struct conn *conn)
+{
     long long length;
-    int n = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", method, path, body ? strlen(body) : 0, body ? body : "");
-
-    send_all(head, (size_t)n);
-    int status = read_head(&length);
-    if (length < 0)
-        die("an answer without a length");
     size_t kept = 0;
-    while (length > 0) {
-        if (have == used)
-            fill();
-        size_t part = have - used < (size_t)length ? have - used : (size_t)length;
-        if (kept + part < size) {
-            memcpy(out + kept, buffer + used, part);
-            kept += part;
-        }
-        used += part;
-        length -= (long long)part;
+    int status = read_head(conn, &length);
+
+    if (length < 0 || (size_t)length >= sizeof body)
+        die("an answer", "without a length, or too long");
+    while (kept < (size_t)length) {
+        if (conn->have == conn->used)
+            fill(conn);
+        size_t left = (size_t)length - kept, part = conn->have - conn->used < left ? conn->have - conn->used : left;
+        memcpy(body + kept, conn->buffer + conn->used, part);
+        kept += part;
+        conn->used += part;
     }
-    if (size)
-        out[kept] = '\0';
+    body[kept] = '\0';
     return status;
 }
 
-static void create(char id[32])
+static void ask(const char *method, const char *path, const char *content, int expected)
 {
-    char answer[65536];
+    request(&main_conn, method, path, content);
+    if (answer(&main_conn) != expected)
+        die(path, body);
+}
 
-    if (ask("POST", "/v1/sandboxes", "{}", answer, sizeof answer) != 201) {
-        fprintf(stderr, "%s\n", answer);
-        exit(1);
-    }
-    char *at = strstr(answer, "\"id\":\"");
-    if (!at)
-        die("no id");
-    memcpy(id, at + 6, 26);
-    id[26] = '\0';
+/* ---- sandboxes ----------------------------------------------------------------------------------------- */
+
+static const char create_body[] = "{}", run_body[] = "{\"argv\":[\"/bin/true\"]}";
+
+static void take_id(const char *text, char id[ID_LEN + 1])
+{
+    const char *at = strstr(text, "\"id\":\"");
+
+    if (!at || strlen(at) < 6 + ID_LEN)
+        die("no id", text);
+    memcpy(id, at + 6, ID_LEN);
+    id[ID_LEN] = '\0';
+}
+
+static void create(char id[ID_LEN + 1])
+{
+    ask("POST", "/v1/sandboxes", create_body, 201);
+    take_id(body, id);
 }
 
 static void run_true(const char *id)
 {
-    char path[128], answer[65536];
+    char path[128];
 
     snprintf(path, sizeof path, "/v1/sandboxes/%s/run", id);
-    if (ask("POST", path, "{\"argv\":[\"/bin/true\"]}", answer, sizeof answer) != 200 || !strstr(answer, "\"exit_code\":0")) {
-        fprintf(stderr, "%s\n", answer);
-        exit(1);
-    }
+    ask("POST", path, run_body, 200);
+    if (!strstr(body, "\"exit_code\":0"))
+        die("/bin/true", body);
 }
 
-static void delete(const char *id)
+static void drop(const char *id)
 {
     char path[128];
 
     snprintf(path, sizeof path, "/v1/sandboxes/%s", id);
-    if (ask("DELETE", path, NULL, NULL, 0) != 204)
-        die("delete");
+    ask("DELETE", path, "", 204);
 }
 
-static void measure(const char *mode, long n)
+static void cycle(void)
 {
-    char id[32] = "";
+    char id[ID_LEN + 1];
+    unsigned long long begin = now();
 
-    if (strcmp(mode, "exec") == 0)
-        create(id);
-    for (long i = 0; i < n; i++) {
-        unsigned long long begin = now();
-        if (strcmp(mode, "cycle") == 0) {
-            create(id);
-            run_true(id);
-            delete(id);
-        } else if (strcmp(mode, "exec") == 0) {
-            run_true(id);
-        } else if (strcmp(mode, "list") == 0) {
-            static char answer[8 << 20];
-            if (ask("GET", "/v1/sandboxes?limit=100", NULL, answer, sizeof answer) != 200)
-                die("list");
-        } else {
-            create(id);
-            puts(id);
-            continue;
-        }
-        printf("%llu\n", now() - begin);
-    }
-    if (strcmp(mode, "exec") == 0)
-        delete(id);
+    create(id);
+    unsigned long long created = now();
+    run_true(id);
+    unsigned long long ran = now();
+    drop(id);
+    unsigned long long end = now();
+    printf("%llu %llu %llu %llu\n", end - begin, created - begin, ran - created, end - ran);
 }
 
-/* Reads a chunked or counted body to its end; how many bytes of it came. */
-static unsigned long long drain(long long length)
+/* ---- many at once --------------------------------------------------------------------------------------- */
+
+enum step { CREATING, RUNNING, DELETING, DONE };
+
+struct life {
+    struct conn conn;
+    enum step step;
+    char id[ID_LEN + 1];
+};
+
+/* The answer in the connection's buffer, if it is all there. */
+static int whole_answer(struct conn *conn, int *status, const char **content)
+{
+    size_t at = conn->used;
+    long long length;
+
+    if (!find_head(conn, status, &length))
+        return 0;
+    if (length < 0)
+        die("an answer", "without a length");
+    if (conn->have - conn->used < (size_t)length) {
+        conn->buffer[conn->used - 4] = '\r'; /* the head is looked at again when more has come */
+        conn->used = at;
+        return 0;
+    }
+    *content = conn->buffer + conn->used;
+    conn->used += (size_t)length;
+    return 1;
+}
+
+static void advance(struct life *life)
+{
+    static const int expected[] = {[CREATING] = 201, [RUNNING] = 200, [DELETING] = 204};
+    const char *content;
+    char path[128];
+    int status;
+
+    fill(&life->conn);
+    if (!whole_answer(&life->conn, &status, &content))
+        return;
+    if (status != expected[life->step])
+        die("burst", content);
+    if (life->step == CREATING)
+        take_id(content, life->id);
+    snprintf(path, sizeof path, "/v1/sandboxes/%s%s", life->id, life->step == CREATING ? "/run" : "");
+    life->step++;
+    if (life->step == RUNNING)
+        request(&life->conn, "POST", path, run_body);
+    else if (life->step == DELETING)
+        request(&life->conn, "DELETE", path, "");
+}
+
+static void burst(long n)
+{
+    static struct life lives[BURST_MAX];
+    static struct pollfd polls[BURST_MAX];
+    long left = n;
+
+    if (n < 1 || n > BURST_MAX)
+        die("burst", "so many are not possible");
+    for (long i = 0; i < n; i++) {
+        lives[i] = (struct life){0};
+        dial(&lives[i].conn, 65536);
+        polls[i] = (struct pollfd){.fd = lives[i].conn.fd, .events = POLLIN};
+    }
+    unsigned long long begin = now();
+    for (long i = 0; i < n; i++)
+        request(&lives[i].conn, "POST", "/v1/sandboxes", create_body);
+    while (left > 0) {
+        if (poll(polls, (nfds_t)n, 60000) <= 0)
+            die("burst", "nothing comes");
+        for (long i = 0; i < n; i++) {
+            if (!polls[i].revents)
+                continue;
+            advance(&lives[i]);
+            if (lives[i].step == DONE) {
+                polls[i].fd = -1;
+                left--;
+            }
+        }
+    }
+    printf("%llu\n", now() - begin);
+    for (long i = 0; i < n; i++)
+        hang_up(&lives[i].conn);
+}
+
+static void spawn(long n)
+{
+    char path[] = "/bin/true", *argv[] = {path, NULL};
+    unsigned long long begin = now();
+    int status;
+    pid_t pid;
+
+    for (long i = 0; i < n; i++)
+        if (posix_spawn(&pid, path, NULL, NULL, argv, environ) != 0)
+            die("posix_spawn", strerror(errno));
+    for (long i = 0; i < n; i++)
+        if (wait(&status) < 0 || status != 0)
+            die("spawn", "a program failed");
+    printf("%llu\n", now() - begin);
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------- */
+
+static unsigned long long drain_counted(struct conn *conn, unsigned long long length)
 {
     unsigned long long total = 0;
 
-    if (length >= 0) {
-        while (total < (unsigned long long)length) {
-            if (have == used)
-                fill();
-            total += have - used;
-            used = have;
-        }
-        return total;
+    while (total < length) {
+        if (conn->have == conn->used)
+            fill(conn);
+        total += conn->have - conn->used;
+        conn->used = conn->have;
     }
+    return total;
+}
+
+/* Reads a body to its end; how many bytes of it came. */
+static unsigned long long drain(struct conn *conn, long long length)
+{
+    unsigned long long total = 0;
+
+    if (length >= 0)
+        return drain_counted(conn, (unsigned long long)length);
     for (;;) {
         char *end;
-        while (!(end = have > used ? memchr(buffer + used, '\n', have - used) : NULL))
-            fill();
-        unsigned long long size = strtoull(buffer + used, NULL, 16);
-        used = (size_t)(end + 1 - buffer);
-        unsigned long long left = size + 2;
+        while (!(end = conn->have > conn->used ? memchr(conn->buffer + conn->used, '\n', conn->have - conn->used) : NULL))
+            fill(conn);
+        unsigned long long size = strtoull(conn->buffer + conn->used, NULL, 16), left = size + 2;
+        conn->used = (size_t)(end + 1 - conn->buffer);
         while (left > 0) {
-            if (have == used)
-                fill();
-            size_t part = have - used < left ? have - used : (size_t)left;
-            used += part;
+            if (conn->have == conn->used)
+                fill(conn);
+            size_t part = conn->have - conn->used < left ? conn->have - conn->used : (size_t)left;
+            conn->used += part;
             left -= part;
         }
         total += size;
@@ -213,59 +357,132 @@ static unsigned long long drain(long long length)
     }
 }
 
-static void stream(const char *mode, unsigned long long bytes, const char *file)
+static void expect_bytes(unsigned long long got, unsigned long long bytes)
 {
-    char id[32], path[512], body[512], answer[65536];
-    long long length;
-    unsigned long long begin, got;
+    char text[96];
 
-    if (strcmp(mode, "output") == 0) {
-        create(id);
-        snprintf(path, sizeof path, "/v1/sandboxes/%s/processes", id);
-        snprintf(body, sizeof body, "{\"argv\":[\"/usr/bin/head\",\"-c\",\"%llu\",\"/dev/zero\"],\"ring\":1048576}", bytes);
-        begin = now();
-        if (ask("POST", path, body, answer, sizeof answer) != 201)
-            die(answer);
-        snprintf(path, sizeof path, "GET /v1/sandboxes/%s/processes/1/output?stream=stdout HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
-    } else if (strcmp(mode, "download") == 0) {
-        snprintf(id, sizeof id, "%.26s", file);
-        begin = now();
-        snprintf(path, sizeof path, "GET /v1/sandboxes/%s/files?path=big HTTP/1.1\r\nHost: localhost\r\n\r\n", id);
-    } else {
-        static char piece[1 << 20];
-        snprintf(id, sizeof id, "%.26s", file);
-        begin = now();
-        snprintf(path, sizeof path, "PUT /v1/sandboxes/%s/files?path=big HTTP/1.1\r\nHost: localhost\r\nContent-Length: %llu\r\n\r\n", id, bytes);
-        send_all(path, strlen(path));
-        for (unsigned long long left = bytes; left > 0; left -= left < sizeof piece ? left : sizeof piece)
-            send_all(piece, left < sizeof piece ? left : sizeof piece);
-        if (read_head(&length) != 200)
-            die("upload");
-        drain(length);
-        printf("%.1f\n", (double)bytes / 1e6 / ((double)(now() - begin) / 1e9));
+    if (got == bytes)
         return;
+    snprintf(text, sizeof text, "%llu bytes instead of %llu", got, bytes);
+    die("stream", text);
+}
+
+/* The program waits until its output is listened to: else the ring would be over before. */
+static void output(const char *id, unsigned long long bytes)
+{
+    char path[256], content[256];
+    long long length;
+
+    snprintf(path, sizeof path, "/v1/sandboxes/%s/processes", id);
+    snprintf(content, sizeof content,
+             "{\"argv\":[\"/bin/sh\",\"-c\",\"read go; exec head -c %llu /dev/zero\"],\"stdin_open\":true,\"timeout\":\"300s\"}", bytes);
+    ask("POST", path, content, 201);
+    const char *at = strstr(body, "\"number\":");
+    unsigned long number = at ? strtoul(at + 9, NULL, 10) : 0;
+    snprintf(path, sizeof path, "GET /v1/sandboxes/%s/processes/%lu/output?stream=stdout HTTP/1.1\r\nHost: localhost\r\nAccept: application/octet-stream\r\n\r\n", id, number);
+    send_all(&main_conn, path, strlen(path));
+    if (read_head(&main_conn, &length) != 200)
+        die("output", "no stream");
+    snprintf(path, sizeof path, "/v1/sandboxes/%s/processes/%lu/stdin", id, number);
+    unsigned long long begin = now();
+    request(&side_conn, "POST", path, "go\n");
+    expect_bytes(drain(&main_conn, length), bytes);
+    printf("%llu\n", now() - begin);
+    if (answer(&side_conn) >= 300)
+        die("stdin", body);
+}
+
+static void upload(const char *id, unsigned long long bytes)
+{
+    static char piece[1 << 20];
+    char text[256];
+
+    snprintf(text, sizeof text, "PUT /v1/sandboxes/%s/files?path=big HTTP/1.1\r\nHost: localhost\r\nContent-Length: %llu\r\n\r\n", id, bytes);
+    unsigned long long begin = now();
+    send_all(&main_conn, text, strlen(text));
+    for (unsigned long long left = bytes; left > 0; left -= left < sizeof piece ? left : sizeof piece)
+        send_all(&main_conn, piece, left < sizeof piece ? left : sizeof piece);
+    if (answer(&main_conn) != 200)
+        die("upload", body);
+    printf("%llu\n", now() - begin);
+}
+
+static void download(const char *id, unsigned long long bytes)
+{
+    char text[256];
+    long long length;
+
+    snprintf(text, sizeof text, "/v1/sandboxes/%s/files?path=big", id);
+    unsigned long long begin = now();
+    request(&main_conn, "GET", text, "");
+    if (read_head(&main_conn, &length) != 200)
+        die("download", "no file");
+    expect_bytes(drain(&main_conn, length), bytes);
+    printf("%llu\n", now() - begin);
+}
+
+/* ---- commands ------------------------------------------------------------------------------------------- */
+
+static void timed(const char *command, const char *id)
+{
+    unsigned long long begin = now();
+    char path[128];
+
+    if (strcmp(command, "exec") == 0) {
+        run_true(id);
+    } else if (strcmp(command, "list") == 0) {
+        ask("GET", "/v1/sandboxes?limit=100", "", 200);
+    } else if (strcmp(command, "drop") == 0) {
+        drop(id);
+    } else if (strcmp(command, "remove") == 0) {
+        snprintf(path, sizeof path, "/v1/sandboxes/%s/files?path=big", id);
+        ask("DELETE", path, "", 204);
+    } else {
+        die(command, "no such command");
     }
-    send_all(path, strlen(path));
-    if (read_head(&length) != 200)
-        die("stream");
-    got = drain(length);
-    if (got != bytes) {
-        fprintf(stderr, "service_client: %llu bytes instead of %llu\n", got, bytes);
-        exit(1);
+    printf("%llu\n", now() - begin);
+}
+
+static void obey(const char *line)
+{
+    char command[32] = "", word[64] = "", id[ID_LEN + 1];
+    unsigned long long bytes = 0;
+
+    sscanf(line, "%31s %63s %llu", command, word, &bytes);
+    if (strcmp(command, "cycle") == 0) {
+        cycle();
+    } else if (strcmp(command, "make") == 0) {
+        create(id);
+        printf("0 %s\n", id);
+    } else if (strcmp(command, "burst") == 0) {
+        burst(atol(word));
+    } else if (strcmp(command, "spawn") == 0) {
+        spawn(atol(word));
+    } else if (strcmp(command, "output") == 0) {
+        output(word, bytes);
+    } else if (strcmp(command, "upload") == 0) {
+        upload(word, bytes);
+    } else if (strcmp(command, "download") == 0) {
+        download(word, bytes);
+    } else {
+        timed(command, word);
     }
-    printf("%.1f\n", (double)bytes / 1e6 / ((double)(now() - begin) / 1e9));
-    if (strcmp(mode, "output") == 0)
-        delete(id);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 4)
+    char line[256];
+
+    if (argc != 2) {
+        fprintf(stderr, "usage: service_client SOCKET\n");
         return 2;
-    dial(argv[1]);
-    if (strcmp(argv[2], "output") == 0 || strcmp(argv[2], "upload") == 0 || strcmp(argv[2], "download") == 0)
-        stream(argv[2], strtoull(argv[3], NULL, 10), argc > 4 ? argv[4] : "");
-    else
-        measure(argv[2], atol(argv[3]));
+    }
+    socket_path = argv[1];
+    dial(&main_conn, 1 << 20);
+    dial(&side_conn, 65536);
+    while (fgets(line, sizeof line, stdin)) {
+        obey(line);
+        fflush(stdout);
+    }
     return 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file worker as an ordinary process in a directory of its own, and a client for it (src/codec/guest_svc.h)."""
 
+import ctypes
 import errno
 import os
 import pathlib
@@ -25,6 +26,20 @@ def text(value):
     return struct.pack("<I", len(value)) + value
 
 
+def no_openat2():
+    """For preexec_fn: the profile paranoid has no openat2."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    code = b"".join(struct.pack("<HBBI", *op) for op in (
+        (0x20, 0, 0, 0),  # load the number
+        (0x15, 0, 1, 437),
+        (0x06, 0, 0, 0x00050000 | errno.ENOSYS),
+        (0x06, 0, 0, 0x7FFF0000)))
+    memory = ctypes.create_string_buffer(code)
+    program = struct.pack("<HxxxxxxQ", len(code) // 8, ctypes.addressof(memory))
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, program, 0, 0) != 0:
+        os._exit(98)
+
+
 class Entry:
     def __init__(self, raw):
         head = struct.unpack_from("<IIIIIQQQqq", raw)
@@ -43,7 +58,7 @@ class Entry:
 class Failed(Exception):
     def __init__(self, errnum):
         super().__init__(errno.errorcode.get(errnum, str(errnum)))
-        self.name = errno.errorcode.get(errnum, str(errnum))
+        self.name = errno.errorcode.get(errnum, str(errnum))  # EOPNOTSUPP is called ENOTSUP there
 
 
 class Result:

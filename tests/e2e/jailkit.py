@@ -317,6 +317,7 @@ class World:
         found += [f"mount {line}" for line in read("/proc/self/mountinfo").splitlines() if self.token in line]
         if locked_ranges(f"{self.run_dir}/ids"):
             found.append("a locked id range")
+        found += [f"file {name} in the run directory" for name in glob.glob(f"{self.run_dir}/owner-*")]
         with contextlib.suppress(OSError):
             found += [f"file {name} in the state directory" for name in os.listdir(self.state) if name not in ("run",)]
         with contextlib.suppress(OSError):

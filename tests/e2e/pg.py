@@ -15,6 +15,7 @@ who may enter the directory is the only lock, and it is for tests.
 import ctypes
 import glob
 import os
+import re
 import pwd
 import shutil
 import signal
@@ -127,6 +128,13 @@ class Server:
         """Makes an empty database; its URL."""
         self.run("createdb", "-h", self.dir, "-U", USER, name)
         return f"postgresql:///{name}?host={self.dir}&user={USER}"
+
+
+def new_database(url):
+    """Another empty database of the server that url is of; its URL."""
+    name, host = f"brig_{os.getpid()}_{time.monotonic_ns()}", re.search(r"[?&]host=([^&]*)", url).group(1)
+    subprocess.run([bin_dir() + "/createdb", "-h", host, "-U", USER, name], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    return f"postgresql:///{name}?host={host}&user={USER}"
 
 
 def main():

@@ -332,6 +332,7 @@ class Signals(BrigTest):
 
 
 class Receipt(BrigTest):
+    VIA = "local"
     LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock root_readonly proc fds "
               "memory cpu pids disk inodes").split()
 
@@ -339,7 +340,7 @@ class Receipt(BrigTest):
         got = self.receipt("--name", "shape", *SH, "echo out; echo err >&2; exit 5", status=5)
         self.assertRegex(got["id"], r"^run-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
         self.assertRegex(got["sandbox_id"], r"^[a-z0-9]{26}$")
-        self.assertEqual((got["kind"], got["via"], got["provider"]), ("command", "local", "local"))
+        self.assertEqual((got["kind"], got["via"], got["provider"]), ("command", self.VIA, "local"))
         outcome = got["outcome"]
         self.assertEqual((outcome["cause"], outcome["exit_code"], outcome["signal"], outcome["limits_hit"]), ("exited", 5, None, []))
         self.assertEqual((got["stdout"], got["stderr"]), ("out\n", "err\n"))

@@ -18,10 +18,12 @@ def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def examples():
-    """(command, lines shown) of every `$ ` line in the indented blocks of README.md."""
+def examples(service=False):
+    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the service are test_service_tour.py's."""
     found = []
-    for line in text_of("README.md").splitlines():
+    before, rest = text_of("README.md").split("### The service\n", 1)
+    tour, after = rest.split("\nFrom C, ", 1)
+    for line in (tour if service else before + after).splitlines():
         if line.startswith("    $ "):
             found.append((line[6:], []))
         elif line.startswith("    ") and found and found[-1][1] is not None:

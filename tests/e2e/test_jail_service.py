@@ -8,6 +8,7 @@ A spawner is started here with one end of a socket, whose other end this process
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -76,6 +77,7 @@ def fields(line):
 
 class ServiceTest(JailTest):
     LIMIT_SECONDS = 120
+    HELPERS = LIBEXEC
 
     def setUp(self):
         self.hosts = []
@@ -90,7 +92,7 @@ class ServiceTest(JailTest):
             os.set_inheritable(3, True)
             self.w.become_caller(cgroups)
 
-        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False, cwd="/",
+        self.spawner = subprocess.Popen([f"{self.HELPERS}/brig-spawner", self.HELPERS], preexec_fn=in_child, close_fds=False, cwd="/",
                                         env={**self.w.env, **env}, stdin=subprocess.DEVNULL)
         theirs.close()
 
@@ -202,8 +204,8 @@ class Streams(ServiceTest):
         boot = None
         for _ in range(5):
             host.say("attach", "a")
-            host.expect("attached a ok")
-            hello = host.expect("hello a ")
+            host.until("attached a ok")
+            hello = host.until("hello a ")[-1]
             self.assertIn(boot or "boot=", hello)
             boot = hello.split()[2]
         self.assertEqual(self.run_in(host, "a", "/bin/true")[0]["status"], 0)
@@ -218,8 +220,8 @@ class Streams(ServiceTest):
         self.assertEqual(self.inits(), pids)
         for key in ids:
             host.say("attach", key)
-            host.expect(f"attached {key} ok")
-            host.expect(f"hello {key} ")
+            host.until(f"attached {key} ok")
+            host.until(f"hello {key} ")
             self.assertEqual(self.run_in(host, key, "/bin/true")[0]["status"], 0)
         self.create(host, "later")
         for key in ids | {"later"}:
@@ -256,13 +258,13 @@ class Streams(ServiceTest):
         before = len(os.listdir(f"/proc/{self.spawner.pid}/fd"))
         self.create(host, "a")
         self.end(host, "a")
-        wait_until("all are closed", lambda: len(os.listdir(f"/proc/{self.spawner.pid}/fd")) <= before + 1)  # the reaper's socket
+        wait_until("all are closed", lambda: len(os.listdir(f"/proc/{self.spawner.pid}/fd")) <= before + 3)  # the reaper's socket, the owner's lock, a namespace
         self.create(host, "b")
         with_one = len(os.listdir(f"/proc/{self.spawner.pid}/fd"))
         for _ in range(20):
             host.say("attach", "b")
-            host.expect("attached b ok")
-            host.expect("hello b ")
+            host.until("attached b ok")
+            host.until("hello b ")
         self.assertLess(len(os.listdir(f"/proc/{self.spawner.pid}/fd")), with_one + 5)  # a network namespace is made ahead
         self.end(host, "b")
 
@@ -493,6 +495,48 @@ class Hostile(ServiceTest):
         rss = int(re.search(r"VmRSS:\s*(\d+)", read(f"/proc/{self.spawner.pid}/status")).group(1))
         self.assertLess(rss, 64 << 10)
         self.assertGreater(sent, 1000)
+
+
+class TakenOver(ServiceTest):
+    """A brig-init that was taken over (drivers/rogue_init.c)."""
+
+    DEEDS = ("UNKNOWN_FRAME", "HALF_A_FRAME", "DEAF", "FD_BESIDE", "SAME_TWICE", "STARTED_TWICE", "LEAF_STORM", "QUIET")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.HELPERS = cls.w.mkdir("helpers")
+        for name, program in (("brig-spawner", f"{LIBEXEC}/brig-spawner"), ("brig-init", f"{os.path.dirname(HOST)}/rogue_init")):
+            shutil.copy(program, f"{cls.HELPERS}/{name}")
+
+    def start(self, host, key, deed):
+        host.say("create", key, f"inodes={1000 + self.DEEDS.index(deed)}", "pids=64")
+        host.until(f"up {key} ")
+
+    def test_what_is_against_the_protocol_ends_it(self):
+        host = self.host()
+        for deed in ("UNKNOWN_FRAME", "FD_BESIDE", "SAME_TWICE", "STARTED_TWICE", "DEAF"):
+            self.start(host, deed, deed)
+            self.assertIn("host-error hit=0 brig-init broke the protocol", host.until(f"ended {deed}")[-1])
+
+    def test_the_others_do_not_notice(self):
+        host = self.host()
+        self.start(host, "quiet", "QUIET")
+        for i in range(4):
+            self.start(host, f"storm{i}", "LEAF_STORM")
+        self.start(host, "half", "HALF_A_FRAME")
+        time.sleep(0.3)
+        waits = []
+        for _ in range(50):
+            before = time.monotonic()
+            host.say("stats", "quiet")
+            host.until("stats quiet")
+            waits.append(time.monotonic() - before)
+        self.assertLess(sorted(waits)[25], 0.25)
+        leaves = [d for d in self.w.cgroups.below() if re.fullmatch(r"p\d+", os.path.basename(d))]
+        self.assertLessEqual(len(leaves), 4 * 64 * 3)
+        for key in ("quiet", "half"):
+            self.end(host, key)
 
 
 class Death(ServiceTest):

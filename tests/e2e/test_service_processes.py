@@ -25,7 +25,7 @@ class Runs(ServiceTest):
     def test_working_directory_and_environment(self):
         sid = self.sandbox(env={"A": "box", "B": "box"})
         self.assertEqual(self.d.run(sid, "pwd")["stdout"], "/workspace\n")
-        self.assertEqual(self.d.sh(sid, "echo $A $B $HOME", env={"B": "run"})["stdout"], "box run /workspace\n")
+        self.assertEqual(self.d.sh(sid, "echo $A $B $HOME", env={"B": "run"})["stdout"], "box run /home/user\n")
         self.assertEqual(self.d.run(sid, "pwd", cwd="/tmp")["stdout"], "/tmp\n")
 
     def test_command_string(self):
@@ -147,7 +147,7 @@ class Background(ServiceTest):
 
     def test_raw_bytes(self):
         sid = self.sandbox()
-        p = self.start(sid, "sh", "-c", "head -c 5000000 /dev/urandom | tee /tmp/r")
+        p = self.start(sid, "sh", "-c", "head -c 5000000 /dev/urandom | tee /tmp/r", ring="8m")
         body = self.d.ask("GET", f"{p}/output?stream=stdout").body
         self.assertEqual(body, self.d.ask("GET", f"/v1/sandboxes/{sid}/files?path=/tmp/r").body)
 
@@ -174,6 +174,11 @@ class Background(ServiceTest):
         self.assertEqual(self.d.ask("DELETE", p).status, 204)
         self.assertEqual(self.d.ask("GET", f"{p}/wait").json["outcome"]["signal"], 9)
         wait_until("all are gone", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}/metrics").json["pids"] <= 2)
+
+    def test_what_there_is_now(self):
+        sid = self.sandbox()
+        p = self.start(sid, "sh", "-c", "echo so far; sleep 1000")
+        wait_until("it has written", lambda: self.d.ask("GET", f"{p}/output?stream=stdout&follow=0").body == b"so far\n")
 
     def test_logs(self):
         sid = self.sandbox()

@@ -3,11 +3,14 @@
 
 import concurrent.futures
 import json
+import os
 import re
+import shutil
+import tempfile
 import time
 import unittest
 
-from helpers import wait_until
+from helpers import BRIG, wait_until
 from service import DEFAULT_ORG, Daemon, ServiceTest
 
 
@@ -268,3 +271,37 @@ class Many(ServiceTest):
             bad = [x for x in pool.map(life, range(200)) if x]
         self.assertEqual(bad, [])
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes").json["sandboxes"], [])
+
+
+class BindsAndTemplates(unittest.TestCase):
+    LIMIT_SECONDS = 60
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="brig-bind-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        os.chmod(self.dir, 0o755)  # brigd looks for templates as its own user
+        os.mkdir(f"{self.dir}/shared")
+        os.makedirs(f"{self.dir}/templates/tiny/bin")
+        shutil.copy("/bin/busybox" if os.path.exists("/bin/busybox") else BRIG, f"{self.dir}/templates/tiny/bin/program")
+        self.d = Daemon(f'[sandbox]\nbind_roots = "{self.dir}/shared"\ntemplates = "{self.dir}/templates"\n')
+        self.addCleanup(self.d.close)
+
+    def test_bind(self):
+        with open(f"{self.dir}/shared/before", "w", encoding="ascii") as f:
+            f.write("1")
+        sid = self.d.create(binds=[{"source": f"{self.dir}/shared", "target": "/data"}])["id"]
+        with open(f"{self.dir}/shared/after", "w", encoding="ascii") as f:
+            f.write("2")
+        self.assertEqual(self.d.sh(sid, "cat /data/before /data/after")["stdout"], "12")
+
+    def test_other_directories_are_refused(self):
+        for source in ("/etc", self.dir, "/root", f"{self.dir}/shared/../templates"):
+            answer = self.d.ask("POST", "/v1/sandboxes", {"binds": [{"source": source, "target": "/data"}]})
+            self.assertIn(answer.status, (400, 422), answer)
+        self.assertEqual(self.d.ask("GET", "/v1/sandboxes").json["sandboxes"], [])
+
+    def test_template(self):
+        sid = self.d.create(template="tiny")["id"]
+        names = {e["path"] for e in self.d.ask("GET", f"/v1/sandboxes/{sid}/files/list?path=/bin").json["entries"]}
+        self.assertEqual(names, {"program"})
+        self.assertIn(self.d.ask("POST", "/v1/sandboxes", {"template": "nope"}).status, (400, 422))

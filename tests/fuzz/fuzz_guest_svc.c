@@ -7,17 +7,17 @@
 
 #include "codec/guest_svc.h"
 
-#define MESSAGE(name)                                                        \
-    do {                                                                     \
-        struct svc_##name msg;                                               \
-        int r = svc_##name##_parse(data, size, &msg);                        \
-        FUZZ_CHECK(r == 0 || r == -EPROTO);                                  \
-        if (r == 0) {                                                        \
-            int n = svc_##name##_put(again, sizeof(again), &msg);            \
-            FUZZ_CHECK(n > 0 && (size_t)n <= size);                          \
-            FUZZ_CHECK(memcmp(again, data, (size_t)n) == 0);                 \
-            used = (size_t)n;                                                \
-        }                                                                    \
+#define MESSAGE(name)                                             \
+    do {                                                          \
+        struct svc_##name msg;                                    \
+        int r = svc_##name##_parse(data, size, &msg);             \
+        FUZZ_CHECK(r == 0 || r == -EPROTO);                       \
+        if (r == 0) {                                             \
+            int n = svc_##name##_put(again, sizeof(again), &msg); \
+            FUZZ_CHECK(n > 0 && (size_t)n <= size);               \
+            FUZZ_CHECK(memcmp(again, data, (size_t)n) == 0);      \
+            used = (size_t)n;                                     \
+        }                                                         \
     } while (0)
 
 static uint8_t again[SVC_OPEN_MAX + 65536];
@@ -78,50 +78,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     data++;
     size--;
     switch (which) {
-    case 0:
-        MESSAGE(hello);
-        return 0;
+    case 0: MESSAGE(hello); return 0;
     case 1: { /* only the head is the codec's */
         struct svc_reply reply;
         FUZZ_CHECK(svc_reply_parse(data, size, &reply) != 0 || reply.errnum == 0 || size == SVC_REPLY_SIZE);
         return 0;
     }
-    case 2:
-        MESSAGE(proc_start);
-        break;
-    case 3:
-        MESSAGE(proc_started);
-        break;
-    case 4:
-        MESSAGE(proc_attach);
-        break;
-    case 5:
-        MESSAGE(attached);
-        break;
-    case 6:
-        MESSAGE(proc_exit);
-        break;
-    case 7:
-        MESSAGE(proc_signal);
-        break;
-    case 8:
-        MESSAGE(proc_info);
-        break;
-    case 9:
-        MESSAGE(shell_result);
-        break;
-    case 10:
-        MESSAGE(port);
-        break;
-    case 11:
-        entries(data, size);
-        return 0;
-    case 12:
-        paths(data, size);
-        return 0;
-    default:
-        frames(data, size);
-        return 0;
+    case 2: MESSAGE(proc_start); break;
+    case 3: MESSAGE(proc_started); break;
+    case 4: MESSAGE(proc_attach); break;
+    case 5: MESSAGE(attached); break;
+    case 6: MESSAGE(proc_exit); break;
+    case 7: MESSAGE(proc_signal); break;
+    case 8: MESSAGE(proc_info); break;
+    case 9: MESSAGE(shell_result); break;
+    case 10: MESSAGE(port); break;
+    case 11: entries(data, size); return 0;
+    case 12: paths(data, size); return 0;
+    default: frames(data, size); return 0;
     }
     FUZZ_CHECK(used == 0 || used == size);
     return 0;

@@ -72,7 +72,7 @@ def missing(kind, rest):
         path = ROOT / "tests/unit" / file
         if not path.is_file():
             return f"no file tests/unit/{file}"
-        if not function or not re.search(rf"\b{re.escape(function)}\s*\(\s*void\s*\*\*", path.read_text(encoding="utf-8")):
+        if not function or not re.search(rf"\b{re.escape(function)}\s*\(\s*(?:UNUSED\s+)?void\s*\*\*", path.read_text(encoding="utf-8")):
             return f"no test function {function or '(none named)'} in tests/unit/{file}"
         return None
     if kind in ("e2e", "lint", "long"):

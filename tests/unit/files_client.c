@@ -165,12 +165,14 @@ static void next_frame(struct files *f, struct frame *ret)
     f->in_taken += (size_t)used;
 }
 
-static void append(uint8_t **to, size_t *len, const struct frame *frame)
+static uint8_t *append(uint8_t *to, size_t *len, const struct frame *frame)
 {
-    *to = realloc(*to, *len + frame->length + 1);
-    assert_non_null(*to);
-    memcpy(*to + *len, frame->payload, frame->length);
+    uint8_t *more = realloc(to, *len + frame->length + 1);
+
+    assert_non_null(more);
+    memcpy(more + *len, frame->payload, frame->length);
     *len += frame->length;
+    return more;
 }
 
 static void take(struct files *f, const struct frame *frame, struct outcome *out)
@@ -180,14 +182,14 @@ static void take(struct files *f, const struct frame *frame, struct outcome *out
 
     if (frame->type == SVC_DATA) {
         assert_int_equal(frame->stream, 1);
-        append(&out->data, &out->data_len, frame);
+        out->data = append(out->data, &out->data_len, frame);
         le_put_u32(credit, frame->length);
         if (!out->keep_credit)
             files_send(f, SVC_CREDIT, 1, frame->request, credit, 4);
     } else if (frame->type == SVC_EVENT) {
         assert_true(out->events < ARRAY_SIZE(out->event_at));
         out->event_at[out->events++] = out->event_len;
-        append(&out->event, &out->event_len, frame);
+        out->event = append(out->event, &out->event_len, frame);
     } else if (frame->type == SVC_EOF) {
         out->eofs++;
     } else if (frame->type == SVC_CREDIT) {
@@ -198,7 +200,8 @@ static void take(struct files *f, const struct frame *frame, struct outcome *out
         out->errnum = (int)reply.errnum;
         out->reply_len = frame->length - SVC_REPLY_SIZE;
         assert_true(out->reply_len <= sizeof(out->reply));
-        memcpy(out->reply, frame->payload + SVC_REPLY_SIZE, out->reply_len);
+        for (size_t i = 0; i < out->reply_len; i++)
+            out->reply[i] = frame->payload[SVC_REPLY_SIZE + i];
     }
 }
 
@@ -248,7 +251,8 @@ struct svc_entry outcome_event(const struct outcome *out, unsigned i)
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
 
-int files_call(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len, struct outcome *out)
+int files_call(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len,
+               struct outcome *out)
 {
     static struct outcome ignored;
 
@@ -284,7 +288,8 @@ int files_upload(struct files *f, uint32_t request, const void *data, size_t len
     return files_finish(f, request, out);
 }
 
-int files_write_flags(struct files *f, uint32_t flags, const char *path, uint32_t how, uint64_t offset, const void *data, size_t len)
+int files_write_flags(struct files *f, uint32_t flags, const char *path, uint32_t how, uint64_t offset,
+                      const void *data, size_t len)
 {
     uint8_t rest[16];
     struct outcome out = {0};

@@ -50,21 +50,25 @@ int files_status(struct files *f);
 /* A path below the directory, in one of a few static buffers. */
 const char *files_at(const struct files *f, const char *path);
 
-uint32_t files_open(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len);
-void files_send(struct files *f, enum svc_type type, uint32_t stream, uint32_t request, const void *payload, size_t len);
+uint32_t files_open(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest,
+                    size_t len);
+void files_send(struct files *f, enum svc_type type, uint32_t stream, uint32_t request, const void *payload,
+                size_t len);
 void files_send_raw(struct files *f, const void *data, size_t len);
 /* Takes frames until one of `request` with this type is there; all of that request go into the outcome. */
 void files_until(struct files *f, uint32_t request, enum svc_type type, struct outcome *out);
 /* Up to the REPLY; its errnum. */
 int files_finish(struct files *f, uint32_t request, struct outcome *out);
-int files_call(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len, struct outcome *out);
+int files_call(struct files *f, enum svc_type type, uint32_t flags, const char *path, const void *rest, size_t len,
+               struct outcome *out);
 void outcome_done(struct outcome *out);
 struct svc_entry outcome_entry(const struct outcome *out); /* of the REPLY */
 struct svc_entry outcome_event(const struct outcome *out, unsigned i);
 
 /* Calls of one kind; each returns the errnum. */
 int files_write(struct files *f, const char *path, uint32_t how, const void *data, size_t len);
-int files_write_flags(struct files *f, uint32_t flags, const char *path, uint32_t how, uint64_t offset, const void *data, size_t len);
+int files_write_flags(struct files *f, uint32_t flags, const char *path, uint32_t how, uint64_t offset,
+                      const void *data, size_t len);
 /* Sends the bytes and EOF to a call; false when it ended before. */
 int files_upload(struct files *f, uint32_t request, const void *data, size_t len, struct outcome *out);
 int files_mkdir(struct files *f, const char *path, uint32_t parents);

@@ -260,7 +260,8 @@ void rig_forget(struct answer *answer)
     memset(answer, 0, sizeof(*answer));
 }
 
-void rig_start_with(struct rig *rig, struct answer *answer, uint32_t proc, const struct start_opts *opts, const char *const *argv)
+void rig_start_with(struct rig *rig, struct answer *answer, uint32_t proc, const struct start_opts *opts,
+                    const char *const *argv)
 {
     static uint8_t wire[SVC_OPEN_MAX], strings[GUEST_STRINGS_MAX];
     const char *const *env = opts->env ? opts->env : plain_env;

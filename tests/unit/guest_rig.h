@@ -35,15 +35,15 @@ struct rig {
 struct answer {
     struct rig *rig;
     struct call *call;
-    bool done, hold; /* hold: data is not given back */
-    uint32_t errnum, stage;
+    struct buf out[3];
+    struct buf events; /* each as u32 length and bytes */
+    size_t held[3];
     uint8_t data[SVC_PATH_MAX + 64];
     size_t len;
-    struct buf out[3];
-    bool eof[3];
-    size_t held[3];
+    uint32_t errnum, stage;
     unsigned n_events, n_writable;
-    struct buf events;     /* each as u32 length and bytes */
+    bool done, hold; /* hold: data is not given back */
+    bool eof[3];
 };
 
 void rig_open(struct rig *rig, unsigned extra_flags); /* of START; up to init's HELLO */
@@ -51,13 +51,13 @@ void rig_close(struct rig *rig);
 void rig_attach(struct rig *rig); /* another stream: the old link is destroyed */
 void rig_run(struct rig *rig, int ms);
 void rig_until(struct rig *rig, const bool *flag);
-#define rig_wait_for(rig, condition)                      \
-    do {                                                  \
-        for (int ms_ = 0; !(condition); ms_ += 10) {      \
-            if (ms_ > 10000)                              \
-                fail_msg("never came: %s", #condition);   \
-            rig_run(rig, 10);                             \
-        }                                                 \
+#define rig_wait_for(rig, condition)                    \
+    do {                                                \
+        for (int ms_ = 0; !(condition); ms_ += 10) {    \
+            if (ms_ > 10000)                            \
+                fail_msg("never came: %s", #condition); \
+            rig_run(rig, 10);                           \
+        }                                               \
     } while (0)
 
 void rig_call(struct rig *rig, struct answer *answer, enum svc_type type, const void *payload, size_t len);
@@ -71,17 +71,26 @@ struct start_opts {
     const char *workdir;
     const char *const *env;
 };
-void rig_start_with(struct rig *rig, struct answer *answer, uint32_t proc, const struct start_opts *opts, const char *const *argv);
+void rig_start_with(struct rig *rig, struct answer *answer, uint32_t proc, const struct start_opts *opts,
+                    const char *const *argv);
 /* Starts and expects that it works. */
 void rig_start(struct rig *rig, uint32_t proc, uint32_t flags, const char *const *argv);
 void rig_attach_proc(struct rig *rig, struct answer *answer, uint32_t proc, unsigned streams, uint64_t offset);
-void rig_number(struct rig *rig, struct answer *answer, enum svc_type type, uint32_t proc); /* a call whose payload is one number */
+void rig_number(struct rig *rig, struct answer *answer, enum svc_type type,
+                uint32_t proc); /* a call whose payload is one number */
 struct svc_proc_exit rig_wait_exit(struct rig *rig, uint32_t proc);
 uint32_t rig_signal(struct rig *rig, uint32_t proc, uint32_t signum, uint32_t flags); /* errnum */
-struct svc_attached answer_attached(const struct answer *answer); /* its first event */
+struct svc_attached answer_attached(const struct answer *answer);                     /* its first event */
 /* Runs sh -c and collects everything. */
 struct svc_proc_exit rig_sh(struct rig *rig, uint32_t proc, const char *script, struct answer *output);
 void answer_write(struct answer *answer, const void *data, size_t len); /* all of it, waiting for credit */
 bool pid_alive(pid_t pid);
+
+#define assert_text(buf, text)                                  \
+    do {                                                        \
+        assert_int_equal((buf).len, strlen(text));              \
+        if ((buf).len > 0)                                      \
+            assert_memory_equal((buf).data, (text), (buf).len); \
+    } while (0)
 
 #endif

@@ -56,6 +56,7 @@ struct peer {
     bool mute;      /* answers nothing */
     bool hold;      /* keeps processes from being reported as ended */
     bool shell_hang;
+    bool forgets;   /* its rings: who attaches later finds only what comes from then on */
     uint32_t mkdir_errnum;
     char mkdir_path[256];
     char shell_cwd[256];
@@ -182,6 +183,7 @@ static inline void peer_write(struct peer *peer, uint32_t number, unsigned strea
     peer_pump_all(peer, number);
 }
 
+/* A program's output begins when its START has been answered and those who came with it are attached. */
 static inline void peer_start(struct peer *peer, uint32_t request, const uint8_t *data, size_t len)
 {
     struct svc_proc_start msg;
@@ -322,6 +324,8 @@ static inline void peer_open(struct peer *peer, uint16_t type, uint32_t request,
         call->proc = attach.proc;
         for (unsigned s = 1; s <= 2; s++) {
             const struct peer_proc *p = peer_proc(peer, attach.proc);
+            if (peer->forgets && p && attach.offset[s] < p->out[s].len)
+                attach.offset[s] = p->out[s].len;
             call->sent[s] = attach.streams & 1u << s ? attach.offset[s] : p ? UINT64_MAX / 2 : 0;
         }
         int n = svc_attached_put(wire, sizeof wire, &(struct svc_attached){.first = {0, attach.offset[1], attach.offset[2]}});

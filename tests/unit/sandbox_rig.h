@@ -23,15 +23,22 @@
 /* ---- the audit ------------------------------------------------------------------------------------------- */
 
 struct audit {
-    struct buf text; /* "action actor org object outcome detail [sync]\n" each */
+    char *text; /* "action|actor|org|object|outcome|detail|request[|sync]\n" each */
+    size_t len;
     uint64_t seq;
 };
 
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error) UNUSED, void *ctx UNUSED)
 {
-    assert_int_equal(buf_printf(&audit->text, "%s|%s|%s|%s|%s|%s|%s%s\n", event->action, event->actor, event->org, event->object, event->outcome,
-                                event->detail, event->request_id, event->sync ? "|sync" : ""),
-                     0);
+    char line[2048];
+    int n = snprintf(line, sizeof line, "%s|%s|%s|%s|%s|%s|%s%s\n", event->action, event->actor, event->org, event->object, event->outcome,
+                     event->detail, event->request_id, event->sync ? "|sync" : "");
+
+    assert_true(n > 0 && (size_t)n < sizeof line);
+    audit->text = realloc(audit->text, audit->len + (size_t)n + 1); /* not through mem.h: cases make that fail */
+    assert_non_null(audit->text);
+    memcpy(audit->text + audit->len, line, (size_t)n + 1);
+    audit->len += (size_t)n;
     return ++audit->seq;
 }
 
@@ -395,7 +402,6 @@ static inline struct rig *rig_create(void)
     snprintf(rig->path, sizeof rig->path, "%s/brig.db", rig->dir);
     snprintf(rig->url, sizeof rig->url, "sqlite:%s", rig->path);
     rig_open_store(rig);
-    rig->audit.text = BUF_INIT(16u << 20);
     rig->fake.ops = (struct provider_ops){"fake",       PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL,
                                           NULL,         fake_create,
                                           fake_attach,  fake_freeze,
@@ -432,13 +438,13 @@ static inline void rig_done(struct rig *rig)
         unlink(path);
     }
     rmdir(rig->dir);
-    buf_done(&rig->audit.text);
+    free(rig->audit.text);
     free(rig);
 }
 
 static inline bool rig_audited(const struct rig *rig, const char *text)
 {
-    return rig->audit.text.data && strstr(rig->audit.text.data, text) != NULL;
+    return rig->audit.text && strstr(rig->audit.text, text) != NULL;
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------------------- */

@@ -156,7 +156,9 @@ static void receives_messages(void **state)
     assert_int_equal(ws_receive(pair.ws, &message, &err), 0);
     FEED(pair, "\x82");
     assert_int_equal(ws_receive(pair.ws, &message, &err), 0);
-    FEED(pair, "\x03" "abc" "\x82\x00");
+    FEED(pair, "\x03"
+               "abc"
+               "\x82\x00");
     assert_int_equal(ws_receive(pair.ws, &message, &err), 1);
     assert_memory_equal(message.data, "abc", 3);
     assert_int_equal(ws_receive(pair.ws, &message, &err), 1);
@@ -254,15 +256,17 @@ static void refuses_bad_frames(void **state)
         size_t len;
         int error;
     } cases[] = {
-        {"\xc1\x00", 2, -EPROTO},                                          /* a reserved bit */
-        {"\x81\x81" "aaaab", 7, -EPROTO},                                  /* masked */
-        {"\x83\x00", 2, -EPROTO},                                          /* unknown */
+        {"\xc1\x00", 2, -EPROTO}, /* a reserved bit */
+        {"\x81\x81"
+         "aaaab",
+         7, -EPROTO},             /* masked */
+        {"\x83\x00", 2, -EPROTO}, /* unknown */
         {"\x8b\x00", 2, -EPROTO},
-        {"\x09\x00", 2, -EPROTO},                                          /* a ping in pieces */
-        {"\x89\x7e\x00\x80", 4, -EPROTO},                                  /* a long ping */
-        {"\x80\x00", 2, -EPROTO},                                          /* continues nothing */
-        {"\x01\x00\x81\x00", 4, -EPROTO},                                  /* a message in a message */
-        {"\x81\x7e\x00\x05", 4, -EPROTO},                                  /* a length that needs no second form */
+        {"\x09\x00", 2, -EPROTO},         /* a ping in pieces */
+        {"\x89\x7e\x00\x80", 4, -EPROTO}, /* a long ping */
+        {"\x80\x00", 2, -EPROTO},         /* continues nothing */
+        {"\x01\x00\x81\x00", 4, -EPROTO}, /* a message in a message */
+        {"\x81\x7e\x00\x05", 4, -EPROTO}, /* a length that needs no second form */
         {"\x81\x7f\x00\x00\x00\x00\x00\x00\xff\xff", 10, -EPROTO},
         {"\x88\x01x", 3, -EPROTO},
         {"\x82\x7f\x00\x00\x00\x00\x01\x00\x00\x01", 10, -EMSGSIZE},
@@ -386,7 +390,8 @@ static void asks_and_keeps_the_connection(void **state)
 
 static void connects_again_after_a_close(void **state)
 {
-    static const char *const scripts[] = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1", "", "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2", NULL};
+    static const char *const scripts[] = {"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1", "",
+                                          "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n2", NULL};
     const struct client_request get = {.method = "GET", .target = "/x"};
     struct server server = serve(scripts, "\r\n\r\n");
     struct client *client = NULL;
@@ -450,11 +455,16 @@ static ssize_t endless(void *ctx, void *data, size_t size, struct brig_err *err)
 static void hears_an_early_refusal(void **state)
 {
     static const char *const scripts[] = {
-        "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 52\r\n\r\n{\"error\":{\"code\":\"too_large\",\"message\":\"too large\"}}", NULL};
+        "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 52\r\n\r\n{\"error\":{\"code\":\"too_large\",\"message\":\"too large\"}}",
+        NULL};
     struct server server = serve(scripts, "\r\n\r\n");
     size_t given = 0;
-    const struct client_request put = {
-        .method = "PUT", .target = "/x", .read = endless, .read_fd = -1, .length = CLIENT_LENGTH_UNKNOWN, .ctx = &given};
+    const struct client_request put = {.method = "PUT",
+                                       .target = "/x",
+                                       .read = endless,
+                                       .read_fd = -1,
+                                       .length = CLIENT_LENGTH_UNKNOWN,
+                                       .ctx = &given};
     struct client *client = NULL;
     struct brig_err err = {0};
     (void)state;

@@ -144,12 +144,9 @@ static void answers_that_nobody_waits_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_process_itself_asks_and_waits),
-        cmocka_unit_test(no_leaf_no_process),
-        cmocka_unit_test(a_failed_start_ends_its_leaf),
-        cmocka_unit_test(killing_all_is_the_spawners),
-        cmocka_unit_test(killed_before_it_has_a_leaf),
-        cmocka_unit_test(answers_that_nobody_waits_for),
+        cmocka_unit_test(the_process_itself_asks_and_waits), cmocka_unit_test(no_leaf_no_process),
+        cmocka_unit_test(a_failed_start_ends_its_leaf),      cmocka_unit_test(killing_all_is_the_spawners),
+        cmocka_unit_test(killed_before_it_has_a_leaf),       cmocka_unit_test(answers_that_nobody_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

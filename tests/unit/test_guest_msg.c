@@ -11,7 +11,8 @@ static const char golden_exited[] = "00e1f505 00000000 00090000 00000000 0000000
 static const char golden_exited_not_found[] = "00e1f505 00000000 00000000 01000000 02000000";
 static const char golden_leaf[] = "05000000";
 static const char golden_leaf_ready[] = "05000000 0c000000";
-static const char golden_leaf_gone[] = "05000000 01000000 02000000 00000000 8096980000000000 0000100000000000 0300000000000000";
+static const char golden_leaf_gone[] =
+    "05000000 01000000 02000000 00000000 8096980000000000 0000100000000000 0300000000000000";
 static const char golden_start_service[] =
     "0c000000 e8030000 e8030000 0000 0000 00000000 05000000" /* flags, uid, gid, rows, cols, profile, store_by */
     "ffff0f00 00000000 00000000 00000000"                    /* require, skip */

@@ -39,7 +39,8 @@ static void the_list_has_who_listens(void **state)
     struct rig rig;
     struct answer list = {0};
     uint16_t ports[3] = {0};
-    int fds[3] = {listen_on(AF_INET, true, &ports[0]), listen_on(AF_INET, false, &ports[1]), listen_on(AF_INET6, true, &ports[2])};
+    int fds[3] = {listen_on(AF_INET, true, &ports[0]), listen_on(AF_INET, false, &ports[1]),
+                  listen_on(AF_INET6, true, &ports[2])};
     unsigned seen[3] = {0};
     (void)state;
 

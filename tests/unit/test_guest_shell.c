@@ -16,15 +16,15 @@ struct ran {
 
 static void run_begin(struct rig *rig, uint32_t proc, const char *command, struct ran *ran)
 {
-    size_t len = strlen(command);
-    uint8_t *wire = malloc(len + 8);
+    struct svc_bytes text = {command, (uint32_t)strlen(command)};
+    uint8_t *wire = malloc(text.len + 8);
 
     assert_non_null(wire);
     memset(ran, 0, sizeof(*ran));
-    le_put_u32(wire, proc);
-    le_put_u32(wire + 4, (uint32_t)len);
-    memcpy(wire + 8, command, len);
-    rig_call(rig, &ran->answer, SVC_SHELL_RUN, wire, len + 8);
+    struct svc_cursor out = {wire, wire + text.len + 8, false};
+    svc_put_u32(&out, proc);
+    svc_put_bytes(&out, text);
+    rig_call(rig, &ran->answer, SVC_SHELL_RUN, wire, text.len + 8);
     free(wire);
 }
 
@@ -39,7 +39,8 @@ static void run_end(struct rig *rig, struct ran *ran)
 }
 
 /* Runs it, expects this status and this output on both streams (NULL: whatever). */
-static void expect(struct rig *rig, uint32_t proc, const char *command, uint32_t status, const char *out, const char *err)
+static void expect(struct rig *rig, uint32_t proc, const char *command, uint32_t status, const char *out,
+                   const char *err)
 {
     static struct ran ran;
 
@@ -77,7 +78,8 @@ static void state_stays_and_output_is_exact(void **state)
         expect(&rig, proc, "f() { echo fn $1; }", 0, "", "");
         expect(&rig, proc, "f a", 0, "fn a\n", "");
         expect(&rig, proc, "exec 3>/tmp/test_guest_shell.$$; echo three >&3", 0, "", "");
-        expect(&rig, proc, "echo four >&3; exec 3>&-; cat /tmp/test_guest_shell.$$; rm /tmp/test_guest_shell.$$", 0, "three\nfour\n", "");
+        expect(&rig, proc, "echo four >&3; exec 3>&-; cat /tmp/test_guest_shell.$$; rm /tmp/test_guest_shell.$$", 0,
+               "three\nfour\n", "");
         /* What others lose: numbers, blank lines, the missing newline, several lines, the status. */
         expect(&rig, proc, "echo 123", 0, "123\n", "");
         expect(&rig, proc, "echo a; echo 42; echo b", 0, "a\n42\nb\n", "");
@@ -262,10 +264,10 @@ static void large_commands_and_outputs(void **state)
     for (uint32_t p = 0; p < ARRAY_SIZE(shells); p++) {
         rig_start(&rig, p + 1, SVC_PROC_SHELL, ARGV(shells[p]));
         /* Forwarded while the shell is still starting; split over frames. */
-        memcpy(big, "printf %s '", 11);
+        snprintf(big, size, "printf %%s '");
         for (size_t i = 0; i < size; i++)
             big[11 + i] = i % 100 == 99 ? '\n' : (char)('a' + i % 26);
-        memcpy(big + 11 + size, "' | wc -c", 10);
+        snprintf(big + 11 + size, 16, "' | wc -c");
         run_begin(&rig, p + 1, big, &ran);
         run_end(&rig, &ran);
         assert_int_equal(ran.result.status, 0);

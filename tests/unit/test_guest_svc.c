@@ -16,10 +16,10 @@ static const char golden_svc_proc_started[] = "2a000000 00e1f50500000000";
 static const char golden_svc_proc_attach[] = "05000000 06000000 0a00000000000000 ffffffffffffffff";
 static const char golden_svc_attached[] = "0a00000000000000 0000000000000000";
 static const char golden_svc_proc_exit[] =
-    "00090000 00e1f50500000000 00c2eb0b00000000"                          /* status, started_ns, ended_ns */
-    "0a00000000000000 0b00000000000000"                                   /* output */
-    "8096980000000000 0000100000000000 0300000000000000"                  /* cpu_ns, memory_peak, pids_peak */
-    "01000000 02000000 01000000 00000000";                                /* oom_kills, pids_refused, leaf, killed */
+    "00090000 00e1f50500000000 00c2eb0b00000000"         /* status, started_ns, ended_ns */
+    "0a00000000000000 0b00000000000000"                  /* output */
+    "8096980000000000 0000100000000000 0300000000000000" /* cpu_ns, memory_peak, pids_peak */
+    "01000000 02000000 01000000 00000000";               /* oom_kills, pids_refused, leaf, killed */
 static const char golden_svc_proc_signal[] = "05000000 09000000 01000000";
 static const char golden_svc_proc_info[] =
     "05000000 2a000000 01000000 01000000 00e1f50500000000"                /* proc, pid, flags, running, started_ns */
@@ -28,15 +28,14 @@ static const char golden_svc_proc_info[] =
     "0000000000000000 0000000000000000"
     "0000000000000000 0000000000000000 0000000000000000"
     "00000000 00000000 00000000 00000000"
-    "04000000 62617368";                                                  /* "bash" */
+    "04000000 62617368"; /* "bash" */
 static const char golden_svc_shell_result[] = "03000000 00000000 04000000 2f746d70";
 static const char golden_svc_port[] = "901f 04 01 e8030000";
 static const char golden_svc_path[] = "01000000 0a000000 2f776f726b7370616365 01000000 61";
-static const char golden_svc_entry[] =
-    "02000000 ff010000 e8030000 e8030000 01000000"       /* type, mode, uid, gid, nlink */
-    "0500000000000000 0000000000000000 0700000000000000" /* size, blocks, inode */
-    "ffffffffffffffff 00e1f50500000000"                  /* mtime_ns, ctime_ns */
-    "01000000 61 05000000 2f782f2f79";                   /* "a" -> "/x//y" */
+static const char golden_svc_entry[] = "02000000 ff010000 e8030000 e8030000 01000000" /* type, mode, uid, gid, nlink */
+                                       "0500000000000000 0000000000000000 0700000000000000" /* size, blocks, inode */
+                                       "ffffffffffffffff 00e1f50500000000"                  /* mtime_ns, ctime_ns */
+                                       "01000000 61 05000000 2f782f2f79";                   /* "a" -> "/x//y" */
 
 static const struct svc_proc_exit example_exit = {
     .status = 9 << 8,
@@ -80,17 +79,17 @@ static void check(const char *golden, const void *msg, put_fn *put, parse_fn *pa
 }
 
 #define CHECK(name, msg) CHECK_LONGER(name, msg, false)
-#define CHECK_LONGER(name, msg, longer_ok)                                                                    \
+#define CHECK_LONGER(name, msg, longer_ok) \
     check(golden_svc_##name, &(msg), put_##name, parse_##name, sizeof(msg), longer_ok)
 
-#define WRAP(name)                                                         \
-    static int put_##name(uint8_t *out, size_t size, const void *msg)     \
-    {                                                                      \
-        return svc_##name##_put(out, size, msg);                           \
-    }                                                                      \
-    static int parse_##name(const uint8_t *in, size_t len, void *ret)     \
-    {                                                                      \
-        return svc_##name##_parse(in, len, ret);                           \
+#define WRAP(name)                                                    \
+    static int put_##name(uint8_t *out, size_t size, const void *msg) \
+    {                                                                 \
+        return svc_##name##_put(out, size, msg);                      \
+    }                                                                 \
+    static int parse_##name(const uint8_t *in, size_t len, void *ret) \
+    {                                                                 \
+        return svc_##name##_parse(in, len, ret);                      \
     }
 WRAP(hello)
 WRAP(reply)
@@ -125,8 +124,14 @@ static void golden_messages(void **state)
     const struct svc_attached attached = {{0, 10, 0}};
     const struct svc_proc_exit exit = example_exit;
     const struct svc_proc_signal signal = {5, 9, SVC_SIGNAL_ALL};
-    const struct svc_proc_info info = {
-        .proc = 5, .pid = 42, .flags = 1, .running = 1, .started_ns = 100000000, .output = {0, 10, 0}, .oldest = {0, 2, 0}, .command = {"bash", 4}};
+    const struct svc_proc_info info = {.proc = 5,
+                                       .pid = 42,
+                                       .flags = 1,
+                                       .running = 1,
+                                       .started_ns = 100000000,
+                                       .output = {0, 10, 0},
+                                       .oldest = {0, 2, 0},
+                                       .command = {"bash", 4}};
     const struct svc_shell_result result = {3, 0, {"/tmp", 4}};
     const struct svc_port port = {8080, 4, 1, 1000};
     (void)state;
@@ -147,8 +152,17 @@ static void golden_messages(void **state)
 static void golden_files(void **state)
 {
     const struct svc_path path = {SVC_PATH_CONFINE, {"/workspace", 10}, {"a", 1}};
-    const struct svc_entry entry = {.type = SVC_SYMLINK, .mode = 0777, .uid = 1000, .gid = 1000, .nlink = 1, .size = 5, .inode = 7,
-                                    .mtime_ns = -1, .ctime_ns = 100000000, .path = {"a", 1}, .target = {"/x//y", 5}};
+    const struct svc_entry entry = {.type = SVC_SYMLINK,
+                                    .mode = 0777,
+                                    .uid = 1000,
+                                    .gid = 1000,
+                                    .nlink = 1,
+                                    .size = 5,
+                                    .inode = 7,
+                                    .mtime_ns = -1,
+                                    .ctime_ns = 100000000,
+                                    .path = {"a", 1},
+                                    .target = {"/x//y", 5}};
     uint8_t bytes[256];
     (void)state;
 
@@ -220,7 +234,8 @@ static void a_failure_sticks(void **state)
 static int parse_header(uint32_t length, unsigned type, unsigned flags, uint32_t stream, uint32_t request)
 {
     static uint8_t bytes[FRAME_HEADER + FRAME_PAYLOAD_MAX];
-    struct frame frame = {.length = length, .type = (uint16_t)type, .flags = (uint16_t)flags, .stream = stream, .request = request};
+    struct frame frame = {
+        .length = length, .type = (uint16_t)type, .flags = (uint16_t)flags, .stream = stream, .request = request};
 
     frame_put_header(bytes, &frame);
     return svc_frame_parse(bytes, sizeof(bytes), &frame);
@@ -286,7 +301,12 @@ static int start_with(size_t offset, uint32_t value)
 
 static int start_strings(uint32_t n_argv, uint32_t n_env, const char *strings, size_t len)
 {
-    struct svc_proc_start msg = {.proc = 1, .n_argv = n_argv, .n_env = n_env, .workdir = {"/", 1}, .strings = (const uint8_t *)strings, .strings_len = len};
+    struct svc_proc_start msg = {.proc = 1,
+                                 .n_argv = n_argv,
+                                 .n_env = n_env,
+                                 .workdir = {"/", 1},
+                                 .strings = (const uint8_t *)strings,
+                                 .strings_len = len};
     uint8_t bytes[256];
     int size = svc_proc_start_put(bytes, sizeof(bytes), &msg);
 
@@ -296,7 +316,8 @@ static int start_strings(uint32_t n_argv, uint32_t n_env, const char *strings, s
 
 static int start_workdir(const char *workdir, uint32_t len)
 {
-    struct svc_proc_start msg = {.proc = 1, .n_argv = 1, .workdir = {workdir, len}, .strings = (const uint8_t *)"a", .strings_len = 2};
+    struct svc_proc_start msg = {
+        .proc = 1, .n_argv = 1, .workdir = {workdir, len}, .strings = (const uint8_t *)"a", .strings_len = 2};
     static uint8_t bytes[8192];
     int size = svc_proc_start_put(bytes, sizeof(bytes), &msg);
 
@@ -310,8 +331,8 @@ static void starts_out_of_range(void **state)
     (void)state;
 
     assert_int_equal(start_with(0, 0), -EPROTO); /* proc */
-    assert_int_equal(start_with(4, 7), 0);
-    assert_int_equal(start_with(4, 8), -EPROTO); /* flags */
+    assert_int_equal(start_with(4, 15), 0);
+    assert_int_equal(start_with(4, 16), -EPROTO); /* flags */
     assert_int_equal(start_with(12, 64u << 20), 0);
     assert_int_equal(start_with(12, (64u << 20) + 1), -EPROTO); /* ring */
     assert_int_equal(start_with(16, 0), -EPROTO);               /* n_argv */
@@ -321,13 +342,13 @@ static void starts_out_of_range(void **state)
     assert_int_equal(start_with(20, UINT32_MAX), -EPROTO);
 
     assert_int_equal(start_strings(1, 0, "ls", 3), 0);
-    assert_int_equal(start_strings(1, 0, "ls", 2), -EPROTO);       /* not terminated */
-    assert_int_equal(start_strings(1, 0, "ls\0x", 5), -EPROTO);    /* left over */
-    assert_int_equal(start_strings(1, 0, "", 1), -EPROTO);         /* an empty command */
-    assert_int_equal(start_strings(2, 0, "ls\0", 4), 0);           /* an empty argument */
+    assert_int_equal(start_strings(1, 0, "ls", 2), -EPROTO);    /* not terminated */
+    assert_int_equal(start_strings(1, 0, "ls\0x", 5), -EPROTO); /* left over */
+    assert_int_equal(start_strings(1, 0, "", 1), -EPROTO);      /* an empty command */
+    assert_int_equal(start_strings(2, 0, "ls\0", 4), 0);        /* an empty argument */
     assert_int_equal(start_strings(1, 1, "ls\0A=", 6), 0);
-    assert_int_equal(start_strings(1, 1, "ls\0A", 5), -EPROTO);    /* no value */
-    assert_int_equal(start_strings(1, 1, "ls\0=A", 6), -EPROTO);   /* no name */
+    assert_int_equal(start_strings(1, 1, "ls\0A", 5), -EPROTO);  /* no value */
+    assert_int_equal(start_strings(1, 1, "ls\0=A", 6), -EPROTO); /* no name */
 
     memset(path, '/', sizeof(path));
     assert_int_equal(start_workdir("/", 1), 0);
@@ -344,11 +365,11 @@ static void the_rest_out_of_range(void **state)
     size_t len;
     (void)state;
 
-#define REFUSED(name, offset, value)                                                     \
-    do {                                                                                 \
-        struct svc_##name msg;                                                           \
-        len = changed(golden_svc_##name, bytes, sizeof(bytes), (offset), (value));       \
-        assert_int_equal(svc_##name##_parse(bytes, len, &msg), -EPROTO);                 \
+#define REFUSED(name, offset, value)                                               \
+    do {                                                                           \
+        struct svc_##name msg;                                                     \
+        len = changed(golden_svc_##name, bytes, sizeof(bytes), (offset), (value)); \
+        assert_int_equal(svc_##name##_parse(bytes, len, &msg), -EPROTO);           \
     } while (0)
     REFUSED(hello, 0, 0);
     REFUSED(reply, 0, 4096);
@@ -366,7 +387,7 @@ static void the_rest_out_of_range(void **state)
     REFUSED(proc_signal, 8, 3); /* two at once */
     REFUSED(proc_signal, 8, 8);
     REFUSED(proc_info, 0, 0);
-    REFUSED(proc_info, 8, 8);
+    REFUSED(proc_info, 8, 16);
     REFUSED(proc_info, 12, 2);
     REFUSED(proc_info, 40, 11); /* older than written */
     REFUSED(shell_result, 0, 256);
@@ -386,12 +407,9 @@ static void the_rest_out_of_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_messages),
-        cmocka_unit_test(golden_files),
-        cmocka_unit_test(a_failure_sticks),
-        cmocka_unit_test(frames),
-        cmocka_unit_test(starts_out_of_range),
-        cmocka_unit_test(the_rest_out_of_range),
+        cmocka_unit_test(golden_messages),     cmocka_unit_test(golden_files),
+        cmocka_unit_test(a_failure_sticks),    cmocka_unit_test(frames),
+        cmocka_unit_test(starts_out_of_range), cmocka_unit_test(the_rest_out_of_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,10 @@ static void a_terminal_has_size_input_and_end(void **state)
     (void)state;
 
     rig_open(&rig, 0);
-    start_tty(&rig, 1, "tty; stty size; echo err >&2; trap 'echo now $(stty size)' WINCH; read line; echo got:$line; cat; echo end", &out);
+    start_tty(
+        &rig, 1,
+        "tty; stty size; echo err >&2; trap 'echo now $(stty size)' WINCH; read line; echo got:$line; cat; echo end",
+        &out);
     rig_wait_for(&rig, has(&out, "33 77\r\nerr\r\n"));
     assert_true(has(&out, "/dev/pts/"));
     le_put_u32(wire, 1);
@@ -113,7 +116,8 @@ static void what_is_typed_early_waits(void **state)
     (void)state;
 
     rig_open(&rig, 0);
-    rig_start_with(&rig, &start, 1, &(struct start_opts){.flags = SVC_PROC_TTY}, ARGV("bash", "-c", "read a; echo [$a]; cat; echo over"));
+    rig_start_with(&rig, &start, 1, &(struct start_opts){.flags = SVC_PROC_TTY},
+                   ARGV("bash", "-c", "read a; echo [$a]; cat; echo over"));
     rig_attach_proc(&rig, &out, 1, 2, 0);
     rig_number(&rig, &input, SVC_PROC_INPUT, 1);
     assert_int_equal(call_write(input.call, "early\n", 6), 6);

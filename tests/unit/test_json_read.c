@@ -22,7 +22,8 @@ static struct json_doc *must_read(const char *text, size_t len)
 
 static void reads_every_type(void **state)
 {
-    struct json_doc *doc = READ(" {\"n\":null,\"t\":true,\"f\":false,\"i\":-12,\"d\":1.5e2,\r\n\t\"s\":\"x\\ty\",\"a\":[1,[],{}],\"o\":{\"k\":\"v\"}} ");
+    struct json_doc *doc = READ(
+        " {\"n\":null,\"t\":true,\"f\":false,\"i\":-12,\"d\":1.5e2,\r\n\t\"s\":\"x\\ty\",\"a\":[1,[],{}],\"o\":{\"k\":\"v\"}} ");
     const struct json_value *root = json_root(doc), *value;
     (void)state;
 

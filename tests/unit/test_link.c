@@ -25,14 +25,14 @@ struct bed {
 struct probe {
     struct bed *bed;
     struct call *call;
-    unsigned events, replies, writables;
-    uint32_t errnum, stage;
+    void (*on_reply)(struct probe *probe);
+    void (*on_event)(struct probe *probe);
     size_t got[3], eofs[3];
     char reply[64];
     size_t reply_len;
+    unsigned events, replies, writables;
+    uint32_t errnum, stage;
     bool consume;
-    void (*on_reply)(struct probe *probe);
-    void (*on_event)(struct probe *probe);
 };
 
 static void bed_hello(void *ctx, const struct svc_hello *hello)
@@ -68,7 +68,8 @@ static void peer_send(struct bed *bed, const void *data, size_t len)
     }
 }
 
-static void peer_frame(struct bed *bed, unsigned type, uint32_t request, uint32_t stream, const void *payload, size_t len)
+static void peer_frame(struct bed *bed, unsigned type, uint32_t request, uint32_t stream, const void *payload,
+                       size_t len)
 {
     static uint8_t out[FRAME_HEADER + FRAME_PAYLOAD_MAX];
     const struct frame frame = {.type = (uint16_t)type, .request = request, .stream = stream, .length = (uint32_t)len};
@@ -81,13 +82,13 @@ static void peer_frame(struct bed *bed, unsigned type, uint32_t request, uint32_
 
 static void peer_reply(struct bed *bed, uint32_t request, uint32_t errnum, const char *text)
 {
-    uint8_t wire[64] = {0};
-    size_t len = text ? strlen(text) : 0;
+    uint8_t wire[64];
+    struct svc_cursor out = {wire, wire + sizeof(wire), false};
 
-    le_put_u32(wire, errnum);
-    if (len > 0)
-        memcpy(wire + 8, text, len);
-    peer_frame(bed, SVC_REPLY, request, 0, wire, 8 + len);
+    svc_put_u32(&out, errnum);
+    svc_put_u32(&out, 0);
+    svc_put_raw(&out, text, text ? strlen(text) : 0);
+    peer_frame(bed, SVC_REPLY, request, 0, wire, (size_t)(out.at - wire));
 }
 
 static void peer_hello(struct bed *bed)
@@ -484,8 +485,10 @@ static void every_cut_is_waited_for(void **state)
     (void)state;
 
     assert_int_equal(probe_open(bed, &probe, "", 0), 0);
-    frame_put_header(wire, &(struct frame){.type = SVC_REPLY, .length = 10, .request = expect(bed, SVC_PROC_ATTACH).request});
-    memcpy(wire + FRAME_HEADER + 8, "ok", 2);
+    frame_put_header(wire,
+                     &(struct frame){.type = SVC_REPLY, .length = 10, .request = expect(bed, SVC_PROC_ATTACH).request});
+    wire[FRAME_HEADER + 8] = 'o';
+    wire[FRAME_HEADER + 9] = 'k';
     for (size_t i = 0; i < sizeof(wire); i++) {
         assert_int_equal(probe.replies, 0);
         peer_send(bed, wire + i, 1);

@@ -31,25 +31,33 @@ static void sum_up(uint8_t *block)
     snprintf((char *)block + 148, 8, "%06o", sum);
 }
 
+/* Fields have no NUL at their end when they are full. */
+static void put(uint8_t *at, const char *text, size_t max)
+{
+    for (size_t i = 0; i < max && text[i] != 0; i++)
+        at[i] = (uint8_t)text[i];
+}
+
 /* A header as an honest writer makes it; `content` behind it. */
 static uint8_t *add(char type, const char *name, const char *link, const char *content)
 {
     uint8_t *block = archive + archive_len;
     size_t len = content ? strlen(content) : 0;
 
-    memcpy(block, name, strlen(name) < 100 ? strlen(name) : 100);
-    memcpy(block + 100, "0000644", 8);
-    memcpy(block + 108, "0001750", 8);
-    memcpy(block + 116, "0001750", 8);
+    put(block, name, 100);
+    put(block + 100, "0000644", 8);
+    put(block + 108, "0001750", 8);
+    put(block + 116, "0001750", 8);
     snprintf((char *)block + 124, 12, "%011o", (unsigned)len);
-    memcpy(block + 136, "00000001234", 12);
+    put(block + 136, "00000001234", 12);
     block[156] = (uint8_t)type;
     if (link)
-        memcpy(block + 157, link, strlen(link) < 100 ? strlen(link) : 100);
-    memcpy(block + 257, "ustar\0" "00", 8);
+        put(block + 157, link, 100);
+    put(block + 257, "ustar", 5);
+    put(block + 263, "00", 2);
     sum_up(block);
     if (len > 0)
-        memcpy(block + TAR_BLOCK, content, len);
+        put(block + TAR_BLOCK, content, len);
     archive_len += TAR_BLOCK + (len + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
     return block;
 }
@@ -94,13 +102,14 @@ static int all(size_t piece)
 static void reads_every_kind(void **state)
 {
     static const struct {
-        char type;
         const char *name, *link, *content;
         enum tar_kind kind;
-    } kinds[] = {{'0', "f", NULL, "abc", TAR_FILE},    {'\0', "f", NULL, "abc", TAR_FILE}, {'7', "f", NULL, "abc", TAR_FILE},
-                 {'1', "f", "other", NULL, TAR_HARDLINK}, {'2', "f", "../x", NULL, TAR_SYMLINK}, {'3', "f", NULL, NULL, TAR_DEVICE},
-                 {'4', "f", NULL, NULL, TAR_DEVICE},   {'5', "f", NULL, NULL, TAR_DIR},    {'6', "f", NULL, NULL, TAR_FIFO},
-                 {'\0', "f/", NULL, NULL, TAR_DIR}};
+        char type;
+    } kinds[] = {{"f", NULL, "abc", TAR_FILE, '0'},     {"f", NULL, "abc", TAR_FILE, '\0'},
+                 {"f", NULL, "abc", TAR_FILE, '7'},     {"f", "other", NULL, TAR_HARDLINK, '1'},
+                 {"f", "../x", NULL, TAR_SYMLINK, '2'}, {"f", NULL, NULL, TAR_DEVICE, '3'},
+                 {"f", NULL, NULL, TAR_DEVICE, '4'},    {"f", NULL, NULL, TAR_DIR, '5'},
+                 {"f", NULL, NULL, TAR_FIFO, '6'},      {"f/", NULL, NULL, TAR_DIR, '\0'}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
@@ -124,8 +133,8 @@ static void names_are_cleaned(void **state)
 {
     static const struct {
         const char *name, *clean;
-    } names[] = {{"/etc/passwd", "etc/passwd"}, {"//a///b//", "a/b"},   {"./a/./b/.", "a/b"}, {"...", "..."}, {"a/..b/c..", "a/..b/c.."},
-                 {"..;/x", "..;/x"},            {"a\\..\\b", "a\\..\\b"}, {"\xff\n", "\xff\n"}};
+    } names[] = {{"/etc/passwd", "etc/passwd"}, {"//a///b//", "a/b"}, {"./a/./b/.", "a/b"},     {"...", "..."},
+                 {"a/..b/c..", "a/..b/c.."},    {"..;/x", "..;/x"},   {"a\\..\\b", "a\\..\\b"}, {"\xff\n", "\xff\n"}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -297,11 +306,21 @@ static void pax_headers(void **state)
     static const struct {
         const char *records;
         int ret;
-    } bad[] = {{"13 path=../x\n", -EINVAL},      {"12 path=abcd\n", -EBADMSG},   {"14 path=abcd\n", -EBADMSG},
-               {"13 path=abcd ", -EBADMSG},       {"013 path=abcd\n", -EBADMSG},  {"x path=abcd\n", -EBADMSG},
-               {"4 a\n", -EBADMSG},               {"5 =a\n", -EBADMSG},           {"11 size=1x\n", -EBADMSG},
-               {"28 size=9223372036854775808\n", -EBADMSG}, {"12 mtime=..\n", -EBADMSG}, {"11 mtime=-\n", -EBADMSG},
-               {"22 GNU.sparse.major=1\n", -EOPNOTSUPP}, {"99999999 a=b\n", -EBADMSG}, {"0 a=b\n", -EBADMSG},
+    } bad[] = {{"13 path=../x\n", -EINVAL},
+               {"12 path=abcd\n", -EBADMSG},
+               {"14 path=abcd\n", -EBADMSG},
+               {"13 path=abcd ", -EBADMSG},
+               {"013 path=abcd\n", -EBADMSG},
+               {"x path=abcd\n", -EBADMSG},
+               {"4 a\n", -EBADMSG},
+               {"5 =a\n", -EBADMSG},
+               {"11 size=1x\n", -EBADMSG},
+               {"28 size=9223372036854775808\n", -EBADMSG},
+               {"12 mtime=..\n", -EBADMSG},
+               {"11 mtime=-\n", -EBADMSG},
+               {"22 GNU.sparse.major=1\n", -EOPNOTSUPP},
+               {"99999999 a=b\n", -EBADMSG},
+               {"0 a=b\n", -EBADMSG},
                {" a=b\n", -EBADMSG}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         begin();
@@ -334,7 +353,8 @@ static void extensions_that_contradict(void **state)
     add('x', "pax", NULL, "13 path=long\n");
     end();
     assert_int_equal(all(4096), -EBADMSG);
-    for (const char *const *g = (const char *const[]){"13 path=long\n", "14 linkpath=x\n", "10 size=1\n", NULL}; *g; g++) {
+    for (const char *const *g = (const char *const[]){"13 path=long\n", "14 linkpath=x\n", "10 size=1\n", NULL}; *g;
+         g++) {
         begin();
         add('g', "pax", NULL, *g);
         add('5', "short", NULL, NULL);
@@ -361,7 +381,8 @@ static void gnu_long_names(void **state)
         add('L', "././@LongLink", NULL, name);
         add('K', "././@LongLink", NULL, "the/link");
         add('2', "cut", "cut", NULL);
-        assert_int_equal(first(), over ? -EBADMSG : TAR_MEMBER); /* GNU counts a NUL: one more byte may come, not be the name */
+        assert_int_equal(first(),
+                         over ? -EBADMSG : TAR_MEMBER); /* GNU counts a NUL: one more byte may come, not be the name */
         name[TAR_NAME_MAX + over] = 'n';
     }
     begin();
@@ -389,7 +410,8 @@ static void writes_what_it_reads(void **state)
     static const struct {
         int64_t s;
         uint32_t ns;
-    } times[] = {{0, 0}, {1700000000, 123456789}, {-1, 0}, {-2, 500000000}, {INT64_C(1) << 33, 0}, {1, 1}, {INT64_MIN + 1, 999999999}};
+    } times[] = {{0, 0}, {1700000000, 123456789},   {-1, 0}, {-2, 500000000}, {INT64_C(1) << 33, 0},
+                 {1, 1}, {INT64_MIN + 1, 999999999}};
     static char name[TAR_NAME_MAX + 1];
 
     (void)state;
@@ -421,16 +443,11 @@ static void writes_what_it_reads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_kind),
-        cmocka_unit_test(names_are_cleaned),
-        cmocka_unit_test(prefix_only_in_ustar),
-        cmocka_unit_test(numbers_in_all_forms),
-        cmocka_unit_test(checksums_and_ends),
-        cmocka_unit_test(contents_where_none_belong),
-        cmocka_unit_test(pax_headers),
-        cmocka_unit_test(extensions_that_contradict),
-        cmocka_unit_test(gnu_long_names),
-        cmocka_unit_test(writes_what_it_reads),
+        cmocka_unit_test(reads_every_kind),     cmocka_unit_test(names_are_cleaned),
+        cmocka_unit_test(prefix_only_in_ustar), cmocka_unit_test(numbers_in_all_forms),
+        cmocka_unit_test(checksums_and_ends),   cmocka_unit_test(contents_where_none_belong),
+        cmocka_unit_test(pax_headers),          cmocka_unit_test(extensions_that_contradict),
+        cmocka_unit_test(gnu_long_names),       cmocka_unit_test(writes_what_it_reads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -145,7 +145,7 @@ static void comes_back_the_same(void **state)
     assert_int_equal(utimensat(in, "d", times, 0), 0);
     assert_int_equal(utimensat(in, "plain", times, 0), 0);
 
-    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) { /* the second time over what is there */
+    for (size_t i = 0; i < ARRAY_SIZE(steps); i++) {    /* the second time over what is there */
         assert_int_equal(copy(place, "", steps[i]), 2); /* the fifo and the socket */
         int out = sub(place, "out");
         assert_file(out, "plain", "text\n", 0644);
@@ -211,11 +211,17 @@ static void a_file_that_shrinks_leaves_the_archive_whole(void **state)
 
 /* ---- enemies -------------------------------------------------------------------------------------- */
 
-static void add(struct buf *archive, enum tar_kind kind, const char *name, const char *link, const char *content, unsigned mode)
+static void add(struct buf *archive, enum tar_kind kind, const char *name, const char *link, const char *content,
+                unsigned mode)
 {
     uint8_t head[TAR_HEADER_MAX];
-    const struct tar_member member = {.kind = kind, .mode = mode, .size = strlen(content), .name = name, .name_len = strlen(name),
-                                      .link = link, .link_len = strlen(link)};
+    const struct tar_member member = {.kind = kind,
+                                      .mode = mode,
+                                      .size = strlen(content),
+                                      .name = name,
+                                      .name_len = strlen(name),
+                                      .link = link,
+                                      .link_len = strlen(link)};
     static const char zeroes[TAR_BLOCK];
     int n = tar_put_header(head, &member);
 

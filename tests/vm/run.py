@@ -34,7 +34,7 @@ ROOT = HERE.parent.parent
 MODULES = ("overlay", "loop")  # ext4 and the rest are built into Debian's cloud kernel
 HOST_PROGRAMS = ("dash", "ldconfig", "mkfs.ext4", "mke2fs", "newuidmap", "newgidmap", "setpriv", "timeout")
 SETUID = ("newuidmap", "newgidmap")
-TEST_PROGRAMS = ("hostile/hostile-probe", "hostile/syscall_wall", "vm/engines")
+TEST_PROGRAMS = ("hostile/hostile-probe", "hostile/syscall_wall", "vm/engines", "e2e/service_host")
 TIMES = 20  # limits in time are stretched: emulation is slow
 HOSTILE_LEFT_OUT = {  # cases of tests/hostile that say nothing here
     "F12": "needs a file shared by the harness",

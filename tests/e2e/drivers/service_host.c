@@ -4,15 +4,18 @@
  * lines on stdin and telling what happens in lines on stdout.
  *
  *     service_host FD        FD: the engine's end of the socket, which the caller keeps a copy of
+ *     service_host spawn     with a spawner of its own
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
+ *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
+ *     await TEXT                   the next lines wait until one that starts so was told
  *
  * A box that was found at the start has its id as KEY.
  */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -20,6 +23,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "engine/engine.h"
 #include "link/link.h"
 #include "provider/provider.h"
 
@@ -44,6 +48,22 @@ static struct loop *loop;
 static struct provider *provider;
 static struct item *items;
 static bool stop;
+
+static char awaited[64];
+
+/* One line to whoever drives us. */
+static void PRINTF_LIKE(1, 2) tell(const char *format, ...)
+{
+    static char line[80000];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    fputs(line, stdout);
+    if (awaited[0] && strncmp(line, awaited, strlen(awaited)) == 0)
+        awaited[0] = '\0';
+}
 
 static struct item *find(const char *key)
 {
@@ -82,12 +102,12 @@ static void removed(struct item *item)
 
 static void on_hello(void *ctx, const struct svc_hello *hello)
 {
-    printf("hello %s boot=%" PRIx64 "\n", ((struct item *)ctx)->key, hello->boot);
+    tell("hello %s boot=%" PRIx64 "\n", ((struct item *)ctx)->key, hello->boot);
 }
 
 static void on_link_gone(void *ctx, const struct brig_err *why)
 {
-    printf("unlinked %s %s\n", ((struct item *)ctx)->key, why->message);
+    tell("unlinked %s %s\n", ((struct item *)ctx)->key, why->message);
 }
 
 static void make_link(struct item *item, int fd)
@@ -98,16 +118,14 @@ static void make_link(struct item *item, int fd)
     link_destroy(item->link);
     item->link = NULL;
     if (fd_set_nonblock(fd) < 0 || link_create(loop, fd, &events, &item->link, &err) < 0)
-        printf("no-link %s\n", item->key);
+        tell("no-link %s\n", item->key);
 }
 
 static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
     struct program *job = ctx;
 
-    printf("output %s %u %zu ", job->item->key, stream, len);
-    fwrite(data, 1, len, stdout);
-    printf("\n");
+    tell("output %s %u %zu %.*s\n", job->item->key, stream, len, (int)len, (const char *)data);
     call_consumed(job->output, stream, len);
 }
 
@@ -122,9 +140,9 @@ static void on_exit_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, con
     struct svc_proc_exit end;
 
     if (errnum || svc_proc_exit_parse(data, len, &end) < 0)
-        printf("failed %s errno=%u\n", job->item->key, errnum);
+        tell("failed %s errno=%u\n", job->item->key, errnum);
     else
-        printf("exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n", job->item->key, end.status, end.leaf,
+        tell("exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n", job->item->key, end.status, end.leaf,
                end.oom_kills, end.pids_refused, end.cpu_ns, end.memory_peak, end.pids_peak);
     free(job);
 }
@@ -132,9 +150,9 @@ static void on_exit_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, con
 static void on_start_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data UNUSED, size_t len UNUSED)
 {
     if (errnum)
-        printf("unstarted %s errno=%u stage=%u\n", ((struct program *)ctx)->item->key, errnum, stage);
+        tell("unstarted %s errno=%u stage=%u\n", ((struct program *)ctx)->item->key, errnum, stage);
     else
-        printf("started %s\n", ((struct program *)ctx)->item->key);
+        tell("started %s\n", ((struct program *)ctx)->item->key);
 }
 
 static void run(struct item *item, char **words, unsigned n)
@@ -166,7 +184,7 @@ static void run(struct item *item, char **words, unsigned n)
     if (r == 0)
         r = link_call(item->link, SVC_PROC_WAIT, number, sizeof number, &on_wait, &job->wait, &err);
     if (r < 0)
-        printf("no-call %s %d %s\n", item->key, r, err.message);
+        tell("no-call %s %d %s\n", item->key, r, err.message);
 }
 
 /* ---- boxes ------------------------------------------------------------------------------------------ */
@@ -175,35 +193,35 @@ static void on_up(void *ctx, struct box_up *up)
 {
     struct item *item = ctx;
 
-    printf("up %s %s complete=%d memory=%" PRIu64 " timeout=%" PRIu64 "\n", item->key, up->id, up->protection_complete, up->limits.memory,
+    tell("up %s %s complete=%d memory=%" PRIu64 " timeout=%" PRIu64 "\n", item->key, up->id, up->protection_complete, up->limits.memory,
            up->limits.timeout);
     make_link(item, take_fd(&up->stream_fd));
 }
 
 static void on_ended(void *ctx, const struct box_end *end)
 {
-    printf("ended %s %s hit=%x %s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit, end->detail);
+    tell("ended %s %s hit=%x %s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit, end->detail);
     removed(ctx);
 }
 
 static void on_attached(void *ctx, int fd, const struct brig_err *err)
 {
-    printf("attached %s %s\n", ((struct item *)ctx)->key, err ? err->message : "ok");
+    tell("attached %s %s\n", ((struct item *)ctx)->key, err ? err->message : "ok");
     if (!err)
         make_link(ctx, fd);
 }
 
 static void on_frozen(void *ctx, const struct brig_err *err)
 {
-    printf("frozen %s %s\n", ((struct item *)ctx)->key, err ? err->message : "ok");
+    tell("frozen %s %s\n", ((struct item *)ctx)->key, err ? err->message : "ok");
 }
 
 static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
 {
     if (err)
-        printf("no-stats %s %s\n", ((struct item *)ctx)->key, err->message);
+        tell("no-stats %s %s\n", ((struct item *)ctx)->key, err->message);
     else
-        printf("stats %s cpu=%" PRIu64 " memory=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " disk=%" PRIu64 " oom=%u refused=%u\n",
+        tell("stats %s cpu=%" PRIu64 " memory=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " disk=%" PRIu64 " oom=%u refused=%u\n",
                ((struct item *)ctx)->key, stats->cpu_ns, stats->memory_bytes, stats->memory_peak_bytes, stats->pids, stats->disk_bytes,
                stats->oom_kills, stats->pids_refused);
 }
@@ -214,18 +232,18 @@ static bool on_found(void *ctx UNUSED, struct box *box, const struct box_up *up,
 
     item->box = box;
     *ret = (struct box_events){on_up, on_ended, item};
-    printf("found %s complete=%d memory=%" PRIu64 "\n", up->id, up->protection_complete, up->limits.memory);
+    tell("found %s complete=%d memory=%" PRIu64 "\n", up->id, up->protection_complete, up->limits.memory);
     return true;
 }
 
 static void on_recovered(void *ctx UNUSED)
 {
-    printf("recovered rootless=%u images=%d\n", provider->rootless, provider->image_store);
+    tell("recovered rootless=%u images=%d\n", provider->rootless, provider->image_store);
 }
 
 static void on_gone(void *ctx UNUSED, const struct brig_err *why)
 {
-    printf("gone %s\n", why->message);
+    tell("gone %s\n", why->message);
     stop = true;
 }
 
@@ -250,6 +268,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.limits.pids = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "disk") == 0)
             spec.limits.disk = strtoull(value, NULL, 10);
+        else if (strcmp(words[i], "inodes") == 0)
+            spec.limits.inodes = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "rootfs") == 0)
             spec.rootfs = value;
         else if (strcmp(words[i], "require") == 0)
@@ -262,7 +282,7 @@ static void create(const char *key, char **words, unsigned n)
     spec.binds = binds;
     const struct box_events events = {on_up, on_ended, item};
     if (provider->ops->create(provider, &spec, &events, &item->box, &err) < 0) {
-        printf("refused %s %s\n", key, err.message);
+        tell("refused %s %s\n", key, err.message);
         removed(item);
     }
 }
@@ -279,12 +299,14 @@ static void obey(char *line)
     if (n < 2)
         return;
     struct item *item = find(words[1]);
-    if (strcmp(words[0], "create") == 0)
+    if (strcmp(words[0], "await") == 0)
+        snprintf(awaited, sizeof awaited, "%s", words[1]);
+    else if (strcmp(words[0], "create") == 0)
         create(words[1], words + 2, n - 2);
     else if (strcmp(words[0], "pool") == 0)
         r = provider->ops->pool(provider, (unsigned)strtoul(words[1], NULL, 10), &err);
     else if (!item)
-        printf("unknown %s\n", words[1]);
+        tell("unknown %s\n", words[1]);
     else if (strcmp(words[0], "attach") == 0)
         r = provider->ops->attach(item->box, on_attached, item, &err);
     else if (strcmp(words[0], "freeze") == 0 || strcmp(words[0], "thaw") == 0)
@@ -296,49 +318,65 @@ static void obey(char *line)
     else if (strcmp(words[0], "run") == 0)
         run(item, words + 2, n - 2);
     if (r < 0)
-        printf("refused %s %s\n", words[1], err.message);
+        tell("refused %s %s\n", words[1], err.message);
+}
+
+static char lines[65536];
+static size_t have;
+static bool ended_input;
+
+static void go_on(void)
+{
+    for (char *end; !awaited[0] && (end = memchr(lines, '\n', have));) {
+        *end = '\0';
+        obey(lines);
+        have -= (size_t)(end + 1 - lines);
+        memmove(lines, end + 1, have);
+    }
+    stop = stop || (ended_input && !awaited[0]);
 }
 
 static void on_stdin(struct loop_source *source, uint32_t events UNUSED)
 {
-    static char buffer[65536];
-    static size_t have;
-    ssize_t n = read(source->fd, buffer + have, sizeof buffer - 1 - have);
+    ssize_t n = have < sizeof lines ? read(0, lines + have, sizeof lines - have) : -1;
 
     if (n <= 0) {
-        stop = true;
-        return;
-    }
-    have += (size_t)n;
-    buffer[have] = '\0';
-    for (char *end; (end = strchr(buffer, '\n'));) {
-        *end = '\0';
-        obey(buffer);
-        have -= (size_t)(end + 1 - buffer);
-        memmove(buffer, end + 1, have + 1);
+        ended_input = true;
+        loop_remove(loop, source);
+    } else {
+        have += (size_t)n;
     }
 }
 
 int main(int argc, char **argv)
 {
-    struct loop_source lines = {.fd = -1, .fn = on_stdin};
+    struct loop_source input = {.fd = -1, .fn = on_stdin};
+    int fd = -1;
+    pid_t forked;
     struct brig_err err = {.message = ""};
 
     if (argc != 2)
         return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     int r = loop_create(&loop, &err);
+    if (r == 0 && strcmp(argv[1], "spawn") == 0)
+        r = engine_spawn(NULL, &fd, &forked, &err);
+    else
+        fd = (int)strtol(argv[1], NULL, 10);
     if (r == 0)
-        r = provider_local_create(loop, (int)strtol(argv[1], NULL, 10), &provider, &err);
+        r = provider_local_create(loop, fd, &provider, &err);
     if (r == 0) {
         provider->gone = on_gone;
         r = provider->ops->recover(provider, on_found, on_recovered, NULL, &err);
     }
-    if (r == 0)
-        r = loop_add(loop, &lines, 0, EPOLLIN, &err);
+    if (r == 0 && loop_add(loop, &input, 0, EPOLLIN, &err) == -EPERM) /* a file */
+        while (!ended_input)
+            on_stdin(&input, EPOLLIN);
     while (r == 0 && !stop) {
-        r = loop_run_once(loop, -1, &err);
+        go_on(); /* before anything is told that a line waits for */
         fflush(stdout);
+        if (!stop)
+            r = loop_run_once(loop, -1, &err);
     }
     if (r < 0)
         fprintf(stderr, "service_host: %s\n", err.message);
