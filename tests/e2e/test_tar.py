@@ -240,7 +240,9 @@ class Tar(unittest.TestCase):
         with open(self.dst + "/kept/file", "w", encoding="ascii") as f:
             f.write("old")
         os.link(self.dst + "/kept/file", self.top + "/outside")
-        os.symlink("/etc/passwd", self.dst + "/link")
+        with open(self.top + "/canary", "w", encoding="ascii") as f:  # a file of ours: a worker that follows the link writes to it
+            f.write("untouched")
+        os.symlink(self.top + "/canary", self.dst + "/link")
         done = self.worker.tar_put("dst", archive(
             member("kept", tarfile.DIRTYPE, mode=0o2750, mtime=1000),
             member("kept/file", content=b"new", mode=0o6755, mtime=2000),
@@ -254,6 +256,8 @@ class Tar(unittest.TestCase):
         with open(self.top + "/outside", encoding="ascii") as f:
             self.assertEqual(f.read(), "old")  # not written through the other name
         self.assertFalse(os.path.islink(self.dst + "/link"))
+        with open(self.top + "/canary", encoding="ascii") as f:
+            self.assertEqual(f.read(), "untouched")
         self.assertEqual(stat.S_IMODE(os.stat(self.dst).st_mode), 0o755)
 
     def test_files_and_directories_in_each_others_way(self):
