@@ -303,15 +303,23 @@ class Lives(HostileTest):
         return found
 
     def settled(self):
-        """After a few lives, which fill caches and the pool."""
+        """After a few lives, which fill caches and the pool and start the spawner's helpers."""
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             for sid in [a["id"] for a in pool.map(lambda _: self.d.create(), range(16))]:
+                self.start(sid, "sleep", "1000")
+                self.d.ask("POST", f"/v1/sandboxes/{sid}/pause")
                 self.d.ask("DELETE", f"/v1/sandboxes/{sid}")
         last = None
         while last != self.state():
             last = self.state()
             time.sleep(0.5)
         return last
+
+    def nothing_left(self, before):
+        try:
+            wait_until("nothing is left", lambda: not self.leaks(before))
+        except AssertionError:
+            self.fail(f"left behind: {self.leaks(before)}")
 
     @staticmethod
     def zombie(pid):
@@ -343,7 +351,7 @@ class Lives(HostileTest):
             bad = [x for x in pool.map(life, range(scaled(1000, 150))) if x]
         self.assertEqual(bad, [])
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes").json["sandboxes"], [])
-        wait_until(f"nothing is left: {self.leaks(before)}", lambda: not self.leaks(before))
+        self.nothing_left(before)
 
     def test_clients_that_do_not_wait(self):
         """Creates and runs whose clients leave at once: made or not, never half, and they can be found and deleted."""
@@ -361,4 +369,4 @@ class Lives(HostileTest):
             return found
 
         wait_until("none is left", lambda: not left() and not left())
-        wait_until(f"nothing is left: {self.leaks(before)}", lambda: not self.leaks(before))
+        self.nothing_left(before)

@@ -210,11 +210,12 @@ class Archives(HostileTest):
         self.assertIn(self.put(sid, nested, kind="application/gzip").status, (400, 413, 422))
         answer = self.put(sid, self.tar(*[(self.info("big", 1 << 20), b"x" * (1 << 20))] * 2), "&max_bytes=1500000")
         self.assertEqual(answer.status, 413, answer)
-        many = self.tar(*[(self.info(f"f{i}"), b"") for i in range(3000)])
+        many = self.tar(*[(self.info(f"f{i}"), b"") for i in range(1200)])
         answer = self.put(sid, many, "&max_members=1000")
         self.assertEqual(answer.status, 413, answer)
-        gz = gzip.compress(b"".join(self.info(f"f{i}").tobuf() for i in range(1000)) * scaled(1000, 130), 1)
-        self.assertIn(self.put(sid, gz, kind="application/gzip").status, (413, 429, 507, 422))
+        gz = gzip.compress(b"".join(self.info(f"f{i}").tobuf() for i in range(1000)) * scaled(1001, 60) + b"\0" * 1024, 1)
+        answer = self.put(sid, gz, scaled("", "&max_members=50000"), kind="application/gzip")  # a million without being asked
+        self.assertEqual(answer.status, 413, answer)
         zipped = b"PK\x03\x04" + b"\0" * 1000
         self.assertIn(self.put(sid, zipped, kind="application/zip").status, (400, 415, 422))
         for junk in (b"", b"\x1f\x8b", b"\x1f\x8b\x08" + b"\xff" * 100, gzip.compress(b"x" * 100), os.urandom(5000)):
@@ -263,7 +264,7 @@ class Output(HostileTest):
 
     def test_one_line_without_end(self):
         """R12."""
-        sid, size = self.sandbox(), scaled(1 << 30, 200 << 20)
+        sid, size = self.sandbox(), scaled(1 << 30, 100 << 20)
         pid = self.brigd()
 
         def read(path):
@@ -411,8 +412,8 @@ class Output(HostileTest):
         r = self.d.ask("POST", run, {"command": "yes | head -c 80000000"}).json
         self.assertTrue(r["truncated"]["stdout"], r.keys())
         self.assertLess(rss(self.brigd()) - before, 80 << 10)
-        for command in ("echo '", "exit 3", "kill -9 $$", "kill -STOP $$", "exec sleep 1000", "trap '' TERM INT; while :; do :; done", ")", "\0", "set -e; false", "cat", "stty -a; read x"):
-            a = self.d.ask("POST", run, {"command": command, "timeout": 0.5}, timeout=10)
+        for command in ("echo '", "exit 3", "kill -9 $$", "kill -STOP $$", "trap '' TERM INT; while :; do :; done", ")", "\0", "set -e; false", "cat"):
+            a = self.d.ask("POST", run, {"command": command, "timeout": 0.2}, timeout=10)
             self.assertIn(a.status, (400,) if "\0" in command else (200,), (command, a))
             again = self.d.ask("POST", run, {"command": "set +e; echo usable", "timeout": 5}, timeout=10)
             if again.status == 200 and again.json.get("ended"):
