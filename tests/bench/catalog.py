@@ -49,6 +49,38 @@ NUMBERS = [
     ),
 ]
 
+# The same for the service: `row` and `group` are those of service.py, which knows the bounds.
+SERVICE = [
+    Number(
+        "service_cycle", "service: cycle", "commands", "create, run `/bin/true`, delete",
+        "Three requests on one keep-alive connection to the unix socket, from the first byte sent to the last received; the slot pool is full. "
+        "Ten back to back, then one `docker run` and one `docker exec`, and again.",
+    ),
+    Number("service_docker_run", "service: cycle to docker", "commands", "the same, times faster than `docker run`", "Against `docker run --rm --network none IMAGE /bin/true` on a private engine with overlay2."),
+    Number("service_paused", "service: paused", "commands", "the same after half a second of quiet", "The first of each ten; it is not in the number above. The kernel moves a process to another cgroup only after a grace period of RCU unless it has just done so."),
+    Number("service_exec", "service: exec", "commands", "`/bin/true` in a live sandbox", "One request; ten back to back."),
+    Number("service_docker_exec", "service: exec to docker", "commands", "the same, times faster than `docker exec`", "Against `docker exec CONTAINER /bin/true`."),
+    Number("service_exec_paused", "service: exec paused", "commands", "the same after 0.2 s of quiet", "The first of each ten, as above."),
+    Number(
+        "service_burst", "service: 100 at once", "burst", "100 × create, run, delete at once",
+        "100 connections, opened before, all requests sent as soon as they can be; the time until the last answer; a pool of 100, full. Against 100 × `posix_spawn` of `/bin/true`, in turns.",
+    ),
+    Number(
+        "service_healthz", "service: healthz", "healthz", "`GET /healthz`",
+        "`wrk -t1 -c64` for 2 s, five times, in turns with nginx (one worker, no log, the same answer and keep-alive). Both servers on CPU 0, wrk on CPU 1.",
+    ),
+    Number("service_output", "service: output", "transfers", "1 GiB of a program's output", "From the go the program is given to the last byte; five times, in turns with the next."),
+    Number("service_upload", "service: upload", "transfers", "1 GiB into a file", "A store in memory; against `cp` of 1 GiB from tmpfs to tmpfs."),
+    Number("service_download", "service: download", "transfers", "1 GiB out of a file", "The same file."),
+    Number("service_flat", "service: brigd grows", "transfers", "brigd's memory meanwhile", "Its largest resident size during the transfers above that before them, looked at every 10 ms."),
+    Number(
+        "service_memory", "service: idle sandbox", "idle", "an idle sandbox, everything included",
+        "MemAvailable before and with 2,000 sandboxes, by 2,000; caches dropped, each reading once it has settled; the median of 3 rounds.",
+    ),
+    Number("service_brigd", "service: brigd", "idle", "brigd with 2,000 sandboxes", "Its resident size."),
+    Number("service_list", "service: list", "idle", "`GET /v1/sandboxes?limit=100` with 2,000", "One request on the keep-alive connection, 100 times per round."),
+]
+
 # Row, command, what it sets up. brig first.
 PEERS = [
     ("brig run", "brig run -- /bin/true", "all layers: 7 namespaces, own ids, overlay root, limits by cgroup, seccomp, Landlock, each read back"),

@@ -7,9 +7,10 @@ The page is written anew each time but for what stands between the two markers: 
 import re
 
 import chart
-from catalog import NUMBERS, PEERS
+from catalog import NUMBERS, PEERS, SERVICE
 
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
+SERVICE_BEGIN, SERVICE_END = "<!-- the service: begin -->", "<!-- the service: end -->"
 NOTHING_YET = "Nothing was written here yet."
 LABELS = {
     "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off", "burst_pooled": "100 at once / posix_spawn",
@@ -147,12 +148,64 @@ All at once: `make bench`, at most 10 minutes. One group: the command in the tab
 than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by nearest rank; nothing is averaged and no run is left out.
 
 {how_table(results)}
-## What was missed and why
+{old_service(old) + chr(10) if old_service(old) else ""}## What was missed and why
 
 {BEGIN}
 {prose}
 {END}
 """
+
+
+# ---- The service ------------------------------------------------------------------------------------------------------
+
+
+def service_rows(results):
+    rows = {row["name"]: row for row in results["results"]}
+    return [(n, rows[n.row]) for n in SERVICE if n.row in rows], rows
+
+
+def service_line(number, row, rows):
+    other = rows.get(row.get("against"))
+    against = f"{other['name'].removeprefix('service: ')}: {show(other['p50'], other['unit'])}" if other else ""
+    ratio = f"{row['ratio']:.2f} ×" if "ratio" in row else ""
+    return [f"{number.what} (`{number.id}`)", *(show(row[p], row["unit"]) for p in ("p50", "p95", "p99")), str(row["runs"]), against, ratio, bound_of(row), verdict(row)]
+
+
+def service_section(results):
+    """The whole section, markers included."""
+    found, rows = service_rows(results)
+    bounded = [(n, row) for n, row in found if "kept" in row]
+    missed = [n.id for n, row in bounded if not row["kept"]]
+    words = f"{len(bounded) - len(missed)} of {len(bounded)} promises kept" + (f"; missed: {', '.join(missed)}" if missed else "")
+    lines = table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], [service_line(n, row, rows) for n, row in found], right=(1, 2, 3, 4, 6))
+    how = table(["number", "command", "how"], [[f"`{n.id}`", f"`tests/bench/service.py --only {n.group}`", n.how] for n in SERVICE])
+    parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}" for name in ("service: create", "service: run", "service: delete") if name in rows)
+    absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in results["skipped"])
+    return f"""{SERVICE_BEGIN}
+## The service
+
+A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/service_client.c`); what is compared takes
+turns in one run. The load of the machine (one minute) was {results['load']} before it and {results['load_after']} after it.
+
+**{words}.**
+
+{lines}
+{"Of a cycle (p50 each): " + parts + "." + chr(10) * 2 if parts else ""}{"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}{how}
+{SERVICE_END}
+"""
+
+
+def old_service(old):
+    hit = re.search(re.escape(SERVICE_BEGIN) + r"\n.*?" + re.escape(SERVICE_END) + r"\n", old, re.S)
+    return hit.group(0) if hit else ""
+
+
+def with_service(old, results):
+    """The page with this section in place of the one it has, or before the last."""
+    section, before = service_section(results), old_service(old)
+    if before:
+        return old.replace(before, section)
+    return old.replace("## What was missed and why\n", section + "\n## What was missed and why\n", 1)
 
 
 def svg(results):
