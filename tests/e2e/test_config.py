@@ -162,7 +162,7 @@ class Config(BrigTest):
         self.assertEqual((done.returncode, done.stderr), (1, b"brig: server.listen = 0.0.0.0:2744: an address that is not loopback needs tls_cert and tls_key, or insecure = true\n"))
 
     def test_usage(self):
-        for args, words in (((), b"is missing"), (("frob",), b"must be check or show"), (("check", "x"), b"takes no arguments"), (("show", "-o", "yaml"), b"must be table or json")):
+        for args, words in (((), b"is missing"), (("frob",), b"must be check, show or reload"), (("check", "x"), b"takes no arguments"), (("show", "-o", "yaml"), b"must be table or json")):
             done = self.config(*args)
             self.assertEqual((done.returncode, done.stdout), (125, b""), args)
             self.assertIn(words, done.stderr)
