@@ -188,8 +188,9 @@ const char *config_rule_format(const char *text)
 
 const char *config_rule_shutdown(const char *text)
 {
-    static const char *const words[] = {"kill", "keep"};
-    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill or keep";
+    /* Sandboxes outlive brigd (SIGUSR2 replaces it), but not the supervisor: somebody must hold the spawner's socket. */
+    static const char *const words[] = {"kill"};
+    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill: sandboxes outlive brigd, not the service";
 }
 
 const char *config_rule_database(const char *text)
