@@ -366,7 +366,14 @@ int spec_parse(const struct json_value *json, const struct config *config, const
 
 int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
 {
-    return spec_parse(json, config, caller, false, ret, err);
+    int r = spec_parse(json, config, caller, false, ret, err);
+
+    /* A limit that nothing enforces is refused, not ignored. */
+    if (r == 0 && ret->limits.cpu_time) {
+        sbox_spec_done(ret);
+        r = err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
+    }
+    return r;
 }
 
 void sbox_spec_done(struct sbox_spec *spec)

@@ -125,6 +125,7 @@ class Refusals(ServiceTest):
         ({"limits": {"pids": 2**63}}, "pids"),
         ({"limits": {"timeout": 1e308}}, "timeout"),
         ({"limits": {"nope": 1}}, "nope"),
+        ({"limits": {"cpu_time": 5}}, "cpu_time"),
         ({"timeout": -1}, "timeout"),
         ({"timeout": 0}, "timeout"),
         ({"idle_timeout": "soon"}, "idle_timeout"),
