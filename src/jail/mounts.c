@@ -166,6 +166,24 @@ int enter_etc(struct enter *e)
     return attach_overlay(e, "/r/etc:/etc-skel", "etc", "etc");
 }
 
+/*
+ * /proc/sys for enter_sysctl(). The host's does, but the kernel keeps an entry of each name there for every user namespace
+ * that has looked, in one chain: with thousands of sandboxes a look takes milliseconds. So where there are many, each
+ * uses a procfs of its own, which is gone when the descriptor is closed.
+ */
+static int open_sysctl(struct enter *e)
+{
+    if (!e->plan->own_sysctl)
+        return 0;
+    AUTO_FD int proc = mount_make("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+    TRY(e, "proc for sysctl", proc);
+    int fd = SYS(openat(proc, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC));
+    TRY(e, "proc for sysctl", fd);
+    close(e->sysctl_fd);
+    e->sysctl_fd = fd;
+    return 0;
+}
+
 int enter_proc(struct enter *e)
 {
     static const struct mount_option options[] = {{"hidepid", "ptraceable"}, {"subset", "pid"}};
@@ -176,6 +194,9 @@ int enter_proc(struct enter *e)
     AUTO_FD int fd = mount_make("proc", options, n, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
     TRY(e, "proc", fd);
     TRY(e, "/proc", mount_attach(fd, e->root_fd, "proc"));
+    int r = open_sysctl(e);
+    if (r < 0)
+        return r;
     return compat && !loose ? enter_proc_compat(e, fd) : 0;
 }
 

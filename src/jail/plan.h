@@ -60,6 +60,7 @@ struct jail_plan {
 
     /* file systems */
     int host_proc_fd;  /* the spawner's full procfs, O_PATH */
+    bool own_sysctl;    /* see enter_proc() */
     int rootfs_fd;     /* a detached mount of another root (idmapped where possible), or -1: template host */
     bool writable_root;
     bool mknod_devices; /* device nodes can be made; else they are bound from /d of the spawner's root */
@@ -132,7 +133,7 @@ struct enter {
     const char *what;
     int root_fd;  /* the new root's mount, attached at /r of the inherited tree until the pivot */
     int store_fd; /* the store's mount, attached at /s */
-    int sysctl_fd; /* /proc/sys of the full procfs, O_PATH */
+    int sysctl_fd; /* /proc/sys of a full procfs, O_PATH */
 };
 
 /* Remembers what was tried, for the failure report. */
