@@ -49,7 +49,7 @@ def set_limit(pid, what, limits):
 
 
 class Connections(HostileTest):
-    CONFIG = "[server]\nmax_connections = 30000\nmax_connections_per_peer = 30000\nidle_timeout = 60\n"
+    CONFIG = "[server]\nmax_connections = 30000\nmax_connections_per_peer = 30000\nidle_timeout = 120\nheader_timeout = 120\n"
 
     def test_idle_ones_disturb_nobody(self):
         want = scaled(10000, 2500)
