@@ -303,7 +303,7 @@ def lane_dirs(lane):
     with open("/proc/self/cgroup", encoding="utf-8") as lines:
         for line in lines:
             _, controllers, path = line.rstrip("\n").split(":", 2)
-            for root in (f"/sys/fs/cgroup/{controllers}", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
                 if os.path.exists(root + path + "/cgroup.procs"):
                     yield os.path.join(root + path, f"brig-lane-{lane}")
                     break

@@ -65,7 +65,8 @@ def own_cgroups():
     with open("/proc/self/cgroup", encoding="utf-8") as lines:
         for line in lines:
             _, controllers, path = line.rstrip("\n").split(":", 2)
-            for root in (f"/sys/fs/cgroup/{controllers}", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+            # The empty name is v2's: alone, or beside v1. A hierarchy that is not mounted there is none of brig's.
+            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
                 top = root + path
                 if os.path.isdir(top):
                     found.update(d for d, _, _ in os.walk(top))
