@@ -224,17 +224,19 @@ static int watch_oom(struct cg *cg, struct brig_err *err)
     return 0;
 }
 
-int cg_set_limits(struct cg *cg, const struct brig_limits *l, const char *device, uint64_t off, struct brig_err *err)
+int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, const char *device, uint64_t off, struct brig_err *err)
 {
+    /* Of v2's memory there is more to set than the limit. */
+    bool memory = !was || was->memory != l->memory || cg_is_v2(cg, CG_MEMORY), cpus = !was || was->cpus != l->cpus, pids = !was || was->pids != l->pids;
     int r = 0;
 
-    if (!(off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY)))
+    if (memory && !(off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY)))
         r = limit_memory(cg, l->memory, err);
     if (r == 0)
         r = watch_oom(cg, err);
-    if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_CPU)))
+    if (r == 0 && cpus && !(off & BRIG_LAYER_BIT(BRIG_LAYER_CPU)))
         r = limit_cpu(cg, l->cpus, err);
-    if (r == 0 && !(off & BRIG_LAYER_BIT(BRIG_LAYER_PIDS)) && cg_dir(cg, CG_PIDS) >= 0)
+    if (r == 0 && pids && !(off & BRIG_LAYER_BIT(BRIG_LAYER_PIDS)) && cg_dir(cg, CG_PIDS) >= 0)
         r = put_number(cg_dir(cg, CG_PIDS), "pids.max", l->pids + 1, err); /* pid 1 is ours, not the program's */
     if (r == 0)
         r = limit_io(cg, l, device, err);

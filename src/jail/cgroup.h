@@ -66,7 +66,8 @@ int cg_create_v1(struct cg *cg, bool io, struct brig_err *err) MUST_CHECK;
  */
 int cg_open_tasks(const struct cg *cg, int *fds, unsigned max, struct brig_err *err) MUST_CHECK;
 /* device: "major:minor" behind the store for the io limits, or NULL. off: layers switched off (test builds). */
-int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const char *device, uint64_t off, struct brig_err *err) MUST_CHECK;
+/* was: what is set already, and need not be set again (whoever cares reads back); or NULL. */
+int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, const char *device, uint64_t off, struct brig_err *err) MUST_CHECK;
 /* Reads limits and membership of pid back: the layers memory, cpu, pids, io. proc_fd: the full procfs. */
 void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const char *device, int proc_fd, pid_t pid,
                   struct reading readings[BRIG_LAYER_MAX]);

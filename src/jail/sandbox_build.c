@@ -183,7 +183,7 @@ static int hand_over(struct sandbox *s, struct brig_err *err)
     for (unsigned i = 0; i < CG_HIERARCHIES; i++)
         move_up(&s->cg.v1_fd[i]);
     if (r == 0)
-        r = cg_set_limits(&s->cg, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
+        r = cg_set_limits(&s->cg, &s->limits, NULL, s->image.device[0] ? s->image.device : NULL, s->spawner->off, err);
     move_up(&s->cg.oom_event_fd);
     int n = r == 0 ? cg_open_tasks(&s->cg, fds + 1, PLAN_PREPARED - 1, err) : r;
     if (n < 0)

@@ -329,7 +329,7 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
         s->busy = true;
         s->service = run->flags & WIRE_RUN_SERVICE;
         s->cg.oom_one = s->service;
-        r = cg_set_limits(&s->cg, &run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, &s->failure);
+        r = cg_set_limits(&s->cg, &run->limits, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, &s->failure);
     }
     s->limits = run->limits;
     cg_mark(&s->cg);
