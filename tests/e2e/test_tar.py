@@ -319,7 +319,8 @@ class Tar(unittest.TestCase):
             except Failed as failed:
                 ends[failed.name] += 1
             self.assertEqual(os.listdir(outside), [])
-        self.assertLessEqual(set(ends), {"done", "ELOOP", "ENOENT", "EEXIST"})
+        # ENOTDIR: a link when it was opened, a directory again when the worker looked why that failed
+        self.assertLessEqual(set(ends), {"done", "ELOOP", "ENOENT", "EEXIST", "ENOTDIR"})
         self.assertGreater(ends["ELOOP"], 0, ends)
 
     def test_removal_beside_a_swapper(self):
