@@ -81,6 +81,10 @@ struct brig_limits {
     uint64_t io_write_bps;
     uint64_t timeout;
     uint64_t output;
+    uint64_t net_bytes_in; /* towards the sandbox, of its whole life; these four: 0 is what the policy says */
+    uint64_t net_bytes_out;
+    uint64_t net_bps;     /* both directions together */
+    uint64_t connections; /* open at once */
 };
 
 enum brig_limit {
@@ -96,6 +100,10 @@ enum brig_limit {
     BRIG_LIMIT_IO_WRITE_BPS,
     BRIG_LIMIT_TIMEOUT,
     BRIG_LIMIT_OUTPUT,
+    BRIG_LIMIT_NET_BYTES_IN,
+    BRIG_LIMIT_NET_BYTES_OUT,
+    BRIG_LIMIT_NET_BPS,
+    BRIG_LIMIT_CONNECTIONS,
     BRIG_LIMIT_MAX
 };
 
@@ -152,6 +160,7 @@ enum brig_stream { BRIG_STDOUT = 1, BRIG_STDERR = 2 };
 #define BRIG_RUN_KEEP_OUTPUT (1u << 2)       /* keep the output for the receipt */
 #define BRIG_RUN_KILL_ON_OUTPUT (1u << 3)    /* the output limit ends the run instead of dropping bytes */
 #define BRIG_RUN_WRITABLE_ROOT (1u << 4)     /* an upper for the root in the store */
+#define BRIG_RUN_LEARN (1u << 6)             /* what the program tried to reach is told: struct brig_receipt.learned */
 #define BRIG_RUN_PULL (1u << 5)              /* output waits for brig_run_read() instead of going to on_output */
 
 struct brig_bind {
@@ -183,6 +192,8 @@ struct brig_spec {
     const struct brig_tmpfs *tmpfs;
     size_t n_tmpfs;
     uint16_t tty_rows, tty_cols;
+    const char *network;      /* a policy as JSON (docs/NETWORK.md); NULL: no network */
+    const char *network_name; /* what the receipt calls it; NULL: "custom" */
     /* Called from brig_engine_dispatch() and brig_run_wait(), never concurrently. Data is valid during the call.
      * They may call any function on this run except destroy. */
     void (*on_output)(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
@@ -215,6 +226,7 @@ struct brig_usage {
     uint64_t wall_ms, cpu_ms;
     uint64_t memory_peak_bytes, pids_peak, disk_bytes; /* BRIG_USAGE_UNKNOWN where the kernel does not say */
     uint64_t read_bytes, written_bytes;
+    uint64_t net_in_bytes, net_out_bytes; /* 0 without a network */
 };
 
 struct brig_receipt {
@@ -239,6 +251,12 @@ struct brig_receipt {
     const char *const *env_names;       /* NULL-terminated names of the program's environment, and per name: */
     const char *const *env_layers;      /* "base" or "run" */
     const char *const *argv;
+    struct brig_network {
+        char policy[64]; /* "none" without one */
+        uint64_t version;
+        uint64_t allowed, denied; /* connections and requests; refused names count as denied */
+    } network;
+    const char *learned; /* BRIG_RUN_LEARN: a minimal policy, as JSON; else NULL. Owned by the run */
 };
 
 /* ---- engine ------------------------------------------------------------------------------------- */

@@ -47,6 +47,10 @@ static const char *const limit_names[] = {
     [BRIG_LIMIT_IO_WRITE_BPS] = "io_write_bps",
     [BRIG_LIMIT_TIMEOUT] = "timeout",
     [BRIG_LIMIT_OUTPUT] = "output",
+    [BRIG_LIMIT_NET_BYTES_IN] = "net_bytes_in",
+    [BRIG_LIMIT_NET_BYTES_OUT] = "net_bytes_out",
+    [BRIG_LIMIT_NET_BPS] = "net_bps",
+    [BRIG_LIMIT_CONNECTIONS] = "connections",
 };
 _Static_assert(ARRAY_SIZE(limit_names) == BRIG_LIMIT_MAX, "a name for every limit");
 _Static_assert(sizeof(struct brig_limits) == BRIG_LIMIT_MAX * sizeof(uint64_t), "a limit for every name");

@@ -86,7 +86,8 @@ static void put_output(struct json *json, const struct brig_receipt *r)
 void receipt_put_limits(struct json *json, const struct brig_limits *l)
 {
     const uint64_t values[BRIG_LIMIT_MAX] = {l->memory,     l->cpus,      l->cpu_time,    l->pids,         l->disk,    l->inodes,
-                                             l->open_files, l->file_size, l->io_read_bps, l->io_write_bps, l->timeout, l->output};
+                                             l->open_files, l->file_size, l->io_read_bps, l->io_write_bps, l->timeout, l->output,
+                                             l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections};
 
     json_key(json, "limits");
     json_object(json);

@@ -56,6 +56,10 @@ int limits_check(const struct brig_limits *l, struct brig_err *err)
         {BRIG_LIMIT_IO_WRITE_BPS, l->io_write_bps, 4096, UINT64_C(1) << 50, true},
         {BRIG_LIMIT_TIMEOUT, l->timeout, 1, UINT64_C(1) << 42, false},
         {BRIG_LIMIT_OUTPUT, l->output, 1, UINT64_C(1) << 40, false},
+        {BRIG_LIMIT_NET_BYTES_IN, l->net_bytes_in, 1, UINT64_C(1) << 62, true},
+        {BRIG_LIMIT_NET_BYTES_OUT, l->net_bytes_out, 1, UINT64_C(1) << 62, true},
+        {BRIG_LIMIT_NET_BPS, l->net_bps, 1024, UINT64_C(1) << 40, true},
+        {BRIG_LIMIT_CONNECTIONS, l->connections, 1, 1 << 16, true},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(rules); i++) {

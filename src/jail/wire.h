@@ -13,10 +13,11 @@
 #include <brig.h>
 
 #include "codec/guest_msg.h"
+#include "gate/wire.h"
 
 #define WIRE_MAGIC 0x67697262u /* "brig" */
 #define WIRE_VERSION 1u
-#define WIRE_FDS 8
+#define WIRE_FDS 80 /* GATE_OPEN has the most: its listeners */
 #define WIRE_STRINGS_MAX (GUEST_STRINGS_MAX + 65536u)
 #define WIRE_BINDS_MAX 32u
 #define WIRE_TMPFS_MAX 16u
@@ -42,6 +43,11 @@ enum wire_type {
     WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over. head.run is any number */
     WIRE_LISTED,    /* spawner: struct wire_started of a live service; without a descriptor (ATTACH gives one) */
     WIRE_LIST_END,  /* spawner: struct wire_ready, which the engine may have missed; head.run: the highest number ever seen */
+
+    /* A sandbox with a network (jail/gate.c). With wire_run.gate.on the spawner makes routes and listeners before the program starts and says
+     * GATE_OPEN before STARTED. Asked for later (brig-egress or brigd is new, or the policy has more ports): those that are there, and the new ones. */
+    WIRE_GATE,      /* engine: struct wire_gate */
+    WIRE_GATE_OPEN, /* spawner: struct wire_gate_open; fds: the listeners */
     WIRE_TYPE_MAX
 };
 
@@ -62,6 +68,13 @@ struct wire_ready {
     uint64_t list; /* LIST_END: the number of the LIST it answers; 0 otherwise */
 };
 
+struct wire_gate_want {
+    uint32_t on;       /* 0: no network at all; the rest is then 0 */
+    uint32_t any_port; /* redirect mode; ports are then not looked at */
+    uint32_t n_ports;
+    uint16_t ports[POLICY_PORTS_MAX]; /* none twice, neither 0 nor 53 */
+};
+
 /* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, argv, environment; in this order. */
 struct wire_run {
     struct wire_head head;
@@ -74,6 +87,22 @@ struct wire_run {
     uint32_t strings_len;
     uint32_t binds_ro; /* bit per bind */
     uint64_t tmpfs_size[WIRE_TMPFS_MAX];
+    struct wire_gate_want gate;
+    uint32_t trust; /* a last descriptor: a sealed memfd with the CA bundle (PEM) that takes the place of the template's */
+    uint32_t unused;
+};
+
+struct wire_gate {
+    struct wire_head head;
+    struct wire_gate_want want;
+};
+
+struct wire_gate_open {
+    struct wire_head head;
+    struct brig_err err; /* code BRIG_E_NONE: open */
+    uint32_t n;
+    uint32_t unused;
+    struct gate_listener listeners[GATE_LISTENERS_MAX];
 };
 
 struct wire_started {
@@ -155,6 +184,8 @@ union wire_any {
     struct wire_freeze freeze;
     struct wire_plain plain;
     struct wire_stats stats;
+    struct wire_gate gate;
+    struct wire_gate_open gate_open;
 };
 
 /* The exact size of a message of this type, 0 for an unknown type. */

@@ -14,6 +14,7 @@
 #include <brig.h>
 
 #include "base/base.h"
+#include "gate/wire.h"
 #include "loop/loop.h"
 
 struct provider;
@@ -26,6 +27,7 @@ enum provider_cap {
     PROVIDER_WRITABLE_ROOT = 1 << 3,
     PROVIDER_RECOVER = 1 << 4, /* boxes outlive brigd and are listed at the next start */
     PROVIDER_POOL = 1 << 5,
+    PROVIDER_GATE = 1 << 6, /* its boxes' networks are served by our brig-egress */
 };
 
 struct provider_spec {
@@ -37,6 +39,20 @@ struct provider_spec {
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
+    struct provider_gate { /* all zero: no network */
+        bool on, any_port;
+        size_t n_ports;
+        uint16_t ports[POLICY_PORTS_MAX];
+        int trust_fd; /* with `trust`: a sealed memfd with the CA bundle for inside; stays the caller's */
+        bool trust;
+    } gate;
+};
+
+/* The listening sockets of a box with a network, for gate_client_listen(). The callee takes the descriptors it sets to -1; the rest is closed. */
+struct box_listeners {
+    size_t n;
+    struct gate_listener what[GATE_LISTENERS_MAX];
+    int fds[GATE_LISTENERS_MAX];
 };
 
 /* How a box came up. Valid during the callback. */
@@ -46,6 +62,7 @@ struct box_up {
     struct brig_layer_state layers[BRIG_LAYER_MAX];
     bool protection_complete;
     int stream_fd; /* a byte stream to brig-init; the callee takes it (set it to -1) */
+    struct box_listeners *listeners; /* NULL without a network */
 };
 
 /* How it ended; also for one that ended unasked. */
@@ -88,6 +105,9 @@ struct provider_ops {
     int (*recover)(struct provider *provider, bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
                    void (*done)(void *ctx), void *ctx, struct brig_err *err);
     int (*pool)(struct provider *provider, unsigned count, struct brig_err *err); /* keep so many ready */
+    /* With PROVIDER_GATE; may be NULL without. Its listeners again, with those of ports it did not have yet. NULL and err on failure. */
+    int (*gate)(struct box *box, const struct provider_gate *want, void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
+                struct brig_err *err);
 };
 
 struct provider {

@@ -249,7 +249,7 @@ void create_ended(struct sbox *sbox)
     sbox_finish(sbox);
 }
 
-static int accept(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, struct idem *idem, sbox_done_fn *done, void *ctx,
+static int admit(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, struct idem *idem, sbox_done_fn *done, void *ctx,
                   struct brig_err *err)
 {
     const struct sbox *other = spec->name[0] ? sbox_by_name(manager, caller->org_id, spec->name) : NULL;
@@ -299,7 +299,7 @@ int manager_create_sandbox(struct manager *manager, const struct caller *caller,
     if (r == 0 && idempotency_key)
         r = idem_begin(manager, caller, idempotency_key, fingerprint, done, ctx, &idem, &why);
     if (r == 0) {
-        r = accept(manager, caller, spec, idem, done, ctx, &why);
+        r = admit(manager, caller, spec, idem, done, ctx, &why);
         if (r < 0)
             idem_settle(manager, idem, NULL, &why);
     }

@@ -159,7 +159,8 @@ int spec_word(const struct json_value *v, const char *key, const char *const *wo
 static uint64_t *limit_place(struct brig_limits *l, enum brig_limit limit)
 {
     uint64_t *const places[BRIG_LIMIT_MAX] = {&l->memory,     &l->cpus,      &l->cpu_time,    &l->pids,         &l->disk,    &l->inodes,
-                                              &l->open_files, &l->file_size, &l->io_read_bps, &l->io_write_bps, &l->timeout, &l->output};
+                                              &l->open_files, &l->file_size, &l->io_read_bps, &l->io_write_bps, &l->timeout, &l->output,
+                                              &l->net_bytes_in, &l->net_bytes_out, &l->net_bps, &l->connections};
 
     return places[limit];
 }
@@ -180,6 +181,7 @@ static int read_limit(const struct json_value *v, struct brig_limits *ret, struc
         case BRIG_LIMIT_CPU_TIME: return spec_duration(v, key, to, err);
         case BRIG_LIMIT_PIDS:
         case BRIG_LIMIT_INODES:
+        case BRIG_LIMIT_CONNECTIONS:
         case BRIG_LIMIT_OPEN_FILES: return spec_count(v, key, 1, INT64_MAX, to, err);
         default: return spec_size(v, key, to, err);
         }

@@ -79,6 +79,13 @@ struct store_idempotency {
     const char *doc; /* the answer */
 };
 
+struct store_object { /* policies, secrets: few, small, cached by their owners */
+    char kind[16], org_id[64], name[128];
+    uint64_t version;
+    int64_t created_at_ns, updated_at_ns;
+    const char *doc;
+};
+
 /* ---- writes: queued, committed in groups; done may be NULL -------------------------------------------- */
 /*
  * -EAGAIN (queue full), -ENOMEM, or BRIG_E_USAGE (text that is not UTF-8 or has no end): nothing was queued and done is not called.
@@ -96,6 +103,9 @@ int store_end_sandbox(struct store *store, const struct store_certificate *cert,
 /* An ended run stays ended: a row that still runs does not replace it. started_at_ns, org_id, sandbox_id: as first written. */
 int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* The organisation must be there: else BRIG_E_CONFLICT. Deleting an organisation takes its objects along. */
+int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* Retention: runs and certificates older than before_ns, or the oldest until their docs take at most max_bytes
  * (0: no limit); idempotency rows before. What still runs stays. Deletes in batches, other writes go in between. */
@@ -108,6 +118,7 @@ int store_each_org(struct store *store, int (*each)(void *ctx, const struct stor
 int store_each_key(struct store *store, int (*each)(void *ctx, const struct store_key *key), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_each_sandbox(struct store *store, int (*each)(void *ctx, const struct store_sandbox *sandbox), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_each_idempotency(struct store *store, int (*each)(void *ctx, const struct store_idempotency *row), void *ctx, struct brig_err *err) MUST_CHECK;
+int store_each_object(struct store *store, const char *kind, int (*each)(void *ctx, const struct store_object *object), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns, struct brig_err *err) MUST_CHECK; /* seq 0: none */
 
 /* ---- reads for requests: on the worker pool, the callback on the loop ---------------------------------- */

@@ -406,7 +406,8 @@ static inline struct rig *rig_create(void)
                                           NULL,         fake_create,
                                           fake_attach,  fake_freeze,
                                           fake_stats,   fake_end,
-                                          fake_recover, fake_pool};
+                                          fake_recover, fake_pool,
+                                          NULL};
     rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
     rig->config = (struct config){.max_sandboxes = 100, .idle_timeout_s = 3600, .cleanup_interval = 300, .pool = 4, .create_queue = 1024,
                                   .keep_runs_seconds = 86400, .keep_runs_bytes = 1u << 30, .image = (char *)(uintptr_t)"host",

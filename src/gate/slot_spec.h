@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slot_spec.h: the JSON beside PREPARE:
+ *
+ *   {"policy": {...gate/policy.h...}, "name": "what it is called", "limits": {...overrides of the policy's...},
+ *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64, "sealed": b64, "context": "org|name",
+ *                 "broker": {...gate/broker_rule.h...}}]}
+ *
+ * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one.
+ */
+#ifndef BRIG_GATE_SLOT_SPEC_H
+#define BRIG_GATE_SLOT_SPEC_H
+
+#include "gate/policy.h"
+
+#define SLOT_SPEC_MAX (1u << 20)
+#define SLOT_SECRETS_MAX 64u
+#define PLACEHOLDER_PREFIX "brig-secret-"
+#define PLACEHOLDER_LEN (sizeof PLACEHOLDER_PREFIX - 1 + 32)
+#define SECRET_NAME_MAX 64u
+#define SECRET_VALUE_MAX (64u << 10)
+
+/*
+ * Where a secret may be put: {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization", "format": "Bearer %s"}
+ *   or {"hosts": [..], "query": "api_key"} or {"hosts": [..], "basic": "user" | "password"}
+ *   or {"hosts": [..], "kind": "aws-sigv4"}: the value is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", the request is signed anew.
+ * hosts: at least one, names as in a policy (with optional port; 443 when missing). format: one %s and no other %; "%s" when missing.
+ */
+#define BROKER_HOSTS_MAX 16u
+enum broker_where { BROKER_HEADER, BROKER_QUERY, BROKER_BASIC_USER, BROKER_BASIC_PASSWORD, BROKER_SIGV4, BROKER_WHERE_MAX };
+struct broker_rule {
+    enum broker_where where;
+    char field[128];  /* header or query parameter */
+    char format[128]; /* with one %s */
+    size_t n_hosts;
+    struct {
+        char name[DNS_NAME_MAX];
+        bool wildcard; /* name is what follows "*." */
+        uint16_t port;
+    } hosts[BROKER_HOSTS_MAX];
+};
+/* broker_rule.c: shared by brigd (to check what is stored) and brig-egress. */
+int broker_rule_parse(const struct json_value *json, struct broker_rule *ret, struct brig_err *err) MUST_CHECK;
+int broker_rule_put_json(const struct broker_rule *rule, struct buf *out) MUST_CHECK;
+bool broker_rule_covers(const struct broker_rule *rule, const char *name, uint16_t port);
+bool secret_name_ok(const char *name); /* [A-Za-z_][A-Za-z0-9_.-]{0,62} */
+
+#endif

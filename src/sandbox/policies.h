@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * policies.h: named network policies per organisation, cached in memory, written through to the store (kind "policy"); and what the
+ * member `network` of a sandbox means. The presets `none`, `packages` and `open` are names nobody can take.
+ */
+#ifndef BRIG_SANDBOX_POLICIES_H
+#define BRIG_SANDBOX_POLICIES_H
+
+#include "codec/json.h"
+#include "gate/policy.h"
+#include "store/store.h"
+
+#define POLICY_NAME_MAX 64u /* [a-z0-9][a-z0-9_.-]{0,62} */
+#define POLICIES_PER_ORG 1000u
+
+struct policies;
+
+struct named_policy {
+    char org_id[64], name[POLICY_NAME_MAX];
+    uint64_t version; /* rises with every change */
+    int64_t created_at_ns, updated_at_ns;
+    struct policy *policy;
+    char *json; /* canonical */
+};
+
+/* packages: the text of packages_rules() made by the supervisor, or NULL. Loads what the store has. */
+int policies_create(struct store *store, const char *packages, struct policies **ret, struct brig_err *err) MUST_CHECK;
+void policies_destroy(struct policies *policies);
+const struct named_policy *policies_find(const struct policies *policies, const char *org, const char *name); /* or NULL */
+/* In the order of their names; each returns false to stop. after: names greater than this, or NULL. */
+void policies_each(const struct policies *policies, const char *org, const char *after, bool (*each)(void *ctx, const struct named_policy *policy), void *ctx);
+/* Makes or replaces; committed before done(err NULL). In memory from then on; changed() is called after. */
+int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
+/* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network.c sets this). */
+void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy), void *ctx);
+
+/* What `network` says: a preset's or policy's name, "learn", or a policy object. */
+struct network_choice {
+    char name[POLICY_NAME_MAX]; /* "none", "packages", "open", "learn", a policy's name, or "custom" */
+    bool none, learn;
+    bool named;             /* a policy of the organisation: follows its changes */
+    uint64_t version;       /* of the named one; else 1 */
+    struct policy *policy;  /* a reference; NULL when none */
+    char *json;             /* canonical; mem_free(); NULL when none */
+};
+int policies_choose(const struct policies *policies, const char *org, const struct json_value *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
+void network_choice_done(struct network_choice *choice);
+
+#endif

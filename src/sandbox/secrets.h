@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * secrets.h: named secrets per organisation (kind "secret" of the store), sealed with the key ring. In memory they are as sealed as in the store.
+ * A row's document: {"key_id", "nonce", "sealed", "broker": {...} | null, "size"}; context of the seal: "<org>\n<name>".
+ */
+#ifndef BRIG_SANDBOX_SECRETS_H
+#define BRIG_SANDBOX_SECRETS_H
+
+#include "codec/json.h"
+#include "crypto/keyring.h"
+#include "gate/slot_spec.h"
+#include "store/store.h"
+
+#define SECRETS_PER_ORG 1000u
+
+struct secrets;
+
+struct secret_info {
+    char org_id[64], name[SECRET_NAME_MAX];
+    bool brokered;
+    struct broker_rule rule; /* valid when brokered */
+    char key_id[KEY_ID_MAX];
+    uint64_t size;
+    int64_t created_at_ns, updated_at_ns;
+};
+
+/* ring: NULL when no key is configured; then nothing can be stored, unless plain (the switch `[secrets] insecure_plaintext`). Outlives it. */
+int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret, struct brig_err *err) MUST_CHECK;
+void secrets_destroy(struct secrets *secrets);
+const struct secret_info *secrets_find(const struct secrets *secrets, const char *org, const char *name);
+void secrets_each(const struct secrets *secrets, const char *org, const char *after, bool (*each)(void *ctx, const struct secret_info *info), void *ctx);
+/* The value is sealed before this returns; the caller wipes its own. broker: its JSON, or NULL. */
+int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len, const struct json_value *broker, store_done_fn *done,
+                void *ctx, struct brig_err *err) MUST_CHECK;
+int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+
+/* One element of `secrets` of gate/slot_spec.h. placeholder: PLACEHOLDER_LEN characters, new for every sandbox (secrets_placeholder()). */
+void secrets_placeholder(char out[PLACEHOLDER_LEN + 1]);
+int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder, struct json *json, struct brig_err *err) MUST_CHECK;
+/* The value itself, for `expose` only: crypto_secret_free(). */
+int secrets_reveal(const struct secrets *secrets, const char *org, const char *name, uint8_t **ret, size_t *ret_len, struct brig_err *err) MUST_CHECK;
+
+#endif
