@@ -116,7 +116,7 @@ void spawner_fail(struct spawner *spawner, const struct run_spec *run, const str
 
     done.refused = err->code == BRIG_E_USAGE || err->code == BRIG_E_REFUSED || err->code == BRIG_E_UNSUPPORTED;
     done.cause = done.refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
-    done.usage = (struct brig_usage){0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN};
+    done.usage = (struct brig_usage){0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
     snprintf(done.detail, sizeof done.detail, "%s", err->message);
     spawner_send(spawner, &done, NULL, 0);
 }

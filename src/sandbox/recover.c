@@ -285,7 +285,7 @@ static void on_all_found(void *ctx)
         sbox->priv->end.cause = BRIG_CAUSE_SANDBOX_GONE;
         sbox->priv->end.ended_at_ns = clock_real_ns();
         sbox->priv->end.usage = (struct brig_usage){BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN};
+                                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
         sbox->priv->unsettled = true; /* until its certificate is written */
         manager->recovery->waiting++;
         sbox_moved(sbox, SBOX_STOPPING);
