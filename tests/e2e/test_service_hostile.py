@@ -786,18 +786,18 @@ class Log(HostileTest):
     def test_failed_runs_are_suspicious(self):
         """Ten runs of one key that fail within a minute: one event; runs that end well, or that the caller ended, are none."""
         _, key = self.org("failing")
-        box = self.call("POST", "/v1/sandboxes", key, {}).json["id"]
+        box = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=key).json["id"]
         before = self.audit_now()
         for status, count in ((0, 12), (3, 9)):
             for _ in range(count):
-                answer = self.call("POST", f"/v1/sandboxes/{box}/run", key, {"argv": ["sh", "-c", f"exit {status}"]})
+                answer = self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["sh", "-c", f"exit {status}"]}, tcp=True, key=key)
                 self.assertEqual(answer.json["outcome"]["exit_code"], status)
         self.assertEqual(self.audit(before, action="suspicious"), [])
         for _ in range(12):
-            self.call("POST", f"/v1/sandboxes/{box}/run", key, {"argv": ["false"]})
+            self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["false"]}, tcp=True, key=key)
         found = self.audit(before, action="suspicious")
         self.assertEqual([(x["detail"], x["outcome"]) for x in found], [("repeated failed runs", "failed")])
-        self.call("DELETE", f"/v1/sandboxes/{box}", key)
+        self.d.ask("DELETE", f"/v1/sandboxes/{box}", tcp=True, key=key)
 
     def test_flood(self):
         """Denials are never dropped; the log is whole afterwards."""
