@@ -125,7 +125,7 @@ static void outcomes(void **state UNUSED)
     r = plain();
     r.limits_hit = (1u << BRIG_LIMIT_MAX) - 1;
     expect(&r, "\"limits_hit\":[\"memory\",\"cpus\",\"cpu_time\",\"pids\",\"disk\",\"inodes\",\"open_files\",\"file_size\",\"io_read_bps\",\"io_write_bps\","
-               "\"timeout\",\"output\"]");
+               "\"timeout\",\"output\",\"net_bytes_in\",\"net_bytes_out\",\"net_bps\",\"connections\"]");
     expect_not(&r, "\"detail\"");
     snprintf(r.detail, sizeof r.detail, "because\n\"so\"");
     expect(&r, "\"detail\":\"because\\n\\\"so\\\"\"");
