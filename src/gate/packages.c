@@ -44,8 +44,7 @@ static const char *const public_hosts[] = {
 /* As dns_name_canonical() would have it: a rule that is refused later would take the whole preset along. */
 static bool host_name(const char *text, size_t len, char out[DNS_NAME_MAX])
 {
-    struct in_addr v4;
-    size_t label = 0;
+    size_t label = 0, last = 0;
 
     if (len > 0 && text[len - 1] == '.')
         len--;
@@ -57,12 +56,16 @@ static bool host_name(const char *text, size_t len, char out[DNS_NAME_MAX])
         if (!plain && (c != '.' || label == 0))
             return false;
         label = plain ? label + 1 : 0;
+        last = plain ? last : i + 1;
         if (label > 63)
             return false;
         out[i] = c;
     }
     out[len] = '\0';
-    return inet_aton(out, &v4) == 0; /* "127.1", "2130706433": an address in disguise */
+    /* "127.1", "2130706433", "0x7f.1": an address in disguise */
+    if (out[last] == '0' && out[last + 1] == 'x')
+        return out[last + 2 + strspn(out + last + 2, "0123456789abcdef")] != '\0';
+    return out[last + strspn(out + last, "0123456789")] != '\0';
 }
 
 static bool host_address(const char *text, size_t len, char out[DNS_NAME_MAX])
