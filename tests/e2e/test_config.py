@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import unittest
 
 from helpers import BrigTest, brig, environment
@@ -108,6 +109,17 @@ class Config(BrigTest):
         done = self.config("check", "-o", "json", text="[sandbox]\nuse_sandbox = false\n")
         said = json.loads(done.stdout)
         self.assertEqual((done.returncode, said["ok"], said["file"], len(said["notes"])), (0, True, "config.toml", 1))
+
+    def test_the_sample_is_a_configuration(self):
+        """As printed, and with every line of it switched on: every key is there, and the values are the defaults."""
+        said = self.config("sample").stdout.decode()
+        self.assertEqual(self.config("check", text=said).returncode, 0)
+        on = re.sub(r"(?m)^#(\w+ = )", r"\1", said)
+        done = self.config("check", text=on)
+        self.assertEqual(done.returncode, 0, done)
+        defaults, rows = self.rows(), self.rows(text=on)
+        self.assertEqual({k: v["value"] for k, v in rows.items()}, {k: v["value"] for k, v in defaults.items()})
+        self.assertEqual({v["source"] for k, v in rows.items() if k != "server.socket"}, {"file"})
 
     def test_where_a_value_came_from(self):
         rows = self.rows(text="[manager]\nmax_sandboxes = 5\npool = 3\n", BRIG_MANAGER_MAX_SANDBOXES="7")
