@@ -398,7 +398,7 @@ static int start(struct daemon_state *d, struct brig_err *err)
     if (r == 0 && config->tls_cert[0])
         r = server_set_tls(d->api.server, config->tls_cert, config->tls_key, err);
     if (r == 0) {
-        const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config};
+        const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config, d->api.suspicion};
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
     }
     d->on_supervisor = (struct loop_source){.fd = -1, .fn = on_supervisor, .ctx = d};

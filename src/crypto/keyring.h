@@ -4,7 +4,7 @@
  * keys can be rotated. Associated data is "brig-secret-v1\n<context>\n<key id>": a sealed value cannot be moved to another organisation or row.
  *
  * Text form (a key file, an environment variable, a command's output): one key per line, "ID:64 hex digits" or "ID:base64 of 32 bytes"; '#' comments. ID:
- * [A-Za-z0-9_.-]{1,32}. A ring lives in one locked, non-dumpable, wiped allocation.
+ * [A-Za-z0-9_.-]{1,32}, but not "plain". A ring lives in one locked, non-dumpable, wiped allocation.
  */
 #ifndef BRIG_CRYPTO_KEYRING_H
 #define BRIG_CRYPTO_KEYRING_H
@@ -38,7 +38,7 @@ int keyring_seal(const struct keyring *ring, const char *context, const void *va
 int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret, size_t *ret_len) MUST_CHECK;
 void sealed_done(struct sealed *sealed);
 
-/* Memory that is locked where allowed, left out of core dumps, and wiped when freed. */
+/* Memory that is locked where allowed, left out of core dumps, zero in a forked child, and wiped when freed. Zeroed, and a zero byte follows. */
 void *crypto_secret_alloc(size_t len); /* NULL: no memory */
 void crypto_secret_free(void *data, size_t len);
 
