@@ -86,17 +86,21 @@ static const char *const others[] = {
     "/etc/ssl/cert.pem",
 };
 
-/* 0 also when it is there already, through a link; -ENODATA: there is no file. */
-static int attach_at(int tree, const char *path)
+/* first: tree itself; else a copy of it, now that it is attached. 0 also when it is there already, through a link; -ENODATA: there is no file. */
+static int attach_at(int tree, const char *path, bool first)
 {
     AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS));
+    AUTO_FD int again = -1;
     struct stat there, ours;
 
     if (place < 0 || fstat(place, &there) < 0 || !S_ISREG(there.st_mode))
         return -ENODATA;
     if (fstat(tree, &ours) == 0 && ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
         return 0;
-    return SYS(move_mount(tree, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)) < 0 ? -errno : 0;
+    /* Not made before it is needed: to let go of a mount that is attached nowhere takes longer than all the rest. */
+    if (!first && (again = SYS(open_tree(tree, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC))) < 0)
+        return -errno;
+    return SYS(move_mount(first ? tree : again, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)) < 0 ? -errno : 0;
 }
 
 static int attach_inside(void *arg)
@@ -105,13 +109,11 @@ static int attach_inside(void *arg)
 
     if (SYS(setns(job->mnt_fd, CLONE_NEWNS)) < 0)
         return err_host(job->err, "CA bundle: enter the sandbox's tree");
-    int r = attach_at(job->tree, TRUST_PLACE);
+    int r = attach_at(job->tree, TRUST_PLACE, true);
     if (r == -ENODATA)
         return err_set(job->err, BRIG_E_UNSUPPORTED, 0, "%s: the root file system has no such file to put a CA bundle over", TRUST_PLACE);
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(others); i++) {
-        /* A copy of what is attached now; links between the places were followed already. */
-        AUTO_FD int again = SYS(open_tree(job->tree, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
-        r = again < 0 ? -errno : attach_at(again, others[i]);
+        r = attach_at(job->tree, others[i], false);
         r = r == -ENODATA ? 0 : r;
     }
     return r < 0 ? err_set(job->err, BRIG_E_HOST, -r, "CA bundle: attach") : 0;
