@@ -21,21 +21,23 @@
 #define DNS_JUMPS 32u
 
 enum { DNS_A = 1, DNS_NS = 2, DNS_CNAME = 5, DNS_SOA = 6, DNS_PTR = 12, DNS_TXT = 16, DNS_AAAA = 28, DNS_OPT = 41 };
-enum { DNS_NOERROR, DNS_FORMERR, DNS_SERVFAIL, DNS_NXDOMAIN, DNS_NOTIMP, DNS_REFUSED };
+enum { DNS_NOERROR, DNS_FORMERR, DNS_SERVFAIL, DNS_NXDOMAIN, DNS_NOTIMP, DNS_REFUSED, DNS_BADVERS = 16 };
 
 struct dns_question {
     uint16_t id, type, class;
     bool recursion_desired;
     bool edns;             /* the asker sent an OPT record */
     uint16_t udp_size;     /* what it can take: 512 without EDNS */
-    unsigned opcode;       /* anything but 0 is answered NOTIMP */
+    uint8_t edns_version;  /* anything but 0 is answered BADVERS */
+    unsigned opcode;       /* anything but 0 is answered NOTIMP; then nothing else is set */
     size_t question_len;   /* bytes of the question section, to be copied into the answer */
     char name[DNS_NAME_MAX];
 };
 
 /*
  * A query. 0; -EBADMSG: it is none (too short, a response, not exactly one question, records we do not expect, a bad name):
- * *ret has the id and opcode as far as they could be read, for a FORMERR (id_known).
+ * *ret has the id and opcode as far as they could be read, for a FORMERR (id_known; not for
+ * a response, which gets no answer at all). The root's name is "".
  */
 int dns_query_parse(const uint8_t *data, size_t len, struct dns_question *ret, bool *ret_id_known) MUST_CHECK;
 
@@ -46,7 +48,9 @@ int dns_answer_put(struct buf *out, const uint8_t *query, const struct dns_quest
 /* FORMERR for something that could not be parsed. */
 int dns_formerr_put(struct buf *out, uint16_t id, unsigned opcode) MUST_CHECK;
 
-/* A query of our own, with EDNS and RD. */
+/* A query of our own, with EDNS and RD. The last DNS_OPT_LEN bytes are the OPT record: a server that answers FORMERR can be asked without (and 0 in the
+ * header's last two bytes). */
+#define DNS_OPT_LEN 11u
 int dns_query_put(struct buf *out, uint16_t id, const char *name, uint16_t type) MUST_CHECK;
 
 struct dns_reply {
