@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-#define FD_MSG_MAX 16u /* descriptors in one message; the protocols here allow at most 8 */
+#define FD_MSG_MAX 80u /* descriptors in one message: the listeners of a sandbox with a network are the most (jail/wire.h) */
 
 int fd_set_nonblock(int fd) MUST_CHECK;
 int fd_set_cloexec(int fd, bool on) MUST_CHECK;

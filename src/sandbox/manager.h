@@ -102,6 +102,7 @@ struct manager_options {
     struct store *store;
     struct audit *audit;
     const struct config *config;
+    struct suspicion *suspicion; /* failed runs are noted there; NULL: not at all */
 };
 /* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone; then ready(). */
 /* destroy tells nobody anything; the provider and the store are closed after it. */

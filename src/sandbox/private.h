@@ -159,6 +159,7 @@ struct manager {
     struct store *store;
     struct audit *audit;
     const struct config *config;
+    struct suspicion *suspicion;
     struct sbox *first;
     size_t count, creating;
     unsigned n_early;

@@ -5,6 +5,7 @@
  */
 #include <signal.h>
 
+#include "audit/suspicion.h"
 #include "base/id.h"
 #include "engine/engine.h"
 #include "sandbox/processes.h"
@@ -167,6 +168,19 @@ static void audit_exit(struct process *process)
         process->audit_seq = seq;
 }
 
+/* A run that did not end as its caller wished: many of them in a short time are an event. */
+static void note_failure(const struct process *process)
+{
+    struct manager *manager = process->sbox->manager;
+    bool well = process->cause == BRIG_CAUSE_CANCELLED || (process->cause == BRIG_CAUSE_EXITED && process->has_exit && process->exit.status == 0);
+
+    if (well || !manager->suspicion || !process->caller.actor[0])
+        return;
+    if (suspicion_note(manager->suspicion, process->caller.actor, clock_mono_ns(), (unsigned)manager->config->suspicious_count,
+                       (unsigned)manager->config->suspicious_seconds))
+        sandbox_audit(manager, &process->caller, process->sbox->org_id, "suspicious", process->sbox->id, "failed", "repeated failed runs", true);
+}
+
 void process_ended(struct process *process)
 {
     struct sbox *sbox = process->sbox;
@@ -182,8 +196,10 @@ void process_ended(struct process *process)
         process->ended_at_ns = clock_real_ns();
     if (process->started_at_ns == 0 || process->start_errnum)
         process->started_at_ns = process->ended_at_ns;
-    if (!process->foreign)
+    if (!process->foreign) {
         audit_exit(process);
+        note_failure(process);
+    }
     (void)!process_receipt(process);
     bool of_start = process->start_done != NULL;
     tell_run(process);

@@ -20,7 +20,7 @@
 #include "loop/workers.h"
 
 #define STORE_GROUP_MS 50
-#define STORE_SCHEMA 1 /* the version this program writes; forward-only migrations in store_schema.c */
+#define STORE_SCHEMA 2 /* the version this program writes; forward-only migrations in store_schema.c */
 #define STORE_QUEUE_MAX 65536u /* writes waiting; past it -EAGAIN */
 
 struct store;
@@ -93,7 +93,7 @@ struct store_object { /* policies, secrets: few, small, cached by their owners *
  * and where the data base fails (no space, no server) the write is kept and tried again. doc NULL is "{}".
  */
 int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* With its keys and idempotency rows; its runs stay until they are old. BRIG_E_CONFLICT while it has sandboxes. */
+/* With its keys, objects and idempotency rows; its runs stay until they are old. BRIG_E_CONFLICT while it has sandboxes. */
 int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* The organisation must be there: else BRIG_E_CONFLICT. */
 int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
@@ -103,8 +103,9 @@ int store_end_sandbox(struct store *store, const struct store_certificate *cert,
 /* An ended run stays ended: a row that still runs does not replace it. started_at_ns, org_id, sandbox_id: as first written. */
 int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* The organisation must be there: else BRIG_E_CONFLICT. Deleting an organisation takes its objects along. */
+/* The organisation must be there: else BRIG_E_CONFLICT. Deleting an organisation takes its objects along. created_at_ns: as first written. */
 int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* One that is not there is none to delete: no error. */
 int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* Retention: runs and certificates older than before_ns, or the oldest until their docs take at most max_bytes

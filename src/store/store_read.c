@@ -74,8 +74,10 @@ struct each {
         int (*key)(void *ctx, const struct store_key *key);
         int (*sandbox)(void *ctx, const struct store_sandbox *sandbox);
         int (*idempotency)(void *ctx, const struct store_idempotency *row);
+        int (*object)(void *ctx, const struct store_object *object);
     } fn;
     void *ctx;
+    struct store_value arg; /* STORE_NULL: none */
     bool told; /* the caller has seen rows: no second attempt */
 };
 
@@ -141,6 +143,15 @@ static int idempotency_row(const struct each *each, const struct store_value *ro
     return each->fn.idempotency(each->ctx, &out);
 }
 
+static int object_row(const struct each *each, const struct store_value *row, struct brig_err *err)
+{
+    struct store_object out = {.version = (uint64_t)row[3].number, .created_at_ns = row[4].number, .updated_at_ns = row[5].number, .doc = row[6].data};
+
+    if (TAKE_TEXT(out.kind, &row[0], err) < 0 || TAKE_TEXT(out.org_id, &row[1], err) < 0 || TAKE_TEXT(out.name, &row[2], err) < 0)
+        return -EBADMSG;
+    return each->fn.object(each->ctx, &out);
+}
+
 static int each_row(void *ctx, const struct store_value *row, size_t n, struct brig_err *err)
 {
     struct each *each = ctx;
@@ -156,7 +167,7 @@ static int each_read(const struct store_ops *ops, struct store_conn *conn, void 
 
     if (each->told)
         return err_set(err, BRIG_E_BUSY, 0, "database: the connection was lost while reading");
-    return ops->run(conn, each->sql, NULL, 0, each_row, each, err);
+    return ops->run(conn, each->sql, &each->arg, each->arg.type != STORE_NULL, each_row, each, err);
 }
 
 static void each_reset(void *ctx)
@@ -185,6 +196,14 @@ int store_each_sandbox(struct store *store, int (*fn)(void *ctx, const struct st
 int store_each_idempotency(struct store *store, int (*fn)(void *ctx, const struct store_idempotency *row), void *ctx, struct brig_err *err)
 {
     struct each each = {.sql = SQL_EACH_IDEMPOTENCY, .row = idempotency_row, .fn.idempotency = fn, .ctx = ctx};
+    return with_reader(store, each_read, each_reset, &each, err);
+}
+
+int store_each_object(struct store *store, const char *kind, int (*fn)(void *ctx, const struct store_object *object), void *ctx, struct brig_err *err)
+{
+    struct each each = {.sql = SQL_EACH_OBJECT, .row = object_row, .fn.object = fn, .ctx = ctx};
+
+    each.arg = (struct store_value){.type = STORE_TEXT, .data = kind, .len = strlen(kind)};
     return with_reader(store, each_read, each_reset, &each, err);
 }
 

@@ -62,9 +62,19 @@ static const char pg_1[] =
     "CREATE TABLE audit_head (one BIGINT NOT NULL PRIMARY KEY CHECK (one = 1), seq BIGINT NOT NULL, hash " PG_TEXT ","
     " time BIGINT NOT NULL);" SCHEMA_INDEXES;
 
+/* Small named things of an organisation, told apart by `kind`: policies, secrets. */
+#define OBJECTS(text, number)                                                                                           \
+    "CREATE TABLE objects (kind " text ", org_id " text " REFERENCES orgs (id) ON DELETE CASCADE, name " text ","       \
+    " version " number " NOT NULL, created_at " number " NOT NULL, updated_at " number " NOT NULL, doc " text ","       \
+    " PRIMARY KEY (kind, org_id, name))"
+
+static const char sqlite_2[] = OBJECTS("TEXT NOT NULL", "INTEGER") " STRICT; CREATE INDEX objects_org ON objects (org_id);";
+static const char pg_2[] = OBJECTS(PG_TEXT, "BIGINT") "; CREATE INDEX objects_org ON objects (org_id);";
+
 /* steps[n] leads from version n to n + 1. */
 static const char *const steps[][STORE_DIALECT_MAX] = {
     {[STORE_DIALECT_SQLITE] = sqlite_1, [STORE_DIALECT_PG] = pg_1},
+    {[STORE_DIALECT_SQLITE] = sqlite_2, [STORE_DIALECT_PG] = pg_2},
 };
 _Static_assert(ARRAY_SIZE(steps) == STORE_SCHEMA, "one step per version");
 

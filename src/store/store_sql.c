@@ -45,6 +45,10 @@ static const char *const fixed[SQL_FIXED_MAX] = {
         "INSERT INTO idempotency (org_id, key, fingerprint, created_at, status, doc) VALUES ($1, $2, $3, $4, $5, $6)"
         " ON CONFLICT (org_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, created_at = excluded.created_at,"
         " status = excluded.status, doc = excluded.doc",
+    [SQL_PUT_OBJECT] =
+        "INSERT INTO objects (kind, org_id, name, version, created_at, updated_at, doc) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+        " ON CONFLICT (kind, org_id, name) DO UPDATE SET version = excluded.version, updated_at = excluded.updated_at, doc = excluded.doc",
+    [SQL_DELETE_OBJECT] = "DELETE FROM objects WHERE kind = $1 AND org_id = $2 AND name = $3",
     [SQL_PUT_AUDIT_HEAD] =
         "INSERT INTO audit_head (one, seq, hash, time) VALUES (1, $1, $2, $3)"
         " ON CONFLICT (one) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, time = excluded.time",
@@ -75,6 +79,8 @@ static const char *const fixed[SQL_FIXED_MAX] = {
         "SELECT id, org_id, key_id, name, state, provider, created_at, updated_at, doc FROM sandboxes ORDER BY created_at, id",
     [SQL_EACH_IDEMPOTENCY] =
         "SELECT org_id, key, fingerprint, created_at, status, doc FROM idempotency ORDER BY created_at, org_id, key",
+    [SQL_EACH_OBJECT] =
+        "SELECT kind, org_id, name, version, created_at, updated_at, doc FROM objects WHERE kind = $1 ORDER BY org_id, name",
     [SQL_AUDIT_HEAD] = "SELECT seq, hash, time FROM audit_head",
     [SQL_RUN_TIME] = "SELECT started_at FROM runs WHERE id = $1 AND ($2 = '' OR org_id = $2)",
     [SQL_CERTIFICATE_TIME] = "SELECT ended_at FROM certificates WHERE sandbox_id = $1 AND ($2 = '' OR org_id = $2)",

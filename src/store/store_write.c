@@ -204,6 +204,32 @@ int store_put_idempotency(struct store *store, const struct store_idempotency *r
     return add(store, WRITE_PUT_IDEMPOTENCY, &draft, done, ctx, err);
 }
 
+int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct draft draft = {.err = err};
+
+    if (object->version > INT64_MAX)
+        return err_usage(err, "object's version: too large");
+    PUT_ID(&draft, "object's kind", object->kind);
+    PUT_ID(&draft, "object's organisation", object->org_id);
+    PUT_ID(&draft, "object's name", object->name);
+    put_int(&draft, (int64_t)object->version);
+    put_int(&draft, object->created_at_ns);
+    put_int(&draft, object->updated_at_ns);
+    put_doc(&draft, "object", object->doc, false);
+    return add(store, WRITE_PUT_OBJECT, &draft, done, ctx, err);
+}
+
+int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct draft draft = {.err = err};
+
+    put_id(&draft, "object's kind", kind, sizeof ((struct store_object *)NULL)->kind);
+    put_id(&draft, "object's organisation", org_id, sizeof ((struct store_object *)NULL)->org_id);
+    put_id(&draft, "object's name", name, sizeof ((struct store_object *)NULL)->name);
+    return add(store, WRITE_DELETE_OBJECT, &draft, done, ctx, err);
+}
+
 int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct draft draft = {.err = err};
@@ -270,7 +296,7 @@ static int delete_org(struct store *store, const struct write *write, struct bri
         r = err_set(err, BRIG_E_CONFLICT, 0, "the organisation still has %lld sandboxes", (long long)sandboxes);
     if (r == 0)
         r = run(store, SQL_DELETE_ORG_IDEMPOTENCY, write, 1, err);
-    return r < 0 ? r : run(store, SQL_DELETE_ORG, write, 1, err); /* its keys go with it */
+    return r < 0 ? r : run(store, SQL_DELETE_ORG, write, 1, err); /* its keys and objects go with it */
 }
 
 int write_apply(struct store *store, struct write *write, struct brig_err *err)
@@ -289,6 +315,8 @@ int write_apply(struct store *store, struct write *write, struct brig_err *err)
         return r < 0 ? r : put(store, SQL_PUT_CERTIFICATE, write, err);
     case WRITE_PUT_RUN: return run(store, SQL_PUT_RUN, write, write->n, err); /* may change nothing: see the statement */
     case WRITE_PUT_IDEMPOTENCY: return put(store, SQL_PUT_IDEMPOTENCY, write, err);
+    case WRITE_PUT_OBJECT: return put(store, SQL_PUT_OBJECT, write, err);
+    case WRITE_DELETE_OBJECT: return run(store, SQL_DELETE_OBJECT, write, write->n, err);
     case WRITE_PUT_AUDIT_HEAD: return put(store, SQL_PUT_AUDIT_HEAD, write, err);
     case WRITE_PRUNE: return write_prune(store, write, err);
     case WRITE_CLOSE_RUNS: return write_close_runs(store, write, err);

@@ -783,6 +783,22 @@ class Log(HostileTest):
             if "box" not in name and "db" not in name and "sqlite" not in name:  # the spec with its environment is what the store is for
                 self.assertNotIn(secret, text, name)
 
+    def test_failed_runs_are_suspicious(self):
+        """Ten runs of one key that fail within a minute: one event; runs that end well, or that the caller ended, are none."""
+        _, key = self.org("failing")
+        box = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=key).json["id"]
+        before = self.audit_now()
+        for status, count in ((0, 12), (3, 9)):
+            for _ in range(count):
+                answer = self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["sh", "-c", f"exit {status}"]}, tcp=True, key=key)
+                self.assertEqual(answer.json["outcome"]["exit_code"], status)
+        self.assertEqual(self.audit(before, action="suspicious"), [])
+        for _ in range(12):
+            self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["false"]}, tcp=True, key=key)
+        found = self.audit(before, action="suspicious")
+        self.assertEqual([(x["detail"], x["outcome"]) for x in found], [("repeated failed runs", "failed")])
+        self.d.ask("DELETE", f"/v1/sandboxes/{box}", tcp=True, key=key)
+
     def test_flood(self):
         """Denials are never dropped; the log is whole afterwards."""
         before = self.audit_now()

@@ -27,7 +27,7 @@ class StoreOnPostgres(unittest.TestCase):
         self.assertGreaterEqual(sum(t.startswith("pg_") for t in passed), least, "the PostgreSQL half did not run:\n" + text[-2000:])
 
     def test_store(self):
-        self.run_unit("test_store", 20)
+        self.run_unit("test_store", 22)
 
     def test_faults(self):
         self.run_unit("test_store_faults", 11)

@@ -134,14 +134,17 @@ static void what_is_typed_early_waits(void **state)
 static void it_floods_and_is_read(void **state)
 {
     struct rig rig;
-    struct answer out = {0};
+    struct answer out = {0}, go = {0};
     (void)state;
 
     rig_open(&rig, 0);
-    start_tty(&rig, 1, "seq 1 200000; echo end", &out);
+    start_tty(&rig, 1, "read x; seq 1 200000; echo end", &out);
+    rig_number(&rig, &go, SVC_PROC_INPUT, 1); /* not before it has its reader: without one the oldest bytes go */
+    answer_write(&go, "go\n", 3);
     rig_until(&rig, &out.done);
-    assert_int_equal(out.out[1].len, 1288895 + 200000 + 5);
+    assert_int_equal(out.out[1].len, 4 + 1288895 + 200000 + 5); /* "go" is echoed */
     rig_forget(&out);
+    rig_forget(&go);
     rig_close(&rig);
 }
 

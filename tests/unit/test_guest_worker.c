@@ -107,15 +107,17 @@ static pid_t worker_of(struct rig *rig)
 static void large_files_both_ways(void **state)
 {
     struct rig rig;
-    struct answer write = {0}, read = {0}, busy = {0};
+    struct answer write = {0}, read = {0}, busy = {0}, go = {0};
     size_t size = 20u << 20;
     char *data = make_data(size);
     (void)state;
 
     rig_open(&rig, 0);
     assert_int_equal(worker_of(&rig), 0); /* not before it is needed */
-    rig_start(&rig, 1, 0, ARGV("sh", "-c", "seq 1 3000000"));
+    rig_start(&rig, 1, SVC_PROC_STDIN, ARGV("sh", "-c", "read x; seq 1 3000000"));
     rig_attach_proc(&rig, &busy, 1, 2, 0);
+    rig_number(&rig, &go, SVC_PROC_INPUT, 1); /* not before it has its reader: without one the oldest bytes go */
+    answer_write(&go, "go\n", 3);
     begin_write(&rig, &write, "large");
     answer_write(&write, data, size);
     assert_int_equal(call_eof(write.call), 0);
@@ -133,6 +135,7 @@ static void large_files_both_ways(void **state)
     rig_forget(&write);
     rig_forget(&read);
     rig_forget(&busy);
+    rig_forget(&go);
     free(data);
     rig_close(&rig);
 }

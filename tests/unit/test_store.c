@@ -45,6 +45,30 @@ static int see_idempotency(void *ctx, const struct store_idempotency *row)
     return 0;
 }
 
+struct objects {
+    unsigned n;
+    char text[512]; /* "org/name vVERSION created-updated doc;" */
+};
+
+static int see_object(void *ctx, const struct store_object *object)
+{
+    struct objects *seen = ctx;
+    size_t len = strlen(seen->text);
+
+    seen->n++;
+    snprintf(seen->text + len, sizeof seen->text - len, "%s/%s v%llu %lld-%lld %s;", object->org_id, object->name, (unsigned long long)object->version,
+             (long long)object->created_at_ns, (long long)object->updated_at_ns, object->doc);
+    return 0;
+}
+
+static void assert_objects(struct kit *kit, const char *kind, const char *expect)
+{
+    struct objects seen = {0};
+
+    assert_int_equal(store_each_object(kit->store, kind, see_object, &seen, NULL), 0);
+    assert_string_equal(seen.text, expect);
+}
+
 static int stop_at_once(void *ctx, const struct store_org *org)
 {
     (void)org;
@@ -56,6 +80,65 @@ static const struct store_key a_key = {.id = "key-1", .org_id = "org-1", .name =
                                        .role = STORE_ROLE_READ_ONLY, .created_at_ns = 5, .expires_at_ns = INT64_MAX, .doc = "{\"max\":2}"};
 static const struct store_sandbox a_box = {.id = "box1", .org_id = "org-1", .key_id = "key-1", .name = "dev", .state = "running",
                                            .provider = "local", .created_at_ns = 9, .updated_at_ns = 10, .doc = "{\"a\":[1,2]}"};
+
+static void test_objects(void **state)
+{
+    struct kit *kit = *state;
+    struct answer answer = {0};
+    struct store_object object = {.kind = "policy", .org_id = "org-1", .name = "web", .version = 1, .created_at_ns = 5, .updated_at_ns = 5, .doc = "{\"a\":1}"};
+
+    kit_put_org(kit, "org-1");
+    kit_put_org(kit, "org-2");
+    assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
+    object = (struct store_object){.kind = "secret", .org_id = "org-1", .name = "web", .version = 7, .created_at_ns = 6, .updated_at_ns = 6};
+    assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
+    object = (struct store_object){.kind = "policy", .org_id = "org-2", .name = "web", .version = 1, .created_at_ns = 8, .updated_at_ns = 8};
+    assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
+    object.name[0] = 'W'; /* bytes, not letters */
+    assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
+    object = (struct store_object){.kind = "policy", .org_id = "org-1", .name = "web", .version = 2, .created_at_ns = 99, .updated_at_ns = 9, .doc = "{\"a\":2}"};
+    assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
+    kit_wait_ok(kit, &answer, 5);
+    kit_reopen(kit);
+    assert_objects(kit, "policy", "org-1/web v2 5-9 {\"a\":2};org-2/Web v1 8-8 {};org-2/web v1 8-8 {};");
+    assert_objects(kit, "secret", "org-1/web v7 6-6 {};");
+    assert_objects(kit, "none", "");
+
+    answer = (struct answer){0};
+    assert_int_equal(store_delete_object(kit->store, "policy", "org-2", "Web", on_done, &answer, NULL), 0);
+    assert_int_equal(store_delete_object(kit->store, "policy", "org-2", "missing", on_done, &answer, NULL), 0);
+    kit_wait_ok(kit, &answer, 2);
+    assert_objects(kit, "policy", "org-1/web v2 5-9 {\"a\":2};org-2/web v1 8-8 {};");
+    answer = (struct answer){0};
+    assert_int_equal(store_delete_org(kit->store, "org-1", on_done, &answer, NULL), 0); /* takes its objects of every kind along */
+    kit_wait_ok(kit, &answer, 1);
+    assert_objects(kit, "policy", "org-2/web v1 8-8 {};");
+    assert_objects(kit, "secret", "");
+}
+
+static void test_objects_that_cannot_be(void **state)
+{
+    struct kit *kit = *state;
+    struct answer answer = {0};
+    struct store_object object = {.kind = "policy", .org_id = "org-none", .name = "web", .version = 1};
+    struct brig_err err = {0};
+
+    assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
+    kit_wait(kit, &answer, 1);
+    assert_int_equal(answer.failed, 1);
+    assert_int_equal(answer.err.code, BRIG_E_CONFLICT);
+    assert_objects(kit, "policy", "");
+    object.name[0] = '\0';
+    assert_int_equal(store_put_object(kit->store, &object, NULL, NULL, &err), -EINVAL);
+    assert_string_equal(err.message, "object's name: is empty");
+    memset(object.name, 'x', sizeof object.name);
+    assert_int_equal(store_put_object(kit->store, &object, NULL, NULL, &err), -EINVAL);
+    object = (struct store_object){.kind = "policy", .org_id = "org-1", .name = "\xff"};
+    assert_int_equal(store_put_object(kit->store, &object, NULL, NULL, &err), -EINVAL);
+    object = (struct store_object){.kind = "policy", .org_id = "org-1", .name = "n", .version = UINT64_MAX};
+    assert_int_equal(store_put_object(kit->store, &object, NULL, NULL, &err), -EINVAL);
+    assert_int_equal(store_delete_object(kit->store, "policy", "", "n", NULL, NULL, &err), -EINVAL);
+}
 
 static void test_records(void **state)
 {
@@ -648,6 +731,8 @@ int main(void)
 {
     const struct CMUnitTest cases[] = {
         KIT_CASE(test_records),
+        KIT_CASE(test_objects),
+        KIT_CASE(test_objects_that_cannot_be),
         KIT_CASE(test_each_stops),
         KIT_CASE(test_put_again_updates),
         KIT_CASE(test_delete_org),

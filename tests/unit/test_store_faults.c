@@ -224,6 +224,13 @@ static int see_key(void *ctx, const struct store_key *key)
     return 0;
 }
 
+static int see_object(void *ctx, const struct store_object *object)
+{
+    assert_string_equal(object->doc, "{\"default\":\"deny\"}");
+    *(struct store_object *)ctx = *object;
+    return 0;
+}
+
 /* Each released schema is read and ends up as a new one is made. */
 static void test_released_schemas(void **state)
 {
@@ -234,6 +241,7 @@ static void test_released_schemas(void **state)
     assert_true(fresh.len > 500);
     for (unsigned version = 1; version <= STORE_SCHEMA; version++) {
         struct store_key key = {0};
+        struct store_object object = {0};
         char hash[65];
         uint64_t seq;
         int64_t time;
@@ -252,6 +260,9 @@ static void test_released_schemas(void **state)
         assert_int_equal(key.hash[31], 248);
         assert_int_equal(store_audit_head(kit->store, &seq, hash, &time, NULL), 0);
         assert_int_equal(seq, 42);
+        assert_int_equal(store_each_object(kit->store, "policy", see_object, &object, NULL), 0);
+        assert_string_equal(object.name, version >= 2 ? "web" : "");
+        assert_int_equal(object.version, version >= 2 ? 3 : 0);
     }
 }
 
@@ -270,13 +281,13 @@ static void test_newer_schema_is_refused(void **state)
     struct kit *kit = *state;
 
     kit_close(kit);
-    kit_exec(kit, "UPDATE meta SET value = '2' WHERE key = 'schema'");
-    assert_refused(kit, "the database has schema 2, this program knows up to 1");
+    kit_exec(kit, "UPDATE meta SET value = '3' WHERE key = 'schema'");
+    assert_refused(kit, "the database has schema 3, this program knows up to 2");
     kit_exec(kit, "UPDATE meta SET value = 'two' WHERE key = 'schema'");
     assert_refused(kit, "the database has a table `meta` that is not brig's");
     kit_exec(kit, "DELETE FROM meta");
     assert_refused(kit, "the database has a table `meta` that is not brig's");
-    kit_exec(kit, "INSERT INTO meta (key, value) VALUES ('schema', '1')");
+    kit_exec(kit, "INSERT INTO meta (key, value) VALUES ('schema', '2')");
     kit_open(kit);
 }
 
@@ -309,7 +320,7 @@ static void test_migration(void **state)
     kit_open(kit); /* once */
     kit_close(kit);
     store_test_migration = NULL;
-    assert_refused(kit, "the database has schema 2, this program knows up to 1");
+    assert_refused(kit, "the database has schema 3, this program knows up to 2");
 }
 
 static void test_bad_urls(void **state)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * net_policy.c: flags, files and presets as one policy. What a policy means is not known here: members are copied as they are, so that
+ * a misspelt one reaches the reader that refuses it. Rules add up; of every other member the last word counts: preset, file, flags.
+ */
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/str.h"
+#include "cli/net_policy.h"
+
+#define FILE_MAX ((size_t)256 << 10) /* as the gate takes it */
+
+int net_policy_read(const char *path, struct json_doc **ret, struct brig_err *err)
+{
+    AUTO_FREE char *text = malloc(FILE_MAX + 1);
+    AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    struct brig_err why = {0};
+    size_t len = 0;
+
+    if (fd < 0)
+        return err_set(err, BRIG_E_USAGE, errno, "--policy %.120s", path);
+    if (!text)
+        return err_nomem(err);
+    while (len <= FILE_MAX) {
+        ssize_t n = read(fd, text + len, FILE_MAX + 1 - len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(err, BRIG_E_USAGE, errno, "--policy %.120s", path);
+        if (n == 0)
+            break;
+        len += (size_t)n;
+    }
+    if (len > FILE_MAX)
+        return err_usage(err, "--policy %.120s: larger than 256 KiB", path);
+    struct json_doc *doc = NULL;
+    if (json_read(text, len, JSON_READ_VALUES, &doc, &why) < 0)
+        return err_usage(err, "--policy %.80s: %.140s", path, why.message);
+    if (json_root(doc)->type != JSON_OBJECT) {
+        json_doc_free(doc);
+        return err_usage(err, "--policy %.120s: must be a JSON object", path);
+    }
+    *ret = doc;
+    return 0;
+}
+
+/* Numbers of a policy are whole, or times in seconds: nothing finer than a thousandth means anything. */
+static void put_number(struct json *json, const struct json_value *value)
+{
+    if (value->integer)
+        json_i64(json, value->i64);
+    else if (value->number >= 0 && value->number < 1e15)
+        json_thousandths(json, (uint64_t)(value->number * 1000 + 0.5));
+    else
+        json_i64(json, value->number < 0 ? -1 : INT64_MAX); /* refused, as it would have been */
+}
+
+/* At most JSON_READ_DEPTH deep: the reader saw to that. */
+static void put_value(struct json *json, const struct json_value *value)
+{
+    switch (value->type) {
+    case JSON_NULL: json_null(json); return;
+    case JSON_BOOL: json_bool(json, value->boolean); return;
+    case JSON_NUMBER: put_number(json, value); return;
+    case JSON_STRING: json_string_n(json, value->string, value->len); return;
+    case JSON_OBJECT: json_object(json); break;
+    default: json_array(json); break;
+    }
+    for (const struct json_value *item = value->first; item; item = item->next) {
+        if (item->key)
+            json_key(json, item->key);
+        put_value(json, item);
+    }
+    json_end(json);
+}
+
+static void put_rule(struct json *json, const struct net_rule *rule)
+{
+    json_object(json);
+    json_key(json, "action"), json_string(json, rule->allow ? "allow" : "deny");
+    json_key(json, rule->cidr ? "cidr" : "domain"), json_string(json, rule->host);
+    if (rule->any_port)
+        json_key(json, "ports"), json_string(json, "any");
+    if (rule->port > 0)
+        json_key(json, "ports"), json_array(json), json_u64(json, rule->port), json_end(json);
+    json_end(json);
+}
+
+void net_policy_merge(const struct net_flags *flags, const struct json_value *const *parts, size_t n, bool extends, struct json *json)
+{
+    json_object(json);
+    for (size_t i = 0; i < n; i++)
+        for (const struct json_value *member = parts[i]->first; member; member = member->next) {
+            bool later = false;
+            for (size_t k = i + 1; k < n; k++)
+                later |= json_get(parts[k], member->key) != NULL;
+            /* Rules that are no list are left for the reader to refuse. */
+            if (later || (str_eq(member->key, "rules") && member->type == JSON_ARRAY) || (!extends && str_eq(member->key, "extends")))
+                continue;
+            json_key(json, member->key);
+            put_value(json, member);
+        }
+    json_key(json, "rules");
+    json_array(json);
+    for (size_t i = 0; i < n; i++) {
+        const struct json_value *rules = json_get(parts[i], "rules");
+        for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next)
+            put_value(json, rule);
+    }
+    for (size_t i = 0; i < flags->n_rules; i++)
+        put_rule(json, &flags->rules[i]);
+    json_end(json);
+    json_end(json);
+}
+
+void net_policy_put(const struct net_flags *flags, struct json *json)
+{
+    const struct json_value *file = flags->doc ? json_root(flags->doc) : NULL;
+
+    if (file && flags->n_rules == 0) {
+        put_value(json, file);
+        return;
+    }
+    if (file || !flags->net || str_eq(flags->net, "none")) {
+        if (!file && flags->n_rules == 0)
+            json_string(json, "none");
+        else
+            net_policy_merge(flags, &file, file != NULL, true, json);
+        return;
+    }
+    if (flags->n_rules == 0) {
+        json_string(json, flags->net);
+        return;
+    }
+    json_object(json);
+    json_key(json, "extends"), json_string(json, flags->net);
+    json_key(json, "rules");
+    json_array(json);
+    for (size_t i = 0; i < flags->n_rules; i++)
+        put_rule(json, &flags->rules[i]);
+    json_end(json);
+    json_end(json);
+}
