@@ -327,6 +327,8 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
         r = open_audit(d, err);
     if (r == 0)
         r = suspicion_create(&d->api.suspicion, err);
+    if (r == 0)
+        r = policies_create(d->api.store, NULL, &d->api.policies, err);
     return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
 }
 
@@ -417,6 +419,7 @@ static void close_parts(struct daemon_state *d)
     auth_destroy(d->api.auth);
     suspicion_destroy(d->api.suspicion);
     store_close(d->api.store);
+    policies_destroy(d->api.policies); /* the store calls back for what was on its way */
     workers_destroy(d->api.workers);
     crypto_signer_destroy(d->api.signer);
     loop_destroy(d->api.loop);
