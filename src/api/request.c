@@ -313,6 +313,8 @@ static void on_body(void *ctx, struct exchange *x UNUSED, char *data, size_t len
         return;
     }
     memcpy(rq->body, data, len);
+    if (rq->route->flags & ROUTE_SECRET)
+        crypto_wipe(data, len); /* the connection's; ours goes with the request */
     rq->body[len] = '\0';
     rq->body_len = len;
     if (json_read(rq->body, len, JSON_READ_VALUES, &rq->doc, &err) < 0) {

@@ -57,6 +57,12 @@ struct config {
     char *require;              /* "all", or layer names */
     char *bind_roots;           /* absolute directories with colons between them; "" none */
     char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
+
+    /* [secrets]: the key ring (crypto/keyring.h); at most one of the three has it */
+    char *secrets_key_file;     /* absolute path; "" none */
+    char *secrets_key_env;      /* name of a variable; BRIG_SECRETS_KEY */
+    char *secrets_key_command;  /* words with blanks between them, the first an absolute path; its output is the ring; "" none */
+    bool secrets_plaintext;     /* insecure_plaintext: without a key, store values as they are */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

@@ -118,6 +118,16 @@ const struct config_key config_keys[] = {
     {"sandbox", "bind_roots", CONFIG_TEXT, AT(bind_roots), .fallback = "",
      .help = "directories that administrators may bind into sandboxes, with colons between them; empty: none"},
     {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, .help = "directory of templates: NAME/ or NAME.tar"},
+
+    /* ---- [secrets] ---- */
+    {"secrets", "key_file", CONFIG_TEXT, AT(secrets_key_file), .fallback = "", .rule = config_rule_file,
+     .help = "file with the keys that secrets are sealed with (brig secret keygen > FILE)"},
+    {"secrets", "key_env", CONFIG_TEXT, AT(secrets_key_env), .fallback = "BRIG_SECRETS_KEY", .rule = config_rule_variable,
+     .help = "variable that has them, where it is set"},
+    {"secrets", "key_command", CONFIG_TEXT, AT(secrets_key_command), .fallback = "", .rule = config_rule_command, .list = true,
+     .help = "program and arguments, run once at the start without a shell, that prints them"},
+    {"secrets", "insecure_plaintext", CONFIG_BOOL, AT(secrets_plaintext), .fallback = "false",
+     .help = "store secrets unencrypted where there is no key"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");
@@ -136,7 +146,7 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox"};
+    static const char *const sections[] = {"server", "store", "manager", "sandbox", "secrets"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;
@@ -178,6 +188,8 @@ bool config_is_env(const char *name, size_t len)
     const char *section;
     size_t rest;
 
+    if (len == strlen(CONFIG_KEY_VARIABLE) && memcmp(name, CONFIG_KEY_VARIABLE, len) == 0)
+        return false; /* no setting, but the key itself: it is not to be read or shown here */
     for (size_t at = 0; next_section(&at, &section);)
         if (section_prefix(name, len, section, &rest))
             return true;

@@ -237,3 +237,20 @@ const char *config_rule_require(const char *text)
     }
     return NULL;
 }
+
+/* Among our own variables only the one that is made for it: another would be read as a setting, and be shown. */
+const char *config_rule_variable(const char *text)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+
+    if (text[0] == '\0' || (text[0] >= '0' && text[0] <= '9') || text[strspn(text, letters)] != '\0')
+        return "must be the name of a variable";
+    if (str_starts(text, "BRIG_") && !str_eq(text, CONFIG_KEY_VARIABLE))
+        return "must not be one of brig's own variables, but " CONFIG_KEY_VARIABLE;
+    return NULL;
+}
+
+const char *config_rule_command(const char *text)
+{
+    return text[0] == '\0' || text[0] == '/' ? NULL : "must be an array of strings, the first an absolute path";
+}

@@ -16,6 +16,7 @@
 
 #define KEYRING_KEYS_MAX 32u
 #define KEY_ID_MAX 33u
+#define KEY_ID_PLAIN "plain" /* a value that is not sealed: `[secrets] insecure_plaintext` */
 #define SEAL_NONCE 12u
 #define SEAL_TAG 16u
 
@@ -34,12 +35,19 @@ struct sealed {
     size_t len;
 };
 int keyring_seal(const struct keyring *ring, const char *context, const void *value, size_t len, struct sealed *ret) MUST_CHECK;
-/* Into wiping memory (crypto_secret_free()). -ENOKEY: an id the ring does not have; -EBADMSG: changed, moved, or another key of that id. */
+/*
+ * ring may be NULL: there is none. With the key id KEY_ID_PLAIN the data are the value itself; whether that is allowed is for those to say
+ * who store it (sandbox/secrets.c), so that whoever opens needs no case of its own.
+ * Into wiping memory (crypto_secret_free()). -ENOKEY: an id the ring does not have; -EBADMSG: changed, moved, or another key of that id.
+ */
 int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret, size_t *ret_len) MUST_CHECK;
 void sealed_done(struct sealed *sealed);
 
 /* Memory that is locked where allowed, left out of core dumps, zero in a forked child, and wiped when freed. Zeroed, and a zero byte follows. */
 void *crypto_secret_alloc(size_t len); /* NULL: no memory */
 void crypto_secret_free(void *data, size_t len);
+
+/* Either alphabet of RFC 4648, padded or not. -EINVAL; -EMSGSIZE: more than size bytes. Wiping is the caller's. */
+int crypto_unbase64(const char *text, size_t len, void *out, size_t size, size_t *ret_len) MUST_CHECK;
 
 #endif

@@ -3,10 +3,10 @@
  * slot_spec.h: the JSON beside PREPARE:
  *
  *   {"policy": {...gate/policy.h...}, "name": "what it is called", "limits": {...overrides of the policy's...},
- *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64, "sealed": b64, "context": "org|name",
+ *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64, "sealed": b64, "context": "org\nname",
  *                 "broker": {...gate/broker_rule.h...}}]}
  *
- * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one.
+ * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one, with the context as it stands here.
  */
 #ifndef BRIG_GATE_SLOT_SPEC_H
 #define BRIG_GATE_SLOT_SPEC_H
@@ -41,6 +41,8 @@ struct broker_rule {
 };
 /* broker_rule.c: shared by brigd (to check what is stored) and brig-egress. */
 int broker_rule_parse(const struct json_value *json, struct broker_rule *ret, struct brig_err *err) MUST_CHECK;
+struct json;
+void broker_rule_put(const struct broker_rule *rule, struct json *json); /* as a value inside something larger */
 int broker_rule_put_json(const struct broker_rule *rule, struct buf *out) MUST_CHECK;
 bool broker_rule_covers(const struct broker_rule *rule, const char *name, uint16_t port);
 bool secret_name_ok(const char *name); /* [A-Za-z_][A-Za-z0-9_.-]{0,62} */

@@ -26,7 +26,9 @@ struct secret_info {
 
 /* ring: NULL when no key is configured; then nothing can be stored, unless plain (the switch `[secrets] insecure_plaintext`). Outlives it. */
 int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret, struct brig_err *err) MUST_CHECK;
-void secrets_destroy(struct secrets *secrets);
+void secrets_destroy(struct secrets *secrets); /* after store_close(): writes under way come back here. Takes NULL */
+bool secrets_can_store(const struct secrets *secrets); /* there is a key, or the switch */
+void secrets_forget_org(struct secrets *secrets, const char *org); /* it is gone, and its rows with it */
 const struct secret_info *secrets_find(const struct secrets *secrets, const char *org, const char *name);
 void secrets_each(const struct secrets *secrets, const char *org, const char *after, bool (*each)(void *ctx, const struct secret_info *info), void *ctx);
 /* The value is sealed before this returns; the caller wipes its own. broker: its JSON, or NULL. */
