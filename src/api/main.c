@@ -361,6 +361,8 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
         r = suspicion_create(&d->api.suspicion, err);
     if (r == 0 && config_get(d->api.config)->otlp_endpoint[0])
         r = trace_create(d->api.loop, config_get(d->api.config)->otlp_endpoint, &d->api.trace, err);
+    if (r == 0)
+        r = policies_create(d->api.store, NULL, &d->api.policies, err);
     return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
 }
 
@@ -452,6 +454,7 @@ static void close_parts(struct daemon_state *d)
     suspicion_destroy(d->api.suspicion);
     trace_destroy(d->api.trace);
     store_close(d->api.store);
+    policies_destroy(d->api.policies); /* the store calls back for what was on its way */
     secrets_destroy(d->api.secrets);
     keyring_destroy(d->ring);
     workers_destroy(d->api.workers);
