@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c: `brig config check|show`: what a configuration says, without a daemon. Both read it exactly as the daemon does.
+ * config.c: `brig config check|show|sample`: what a configuration says, without a daemon; read exactly as the daemon does.
  * `check` is for scripts: 0 when it is right (notes on stdout), 1 when it is not (one line on stderr).
  */
 #include <string.h>
@@ -50,6 +50,12 @@ static const struct flag_table check_table = {
                "Exit status: 0 it is right, 1 it is not.",
     .flags = config_flags,
     .n_flags = ARRAY_SIZE(config_flags),
+};
+
+static const struct flag_table sample_table = {
+    .usage = "brig config sample",
+    .purpose = "Prints a configuration file with every setting, what it means, its variable and its default, all commented out.\n\n"
+               "  brig config sample > /etc/brig/config.toml",
 };
 
 static const struct flag_table show_table = {
@@ -167,7 +173,44 @@ static int show(const struct config_options *options, const struct config_loaded
     return r < 0 ? cli_error("config show: %s", strerror(-r)) : cli_print(out, 0);
 }
 
-/* ---- both ------------------------------------------------------------------------------------------- */
+/* ---- sample ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_bare(const char *value)
+{
+    return strcmp(value, "true") == 0 || strcmp(value, "false") == 0 || (value[0] && value[strspn(value, "0123456789")] == '\0');
+}
+
+static int put_sample(struct buf *out, const struct config_loaded *defaults)
+{
+    struct config_row row;
+    const char *section = "";
+    int r = buf_append_str(out, "# Every setting with its default. A line without its # sets it; so does the variable, which wins over this file.\n");
+
+    for (size_t i = 0; r == 0 && config_each(defaults, i, &row); i++) {
+        if (strcmp(section, row.section) != 0)
+            r = buf_printf(out, "\n[%s]\n", row.section);
+        section = row.section;
+        const char *quote = is_bare(row.value) ? "" : "\"";
+        if (r == 0)
+            r = buf_printf(out, "# %s; %s%s\n#%s = %s%s%s\n", row.help, row.env, row.reloadable ? "" : "; needs a restart", row.key, quote, row.value, quote);
+    }
+    return r;
+}
+
+static int sample(const struct config_options *options UNUSED, const struct config_loaded *loaded UNUSED, const struct brig_err *err UNUSED, struct buf *out)
+{
+    char *no_env[] = {NULL};
+    struct config_loaded *defaults = NULL;
+    struct brig_err why = {0};
+
+    if (config_load_text("", NULL, 0, no_env, &defaults, &why) < 0)
+        return cli_error("%s", why.message);
+    int r = put_sample(out, defaults);
+    config_free(defaults);
+    return r < 0 ? cli_error("config sample: %s", strerror(-r)) : cli_print(out, 0);
+}
+
+/* ---- all ------------------------------------------------------------------------------------------- */
 
 static const struct action {
     const char *name;
@@ -176,14 +219,17 @@ static const struct action {
 } actions[] = {
     {"check", &check_table, check},
     {"show", &show_table, show},
+    {"sample", &sample_table, sample},
 };
 
 static int help(void)
 {
     struct buf out = BUF_INIT(4096);
-    int r = buf_append_str(&out, "usage: brig config check|show [--config FILE] [-o FORMAT]\n\n"
+    int r = buf_append_str(&out, "usage: brig config check|show|sample|reload [--config FILE] [-o FORMAT]\n\n"
                                  "  check  says what is wrong with the configuration or has no effect\n"
-                                 "  show   every setting, its value and where that came from\n");
+                                 "  show   every setting, its value and where that came from\n"
+                                 "  sample a configuration file with every setting and its default, commented out\n"
+                                 "  reload the daemon reads its configuration again\n");
     int status = r < 0 ? cli_error("help: %s", strerror(-r)) : cli_print(&out, 0);
     buf_done(&out);
     return status;
@@ -214,11 +260,11 @@ static int run_action(const struct action *action, int argc, char **argv)
 static int config_main(int argc, char **argv)
 {
     if (argc < 2)
-        return cli_error("config: what to do is missing: check or show");
+        return cli_error("config: what to do is missing: check, show, sample or reload");
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return help();
     for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
         if (strcmp(argv[1], actions[i].name) == 0)
             return run_action(&actions[i], argc - 1, argv + 1);
-    return cli_error("config %s: must be check, show or reload", argv[1]);
+    return cli_error("config %s: must be check, show, sample or reload", argv[1]);
 }

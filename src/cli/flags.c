@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "cli/cli.h"
+#include "cli/suggest.h"
 
 #define SHOWN 80 /* bytes of a value in a message */
 
@@ -74,6 +75,18 @@ static int parse_letters(const struct flag_table *table, char **argv, int *at, v
     return FLAGS_DONE;
 }
 
+static int unknown_name(const struct flag_table *table, const char *word, size_t len, struct brig_err *err)
+{
+    struct suggestion near = {0};
+
+    for (size_t i = 0; i < table->n_flags; i++)
+        if (table->flags[i].name)
+            suggest_try(&near, word + 2, len - 2, table->flags[i].name);
+    if (near.word)
+        return err_usage(err, "%.*s: unknown flag; did you mean --%s?", (int)(len < 64 ? len : 64), word, near.word);
+    return refuse_word(err, word, "unknown flag");
+}
+
 /* --name, --name VALUE, --name=VALUE. */
 static int parse_name(const struct flag_table *table, char **argv, int *at, void *ctx, struct brig_err *err)
 {
@@ -84,7 +97,7 @@ static int parse_name(const struct flag_table *table, char **argv, int *at, void
         return FLAGS_HELP;
     const struct flag *flag = find_name(table, word + 2, len - 2);
     if (!flag)
-        return refuse_word(err, word, "unknown flag");
+        return unknown_name(table, word, len, err);
 
     char given[64];
     snprintf(given, sizeof(given), "--%s", flag->name);

@@ -137,12 +137,23 @@ static int take_stream(void *ctx, const void *data, size_t len, struct brig_err 
 
 /* ---- one question each ---------------------------------------------------------------------------- */
 
+/* A process that is not there has no lines either, which would look like one without output. */
+static bool is_there(struct client *client, const char *sandbox, uint32_t number)
+{
+    AUTO_BUF struct buf target = BUF_INIT(64 << 10);
+    AUTO_DOC struct json_doc *process = NULL;
+
+    return service_target(&target, "/v1/sandboxes/%s/processes/%u", sandbox, (uint64_t)number) && service_ask(client, "GET", &target, NULL, &process);
+}
+
 static int print_now(struct client *client, const char *sandbox, uint32_t only)
 {
     AUTO_BUF struct buf target = BUF_INIT(64 << 10);
     struct brig_err err = {0};
     struct printer printer;
 
+    if (only && !is_there(client, sandbox, only))
+        return CLI_FAILED;
     if (!service_target(&target, "/v1/sandboxes/%s/logs", sandbox))
         return CLI_FAILED;
     printer_init(&printer);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/suggest.h"
 
 #define ENTRY(verb) &cli_verb_##verb,
 
@@ -59,6 +60,11 @@ int cli_sub_main(const char *verb, const struct cli_sub *subs, size_t n, int arg
             return subs[i].main(argc - 1, argv + 1);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
         return sub_help(verb, subs, n);
+    struct suggestion near = {0};
+    for (size_t i = 0; i < n; i++)
+        suggest_try(&near, argv[1], strlen(argv[1]), subs[i].name);
+    if (near.word)
+        return cli_error("%s %s: no such verb; did you mean `brig %s %s`?", verb, argv[1], verb, near.word);
     return cli_error("%s %s: no such verb; brig %s --help lists them", verb, argv[1], verb);
 }
 
@@ -72,6 +78,28 @@ static int open_standard_fds(void)
     return 0;
 }
 
+static int no_such_verb(const char *word)
+{
+    struct suggestion near = {0};
+
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+        suggest_try(&near, word, strlen(word), verbs[i]->name);
+    if (near.word)
+        return cli_error("%s: no such verb; did you mean `brig %s`?", word, near.word);
+    return cli_error("%s: no such verb; brig --help lists them", word);
+}
+
+/* brig help VERB is brig VERB --help. */
+static int help_of(char *word)
+{
+    char flag[] = "--help", *argv[] = {word, flag, NULL};
+
+    for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
+        if (strcmp(word, verbs[i]->name) == 0)
+            return verbs[i]->main(2, argv);
+    return no_such_verb(word);
+}
+
 int main(int argc, char **argv)
 {
     if (open_standard_fds() < 0)
@@ -83,9 +111,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         if (strcmp(argv[1], verbs[i]->name) == 0)
             return verbs[i]->main(argc - 1, argv + 1);
+    if (argc > 2 && strcmp(argv[1], "help") == 0)
+        return help_of(argv[2]);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
         return help(0);
     if (strcmp(argv[1], "--version") == 0)
         return cli_verb_version.main(1, argv + 1);
-    return cli_error("%s: no such verb; brig --help lists them", argv[1]);
+    return no_such_verb(argv[1]);
 }

@@ -89,7 +89,7 @@ static void put_rule(struct json *json, const struct net_rule *rule)
     json_end(json);
 }
 
-void net_policy_merge(const struct net_flags *flags, const struct json_value *const *parts, size_t n, struct json *json)
+void net_policy_merge(const struct net_flags *flags, const struct json_value *const *parts, size_t n, bool extends, struct json *json)
 {
     json_object(json);
     for (size_t i = 0; i < n; i++)
@@ -98,7 +98,7 @@ void net_policy_merge(const struct net_flags *flags, const struct json_value *co
             for (size_t k = i + 1; k < n; k++)
                 later |= json_get(parts[k], member->key) != NULL;
             /* Rules that are no list are left for the reader to refuse. */
-            if (later || (str_eq(member->key, "rules") && member->type == JSON_ARRAY))
+            if (later || (str_eq(member->key, "rules") && member->type == JSON_ARRAY) || (!extends && str_eq(member->key, "extends")))
                 continue;
             json_key(json, member->key);
             put_value(json, member);
@@ -128,7 +128,7 @@ void net_policy_put(const struct net_flags *flags, struct json *json)
         if (!file && flags->n_rules == 0)
             json_string(json, "none");
         else
-            net_policy_merge(flags, &file, file != NULL, json);
+            net_policy_merge(flags, &file, file != NULL, true, json);
         return;
     }
     if (flags->n_rules == 0) {

@@ -45,6 +45,8 @@ static int finish(const struct run_options *options, const struct run_loop *loop
     if (broken != 0)
         return cli_error("%s: %s", loop->out.failed != 0 ? "standard output" : "standard error", strerror(-broken));
     run_end_say(receipt, options->quiet || options->json);
+    if (receipt->learned && !options->json)
+        run_end_learned(receipt->learned, strlen(receipt->learned));
     return brig_exit_status(receipt);
 }
 
@@ -90,6 +92,8 @@ static int run_main(int argc, char **argv)
         r = brig_spec_check(&options.spec, &err); /* before anything is made */
     if (r == 0 && run_remote(&options, &status))
         r = 1;
+    if (r == 0)
+        r = run_options_local(&options, &err);
     if (r == 0)
         r = brig_engine_create(&how, &engine, &err);
     if (r == 0)

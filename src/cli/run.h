@@ -19,6 +19,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 #include "cli/escape.h"
+#include "cli/net_flags.h"
 
 /* ---- what was asked for ------------------------------------------------------------------------- */
 
@@ -42,6 +43,9 @@ struct run_options {
     struct brig_tmpfs *tmpfs;
     size_t n_words; /* no list of flags can be longer */
     struct run_owned *owned;
+    struct net_flags net;
+    struct buf policy; /* of the network, for a run in this process */
+    char policy_name[NET_NAME_MAX];
 };
 
 /* 0, 1 when help was printed (*ret_status is set), or a negative errno. Checks what is syntax; what a limit
@@ -49,6 +53,8 @@ struct run_options {
 int run_options_parse(struct run_options *options, int argc, char **argv, int *ret_status,
                       struct brig_err *err) MUST_CHECK;
 void run_options_done(struct run_options *options);
+/* For a run in this process: the policy is written out. */
+int run_options_local(struct run_options *options, struct brig_err *err) MUST_CHECK;
 /* Zeroed memory; NULL when there is none. */
 char *run_options_alloc(struct run_options *options, size_t size);
 
@@ -119,6 +125,8 @@ void run_loop_done(struct run_loop *loop);
 
 /* One line about what ended the run, or about brig itself. quiet: none about limits. */
 void run_end_say(const struct brig_receipt *receipt, bool quiet);
+/* --net learn: the policy that was learned, on stderr. */
+void run_end_learned(const char *json, size_t len);
 
 /* By a daemon, if there is one and it can (run_remote.c). false: it is to be done here. */
 bool run_remote(const struct run_options *options, int *ret_status) MUST_CHECK;

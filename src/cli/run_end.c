@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_end.c: how a run ended, in one line for people, whoever ran it. */
+/* run_end.c: how a run ended, in one line for people, whoever ran it; and what --net learn found out. */
 #include <stdio.h>
 
 #include "cli/cli.h"
 #include "cli/run.h"
+#include "cli/service.h"
 
 /* "64 MiB", or the bytes where that would not be exact. */
 static void show_size(char out[32], uint64_t bytes)
@@ -60,4 +61,15 @@ void run_end_say(const struct brig_receipt *receipt, bool quiet)
         }
         break;
     }
+}
+
+/* On stderr, where the program's own output is not; indented, so that it can be kept as it is (--policy FILE). */
+void run_end_learned(const char *json, size_t len)
+{
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+    AUTO_DOC struct json_doc *doc = NULL;
+
+    if (json_read(json, len, JSON_READ_VALUES, &doc, NULL) < 0 || json_print(json_root(doc), &text) < 0 || buf_append(&text, "\n", 1) < 0)
+        return;
+    (void)!cli_write(STDERR_FILENO, text.data, text.len);
 }

@@ -43,6 +43,7 @@ static const struct flag run_flags[] = {
      OPTION(writable_root), 0},
     {"tmpfs", "PATH:SIZE", "a memory file system at PATH", add_tmpfs, 0, 0},
     {"require", "all|LAYER,...", "do not run unless these layers are on", set_require, 0, 0},
+    NET_FLAG_ROWS(OPTION(net)),
     {"interactive", NULL, "forward stdin; without it the program's is empty", flag_set_true, OPTION(interactive), 'i'},
     {"tty", NULL, "give the program a terminal", flag_set_true, OPTION(tty), 't'},
     {"local", NULL, "in this process, even if a daemon answers", flag_set_true, OPTION(local), 0},
@@ -60,6 +61,7 @@ static const struct flag_table run_table = {
                "timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused or failed,\n"
                "126 or 127 that CMD could not be executed or found. A daemon does it if one answers; with --local, -v,\n"
                "--rootfs, --tmpfs or --cpu-time it is done here.\n"
+               "There is no network but what --net, --policy and --allow open; --net learn prints the policy CMD needs.\n"
                "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
     .flags = run_flags,
     .n_flags = ARRAY_SIZE(run_flags),
@@ -269,6 +271,9 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
         *ret_status = flags_help(&run_table);
         return 1;
     }
+    r = net_flags_finish(&options->net, err);
+    if (r < 0)
+        return r;
     if (rest >= argc)
         return err_usage(err, "no command given: brig run [flags] -- CMD [ARGS]");
     options->spec.argv = (const char *const *)(argv + rest);
@@ -286,6 +291,24 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     if (options->tty)
         run_tty_size(&options->spec.tty_rows, &options->spec.tty_cols);
     return run_env_finish(options, err);
+}
+
+int run_options_local(struct run_options *options, struct brig_err *err)
+{
+    const struct net_flags *net = &options->net;
+    options->policy = BUF_INIT(512u << 10);
+    int r = net_flags_policy(net, &options->policy, options->policy_name, err);
+    if (r < 0 || options->policy.len == 0)
+        return r;
+    struct brig_spec *spec = &options->spec;
+    spec->network = options->policy.data;
+    spec->network_name = options->policy_name;
+    spec->flags |= net_flags_learn(net) ? BRIG_RUN_LEARN : 0;
+    spec->limits.net_bytes_in = net->bytes_in;
+    spec->limits.net_bytes_out = net->bytes_out;
+    spec->limits.net_bps = net->bps;
+    spec->limits.connections = net->connections;
+    return 0;
 }
 
 char *run_options_alloc(struct run_options *options, size_t size)
@@ -307,6 +330,8 @@ void run_options_done(struct run_options *options)
         free(options->owned);
         options->owned = next;
     }
+    net_flags_done(&options->net);
+    buf_done(&options->policy);
     free(options->env_file.items);
     free(options->env_flag.items);
 }

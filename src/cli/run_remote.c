@@ -17,7 +17,7 @@
 
 /* ---- what is asked for ---------------------------------------------------------------------------- */
 
-static void put_limits(struct json *json, const struct brig_limits *l)
+static void put_limits(struct json *json, const struct brig_limits *l, const struct net_flags *net)
 {
     const struct {
         uint64_t value;
@@ -47,6 +47,7 @@ static void put_limits(struct json *json, const struct brig_limits *l)
         else
             json_u64(json, limits[i].value);
     }
+    net_flags_put_limits(net, json);
     json_end(json);
 }
 
@@ -108,8 +109,9 @@ static int put_spec(struct buf *out, const struct run_options *options, struct b
         service_put_text(&json, "profile", brig_profile_name(spec->profile));
     if (options->writable_root)
         json_key(&json, "writable_root"), json_bool(&json, true);
-    put_limits(&json, &spec->limits);
+    put_limits(&json, &spec->limits, &options->net);
     put_require(&json, spec->require);
+    net_flags_put(&options->net, &json);
     json_end(&json);
     int r = put_process(&json, options, err);
     json_end(&json);
@@ -146,6 +148,15 @@ static int deliver(const struct run_options *options, const struct attach *attac
     return r;
 }
 
+static void say_learned(const struct json_value *receipt)
+{
+    const struct json_value *learned = json_get(json_get(receipt, "network"), "learned");
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+
+    if (learned && json_print_line(learned, &text) == 0)
+        run_end_learned(text.data, text.len);
+}
+
 static int finish(const struct run_options *options, const struct attach *attach, uint64_t limit, struct brig_err *err)
 {
     int broken = attach->out.failed != 0 ? attach->out.failed : attach->err_out.failed;
@@ -166,6 +177,8 @@ static int finish(const struct run_options *options, const struct attach *attach
     if (receipt.limits.output == 0)
         receipt.limits.output = limit;
     run_end_say(&receipt, options->quiet || options->json);
+    if (!options->json)
+        say_learned(attach->receipt);
     return brig_exit_status(&receipt);
 }
 

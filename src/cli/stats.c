@@ -78,6 +78,17 @@ static bool find_all(struct client *client, struct boxes *boxes)
     return true;
 }
 
+/* By id or name; its id and name are what the table shows. */
+static bool find_one(struct client *client, struct boxes *boxes, const char *word)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+
+    if (!service_target(&target, "/v1/sandboxes/%s", word) || !service_ask(client, "GET", &target, NULL, &doc))
+        return false;
+    return add_box(boxes, get_text(json_root(doc), "id", word), get_text(json_root(doc), "name", "-"));
+}
+
 static void put_of(struct table *table, const struct json_value *root, const char *used_key, const char *limit_key)
 {
     char used[SHOW_SIZE], limit[SHOW_SIZE];
@@ -180,7 +191,7 @@ static int stats_main(int argc, char **argv)
         return CLI_FAILED;
     bool ok = rest < argc || find_all(client, &boxes);
     for (int i = rest; ok && i < argc; i++)
-        ok = add_box(&boxes, argv[i], "-");
+        ok = find_one(client, &boxes, argv[i]);
     status = ok ? look(client, &boxes, &options) : CLI_FAILED;
     while (options.watch && (status == 0 || boxes.n > 1)) {
         nanosleep(&pause, NULL);

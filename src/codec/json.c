@@ -214,6 +214,12 @@ void json_null(struct json *json)
         put(json, "null", 4);
 }
 
+void json_raw(struct json *json, const char *text, size_t len)
+{
+    if (begin_value(json))
+        put(json, text, len);
+}
+
 int json_finish(struct json *json)
 {
     if (json->error == 0 && !json->complete)

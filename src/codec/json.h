@@ -45,6 +45,8 @@ void json_i64(struct json *json, int64_t value);
 void json_thousandths(struct json *json, uint64_t value); /* 1500 is 1.5, 2000 is 2 */
 void json_bool(struct json *json, bool value);
 void json_null(struct json *json);
+/* One value that is JSON already: written by this writer, or read by json_read(). */
+void json_raw(struct json *json, const char *text, size_t len);
 
 /* 0 when exactly one complete value was written, else the first failure. */
 int json_finish(struct json *json) MUST_CHECK;

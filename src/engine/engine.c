@@ -55,6 +55,10 @@ static void on_message(struct brig_engine *engine, const union wire_any *msg, in
         if (run)
             run_on_done(run, &msg->done);
         break;
+    case WIRE_GATE_OPEN:
+        if (run)
+            run_on_gate_open(run, &msg->gate_open, fds, n_fds);
+        break;
     case WIRE_POOL_FULL:
         engine->pool_full = true;
         engine->pool_err = msg->pool.err;
@@ -133,6 +137,10 @@ int brig_engine_create(const struct brig_engine_options *options, struct brig_en
     struct brig_engine_options known = {.size = sizeof known};
     if (options)
         memcpy(&known, options, options->size < sizeof known ? options->size : sizeof known);
+    if (known.helper_dir && !(engine->helper_dir = mem_strdup(known.helper_dir))) {
+        mem_free(engine);
+        return err_nomem(err);
+    }
     int r = start(engine, &known, err);
     if (r < 0) {
         brig_engine_destroy(engine);
@@ -148,11 +156,13 @@ void brig_engine_destroy(struct brig_engine *engine)
         return;
     while (engine->runs)
         brig_run_destroy(engine->runs);
+    engine_gate_destroy(engine);
     base_close_fd(&engine->spawner_fd);
     if (engine->forked > 0)
         (void)!waitpid(engine->forked, NULL, __WALL | WNOHANG);
     loop_destroy(engine->loop);
     mem_free(engine->chunk);
+    mem_free(engine->helper_dir);
     mem_free(engine);
 }
 
@@ -168,7 +178,14 @@ int brig_engine_dispatch(struct brig_engine *engine, int timeout_ms, struct brig
             *err = engine->gone_why;
         return -EPIPE;
     }
-    return loop_run_once(engine->loop, timeout_ms, err);
+    engine->depth++;
+    if (engine->lost_gates)
+        engine_gate_tend(engine);
+    int r = loop_run_once(engine->loop, timeout_ms, err);
+    if (engine->lost_gates)
+        engine_gate_tend(engine);
+    engine->depth--;
+    return r;
 }
 
 int brig_engine_fill(struct brig_engine *engine, struct brig_err *err)

@@ -26,6 +26,10 @@ struct brig_engine {
     struct wire_ready facts;
     char *chunk; /* what the pumps of all runs read into */
     pid_t forked; /* the spawner, when it is our child; else 0 */
+    char *helper_dir;              /* as the options said, or NULL */
+    struct engine_gate *gate;      /* brig-egress, once a run has a network */
+    struct engine_gate *lost_gates; /* that died; freed when no callback of theirs can be running */
+    unsigned depth;                /* of brig_engine_dispatch() */
 };
 
 #define ENGINE_CHUNK 65536u
@@ -40,7 +44,7 @@ struct brig_run {
     enum run_state state;
     unsigned flags;
     uint64_t output_limit, output_seen;
-    bool kill_sent;
+    bool kill_sent, cancelled;
     void (*on_output)(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
     void (*on_done)(void *ctx, struct brig_run *run);
     void *ctx;
@@ -53,11 +57,14 @@ struct brig_run {
     struct brig_receipt receipt;
     char *strings; /* environment names and argv of the receipt */
     const char **lists;
+    struct run_gate *gate; /* NULL: no network */
 };
 
 /* spawn.c: starts the spawner; *ret_fd is our end of its socket. */
 /* Where brig-init, brig-spawner and brigd are. */
 int engine_find_helpers(const struct brig_engine_options *options, char *out, size_t size, struct brig_err *err) MUST_CHECK;
+/* Executes a helper with fd as its descriptor 3; it is not our child. bare: without our environment and other descriptors, 0 and 1 are /dev/null. */
+int engine_execute(const char *path, char *const argv[], int fd, bool bare, struct brig_err *err) MUST_CHECK;
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err) MUST_CHECK;
 /* spec.c: a caller's struct, of whatever version, as ours: what it does not have is zero. */
 int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err) MUST_CHECK;
@@ -71,6 +78,20 @@ int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_
 void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
 void run_on_done(struct brig_run *run, const struct wire_done *msg);
 void run_on_gone(struct brig_run *run, const struct brig_err *why);
+/* Sends RUN; the descriptors stay the caller's. */
+int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
+void run_finish(struct brig_run *run); /* the receipt is complete but for the output */
+
+/* gate.c, run_gate.c: a network, for runs that have one. */
+void engine_gate_tend(struct brig_engine *engine); /* what a brig-egress that died left behind */
+void engine_gate_destroy(struct brig_engine *engine);
+/* In place of run_ask(): that follows when the policy was found good. */
+int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds, size_t n_fds,
+                   struct brig_err *err) MUST_CHECK;
+void run_on_gate_open(struct brig_run *run, const struct wire_gate_open *msg, const int *fds, size_t n_fds);
+bool run_gate_end(struct brig_run *run); /* the sandbox is gone; true: run_finish() follows, with the counts */
+void run_gate_abandon(struct brig_run *run); /* nothing of it is waited for any more */
+void run_gate_free(struct brig_run *run);
 /* spec.c: what every program has in its environment unless it is given another; NULL at the end. */
 extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
@@ -80,6 +101,7 @@ struct json;
 void receipt_put_time(struct json *json, const char *key, int64_t ns);
 void receipt_put_limits(struct json *json, const struct brig_limits *limits);
 void receipt_put_usage(struct json *json, const struct brig_usage *usage);
+void receipt_put_network(struct json *json, const struct brig_network *network, const char *learned);
 void receipt_put_protection(struct json *json, const struct brig_layer_state *layers, bool complete);
 void receipt_put_outcome(struct json *json, const struct brig_receipt *receipt);
 

@@ -111,7 +111,7 @@ void receipt_put_usage(struct json *json, const struct brig_usage *u)
         uint64_t value;
     } fields[] = {{"wall_ms", u->wall_ms},       {"cpu_ms", u->cpu_ms},         {"memory_peak_bytes", u->memory_peak_bytes},
                   {"pids_peak", u->pids_peak},   {"disk_bytes", u->disk_bytes}, {"read_bytes", u->read_bytes},
-                  {"written_bytes", u->written_bytes}};
+                  {"written_bytes", u->written_bytes}, {"net_in_bytes", u->net_in_bytes}, {"net_out_bytes", u->net_out_bytes}};
 
     json_key(json, "usage");
     json_object(json);
@@ -154,6 +154,32 @@ void receipt_put_protection(struct json *json, const struct brig_layer_state *la
         json_end(json);
     }
     json_end(json);
+    json_end(json);
+}
+
+void receipt_put_network(struct json *json, const struct brig_network *network, const char *learned)
+{
+    bool none = network->policy[0] == '\0' || strcmp(network->policy, "none") == 0;
+
+    json_key(json, "network");
+    json_object(json);
+    json_key(json, "policy");
+    json_string(json, none ? "none" : network->policy);
+    if (!none) {
+        json_key(json, "version");
+        json_u64(json, network->version);
+        json_key(json, "decisions");
+        json_object(json);
+        json_key(json, "allowed");
+        json_u64(json, network->allowed);
+        json_key(json, "denied");
+        json_u64(json, network->denied);
+        json_end(json);
+    }
+    if (learned) {
+        json_key(json, "learned");
+        json_raw(json, learned, strlen(learned));
+    }
     json_end(json);
 }
 
@@ -223,11 +249,7 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
     receipt_put_limits(json, &r->limits);
     receipt_put_usage(json, &r->usage);
     receipt_put_protection(json, r->layers, r->protection_complete);
-    json_key(json, "network");
-    json_object(json);
-    json_key(json, "policy");
-    json_string(json, "none");
-    json_end(json);
+    receipt_put_network(json, &r->network, r->learned);
     put_environment(json, r);
     receipt_put_time(json, "started_at", r->started_at_ns);
     receipt_put_time(json, "ended_at", r->ended_at_ns);

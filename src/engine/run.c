@@ -124,7 +124,7 @@ void run_on_started(struct brig_run *run, const struct wire_started *msg, int *f
     }
 }
 
-static void finish(struct brig_run *run)
+void run_finish(struct brig_run *run)
 {
     drain(run);
     run->state = RUN_DONE;
@@ -157,7 +157,8 @@ void run_on_done(struct brig_run *run, const struct wire_done *msg)
     memcpy(r->sandbox_id, msg->sandbox_id, sizeof r->sandbox_id - 1);
     memcpy(r->detail, msg->detail, sizeof r->detail - 1);
     run_readings(r, msg->readings);
-    finish(run);
+    if (!run_gate_end(run))
+        run_finish(run);
 }
 
 void run_on_gone(struct brig_run *run, const struct brig_err *why)
@@ -172,7 +173,8 @@ void run_on_gone(struct brig_run *run, const struct brig_err *why)
     r->ended_at_ns = clock_real_ns();
     if (r->started_at_ns == 0)
         r->started_at_ns = r->ended_at_ns;
-    finish(run);
+    run_gate_abandon(run);
+    run_finish(run);
 }
 
 /* ---- the public side -------------------------------------------------------------------------------- */
@@ -193,6 +195,19 @@ static int make_pipes(struct brig_run *run, int child_fds[3], struct brig_err *e
         return err_host(err, "stdin pipe");
     int r = start_pump(run, BRIG_STDOUT, err);
     return r < 0 ? r : start_pump(run, BRIG_STDERR, err);
+}
+
+int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, size_t n_fds, struct brig_err *err)
+{
+    int r = run->engine->gone ? -EPIPE : fd_send(run->engine->spawner_fd, msg, sizeof *msg, fds, n_fds);
+
+    if (r < 0) {
+        (void)err_set(err, BRIG_E_GONE, -r, "ask the spawner for a run");
+        /* Why it is gone may be waiting to be read. */
+        if (brig_engine_dispatch(run->engine, 0, NULL) == 0 && run->engine->gone && err)
+            *err = run->engine->gone_why;
+    }
+    return r;
 }
 
 static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_err *err)
@@ -217,13 +232,7 @@ static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_e
         for (int i = 0; i < 3; i++)
             if (child_fds[i] >= 0)
                 fds[n++] = child_fds[i];
-        r = fd_send(run->engine->spawner_fd, &msg, sizeof msg, fds, n);
-        if (r < 0) {
-            (void)err_set(err, BRIG_E_GONE, -r, "ask the spawner for a run");
-            /* Why it is gone may be waiting to be read. */
-            if (brig_engine_dispatch(run->engine, 0, NULL) == 0 && run->engine->gone && err)
-                *err = run->engine->gone_why;
-        }
+        r = spec->network ? run_gate_start(run, spec, &msg, fds, n, err) : run_ask(run, &msg, fds, n, err);
     }
     fd_close_all(child_fds, 3);
     return r;
@@ -257,6 +266,7 @@ int brig_run_start(struct brig_engine *engine, const struct brig_spec *given, st
     run->rows = spec->tty_rows;
     run->cols = spec->tty_cols;
     run->receipt.size = sizeof run->receipt;
+    memcpy(run->receipt.network.policy, "none", sizeof "none");
     run->next = engine->runs;
     if (run->next)
         run->next->prev = run;
@@ -361,6 +371,7 @@ int brig_run_signal(struct brig_run *run, int signum, struct brig_err *err)
 
 void brig_run_cancel(struct brig_run *run)
 {
+    run->cancelled = true; /* also for one that is not with the spawner yet */
     send_kill(run, BRIG_CAUSE_CANCELLED);
 }
 
@@ -384,6 +395,7 @@ void brig_run_destroy(struct brig_run *run)
         run->next->prev = run->prev;
     buf_done(&run->kept[BRIG_STDOUT]);
     buf_done(&run->kept[BRIG_STDERR]);
+    run_gate_free(run);
     mem_free(run->strings);
     mem_free(run->lists);
     mem_free(run);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.c: starts the spawner. In a threaded host it is executed by a child that shares our memory and does
- * nothing but system calls (vfork semantics); that child is the child of another one that ends at once, so that
- * the spawner is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours.
+ * spawn.c: starts the spawner, and executes helpers. In a threaded host one is executed by a child that shares our memory and
+ * does nothing but system calls (vfork semantics); that child is the child of another one that ends at once, so that
+ * the helper is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours.
  * A single-threaded caller may ask for a plain fork, which spares an execve.
  */
 #include <fcntl.h>
@@ -53,8 +53,10 @@ int engine_find_helpers(const struct brig_engine_options *options, char *out, si
 }
 
 struct exec_args {
-    const char *path, *helper_dir;
+    const char *path;
+    char *const *argv;
     int fd;
+    bool bare;
     char *stack; /* of the second child */
     volatile int errnum;
 };
@@ -63,7 +65,7 @@ struct exec_args {
 static int exec_child(void *arg)
 {
     struct exec_args *args = arg;
-    char *const argv[] = {(char *)"brig-spawner", (char *)args->helper_dir, NULL};
+    char *const nothing[] = {NULL};
     sigset_t none;
 
     sigemptyset(&none);
@@ -72,8 +74,16 @@ static int exec_child(void *arg)
         args->errnum = errno;
         _exit(125);
     }
+    if (args->bare) {
+        int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0) {
+            args->errnum = errno;
+            _exit(125);
+        }
+    }
     sigprocmask(SIG_SETMASK, &none, NULL);
-    execve(args->path, argv, environ); /* where directories are (XDG_*, BRIG_*); sandboxes see none of it */
+    /* For the spawner: where directories are (XDG_*, BRIG_*); sandboxes see none of it. */
+    execve(args->path, args->argv, args->bare ? nothing : environ);
     args->errnum = errno;
     _exit(125);
 }
@@ -87,17 +97,14 @@ static int middle_child(void *arg)
     _exit(0);
 }
 
-static int execute(const char *helper_dir, int fd, struct brig_err *err)
+int engine_execute(const char *path, char *const argv[], int fd, bool bare, struct brig_err *err)
 {
-    char path[PATH_MAX];
     sigset_t all, saved;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/brig-spawner", helper_dir) >= sizeof path)
-        return err_usage(err, "helper directory: path too long");
     char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (stacks == MAP_FAILED)
-        return err_host(err, "stack for the spawner's start");
-    struct exec_args args = {.path = path, .helper_dir = helper_dir, .fd = fd, .stack = stacks};
+        return err_host(err, "stack for a helper's start");
+    struct exec_args args = {.path = path, .argv = argv, .fd = fd, .bare = bare, .stack = stacks};
     /* No handler of the host's may run in a child that shares its memory. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
@@ -109,8 +116,18 @@ static int execute(const char *helper_dir, int fd, struct brig_err *err)
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     munmap(stacks, 2 * STACK_SIZE);
     if (middle < 0)
-        return err_set(err, BRIG_E_HOST, clone_errno, "start the spawner");
+        return err_set(err, BRIG_E_HOST, clone_errno, "start %s", path);
     return args.errnum ? err_set(err, BRIG_E_HOST, args.errnum, "%s", path) : 0;
+}
+
+static int execute_spawner(const char *helper_dir, int fd, struct brig_err *err)
+{
+    char path[PATH_MAX];
+    char *const argv[] = {(char *)"brig-spawner", (char *)helper_dir, NULL};
+
+    if ((size_t)snprintf(path, sizeof path, "%s/brig-spawner", helper_dir) >= sizeof path)
+        return err_usage(err, "helper directory: path too long");
+    return engine_execute(path, argv, fd, false, err);
 }
 
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err)
@@ -126,7 +143,7 @@ int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *
     AUTO_FD int ours = pair[0];
     AUTO_FD int theirs = pair[1];
     if (!options || !(options->flags & BRIG_ENGINE_FORK)) {
-        r = execute(helper_dir, theirs, err);
+        r = execute_spawner(helper_dir, theirs, err);
         if (r == 0)
             *ret_fd = take_fd(&ours);
         return r;

@@ -105,14 +105,32 @@ static int check_sandbox(const struct brig_spec *spec, unsigned known, struct br
     return r;
 }
 
+/* What a policy may say is known to brig-egress, which judges it before anything is made (run_gate.c). */
+static int check_network(const struct brig_spec *spec, struct brig_err *err)
+{
+    const struct brig_limits *l = &spec->limits;
+    const uint64_t limits[] = {l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections};
+
+    for (int i = 0; !spec->network && i < (int)ARRAY_SIZE(limits); i++)
+        if (limits[i] > 0)
+            return err_usage(err, "%s: there is no network to limit", brig_limit_name((enum brig_limit)(BRIG_LIMIT_NET_BYTES_IN + i)));
+    if (!spec->network && (spec->flags & BRIG_RUN_LEARN))
+        return err_usage(err, "learning: there is no network to learn from");
+    if (spec->network && strlen(spec->network) > POLICY_JSON_MAX)
+        return err_usage(err, "network: a policy has at most %u bytes", POLICY_JSON_MAX);
+    return spec->network && spec->network_name ? check_name(spec->network_name, err) : 0;
+}
+
 static int check_spec(const struct brig_spec *spec, struct brig_err *err)
 {
     static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT | BRIG_RUN_WRITABLE_ROOT |
-                                  BRIG_RUN_PULL;
+                                  BRIG_RUN_PULL | BRIG_RUN_LEARN;
 
     if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
         return err_usage(err, "command: must not be empty");
     int r = check_sandbox(spec, known, err);
+    if (r == 0)
+        r = check_network(spec, err);
     return r < 0 ? r : check_env(spec->env, err);
 }
 
@@ -280,7 +298,7 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
     run->receipt.limits = limits;
     if (spec->name)
         snprintf(run->receipt.name, sizeof run->receipt.name, "%s", spec->name);
-    msg->flags = spec->flags;
+    msg->flags = spec->flags & ~BRIG_RUN_LEARN; /* which is between us and brig-egress */
     msg->rows = spec->tty_rows;
     msg->cols = spec->tty_cols;
     msg->strings_len = (uint32_t)strings.len;

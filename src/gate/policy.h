@@ -43,13 +43,16 @@ struct policy_limits { /* 0: none set */
 /* From a JSON object. Refusals name the member and the rule: "rules[2].domain: ...". References: the caller has one. */
 int policy_compile(const struct json_value *json, struct policy **ret, struct brig_err *err) MUST_CHECK;
 int policy_compile_text(const char *text, size_t len, struct policy **ret, struct brig_err *err) MUST_CHECK;
+/* json's rules after base's; what else json says replaces what base says. json may have `extends` and `learn`, which are the caller's. base: NULL for nothing. */
+int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret, struct brig_err *err) MUST_CHECK;
 struct policy *policy_ref(struct policy *policy);
 void policy_unref(struct policy *policy); /* takes NULL */
 /* The canonical JSON: names normalised, defaults written out. What was compiled from it is the same policy. */
 int policy_put_json(const struct policy *policy, struct buf *out) MUST_CHECK;
 const struct policy_limits *policy_limits(const struct policy *policy);
 
-/* What must be listened on: the ports (ascending), or any_port. 53 is always there and not among them. Returns how many. */
+/* What must be listened on: the ports (ascending; 80 and 443 always, so that what is refused there is seen), or any_port. 53 is always
+ * there and not among them. Returns how many. */
 size_t policy_ports(const struct policy *policy, uint16_t ports[POLICY_PORTS_MAX], bool *ret_any_port);
 
 /* ---- judging ----------------------------------------------------------------------------------------------- */
@@ -66,6 +69,7 @@ struct policy_question {
     uint16_t port;
     enum policy_seen seen;
     const char *method, *path; /* path: as sent, before '?' */
+    bool opened_tls;           /* SEEN_HTTP: inside TLS that the gate opened; then a rule of protocol "tls" matches it too */
 };
 struct policy_answer {
     bool allow;

@@ -18,9 +18,10 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/str.h"
+#include "gate/address.h"
 #include "jail/sys.h"
 
-#define FORMAT_VERSION 1u
+#define FORMAT_VERSION 2u
 #define MAX_DEPTH ETC_TEMPLATE_DEPTH
 #define MAX_ENTRIES 8192u
 #define MAX_BYTES (UINT64_C(16) << 20)
@@ -250,8 +251,8 @@ static int generate(struct build *b)
         r = write_text(b, "nsswitch.conf",
                        "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n"
                        "protocols: files\nservices: files\nethers: files\nrpc: files\n");
-    if (r == 0)
-        r = write_text(b, "resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n");
+    if (r == 0) /* the gate's; without a network it is unreachable, which is an answer at once */
+        r = write_text(b, "resolv.conf", "nameserver " GATE_RESOLVER_V4 "\noptions timeout:2 attempts:1\n");
     return r;
 }
 

@@ -12,7 +12,7 @@
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
-static const char *const dirs[] = {"r", "r2", "s", "x", "x2", "t", "etc-skel", "empty", "old", "proc", "d", "l"};
+static const char *const dirs[] = {"r", "r2", "s", "x", "x2", "t", "etc-skel", "empty", "old", "proc", "d", "l", "trust"};
 static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 /* A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree. */

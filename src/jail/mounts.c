@@ -18,6 +18,7 @@
 
 #include "jail/plan.h"
 #include "jail/sys.h"
+#include "jail/trust.h"
 
 #define RO_ATTR (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 #define RW_ATTR (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
@@ -115,6 +116,17 @@ static int make_missing(struct enter *e, const char *path, bool is_dir)
     return 0;
 }
 
+/*
+ * A place for a CA bundle. Where a directory on the way is a link nothing is made, since a directory of ours would hide it:
+ * then the bundle cannot be attached, and that is said by whoever tries.
+ */
+static int make_bundle_place(struct enter *e)
+{
+    AUTO_FD int dir = SYS(sys_openat2(e->plan->rootfs_fd, "etc/ssl/certs", O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS));
+
+    return dir < 0 && errno == ELOOP ? 0 : make_missing(e, TRUST_PLACE, false);
+}
+
 /* Another root: our directories as top layer over it. */
 static int template_rootfs(struct enter *e)
 {
@@ -124,6 +136,8 @@ static int template_rootfs(struct enter *e)
         r = make_missing(e, e->plan->binds[i].target, e->plan->binds[i].is_dir);
     for (unsigned i = 0; r == 0 && i < e->plan->n_tmpfs; i++)
         r = make_missing(e, e->plan->tmpfs[i].path, true);
+    if (r == 0 && e->plan->trust)
+        r = make_bundle_place(e);
     if (r < 0)
         return r;
     AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, "/x", O_PATH | O_DIRECTORY, 0, 0));

@@ -63,6 +63,7 @@ struct jail_plan {
     bool own_sysctl;    /* see enter_proc() */
     int rootfs_fd;     /* a detached mount of another root (idmapped where possible), or -1: template host */
     bool writable_root;
+    bool trust;        /* a CA bundle will be attached (trust.h): another root needs a place for it */
     bool mknod_devices; /* device nodes can be made; else they are bound from /d of the spawner's root */
     bool userxattr;     /* overlay uppers need it (no CAP_SYS_ADMIN in the first user namespace) */
     const char *lower_dirs[PLAN_LOWER_DIRS]; /* host directories of the template: "usr", or also "bin", "lib", ... */

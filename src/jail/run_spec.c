@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "jail/limits.h"
 #include "jail/spawner.h"
+#include "jail/trust.h"
 
 struct cursor {
     const char *at, *end;
@@ -50,7 +51,7 @@ static int check_counts(const struct wire_run *msg, struct brig_err *err)
                            : msg->n_argv >= 1;
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
                 msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
-                (msg->require >> BRIG_LAYER_MAX) == 0;
+                (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1;
 
     return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
 }
@@ -110,12 +111,12 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
 {
     bool bare = msg->flags & (BRIG_RUN_TTY | WIRE_RUN_SERVICE);
     bool has_stdin = !bare && (msg->flags & BRIG_RUN_STDIN);
-    size_t want = 1 + (bare ? 0 : has_stdin ? 3 : 2);
+    size_t want = (bare ? 1u : has_stdin ? 4u : 3u) + (msg->trust ? 1u : 0u);
 
     *spec = (struct run_spec){.number = msg->head.run, .flags = msg->flags, .profile = (enum brig_profile)msg->profile,
                               .require = msg->require, .limits = msg->limits, .rows = msg->rows, .cols = msg->cols,
                               .n_binds = msg->n_binds, .n_tmpfs = msg->n_tmpfs, .n_argv = msg->n_argv, .n_env = msg->n_env,
-                              .stdio = {-1, -1, -1}};
+                              .stdio = {-1, -1, -1}, .gate = msg->gate, .trust_fd = -1};
     if (n_fds != want) {
         fd_close_all(fds, n_fds);
         return err_set(err, BRIG_E_HOST, EPROTO, "descriptors of the run");
@@ -126,9 +127,15 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
         spec->stdio[1] = take_fd(&fds[has_stdin ? 2 : 1]);
         spec->stdio[2] = take_fd(&fds[has_stdin ? 3 : 2]);
     }
+    if (msg->trust)
+        spec->trust_fd = take_fd(&fds[want - 1]);
     spec->image = image && limits_want_image(&msg->limits, msg->flags & BRIG_RUN_WRITABLE_ROOT);
     limits_fill(&spec->limits, spec->image);
     int r = check_counts(msg, err);
+    if (r == 0)
+        r = netgate_check(&spec->gate, err);
+    if (r == 0 && spec->trust_fd >= 0)
+        r = trust_check(spec->trust_fd, err);
     if (r == 0)
         r = read_strings(spec, strings, msg->strings_len, err);
     if (r == 0)
@@ -159,6 +166,7 @@ void run_spec_done(struct run_spec *spec)
     if (!spec)
         return;
     fd_close_all(spec->stdio, 3);
+    base_close_fd(&spec->trust_fd);
     mem_free(spec->strings);
     mem_free(spec);
 }

@@ -21,7 +21,6 @@
 #include "jail/sys.h"
 
 #define CONTROL_BATCH 160u /* bytes: eight requests for a cgroup */
-#define MANY 32 /* sandboxes: what they share is looked up more slowly than made anew */
 
 /* Descriptors that live only until the child has its copy. */
 struct build {
@@ -210,7 +209,7 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
     p->outer_user = p->outer_user_gid = s->ids.user;
     p->hostname = run && run->name ? run->name : s->id;
     p->host_proc_fd = host->proc_fd;
-    p->own_sysctl = s->spawner->n_sandboxes > MANY;
+    p->own_sysctl = s->spawner->n_sandboxes > MANY_SANDBOXES;
     p->host_mnt_fd = host->mnt_fd;
     p->writable_root = run && (run->flags & BRIG_RUN_WRITABLE_ROOT);
     p->mknod_devices = host->mknod_devices;
@@ -221,6 +220,7 @@ static void fill_plan(struct sandbox *s, const struct run_spec *run, struct buil
         p->root_links[i][0] = host->root_links[i][0];
         p->root_links[i][1] = host->root_links[i][1];
     }
+    p->trust = run && run->trust_fd >= 0;
     p->tmpfs = run ? run->tmpfs : NULL;
     p->n_tmpfs = run ? run->n_tmpfs : 0;
     p->limits = s->limits;

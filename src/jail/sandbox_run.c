@@ -341,12 +341,15 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
     if (r == 0)
         r = check_clocks(s, &s->failure);
     if (r == 0)
+        r = sandbox_gate_begin(s, &s->failure);
+    if (r == 0)
         r = start_clocks(s, &s->failure);
     if (r == 0)
         r = start_program(s, &s->failure);
     if (r == 0 && s->pending_signal)
         sandbox_signal(s, s->pending_signal);
     fd_close_all(run->stdio, 3); /* the sandbox has them now */
+    base_close_fd(&run->trust_fd);
     if (r < 0)
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }

@@ -14,6 +14,7 @@
 
 #include "codec/frame.h"
 #include "jail/cgroup.h"
+#include "jail/gate.h"
 #include "jail/ids.h"
 #include "jail/netns.h"
 #include "jail/owner.h"
@@ -128,6 +129,8 @@ struct run_spec {
     uint32_t n_argv, n_env;
     const char *argv; /* n_argv + n_env strings, one after the other, to the end of strings */
     int stdio[3];     /* -1 where not given */
+    struct wire_gate_want gate;
+    int trust_fd;     /* a CA bundle, sealed; -1: none */
 };
 
 /* Takes the descriptors over, whatever happens. image: images can be had here. A bad message is -EPROTO, a bad value a usage error. */
@@ -146,6 +149,7 @@ enum sandbox_state { SANDBOX_BUILDING, SANDBOX_PARKED, SANDBOX_RUNNING, SANDBOX_
  */
 #define SANDBOX_FD_MIN 256
 #define SANDBOX_LENT (3 + WIRE_BINDS_MAX) /* both sockets, a root, binds */
+#define MANY_SANDBOXES 32 /* what they share is looked up more slowly than made anew */
 #define RUN_BUCKETS 1024u
 
 struct spawner;
@@ -158,6 +162,7 @@ struct sandbox {
     char id[32];
     pid_t pid;
     int pidfd, control_fd, setup_fd, store_fd;
+    struct netgate *gate; /* NULL: no network */
     int mnt_fd; /* its mount namespace: taken apart after the answer, not while pid 1 dies */
     struct cg cg;
     struct ids_claim ids;
@@ -272,6 +277,10 @@ void service_freeze(struct sandbox *sandbox, bool on);
 void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
+
+/* sandbox_gate.c: its network. begin: as the run wants it, before the program starts; says GATE_OPEN. more: answers WIRE_GATE. */
+int sandbox_gate_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
+void sandbox_gate_more(struct sandbox *sandbox, const struct wire_gate_want *want);
 
 /*
  * service_leaf.c: cgroups of its processes. A negative errno: brig-init has broken the protocol, or does not read.

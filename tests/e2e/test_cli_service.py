@@ -187,7 +187,14 @@ class Sandboxes(CliTest):
         self.assertEqual(lines[0].split(), ["ID", "NAME", "CPU", "MEMORY", "DISK", "PIDS"])
         self.assertTrue(any(line.startswith(box) and "stat" in line and "/ 512 MiB" in line for line in lines), lines)
         (got,) = json.loads(self.ok("stats", "-o", "json", "stat"))
-        self.assertEqual(got["sandbox"], "stat")
+        self.assertEqual(got["sandbox"], box)
+        self.assertRegex(self.ok("stats", "stat").splitlines()[1], rf"^{box} +stat ")
+        done = self.brig("stats", "nobody")
+        self.assertEqual((done.returncode, done.stdout), (125, b""), done)
+        self.assertIn(b"nobody", done.stderr)
+        done = self.brig("logs", box, "99")
+        self.assertEqual((done.returncode, done.stdout), (125, b""), done)
+        self.assertIn(b"99", done.stderr)
         self.assertGreater(got["metrics"]["memory_bytes"], 0)
 
     def test_port_and_preview(self):

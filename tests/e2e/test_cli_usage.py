@@ -44,6 +44,9 @@ class Verbs(BrigTest):
 
     def test_unknown_verb(self):
         self.assert_refused(["frobnicate"], "frobnicate", "no such verb")
+        self.assert_refused(["stpo"], "stpo", "no such verb", "`brig stop`")
+        self.assert_refused(["key", "creat"], "creat", "no such verb", "`brig key create`")
+        self.assert_refused(["run", "--memroy", "1m", "true"], "--memroy", "unknown flag", "--memory?")
         self.assert_refused(["--frobnicate"], "--frobnicate")
 
     def test_arguments_where_there_are_none(self):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import unittest
 
 from helpers import BrigTest, brig, environment
@@ -109,6 +110,18 @@ class Config(BrigTest):
         said = json.loads(done.stdout)
         self.assertEqual((done.returncode, said["ok"], said["file"], len(said["notes"])), (0, True, "config.toml", 1))
 
+    def test_the_sample_is_a_configuration(self):
+        """As printed, and with every line of it switched on: every key is there, and the values are the defaults."""
+        said = self.config("sample").stdout.decode()
+        self.assertEqual(self.config("check", text=said).returncode, 0)
+        on = re.sub(r"(?m)^#(\w+ = )", r"\1", said)
+        done = self.config("check", text=on)
+        self.assertEqual(done.returncode, 0, done)
+        defaults, rows = self.rows(), self.rows(text=on)
+        defaults.pop("server.socket"), rows.pop("server.socket")  # in the run directory, which the environment names here
+        self.assertEqual({k: v["value"] for k, v in rows.items()}, {k: v["value"] for k, v in defaults.items()})
+        self.assertEqual({v["source"] for v in rows.values()}, {"file"})
+
     def test_where_a_value_came_from(self):
         rows = self.rows(text="[manager]\nmax_sandboxes = 5\npool = 3\n", BRIG_MANAGER_MAX_SANDBOXES="7")
         self.assertEqual((rows["manager.max_sandboxes"]["value"], rows["manager.max_sandboxes"]["origin"]), ("7", "BRIG_MANAGER_MAX_SANDBOXES"))
@@ -162,7 +175,7 @@ class Config(BrigTest):
         self.assertEqual((done.returncode, done.stderr), (1, b"brig: server.listen = 0.0.0.0:2744: an address that is not loopback needs tls_cert and tls_key, or insecure = true\n"))
 
     def test_usage(self):
-        for args, words in (((), b"is missing"), (("frob",), b"must be check, show or reload"), (("check", "x"), b"takes no arguments"), (("show", "-o", "yaml"), b"must be table or json")):
+        for args, words in (((), b"is missing"), (("frob",), b"must be check, show, sample or reload"), (("check", "x"), b"takes no arguments"), (("show", "-o", "yaml"), b"must be table or json")):
             done = self.config(*args)
             self.assertEqual((done.returncode, done.stdout), (125, b""), args)
             self.assertIn(words, done.stderr)

@@ -14,7 +14,7 @@ import unittest
 from tree import ROOT, bare_c, files, name
 
 ARCHITECTURE = ROOT / "docs/ARCHITECTURE.md"
-CLI_ONLY = {"include", "base", "loop", "codec", "config", "client", "supervisor", "cli"}  # behind brig.h lie jail, guest and engine
+CLI_ONLY = {"include", "base", "loop", "codec", "gate", "config", "client", "supervisor", "cli"}  # behind brig.h lie jail, guest and engine
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
 
 

@@ -14,6 +14,7 @@ FLAG = re.compile(r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name
 VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
 # of several verbs in one file; of verbs whose flags stand in another file
 SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"]}
+NETWORK = ["run"]  # verbs with the flags of net_flags.h
 
 
 def text_of(path):
@@ -46,6 +47,10 @@ class Man(unittest.TestCase):
             page = "".join(text_of(MAN / f"brig-{verb}.1") for verb in names)
             for flag in flags_of(CLI / f"{stem}.c"):
                 self.assertRegex(page, rf"(Fl |, )-{flag}\b", f"--{flag} of {stem}.c")
+                seen += 1
+        for verb in NETWORK:
+            for flag in flags_of(CLI / "net_flags.h"):
+                self.assertRegex(text_of(MAN / f"brig-{verb}.1"), rf"(Fl |, )-{flag}\b", f"--{flag} of {verb}")
                 seen += 1
         self.assertGreater(seen, 60)
 

@@ -184,11 +184,95 @@ static void files(void **state)
     refuses("--policy a --net open", "--net open --policy: one of them; a file says \"extends\": \"open\"");
 }
 
+/* Without a daemon: the policy in full, or refused. */
+static void local_says(const char *words, const char *expected_name, const char *expected)
+{
+    struct options options;
+    struct brig_err err = {0};
+    struct buf out = BUF_INIT(1 << 20);
+    char name[NET_NAME_MAX] = "";
+
+    if (parse(&options, words, &err) < 0 || net_flags_policy(&options.net, &out, name, &err) < 0)
+        fail_msg("%s: %s", words, err.message);
+    assert_string_equal(name, expected_name);
+    assert_string_equal(out.data ? out.data : "", expected);
+    buf_done(&out);
+    net_flags_done(&options.net);
+}
+
+static void local_refuses(const char *words, const char *message)
+{
+    struct options options;
+    struct brig_err err = {0};
+    struct buf out = BUF_INIT(1 << 20);
+    char name[NET_NAME_MAX];
+
+    assert_int_equal(parse(&options, words, &err), 0);
+    assert_true(net_flags_policy(&options.net, &out, name, &err) < 0);
+    assert_string_equal(err.message, message);
+    buf_done(&out);
+    net_flags_done(&options.net);
+}
+
+static void without_a_daemon(void **state)
+{
+    char path[] = "/tmp/brig-net-flags-XXXXXX", words[256], message[256];
+    static const char text[] = "{\"extends\":\"ci\"}";
+    int fd = mkstemp(path);
+
+    (void)state;
+    local_says("", "", "");
+    local_says("--net none", "", "");
+    local_says("--net open", "open", "{\"default\":\"allow\",\"rules\":[]}");
+    local_says("--net learn", "learn", "{\"default\":\"allow\",\"rules\":[]}");
+    local_says("--net open --deny x.org", "custom", "{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"x.org\"}]}");
+    local_says("--net none --allow x.org:8", "custom",
+               "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[8]}]}");
+    local_says("--allow x.org:8", "custom", "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[8]}]}");
+    local_refuses("--net ci", "network policy ci: policies by name need a daemon, and this run is done without one");
+    local_refuses("--secret A", "--secret A: secrets need a daemon, and this run is done without one");
+
+    assert_int_equal(write(fd, text, sizeof(text) - 1), sizeof(text) - 1);
+    close(fd);
+    snprintf(words, sizeof(words), "--policy %s", path);
+    local_refuses(words, "network policy ci: policies by name need a daemon, and this run is done without one");
+    FILE *file = fopen(path, "w");
+    fputs("{\"extends\":\"open\",\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"}]}", file);
+    fclose(file);
+    local_says(words, "custom", "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"}]}");
+    file = fopen(path, "w");
+    fputs("{\"extends\":7}", file);
+    fclose(file);
+    snprintf(message, sizeof(message), "--policy %s: extends: must be a name", path);
+    local_refuses(words, message);
+    unlink(path);
+}
+
+/* The package indexes are somebody else's list; that they come first and the flags after is ours. */
+static void packages_and_more(void **state)
+{
+    struct options options;
+    struct brig_err err = {0};
+    struct buf out = BUF_INIT(1 << 20);
+    char name[NET_NAME_MAX] = "";
+    static const char end[] = ",{\"action\":\"allow\",\"domain\":\"a.test\"}]}";
+
+    (void)state;
+    assert_int_equal(parse(&options, "--net packages --allow a.test", &err), 0);
+    assert_int_equal(net_flags_policy(&options.net, &out, name, &err), 0);
+    assert_non_null(strstr(out.data, "\"pypi.org\""));
+    assert_string_equal(out.data + out.len - strlen(end), end);
+    assert_string_equal(name, "custom");
+    buf_done(&out);
+    net_flags_done(&options.net);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_of_policies), cmocka_unit_test(hosts),  cmocka_unit_test(hosts_refused),
         cmocka_unit_test(secrets),           cmocka_unit_test(limits), cmocka_unit_test(files),
+        cmocka_unit_test(without_a_daemon),  cmocka_unit_test(packages_and_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,8 @@ static void golden(void **state UNUSED)
                                "\"stdout\":\"out\\n\",\"stdout_encoding\":\"utf-8\",\"stderr\":\"/w==\",\"stderr_encoding\":\"base64\","
                                "\"truncated\":{\"stdout\":true,\"stderr\":false},"
                                "\"limits\":{\"memory\":1048576,\"cpus\":1.5,\"cpu_time\":0.25,\"timeout\":30},"
-                               "\"usage\":{\"wall_ms\":12,\"cpu_ms\":7,\"pids_peak\":2,\"written_bytes\":0},"
+                               "\"usage\":{\"wall_ms\":12,\"cpu_ms\":7,\"pids_peak\":2,\"written_bytes\":0,"
+                               "\"net_in_bytes\":0,\"net_out_bytes\":0},"
                                "\"protection\":{\"complete\":true,\"require_version\":1,\"layers\":{\"user_ns\":{\"on\":true},";
     static const char tail[] = "\"io\":{\"on\":false,\"why\":\"it was not asked for\"}}},\"network\":{\"policy\":\"none\"},"
                                "\"environment\":{\"PATH\":\"base\",\"A\":\"run\"},"
@@ -129,6 +130,22 @@ static void outcomes(void **state UNUSED)
     expect_not(&r, "\"detail\"");
     snprintf(r.detail, sizeof r.detail, "because\n\"so\"");
     expect(&r, "\"detail\":\"because\\n\\\"so\\\"\"");
+}
+
+static void networks(void **state UNUSED)
+{
+    struct brig_receipt r = plain();
+
+    expect(&r, "\"network\":{\"policy\":\"none\"},");
+    snprintf(r.network.policy, sizeof r.network.policy, "none");
+    expect(&r, "\"network\":{\"policy\":\"none\"},");
+    r.network = (struct brig_network){.policy = "ci", .version = 3, .allowed = 2, .denied = 1};
+    r.usage.net_in_bytes = 1000;
+    r.usage.net_out_bytes = 10;
+    expect(&r, "\"network\":{\"policy\":\"ci\",\"version\":3,\"decisions\":{\"allowed\":2,\"denied\":1}},");
+    expect(&r, "\"net_in_bytes\":1000,\"net_out_bytes\":10}");
+    r.learned = "{\"default\":\"deny\"}";
+    expect(&r, "\"denied\":1},\"learned\":{\"default\":\"deny\"}},");
 }
 
 static void absent_is_not_applicable(void **state UNUSED)
@@ -226,7 +243,7 @@ static void out_of_memory(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden),         cmocka_unit_test(layers),        cmocka_unit_test(outcomes),      cmocka_unit_test(absent_is_not_applicable),
+        cmocka_unit_test(golden),         cmocka_unit_test(layers),        cmocka_unit_test(outcomes), cmocka_unit_test(networks),      cmocka_unit_test(absent_is_not_applicable),
         cmocka_unit_test(hostile_output), cmocka_unit_test(exit_statuses), cmocka_unit_test(out_of_memory),
     };
 

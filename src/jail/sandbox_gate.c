@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox_gate.c: a sandbox's network, as the engine sees it: listeners before the program starts, and again (with more) when it asks.
+ *
+ * Invariants: without a gate nothing of a sandbox's network changes; with one, no program starts before all of it is open and the engine
+ * was told. Copies of the listeners are kept while the sandbox lives, so that connections wait, and are not refused, while nobody serves them.
+ */
+#include "base/err.h"
+#include "jail/spawner.h"
+#include "jail/trust.h"
+
+static int open_gate(struct sandbox *s, const struct wire_gate_want *want, struct brig_err *err)
+{
+    const struct host *host = &s->spawner->host;
+    const struct netgate_place place = {.pidfd = s->pidfd, .proc_fd = host->proc_fd, .own_proc = s->spawner->n_sandboxes > MANY_SANDBOXES,
+                                        .host_ns = host->ns[NS_NET]};
+
+    return netgate_open(&s->gate, &place, want, SANDBOX_FD_MIN, err);
+}
+
+static void say_open(struct sandbox *s, const struct brig_err *err)
+{
+    struct wire_gate_open msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_GATE_OPEN, s->run->number}, .err = *err};
+    const struct netgate *gate = err->code == BRIG_E_NONE ? s->gate : NULL;
+
+    for (msg.n = 0; gate && msg.n < gate->n; msg.n++)
+        msg.listeners[msg.n] = gate->what[msg.n];
+    spawner_send(s->spawner, &msg, gate ? gate->fds : NULL, gate ? gate->n : 0);
+}
+
+int sandbox_gate_begin(struct sandbox *s, struct brig_err *err)
+{
+    const struct run_spec *run = s->run;
+    int r = 0;
+
+    if (run->trust_fd >= 0)
+        r = trust_attach(s->mnt_fd, run->trust_fd, s->ids.root, err);
+    if (r == 0 && run->gate.on) {
+        r = open_gate(s, &run->gate, err);
+        if (r == 0)
+            say_open(s, &(struct brig_err){.code = BRIG_E_NONE});
+    }
+    return r;
+}
+
+void sandbox_gate_more(struct sandbox *s, const struct wire_gate_want *want)
+{
+    struct brig_err err = {.code = BRIG_E_NONE};
+    int r = netgate_check(want, &err);
+
+    if (r == 0 && !want->on)
+        r = err_usage(&err, "network: it cannot be taken away");
+    if (r == 0 && (s->state != SANDBOX_RUNNING || !s->started || s->verdict != BRIG_CAUSE_MAX))
+        r = err_set(&err, BRIG_E_CONFLICT, EAGAIN, "the sandbox is not up");
+    if (r == 0)
+        r = open_gate(s, want, &err);
+    if (r == 0)
+        err.code = BRIG_E_NONE;
+    say_open(s, &err);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trust.h: another CA bundle for one sandbox, in the place where programs look for the system's. Read-only and root's,
+ * like the one it covers.
+ */
+#ifndef BRIG_JAIL_TRUST_H
+#define BRIG_JAIL_TRUST_H
+
+#include <brig.h>
+#include <sys/types.h>
+
+#include "base/base.h"
+
+#define TRUST_MAX (4u << 20) /* bytes */
+#define TRUST_PLACE "/etc/ssl/certs/ca-certificates.crt"
+
+/* Sealed, of a size we take. -EPROTO. */
+int trust_check(int fd, struct brig_err *err) MUST_CHECK;
+/* Puts the text of fd over TRUST_PLACE (and the other usual places of a bundle) of the mount namespace. owner: root inside, as we see it. */
+int trust_attach(int mnt_fd, int fd, uid_t owner, struct brig_err *err) MUST_CHECK;
+
+#endif
