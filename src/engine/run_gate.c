@@ -104,6 +104,8 @@ static void fail(struct brig_run *run, const struct brig_err *why)
         return;
     if (g->failed.code == BRIG_E_NONE)
         g->failed = *why;
+    if (g->failed.code == BRIG_E_BUSY) /* the client's word for a socket that closed */
+        (void)err_set(&g->failed, BRIG_E_HOST, 0, "network: brig-egress died");
     if (g->step == STEP_PREPARE)
         finish_before(run, BRIG_CAUSE_HOST_ERROR);
     else if (g->step == STEP_RUN)
