@@ -13,6 +13,7 @@
 #include <brig.h>
 
 #include "api/server.h"
+#include "api/trace.h"
 #include "audit/audit.h"
 #include "audit/suspicion.h"
 #include "codec/json.h"
@@ -21,7 +22,9 @@
 #include "loop/workers.h"
 #include "provider/provider.h"
 #include "sandbox/manager.h"
+#include "sandbox/policies.h"
 #include "sandbox/process.h"
+#include "sandbox/secrets.h"
 #include "store/store.h"
 
 #define API_DEFAULT_ORG "org-00000000-0000-4000-8000-000000000000"
@@ -38,9 +41,12 @@ struct api {
     struct crypto_signer *signer;
     struct provider *provider;
     struct manager *manager;
+    struct policies *policies;
     struct server *server;
     struct auth *auth;
     struct suspicion *suspicion;
+    struct trace *trace; /* NULL: off */
+    struct secrets *secrets;
     uint8_t token_key[32]; /* of previews */
     int supervisor_fd;
     struct request *reloading; /* who waits for the answer to a reload */
@@ -66,6 +72,7 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_PROCESS (1u << 6) /* {n} is a process of it: rq->process */
 #define ROUTE_RUNNING (1u << 7) /* and the sandbox must be running (else 409) */
 #define ROUTE_BODY (1u << 8)    /* reads its body itself */
+#define ROUTE_SECRET (1u << 10) /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9) /* with ROUTE_JSON: no body at all is {} */
 
 struct route {
@@ -147,6 +154,8 @@ route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, rou
     route_tar_get, route_tar_put;
 route_fn route_port_list, route_port_token, route_proxy;
 route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list, route_certificates_get;
+route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
+route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 
 /* preview.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */

@@ -526,6 +526,7 @@ void route_org_delete(struct request *rq)
             }
         }
     request_audit(rq, "org.delete", org->id, "ok", org->name);
+    secrets_forget_org(rq->api->secrets, org->id);
     if (store_delete_org(rq->api->store, org->id, on_written, rq, &err) < 0) {
         request_fail(rq, &err);
         return;

@@ -32,17 +32,20 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "crypto/keyring.h"
 #include "supervisor/supervisor.h"
 
 #define WORKERS 2
 #define LISTENERS_MAX 8
 #define EXIT_SPAWNER_GONE 75
 #define CONFIG_MAX (1u << 20)
+#define KEYS_MAX (64u << 10)
 
 struct daemon_state {
     struct api api;
     const char *state_dir;
     int spawner_fd;
+    struct keyring *ring; /* of secrets; NULL: none */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
     struct loop_source on_supervisor;
@@ -206,6 +209,22 @@ static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
         (void)!sup_send(source->fd, SUP_PONG, NULL, -1);
 }
 
+/* The key ring of secrets. What is in it stays in wiping memory; the descriptor goes with the message. */
+static int take_ring(struct daemon_state *d, int fd, struct brig_err *err)
+{
+    struct stat st;
+
+    if (d->ring || fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)KEYS_MAX)
+        return err_set(err, BRIG_E_HOST, EPROTO, "the keys of secrets");
+    const size_t len = (size_t)st.st_size;
+    char *text = crypto_secret_alloc(len);
+    if (!text)
+        return err_nomem(err);
+    int r = pread(fd, text, len, 0) == (ssize_t)len ? keyring_parse(text, len, &d->ring, err) : err_host(err, "the keys of secrets");
+    crypto_secret_free(text, len);
+    return r;
+}
+
 static int take_listener(struct daemon_state *d, const char *name, int *fd)
 {
     if (str_eq(name, "spawner") && d->spawner_fd < 0) {
@@ -235,6 +254,8 @@ static int take_descriptors(struct daemon_state *d, struct brig_err *err)
             return d->spawner_fd >= 0 && d->api.config ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "the supervisor gave no spawner");
         if (r == 0 && msg.type == SUP_CONFIG && !d->api.config)
             r = load_config(fd, &d->api.config, err);
+        else if (r == 0 && msg.type == SUP_FD && fd >= 0 && str_eq(msg.name, "secret-keys"))
+            r = take_ring(d, fd, err);
         else if (r == 0 && msg.type == SUP_FD && fd >= 0)
             r = take_listener(d, msg.name, &fd);
         if (r < 0)
@@ -310,6 +331,15 @@ static int open_store(struct daemon_state *d, struct brig_err *err)
     return store_open(d->api.loop, d->api.workers, url, &d->api.store, err);
 }
 
+static int open_secrets(struct daemon_state *d, struct brig_err *err)
+{
+    const bool plain = config_get(d->api.config)->secrets_plaintext;
+
+    if (plain && !d->ring)
+        log_line(LOG_WARN, "secrets", "[secrets] insecure_plaintext is on and there is no key: secrets are stored UNENCRYPTED");
+    return secrets_create(d->api.store, d->ring, plain, &d->api.secrets, err);
+}
+
 /* Stage 3. */
 static int open_parts(struct daemon_state *d, struct brig_err *err)
 {
@@ -322,11 +352,17 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
     if (r == 0)
         r = open_store(d, err);
     if (r == 0)
+        r = open_secrets(d, err);
+    if (r == 0)
         r = open_keys(d, err);
     if (r == 0)
         r = open_audit(d, err);
     if (r == 0)
         r = suspicion_create(&d->api.suspicion, err);
+    if (r == 0 && config_get(d->api.config)->otlp_endpoint[0])
+        r = trace_create(d->api.loop, config_get(d->api.config)->otlp_endpoint, &d->api.trace, err);
+    if (r == 0)
+        r = policies_create(d->api.store, NULL, &d->api.policies, err);
     return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
 }
 
@@ -338,7 +374,7 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
     const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
-    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0]};
+    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 
@@ -416,7 +452,11 @@ static void close_parts(struct daemon_state *d)
         (void)!loop_run_once(d->api.loop, 0, NULL);
     auth_destroy(d->api.auth);
     suspicion_destroy(d->api.suspicion);
+    trace_destroy(d->api.trace);
     store_close(d->api.store);
+    policies_destroy(d->api.policies); /* the store calls back for what was on its way */
+    secrets_destroy(d->api.secrets);
+    keyring_destroy(d->ring);
     workers_destroy(d->api.workers);
     crypto_signer_destroy(d->api.signer);
     loop_destroy(d->api.loop);

@@ -95,6 +95,10 @@ static int note_effects(struct config_loaded *loaded)
         config_origin(loaded, (size_t)config_find("sandbox", "network_enabled"), origin, sizeof(origin));
         r = config_add_note(loaded, "%s: network_enabled = true is without effect: the network of a sandbox is `none`", origin);
     }
+    if (r == 0 && config->secrets_plaintext) {
+        config_origin(loaded, (size_t)config_find("secrets", "insecure_plaintext"), origin, sizeof(origin));
+        r = config_add_note(loaded, "%s: insecure_plaintext = true: without a key, secrets are stored UNENCRYPTED", origin);
+    }
     return r;
 }
 
@@ -167,6 +171,8 @@ int config_check(const struct config_loaded *loaded, struct brig_err *err)
                        config->listen);
     if (config->max_connections_per_peer > config->max_connections)
         return err_usage(err, "server.max_connections_per_peer is more than server.max_connections");
+    if (config->secrets_key_file[0] && config->secrets_key_command[0])
+        return err_usage(err, "secrets.key_file and secrets.key_command are both set; the keys come from one of them");
     if (config->audit_rotate_bytes > config->keep_audit_bytes)
         return err_usage(err, "store.audit_rotate_bytes is more than store.keep_audit_bytes");
     return 0;

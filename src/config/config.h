@@ -25,6 +25,7 @@ struct config {
     uint64_t header_timeout, body_timeout, idle_timeout; /* ms: 10 s, 30 s without progress, 75 s */
     char *allowed_hosts;    /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */
     char *allowed_origins;  /* space-separated Origins that may call; none by default */
+    char *otlp_endpoint; /* "": no traces */
     char *log_level, *log_file, *log_format; /* info; "": stderr; json|text */
     bool metrics_per_sandbox;
     uint64_t drain_timeout; /* ms: 10 s */
@@ -57,6 +58,12 @@ struct config {
     char *require;              /* "all", or layer names */
     char *bind_roots;           /* absolute directories with colons between them; "" none */
     char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
+
+    /* [secrets]: the key ring (crypto/keyring.h); at most one of the three has it */
+    char *secrets_key_file;     /* absolute path; "" none */
+    char *secrets_key_env;      /* name of a variable; BRIG_SECRETS_KEY */
+    char *secrets_key_command;  /* words with blanks between them, the first an absolute path; its output is the ring; "" none */
+    bool secrets_plaintext;     /* insecure_plaintext: without a key, store values as they are */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

@@ -53,6 +53,8 @@ const struct config_key config_keys[] = {
     {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .rule = config_rule_level, LIVE, .help = "debug, info, warn or error"},
     {"server", "log_file", CONFIG_TEXT, AT(log_file), .fallback = "", .rule = config_rule_file, .help = "path; empty: stderr; reopened on SIGUSR1"},
     {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .rule = config_rule_format, .help = "json or text"},
+    {"server", "otlp_endpoint", CONFIG_TEXT, AT(otlp_endpoint), .fallback = "", .rule = config_rule_otlp,
+     .help = "http://ADDRESS:PORT of an OpenTelemetry collector (OTLP/HTTP); empty: no traces"},
     {"server", "metrics_per_sandbox", CONFIG_BOOL, AT(metrics_per_sandbox), .fallback = "false", LIVE, .help = "label metrics with sandbox ids"},
     {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000, .zero = true, LIVE,
      .help = "time for answers under way when stopping"},
@@ -118,6 +120,16 @@ const struct config_key config_keys[] = {
     {"sandbox", "bind_roots", CONFIG_TEXT, AT(bind_roots), .fallback = "",
      .help = "directories that administrators may bind into sandboxes, with colons between them; empty: none"},
     {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, .help = "directory of templates: NAME/ or NAME.tar"},
+
+    /* ---- [secrets] ---- */
+    {"secrets", "key_file", CONFIG_TEXT, AT(secrets_key_file), .fallback = "", .rule = config_rule_file,
+     .help = "file with the keys that secrets are sealed with (brig secret keygen > FILE)"},
+    {"secrets", "key_env", CONFIG_TEXT, AT(secrets_key_env), .fallback = "BRIG_SECRETS_KEY", .rule = config_rule_variable,
+     .help = "variable that has them, where it is set"},
+    {"secrets", "key_command", CONFIG_TEXT, AT(secrets_key_command), .fallback = "", .rule = config_rule_command, .list = true,
+     .help = "program and arguments, run once at the start without a shell, that prints them"},
+    {"secrets", "insecure_plaintext", CONFIG_BOOL, AT(secrets_plaintext), .fallback = "false",
+     .help = "store secrets unencrypted where there is no key"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");
@@ -136,7 +148,7 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox"};
+    static const char *const sections[] = {"server", "store", "manager", "sandbox", "secrets"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;
@@ -178,6 +190,8 @@ bool config_is_env(const char *name, size_t len)
     const char *section;
     size_t rest;
 
+    if (len == strlen(CONFIG_KEY_VARIABLE) && memcmp(name, CONFIG_KEY_VARIABLE, len) == 0)
+        return false; /* no setting, but the key itself: it is not to be read or shown here */
     for (size_t at = 0; next_section(&at, &section);)
         if (section_prefix(name, len, section, &rest))
             return true;

@@ -28,12 +28,14 @@ struct config_key {
     const char *alias_section, *alias;     /* another name for it in a file */
     const char *env;          /* a variable beside BRIG_<SECTION>_<KEY> */
     bool reloadable, secret;
+    bool list;                /* CONFIG_TEXT: may be an array of strings in a file; kept with blanks between them */
     const char *help;
 };
 
 extern const struct config_key config_keys[];
 extern const size_t n_config_keys;
 #define CONFIG_KEYS_MAX 96u
+#define CONFIG_KEY_VARIABLE "BRIG_SECRETS_KEY"
 
 struct config_from {
     enum config_source source;
@@ -65,11 +67,14 @@ const char *config_rule_hosts(const char *text);
 const char *config_rule_origins(const char *text);
 const char *config_rule_level(const char *text);
 const char *config_rule_format(const char *text);
+const char *config_rule_otlp(const char *text);
 const char *config_rule_shutdown(const char *text);
 const char *config_rule_database(const char *text);
 const char *config_rule_image(const char *text);
 const char *config_rule_work_dir(const char *text);
 const char *config_rule_require(const char *text);
+const char *config_rule_variable(const char *text);
+const char *config_rule_command(const char *text);
 bool config_is_loopback(const char *listen);
 
 /* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins with. */

@@ -193,6 +193,29 @@ const char *config_rule_shutdown(const char *text)
     return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill: sandboxes outlive brigd, not the service";
 }
 
+/* An address: the daemon that connects to it looks no names up. */
+const char *config_rule_otlp(const char *text)
+{
+    static const char rule[] = "must be http://ADDRESS:PORT (an address, not a name), or empty";
+    char host[256];
+    struct in6_addr any;
+
+    if (text[0] == '\0')
+        return NULL;
+    if (!str_starts(text, "http://") || strpbrk(text, " \t@?#") || str_format(host, sizeof host, "%s", text + 7) < 0)
+        return rule;
+    host[strcspn(host, "/")] = '\0';
+    char *colon = strrchr(host, ':');
+    if (!colon)
+        return rule;
+    *colon = '\0';
+    if (host[0] == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        return inet_pton(AF_INET6, host + 1, &any) == 1 ? NULL : rule;
+    }
+    return str_eq(host, "localhost") || inet_pton(AF_INET, host, &any) == 1 ? NULL : rule;
+}
+
 const char *config_rule_database(const char *text)
 {
     bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") || str_starts(text, "sqlite:/");
@@ -236,4 +259,21 @@ const char *config_rule_require(const char *text)
             return rule;
     }
     return NULL;
+}
+
+/* Among our own variables only the one that is made for it: another would be read as a setting, and be shown. */
+const char *config_rule_variable(const char *text)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+
+    if (text[0] == '\0' || (text[0] >= '0' && text[0] <= '9') || text[strspn(text, letters)] != '\0')
+        return "must be the name of a variable";
+    if (str_starts(text, "BRIG_") && !str_eq(text, CONFIG_KEY_VARIABLE))
+        return "must not be one of brig's own variables, but " CONFIG_KEY_VARIABLE;
+    return NULL;
+}
+
+const char *config_rule_command(const char *text)
+{
+    return text[0] == '\0' || text[0] == '/' ? NULL : "must be an array of strings, the first an absolute path";
 }

@@ -219,6 +219,20 @@ static void write_float(double number, char *out, size_t size)
         (void)!str_format(out, size, "%.6f", number);
 }
 
+/* ["a", "b"] as "a b"; an item with a blank would be two, so there is none. */
+static int set_list(struct config *config, const struct config_key *key, const char *where, const struct toml_value *value, struct brig_err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
+
+    for (const struct toml_value *item = value->first; item; item = item->next) {
+        if (item->type != TOML_STRING || strlen(item->string) != item->len || item->len == 0 || strchr(item->string, ' '))
+            return refuse(key, where, "(an array)", "must be text, or an array of strings without blanks", err);
+        if (buf_printf(&text, "%s%s", text.len ? " " : "", item->string) < 0)
+            return refuse(key, where, "(an array)", NULL, err);
+    }
+    return config_set(config, key, where, text.data ? text.data : "", err);
+}
+
 int config_set_toml(struct config *config, const struct config_key *key, const char *where, const struct toml_value *value,
                     struct brig_err *err)
 {
@@ -248,6 +262,10 @@ int config_set_toml(struct config *config, const struct config_key *key, const c
     case TOML_BOOL:
         (void)!str_copy(text, sizeof(text), value->boolean ? "true" : "false");
         return key->type == CONFIG_BOOL ? config_set(config, key, where, text, err) : refuse(key, where, text, NULL, err);
+    case TOML_ARRAY:
+        if (key->list)
+            return set_list(config, key, where, value, err);
+        return refuse(key, where, other[value->type], NULL, err);
     default:
         return refuse(key, where, other[value->type], NULL, err);
     }

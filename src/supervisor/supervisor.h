@@ -113,4 +113,10 @@ struct places {
 };
 int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
 
+/*
+ * keys.c: the key ring of secrets (crypto/keyring.h) from the one place that the configuration names, in a sealed memfd; -1: there is none. Call
+ * it before the first child is started: a variable that had the keys is gone from the environment afterwards, also from /proc.
+ */
+int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err *err) MUST_CHECK;
+
 #endif

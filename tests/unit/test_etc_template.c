@@ -210,7 +210,7 @@ static void content_is_generated_and_copied(void **state)
                    "root:x:0:0:root:/root:/bin/bash\n"
                    "user:x:1000:1000:user:/home/user:/bin/bash\n"
                    "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n");
-    assert_content(f->out_fd, "resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n");
+    assert_content(f->out_fd, "resolv.conf", "nameserver 198.18.0.1\noptions timeout:2 attempts:1\n");
     assert_true(exists(f->out_fd, "group"));
     assert_true(exists(f->out_fd, "nsswitch.conf"));
     assert_content(f->out_fd, "ld.so.cache", "cache");

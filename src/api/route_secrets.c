@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * route_secrets.c: named secrets. A value goes in and never comes out: no route here answers with one, and no message, log line or event has any part of
+ * it. The body that brought it is wiped as soon as it has been sealed, before the store has been asked (ROUTE_SECRET wipes the connection's copy).
+ */
+#include <string.h>
+
+#include "api/api.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+
+#define LIST_DEFAULT 100u
+#define LIST_MAX 1000u
+
+static void put_time(struct json *json, const char *key, int64_t ns)
+{
+    char time[48];
+
+    json_key(json, key);
+    if (api_time(ns, time, sizeof time) == 0)
+        json_string(json, time);
+    else
+        json_null(json);
+}
+
+static void put_info(struct json *json, const struct secret_info *info)
+{
+    json_object(json);
+    json_key(json, "name"), json_string(json, info->name);
+    json_key(json, "broker");
+    if (info->brokered)
+        broker_rule_put(&info->rule, json);
+    else
+        json_null(json);
+    json_key(json, "key_id"), json_string(json, info->key_id);
+    json_key(json, "size"), json_u64(json, info->size);
+    put_time(json, "created_at", info->created_at_ns);
+    put_time(json, "updated_at", info->updated_at_ns);
+    json_end(json);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+struct page {
+    struct json *json;
+    uint64_t left;
+    char last[SECRET_NAME_MAX];
+    bool more;
+};
+
+static bool put_row(void *ctx, const struct secret_info *info)
+{
+    struct page *page = ctx;
+
+    if (page->left == 0) {
+        page->more = true;
+        return false;
+    }
+    page->left--;
+    memcpy(page->last, info->name, sizeof page->last);
+    put_info(page->json, info);
+    return true;
+}
+
+void route_secret_list(struct request *rq)
+{
+    const char *cursor = request_query(rq, "cursor");
+    uint64_t limit = LIST_DEFAULT;
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    if (!request_query_u64(rq, "limit", 1, LIST_MAX, &limit))
+        return;
+    if (cursor && !secret_name_ok(cursor)) { /* the last name of the page before */
+        request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
+        return;
+    }
+    struct page page = {.json = &json, .left = limit};
+    json_object(&json);
+    json_key(&json, "secrets");
+    json_array(&json);
+    secrets_each(rq->api->secrets, rq->caller.org_id, cursor, put_row, &page);
+    json_end(&json);
+    json_key(&json, "next_cursor");
+    if (page.more)
+        json_string(&json, page.last);
+    else
+        json_null(&json);
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+static void answer_info(struct request *rq, const char *name, unsigned status)
+{
+    const struct secret_info *info = secrets_find(rq->api->secrets, rq->caller.org_id, name);
+    AUTO_BUF struct buf out = BUF_INIT(64u << 10);
+    struct json json = JSON_INIT(&out);
+
+    if (!info) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "secret %.64s not found", name);
+        return;
+    }
+    put_info(&json, info);
+    request_json(rq, status, &json);
+}
+
+void route_secret_get(struct request *rq)
+{
+    answer_info(rq, rq->arg[0], 200);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+struct writing {
+    struct request *rq;
+    const char *action;
+    unsigned status;
+    char name[SECRET_NAME_MAX];
+};
+
+static void on_written(void *ctx, const struct brig_err *err)
+{
+    struct writing *writing = ctx;
+    struct request *rq = writing->rq;
+    const struct audit_event event = {.action = writing->action, .actor = rq->caller.actor, .org = rq->caller.org_id, .object = writing->name,
+                                      .outcome = err ? "failed" : "ok", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+
+    audit_add(rq->api->audit, &event, NULL, NULL);
+    if (err)
+        request_fail(rq, err);
+    else if (writing->status == 204)
+        request_status(rq, 204);
+    else
+        answer_info(rq, writing->name, writing->status);
+    mem_free(writing);
+}
+
+static struct writing *begin(struct request *rq, const char *action, unsigned status)
+{
+    struct writing *writing = mem_zalloc(sizeof *writing);
+
+    if (!secret_name_ok(rq->arg[0])) {
+        request_refuse(rq, BRIG_E_USAGE, "%.80s: a secret's name has 1 to %u letters, digits, '_', '.' or '-', and begins with a letter or '_'", rq->arg[0],
+                       SECRET_NAME_MAX - 1);
+    } else if (!writing || str_copy(writing->name, sizeof writing->name, rq->arg[0]) < 0) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+    } else {
+        writing->rq = rq;
+        writing->action = action;
+        writing->status = status;
+        return writing;
+    }
+    mem_free(writing);
+    return NULL;
+}
+
+/* The value as bytes in wiping memory; NULL: the refusal was sent. */
+static uint8_t *read_value(struct request *rq, size_t *ret_len)
+{
+    const struct json_value *text = json_get(rq->json, "value"), *coded = json_get(rq->json, "value_base64"), *value = text ? text : coded;
+
+    if (!value || (text && coded) || value->type != JSON_STRING) {
+        request_refuse(rq, BRIG_E_USAGE, "exactly one of value and value_base64 must be given, as text");
+        return NULL;
+    }
+    if (value->len > 2 * (size_t)SECRET_VALUE_MAX) {
+        request_refuse(rq, BRIG_E_TOO_LARGE, "value: more than %u bytes", SECRET_VALUE_MAX);
+        return NULL;
+    }
+    uint8_t *out = crypto_secret_alloc(value->len);
+    int r = out ? 0 : -ENOMEM;
+    *ret_len = value->len;
+    if (r == 0 && text)
+        memcpy(out, value->string, value->len);
+    else if (r == 0)
+        r = crypto_unbase64(value->string, value->len, out, value->len, ret_len);
+    if (r == 0)
+        return out;
+    crypto_secret_free(out, value->len);
+    if (r == -ENOMEM)
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+    else
+        request_refuse(rq, BRIG_E_USAGE, "value_base64: is not base64");
+    return NULL;
+}
+
+/* What the request brought is not needed while the store writes. */
+static void wipe_body(struct request *rq)
+{
+    rq->json = NULL;
+    json_doc_free(take_ptr(&rq->doc));
+    crypto_wipe(rq->body, rq->body_len);
+}
+
+void route_secret_put(struct request *rq)
+{
+    static const char *const known[] = {"value", "value_base64", "broker", NULL};
+    struct secrets *secrets = rq->api->secrets;
+    struct brig_err err = {0};
+    size_t len = 0;
+
+    if (!api_only_members(rq, rq->json, known))
+        return;
+    const bool is_new = !secrets_find(secrets, rq->caller.org_id, rq->arg[0]);
+    struct writing *writing = begin(rq, "secret.set", is_new ? 201 : 200);
+    if (!writing)
+        return;
+    uint8_t *value = read_value(rq, &len);
+    if (!value) {
+        mem_free(writing);
+        return;
+    }
+    const struct json_value *text = json_get(rq->json, "value"), *sent = text ? text : json_get(rq->json, "value_base64");
+    const size_t room = sent->len;
+    int r = secrets_put(secrets, rq->caller.org_id, writing->name, value, len, json_get(rq->json, "broker"), on_written, writing, &err);
+    crypto_secret_free(value, room);
+    wipe_body(rq);
+    if (r < 0) {
+        mem_free(writing);
+        request_fail(rq, &err);
+    }
+}
+
+void route_secret_delete(struct request *rq)
+{
+    struct writing *writing = begin(rq, "secret.delete", 204);
+    struct brig_err err = {0};
+
+    if (writing && secrets_delete(rq->api->secrets, rq->caller.org_id, writing->name, on_written, writing, &err) < 0) {
+        mem_free(writing);
+        request_fail(rq, &err);
+    }
+}
