@@ -83,8 +83,8 @@ static void finish(struct conn *conn, const char *why, bool reset)
         return;
     if (conn->announced) {
         struct policy_answer answer = {.allow = true, .rule = conn->rule};
-        if (str_copy(answer.why, sizeof answer.why, why) < 0 || !conn_tell(conn, GATE_CLOSED, &answer, NULL))
-            slot->counts.limits_hit |= 0; /* out of memory: the counts have the bytes */
+        snprintf(answer.why, sizeof answer.why, "%s", why);
+        conn_tell(conn, GATE_CLOSED, &answer, NULL); /* out of memory: the counts have the bytes */
     }
     conn->stage = CONN_DEAD;
     if (conn->dial)
@@ -459,6 +459,13 @@ static void broker_event(void *ctx, enum gate_verdict verdict, const struct poli
     conn_tell(conn, verdict, answer, secret);
 }
 
+static void broker_scrubbed(void *ctx, uint64_t n)
+{
+    struct conn *conn = ctx;
+
+    conn->slot->counts.scrubbed += n;
+}
+
 static void broker_done(void *ctx, const char *why)
 {
     struct conn *conn = ctx;
@@ -472,7 +479,7 @@ void conn_to_broker(struct conn *conn, bool plain)
     struct brig_err err = {0};
     struct broker_start start = {.slot = conn->slot, .broker = conn->slot->broker, .name = conn->name, .wanted = conn->wanted, .port = conn->port,
                                  .plain = plain, .first = (const uint8_t *)conn->first.data, .first_len = conn->first.len, .charge = broker_charge,
-                                 .event = broker_event, .done = broker_done, .ctx = conn};
+                                 .event = broker_event, .scrubbed = broker_scrubbed, .done = broker_done, .ctx = conn};
 
     conn->stage = CONN_BROKER;
     loop_remove(conn->slot->egress->loop, &conn->client.source);

@@ -78,6 +78,12 @@ static int take_keys(struct egress *egress, const char *text, size_t len, struct
 
     if (r < 0)
         return r;
+    for (size_t i = 0; i < EGRESS_BUCKETS; i++) {
+        for (struct slot *slot = egress->slots[i]; slot; slot = slot->next) {
+            if (slot->broker)
+                broker_use_keys(slot->broker, keys);
+        }
+    }
     keyring_destroy(egress->keys);
     egress->keys = keys;
     return 0;
