@@ -45,6 +45,8 @@ int policy_compile(const struct json_value *json, struct policy **ret, struct br
 int policy_compile_text(const char *text, size_t len, struct policy **ret, struct brig_err *err) MUST_CHECK;
 /* json's rules after base's; what else json says replaces what base says. json may have `extends` and `learn`, which are the caller's. base: NULL for nothing. */
 int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret, struct brig_err *err) MUST_CHECK;
+/* A host name as people write it (UTF-8, any case) -> the form that rules have: dns_name_canonical() after IDNA. Negative: none, or an address. */
+int policy_name(const char *text, char out[DNS_NAME_MAX]) MUST_CHECK;
 struct policy *policy_ref(struct policy *policy);
 void policy_unref(struct policy *policy); /* takes NULL */
 /* The canonical JSON: names normalised, defaults written out. What was compiled from it is the same policy. */
