@@ -13,6 +13,7 @@
 #include <brig.h>
 
 #include "api/server.h"
+#include "api/trace.h"
 #include "audit/audit.h"
 #include "audit/suspicion.h"
 #include "codec/json.h"
@@ -44,6 +45,7 @@ struct api {
     struct server *server;
     struct auth *auth;
     struct suspicion *suspicion;
+    struct trace *trace; /* NULL: off */
     struct secrets *secrets;
     uint8_t token_key[32]; /* of previews */
     int supervisor_fd;

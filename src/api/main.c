@@ -359,6 +359,8 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
         r = open_audit(d, err);
     if (r == 0)
         r = suspicion_create(&d->api.suspicion, err);
+    if (r == 0 && config_get(d->api.config)->otlp_endpoint[0])
+        r = trace_create(d->api.loop, config_get(d->api.config)->otlp_endpoint, &d->api.trace, err);
     if (r == 0)
         r = policies_create(d->api.store, NULL, &d->api.policies, err);
     return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
@@ -372,7 +374,7 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
     const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
-    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0]};
+    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 
@@ -450,6 +452,7 @@ static void close_parts(struct daemon_state *d)
         (void)!loop_run_once(d->api.loop, 0, NULL);
     auth_destroy(d->api.auth);
     suspicion_destroy(d->api.suspicion);
+    trace_destroy(d->api.trace);
     store_close(d->api.store);
     policies_destroy(d->api.policies); /* the store calls back for what was on its way */
     secrets_destroy(d->api.secrets);

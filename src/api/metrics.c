@@ -54,6 +54,8 @@ static int put_service(struct buf *out, const struct api *api)
         {"denials_total", "counter", "Requests refused for who asked.", api->counters.denials},
         {"suspicious_total", "counter", "Keys that were denied or failed too often in a short time.", suspicion_count(api->suspicion)},
         {"audit_dropped_total", "counter", "Events that the audit log could not take.", audit_dropped(api->audit)},
+        {"trace_spans_sent_total", "counter", "Spans that the collector took.", trace_sent(api->trace)},
+        {"trace_spans_dropped_total", "counter", "Spans that were lost: no collector, or too many.", trace_dropped(api->trace)},
         {"store_commits_total", "counter", "Transactions committed.", health.commits},
         {"store_failures_total", "counter", "Transactions that failed.", health.failures},
         {"store_queue", "gauge", "Writes waiting for a transaction.", health.queued},

@@ -25,6 +25,7 @@ struct config {
     uint64_t header_timeout, body_timeout, idle_timeout; /* ms: 10 s, 30 s without progress, 75 s */
     char *allowed_hosts;    /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */
     char *allowed_origins;  /* space-separated Origins that may call; none by default */
+    char *otlp_endpoint; /* "": no traces */
     char *log_level, *log_file, *log_format; /* info; "": stderr; json|text */
     bool metrics_per_sandbox;
     uint64_t drain_timeout; /* ms: 10 s */

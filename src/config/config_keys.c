@@ -53,6 +53,8 @@ const struct config_key config_keys[] = {
     {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .rule = config_rule_level, LIVE, .help = "debug, info, warn or error"},
     {"server", "log_file", CONFIG_TEXT, AT(log_file), .fallback = "", .rule = config_rule_file, .help = "path; empty: stderr; reopened on SIGUSR1"},
     {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .rule = config_rule_format, .help = "json or text"},
+    {"server", "otlp_endpoint", CONFIG_TEXT, AT(otlp_endpoint), .fallback = "", .rule = config_rule_otlp,
+     .help = "http://ADDRESS:PORT of an OpenTelemetry collector (OTLP/HTTP); empty: no traces"},
     {"server", "metrics_per_sandbox", CONFIG_BOOL, AT(metrics_per_sandbox), .fallback = "false", LIVE, .help = "label metrics with sandbox ids"},
     {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000, .zero = true, LIVE,
      .help = "time for answers under way when stopping"},

@@ -193,6 +193,29 @@ const char *config_rule_shutdown(const char *text)
     return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill: sandboxes outlive brigd, not the service";
 }
 
+/* An address: the daemon that connects to it looks no names up. */
+const char *config_rule_otlp(const char *text)
+{
+    static const char rule[] = "must be http://ADDRESS:PORT (an address, not a name), or empty";
+    char host[256];
+    struct in6_addr any;
+
+    if (text[0] == '\0')
+        return NULL;
+    if (!str_starts(text, "http://") || strpbrk(text, " \t@?#") || str_format(host, sizeof host, "%s", text + 7) < 0)
+        return rule;
+    host[strcspn(host, "/")] = '\0';
+    char *colon = strrchr(host, ':');
+    if (!colon)
+        return rule;
+    *colon = '\0';
+    if (host[0] == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        return inet_pton(AF_INET6, host + 1, &any) == 1 ? NULL : rule;
+    }
+    return str_eq(host, "localhost") || inet_pton(AF_INET, host, &any) == 1 ? NULL : rule;
+}
+
 const char *config_rule_database(const char *text)
 {
     bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") || str_starts(text, "sqlite:/");

@@ -36,9 +36,13 @@ void names_destroy(struct names *names);
 /* The number that stands for this name, made if new; -ENOSPC when all are in use (one nobody has asked for or connected to for 5 minutes is reused). */
 int names_take(struct names *names, const char *name, uint32_t *ret_number) MUST_CHECK;
 const char *names_find(struct names *names, uint32_t number); /* or NULL; valid until the next names_take() */
+#ifdef BRIG_TEST
+void names_age(struct names *names, uint64_t ns); /* as if so much time had passed */
+#endif
 
 /* ---- dns_server.c: port 53 inside the sandbox ---------------------------------------------------------------- */
-/* One datagram / one TCP message -> an answer. Nothing is ever asked upstream for it. allowed: the question was about a name the policy knows. */
+/* One datagram / one TCP message -> an answer. Nothing is ever asked upstream for it. allowed: the question was about a name the policy knows.
+ * Neither query nor out has TCP's two bytes of length. out stays as it was where nothing should be said (a response, three bytes of garbage). */
 struct dns_verdict {
     bool valid, allowed;
     char name[DNS_NAME_MAX];
@@ -50,14 +54,16 @@ struct resolver;
 struct lookup;
 #define RESOLVER_ADDRESSES 16u
 int resolver_create(struct loop *loop, struct resolver **ret, struct brig_err *err) MUST_CHECK;
-void resolver_destroy(struct resolver *resolver);
-/* Texts of resolv.conf and hosts; again on change. Servers: "nameserver" lines (v4, v6, also "ADDR#PORT"); options timeout, attempts, rotate; search is ignored (names are absolute). */
+void resolver_destroy(struct resolver *resolver); /* takes NULL; not from a lookup's done; lookups under way are cancelled */
+/* Texts of resolv.conf and hosts; again on change. Servers: "nameserver" lines (v4, v6, also "ADDR#PORT"); options timeout, attempts, rotate; search is ignored (names are absolute).
+ * BRIG_E_USAGE: there are such lines and none can be used; then, and when out of memory, everything stays as it was. */
 int resolver_configure(struct resolver *resolver, const char *resolv_conf, const char *hosts, struct brig_err *err) MUST_CHECK;
 /* A and AAAA of the name: hosts first, then the servers (random id and port per query, 0x20 not used, TCP when truncated, next server on failure).
- * Short answers are cached for their TTL, at most 30 s, at most 4,096 names. done exactly once, never from within. n 0: err says why. */
+ * Short answers are cached for their TTL, at most 30 s, at most 4,096 names. done exactly once, never from within. n 0: err says why
+ * (BRIG_E_NOT_FOUND: no such name, or no address; BRIG_E_TIMEOUT; BRIG_E_HOST). -EAGAIN with BRIG_E_LIMIT: 1,024 are under way. */
 typedef void lookup_fn(void *ctx, const struct gate_addr *addresses, size_t n, const struct brig_err *err);
 int resolver_lookup(struct resolver *resolver, const char *name, lookup_fn *done, void *ctx, struct lookup **ret, struct brig_err *err) MUST_CHECK;
-void lookup_cancel(struct lookup *lookup); /* done is not called */
+void lookup_cancel(struct lookup *lookup); /* done will not be called; not after it was */
 
 /* ---- dial.c: a connection out, judged on its address ---------------------------------------------------------- */
 struct dial;
@@ -74,6 +80,7 @@ struct broker; /* of one slot: its authority, its secrets */
 struct keyring;
 int broker_create(struct egress *egress, const struct json_value *secrets, const struct keyring *keys, struct broker **ret, struct buf *ca, struct brig_err *err) MUST_CHECK;
 void broker_destroy(struct broker *broker); /* wipes; connections must be gone */
+void broker_use_keys(struct broker *broker, const struct keyring *keys); /* the ring was replaced: the old one may go */
 bool broker_covers(const struct broker *broker, const char *name, uint16_t port);
 /* Does this text carry one of the slot's placeholders (sent to a host it is not for)? Its secret's name, or NULL. */
 const char *broker_finds_placeholder(const struct broker *broker, const char *data, size_t len);
@@ -89,15 +96,17 @@ struct broker_start {
     const char *name;
     struct gate_addr wanted;
     uint16_t port;
-    int fd; /* taken over */
+    int fd; /* taken over, also on failure */
     bool plain;
     const uint8_t *first; /* what was read so far */
     size_t first_len;
     /* The slot's accounting. charge: bytes towards (in) and from the sandbox; false: the budget is used up, end. */
     bool (*charge)(void *ctx, uint64_t in, uint64_t out);
-    /* One request's decision, and one substitution or foreign placeholder; for the log. */
+    /* One request's decision; for the log. With a secret's name: ALLOWED: it was substituted; DENIED: its placeholder stood where it is not for, and stays. */
     void (*event)(void *ctx, enum gate_verdict verdict, const struct policy_answer *answer, const struct gate_addr *dialled, const char *secret);
-    void (*done)(void *ctx, const char *why); /* why: "" for a plain end */
+    /* So many echoes of a secret were taken out of a response; may be NULL. */
+    void (*scrubbed)(void *ctx, uint64_t n);
+    void (*done)(void *ctx, const char *why); /* why: "" for a plain end. Never from within broker_start() */
     void *ctx;
 };
 int broker_start(const struct broker_start *start, struct broker_conn **ret, struct brig_err *err) MUST_CHECK;
