@@ -26,7 +26,7 @@ void bconn_end(struct broker_conn *conn, const char *why)
     if (conn->over)
         return;
     conn->over = true;
-    snprintf(conn->why, sizeof(conn->why), "%s", why);
+    snprintf(conn->why, sizeof(conn->why), "%.*s", (int)sizeof(conn->why) - 1, why);
 }
 
 void bconn_event(struct broker_conn *conn, enum gate_verdict verdict, const char *why, const char *secret)
@@ -34,7 +34,7 @@ void bconn_event(struct broker_conn *conn, enum gate_verdict verdict, const char
     struct policy_answer answer = conn->answer;
 
     if (why)
-        snprintf(answer.why, sizeof(answer.why), "%s", why);
+        snprintf(answer.why, sizeof(answer.why), "%.*s", (int)sizeof(answer.why) - 1, why);
     conn->start.event(conn->start.ctx, verdict, &answer, conn->up.fd >= 0 ? &conn->dialled : NULL, secret);
 }
 
