@@ -107,6 +107,7 @@ def descriptors(pid):
 @unittest.skipUnless(os.path.exists(os.path.join(HELPERS or "/nowhere", "brig-egress")), "there is no brig-egress")
 class NetworkTest(unittest.TestCase):
     CONFIG = ""
+    USER = None
     LIMIT_SECONDS = 120
 
     @classmethod
@@ -116,7 +117,9 @@ class NetworkTest(unittest.TestCase):
         with open(cls.key, "w", encoding="ascii") as f:
             f.write("k1:" + "42" * 32 + "\n")
         os.chmod(cls.key, 0o600)
-        cls.d = Daemon(cls.net.config(f'[secrets]\nkey_file = "{cls.key}"\n[store]\nsuspicious_count = 1000\n' + cls.CONFIG))
+        if cls.USER is not None:
+            os.chown(cls.key, cls.USER, cls.USER)
+        cls.d = Daemon(cls.net.config(f'[secrets]\nkey_file = "{cls.key}"\n[store]\nsuspicious_count = 1000\n' + cls.CONFIG), user=cls.USER)
 
     @classmethod
     def tearDownClass(cls):
@@ -465,6 +468,18 @@ class Default(NetworkTest):
     def test_network_enabled_means_open(self):
         self.assertEqual(self.d.create()["network"]["policy"], "open")
         self.assertEqual(self.d.create(network="none")["network"], "none")
+
+
+@unittest.skipUnless(os.geteuid() == 0, "becoming somebody else needs root")
+class Rootless(Policies):
+    """The same for a plain user, without subordinate ids."""
+
+    USER = 64999
+
+    def test_open_and_back(self):
+        s = self.d.create(network=self.net.policy("api.test"))
+        os.kill(self.d.children()["brig-egress"], signal.SIGKILL)
+        wait_until("the same listeners are served again", lambda: "web GET" in self.says(s["id"], f"http://api.test:{self.net.http}/"))
 
 
 class WithoutEgress(unittest.TestCase):
