@@ -470,6 +470,34 @@ class Default(NetworkTest):
         self.assertEqual(self.d.create(network="none")["network"], "none")
 
 
+class Packages(NetworkTest):
+    """The preset `packages` has the index that the host's own pip is configured with; read again on SIGHUP."""
+
+    def configure(self, name):
+        with open(os.path.join(self.home, ".config", "pip", "pip.conf"), "w", encoding="ascii") as f:
+            f.write(f"[global]\nindex-url = http://{name}:{self.net.http}/simple\n")
+
+    def reached(self, name):
+        s = self.d.create(network={"extends": "packages", "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [self.net.http]}]})
+        said = self.says(s["id"], f"http://{name}:{self.net.http}/simple/x")
+        self.d.ask("DELETE", f"/v1/sandboxes/{s['id']}")
+        return "web GET" in said
+
+    def test_the_hosts_index(self):
+        self.home = os.path.join(self.net.dir, "home")
+        os.makedirs(os.path.join(self.home, ".config", "pip"), exist_ok=True)
+        self.configure("third.test")
+        self.d.close()
+        type(self).d = Daemon(self.net.config(), env={"HOME": self.home})
+        self.setUp()
+        self.assertTrue(self.reached("third.test"))
+        self.assertFalse(self.reached("other.test"))
+        self.configure("other.test")
+        self.d.process.send_signal(signal.SIGHUP)
+        wait_until("the new index is known", lambda: self.reached("other.test"))
+        self.assertFalse(self.reached("third.test"))
+
+
 @unittest.skipUnless(os.geteuid() == 0, "becoming somebody else needs root")
 class Rootless(Policies):
     """The same for a plain user, without subordinate ids."""
