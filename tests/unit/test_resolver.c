@@ -329,6 +329,13 @@ static void test_shared(UNUSED void **state)
         assert_int_equal(results[i].n, i != 3 && i != 5 ? 2 : 0);
     }
     assert_int_equal(server.asked, 1);
+    start(&results[0], "two.test"); /* the one that is told takes out the only other */
+    start(&results[1], "two.test");
+    results[0].cancels = &results[1];
+    results[1].cancels = &results[0];
+    while (results[0].calls + results[1].calls == 0)
+        assert_int_equal(loop_run_once(loop, 100, NULL), 0);
+    assert_int_equal(results[0].calls + results[1].calls, 1);
 }
 
 static void test_cancel(UNUSED void **state)

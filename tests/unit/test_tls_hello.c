@@ -241,9 +241,12 @@ static void test_bad_lengths(UNUSED void **state)
     put_ext(&m, 99, "", 0);
     put_ext(&m, 99, "", 0); /* twice, whatever it is */
     assert_bad(&m);
-    make(&m, "a.org"); /* a rest behind the extensions, in the message */
+    make(&m, "a.org"); /* half an extension; a rest behind all of them, in the message */
     put(&m, "x", 1);
     assert_bad(&m);
+    finish(&m, 16384);
+    m.wire[5 + 4 + sizeof(head) + 1]--;
+    assert_int_equal(parse(&m, &hello), -EBADMSG);
     make(&m, "a.org"); /* ... and in the record */
     finish(&m, 16384);
     m.wire[4]++;
