@@ -36,6 +36,9 @@ void names_destroy(struct names *names);
 /* The number that stands for this name, made if new; -ENOSPC when all are in use (one nobody has asked for or connected to for 5 minutes is reused). */
 int names_take(struct names *names, const char *name, uint32_t *ret_number) MUST_CHECK;
 const char *names_find(struct names *names, uint32_t number); /* or NULL; valid until the next names_take() */
+#ifdef BRIG_TEST
+void names_age(struct names *names, uint64_t ns); /* as if so much time had passed */
+#endif
 
 /* ---- dns_server.c: port 53 inside the sandbox ---------------------------------------------------------------- */
 /* One datagram / one TCP message -> an answer. Nothing is ever asked upstream for it. allowed: the question was about a name the policy knows.
