@@ -80,6 +80,7 @@ struct broker; /* of one slot: its authority, its secrets */
 struct keyring;
 int broker_create(struct egress *egress, const struct json_value *secrets, const struct keyring *keys, struct broker **ret, struct buf *ca, struct brig_err *err) MUST_CHECK;
 void broker_destroy(struct broker *broker); /* wipes; connections must be gone */
+void broker_use_keys(struct broker *broker, const struct keyring *keys); /* the ring was replaced: the old one may go */
 bool broker_covers(const struct broker *broker, const char *name, uint16_t port);
 /* Does this text carry one of the slot's placeholders (sent to a host it is not for)? Its secret's name, or NULL. */
 const char *broker_finds_placeholder(const struct broker *broker, const char *data, size_t len);
@@ -95,15 +96,17 @@ struct broker_start {
     const char *name;
     struct gate_addr wanted;
     uint16_t port;
-    int fd; /* taken over */
+    int fd; /* taken over, also on failure */
     bool plain;
     const uint8_t *first; /* what was read so far */
     size_t first_len;
     /* The slot's accounting. charge: bytes towards (in) and from the sandbox; false: the budget is used up, end. */
     bool (*charge)(void *ctx, uint64_t in, uint64_t out);
-    /* One request's decision, and one substitution or foreign placeholder; for the log. */
+    /* One request's decision; for the log. With a secret's name: ALLOWED: it was substituted; DENIED: its placeholder stood where it is not for, and stays. */
     void (*event)(void *ctx, enum gate_verdict verdict, const struct policy_answer *answer, const struct gate_addr *dialled, const char *secret);
-    void (*done)(void *ctx, const char *why); /* why: "" for a plain end */
+    /* So many echoes of a secret were taken out of a response; may be NULL. */
+    void (*scrubbed)(void *ctx, uint64_t n);
+    void (*done)(void *ctx, const char *why); /* why: "" for a plain end. Never from within broker_start() */
     void *ctx;
 };
 int broker_start(const struct broker_start *start, struct broker_conn **ret, struct brig_err *err) MUST_CHECK;

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A buffer for what must not stay in memory: bytes are wiped when they are consumed, when the buffer grows (the old block), and at the end.
+ * Invariant: outside of data[from, len) the block is zero, except for what a caller has written behind len and not yet committed.
+ */
+#include "crypto/crypto.h"
+#include "egress/broker_priv.h"
+
+#define FIRST 4096u
+
+int wbuf_reserve(struct wbuf *buf, size_t extra)
+{
+    size_t size = wbuf_size(buf);
+
+    if (extra > buf->max - size)
+        return -EMSGSIZE;
+    if (buf->cap - buf->len >= extra)
+        return 0;
+    if (buf->from > 0 && buf->cap - size >= extra) {
+        size_t old = buf->len;
+        memmove(buf->data, buf->data + buf->from, size);
+        buf->from = 0;
+        buf->len = size;
+        crypto_wipe(buf->data + size, old - size);
+        return 0;
+    }
+    size_t cap = buf->cap > 0 ? buf->cap : FIRST;
+    while (cap < size + extra)
+        cap *= 2;
+    char *data = crypto_secret_alloc(cap);
+    if (!data)
+        return -ENOMEM;
+    if (size > 0)
+        memcpy(data, buf->data + buf->from, size);
+    if (buf->data)
+        crypto_secret_free(buf->data, buf->cap);
+    buf->data = data;
+    buf->cap = cap;
+    buf->from = 0;
+    buf->len = size;
+    return 0;
+}
+
+int wbuf_append(struct wbuf *buf, const void *data, size_t len)
+{
+    int r = wbuf_reserve(buf, len);
+
+    if (r < 0)
+        return r;
+    if (len > 0)
+        memcpy(buf->data + buf->len, data, len);
+    buf->len += len;
+    return 0;
+}
+
+int wbuf_append_str(struct wbuf *buf, const char *text)
+{
+    return wbuf_append(buf, text, strlen(text));
+}
+
+void wbuf_consume(struct wbuf *buf, size_t len)
+{
+    if (len >= wbuf_size(buf)) {
+        wbuf_clear(buf);
+        return;
+    }
+    crypto_wipe(buf->data + buf->from, len);
+    buf->from += len;
+}
+
+void wbuf_clear(struct wbuf *buf)
+{
+    if (buf->data)
+        crypto_wipe(buf->data + buf->from, buf->len - buf->from);
+    buf->from = buf->len = 0;
+}
+
+void wbuf_done(struct wbuf *buf)
+{
+    if (buf->data)
+        crypto_secret_free(buf->data, buf->cap);
+    *buf = WBUF_INIT(buf->max);
+}
+
+/* ---- base64 ----------------------------------------------------------------------------------------------------- */
+
+static int letter_value(char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out)
+{
+    uint8_t *at = out;
+    uint32_t bits = 0;
+    unsigned have = 0;
+    size_t pad = 0;
+
+    if (len % 4 != 0)
+        return -EINVAL;
+    while (pad < 2 && len > 0 && text[len - 1] == '=') {
+        pad++;
+        len--;
+    }
+    for (size_t i = 0; i < len; i++) {
+        int value = letter_value(text[i]);
+        if (value < 0)
+            return -EINVAL;
+        bits = (bits << 6 | (uint32_t)value) & 0xffffff;
+        have += 6;
+        if (have >= 8) {
+            have -= 8;
+            *at++ = (uint8_t)(bits >> have);
+        }
+    }
+    return have < 6 && (bits & ((1u << have) - 1)) == 0 ? at - out : -EINVAL;
+}
