@@ -17,7 +17,7 @@ import unittest
 from helpers import BRIG, PATIENCE, wait_until
 from jailkit import BUILD, PLAIN_ID, PREFIX, JailTest, SubidUser, World, needs_root
 
-HOST = next((p for p in (f"{PREFIX}/tests/e2e/gate_host", f"{BUILD}/tests/e2e/gate_host") if os.path.exists(p)), "gate_host")
+HOST = next((os.path.abspath(p) for p in (f"{PREFIX}/tests/e2e/gate_host", f"{BUILD}/tests/e2e/gate_host") if os.path.exists(p)), "gate_host")
 INMATE = os.path.join(os.path.dirname(HOST), "inmate")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
@@ -336,6 +336,15 @@ print(r, flush=True)"""], pass_fds=[sock.fileno()], stdout=subprocess.PIPE, stde
 
 
 class Root(Shared, GateTest):
+    def test_never_the_hosts_own_namespace(self):
+        """Test builds can switch the layer off. In a namespace of the test's own, should it go wrong."""
+        process = self.w.popen("unshare", "-n", "sh", "-c", '"$0" spawn ports=80 -- /bin/echo ran; ip -4 route show table all; ip -6 route show table all', HOST,
+                               env={"BRIG_TEST_OFF": "net_ns", "BRIG_LIBEXEC_DIR": os.path.abspath(LIBEXEC)})
+        _, out, err = self.w.finish(process)
+        self.assertNotIn(b"ran", out)
+        self.assertNotIn(b"default", out)
+        self.assertIn(b"has no network namespace of its own", err)
+
     def test_broken_anywhere(self):
         """The Nth system call fails: a program never runs without all of its network, and nothing is left."""
         ca = self.w.file("ca.pem", "ours\n")
