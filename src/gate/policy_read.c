@@ -221,14 +221,14 @@ static void merge_ports(struct policy_rule *rule)
 
 static int read_ports(const struct place *place, const struct json_value *v, struct policy_rule *rule)
 {
+    if ((!v && !rule->allow) || (v && is_word(v, "any"))) { /* what is not said must not weaken a deny */
+        rule->any_port = true;
+        return 0;
+    }
     if (!v) {
         rule->ports[0] = (struct rule_ports){80, 80};
         rule->ports[1] = (struct rule_ports){443, 443};
         rule->n_ports = 2;
-        return 0;
-    }
-    if (is_word(v, "any")) {
-        rule->any_port = true;
         return 0;
     }
     if (v->type != JSON_ARRAY || v->count == 0 || v->count > POLICY_LIST_MAX)
