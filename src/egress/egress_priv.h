@@ -65,7 +65,7 @@ struct egress {
     struct conn *dead;
     struct slot *dead_slots;
     uint64_t next_conn;
-    int pipe[2];
+    int pipe[2]; /* for splice(2); empty between two calls. -1: none */
     bool over;
     char *chunk; /* EGRESS_CHUNK bytes */
 };
@@ -176,6 +176,7 @@ struct side {
     bool eof;          /* all it sent was read */
     bool shut;         /* we have sent our FIN, or will when pend is empty */
     bool fin_sent;
+    bool bulk; /* it sends much at once */
 };
 
 enum conn_stage {
