@@ -150,6 +150,8 @@ static void at_eof(struct conn *conn, struct side *side)
     side->eof = true;
     if (conn->plain)
         plain_eof(conn, side);
+    else if (conn->looking && side == &conn->client)
+        conn_look_late(conn);
     else
         side_shut(other(conn, side));
 }
@@ -221,6 +223,21 @@ static bool move_pages(struct conn *conn, struct side *from, size_t room)
     return (size_t)n == room;
 }
 
+static void hold_back(struct conn *conn, const char *data, size_t len)
+{
+    if (buf_append(&conn->first, data, len) < 0)
+        conn_reset(conn, "out of memory");
+    else
+        conn_look_late(conn);
+}
+
+static size_t room_of(const struct conn *conn, const struct side *from)
+{
+    if (conn->looking && from == &conn->client)
+        return conn->first.max - conn->first.len;
+    return conn->plain ? plain_room(conn, from) : EGRESS_CHUNK;
+}
+
 /* true: there may be more. */
 static bool move(struct conn *conn, struct side *from)
 {
@@ -228,7 +245,7 @@ static bool move(struct conn *conn, struct side *from)
     char *chunk = conn->slot->egress->chunk;
     size_t room = 0;
 
-    enum grant grant = budget_grant(conn, in, conn->plain ? plain_room(conn, from) : EGRESS_CHUNK, &room);
+    enum grant grant = budget_grant(conn, in, room_of(conn, from), &room);
     if (grant == GRANT_WAIT) {
         budget_wait(conn);
         return false;
@@ -237,7 +254,7 @@ static bool move(struct conn *conn, struct side *from)
         probe(conn, from);
         return false;
     }
-    if (from->bulk && !conn->plain)
+    if (from->bulk && !conn->plain && !conn->looking)
         return move_pages(conn, from, room);
     ssize_t n = recv(from->fd, chunk, room, MSG_DONTWAIT);
     if (n < 0) {
@@ -251,7 +268,9 @@ static bool move(struct conn *conn, struct side *from)
     }
     budget_charge(conn, in, (size_t)n);
     from->bulk = (size_t)n >= BULK_MIN && conn->slot->egress->pipe[0] >= 0;
-    if (conn->plain && in)
+    if (conn->looking && !in)
+        hold_back(conn, chunk, (size_t)n);
+    else if (conn->plain && in)
         plain_server(conn, chunk, (size_t)n);
     else if (conn->plain)
         plain_client(conn, chunk, (size_t)n);
@@ -279,15 +298,25 @@ void relay_io(struct conn *conn, struct side *side, uint32_t events)
     relay_watch(conn);
 }
 
-void relay_start(struct conn *conn)
+void relay_first(struct conn *conn)
 {
-    conn->stage = CONN_RELAY;
     if (side_put(conn, &conn->server, conn->first.data, conn->first.len) < 0) {
-        conn_reset(conn, "the server has gone");
+        lost(conn, false);
         return;
     }
     buf_done(&conn->first);
     conn->first = BUF_INIT(EGRESS_FIRST_MAX);
-    if (conn_arm(conn, CONN_IDLE_NS))
+    if (conn->client.eof)
+        side_shut(&conn->server);
+}
+
+void relay_start(struct conn *conn)
+{
+    conn->stage = CONN_RELAY;
+    if (conn->looking)
+        conn_look_late(conn);
+    else
+        relay_first(conn);
+    if (alive(conn) && conn_arm(conn, CONN_IDLE_NS))
         relay_watch(conn);
 }
