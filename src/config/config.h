@@ -53,7 +53,8 @@ struct config {
     char *work_dir;             /* /workspace */
     struct brig_limits limits;  /* memory_limit, cpu_limit, timeout, pids, disk, ... */
     uint64_t max_age;           /* ms; 0 none */
-    bool network_enabled;       /* as the file has it; the network is `none` all the same, and a note says so */
+    bool network_enabled;       /* the network is `open` where `network` is "" */
+    char *network;              /* policy of a create that names none; "": see above, else `none` */
     bool use_sandbox;           /* without effect; reported */
     char *require;              /* "all", or layer names */
     char *bind_roots;           /* absolute directories with colons between them; "" none */
@@ -64,6 +65,10 @@ struct config {
     char *secrets_key_env;      /* name of a variable; BRIG_SECRETS_KEY */
     char *secrets_key_command;  /* words with blanks between them, the first an absolute path; its output is the ring; "" none */
     bool secrets_plaintext;     /* insecure_plaintext: without a key, store values as they are */
+
+    /* [gate] */
+    char *gate_resolvers;       /* space-separated; "": resolv.conf's */
+    char *gate_ca_bundle;       /* "": the system's */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

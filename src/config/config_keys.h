@@ -75,6 +75,8 @@ const char *config_rule_work_dir(const char *text);
 const char *config_rule_require(const char *text);
 const char *config_rule_variable(const char *text);
 const char *config_rule_command(const char *text);
+const char *config_rule_network(const char *text);
+const char *config_rule_resolvers(const char *text);
 bool config_is_loopback(const char *listen);
 
 /* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins with. */

@@ -204,7 +204,7 @@ void local_on_gone(struct local *local, const struct brig_err *why)
     struct provider *provider = &local->provider;
     struct box_end end = {.cause = why->code == BRIG_E_GONE ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR, .ended_at_ns = clock_real_ns(),
                           .usage = {BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
-                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN}};
+                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0}};
     bool recovering = local->recovery.list != 0 && !local->recovered;
 
     local->gone = true;

@@ -35,6 +35,16 @@ class Rogue(JailTest):
         wait_until("the end of brig-egress", lambda: not self.w.processes("brig-egress", "rogue_egress"))
         return out
 
+    def test_every_allocation_fails_once(self):
+        helpers, n, good = self.helpers("rogue", driver("rogue_egress")), 1, 0
+        while good < 5:
+            status, out, err = self.w.finish(self.w.popen(driver("alloc_host"), str(n), "network", env={"BRIG_LIBEXEC_DIR": helpers}))
+            self.assertIn((status, err), ((0, b""), (125, b"")), (n, out))
+            self.assertTrue(out == b"ok\n" if status == 0 else out.startswith(b"refused: "), (n, out))
+            good, n = good + 1 if status == 0 else 0, n + 1
+            self.w.assert_clean()
+        self.assertGreater(n, 25)
+
     def test_counts_are_in_the_receipt(self):
         receipt = json.loads(self.host("counted"))
         self.assertEqual(receipt["network"]["policy"], "learn")
@@ -42,4 +52,4 @@ class Rogue(JailTest):
 
 
 for _word in "refused dies dies_under_others mute cancelled left_alone rules missing".split():
-    setattr(Rogue, f"test_{_word}", lambda self, word=_word: self.host(word))
+    setattr(Rogue, f"test_{_word}", lambda self, word=_word: self.assertEqual(self.host(word), b""))

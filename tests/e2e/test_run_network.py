@@ -5,19 +5,19 @@ it leaves the machine. The same tests without a daemon, as root and as a plain u
 
 import json
 import os
-import re
 import signal
 import threading
 import unittest
 
-from helpers import PATIENCE, wait_until
+from helpers import wait_until
 from internet import OTHER, PRIVATE, PUBLIC, Internet
 from jailkit import IS_ROOT, PLAIN_ID, SH, JailTest, World
 from service import Daemon
 
 NET = None
 CURL = ("curl", "-sS", "--max-time", "10")
-RESOLVE, REFUSED, TLS_CUT, RECV = 6, 7, 35, 56  # curl's exit codes
+RESOLVE, REFUSED = (6,), (7,)  # curl's exit codes
+CUT = (7, 35)  # accepted and reset: curl may find out before or after it has begun to speak
 
 
 def setUpModule():
@@ -49,9 +49,9 @@ class Flags:
         self.assertEqual(done.returncode, status, done)
         return json.loads(done.stdout)
 
-    def curl(self, flags, *words, status=0):
+    def curl(self, flags, *words, status=(0,)):
         done = self.run_in(*flags, "--", *CURL, *words)
-        self.assertEqual(done.returncode, status, done)
+        self.assertIn(done.returncode, status, done)
         return done.stdout.decode()
 
     # ---- what is allowed ----
@@ -103,7 +103,7 @@ class Flags:
     # ---- what is not ----
 
     def test_another_host(self):
-        r = self.run_json("--allow", "allowed.test", "--", *CURL, "https://other.test/", status=RESOLVE)
+        r = self.run_json("--allow", "allowed.test", "--", *CURL, "https://other.test/", status=RESOLVE[0])
         self.assertEqual((NET.asked, NET.seen), ([], []))  # the question did not leave
         self.assertEqual(r["network"]["decisions"]["allowed"], 0)
         self.assertGreater(r["network"]["decisions"]["denied"], 0)
@@ -113,7 +113,7 @@ class Flags:
         self.assertEqual(NET.seen, [])
 
     def test_an_address_instead_of_the_name(self):
-        self.curl(["--allow", "allowed.test"], "-k", f"https://{PUBLIC}/", status=TLS_CUT)
+        self.curl(["--allow", "allowed.test"], "-k", f"https://{PUBLIC}/", status=CUT)
         self.assertEqual(self.curl(["--allow", "allowed.test"], "-o", "/dev/null", "-w", "%{http_code}", f"http://{PUBLIC}/"), "403")
         self.assertEqual(NET.seen, [])
 
@@ -122,7 +122,7 @@ class Flags:
             with self.subTest(name):
                 said = self.run_in("--allow", name, "--", *CURL, "-o", "/dev/null", "-w", "%{http_code}", f"http://{name}/")
                 self.assertEqual(said.stdout, b"403", said)
-                self.curl(["--allow", name], "-k", f"https://{name}/", status=TLS_CUT)
+                self.curl(["--allow", name], "-k", f"https://{name}/", status=CUT)
         self.assertEqual(NET.seen, [])
 
     def test_a_private_address(self):
@@ -133,7 +133,8 @@ class Flags:
 
     def test_deny_wins(self):
         self.curl(["--allow", "*.allowed.test", "--deny", "www.allowed.test"], "https://www.allowed.test/", status=RESOLVE)
-        self.curl(["--net", "open", "--deny", "other.test"], "https://other.test/", status=RESOLVE)
+        self.curl(["--net", "open", "--deny", "other.test"], "https://other.test/", status=CUT)  # on 80 and 443; the name has other ports
+        self.curl(["--net", "open", "--deny", "other.test:any"], "https://other.test/", status=RESOLVE)
 
     def test_none(self):
         for flags in ([], ["--net", "none"]):
@@ -192,7 +193,7 @@ class Flags:
         def one(name, host, status):
             said[name] = (self.run_in("--allow", host, "--", *CURL, "http://allowed.test/").returncode, status)
 
-        threads = [threading.Thread(target=one, args=(i, "allowed.test" if i % 2 else "other.test", 0 if i % 2 else RESOLVE)) for i in range(6)]
+        threads = [threading.Thread(target=one, args=(i, "allowed.test" if i % 2 else "other.test", 0 if i % 2 else RESOLVE[0])) for i in range(6)]
         for t in threads:
             t.start()
         for t in threads:
@@ -258,18 +259,6 @@ class Rootless(Alone, JailTest):
     @classmethod
     def make_world(cls):
         return World(PLAIN_ID, PLAIN_ID)
-
-    def egress(self):
-        """A plain user's world has no cgroups to look in."""
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
-                    if f.read().strip() == "brig-egress" and os.stat(f"/proc/{pid}").st_uid == PLAIN_ID:
-                        found.append(int(pid))
-            except OSError:
-                continue
-        return found
 
 
 class WithDaemon(Flags, JailTest):

@@ -3,7 +3,7 @@
  * gate_host.c: an engine and a gate of a few lines, for tests of what the spawner makes: one run with a network over a
  * spawner's socket, and a gate that tells every connection where it landed and answers every datagram.
  *
- *     gate_host FD [name=value...] -- ARGV...
+ *     gate_host FD|spawn [name=value...] -- ARGV...     spawn: a spawner of its own, with the knobs of test builds
  *
  *     ports=80,443  any=1  off=1 (no network)  trust=FILE  rootfs=DIR  pool=N  loops=N (timing)  service=1
  *     more=PORTS or more=any (asked for once it has started, before the gate serves)  raw=WORD (a broken message, see broken())
@@ -20,7 +20,7 @@
 #include <time.h>
 
 #include "base/fd.h"
-#include "base/parse.h"
+#include "engine/engine.h"
 #include "gate/address.h"
 #include "jail/wire.h"
 
@@ -356,7 +356,15 @@ int main(int argc, char **argv)
 
     if (argc < 3)
         return 2;
-    sock = (int)strtol(argv[1], NULL, 10);
+    const struct brig_engine_options options = {.size = sizeof options, .flags = BRIG_ENGINE_FORK};
+    struct brig_err err;
+    pid_t forked;
+    if (strcmp(argv[1], "spawn") != 0) {
+        sock = (int)strtol(argv[1], NULL, 10);
+    } else if (engine_spawn(&options, &sock, &forked, &err) < 0) {
+        fprintf(stderr, "no spawner: %s\n", err.message);
+        return 3;
+    }
     for (; i < argc && strcmp(argv[i], "--") != 0 && n_words < MAX_WORDS; i++) {
         char *equals = strchr(argv[i], '=');
         if (!equals)
