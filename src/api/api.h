@@ -13,6 +13,7 @@
 #include <brig.h>
 
 #include "api/server.h"
+#include "api/trace.h"
 #include "audit/audit.h"
 #include "audit/suspicion.h"
 #include "codec/json.h"
@@ -21,6 +22,7 @@
 #include "loop/workers.h"
 #include "provider/provider.h"
 #include "sandbox/manager.h"
+#include "sandbox/policies.h"
 #include "sandbox/process.h"
 #include "sandbox/secrets.h"
 #include "store/store.h"
@@ -39,9 +41,11 @@ struct api {
     struct crypto_signer *signer;
     struct provider *provider;
     struct manager *manager;
+    struct policies *policies;
     struct server *server;
     struct auth *auth;
     struct suspicion *suspicion;
+    struct trace *trace; /* NULL: off */
     struct secrets *secrets;
     uint8_t token_key[32]; /* of previews */
     int supervisor_fd;
@@ -150,6 +154,7 @@ route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, rou
     route_tar_get, route_tar_put;
 route_fn route_port_list, route_port_token, route_proxy;
 route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list, route_certificates_get;
+route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 

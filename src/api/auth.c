@@ -30,7 +30,11 @@ struct auth {
     size_t n_keys, cap_keys;
     struct store_org *orgs;
     size_t n_orgs, cap_orgs;
+    struct loop_timer on_expiry;
+    int64_t expired_until_ns; /* keys that expired up to then have had their streams cut */
 };
+
+#define EXPIRY_LOOK_NS (60 * NS_PER_SEC) /* at least so often: the wall clock may have been set */
 
 static const char *const role_names[STORE_ROLE_MAX] = {"admin", "user", "read-only"};
 
@@ -67,6 +71,37 @@ static struct store_org *find_org(struct auth *auth, const char *id)
     return NULL;
 }
 
+/* ---- expiry ---------------------------------------------------------------------------------------------- */
+
+/* The timer rings when the next key expires. */
+static void arm_expiry(struct auth *auth)
+{
+    int64_t now = clock_real_ns(), next = INT64_MAX;
+
+    for (size_t i = 0; i < auth->n_keys; i++) {
+        const struct store_key *key = &auth->keys[i];
+        if (key->expires_at_ns > auth->expired_until_ns && !key->revoked_at_ns && key->expires_at_ns < next)
+            next = key->expires_at_ns;
+    }
+    if (next == INT64_MAX)
+        return;
+    uint64_t delay = next > now ? (uint64_t)(next - now) : 0;
+    (void)!loop_timer_set(auth->api->loop, &auth->on_expiry, loop_now_ns() + (delay < EXPIRY_LOOK_NS ? delay : EXPIRY_LOOK_NS), NULL);
+}
+
+/* A key that has expired takes its streams with it, as one that is revoked. */
+static void on_expiry(struct loop_timer *timer)
+{
+    struct auth *auth = timer->ctx;
+    int64_t now = clock_real_ns();
+
+    for (size_t i = 0; i < auth->n_keys; i++)
+        if (auth->keys[i].expires_at_ns > auth->expired_until_ns && auth->keys[i].expires_at_ns <= now)
+            server_cut(auth->api->server, auth->keys[i].id, NULL);
+    auth->expired_until_ns = now;
+    arm_expiry(auth);
+}
+
 static int add_key(struct auth *auth, const struct store_key *key, struct brig_err *err)
 {
     int r = grow((void **)&auth->keys, auth->n_keys, &auth->cap_keys, sizeof *auth->keys, KEYS_MAX, err);
@@ -74,6 +109,8 @@ static int add_key(struct auth *auth, const struct store_key *key, struct brig_e
     if (r == 0) {
         auth->keys[auth->n_keys] = *key;
         auth->keys[auth->n_keys++].doc = "{}";
+        if (key->expires_at_ns)
+            arm_expiry(auth);
     }
     return r;
 }
@@ -107,6 +144,8 @@ int auth_create(struct api *api, struct auth **ret, struct brig_err *err)
     if (!auth)
         return err_nomem(err);
     auth->api = api;
+    auth->on_expiry = (struct loop_timer){.fn = on_expiry, .ctx = auth};
+    auth->expired_until_ns = clock_real_ns(); /* what expired before we were here has no streams */
     r = store_each_org(api->store, each_org, auth, err);
     if (r == 0)
         r = store_each_key(api->store, each_key, auth, err);
@@ -127,6 +166,7 @@ void auth_destroy(struct auth *auth)
 {
     if (!auth)
         return;
+    loop_timer_clear(auth->api->loop, &auth->on_expiry);
     mem_free(auth->keys);
     mem_free(auth->orgs);
     mem_free(auth);

@@ -5,8 +5,8 @@
  *
  * Theory of operation, in stages, each of which must succeed:
  *   1  no core dumps, not dumpable, no new privileges
- *   2  what the supervisor gives: configuration, the spawner's socket, listeners
- *   3  store, audit log, keys
+ *   2  what the supervisor gives: configuration, the spawner's and brig-egress's sockets, listeners, keys
+ *   3  store, policies, secrets, audit log, keys
  *   4  Landlock and seccomp: nothing from a client or a sandbox has been read so far
  *   5  provider, manager (which takes over what an earlier brigd left), listeners; then the supervisor is told
  * One thread runs the loop; a few workers do what would block it.
@@ -46,6 +46,8 @@ struct daemon_state {
     const char *state_dir;
     int spawner_fd;
     struct keyring *ring; /* of secrets; NULL: none */
+    int gate_fd;    /* the control socket of brig-egress, until the manager has it */
+    char *packages; /* the rules of the preset `packages`, as the supervisor found them; or NULL */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
     struct loop_source on_supervisor;
@@ -185,6 +187,15 @@ static void on_provider_gone(void *ctx, const struct brig_err *why)
 
 /* ---- the supervisor -------------------------------------------------------------------------------------- */
 
+/* brig-egress is new, or what the host's package managers are configured with has changed. */
+static void on_descriptor(struct daemon_state *d, const char *name, int *fd)
+{
+    struct brig_err err;
+
+    if (str_eq(name, "gate") && manager_gate(d->api.manager, take_fd(fd), &err) < 0)
+        log_line(LOG_ERROR, "gate", "%s", err.message);
+}
+
 static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
 {
     struct daemon_state *d = source->ctx;
@@ -207,6 +218,8 @@ static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
         log_line(LOG_ERROR, "reopen", "%s", err.message);
     else if (msg.type == SUP_PING)
         (void)!sup_send(source->fd, SUP_PONG, NULL, -1);
+    else if (msg.type == SUP_FD && fd >= 0)
+        on_descriptor(d, msg.name, &fd);
 }
 
 /* The key ring of secrets. What is in it stays in wiping memory; the descriptor goes with the message. */
@@ -227,6 +240,16 @@ static int take_ring(struct daemon_state *d, int fd, struct brig_err *err)
 
 static int take_listener(struct daemon_state *d, const char *name, int *fd)
 {
+    if (str_eq(name, "packages")) {
+        size_t len = 0;
+        mem_free(take_ptr(&d->packages));
+        return gate_memfd_read(*fd, CONFIG_MAX, &d->packages, &len);
+    }
+    if (str_eq(name, "gate")) {
+        base_close_fd(&d->gate_fd);
+        d->gate_fd = take_fd(fd);
+        return 0;
+    }
     if (str_eq(name, "spawner") && d->spawner_fd < 0) {
         d->spawner_fd = take_fd(fd);
         return 0;
@@ -359,6 +382,10 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
         r = open_audit(d, err);
     if (r == 0)
         r = suspicion_create(&d->api.suspicion, err);
+    if (r == 0 && config_get(d->api.config)->otlp_endpoint[0])
+        r = trace_create(d->api.loop, config_get(d->api.config)->otlp_endpoint, &d->api.trace, err);
+    if (r == 0)
+        r = policies_create(d->api.store, d->packages, &d->api.policies, err);
     return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
 }
 
@@ -367,10 +394,11 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
     const char *const writable[] = {d->state_dir, config->log_file[0] ? config->log_file : NULL, NULL};
-    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl",
+    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki",
+                                    config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
-    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0]};
+    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 
@@ -430,8 +458,10 @@ static int start(struct daemon_state *d, struct brig_err *err)
     if (r == 0 && config->tls_cert[0])
         r = server_set_tls(d->api.server, config->tls_cert, config->tls_key, err);
     if (r == 0) {
-        const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config, d->api.suspicion};
+        const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config, d->api.suspicion, d->api.policies, d->api.secrets};
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
+        if (r == 0 && d->gate_fd >= 0)
+            r = manager_gate(d->api.manager, take_fd(&d->gate_fd), err);
     }
     d->on_supervisor = (struct loop_source){.fd = -1, .fn = on_supervisor, .ctx = d};
     return r == 0 ? loop_add(d->api.loop, &d->on_supervisor, SUP_SOCKET_FD, EPOLLIN, err) : r;
@@ -441,6 +471,8 @@ static void close_parts(struct daemon_state *d)
 {
     server_destroy(d->api.server);
     manager_destroy(d->api.manager);
+    base_close_fd(&d->gate_fd);
+    mem_free(d->packages);
     if (d->api.provider)
         d->api.provider->ops->destroy(d->api.provider);
     audit_close(d->api.audit);
@@ -448,7 +480,9 @@ static void close_parts(struct daemon_state *d)
         (void)!loop_run_once(d->api.loop, 0, NULL);
     auth_destroy(d->api.auth);
     suspicion_destroy(d->api.suspicion);
+    trace_destroy(d->api.trace);
     store_close(d->api.store);
+    policies_destroy(d->api.policies); /* the store calls back for what was on its way */
     secrets_destroy(d->api.secrets);
     keyring_destroy(d->ring);
     workers_destroy(d->api.workers);
@@ -469,7 +503,7 @@ int main(int argc, char **argv)
         return 125;
     }
     signal(SIGPIPE, SIG_IGN);
-    d = (struct daemon_state){.state_dir = argv[1], .spawner_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .started_ns = clock_mono_ns()}};
+    d = (struct daemon_state){.state_dir = argv[1], .spawner_fd = -1, .gate_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .started_ns = clock_mono_ns()}};
     d.on_drain = (struct loop_timer){.fn = on_drain, .ctx = &d};
     d.on_prune = (struct loop_timer){.fn = on_prune, .ctx = &d};
     int r = lockdown_early(&err);

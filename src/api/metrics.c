@@ -54,6 +54,8 @@ static int put_service(struct buf *out, const struct api *api)
         {"denials_total", "counter", "Requests refused for who asked.", api->counters.denials},
         {"suspicious_total", "counter", "Keys that were denied or failed too often in a short time.", suspicion_count(api->suspicion)},
         {"audit_dropped_total", "counter", "Events that the audit log could not take.", audit_dropped(api->audit)},
+        {"trace_spans_sent_total", "counter", "Spans that the collector took.", trace_sent(api->trace)},
+        {"trace_spans_dropped_total", "counter", "Spans that were lost: no collector, or too many.", trace_dropped(api->trace)},
         {"store_commits_total", "counter", "Transactions committed.", health.commits},
         {"store_failures_total", "counter", "Transactions that failed.", health.failures},
         {"store_queue", "gauge", "Writes waiting for a transaction.", health.queued},
@@ -94,6 +96,33 @@ static int put_manager(struct buf *out, const struct api *api)
     return r;
 }
 
+static int put_network(struct buf *out, const struct api *api)
+{
+    struct network_stats stats;
+    int r = 0;
+
+    manager_network_stats(api->manager, &stats);
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } rows[] = {
+        {"network_up", "gauge", "1 while brig-egress is there; without it networks carry nothing.", stats.up},
+        {"network_restarts_total", "counter", "Times that brig-egress was lost.", stats.restarts},
+        {"network_sandboxes", "gauge", "Sandboxes with a network.", stats.sandboxes},
+        {"network_receive_bytes_total", "counter", "Bytes towards sandboxes.", stats.bytes_in},
+        {"network_transmit_bytes_total", "counter", "Bytes from sandboxes.", stats.bytes_out},
+        {"network_connections_allowed_total", "counter", "Connections and requests that a policy allowed.", stats.allowed},
+        {"network_connections_denied_total", "counter", "Connections and requests that a policy refused.", stats.denied},
+        {"network_connections_failed_total", "counter", "Connections that were allowed and could not be made.", stats.failed},
+        {"network_names_refused_total", "counter", "DNS questions that a policy refused.", stats.names_refused},
+        {"network_secrets_used_total", "counter", "Requests that a brokered secret was put into.", stats.substituted},
+        {"network_foreign_placeholders_total", "counter", "Placeholders sent where their secret is not for.", stats.foreign},
+    };
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
+        r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);
+    return r;
+}
+
 static int put_each(struct buf *out, const struct api *api)
 {
     int r = head(out, "sandbox_processes", "gauge", "Running processes, per sandbox (server.metrics_per_sandbox).");
@@ -110,6 +139,8 @@ void route_metrics(struct request *rq)
 
     if (r == 0)
         r = put_manager(&out, rq->api);
+    if (r == 0)
+        r = put_network(&out, rq->api);
     if (r == 0 && config_get(rq->api->config)->metrics_per_sandbox)
         r = put_each(&out, rq->api);
     if (r < 0)

@@ -407,6 +407,10 @@ void api_handle(void *ctx, struct exchange *x)
         exchange_reply(x, 200, "text/plain", "ok\n", 3);
         return;
     }
+    if (api->trace) {
+        const char *parent = http_field(head, "traceparent");
+        exchange_keep(x, parent ? parent : "");
+    }
     if (preview_handle(api, x))
         return;
     struct request *rq = request_create(api, x);
@@ -427,6 +431,11 @@ void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t dura
 
     api->counters.requests[status / 100 < 6 ? status / 100 : 0]++;
     api->counters.bytes_out += bytes;
+    if (route && api->trace) {
+        const struct trace_span span = {.method = exchange_head(x)->method, .route = route->pattern, .request_id = exchange_id(x), .peer = exchange_peer(x),
+                                        .parent = exchange_kept(x), .status = status, .duration_ns = duration_ns, .bytes = bytes};
+        trace_add(api->trace, &span);
+    }
     if (route && log_wants_requests())
         log_request(exchange_id(x), route->method, route->pattern, exchange_peer(x), status, duration_ns, bytes);
 }

@@ -159,9 +159,15 @@ void route_sandbox_list(struct request *rq)
     request_json(rq, 200, &json);
 }
 
+static void on_counted(void *ctx, struct sbox *sbox, const struct brig_err *err UNUSED)
+{
+    answer_sandbox(ctx, 200, sbox);
+}
+
 void route_sandbox_get(struct request *rq)
 {
-    answer_sandbox(rq, 200, rq->sbox);
+    if (sbox_count_network(rq->sbox, on_counted, rq, NULL) <= 0)
+        answer_sandbox(rq, 200, rq->sbox);
 }
 
 /* ---- change ---------------------------------------------------------------------------------------------- */
@@ -196,27 +202,57 @@ static bool read_metadata(struct request *rq, struct sbox_pair *pairs, size_t ma
     return true;
 }
 
-void route_sandbox_update(struct request *rq)
-{
-    static const char *const known[] = {"timeout", "metadata", NULL};
-    const struct json_value *timeout = json_get(rq->json, "timeout");
-    bool has_metadata = json_get(rq->json, "metadata") != NULL;
+/* What a change asks for beside the network. */
+struct change {
     struct sbox_pair pairs[64];
-    uint64_t ms = UINT64_MAX;
-    size_t n = 0;
+    size_t n;
+    uint64_t timeout_ms;
+    bool has_metadata;
+};
+
+static bool read_change(struct request *rq, struct change *ret)
+{
+    const struct json_value *timeout = json_get(rq->json, "timeout");
+
+    ret->has_metadata = json_get(rq->json, "metadata") != NULL;
+    ret->timeout_ms = UINT64_MAX;
+    ret->n = 0;
+    if (timeout && timeout->type == JSON_NULL) {
+        ret->timeout_ms = 0;
+    } else if (timeout && (api_duration(timeout, &ret->timeout_ms) < 0 || ret->timeout_ms > UINT64_C(366) * 86400 * 1000)) {
+        request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration up to 366 days, such as 300 or \"5m\", or null for none");
+        return false;
+    }
+    return !ret->has_metadata || read_metadata(rq, ret->pairs, ARRAY_SIZE(ret->pairs), &ret->n);
+}
+
+static void on_network(void *ctx, struct sbox *sbox, const struct brig_err *failed)
+{
+    struct request *rq = ctx;
+    struct change change;
     struct brig_err err;
 
-    if (!api_only_members(rq, rq->json, known))
+    if (failed)
+        request_fail(rq, failed);
+    else if (rq->json->count == 1)
+        answer_sandbox(rq, 200, sbox);
+    else if (read_change(rq, &change) &&
+             sbox_update(sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL, change.n, on_changed, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+void route_sandbox_update(struct request *rq)
+{
+    static const char *const known[] = {"timeout", "metadata", "network", NULL};
+    const struct json_value *network = json_get(rq->json, "network");
+    struct change change;
+    struct brig_err err;
+
+    if (!api_only_members(rq, rq->json, known) || !read_change(rq, &change))
         return;
-    if (timeout && timeout->type == JSON_NULL) {
-        ms = 0;
-    } else if (timeout && (api_duration(timeout, &ms) < 0 || ms > UINT64_C(366) * 86400 * 1000)) {
-        request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration up to 366 days, such as 300 or \"5m\", or null for none");
-        return;
-    }
-    if (has_metadata && !read_metadata(rq, pairs, ARRAY_SIZE(pairs), &n))
-        return;
-    if (sbox_update(rq->sbox, &rq->caller, ms, has_metadata ? pairs : NULL, n, on_changed, rq, &err) < 0)
+    int r = network ? sbox_set_network(rq->sbox, &rq->caller, network, on_network, rq, &err)
+                    : sbox_update(rq->sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL, change.n, on_changed, rq, &err);
+    if (r < 0)
         request_fail(rq, &err);
 }
 
@@ -335,8 +371,11 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     put_usage(&json, "disk_peak_bytes", stats->disk_peak_bytes);
     put_usage(&json, "read_bytes", stats->read_bytes);
     put_usage(&json, "written_bytes", stats->written_bytes);
-    put_usage(&json, "net_in_bytes", 0);
-    put_usage(&json, "net_out_bytes", 0);
+    uint64_t in = 0, out_bytes = 0;
+    if (rq->sbox)
+        sbox_network(rq->sbox, &in, &out_bytes);
+    put_usage(&json, "net_in_bytes", in);
+    put_usage(&json, "net_out_bytes", out_bytes);
     put_usage(&json, "oom_kills", stats->oom_kills);
     put_usage(&json, "pids_refused", stats->pids_refused);
     if (rq->sbox) {
@@ -349,12 +388,19 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     request_json(rq, 200, &json);
 }
 
-void route_sandbox_metrics(struct request *rq)
+static void on_network_counted(void *ctx, struct sbox *sbox, const struct brig_err *failed UNUSED)
 {
+    struct request *rq = ctx;
     struct brig_err err;
 
-    if (sbox_stats(rq->sbox, on_stats, rq, &err) < 0)
+    if (sbox_stats(sbox, on_stats, rq, &err) < 0)
         request_fail(rq, &err);
+}
+
+void route_sandbox_metrics(struct request *rq)
+{
+    if (sbox_count_network(rq->sbox, on_network_counted, rq, NULL) <= 0)
+        on_network_counted(rq, rq->sbox, NULL);
 }
 
 /* ---- prune ----------------------------------------------------------------------------------------------- */

@@ -67,6 +67,12 @@ const struct route api_routes[] = {
     {"GET", "/v1/certificates", "cause since until limit cursor", 0, route_certificates_list},
     {"GET", "/v1/certificates/{sandbox}", "", 0, route_certificates_get},
 
+    {"GET", "/v1/policies", "", 0, route_policy_list},
+    {"POST", "/v1/policies/check", "", ROUTE_JSON, route_policy_check},
+    {"GET", "/v1/policies/{policy}", "", 0, route_policy_get},
+    {"PUT", "/v1/policies/{policy}", "", W | ROUTE_ADMIN | ROUTE_JSON, route_policy_put},
+    {"DELETE", "/v1/policies/{policy}", "", W | ROUTE_ADMIN, route_policy_delete},
+
     {"POST", "/v1/keys", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_EMPTY_OK, route_key_create},
     {"GET", "/v1/keys", "", ROUTE_ADMIN, route_key_list},
     {"DELETE", "/v1/keys/{key}", "", W | ROUTE_ADMIN, route_key_revoke},

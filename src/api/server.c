@@ -65,7 +65,7 @@ void exchange_reset(struct exchange *x)
     x->target.rest_raw = x->target.query_raw = "";
     x->in_at = x->scanned = 0;
     x->starved = false;
-    x->id[0] = x->owner[0] = '\0';
+    x->id[0] = x->owner[0] = x->kept[0] = '\0';
     x->data = NULL;
     x->gone = NULL;
     x->input = INPUT_NONE;
@@ -270,6 +270,17 @@ size_t server_exchanges(const struct server *server)
 }
 
 /* ---- what exchanges are asked ------------------------------------------------------------------- */
+
+void exchange_keep(struct exchange *x, const char *text)
+{
+    if (strlen(text) < sizeof x->kept)
+        memcpy(x->kept, text, strlen(text) + 1);
+}
+
+const char *exchange_kept(const struct exchange *x)
+{
+    return x->kept;
+}
 
 const struct http_head *exchange_head(const struct exchange *x)
 {

@@ -61,6 +61,9 @@ uid_t exchange_peer_uid(const struct exchange *x);      /* unix only, else (uid_
 const char *exchange_peer(const struct exchange *x);    /* "127.0.0.1", "unix" */
 void exchange_set_data(struct exchange *x, void *data); /* the handler's own, for callbacks */
 void *exchange_data(const struct exchange *x);
+/* A short text that lives as long as the exchange (its trace's parent); longer ones are not kept. */
+void exchange_keep(struct exchange *x, const char *text);
+const char *exchange_kept(const struct exchange *x); /* "" when nothing was */
 struct loop *exchange_loop(const struct exchange *x);
 void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
 /* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes its streams with it. */

@@ -99,6 +99,7 @@ struct exchange {
     struct buf target_memory, fields, body;
     char id[ID_SIZE];
     char owner[64]; /* "": nobody's */
+    char kept[64];
     uint64_t started_ns;
     void *data;
     void (*gone)(void *ctx, struct exchange *x);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "cli/net_flags.h"
 #include "cli/service.h"
 
 static int create_main(int argc, char **argv);
@@ -24,6 +25,7 @@ struct create_options {
     uint64_t pids, inodes, open_files;
     bool writable_root, json, quiet;
     struct words env, metadata, binds, require;
+    struct net_flags net;
 };
 
 #define AT(name) offsetof(struct create_options, name)
@@ -52,6 +54,7 @@ static const struct flag create_flags[] = {
     {"command-timeout", "TIME", "wall clock of one command (default 300s)", flag_set_text, AT(command_timeout), 0},
     {"cpu-time", "TIME", "CPU seconds of one command", flag_set_text, AT(cpu_time), 0},
     {"output", "SIZE", "output of one command that is kept (default 10m)", flag_set_text, AT(output), 0},
+    NET_FLAG_ROWS(AT(net)),
     {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
     {"require", "all|LAYER,...", "do not make it unless these layers are on", flag_add_word, AT(require), 0},
     {"writable-root", NULL, "the root can be written to", flag_set_true, AT(writable_root), 0},
@@ -67,7 +70,8 @@ static const struct flag_table create_table = {
     .purpose = "Makes a sandbox and leaves it running until brig rm, its timeout or its idleness ends it.\n"
                "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.\n\n"
                "  id=$(brig create -q)\n"
-               "  brig create --name build -m 2g -c 2 --timeout 1h --metadata team=web",
+               "  brig create --name build -m 2g -c 2 --timeout 1h --metadata team=web\n"
+               "  brig create --allow api.example.com --secret API_KEY",
     .flags = create_flags,
     .n_flags = ARRAY_SIZE(create_flags),
 };
@@ -99,6 +103,7 @@ static void put_limits(struct json *json, const struct create_options *o)
         if (limits[i].number > 0)
             json_key(json, limits[i].key), json_u64(json, limits[i].number);
     }
+    net_flags_put_limits(&o->net, json);
     json_end(json);
 }
 
@@ -168,6 +173,7 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     service_put_text(&json, "confine", o->confine);
     if (o->writable_root)
         json_key(&json, "writable_root"), json_bool(&json, true);
+    net_flags_put(&o->net, &json);
     put_limits(&json, o);
     put_require(&json, &o->require);
     r = put_binds(&json, &o->binds, err);
@@ -181,14 +187,14 @@ static int put_spec(struct buf *out, const struct create_options *o, struct brig
     return r;
 }
 
-static int create(const struct create_options *o)
+static int create(struct create_options *o)
 {
     AUTO_CLIENT struct client *client = NULL;
     AUTO_DOC struct json_doc *doc = NULL;
     AUTO_BUF struct buf body = BUF_INIT(4 << 20);
     struct brig_err err = {0};
 
-    if (put_spec(&body, o, &err) < 0)
+    if (net_flags_finish(&o->net, &err) < 0 || put_spec(&body, o, &err) < 0)
         return cli_error("%s", err.message);
     if (!service_open(&client))
         return CLI_FAILED;
@@ -221,5 +227,6 @@ static int create_main(int argc, char **argv)
     words_done(&options.metadata);
     words_done(&options.binds);
     words_done(&options.require);
+    net_flags_done(&options.net);
     return status;
 }

@@ -91,9 +91,9 @@ static int note_effects(struct config_loaded *loaded)
         config_origin(loaded, (size_t)config_find("sandbox", "use_sandbox"), origin, sizeof(origin));
         r = config_add_note(loaded, "%s: use_sandbox = false is without effect: everything runs in sandboxes", origin);
     }
-    if (r == 0 && config->network_enabled) {
+    if (r == 0 && config->network_enabled && config->network[0]) {
         config_origin(loaded, (size_t)config_find("sandbox", "network_enabled"), origin, sizeof(origin));
-        r = config_add_note(loaded, "%s: network_enabled = true is without effect: the network of a sandbox is `none`", origin);
+        r = config_add_note(loaded, "%s: network_enabled = true is without effect: network = \"%s\" decides", origin, config->network);
     }
     if (r == 0 && config->secrets_plaintext) {
         config_origin(loaded, (size_t)config_find("secrets", "insecure_plaintext"), origin, sizeof(origin));

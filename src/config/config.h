@@ -25,6 +25,7 @@ struct config {
     uint64_t header_timeout, body_timeout, idle_timeout; /* ms: 10 s, 30 s without progress, 75 s */
     char *allowed_hosts;    /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */
     char *allowed_origins;  /* space-separated Origins that may call; none by default */
+    char *otlp_endpoint; /* "": no traces */
     char *log_level, *log_file, *log_format; /* info; "": stderr; json|text */
     bool metrics_per_sandbox;
     uint64_t drain_timeout; /* ms: 10 s */
@@ -52,7 +53,8 @@ struct config {
     char *work_dir;             /* /workspace */
     struct brig_limits limits;  /* memory_limit, cpu_limit, timeout, pids, disk, ... */
     uint64_t max_age;           /* ms; 0 none */
-    bool network_enabled;       /* as the file has it; the network is `none` all the same, and a note says so */
+    bool network_enabled;       /* the network is `open` where `network` is "" */
+    char *network;              /* policy of a create that names none; "": see above, else `none` */
     bool use_sandbox;           /* without effect; reported */
     char *require;              /* "all", or layer names */
     char *bind_roots;           /* absolute directories with colons between them; "" none */
@@ -63,6 +65,10 @@ struct config {
     char *secrets_key_env;      /* name of a variable; BRIG_SECRETS_KEY */
     char *secrets_key_command;  /* words with blanks between them, the first an absolute path; its output is the ring; "" none */
     bool secrets_plaintext;     /* insecure_plaintext: without a key, store values as they are */
+
+    /* [gate] */
+    char *gate_resolvers;       /* space-separated; "": resolv.conf's */
+    char *gate_ca_bundle;       /* "": the system's */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

@@ -70,7 +70,7 @@ bool config_is_foreign(const char *section)
 
 const char *const *config_foreign_names(size_t *ret_n)
 {
-    static const char *const names[] = {"server", "store", "manager", "sandbox", "secrets", "daytona", "mcp", "llm", "browser", "search", "runflow"};
+    static const char *const names[] = {"server", "store", "manager", "sandbox", "gate", "secrets", "daytona", "mcp", "llm", "browser", "search", "runflow"};
 
     *ret_n = ARRAY_SIZE(names);
     return names;

@@ -53,6 +53,8 @@ const struct config_key config_keys[] = {
     {"server", "log_level", CONFIG_TEXT, AT(log_level), .fallback = "info", .rule = config_rule_level, LIVE, .help = "debug, info, warn or error"},
     {"server", "log_file", CONFIG_TEXT, AT(log_file), .fallback = "", .rule = config_rule_file, .help = "path; empty: stderr; reopened on SIGUSR1"},
     {"server", "log_format", CONFIG_TEXT, AT(log_format), .fallback = "json", .rule = config_rule_format, .help = "json or text"},
+    {"server", "otlp_endpoint", CONFIG_TEXT, AT(otlp_endpoint), .fallback = "", .rule = config_rule_otlp,
+     .help = "http://ADDRESS:PORT of an OpenTelemetry collector (OTLP/HTTP); empty: no traces"},
     {"server", "metrics_per_sandbox", CONFIG_BOOL, AT(metrics_per_sandbox), .fallback = "false", LIVE, .help = "label metrics with sandbox ids"},
     {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000, .zero = true, LIVE,
      .help = "time for answers under way when stopping"},
@@ -112,7 +114,9 @@ const struct config_key config_keys[] = {
     {"sandbox", "io_write_bps", CONFIG_SIZE, AT(limits.io_write_bps), .fallback = "0", .min = 4096, .max = UINT64_C(1) << 50, .zero = true, LIVE, .help = "bytes written per second; 0: no limit"},
     {"sandbox", "output", CONFIG_SIZE, AT(limits.output), .fallback = "10m", .min = 1, .max = UINT64_C(1) << 40, LIVE, .help = "bytes of output kept of one command"},
     {"sandbox", "max_age", CONFIG_MS, AT(max_age), .fallback = "0", .min = 1, .max = MAX_MS, .zero = true, LIVE, .help = "age at which a sandbox ends; 0: never"},
-    {"sandbox", "network_enabled", CONFIG_BOOL, AT(network_enabled), .fallback = "false", LIVE, .help = "accepted, but the network is none"},
+    {"sandbox", "network_enabled", CONFIG_BOOL, AT(network_enabled), .fallback = "false", LIVE, .help = "true: the network is open, unless network says otherwise"},
+    {"sandbox", "network", CONFIG_TEXT, AT(network), .fallback = "", .rule = config_rule_network, LIVE,
+     .help = "policy of sandboxes that name none: none, packages, open or a named policy; empty: none"},
     {"sandbox", "use_sandbox", CONFIG_BOOL, AT(use_sandbox), .fallback = "true", LIVE, .help = "without effect: all is run in sandboxes"},
     {"sandbox", "require", CONFIG_TEXT, AT(require), .fallback = "", .rule = config_rule_require, LIVE, .help = "all, or layers without which nothing runs"},
     {"sandbox", "bind_roots", CONFIG_TEXT, AT(bind_roots), .fallback = "",
@@ -128,6 +132,12 @@ const struct config_key config_keys[] = {
      .help = "program and arguments, run once at the start without a shell, that prints them"},
     {"secrets", "insecure_plaintext", CONFIG_BOOL, AT(secrets_plaintext), .fallback = "false",
      .help = "store secrets unencrypted where there is no key"},
+
+    /* ---- [gate]: brig-egress ---- */
+    {"gate", "resolvers", CONFIG_TEXT, AT(gate_resolvers), .fallback = "", .rule = config_rule_resolvers, .list = true,
+     .help = "name servers, ADDRESS[:PORT] each, instead of those of /etc/resolv.conf"},
+    {"gate", "ca_bundle", CONFIG_TEXT, AT(gate_ca_bundle), .fallback = "", .rule = config_rule_file,
+     .help = "file of the certificate authorities that are trusted; empty: the system's"},
 };
 const size_t n_config_keys = ARRAY_SIZE(config_keys);
 _Static_assert(ARRAY_SIZE(config_keys) <= CONFIG_KEYS_MAX, "from[] has a place for every key");
@@ -146,7 +156,7 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox", "secrets"};
+    static const char *const sections[] = {"server", "store", "manager", "sandbox", "gate", "secrets"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;

@@ -67,6 +67,7 @@ const char *config_rule_hosts(const char *text);
 const char *config_rule_origins(const char *text);
 const char *config_rule_level(const char *text);
 const char *config_rule_format(const char *text);
+const char *config_rule_otlp(const char *text);
 const char *config_rule_shutdown(const char *text);
 const char *config_rule_database(const char *text);
 const char *config_rule_image(const char *text);
@@ -74,6 +75,8 @@ const char *config_rule_work_dir(const char *text);
 const char *config_rule_require(const char *text);
 const char *config_rule_variable(const char *text);
 const char *config_rule_command(const char *text);
+const char *config_rule_network(const char *text);
+const char *config_rule_resolvers(const char *text);
 bool config_is_loopback(const char *listen);
 
 /* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins with. */

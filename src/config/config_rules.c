@@ -193,6 +193,29 @@ const char *config_rule_shutdown(const char *text)
     return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill: sandboxes outlive brigd, not the service";
 }
 
+/* An address: the daemon that connects to it looks no names up. */
+const char *config_rule_otlp(const char *text)
+{
+    static const char rule[] = "must be http://ADDRESS:PORT (an address, not a name), or empty";
+    char host[256];
+    struct in6_addr any;
+
+    if (text[0] == '\0')
+        return NULL;
+    if (!str_starts(text, "http://") || strpbrk(text, " \t@?#") || str_format(host, sizeof host, "%s", text + 7) < 0)
+        return rule;
+    host[strcspn(host, "/")] = '\0';
+    char *colon = strrchr(host, ':');
+    if (!colon)
+        return rule;
+    *colon = '\0';
+    if (host[0] == '[' && colon[-1] == ']') {
+        colon[-1] = '\0';
+        return inet_pton(AF_INET6, host + 1, &any) == 1 ? NULL : rule;
+    }
+    return str_eq(host, "localhost") || inet_pton(AF_INET, host, &any) == 1 ? NULL : rule;
+}
+
 const char *config_rule_database(const char *text)
 {
     bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") || str_starts(text, "sqlite:/");
@@ -253,4 +276,54 @@ const char *config_rule_variable(const char *text)
 const char *config_rule_command(const char *text)
 {
     return text[0] == '\0' || text[0] == '/' ? NULL : "must be an array of strings, the first an absolute path";
+}
+
+const char *config_rule_network(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
+    size_t len = strlen(text);
+
+    if (len == 0)
+        return NULL;
+    if (len > 63 || strspn(text, letters) != len || strchr("_.-", text[0]) || str_eq(text, "learn") || str_eq(text, "custom"))
+        return "must be none, packages, open or the name of a policy";
+    return NULL;
+}
+
+/* ADDRESS, ADDRESS:PORT, ADDRESS#PORT, [V6]:PORT. */
+static bool is_resolver(const char *word, size_t len)
+{
+    struct in6_addr address;
+    char text[64];
+    const char *host = text, *port = NULL;
+    uint64_t number = 53;
+
+    if (len == 0 || len >= sizeof text)
+        return false;
+    memcpy(text, word, len);
+    text[len] = '\0';
+    char *hash = strchr(text, '#'), *colon = strrchr(text, ':'), *close = strchr(text, ']');
+    if (hash) {
+        *hash = '\0';
+        port = hash + 1;
+    }
+    if (text[0] == '[') {
+        if (!close || (close[1] != '\0' && (close[1] != ':' || port)))
+            return false;
+        if (close[1] == ':')
+            port = close + 2;
+        *close = '\0';
+        host = text + 1;
+    } else if (!port && colon && strchr(text, ':') == colon) {
+        *colon = '\0';
+        port = colon + 1;
+    }
+    if (port && (strlen(port) > 5 || parse_u64(port, &number) < 0 || number == 0 || number > 65535))
+        return false;
+    return inet_pton(strchr(host, ':') ? AF_INET6 : AF_INET, host, &address) == 1;
+}
+
+const char *config_rule_resolvers(const char *text)
+{
+    return all_words(text, is_resolver) ? NULL : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or 127.0.0.1:5353";
 }

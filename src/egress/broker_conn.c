@@ -26,16 +26,15 @@ void bconn_end(struct broker_conn *conn, const char *why)
     if (conn->over)
         return;
     conn->over = true;
-    if (str_copy(conn->why, sizeof(conn->why), why) < 0)
-        memcpy(conn->why, why, sizeof(conn->why) - 1);
+    snprintf(conn->why, sizeof(conn->why), "%.*s", (int)sizeof(conn->why) - 1, why);
 }
 
 void bconn_event(struct broker_conn *conn, enum gate_verdict verdict, const char *why, const char *secret)
 {
     struct policy_answer answer = conn->answer;
 
-    if (why && str_copy(answer.why, sizeof(answer.why), why) < 0)
-        memcpy(answer.why, why, sizeof(answer.why) - 1);
+    if (why)
+        snprintf(answer.why, sizeof(answer.why), "%.*s", (int)sizeof(answer.why) - 1, why);
     conn->start.event(conn->start.ctx, verdict, &answer, conn->up.fd >= 0 ? &conn->dialled : NULL, secret);
 }
 

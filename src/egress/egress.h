@@ -36,9 +36,13 @@ void names_destroy(struct names *names);
 /* The number that stands for this name, made if new; -ENOSPC when all are in use (one nobody has asked for or connected to for 5 minutes is reused). */
 int names_take(struct names *names, const char *name, uint32_t *ret_number) MUST_CHECK;
 const char *names_find(struct names *names, uint32_t number); /* or NULL; valid until the next names_take() */
+#ifdef BRIG_TEST
+void names_age(struct names *names, uint64_t ns); /* as if so much time had passed */
+#endif
 
 /* ---- dns_server.c: port 53 inside the sandbox ---------------------------------------------------------------- */
-/* One datagram / one TCP message -> an answer. Nothing is ever asked upstream for it. allowed: the question was about a name the policy knows. */
+/* One datagram / one TCP message -> an answer. Nothing is ever asked upstream for it. allowed: the question was about a name the policy knows.
+ * Neither query nor out has TCP's two bytes of length. out stays as it was where nothing should be said (a response, three bytes of garbage). */
 struct dns_verdict {
     bool valid, allowed;
     char name[DNS_NAME_MAX];
@@ -50,14 +54,16 @@ struct resolver;
 struct lookup;
 #define RESOLVER_ADDRESSES 16u
 int resolver_create(struct loop *loop, struct resolver **ret, struct brig_err *err) MUST_CHECK;
-void resolver_destroy(struct resolver *resolver);
-/* Texts of resolv.conf and hosts; again on change. Servers: "nameserver" lines (v4, v6, also "ADDR#PORT"); options timeout, attempts, rotate; search is ignored (names are absolute). */
+void resolver_destroy(struct resolver *resolver); /* takes NULL; not from a lookup's done; lookups under way are cancelled */
+/* Texts of resolv.conf and hosts; again on change. Servers: "nameserver" lines (v4, v6, also "ADDR#PORT"); options timeout, attempts, rotate; search is ignored (names are absolute).
+ * BRIG_E_USAGE: there are such lines and none can be used; then, and when out of memory, everything stays as it was. */
 int resolver_configure(struct resolver *resolver, const char *resolv_conf, const char *hosts, struct brig_err *err) MUST_CHECK;
 /* A and AAAA of the name: hosts first, then the servers (random id and port per query, 0x20 not used, TCP when truncated, next server on failure).
- * Short answers are cached for their TTL, at most 30 s, at most 4,096 names. done exactly once, never from within. n 0: err says why. */
+ * Short answers are cached for their TTL, at most 30 s, at most 4,096 names. done exactly once, never from within. n 0: err says why
+ * (BRIG_E_NOT_FOUND: no such name, or no address; BRIG_E_TIMEOUT; BRIG_E_HOST). -EAGAIN with BRIG_E_LIMIT: 1,024 are under way. */
 typedef void lookup_fn(void *ctx, const struct gate_addr *addresses, size_t n, const struct brig_err *err);
 int resolver_lookup(struct resolver *resolver, const char *name, lookup_fn *done, void *ctx, struct lookup **ret, struct brig_err *err) MUST_CHECK;
-void lookup_cancel(struct lookup *lookup); /* done is not called */
+void lookup_cancel(struct lookup *lookup); /* done will not be called; not after it was */
 
 /* ---- dial.c: a connection out, judged on its address ---------------------------------------------------------- */
 struct dial;

@@ -202,3 +202,11 @@ const char *names_find(struct names *names, uint32_t number)
     use_append(names, i);
     return names->entries[i].name;
 }
+
+#ifdef BRIG_TEST
+void names_age(struct names *names, uint64_t ns)
+{
+    for (uint32_t i = 0; i < names->n; i++)
+        names->entries[i].used_ns -= ns;
+}
+#endif

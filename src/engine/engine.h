@@ -63,8 +63,9 @@ struct brig_run {
 /* spawn.c: starts the spawner; *ret_fd is our end of its socket. */
 /* Where brig-init, brig-spawner and brigd are. */
 int engine_find_helpers(const struct brig_engine_options *options, char *out, size_t size, struct brig_err *err) MUST_CHECK;
-/* Executes a helper with fd as its descriptor 3; it is not our child. bare: without our environment and other descriptors, 0 and 1 are /dev/null. */
-int engine_execute(const char *path, char *const argv[], int fd, bool bare, struct brig_err *err) MUST_CHECK;
+/* Executes a helper with fd as its descriptor 3; it is not our child. bare: without our environment and other descriptors, 0 and 1 are
+ * /dev/null. ret_pidfd may be NULL. */
+int engine_execute(const char *path, char *const argv[], int fd, bool bare, int *ret_pidfd, struct brig_err *err) MUST_CHECK;
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err) MUST_CHECK;
 /* spec.c: a caller's struct, of whatever version, as ours: what it does not have is zero. */
 int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err) MUST_CHECK;

@@ -2,28 +2,39 @@
 /*
  * gate.c: the brig-egress of an engine, for runs that have a network. It is started with the first of them, as the spawner is: executed,
  * nobody's child (spawn.c), with nothing of our environment and descriptors. It ends when its descriptor 3, whose other end only we hold,
- * closes: with the engine, however that ends.
+ * closes: with the engine, however that ends. An engine that ends in an orderly way, or finds it stuck, kills it: it has nothing to clean up.
  *
  * One that dies, or does not answer, is given up: every run that has a network ends, and the next one starts a new brig-egress.
  */
 #include "engine/gate.h"
 
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+
+/* It ends by itself when descriptor 3 closes; one that is stuck does not, so it is made to. */
+static void end(struct engine_gate *gate)
+{
+    loop_remove(gate->engine->loop, &gate->on_parent);
+    base_close_fd(&gate->parent_fd);
+    if (gate->pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, gate->pidfd, SIGKILL, NULL, 0);
+    base_close_fd(&gate->pidfd);
+}
 
 static void gate_free(struct engine_gate *gate)
 {
     if (!gate)
         return;
     gate_client_destroy(gate->client);
-    loop_remove(gate->engine->loop, &gate->on_parent);
-    base_close_fd(&gate->parent_fd);
+    end(gate);
     mem_free(gate);
 }
 
@@ -33,8 +44,7 @@ void gate_lost(struct engine_gate *gate, const char *why)
     if (gate->lost_why)
         return;
     gate->lost_why = why;
-    loop_remove(gate->engine->loop, &gate->on_parent);
-    base_close_fd(&gate->parent_fd); /* if it lives, it ends now: nothing is carried any more */
+    end(gate); /* if it lives: nothing is carried any more */
     if (gate->engine->gate == gate) {
         gate->engine->gate = NULL;
         gate->next_lost = gate->engine->lost_gates;
@@ -121,7 +131,7 @@ static int execute(struct engine_gate *gate, struct brig_err *err)
         return err_host(err, "socketpair");
     gate->parent_fd = pair[0];
     AUTO_FD int theirs = pair[1];
-    r = engine_execute(path, argv, theirs, true, err);
+    r = engine_execute(path, argv, theirs, true, &gate->pidfd, err);
     return r < 0 ? r : fd_set_nonblock(gate->parent_fd) < 0 ? err_host(err, "socketpair") : 0;
 }
 
@@ -147,6 +157,8 @@ static int introduce(struct engine_gate *gate, struct brig_err *err)
 
 int gate_start(struct brig_engine *engine, struct engine_gate **ret, struct brig_err *err)
 {
+    if (engine->gate && !gate_client_connected(engine->gate->client)) /* on_lost() is still to come */
+        gate_lost(engine->gate, "died");
     if (engine->gate) {
         *ret = engine->gate;
         return 0;
@@ -155,7 +167,7 @@ int gate_start(struct brig_engine *engine, struct engine_gate **ret, struct brig
     if (!gate)
         return err_nomem(err);
     gate->engine = engine;
-    gate->parent_fd = -1;
+    gate->parent_fd = gate->pidfd = -1;
     gate->on_parent = (struct loop_source){.fd = -1, .fn = on_parent, .ctx = gate};
     const struct gate_client_events events = {.event = on_event, .on_sync = on_sync, .lost = on_lost, .ctx = gate};
     int r = gate_client_create(engine->loop, &events, &gate->client, err);

@@ -15,6 +15,7 @@ struct engine_gate {
     struct brig_engine *engine;
     struct gate_client *client;
     int parent_fd; /* its descriptor 3 */
+    int pidfd;
     struct loop_source on_parent;
     const char *lost_why; /* NULL: it is there */
     struct engine_gate *next_lost;

@@ -24,7 +24,8 @@
 #include "gate/slot_spec.h"
 
 #define ANSWER_NS (10 * NS_PER_SEC)
-#define RUN_FDS 4u /* of the message: strings, stdin, stdout, stderr */
+#define RUN_FDS 5u /* of the message: strings, stdin, stdout, stderr, trust */
+#define BUNDLE_MAX (8u << 20)
 
 enum step { STEP_PREPARE, STEP_RUN, STEP_FORGET, STEP_OVER };
 
@@ -103,6 +104,8 @@ static void fail(struct brig_run *run, const struct brig_err *why)
         return;
     if (g->failed.code == BRIG_E_NONE)
         g->failed = *why;
+    if (g->failed.code == BRIG_E_BUSY) /* the client's word for a socket that closed */
+        (void)err_set(&g->failed, BRIG_E_HOST, 0, "network: brig-egress died");
     if (g->step == STEP_PREPARE)
         finish_before(run, BRIG_CAUSE_HOST_ERROR);
     else if (g->step == STEP_RUN)
@@ -225,6 +228,27 @@ static int prepare(struct brig_run *run, const struct brig_spec *spec, struct br
     return r < 0 ? r : expect_answer(run, err);
 }
 
+/* Other certificates than the host's count for the program too, not for brig-egress alone. */
+static int add_trust(struct run_gate *g, struct brig_err *err)
+{
+    const char *path = getenv("BRIG_GATE_CA_BUNDLE");
+
+    if (!path || !path[0])
+        return 0;
+    AUTO_FREE char *text = mem_alloc(BUNDLE_MAX);
+    if (!text)
+        return err_nomem(err);
+    ssize_t len = fd_read_file(AT_FDCWD, path, text, BUNDLE_MAX);
+    if (len < 0)
+        return err_set(err, BRIG_E_USAGE, (int)-len, "BRIG_GATE_CA_BUNDLE: %.120s", path);
+    int fd = gate_memfd("trust", text, (size_t)len);
+    if (fd < 0)
+        return err_set(err, BRIG_E_HOST, -fd, "certificates for the sandbox");
+    g->fds[g->n_fds++] = fd;
+    g->msg.trust = 1;
+    return 0;
+}
+
 int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds, size_t n_fds,
                    struct brig_err *err)
 {
@@ -235,14 +259,16 @@ int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const str
     g->msg = *msg;
     g->deadline = (struct loop_timer){.fn = on_deadline, .ctx = run};
     g->learned = BUF_INIT(POLICY_JSON_MAX);
-    for (; g->n_fds < n_fds && g->n_fds < RUN_FDS; g->n_fds++) {
+    for (; g->n_fds < n_fds && g->n_fds < RUN_FDS - 1; g->n_fds++) {
         g->fds[g->n_fds] = fcntl(fds[g->n_fds], F_DUPFD_CLOEXEC, 0);
         if (g->fds[g->n_fds] < 0)
             return err_host(err, "duplicate a descriptor");
     }
     snprintf(run->receipt.network.policy, sizeof run->receipt.network.policy, "%s", spec->network_name ? spec->network_name : "custom");
     run->receipt.network.version = 1;
-    int r = gate_start(run->engine, &g->gate, err);
+    int r = add_trust(g, err);
+    if (r == 0)
+        r = gate_start(run->engine, &g->gate, err);
     return r < 0 ? r : prepare(run, spec, err);
 }
 

@@ -56,7 +56,8 @@ struct exec_args {
     const char *path;
     char *const *argv;
     int fd;
-    bool bare;
+    bool bare, watched;
+    int pidfd;
     char *stack; /* of the second child */
     volatile int errnum;
 };
@@ -92,23 +93,24 @@ static int middle_child(void *arg)
 {
     struct exec_args *args = arg;
 
-    if (clone(exec_child, args->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | SIGCHLD, args) < 0)
+    /* It has our table of descriptors where a pidfd is wanted: that is how it gets there without a race for the pid. */
+    if (clone(exec_child, args->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | (args->watched ? CLONE_PIDFD : 0) | SIGCHLD, args, &args->pidfd) < 0)
         args->errnum = errno;
     _exit(0);
 }
 
-int engine_execute(const char *path, char *const argv[], int fd, bool bare, struct brig_err *err)
+int engine_execute(const char *path, char *const argv[], int fd, bool bare, int *ret_pidfd, struct brig_err *err)
 {
     sigset_t all, saved;
 
     char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (stacks == MAP_FAILED)
         return err_host(err, "stack for a helper's start");
-    struct exec_args args = {.path = path, .argv = argv, .fd = fd, .bare = bare, .stack = stacks};
+    struct exec_args args = {.path = path, .argv = argv, .fd = fd, .bare = bare, .watched = ret_pidfd, .pidfd = -1, .stack = stacks};
     /* No handler of the host's may run in a child that shares its memory. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
-    pid_t middle = clone(middle_child, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK, &args);
+    pid_t middle = clone(middle_child, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK | (ret_pidfd ? CLONE_FILES : 0), &args);
     int clone_errno = errno;
     if (middle > 0)
         while (waitpid(middle, NULL, __WALL) < 0 && errno == EINTR)
@@ -117,7 +119,12 @@ int engine_execute(const char *path, char *const argv[], int fd, bool bare, stru
     munmap(stacks, 2 * STACK_SIZE);
     if (middle < 0)
         return err_set(err, BRIG_E_HOST, clone_errno, "start %s", path);
-    return args.errnum ? err_set(err, BRIG_E_HOST, args.errnum, "%s", path) : 0;
+    AUTO_FD int pidfd = args.pidfd;
+    if (args.errnum)
+        return err_set(err, BRIG_E_HOST, args.errnum, "%s", path);
+    if (ret_pidfd)
+        *ret_pidfd = take_fd(&pidfd);
+    return 0;
 }
 
 static int execute_spawner(const char *helper_dir, int fd, struct brig_err *err)
@@ -127,7 +134,7 @@ static int execute_spawner(const char *helper_dir, int fd, struct brig_err *err)
 
     if ((size_t)snprintf(path, sizeof path, "%s/brig-spawner", helper_dir) >= sizeof path)
         return err_usage(err, "helper directory: path too long");
-    return engine_execute(path, argv, fd, false, err);
+    return engine_execute(path, argv, fd, false, NULL, err);
 }
 
 int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err)

@@ -10,8 +10,9 @@
  *    "limits": {"net_bytes_in": .., "net_bytes_out": .., "net_bps": .., "connections": .., "connections_per_second": .., "lifetime": ..}}
  *
  * Meaning. Missing `default` is deny; missing or empty `rules` allow nothing. "*.x.org" is every name below x.org, at any depth, and not x.org
- * itself. Rules have no order: a deny that matches wins over every allow, the default comes last. `ports` missing: 80 and 443.
- * `protocol` missing: TLS or HTTP, whichever the first bytes are; "tcp" is any bytes, also from a server that speaks first.
+ * itself. Rules have no order: a deny that matches wins over every allow, the default comes last. `ports` missing: 80 and 443 of an allow, any of a deny.
+ * `protocol` missing: of an allow TLS or HTTP, whichever the first bytes are, of a deny everything; "tcp" is any bytes, also from a server that speaks
+ * first. A cidr allow opens private addresses only when the range is private itself: 0.0.0.0/0 does not.
  * methods and paths (prefixes, of the decoded path, "/v1/" not "/v1x") make it a rule about HTTP requests: an allow of this kind
  * does not match where the gate cannot see HTTP, a deny of this kind then denies all. A domain rule never lets a private address through: for that a
  * cidr allow rule must have the address the name resolved to. A cidr rule judges connections to addresses, and the addresses names resolve to.
@@ -45,6 +46,8 @@ int policy_compile(const struct json_value *json, struct policy **ret, struct br
 int policy_compile_text(const char *text, size_t len, struct policy **ret, struct brig_err *err) MUST_CHECK;
 /* json's rules after base's; what else json says replaces what base says. json may have `extends` and `learn`, which are the caller's. base: NULL for nothing. */
 int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret, struct brig_err *err) MUST_CHECK;
+/* A host name as people write it (UTF-8, any case) -> the form that rules have: dns_name_canonical() after IDNA. Negative: none, or an address. */
+int policy_name(const char *text, char out[DNS_NAME_MAX]) MUST_CHECK;
 struct policy *policy_ref(struct policy *policy);
 void policy_unref(struct policy *policy); /* takes NULL */
 /* The canonical JSON: names normalised, defaults written out. What was compiled from it is the same policy. */

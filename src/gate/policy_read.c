@@ -102,29 +102,34 @@ static bool is_address(const char *text)
 }
 
 /* text (UTF-8) -> the form that is compared. */
-static int read_name(const struct place *place, const char *text, char out[DNS_NAME_MAX])
+int policy_name(const char *text, char out[DNS_NAME_MAX])
 {
     bool ascii = true;
     char *label = NULL;
-    int r;
 
     for (const char *at = text; *at; at++)
         ascii = ascii && (unsigned char)*at < 0x80;
-    if (ascii) {
-        r = dns_name_canonical(text, strlen(text), out);
-    } else {
-        int idn = idn2_lookup_u8((const uint8_t *)text, (uint8_t **)&label, IDN2_NONTRANSITIONAL | IDN2_NFC_INPUT);
-        if (idn == IDN2_MALLOC)
-            return err_nomem(place->err);
-        r = idn == IDN2_OK ? dns_name_canonical(label, strlen(label), out) : -EINVAL;
-    }
-    if (r < 0 && is_address(label ? label : text))
-        r = refuse(place, "domain", "this is an IP address: use \"cidr\"");
-    else if (r < 0)
-        r = refuse(place, "domain", "not a host name");
-    if (label)
-        idn2_free(label);
+    if (ascii)
+        return dns_name_canonical(text, strlen(text), out);
+    int r = idn2_lookup_u8((const uint8_t *)text, (uint8_t **)&label, IDN2_NONTRANSITIONAL | IDN2_NFC_INPUT);
+    if (r != IDN2_OK)
+        return r == IDN2_MALLOC ? -ENOMEM : -EINVAL;
+    r = dns_name_canonical(label, strlen(label), out);
+    if (r < 0 && is_address(label))
+        r = -EADDRNOTAVAIL;
+    idn2_free(label);
     return r;
+}
+
+static int read_name(const struct place *place, const char *text, char out[DNS_NAME_MAX])
+{
+    int r = policy_name(text, out);
+
+    if (r == -ENOMEM)
+        return err_nomem(place->err);
+    if (r == -EADDRNOTAVAIL || (r < 0 && is_address(text)))
+        return refuse(place, "domain", "this is an IP address: use \"cidr\"");
+    return r < 0 ? refuse(place, "domain", "not a host name") : 0;
 }
 
 static int read_domain(const struct place *place, const struct json_value *v, struct policy_rule *rule)
@@ -216,14 +221,14 @@ static void merge_ports(struct policy_rule *rule)
 
 static int read_ports(const struct place *place, const struct json_value *v, struct policy_rule *rule)
 {
+    if ((!v && !rule->allow) || (v && is_word(v, "any"))) { /* what is not said must not weaken a deny */
+        rule->any_port = true;
+        return 0;
+    }
     if (!v) {
         rule->ports[0] = (struct rule_ports){80, 80};
         rule->ports[1] = (struct rule_ports){443, 443};
         rule->n_ports = 2;
-        return 0;
-    }
-    if (is_word(v, "any")) {
-        rule->any_port = true;
         return 0;
     }
     if (v->type != JSON_ARRAY || v->count == 0 || v->count > POLICY_LIST_MAX)

@@ -229,8 +229,7 @@ void sandbox_finish(struct sandbox *s)
     base_close_fd(&s->setup_fd);
     base_close_fd(&s->control_fd);
     base_close_fd(&s->stream_fd);
-    netgate_free(s->gate);
-    s->gate = NULL;
+    sandbox_gate_done(s);
     fd_close_all(s->lent, s->n_lent);
     image_release(&s->image);
     sandbox_remove_dead(spawner);

@@ -33,14 +33,25 @@ int sandbox_gate_begin(struct sandbox *s, struct brig_err *err)
     const struct run_spec *run = s->run;
     int r = 0;
 
-    if (run->trust_fd >= 0)
-        r = trust_attach(s->mnt_fd, run->trust_fd, s->ids.root, err);
+    if (run->trust_fd >= 0) {
+        s->trust = true;
+        r = trust_attach(s->mnt_fd, s->id, run->trust_fd, s->ids.root, err);
+    }
     if (r == 0 && run->gate.on) {
         r = open_gate(s, &run->gate, err);
         if (r == 0)
             say_open(s, &(struct brig_err){.code = BRIG_E_NONE});
     }
     return r;
+}
+
+void sandbox_gate_done(struct sandbox *s)
+{
+    netgate_free(s->gate);
+    s->gate = NULL;
+    if (s->trust)
+        trust_forget(s->id);
+    s->trust = false;
 }
 
 void sandbox_gate_more(struct sandbox *s, const struct wire_gate_want *want)

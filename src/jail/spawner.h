@@ -163,6 +163,7 @@ struct sandbox {
     pid_t pid;
     int pidfd, control_fd, setup_fd, store_fd;
     struct netgate *gate; /* NULL: no network */
+    bool trust;           /* it has a CA bundle of its own */
     int mnt_fd; /* its mount namespace: taken apart after the answer, not while pid 1 dies */
     struct cg cg;
     struct ids_claim ids;
@@ -281,6 +282,7 @@ void service_say_started(struct sandbox *sandbox, enum wire_type type, const int
 /* sandbox_gate.c: its network. begin: as the run wants it, before the program starts; says GATE_OPEN. more: answers WIRE_GATE. */
 int sandbox_gate_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 void sandbox_gate_more(struct sandbox *sandbox, const struct wire_gate_want *want);
+void sandbox_gate_done(struct sandbox *sandbox);
 
 /*
  * service_leaf.c: cgroups of its processes. A negative errno: brig-init has broken the protocol, or does not read.

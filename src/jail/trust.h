@@ -16,7 +16,9 @@
 
 /* Sealed, of a size we take. -EPROTO. */
 int trust_check(int fd, struct brig_err *err) MUST_CHECK;
-/* Puts the text of fd over TRUST_PLACE (and the other usual places of a bundle) of the mount namespace. owner: root inside, as we see it. */
-int trust_attach(int mnt_fd, int fd, uid_t owner, struct brig_err *err) MUST_CHECK;
+/* Puts the text of fd over TRUST_PLACE (and the other usual places of a bundle) of the mount namespace. name: the
+ * sandbox's, for trust_forget() when it has ended or this has failed. owner: root inside, as we see it. */
+int trust_attach(int mnt_fd, const char *name, int fd, uid_t owner, struct brig_err *err) MUST_CHECK;
+void trust_forget(const char *name);
 
 #endif

@@ -15,6 +15,7 @@
  * Questions (attach, freeze, stats) of one box are answered in order; DONE answers what is still open with "gone".
  * All callbacks come from the loop. A callback must not destroy the provider, but for gone().
  */
+#include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
@@ -70,10 +71,8 @@ static void box_free(struct local *local, struct local_box *box)
     if (box->next)
         box->next->prev = box->prev;
     local_forget_kill(box);
-    for (struct question *next; box->questions; box->questions = next) {
-        next = box->questions->next;
-        mem_free(box->questions);
-    }
+    local_drop_questions(box);
+    local_drop_listeners(box);
     mem_free(box);
 }
 
@@ -86,113 +85,16 @@ static struct local_box *box_find(struct local *local, uint64_t number)
     return box;
 }
 
-/* ---- questions -------------------------------------------------------------------------------------- */
+/* ---- life and death --------------------------------------------------------------------------------- */
 
-static void fail_question(const struct question *q, const struct brig_err *err)
+static int add_trust(const struct provider_gate *gate, struct wire_run *msg, int *ret_fd, struct brig_err *err)
 {
-    if (q->answer == WIRE_ATTACHED)
-        q->done.attach(q->ctx, -1, err);
-    else if (q->answer == WIRE_FROZEN)
-        q->done.freeze(q->ctx, err);
-    else
-        q->done.stats(q->ctx, NULL, err);
-}
-
-/* The oldest of its kind. */
-static struct question *take_question(struct local_box *box, enum wire_type answer)
-{
-    for (struct question **at = &box->questions; *at; at = &(*at)->next)
-        if ((*at)->answer == answer) {
-            struct question *q = *at;
-            *at = q->next;
-            return q;
-        }
-    return NULL;
-}
-
-static int ask(struct local_box *box, const void *msg, const struct question *asked, struct brig_err *err)
-{
-    struct local *local = local_of(box->box.provider);
-    struct question **end = &box->questions;
-
-    if (local->gone || box->ending || !box->up)
-        return err_set(err, local->gone ? BRIG_E_GONE : BRIG_E_CONFLICT, local->gone ? EPIPE : EAGAIN, "the sandbox is %s",
-                       local->gone ? "gone" : box->ending ? "ending" : "not up yet");
-    struct question *q = mem_alloc(sizeof *q);
-    if (!q)
-        return err_nomem(err);
-    *q = *asked;
-    q->next = NULL;
-    int r = local_send(local, msg, -1, err);
-    if (r < 0) {
-        mem_free(q);
-        return r;
-    }
-    while (*end)
-        end = &(*end)->next;
-    *end = q;
+    *ret_fd = fcntl(gate->trust_fd, F_DUPFD_CLOEXEC, 0);
+    if (*ret_fd < 0)
+        return err_host(err, "CA bundle");
+    msg->trust = 1;
     return 0;
 }
-
-static int op_attach(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err)
-{
-    const struct question q = {.answer = WIRE_ATTACHED, .done.attach = done, .ctx = ctx};
-    const struct wire_plain msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_ATTACH, box_of(box)->number}};
-
-    return ask(box_of(box), &msg, &q, err);
-}
-
-static int op_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
-{
-    const struct question q = {.answer = WIRE_FROZEN, .done.freeze = done, .ctx = ctx};
-    const struct wire_freeze msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_FREEZE, box_of(box)->number}, .on = on};
-
-    return ask(box_of(box), &msg, &q, err);
-}
-
-static int op_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx,
-                    struct brig_err *err)
-{
-    const struct question q = {.answer = WIRE_STATS_ARE, .done.stats = done, .ctx = ctx};
-    const struct wire_plain msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_STATS, box_of(box)->number}};
-
-    return ask(box_of(box), &msg, &q, err);
-}
-
-static void on_answer(struct local_box *box, const struct wire_answer *msg, int *fds, size_t n_fds)
-{
-    struct question *q = take_question(box, (enum wire_type)msg->head.type);
-    struct brig_err err = msg->err;
-
-    err.message[sizeof err.message - 1] = '\0';
-    if (!q)
-        return; /* a predecessor's */
-    if (err.code != BRIG_E_NONE)
-        fail_question(q, &err);
-    else if (q->answer == WIRE_FROZEN)
-        q->done.freeze(q->ctx, NULL);
-    else if (n_fds == 1)
-        q->done.attach(q->ctx, take_fd(&fds[0]), NULL);
-    else {
-        (void)err_set(&err, BRIG_E_HOST, EPROTO, "the spawner sent no stream");
-        fail_question(q, &err);
-    }
-    mem_free(q);
-}
-
-static void on_stats(struct local_box *box, const struct wire_stats *msg)
-{
-    struct question *q = take_question(box, WIRE_STATS_ARE);
-    const struct box_stats stats = {msg->cpu_ns,           msg->memory_bytes, msg->memory_peak_bytes, msg->pids,      msg->pids_peak,   msg->disk_bytes,
-                                    msg->disk_peak_bytes,  msg->read_bytes,   msg->written_bytes,     msg->oom_kills, msg->pids_refused};
-
-    if (!q)
-        return;
-    q->done.stats(q->ctx, &stats, NULL);
-    mem_free(q);
-}
-
-/* ---- life and death --------------------------------------------------------------------------------- */
 
 static int op_create(struct provider *provider, const struct provider_spec *spec, const struct box_events *events, struct box **ret,
                      struct brig_err *err)
@@ -202,7 +104,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     struct brig_spec wanted = {.size = sizeof wanted, .rootfs = spec->rootfs, .flags = spec->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0,
                                .profile = spec->profile, .limits = spec->limits, .require = spec->require, .binds = spec->binds, .n_binds = spec->n_binds};
     struct stat st;
-    int strings = -1;
+    int fds[LOCAL_FDS] = {-1, -1};
 
     if (local->gone)
         return err_set(err, BRIG_E_GONE, EPIPE, "%s", local->gone_why.message);
@@ -210,15 +112,18 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
         return err_set(err, BRIG_E_BUSY, EAGAIN, "the spawner has not answered yet");
     if (spec->rootfs && stat(spec->rootfs, &st) == 0 && S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
-    int r = spec_service(&wanted, provider->image_store, &msg, &strings, err);
-    if (r < 0)
-        return r;
-    struct local_box *box = box_add(local, local->next_number);
+    int r = local_gate_want(&spec->gate, &msg.gate, err);
+    if (r == 0)
+        r = spec_service(&wanted, provider->image_store, &msg, &fds[0], err);
+    if (r == 0 && spec->gate.trust)
+        r = add_trust(&spec->gate, &msg, &fds[1], err);
+    struct local_box *box = r == 0 ? box_add(local, local->next_number) : NULL;
     if (!box) {
-        close(strings);
-        return err_nomem(err);
+        fd_close_all(fds, LOCAL_FDS);
+        return r < 0 ? r : err_nomem(err);
     }
-    r = local_send(local, &msg, strings, err);
+    box->gate = spec->gate.on;
+    r = local_send(local, &msg, fds, 1 + msg.trust, err);
     if (r < 0) {
         box_free(local, box);
         return r;
@@ -259,8 +164,16 @@ static void on_started(struct local *local, struct local_box *box, struct wire_s
     fill_up(&up, &scratch, msg);
     if (n_fds == 1)
         up.stream_fd = take_fd(&fds[0]);
+    if (box->gate && !box->listeners) { /* a spawner of another mind: such a sandbox would run with a network that nobody serves */
+        base_close_fd(&up.stream_fd);
+        local_kill(box);
+        return;
+    }
+    up.listeners = box->listeners;
+    box->listeners = NULL; /* before the call: it may end the box */
     box->box.events.up(box->box.events.ctx, &up);
     base_close_fd(&up.stream_fd);
+    local_listeners_free(up.listeners);
 }
 
 /* Calls whoever waits for something of it, and frees it. */
@@ -271,11 +184,7 @@ static void box_ended(struct local *local, struct local_box *box, const struct b
 
     box->ending = true; /* nobody can ask any more */
     (void)err_set(&err, BRIG_E_GONE, 0, "the sandbox ended: %s", end->detail[0] ? end->detail : brig_cause_name(end->cause));
-    for (struct question *q; (q = box->questions);) {
-        box->questions = q->next;
-        fail_question(q, &err);
-        mem_free(q);
-    }
+    local_fail_questions(box, &err);
     if (events.ended)
         events.ended(events.ctx, end);
     box_free(local, box);
@@ -295,7 +204,7 @@ void local_on_gone(struct local *local, const struct brig_err *why)
     struct provider *provider = &local->provider;
     struct box_end end = {.cause = why->code == BRIG_E_GONE ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR, .ended_at_ns = clock_real_ns(),
                           .usage = {BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
-                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN}};
+                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0}};
     bool recovering = local->recovery.list != 0 && !local->recovered;
 
     local->gone = true;
@@ -323,7 +232,7 @@ static int op_recover(struct provider *provider, bool (*found)(void *ctx, struct
         return err_set(err, BRIG_E_GONE, EPIPE, "%s", local->gone_why.message);
     if (local->recovery.list != 0)
         return err_set(err, BRIG_E_CONFLICT, EALREADY, "recover: once is enough");
-    int r = local_send(local, &msg, -1, err);
+    int r = local_send(local, &msg, NULL, 0, err);
     if (r < 0)
         return r;
     local->recovery.list = list;
@@ -360,7 +269,7 @@ static void give_out(struct local *local, const struct wire_started *msg)
 
     if (!box) {
         struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, msg->head.run}, .cause = BRIG_CAUSE_CANCELLED};
-        (void)!local_send(local, &kill, -1, NULL);
+        (void)!local_send(local, &kill, NULL, 0, NULL);
         return;
     }
     box->up = true;
@@ -426,11 +335,15 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
     case WIRE_ATTACHED:
     case WIRE_FROZEN:
         if (box)
-            on_answer(box, &msg->answer, fds, n_fds);
+            local_on_answer(box, &msg->answer, fds, n_fds);
         break;
     case WIRE_STATS_ARE:
         if (box)
-            on_stats(box, &msg->stats);
+            local_on_stats(box, &msg->stats);
+        break;
+    case WIRE_GATE_OPEN:
+        if (box)
+            local_on_gate(box, &msg->gate_open, fds, n_fds);
         break;
     default:
         break; /* READY and POOL_FULL say nothing that LIST_END did not */
@@ -441,7 +354,7 @@ static int op_pool(struct provider *provider, unsigned count, struct brig_err *e
 {
     const struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL, 0}, .count = count};
 
-    return local_of(provider)->gone ? err_set(err, BRIG_E_GONE, EPIPE, "pool") : local_send(local_of(provider), &msg, -1, err);
+    return local_of(provider)->gone ? err_set(err, BRIG_E_GONE, EPIPE, "pool") : local_send(local_of(provider), &msg, NULL, 0, err);
 }
 
 static void op_destroy(struct provider *provider)
@@ -459,15 +372,17 @@ static void op_destroy(struct provider *provider)
 
 static const struct provider_ops local_ops = {
     .name = "local",
-    .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL,
+    .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL |
+            PROVIDER_GATE,
     .destroy = op_destroy,
     .create = op_create,
-    .attach = op_attach,
-    .freeze = op_freeze,
-    .stats = op_stats,
+    .attach = local_attach,
+    .freeze = local_freeze,
+    .stats = local_stats,
     .end = op_end,
     .recover = op_recover,
     .pool = op_pool,
+    .gate = local_gate,
 };
 
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err)

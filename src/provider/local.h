@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and what is
- * asked of them, local_io.c the socket.
+ * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their lives,
+ * local_ask.c what is asked of them, local_io.c the socket.
  */
 #ifndef BRIG_PROVIDER_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_H
@@ -17,11 +17,12 @@ struct queued;
 /* One question to the spawner that is yet to be answered. Those of one kind are answered in order. */
 struct question {
     struct question *next;
-    enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN or WIRE_STATS_ARE */
+    enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN, WIRE_STATS_ARE or WIRE_GATE_OPEN */
     union {
         void (*attach)(void *ctx, int fd, const struct brig_err *err);
         void (*freeze)(void *ctx, const struct brig_err *err);
         void (*stats)(void *ctx, const struct box_stats *stats, const struct brig_err *err);
+        void (*gate)(void *ctx, struct box_listeners *listeners, const struct brig_err *err);
     } done;
     void *ctx;
 };
@@ -35,6 +36,8 @@ struct local_box {
     bool up;        /* events.up was called, or it was recovered */
     bool ending;    /* end() was called */
     bool kill_owed; /* in local->kills */
+    bool gate;      /* a network was asked for: it is not up without listeners */
+    struct box_listeners *listeners; /* told before it is up */
     struct question *questions;
 };
 
@@ -65,12 +68,31 @@ struct local {
 
 /* ---- local_io.c ------------------------------------------------------------------------------------ */
 
-/* Takes fd over (-1: none), whatever happens. -EBUSY: too much waits already; -ENOMEM. A dead spawner is no error here. */
-int local_send(struct local *local, const void *msg, int fd, struct brig_err *err) MUST_CHECK;
+#define LOCAL_FDS 2 /* strings and a CA bundle of RUN */
+/* Takes the descriptors over, whatever happens. -EBUSY: too much waits already; -ENOMEM. A dead spawner is no error here. */
+int local_send(struct local *local, const void *msg, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
 void local_kill(struct local_box *box); /* never fails; once */
 void local_forget_kill(struct local_box *box);
 void local_io_done(struct local *local);
 void local_on_spawner(struct loop_source *source, uint32_t events);
+
+/* ---- local_ask.c ------------------------------------------------------------------------------------ */
+
+int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+int local_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx,
+                struct brig_err *err) MUST_CHECK;
+int local_gate(struct box *box, const struct provider_gate *want,
+               void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+/* The same checks as the spawner's, so that a bad one never gets there. on may be false. */
+int local_gate_want(const struct provider_gate *want, struct wire_gate_want *ret, struct brig_err *err) MUST_CHECK;
+void local_on_answer(struct local_box *box, const struct wire_answer *msg, int *fds, size_t n_fds);
+void local_on_stats(struct local_box *box, const struct wire_stats *msg);
+void local_on_gate(struct local_box *box, const struct wire_gate_open *msg, int *fds, size_t n_fds);
+void local_fail_questions(struct local_box *box, const struct brig_err *err); /* all that are open */
+void local_drop_questions(struct local_box *box);                              /* without a word */
+void local_drop_listeners(struct local_box *box);
+void local_listeners_free(struct box_listeners *listeners); /* closes what was not taken */
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 

@@ -19,8 +19,8 @@
 
 struct queued {
     struct queued *next;
-    size_t len;
-    int fd;
+    size_t len, n_fds;
+    int fds[LOCAL_FDS];
     union wire_any msg;
 };
 
@@ -34,14 +34,14 @@ static void watch(struct local *local)
         local->events = events;
 }
 
-static int send_now(struct local *local, const void *msg, size_t len, const int *fd)
+static int send_now(struct local *local, const void *msg, size_t len, const int *fds, size_t n_fds)
 {
-    int r = fd_send_nowait(local->fd, msg, len, fd, fd && *fd >= 0 ? 1 : 0);
+    int r = fd_send_nowait(local->fd, msg, len, fds, n_fds);
 
     return r == -EAGAIN ? r : 0; /* whoever reads from the socket learns that the other side is gone, and tells */
 }
 
-static int enqueue(struct local *local, const void *msg, size_t len, int *fd, struct brig_err *err)
+static int enqueue(struct local *local, const void *msg, size_t len, int *fds, size_t n_fds, struct brig_err *err)
 {
     struct queued *queued;
 
@@ -52,7 +52,8 @@ static int enqueue(struct local *local, const void *msg, size_t len, int *fd, st
         return err_nomem(err);
     queued->next = NULL;
     queued->len = len;
-    queued->fd = take_fd(fd);
+    for (queued->n_fds = 0; queued->n_fds < n_fds; queued->n_fds++)
+        queued->fds[queued->n_fds] = take_fd(&fds[queued->n_fds]);
     memcpy(&queued->msg, msg, len);
     *(local->queue ? local->queue_end : &local->queue) = queued;
     local->queue_end = &queued->next;
@@ -60,15 +61,15 @@ static int enqueue(struct local *local, const void *msg, size_t len, int *fd, st
     return 0;
 }
 
-int local_send(struct local *local, const void *msg, int fd, struct brig_err *err)
+int local_send(struct local *local, const void *msg, int *fds, size_t n_fds, struct brig_err *err)
 {
     const struct wire_head *head = msg;
-    AUTO_FD int owned = fd;
     size_t len = wire_size(head->type);
-    int r = local->queue ? -EAGAIN : send_now(local, msg, len, &owned);
+    int r = local->queue ? -EAGAIN : send_now(local, msg, len, fds, n_fds);
 
     if (r == -EAGAIN)
-        r = enqueue(local, msg, len, &owned, err);
+        r = enqueue(local, msg, len, fds, n_fds, err);
+    fd_close_all(fds, n_fds); /* what waits has taken them */
     watch(local);
     return r;
 }
@@ -77,16 +78,16 @@ static void flush(struct local *local)
 {
     while (local->queue) {
         struct queued *first = local->queue;
-        if (send_now(local, &first->msg, first->len, &first->fd) == -EAGAIN)
+        if (send_now(local, &first->msg, first->len, first->fds, first->n_fds) == -EAGAIN)
             break;
         local->queue = first->next;
         local->n_queued--;
-        base_close_fd(&first->fd);
+        fd_close_all(first->fds, first->n_fds);
         mem_free(first);
     }
     while (!local->queue && local->kills) {
         struct wire_kill msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, local->kills->number}, .cause = BRIG_CAUSE_CANCELLED};
-        if (send_now(local, &msg, sizeof msg, NULL) == -EAGAIN)
+        if (send_now(local, &msg, sizeof msg, NULL, 0) == -EAGAIN)
             break;
         local_forget_kill(local->kills);
     }
@@ -124,7 +125,7 @@ void local_io_done(struct local *local)
     loop_remove(local->provider.loop, &local->on_spawner);
     for (struct queued *next; local->queue; local->queue = next) {
         next = local->queue->next;
-        base_close_fd(&local->queue->fd);
+        fd_close_all(local->queue->fds, local->queue->n_fds);
         mem_free(local->queue);
     }
     local->n_queued = 0;

@@ -56,7 +56,10 @@ static void put_certificate(struct json *json, const struct sbox *sbox)
     if (priv->end.detail[0])
         json_key(json, "detail"), json_string(json, priv->end.detail);
     put_limits_hit(json, priv->end.limits_hit);
-    receipt_put_usage(json, &priv->end.usage);
+    struct brig_usage usage = priv->end.usage;
+    sbox_network(sbox, &usage.net_in_bytes, &usage.net_out_bytes);
+    receipt_put_usage(json, &usage);
+    network_put(json, sbox);
     receipt_put_limits(json, &sbox->limits);
     json_key(json, "template"), json_string(json, sbox->spec.template_name);
     json_key(json, "metadata");

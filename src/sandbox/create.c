@@ -2,7 +2,8 @@
 /*
  * create.c: from an accepted spec to a running sandbox. The steps, each of which may be overtaken by an end:
  *
- *     accepted (counts for every limit) -> the provider makes a box -> up: it has an id -> [working directory made]
+ *     accepted (counts for every limit) -> [brig-egress is ready for its network] -> the provider makes a box -> up: it has an id
+ *       -> [working directory made, listeners served]
  *       -> row and idempotency row committed -> running, and the caller is told
  *
  * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and nothing
@@ -45,6 +46,7 @@ static void running(struct sbox *sbox)
         manager->stats.created++;
     }
     idle_arm(sbox);
+    network_running(sbox);
     const char *action = is_new(sbox) ? "sandbox.create" : "sandbox.recreate";
     sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok", sbox->spec.name, false);
     sandbox_event(sbox, action, NULL);
@@ -113,7 +115,8 @@ static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
     if (sbox->state != SBOX_CREATING)
         return;
     if (errnum == 0) {
-        commit(sbox);
+        if (!network_waits(sbox))
+            commit(sbox);
         return;
     }
     (void)err_set(&err, errnum == ENOTCONN ? BRIG_E_GONE : BRIG_E_USAGE, (int)errnum, "workdir %s", sbox->spec.workdir);
@@ -167,6 +170,8 @@ static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
     memcpy(sbox->layers, up->layers, sizeof sbox->layers);
     sbox->protection_complete = up->protection_complete;
     int r = sbox_connect(sbox, take_fd(&up->stream_fd), err);
+    if (r == 0)
+        r = network_listen(sbox, up->listeners, err);
     return r < 0 || str_eq(sbox->spec.workdir, DEFAULT_WORKDIR) ? r : make_workdir(sbox, err);
 }
 
@@ -181,11 +186,21 @@ static void on_up(void *ctx, struct box_up *up)
     sbox->priv->up = r == 0;
     if (r < 0)
         give_up(sbox, &err);
+    else if (!sbox->priv->mkdir && !network_waits(sbox))
+        commit(sbox);
+}
+
+void create_listening(struct sbox *sbox, const struct brig_err *err)
+{
+    if (sbox->state != SBOX_CREATING)
+        return;
+    if (err)
+        give_up(sbox, err);
     else if (!sbox->priv->mkdir)
         commit(sbox);
 }
 
-int create_box(struct sbox *sbox, struct brig_err *err)
+static int make_box(struct sbox *sbox, struct brig_err *err)
 {
     struct manager *manager = sbox->manager;
     const struct sbox_spec *spec = &sbox->spec;
@@ -195,7 +210,7 @@ int create_box(struct sbox *sbox, struct brig_err *err)
     int r = spec_template(spec->template_name, manager->config, true /* judged when it was asked for */, rootfs, sizeof rootfs, note, sizeof note, err);
     if (r < 0)
         return r;
-    const struct provider_spec asked = {
+    struct provider_spec asked = {
         .rootfs = rootfs[0] ? rootfs : NULL,
         .writable_root = spec->writable_root,
         .limits = spec->limits,
@@ -210,7 +225,26 @@ int create_box(struct sbox *sbox, struct brig_err *err)
                        need & ~manager->provider->ops->caps & PROVIDER_ROOTFS ? "other roots"
                        : need & ~manager->provider->ops->caps & PROVIDER_BINDS ? "binds"
                                                                                : "writable root");
-    return manager->provider->ops->create(manager->provider, &asked, &events, &sbox->priv->box, err);
+    AUTO_FD int trust = -1;
+    r = network_want(sbox, &asked.gate, &trust, err);
+    return r < 0 ? r : manager->provider->ops->create(manager->provider, &asked, &events, &sbox->priv->box, err);
+}
+
+int create_box(struct sbox *sbox, struct brig_err *err)
+{
+    int r = network_begin(sbox, err);
+
+    return r == 0 ? make_box(sbox, err) : r < 0 ? r : 0;
+}
+
+void create_prepared(struct sbox *sbox, const struct brig_err *err)
+{
+    struct brig_err why = {0};
+
+    if (sbox->state != SBOX_CREATING)
+        return; /* it is being ended, and its slot with it */
+    if (err || make_box(sbox, &why) < 0)
+        give_up(sbox, err ? err : &why);
 }
 
 static void failure_of(const struct sbox *sbox, struct brig_err *err)

@@ -91,6 +91,10 @@ static void on_no_box(struct loop_timer *timer)
     (void)!sbox_park_later(sbox);
     sbox->priv->end.ended_at_ns = clock_real_ns();
     sbox->priv->end.cause = BRIG_CAUSE_CANCELLED;
+    if (!sbox->priv->announced) { /* its network was being prepared */
+        create_ended(sbox);
+        return;
+    }
     sbox_tell_watches(sbox);
     sbox_finish(sbox);
 }
@@ -181,6 +185,7 @@ static bool try_recreate(struct sbox *sbox)
     }
     if (sbox->state != SBOX_CREATING)
         sbox_moved(sbox, SBOX_CREATING);
+    network_forget(sbox);
     priv->up = false;
     priv->recreated++;
     priv->has_seen = false;
@@ -293,14 +298,11 @@ static void on_finish_now(struct loop_timer *timer)
     sbox_forget(sbox);
 }
 
-void sbox_finish(struct sbox *sbox)
+static void finish(struct sbox *sbox)
 {
     struct sbox_private *priv = sbox->priv;
     struct brig_err err = {0};
 
-    if (priv->finishing)
-        return;
-    priv->finishing = true;
     if (sbox->id[0])
         tell_of_end(sbox);
     if (priv->row) {
@@ -313,4 +315,13 @@ void sbox_finish(struct sbox *sbox)
         priv->create_err = (struct brig_err){0};
     }
     later(sbox, on_finish_now, 0);
+}
+
+void sbox_finish(struct sbox *sbox)
+{
+    if (sbox->priv->finishing)
+        return;
+    sbox->priv->finishing = true;
+    if (!network_end(sbox, finish)) /* the certificate has the last counts */
+        finish(sbox);
 }

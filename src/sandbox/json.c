@@ -47,6 +47,20 @@ static void put_binds(struct json *json, const struct sbox_spec *spec)
     json_end(json);
 }
 
+static void put_secrets(struct json *json, const struct sbox_spec *spec)
+{
+    json_key(json, "secrets");
+    json_array(json);
+    for (size_t i = 0; i < spec->n_secrets; i++) {
+        json_object(json);
+        json_key(json, "name"), json_string(json, spec->secrets[i].name);
+        json_key(json, "env"), json_string(json, spec->secrets[i].env);
+        json_key(json, "expose"), json_bool(json, spec->secrets[i].expose);
+        json_end(json);
+    }
+    json_end(json);
+}
+
 void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
 {
     json_key(json, "template"), json_string(json, spec->template_name);
@@ -67,7 +81,9 @@ void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
     json_key(json, "workdir"), json_string(json, spec->workdir);
     json_key(json, "user"), json_string(json, spec->user);
     put_binds(json, spec);
-    json_key(json, "network"), json_string(json, "none");
+    if (values) /* the store's; people are told what is in force (network_put()) */
+        json_key(json, "network"), json_raw(json, spec->network ? spec->network : "\"none\"", spec->network ? strlen(spec->network) : 6);
+    put_secrets(json, spec);
     put_span(json, "timeout", spec->timeout_ms);
     put_span(json, "idle_timeout", spec->idle_timeout_ms);
     json_key(json, "on_timeout"), json_string(json, spec->on_timeout == SBOX_TIMEOUT_PAUSE ? "pause" : "kill");
@@ -92,6 +108,7 @@ void sbox_json(const struct sbox *sbox, struct json *json)
     json_key(json, "provider"), json_string(json, sbox->manager->provider->ops->name);
     json_key(json, "boot_id"), json_string(json, sbox->boot_id);
     json_spec(json, &sbox->spec, false);
+    network_put(json, sbox);
     receipt_put_limits(json, &sbox->limits);
     receipt_put_protection(json, sbox->layers, sbox->protection_complete);
     receipt_put_time(json, "created_at", sbox->created_at_ns);

@@ -112,6 +112,13 @@ static enum brig_cause decide(struct process *process, const struct box_stats *s
     return cause;
 }
 
+/* With a network, its counters are asked first: the receipt says what went through. */
+static void count_and_end(struct process *process)
+{
+    if (!network_process_ending(process))
+        process_ended(process);
+}
+
 static void on_stats(void *ctx, const struct box_stats *stats, const struct brig_err *err)
 {
     struct process *process = ctx;
@@ -119,7 +126,7 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     if (process->state != PROCESS_JUDGING)
         return;
     process->cause = decide(process, err ? NULL : stats);
-    process_ended(process);
+    count_and_end(process);
 }
 
 void process_judge(struct process *process)
@@ -131,7 +138,7 @@ void process_judge(struct process *process)
     if (ended_by_itself(process) && failed(process) && sbox_stats(process->sbox, on_stats, process, NULL) == 0)
         return;
     process->cause = decide(process, NULL);
-    process_ended(process);
+    count_and_end(process);
 }
 
 void process_judge_gone(struct process *process)

@@ -211,6 +211,7 @@ static void sbox_free(struct sbox *sbox)
     }
     sbox_retire(sbox);
     list_remove(sbox, &manager->retired);
+    network_free(sbox);
     sbox_spec_done(&sbox->spec);
     mem_free(priv->metadata_memory);
     mem_free(priv);
@@ -274,7 +275,9 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     manager->ready = ready;
     manager->ready_ctx = ctx;
     manager->event_seq = manager->event_base = (uint64_t)clock_real_ns() / 1000;
-    int r = quota_load(manager, err);
+    int r = network_start(manager, options, err);
+    if (r == 0)
+        r = quota_load(manager, err);
     if (r == 0)
         r = idem_load(manager, err);
     if (r == 0)
@@ -304,6 +307,7 @@ void manager_destroy(struct manager *manager)
     loop_timer_clear(manager->loop, &manager->start);
     recover_done(manager);
     store_ops_orphan(manager);
+    network_stop(manager); /* before the sandboxes: their slots live on */
     while (manager->first)
         sbox_free(manager->first);
     while (manager->retired)

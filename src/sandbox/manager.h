@@ -47,6 +47,12 @@ struct sbox_pair {
     const char *name, *value;
 };
 
+/* A stored secret in a variable: as a placeholder that brig-egress replaces, or (expose) as it is. */
+struct sbox_secret {
+    const char *name, *env;
+    bool expose;
+};
+
 struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JSON (spec.c), with its own memory */
     char template_name[128];     /* "host", ... */
     char name[64];               /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; reserved: "brig", "host", prefixes "brig-", "run-", "sandbox-", "org-", "key-" */
@@ -65,6 +71,9 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     enum sbox_on_death on_death;
     bool idle_ignores_processes; /* idle_policy "requests": running processes do not keep it */
     bool confine;                /* files only below workdir */
+    char *network;               /* as asked, JSON: a policy's name or a policy. Of its own memory */
+    struct sbox_secret *secrets;
+    size_t n_secrets;            /* at most SLOT_SECRETS_MAX */
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
     char *memory;                /* owns the strings */
     char note[256];              /* e.g. python:3.12 given by host's python 3.11 */
@@ -103,6 +112,8 @@ struct manager_options {
     struct audit *audit;
     const struct config *config;
     struct suspicion *suspicion; /* failed runs are noted there; NULL: not at all */
+    struct policies *policies; /* these two outlive it; NULL: only the network `none`, and no secrets */
+    struct secrets *secrets;
 };
 /* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone; then ready(). */
 /* destroy tells nobody anything; the provider and the store are closed after it. */
@@ -125,6 +136,11 @@ int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *do
 int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* timeout_ms: UINT64_MAX leaves it, 0 takes it away; else counted from now. metadata: NULL leaves it. */
 int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Another policy from now on: versioned, at once, for open connections too. One that was created without a network stays without. */
+int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struct json_value *network, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Counts of its network are asked for. 1: done follows; 0: there is nothing to ask, done does not come. Then sbox_network() has them. */
+int sbox_count_network(struct sbox *sbox, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+void sbox_network(const struct sbox *sbox, uint64_t *ret_in, uint64_t *ret_out);
 int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* Something is going on in it: it is not idle until the same number of sbox_release(). Also marks it as used. */
@@ -158,6 +174,17 @@ void manager_listen(struct manager *manager, struct manager_listener *listener);
 /* The same, after the kept events with a number greater than since (UINT64_MAX: none of them). */
 void manager_listen_since(struct manager *manager, struct manager_listener *listener, uint64_t since);
 void manager_unlisten(struct manager *manager, struct manager_listener *listener);
+
+/* The control socket of brig-egress, a new one whenever either end is new; taken over. */
+int manager_gate(struct manager *manager, int sock, struct brig_err *err) MUST_CHECK;
+
+struct network_stats {
+    uint64_t bytes_in, bytes_out, allowed, denied, failed, names_refused, substituted, foreign;
+    uint64_t sandboxes; /* with a network, now */
+    uint64_t restarts;  /* times that brig-egress was lost */
+    bool up;
+};
+void manager_network_stats(const struct manager *manager, struct network_stats *ret);
 
 struct manager_stats {
     uint64_t sandboxes[SBOX_STATE_MAX], processes, created, ended, create_failures, quota_refusals, idle_reaped, timed_out, orphans, recovered;

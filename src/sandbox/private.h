@@ -24,7 +24,11 @@
 #include "base/str.h"
 #include "codec/json.h"
 #include "codec/json_read.h"
+#include "gate/client.h"
+#include "gate/slot_spec.h"
 #include "sandbox/manager.h"
+#include "sandbox/policies.h"
+#include "sandbox/secrets.h"
 
 #define BUCKETS 1024u
 #define IDEM_MAX 65536u                                  /* remembered at once; the oldest goes first */
@@ -72,7 +76,38 @@ struct store_op {
     struct store_op *next, *prev;
 };
 
+/*
+ * The network and the secrets of one sandbox (priv->network; NULL: it has neither). Its slot in brig-egress lives from PREPARE until FORGET; a
+ * recreation gets a new one. `choice` is what is in force, or what the PREPARE on its way asks for.
+ */
+struct sbox_network {
+    struct sbox *sbox;
+    struct sbox_network *by_slot; /* chain of the table */
+    bool gated;                   /* it has a network, were it one that allows nothing */
+    uint64_t slot;                /* 0: none */
+    uint64_t version;             /* of the slot's policy, rising */
+    struct network_choice choice;
+    bool any_port;
+    size_t n_ports;
+    uint16_t ports[POLICY_PORTS_MAX]; /* listened on */
+    char *ca;                     /* of the sandbox's own authority, PEM; NULL: nothing is brokered */
+    bool trust;                   /* it was given a CA bundle */
+    char (*placeholders)[PLACEHOLDER_LEN + 1]; /* per secret of the spec; "" for exposed ones */
+    uint8_t **exposed;            /* per secret; wiped when freed */
+    size_t *exposed_len;
+
+    bool preparing, listening;    /* of a create: on its way */
+    bool unheard;                 /* brig-egress has no listeners of it, and they could not be fetched yet */
+    struct net_update *update;    /* under way */
+    bool stale;                   /* its named policy changed meanwhile */
+    bool skipped;                 /* its version was raised over one that brig-egress had */
+    struct learn *learn;          /* what it tried, with the policy `learn`; else NULL */
+    struct gate_counts before, now; /* of earlier brig-egress processes and slots; of this one */
+    void (*over)(struct sbox *sbox); /* network_end(): waits for the last counts */
+};
+
 struct sbox_private {
+    struct sbox_network *network;
     struct box *box;             /* NULL: none (between death and recreation) */
     char box_id[32];             /* the provider's; differs from the sandbox's after a recreation */
     struct link *link;           /* also while it may not be used */
@@ -179,6 +214,7 @@ struct manager {
     struct recovery *recovery;
     void (*ready)(void *ctx);
     void *ready_ctx;
+    struct network *network; /* network.c */
     bool is_ready, shutting_down;
     void (*shut_done)(void *ctx);
     void *shut_ctx;
@@ -250,6 +286,77 @@ int spec_parse(const struct json_value *json, const struct config *config, const
 int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note, size_t note_size,
                   struct brig_err *err) MUST_CHECK;
 
+/* ---- spec_network.c ------------------------------------------------------------------------------------ */
+void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
+int spec_network(const struct json_value *v, char **ret, struct brig_err *err) MUST_CHECK;
+int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
+int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
+int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
+
+/* ---- network.c: a sandbox's slot in brig-egress ----------------------------------------------------------- */
+struct network {
+    struct manager *manager;
+    struct gate_client *client;
+    struct policies *policies;
+    struct secrets *secrets;
+    struct sbox_network *by_slot[BUCKETS];
+    size_t n_slots;
+    struct network_stats stats;
+    struct loop_timer look; /* counts are asked for now and then, while there are slots */
+};
+int network_start(struct manager *manager, const struct manager_options *options, struct brig_err *err) MUST_CHECK;
+void network_stop(struct manager *manager);
+/* Of a create or recreation. 0: nothing to wait for; 1: create_prepared() is called once brig-egress is ready for it. */
+int network_begin(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
+/* What the provider is to be asked for. *ret_trust: a descriptor to be closed after provider->create(), or -1. */
+int network_want(struct sbox *sbox, struct provider_gate *ret, int *ret_trust, struct brig_err *err) MUST_CHECK;
+/* The box is up. 0 or an error; while network_waits() the create is not over, then create_listening() is called. */
+int network_listen(struct sbox *sbox, struct box_listeners *listeners, struct brig_err *err) MUST_CHECK;
+bool network_waits(const struct sbox *sbox);
+void network_running(struct sbox *sbox); /* it has been announced */
+void network_recovered(struct sbox *sbox); /* its box has been found again */
+void network_forget(struct sbox *sbox);  /* the slot, and what is on its way; the counts stay */
+bool network_end(struct sbox *sbox, void (*over)(struct sbox *sbox)); /* true: over() comes once the last counts are there */
+void network_free(struct sbox *sbox);
+struct sbox_network *network_by_slot(const struct network *network, uint64_t slot);
+int network_relisten(struct sbox_network *net, struct brig_err *err) MUST_CHECK;
+void network_adopt(struct sbox_network *net, uint64_t slot); /* of an earlier brigd */
+void network_put(struct json *json, const struct sbox *sbox); /* member `network` of a sandbox or a certificate */
+
+/* ---- network_row.c ------------------------------------------------------------------------------------------ */
+void network_put_row(struct json *json, const struct sbox *sbox); /* member `gate`, or nothing */
+int network_read_row(struct sbox *sbox, const struct json_value *gate, struct brig_err *err) MUST_CHECK; /* gate NULL: none */
+
+/* ---- network_slot.c: what a slot is made of ---------------------------------------------------------------- */
+int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
+int slot_secrets(struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* makes placeholders; takes exposed values */
+int slot_check_secrets(const struct sbox *sbox, const struct network_choice *choice, struct brig_err *err) MUST_CHECK;
+int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out, struct brig_err *err) MUST_CHECK;
+int slot_trust(const struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* a sealed memfd */
+bool slot_is_none(const struct sbox_spec *spec); /* neither a network nor secrets */
+
+/* ---- network_env.c ----------------------------------------------------------------------------------------- */
+#define NETWORK_ENV_MAX (SLOT_SECRETS_MAX + 16u)
+/* Variables for programs; values are valid until the next event. weak: those that a sandbox's own come before. */
+size_t network_env(struct sbox *sbox, bool weak, struct sbox_pair out[NETWORK_ENV_MAX]);
+
+/* ---- network_update.c -------------------------------------------------------------------------------------- */
+struct net_update;
+void network_policy_changed(void *ctx, const struct named_policy *policy);
+void network_drop_update(struct sbox_network *net, const struct brig_err *why); /* tells whoever waits */
+void network_look_again(struct sbox_network *net); /* stale: has its named policy changed? */
+
+/* ---- network_events.c -------------------------------------------------------------------------------------- */
+void network_event(void *ctx, const struct gate_event *event);
+void network_counted(struct sbox_network *net, const struct gate_counts *counts); /* now, and the sums of the daemon */
+void network_restarted(struct sbox_network *net); /* its counters begin anew */
+void network_totals(const struct sbox_network *net, struct gate_counts *ret);
+/* What went through while a process ran: counted at its start and its end. */
+void network_process_started(struct process *process);
+bool network_process_ending(struct process *process); /* true: process_ended() follows */
+void network_process_free(struct process *process);
+void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned); /* learned: memory for its text */
+
 /* ---- quota.c ------------------------------------------------------------------------------------------- */
 /* The order of manager.h. NULL sbox: a new one. */
 int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
@@ -271,6 +378,8 @@ void idem_done(struct manager *manager);
 
 /* ---- create.c ------------------------------------------------------------------------------------------ */
 int create_box(struct sbox *sbox, struct brig_err *err) MUST_CHECK; /* asks the provider; also of a recreation */
+void create_prepared(struct sbox *sbox, const struct brig_err *err);  /* brig-egress is ready for it, or not (network.c) */
+void create_listening(struct sbox *sbox, const struct brig_err *err); /* and has its listeners */
 void create_ended(struct sbox *sbox);                               /* the box ended before the create was over */
 int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /* a link over the stream */
 

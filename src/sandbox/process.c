@@ -41,6 +41,7 @@ static void process_free(struct process *process)
 {
     loop_timer_clear(process->sbox->manager->loop, &process->timer);
     process_drop_calls(process);
+    network_process_free(process);
     waits_free(process);
     outputs_free(process);
     early_drop(process);

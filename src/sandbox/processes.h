@@ -61,6 +61,7 @@ struct process {
     char verdict_detail[160];
     enum brig_cause cause;
     uint32_t limits_hit;
+    struct gate_counts net; /* of the sandbox, when it started */
     char detail[256];
     bool deaf; /* brig-init did not answer */
 

@@ -53,6 +53,7 @@ int process_receipt(struct process *process)
     const struct sbox *sbox = process->sbox;
     struct brig_receipt r = {.size = sizeof r};
     struct buf buf = BUF_INIT(RECEIPT_MAX);
+    AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
     struct json json = JSON_INIT(&buf);
     const struct receipt_service service = {
         .organization_id = sbox->org_id,
@@ -69,6 +70,7 @@ int process_receipt(struct process *process)
     snprintf(r.name, sizeof r.name, "%s", sbox->spec.name);
     fill_end(process, &r);
     fill_usage(process, &r.usage);
+    network_process_fill(process, &r, &learned);
     r.limits = sbox->limits;
     r.limits.timeout = process->timeout_ms;
     r.limits.output = process->is_run || process->kill_on_output ? process->output_limit : 0;

@@ -147,6 +147,7 @@ static void take_up(struct sbox *sbox)
 
     sbox->priv->unsettled = true;
     sbox->manager->recovery->waiting++;
+    network_recovered(sbox);
     if (!(provider->ops->caps & PROVIDER_PAUSE))
         on_freezer(sbox, NULL);
     else if (provider->ops->freeze(sbox->priv->box, sbox->state == SBOX_PAUSED, on_freezer, sbox, &err) < 0)

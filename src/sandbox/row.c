@@ -19,6 +19,7 @@ static void put_row(struct json *json, const struct sbox *sbox)
     json_key(json, "recreated"), json_u64(json, priv->recreated);
     json_key(json, "next_proc"), json_u64(json, priv->reserved);
     json_key(json, "created_by"), json_string(json, priv->creator.actor);
+    network_put_row(json, sbox);
     json_key(json, "spec");
     json_object(json);
     json_spec(json, &sbox->spec, true);
@@ -97,12 +98,13 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     uint64_t next = get_u64(doc, "next_proc");
     sbox->next_proc = next && next < INT32_MAX ? (uint32_t)next : 1;
     priv->reserved = sbox->next_proc;
-    return 0;
+    return network_read_row(sbox, json_get(doc, "gate"), err);
 }
 
 int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox, struct brig_err *err)
 {
     struct json_doc *doc = NULL;
+    snprintf(sbox->org_id, sizeof sbox->org_id, "%s", row->org_id); /* whose secrets and policies */
     int r = json_read(row->doc ? row->doc : "", row->doc ? strlen(row->doc) : 0, JSON_READ_VALUES, &doc, err);
 
     if (r == 0)
@@ -111,7 +113,6 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
     if (r < 0)
         return r;
     snprintf(sbox->id, sizeof sbox->id, "%s", row->id);
-    snprintf(sbox->org_id, sizeof sbox->org_id, "%s", row->org_id);
     snprintf(sbox->key_id, sizeof sbox->key_id, "%s", row->key_id);
     snprintf(sbox->priv->creator.org_id, sizeof sbox->priv->creator.org_id, "%s", row->org_id);
     sbox->created_at_ns = row->created_at_ns;

@@ -329,7 +329,7 @@ static int check_put(const struct secrets *secrets, const char *org, const char 
     if (len > SECRET_VALUE_MAX)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "value: more than %u bytes", SECRET_VALUE_MAX);
     if (!secrets_can_store(secrets))
-        return err_set(err, BRIG_E_REFUSED, 0, "no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
+        return err_set(err, BRIG_E_CONFLICT, 0, "no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
                        "config.toml (or key_env, key_command), and restart the service");
     if (!find(secrets, org, name) && count_org(secrets, org) + secrets->pending >= SECRETS_PER_ORG)
         return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u secrets", SECRETS_PER_ORG);

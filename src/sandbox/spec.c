@@ -160,12 +160,14 @@ static int read_user(struct spec_in *in UNUSED, const struct json_value *v, stru
     return r < 0 ? r : 0;
 }
 
-static int read_network(struct spec_in *in UNUSED, const struct json_value *v, struct brig_err *err)
+static int read_network(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    static const char *const words[] = {"none", NULL};
-    int r = spec_word(v, "network", words, err);
+    return spec_network(v, &in->spec->network, err);
+}
 
-    return r < 0 ? r : 0;
+static int read_secrets(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_secrets(v, &in->arena, &in->spec->secrets, &in->spec->n_secrets, err);
 }
 
 static int read_bind(struct spec_in *in, const struct json_value *v, struct brig_bind *ret, struct brig_err *err)
@@ -303,6 +305,7 @@ static const struct {
     {"user", read_user},
     {"binds", read_binds},
     {"network", read_network},
+    {"secrets", read_secrets},
     {"timeout", read_timeout},
     {"idle_timeout", read_idle_timeout},
     {"on_timeout", read_on_timeout},
@@ -353,10 +356,15 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     if (arena_init(&in.arena, json, 256) < 0)
         return err_nomem(err);
     r = read_members(&in, json, err);
+    if (r == 0 && !spec.network)
+        r = spec_network_default(config, &spec.network, err);
+    if (r == 0)
+        r = spec_secrets_check(&spec, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
         r = spec_template(spec.template_name, config, is_admin(caller), rootfs, sizeof rootfs, spec.note, sizeof spec.note, err);
     if (r < 0) {
         mem_free(in.arena.base);
+        mem_free(spec.network);
         return r;
     }
     spec.memory = in.arena.base;
@@ -381,6 +389,7 @@ void sbox_spec_done(struct sbox_spec *spec)
     if (!spec)
         return;
     mem_free(spec->memory);
+    mem_free(spec->network);
     *spec = (struct sbox_spec){0};
 }
 

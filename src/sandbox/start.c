@@ -16,7 +16,7 @@
 /* ---- argv and environment -------------------------------------------------------------------------------------- */
 
 #define SEEN_SLOTS 8192u /* over twice what fits: ENV_MAX of the sandbox, as many of the process, six of ours */
-#define ENV_TOTAL (2 * ENV_MAX + 16)
+#define ENV_TOTAL (2 * ENV_MAX + 16 + 2 * NETWORK_ENV_MAX)
 
 struct env_entry {
     const char *name; /* with value: of a pair; without: "NAME=value" */
@@ -51,8 +51,21 @@ static int env_add(struct env_list *list, const char *name, size_t len, const ch
     return 0;
 }
 
-static int env_fill(struct env_list *list, const struct sbox_spec *sandbox, const char *const *env)
+/* weak: what the sandbox's own variables come before. */
+static int env_network(struct env_list *list, struct sbox *sbox, bool weak)
 {
+    struct sbox_pair pairs[NETWORK_ENV_MAX];
+    size_t n = network_env(sbox, weak, pairs);
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = env_add(list, pairs[i].name, strlen(pairs[i].name), pairs[i].value, weak ? "network" : "secret");
+    return r;
+}
+
+static int env_fill(struct env_list *list, struct sbox *sbox, const char *const *env)
+{
+    const struct sbox_spec *sandbox = &sbox->spec;
     size_t n = 0;
     int r = 0;
 
@@ -60,8 +73,12 @@ static int env_fill(struct env_list *list, const struct sbox_spec *sandbox, cons
         n++;
     while (r == 0 && n-- > 0)
         r = env_add(list, env[n], strcspn(env[n], "="), NULL, "run");
+    if (r == 0)
+        r = env_network(list, sbox, false);
     for (size_t i = sandbox->n_env; r == 0 && i-- > 0;)
         r = env_add(list, sandbox->env[i].name, strlen(sandbox->env[i].name), sandbox->env[i].value, "sandbox");
+    if (r == 0)
+        r = env_network(list, sbox, true);
     for (n = 0; engine_base_env[n]; n++)
         ;
     while (r == 0 && n-- > 0)
@@ -134,7 +151,7 @@ static int make_message(struct process *process, const struct process_spec *spec
         return err_nomem(err);
     list->n = 0;
     memset(list->slots, 0, sizeof list->slots);
-    int r = env_fill(list, &sbox->spec, spec->env);
+    int r = env_fill(list, sbox, spec->env);
     r = r < 0 ? r : put_strings(&strings, spec, list, &n_argv);
     r = r < 0 ? r : keep_lists(process, spec, list, n_argv);
     const struct svc_proc_start msg = {
@@ -349,6 +366,7 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     process->deadline_ns = process->timeout_ms ? process->sent_ns + process->timeout_ms * NS_PER_MS : 0;
     process_arm(process);
     early_arm(process);
+    network_process_started(process);
     sbox->last_used_boot_ns = sandbox_boot_ns();
     snprintf(detail, sizeof detail, "%s process %u: %.128s", process->run_id, process->number, process->argv[0]);
     process->audit_seq = sandbox_audit(sbox->manager, &process->caller, sbox->org_id, "process.start", sbox->id, "ok", detail, false);

@@ -30,7 +30,7 @@ struct start {
     int socket;
     uid_t uid;
     gid_t gid;
-    bool dies_with_us;
+    bool dies_with_us, bare;
     int report; /* where the child writes its errno when it does not come to execute */
 };
 
@@ -64,8 +64,9 @@ __attribute__((noreturn)) static void child(const struct start *start, pid_t par
         r = -errno;
     if (r == 0 && close_range(SUP_SOCKET_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
         r = -errno;
+    char *nothing[] = {NULL};
     if (r == 0)
-        execve(start->path, start->argv, environ);
+        execve(start->path, start->argv, start->bare ? nothing : environ);
     int errnum = r < 0 ? -r : errno;
     (void)!write(start->report, &errnum, sizeof errnum);
     _exit(125);
@@ -87,7 +88,7 @@ int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg,
         return err_host(err, "pipe");
     AUTO_FD int read_end = pipefd[0];
     AUTO_FD int write_end = pipefd[1];
-    struct start start = {path, arg, argv, theirs, uid, gid, daemon->dies_with_us, write_end};
+    struct start start = {path, arg, argv, theirs, uid, gid, daemon->dies_with_us, daemon->bare, write_end};
     pid_t self = getpid();
     pid_t pid = fork();
     if (pid < 0)

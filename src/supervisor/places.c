@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * places.c: who brigd is and where it may write. Started by root, brigd has an id of its own: user `brig` where the
- * system has one, else an id that no package uses (in the range that systemd gives to such services). Its three
+ * system has one, else an id that no package uses (in the range that systemd gives to such services); and brig-egress another (`brig-egress`),
+ * so that neither can signal or trace the other. brigd's three
  * directories belong to it; their parent stays root's, and can be passed through but not read.
  */
 #include <fcntl.h>
@@ -16,6 +17,7 @@
 #include "supervisor/supervisor.h"
 
 #define BRIGD_UID 62744
+#define EGRESS_UID 62745
 
 static int make_dir(int parent, const char *parent_path, const char *name, char *out, size_t size, const struct places *places, struct brig_err *err)
 {
@@ -35,17 +37,37 @@ static int make_dir(int parent, const char *parent_path, const char *name, char 
     return 0;
 }
 
+static int choose_id(const char *name, uid_t fallback, uid_t *ret_uid, gid_t *ret_gid, struct brig_err *err)
+{
+    const struct passwd *user = getpwnam(name);
+
+    *ret_uid = user ? user->pw_uid : fallback;
+    *ret_gid = user ? user->pw_gid : fallback;
+    if (*ret_uid == 0)
+        return err_set(err, BRIG_E_REFUSED, EPERM, "the user %s has id 0: the service needs one without privileges", name);
+    return 0;
+}
+
+static int choose_ids(struct places *ret, struct brig_err *err)
+{
+    *ret = (struct places){.uid = geteuid(), .gid = getegid(), .egress_uid = geteuid(), .egress_gid = getegid()};
+    if (geteuid() != 0)
+        return 0;
+    int r = choose_id("brig", BRIGD_UID, &ret->uid, &ret->gid, err);
+    if (r == 0)
+        r = choose_id("brig-egress", EGRESS_UID, &ret->egress_uid, &ret->egress_gid, err);
+    if (r == 0 && ret->egress_uid == ret->uid)
+        r = err_set(err, BRIG_E_REFUSED, EPERM, "the users brig and brig-egress have the same id: each needs its own");
+    return r;
+}
+
 int places_make(struct places *ret, struct brig_err *err)
 {
-    *ret = (struct places){.uid = geteuid(), .gid = getegid()};
-    if (geteuid() == 0) {
-        const struct passwd *user = getpwnam("brig");
-        ret->uid = user ? user->pw_uid : BRIGD_UID;
-        ret->gid = user ? user->pw_gid : BRIGD_UID;
-        if (ret->uid == 0)
-            return err_set(err, BRIG_E_REFUSED, EPERM, "the user brig has id 0: the service needs one without privileges");
-    }
-    int r = engine_find_helpers(NULL, ret->helpers, sizeof ret->helpers, err);
+    int r = choose_ids(ret, err);
+
+    if (r < 0)
+        return r;
+    r = engine_find_helpers(NULL, ret->helpers, sizeof ret->helpers, err);
     if (r == 0)
         r = dirs_path(BRIG_DIR_STATE, ret->state, sizeof ret->state, err);
     if (r == 0)

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "gate/policy.h"
 
 #define LISTENERS_MAX 8
 #define CONFIG_MAX (1u << 20)
@@ -27,6 +28,8 @@ struct supervisor {
     struct places places;
     struct loop *loop;
     struct daemon spawner, brigd;
+    struct sup_gate gate;
+    int packages; /* the rules of the preset `packages` as they are on this host, sealed; -1 */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
     bool made_socket; /* the socket file is ours to remove */
@@ -81,9 +84,36 @@ static int send_config(struct supervisor *sup)
     return sup_send(sup->brigd.socket, SUP_CONFIG, sup->options->config_path[0] ? "file" : "none", fd);
 }
 
+/* What this host's package managers are configured with, which brigd may not read. */
+static void read_packages(struct supervisor *sup)
+{
+    AUTO_BUF struct buf text = BUF_INIT(CONFIG_MAX);
+    AUTO_FD int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct brig_err err;
+
+    base_close_fd(&sup->packages);
+    if (root < 0 || packages_rules(root, getenv("HOME"), environ, &text, &err) < 0) {
+        say("the preset `packages` has the well-known indexes only: %s", root < 0 ? strerror(errno) : err.message);
+        return;
+    }
+    sup->packages = gate_memfd("packages", text.data ? text.data : "", text.len);
+}
+
+static int give_texts(struct supervisor *sup)
+{
+    int r = sup->packages < 0 ? 0 : sup_send(sup->brigd.socket, SUP_FD, "packages", sup->packages);
+
+    return r < 0 || sup->gate.keys_fd < 0 ? r : sup_send(sup->brigd.socket, SUP_FD, "secret-keys", sup->gate.keys_fd);
+}
+
 static int give_descriptors(struct supervisor *sup)
 {
     int r = send_config(sup);
+
+    if (r == 0)
+        r = give_texts(sup);
+    if (r == 0 && sup_gate_connect(&sup->gate, sup->brigd.socket) < 0)
+        say("brig-egress and brigd could not be connected"); /* it is ending: the next one is connected */
 
     if (r == 0)
         r = sup_send(sup->brigd.socket, SUP_FD, "spawner", sup->spawner.socket);
@@ -278,7 +308,8 @@ static void on_signal(struct loop_source *source, uint32_t events UNUSED)
         }
         break;
     case SIGHUP:
-        if (sup->brigd.socket >= 0 && send_config(sup) < 0)
+        read_packages(sup);
+        if (sup->brigd.socket >= 0 && (give_texts(sup) < 0 || send_config(sup) < 0))
             say("brigd does not take its configuration");
         break;
     case SIGUSR1:
@@ -342,8 +373,11 @@ static int set_limits(struct brig_err *err)
 
 static int set_up(struct supervisor *sup, struct brig_err *err)
 {
-    int r = set_limits(err);
+    int r = set_limits(err), keys = -1;
 
+    if (r == 0)
+        r = supervisor_keys(sup->options->config, &keys, err);
+    sup_gate_set_keys(&sup->gate, keys);
     if (r == 0)
         r = places_make(&sup->places, err);
     if (r == 0)
@@ -354,8 +388,12 @@ static int set_up(struct supervisor *sup, struct brig_err *err)
         r = open_signals(sup, err);
     if (r == 0)
         r = start_spawner(sup, err);
-    if (r == 0)
+    if (r == 0) {
+        read_packages(sup);
+        sup->gate.loop = sup->loop;
+        sup_gate_start(&sup->gate);
         r = start_brigd(sup, err);
+    }
     if (r == 0 && notify_watchdog_ns() > 0)
         r = loop_timer_set(sup->loop, &sup->on_watchdog, clock_mono_ns(), err);
     return r;
@@ -367,6 +405,9 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
 
     sup = (struct supervisor){.options = options, .signal_fd = -1, .spawner = DAEMON_INIT("brig-spawner", false),
                               .brigd = DAEMON_INIT("brigd", true)};
+    sup.packages = -1;
+    sup.gate = (struct sup_gate){.config = options->config, .places = &sup.places, .brigd_sock = &sup.brigd.socket, .say = say};
+    sup_gate_init(&sup.gate);
     sup.on_restart = (struct loop_timer){.fn = on_restart, .ctx = &sup};
     sup.on_kill = (struct loop_timer){.fn = on_kill, .ctx = &sup};
     sup.on_watchdog = (struct loop_timer){.fn = on_watchdog, .ctx = &sup};
@@ -379,6 +420,8 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
         base_close_fd(&sup.spawner.socket);
     while (r == 0 && !(sup.stopping && sup.brigd.pid == 0 && sup.spawner.pid == 0))
         r = loop_run_once(sup.loop, -1, err);
+    sup_gate_stop(&sup.gate);
+    base_close_fd(&sup.packages);
     if (sup.made_socket)
         unlink(options->config->socket);
     for (size_t i = 0; i < sup.n_listeners; i++)

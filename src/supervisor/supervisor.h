@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * supervisor.h: `brig serve`: the parent of the spawner and of brigd.
+ * supervisor.h: `brig serve`: the parent of the spawner, of brigd and of brig-egress.
  *
  * Theory of operation. It stays in the host's namespaces and parses nothing that a client sent. It opens the listeners
- * (or takes them from systemd), makes the directories, starts the two daemons and holds what must outlive brigd: the
+ * (or takes them from systemd), makes the directories, starts the daemons and holds what must outlive brigd: the
  * listeners and the socket to the spawner. brigd gets copies, one by one, by name; when brigd ends it is started again
  * with the same ones, so connections wait in the listener's queue and sandboxes in the spawner. A sandbox's own stream is
  * not kept here: it may have died in the middle of a frame, so the new brigd asks the spawner for a fresh one
@@ -15,6 +15,8 @@
  *     USR1      brigd reopens its log file
  *     USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes over
  *
+ * brig-egress, the only way out of a sandbox, is on its own: it outlives brigd, and brigd it (gate.c).
+ *
  * A spawner that dies has taken its sandboxes along: brigd writes their certificates and ends (it sees the socket
  * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s).
  */
@@ -25,6 +27,7 @@
 #include <sys/types.h>
 
 #include "config/config.h"
+#include "gate/client.h"
 #include "loop/loop.h"
 
 /* ---- messages between supervisor and brigd: SOCK_SEQPACKET on brigd's descriptor 3 --------------------- */
@@ -34,7 +37,8 @@
 #define SUP_SOCKET_FD 3
 
 enum sup_type {
-    SUP_FD = 1, /* supervisor: a descriptor, called name: "spawner", "tcp", "unix" */
+    SUP_FD = 1, /* supervisor: a descriptor, called name: "spawner", "tcp", "unix"; "gate": the control socket of brig-egress, at any time;
+                   "packages", "secret-keys": texts in sealed memfds (gate/policy.h, crypto/keyring.h) */
     SUP_GO,     /* supervisor: that was all of them */
     SUP_CONFIG, /* supervisor: the configuration file's text in a sealed memfd (none: no file) */
     SUP_DRAIN,  /* supervisor: finish what is being answered, then end; name "keep": the sandboxes stay */
@@ -88,6 +92,7 @@ uint64_t notify_watchdog_ns(void); /* half of WATCHDOG_USEC; 0: none */
 struct daemon {
     const char *name;  /* of its executable: "brigd" */
     bool dies_with_us; /* SIGKILL from the kernel when we die */
+    bool bare;         /* started with an empty environment */
     pid_t pid;         /* 0: not running */
     int pidfd;
     int socket;        /* our end of its descriptor 3; -1 */
@@ -95,7 +100,7 @@ struct daemon {
     unsigned failures; /* in a row */
 };
 #define DAEMON_INIT(n, dies) ((struct daemon){.name = (n), .dies_with_us = (dies), .pidfd = -1, .socket = -1})
-/* argv after the name; uid (uid_t)-1: stay who we are. The child's descriptor 3 is the other end of daemon->socket. */
+/* arg: its one argument, or NULL; uid (uid_t)-1: stay who we are. The child's descriptor 3 is the other end of daemon->socket. */
 int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg, uid_t uid, gid_t gid, struct brig_err *err) MUST_CHECK;
 /* After its pidfd became readable: how it ended, as text, and whether it may be restarted at once. */
 void daemon_reap(struct daemon *daemon, char *text, size_t size);
@@ -106,6 +111,8 @@ struct places {
     char helpers[4096]; /* where brigd, brig-spawner and brig-init are */
     uid_t uid; /* of brigd; our own when we are not root */
     gid_t gid;
+    uid_t egress_uid; /* of brig-egress: neither root's nor brigd's, unless we are not root */
+    gid_t egress_gid;
     char state[4096], run[4096];
     char service[4096]; /* state/service: the database */
     char audit[4096];   /* state/audit */
@@ -118,5 +125,29 @@ int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
  * it before the first child is started: a variable that had the keys is gone from the environment afterwards, also from /proc.
  */
 int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err *err) MUST_CHECK;
+
+/* gate.c: brig-egress. Nothing of it stops the service. */
+struct sup_gate {
+    /* set by the supervisor before sup_gate_start() */
+    struct loop *loop;
+    const struct config *config;
+    const struct places *places;
+    const int *brigd_sock; /* where "gate" is sent to; -1 in it: not now */
+    void (*say)(const char *format, ...) PRINTF_LIKE(1, 2);
+    /* private */
+    struct daemon egress;
+    struct gate_host_files files;
+    struct loop_source on_end, on_socket;
+    struct loop_timer on_restart, on_look;
+    unsigned silent;    /* pings not answered */
+    int keys_fd;        /* the key ring, or -1 */
+    bool complained, stopping;
+};
+void sup_gate_init(struct sup_gate *gate);
+void sup_gate_start(struct sup_gate *gate); /* also tries again by itself */
+/* A new pair of control sockets, one to brig-egress, one to brigd; nothing while either is not there. */
+int sup_gate_connect(struct sup_gate *gate, int brigd_sock) MUST_CHECK;
+void sup_gate_set_keys(struct sup_gate *gate, int fd); /* a sealed memfd, taken over; -1: none */
+void sup_gate_stop(struct sup_gate *gate);
 
 #endif

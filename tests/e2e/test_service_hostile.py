@@ -512,6 +512,12 @@ class Organisations(HostileTest):
 class Keys(HostileTest):
     def test_revoked_in_the_middle_of_streams(self):
         made = self.d.ask("POST", "/v1/keys", {"role": "user"}).json
+        self.streams_end(made, lambda: self.assertEqual(self.d.ask("DELETE", f"/v1/keys/{made['id']}").status, 204))
+
+    def test_expired_in_the_middle_of_streams(self):
+        self.streams_end(self.d.ask("POST", "/v1/keys", {"role": "user", "expires": 2}).json, lambda: None)
+
+    def streams_end(self, made, end):
         sid = self.sandbox()
         p = self.start(sid, "sh", "-c", "while :; do echo x; sleep 0.05; done", stdin_open=True)
         auth = {"Authorization": f"Bearer {made['key']}"}
@@ -524,7 +530,7 @@ class Keys(HostileTest):
             streams.append((c, r))
         ws = WebSocket(self.d.connection(tcp=True, timeout=10), f"{p}/attach", auth)
         self.assertEqual(ws.status, 101)
-        self.assertEqual(self.d.ask("DELETE", f"/v1/keys/{made['id']}").status, 204)
+        end()
         for c, r in streams:
             try:
                 while r.read1(65536):

@@ -18,6 +18,20 @@ static void check_inside(const struct run_spec *spec, const char *text)
     FUZZ_CHECK(memchr(text, '\0', spec->strings_len - (size_t)(text - spec->strings)));
 }
 
+/* What was accepted can be opened: known switches, ports that a listener can have, none twice. */
+static void check_gate(const struct run_spec *spec, uint32_t trust)
+{
+    const struct wire_gate_want *gate = &spec->gate;
+
+    FUZZ_CHECK(gate->on <= 1 && gate->any_port <= gate->on && gate->n_ports <= POLICY_PORTS_MAX && (gate->on || gate->n_ports == 0));
+    for (unsigned i = 0; !gate->any_port && i < gate->n_ports; i++) {
+        FUZZ_CHECK(gate->ports[i] != 0 && gate->ports[i] != 53);
+        for (unsigned j = 0; j < i; j++)
+            FUZZ_CHECK(gate->ports[i] != gate->ports[j]);
+    }
+    FUZZ_CHECK((spec->trust_fd >= 0) == (trust == 1));
+}
+
 static int seal(const uint8_t *data, size_t size)
 {
     int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -31,7 +45,7 @@ static int seal(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct wire_run msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_RUN, 1}};
-    /* A byte says how many descriptors come along, the next bytes are the message after its head, the rest the strings. */
+    /* A byte says how many descriptors come along (0x40: the last is a CA bundle), the next bytes are the message after its head, the rest the strings. */
     size_t body = sizeof msg - sizeof msg.head, n_fds = size ? data[0] % 6 : 0;
     int fds[6] = {-1, -1, -1, -1, -1, -1};
 
@@ -39,12 +53,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy((uint8_t *)&msg + sizeof msg.head, data + 1, body);
     for (size_t i = 0; i < n_fds; i++)
-        fds[i] = i == 0 ? seal(data + 1 + body, size - 1 - body) : open("/dev/null", O_RDWR | O_CLOEXEC);
+        fds[i] = i == 0 ? seal(data + 1 + body, size - 1 - body)
+                 : i + 1 == n_fds && (data[0] & 0x40) ? seal((const uint8_t *)"-----BEGIN", 10) : open("/dev/null", O_RDWR | O_CLOEXEC);
     struct run_spec *spec = mem_zalloc(sizeof *spec);
     FUZZ_CHECK(spec != NULL);
     struct brig_err err;
     if (run_spec_parse(spec, &msg, data[0] & 0x80, fds, n_fds, &err) == 0) {
         FUZZ_CHECK((spec->n_argv >= 1) == !(spec->flags & WIRE_RUN_SERVICE));
+        check_gate(spec, msg.trust);
         check_inside(spec, spec->workdir);
         if (spec->n_argv > 0)
             check_inside(spec, spec->argv);

@@ -373,7 +373,7 @@ static inline void rig_run(struct rig *rig, int rounds)
 static inline void rig_start(struct rig *rig)
 {
     struct brig_err err = {0};
-    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL};
+    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
 
     rig->ready = false;
     if (manager_create(&options, rig_ready, rig, &rig->manager, &err) < 0)

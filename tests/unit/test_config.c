@@ -165,7 +165,6 @@ static void takes_an_openmanus_file(void **state)
         "config.toml:28: section [daytona] is not used here",
         "config.toml:18: image `python:3.12-slim` means the template `host`: the Python of this host",
         "config.toml:17: use_sandbox = false is without effect: everything runs in sandboxes",
-        "config.toml:23: network_enabled = true is without effect: the network of a sandbox is `none`",
     };
     static const char text[] = "[llm]\nmodel = 'm'\napi_key = 'sk-secret'\nmax_tokens = 8192\ntemperature = 0.0\nbase_url = 'https://x'\n"
                                "[llm.vision]\nmodel = 'v'\n[browser]\nheadless = false\n[browser.proxy]\nserver = 'http://p'\n"
@@ -190,6 +189,8 @@ static void takes_an_openmanus_file(void **state)
     assert_int_equal(c->limits.memory, 1 << 30);
     assert_int_equal(c->limits.cpus, 2000);
     assert_int_equal(c->limits.timeout, 300000);
+    assert_true(c->network_enabled);
+    assert_string_equal(c->network, ""); /* so it is `open` */
     config_free(loaded);
     assert_refused("[llm]\nmax_tokens = 'x'\n", ":2: [llm] max_tokens: must be an integer");
     assert_refused("[llm.vision]\nmodel = 5\n", ":2: [llm.vision] model: must be a string");

@@ -247,6 +247,11 @@ static void test_deny_wins(void **state)
     allowed(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER);
     assert_string_equal(ask(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER).why, "default allow");
     policy_unref(policy);
+    policy = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"x.org\"}]}"); /* a deny without ports is of all */
+    denied(policy, "x.org", NULL, 8443, POLICY_SEEN_TLS);
+    denied(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER);
+    assert_false(policy_knows_name(policy, "x.org"));
+    policy_unref(policy);
 }
 
 static void test_private(void **state)
@@ -414,7 +419,7 @@ static void test_canonical(void **state)
                                "{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
                                "\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_in\":\"1m\",\"lifetime\":\"1.5s\",\"connections_per_second\":7,\"net_bps\":4096,\"net_bytes_out\":5}}";
     static const char want[] = "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"*.xn--bcher-kva.example\",\"ports\":[\"7-9\",443],\"protocol\":\"http\",\"methods\":[\"GET\"],"
-                               "\"paths\":[\"/v1/\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\",\"ports\":[80,443]},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
+                               "\"paths\":[\"/v1/\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
                                "\"tls\":{\"ech\":\"allow\",\"no_sni\":\"deny\"},\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":5,\"net_bps\":4096,\"connections\":256,"
                                "\"connections_per_second\":7,\"lifetime\":1.5}}";
     AUTO_BUF struct buf first = BUF_INIT(1u << 16), second = BUF_INIT(1u << 16);

@@ -448,7 +448,7 @@ static void deaf_sandbox(void **state)
 {
     struct rig *rig = *state;
     struct sbox *sbox = rig_sandbox(rig, "{}");
-    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL};
+    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
 
     rig_peer(sbox)->mute = true;
     rig_flush(rig);

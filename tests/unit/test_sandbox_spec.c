@@ -61,7 +61,16 @@ static void specs_are_strict(void **state)
     refused(rig, "{\"workdir\":\"x\"}", "must be absolute");
     refused(rig, "{\"workdir\":\"/a/../b\"}", "must not hold \"..\"");
     refused(rig, "{\"user\":\"root\"}", "user \"root\": must be one of user");
-    refused(rig, "{\"network\":\"full\"}", "network \"full\": must be one of none");
+    refused(rig, "{\"network\":1}", "network: must be the name of a policy");
+    refused(rig, "{\"network\":[]}", "network: must be the name of a policy");
+    refused(rig, "{\"network\":\"a\\nb\"}", "network \"a\\x0ab\": must not hold control characters");
+    refused(rig, "{\"secrets\":{}}", "secrets: must be an array");
+    refused(rig, "{\"secrets\":[{}]}", "secrets.name: must be given");
+    refused(rig, "{\"secrets\":[{\"name\":\"a.b\"}]}", "secrets.env a.b: must be the name of a variable");
+    refused(rig, "{\"secrets\":[{\"name\":\"A\",\"value\":\"x\"}]}", "secrets.value: there is no such member");
+    refused(rig, "{\"secrets\":[{\"name\":\"A\",\"expose\":1}]}", "secrets.expose 1: must be true or false");
+    refused(rig, "{\"secrets\":[{\"name\":\"A\"},{\"name\":\"B\",\"env\":\"A\"}]}", "secrets.env A: two secrets in one variable");
+    refused(rig, "{\"secrets\":[{\"name\":\"A\"}],\"env\":{\"A\":\"x\"}}", "secrets.env A: env sets it too");
     refused(rig, "{\"on_timeout\":\"stop\"}", "must be one of kill, pause");
     refused(rig, "{\"on_death\":null}", "on_death null: must be one of none, recreate");
     refused(rig, "{\"confine\":\"/\"}", "must be one of root, workdir");
@@ -110,8 +119,29 @@ static void specs_are_read(void **state)
     assert_string_equal(spec.workdir, "/workspace");
     assert_int_equal(spec.idle_timeout_ms, 3600000);
     assert_int_equal(spec.timeout_ms, 0);
+    assert_string_equal(spec.network, "\"none\"");
     sbox_spec_done(&spec);
     sbox_spec_done(&spec); /* twice is fine */
+
+    assert_int_equal(rig_spec(rig, "{\"network\":{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]},\"secrets\":[{\"name\":\"T\",\"env\":\"TOKEN\"},"
+                                   "{\"name\":\"U\",\"expose\":true}]}",
+                              &spec, &err),
+                     0);
+    assert_string_equal(spec.network, "{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]}");
+    assert_int_equal(spec.n_secrets, 2);
+    assert_string_equal(spec.secrets[0].env, "TOKEN");
+    assert_string_equal(spec.secrets[1].env, "U");
+    assert_true(spec.secrets[1].expose);
+    sbox_spec_done(&spec);
+    rig->config.network_enabled = true;
+    assert_int_equal(rig_spec(rig, "{}", &spec, &err), 0);
+    assert_string_equal(spec.network, "\"open\"");
+    sbox_spec_done(&spec);
+    rig->config.network = (char *)(uintptr_t)"mine";
+    assert_int_equal(rig_spec(rig, "{}", &spec, &err), 0);
+    assert_string_equal(spec.network, "\"mine\"");
+    rig->config.network_enabled = false;
+    rig->config.network = NULL;
 
     assert_int_equal(rig_spec(rig,
                               "{\"name\":\"a.b\",\"metadata\":{\"k\":\"v\"},\"env\":{\"A\":\"b\\nc\"},\"limits\":{\"memory\":\"64m\",\"cpus\":0.5,\"timeout\":1.5,"

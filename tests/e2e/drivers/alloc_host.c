@@ -3,7 +3,7 @@
  * alloc_host.c: one run whose Nth allocation fails, in the engine or, since a fork copies the counter, in the spawner.
  * Linked with the test build of the library. Prints "ok", or the refusal; a crash or a hang is the caller's to see.
  *
- *     alloc_host N
+ *     alloc_host N [network]
  */
 #include <brig.h>
 #include <stdio.h>
@@ -18,15 +18,17 @@ int main(int argc, char **argv)
     const char *const command[] = {"/bin/sh", "-c", "echo out; echo err >&2", NULL};
     const char *const env[] = {"A=1", "B=2", NULL};
     const struct brig_tmpfs tmpfs[] = {{"/scratch", 1 << 20}};
-    const struct brig_spec spec = {.size = sizeof spec, .argv = command, .env = env, .name = "alloc", .flags = BRIG_RUN_KEEP_OUTPUT,
-                                   .tmpfs = tmpfs, .n_tmpfs = 1};
+    bool network = argc == 3 && strcmp(argv[2], "network") == 0;
+    const struct brig_spec spec = {.size = sizeof spec, .argv = command, .env = env, .name = "alloc", .tmpfs = tmpfs, .n_tmpfs = 1,
+                                   .flags = BRIG_RUN_KEEP_OUTPUT | (network ? BRIG_RUN_LEARN : 0), .network = network ? "{}" : NULL,
+                                   .network_name = "learn"};
     struct brig_engine *engine = NULL;
     struct brig_run *run = NULL;
     struct brig_err err = {0};
     char *json = NULL;
     size_t len = 0;
 
-    if (argc != 2)
+    if (argc != 2 && !network)
         return 2;
     mem_fail_after(strtoul(argv[1], NULL, 10) - 1);
     int r = brig_engine_create(&options, &engine, &err);

@@ -3,7 +3,7 @@
  * gate_host.c: an engine and a gate of a few lines, for tests of what the spawner makes: one run with a network over a
  * spawner's socket, and a gate that tells every connection where it landed and answers every datagram.
  *
- *     gate_host FD [name=value...] -- ARGV...
+ *     gate_host FD|spawn [name=value...] -- ARGV...     spawn: a spawner of its own, with the knobs of test builds
  *
  *     ports=80,443  any=1  off=1 (no network)  trust=FILE  rootfs=DIR  pool=N  loops=N (timing)  service=1
  *     more=PORTS or more=any (asked for once it has started, before the gate serves)  raw=WORD (a broken message, see broken())
@@ -20,7 +20,7 @@
 #include <time.h>
 
 #include "base/fd.h"
-#include "base/parse.h"
+#include "engine/engine.h"
 #include "gate/address.h"
 #include "jail/wire.h"
 
@@ -38,7 +38,7 @@ static struct gate gate;
 static const char *words[MAX_WORDS][2];
 static unsigned n_words;
 static char **program;
-static int started_at;
+static bool started_at, without;
 
 static const char *word(const char *name)
 {
@@ -121,7 +121,7 @@ static void send_run(uint64_t number)
         len += (size_t)snprintf(strings + len, sizeof strings - len, "%s", env[msg.n_env]) + 1;
     msg.strings_len = (uint32_t)len;
     msg.flags = word("service") ? WIRE_RUN_SERVICE : 0;
-    if (!word("off"))
+    if (!word("off") && !without)
         want(&msg.gate, word("any") ? "any" : word("ports") ? word("ports") : "");
     broken(&msg);
     fds[n++] = sealed(strings, len);
@@ -129,7 +129,7 @@ static void send_run(uint64_t number)
         fds[n++] = fcntl(1, F_DUPFD_CLOEXEC, 3);
         fds[n++] = fcntl(1, F_DUPFD_CLOEXEC, 3);
     }
-    if (word("trust")) {
+    if (word("trust") && !without) {
         msg.trust = 1;
         fds[n++] = sealed_file(word("trust"));
     }
@@ -258,7 +258,7 @@ static enum wire_type hear(union wire_any *msg, bool quiet)
         on_open(&msg->gate_open, fds, n_fds);
     if (msg->head.type == WIRE_STARTED && !quiet) {
         fprintf(stderr, "started %s\n", msg->started.sandbox_id);
-        started_at++;
+        started_at = true;
         if (word("more"))
             ask_more(msg->head.run);
     }
@@ -279,32 +279,46 @@ static void pool(void)
 
 static int by_size(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
     return x < y ? -1 : x > y;
 }
 
-/* From RUN to STARTED, out of a full pool each time. */
-static int measure(unsigned loops)
+/* From RUN to STARTED out of a full pool, or -1. */
+static int64_t one_start(uint64_t number)
 {
-    static uint64_t took[4096];
     union wire_any msg;
 
-    for (unsigned i = 0; i < loops && i < ARRAY_SIZE(took); i++) {
-        pool();
-        uint64_t began = now_ns();
-        send_run(i + 1);
-        while (hear(&msg, true) != WIRE_STARTED)
-            if (msg.head.type == WIRE_DONE) {
-                fprintf(stderr, "done %u %s\n", msg.done.cause, msg.done.detail);
-                return 4;
-            }
-        took[i] = now_ns() - began;
-        while (hear(&msg, true) != WIRE_DONE)
-            ;
+    pool();
+    uint64_t began = now_ns();
+    send_run(number);
+    while (hear(&msg, true) != WIRE_STARTED)
+        if (msg.head.type == WIRE_DONE) {
+            fprintf(stderr, "done %u %s\n", msg.done.cause, msg.done.detail);
+            return -1;
+        }
+    int64_t took = (int64_t)(now_ns() - began);
+    while (hear(&msg, true) != WIRE_DONE)
+        ;
+    return took;
+}
+
+/* Without and with a network in turn, since the machine's speed changes. */
+static int measure(unsigned loops)
+{
+    static int64_t took[2][4096];
+
+    loops = loops < ARRAY_SIZE(took[0]) ? loops : (unsigned)ARRAY_SIZE(took[0]);
+    for (unsigned i = 0; i < 2 * loops; i++) {
+        without = i % 2 == 0;
+        took[i % 2][i / 2] = one_start(i + 1);
+        if (took[i % 2][i / 2] < 0)
+            return 4;
     }
-    qsort(took, loops, sizeof took[0], by_size);
-    printf("p50 %.0f us p90 %.0f us\n", (double)took[loops / 2] / 1e3, (double)took[loops * 9 / 10] / 1e3);
+    qsort(took[0], loops, sizeof took[0][0], by_size);
+    qsort(took[1], loops, sizeof took[1][0], by_size);
+    printf("without p50 %.0f us, with p50 %.0f us; p10 %.0f %.0f\n", (double)took[0][loops / 2] / 1e3, (double)took[1][loops / 2] / 1e3,
+           (double)took[0][loops / 10] / 1e3, (double)took[1][loops / 10] / 1e3);
     return 0;
 }
 
@@ -342,7 +356,15 @@ int main(int argc, char **argv)
 
     if (argc < 3)
         return 2;
-    sock = (int)strtol(argv[1], NULL, 10);
+    const struct brig_engine_options options = {.size = sizeof options, .flags = BRIG_ENGINE_FORK};
+    struct brig_err err;
+    pid_t forked;
+    if (strcmp(argv[1], "spawn") != 0) {
+        sock = (int)strtol(argv[1], NULL, 10);
+    } else if (engine_spawn(&options, &sock, &forked, &err) < 0) {
+        fprintf(stderr, "no spawner: %s\n", err.message);
+        return 3;
+    }
     for (; i < argc && strcmp(argv[i], "--") != 0 && n_words < MAX_WORDS; i++) {
         char *equals = strchr(argv[i], '=');
         if (!equals)

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * secret.c: `brig secret set|ls|rm|keygen`: secrets that sandboxes use and, brokered, never see. A value comes from stdin, a file or a variable; never from
+ * the command line, which every process of the machine can read. It is sent as base64, byte for byte, and our copies are wiped.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+#include "base/fd.h"
+#include "base/str.h"
+#include "cli/service.h"
+
+static int secret_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_secret = {
+    .name = "secret",
+    .summary = "secrets that sandboxes use: set, ls, rm, keygen",
+    .main = secret_main,
+};
+
+#define VALUE_MAX (64u << 10)
+#define LINE_MAX_TTY 4095
+
+struct secret_options {
+    const char *broker, *file, *variable, *id;
+    bool json, quiet;
+};
+
+#define AT(field) offsetof(struct secret_options, field)
+#define FORMAT                                                                   \
+    {                                                                            \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
+    }
+
+static const struct flag set_flags[] = {
+    {"broker", "RULE", "where the gate puts it: host=NAME[,host=...],header=NAME[,format=\"Bearer %s\"]", flag_set_text, AT(broker), 0},
+    {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(variable), 0},
+    {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(file), 0},
+    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    FORMAT,
+};
+static const struct flag ls_flags[] = {
+    {"quiet", NULL, "print only names", flag_set_true, AT(quiet), 'q'},
+    FORMAT,
+};
+static const struct flag rm_flags[] = {
+    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+};
+static const struct flag keygen_flags[] = {
+    {"id", "ID", "what the key is called (default: k and random digits)", flag_set_text, AT(id), 0},
+};
+
+static const struct flag_table set_table = {
+    .usage = "brig secret set NAME [flags]",
+    .purpose = "Stores a secret, or replaces it. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n"
+               "With --broker a sandbox gets a placeholder instead of the value, and the gate puts the value in its place, in requests to\n"
+               "these hosts and there only. Instead of header= there can be query=NAME, basic=user, basic=password or kind=aws-sigv4.\n\n"
+               "  brig secret set GITHUB --broker 'host=api.github.com,header=Authorization,format=Bearer %s' < token",
+    .flags = set_flags,
+    .n_flags = ARRAY_SIZE(set_flags),
+};
+static const struct flag_table ls_table = {
+    .usage = "brig secret ls [-q] [-o FORMAT]",
+    .purpose = "Lists secrets: their names and where they may be put. Nothing shows a value.",
+    .flags = ls_flags,
+    .n_flags = ARRAY_SIZE(ls_flags),
+};
+static const struct flag_table rm_table = {
+    .usage = "brig secret rm [-q] NAME...",
+    .purpose = "Removes secrets. Sandboxes that were made with one keep it until they end.",
+    .flags = rm_flags,
+    .n_flags = ARRAY_SIZE(rm_flags),
+};
+static const struct flag_table keygen_table = {
+    .usage = "brig secret keygen [--id ID] > FILE",
+    .purpose = "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: without it the\n"
+               "secrets are lost. A file that it is written to becomes readable by its owner only.",
+    .flags = keygen_flags,
+    .n_flags = ARRAY_SIZE(keygen_flags),
+};
+
+/* ---- values ----------------------------------------------------------------------------------------- */
+
+struct value {
+    size_t len;
+    char data[VALUE_MAX + 2];
+};
+
+static bool too_large(const char *where)
+{
+    cli_error("%s: a secret has at most %u bytes", where, VALUE_MAX);
+    return false;
+}
+
+/* All of it, but for one newline at the end. */
+static bool read_fd(int fd, const char *where, struct value *out)
+{
+    ssize_t n = fd_read_all(fd, out->data, VALUE_MAX + 2);
+
+    if (n == -EFBIG)
+        return too_large(where);
+    if (n < 0) {
+        cli_error("%s: %s", where, strerror((int)-n));
+        return false;
+    }
+    out->len = (size_t)n;
+    if (n > 0 && out->data[n - 1] == '\n')
+        out->len--;
+    return out->len <= VALUE_MAX || too_large(where);
+}
+
+/* One line, without echo. The terminal is as before, also when it was interrupted: signals wait until then. */
+static bool read_terminal(const char *name, struct value *out)
+{
+    struct termios saved, quiet;
+    sigset_t set, old;
+
+    if (tcgetattr(STDIN_FILENO, &saved) < 0) {
+        cli_error("the terminal: %s", strerror(errno));
+        return false;
+    }
+    quiet = saved;
+    quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
+    quiet.c_lflag |= ICANON;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT), sigaddset(&set, SIGTERM), sigaddset(&set, SIGHUP), sigaddset(&set, SIGTSTP);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    quiet.c_lflag &= ~(tcflag_t)ISIG;
+    quiet.c_cc[VEOL] = 3; /* ^C ends the line too, and is then seen at its end */
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
+    (void)!cli_write(STDERR_FILENO, "value of ", 9);
+    (void)!cli_write(STDERR_FILENO, name, strlen(name));
+    (void)!cli_write(STDERR_FILENO, ": ", 2);
+    ssize_t n = read(STDIN_FILENO, out->data, VALUE_MAX + 1);
+    tcsetattr(STDIN_FILENO, TCSAFLUSH, &saved);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    (void)!cli_write(STDERR_FILENO, "\n", 1);
+    if (n <= 0 || out->data[n - 1] == 3) {
+        cli_error("nothing was stored");
+        return false;
+    }
+    if (n >= LINE_MAX_TTY) { /* the kernel drops what is more, without a word */
+        cli_error("a line of a terminal has less than %d bytes: use --from-file", LINE_MAX_TTY);
+        return false;
+    }
+    out->len = (size_t)n - (out->data[n - 1] == '\n');
+    return true;
+}
+
+static bool read_value(const struct secret_options *options, const char *name, struct value *out)
+{
+    if (options->file && options->variable) {
+        cli_error("--from-file and --from-env: only one of them");
+        return false;
+    }
+    if (options->variable) {
+        const char *text = getenv(options->variable);
+        if (!text) {
+            cli_error("--from-env %s: there is no such variable", options->variable);
+            return false;
+        }
+        out->len = strlen(text);
+        if (out->len > VALUE_MAX)
+            return too_large(options->variable);
+        memcpy(out->data, text, out->len);
+        return true;
+    }
+    if (options->file) {
+        AUTO_FD int fd = open(options->file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+        if (fd < 0) {
+            cli_error("--from-file %s: %s", options->file, strerror(errno));
+            return false;
+        }
+        return read_fd(fd, options->file, out);
+    }
+    return isatty(STDIN_FILENO) ? read_terminal(name, out) : read_fd(STDIN_FILENO, "stdin", out);
+}
+
+/* ---- the broker rule -------------------------------------------------------------------------------- */
+
+static const char *const rule_keys[] = {"host", "header", "format", "query", "basic", "kind"};
+
+static bool starts_pair(const char *at, size_t *ret_len)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rule_keys); i++) {
+        size_t len = strlen(rule_keys[i]);
+        if (strncmp(at, rule_keys[i], len) == 0 && at[len] == '=') {
+            *ret_len = len;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Up to the next ",KEY=", so that a format may have commas in it. */
+static size_t value_len(const char *at)
+{
+    size_t ignored;
+
+    for (const char *comma = strchr(at, ','); comma; comma = strchr(comma + 1, ','))
+        if (starts_pair(comma + 1, &ignored))
+            return (size_t)(comma - at);
+    return strlen(at);
+}
+
+/* hosts go into one array; all else is the daemon's to judge. */
+static bool put_broker(struct json *json, const char *rule)
+{
+    size_t key_len = 0;
+    unsigned seen = 0;
+
+    json_key(json, "broker");
+    json_object(json);
+    json_key(json, "hosts");
+    json_array(json);
+    for (int pass = 0; pass < 2; pass++) {
+        for (const char *at = rule; *at;) {
+            if (!starts_pair(at, &key_len)) {
+                cli_error("--broker %.60s: must be host=NAME[:PORT][,host=...] and header=NAME[,format=TEXT], query=NAME, basic=user|password or kind=aws-sigv4", at);
+                return false;
+            }
+            const char *value = at + key_len + 1;
+            const size_t len = value_len(value);
+            const bool is_host = key_len == 4 && at[0] == 'h';
+            if (is_host && pass == 0)
+                json_string_n(json, value, len);
+            for (size_t i = 0; !is_host && pass == 1 && i < ARRAY_SIZE(rule_keys); i++) {
+                if (strlen(rule_keys[i]) != key_len || memcmp(at, rule_keys[i], key_len) != 0)
+                    continue;
+                if (seen & 1u << i) {
+                    cli_error("--broker: %s is there twice", rule_keys[i]);
+                    return false;
+                }
+                seen |= 1u << i;
+                json_key(json, rule_keys[i]);
+                json_string_n(json, value, len);
+            }
+            at = value + len + (value[len] == ',');
+        }
+        if (pass == 0)
+            json_end(json);
+    }
+    json_end(json);
+    return true;
+}
+
+/* ---- set -------------------------------------------------------------------------------------------- */
+
+static int send_value(const struct secret_options *options, const char *name, const struct value *value)
+{
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(VALUE_MAX * 2 + (64u << 10));
+    AUTO_DOC struct json_doc *doc = NULL;
+    struct json json = JSON_INIT(&body);
+    int status = CLI_FAILED;
+
+    if (buf_reserve(&body, body.max - 1) < 0) /* at once: growing would leave copies behind */
+        return cli_error("out of memory");
+    json_object(&json);
+    if (options->broker && !put_broker(&json, options->broker))
+        return CLI_FAILED;
+    json_key(&json, "value_base64");
+    json_base64(&json, value->data, value->len);
+    json_end(&json);
+    if (json_finish(&json) < 0)
+        status = cli_error("out of memory");
+    else if (service_open(&client) && service_target(&target, "/v1/secrets/%s", name) && service_ask(client, "PUT", &target, &body, &doc))
+        status = options->json ? service_print_json(doc) : options->quiet ? 0 : service_say("%s", name);
+    explicit_bzero(body.data, body.cap);
+    return status;
+}
+
+static int set(int argc, char **argv)
+{
+    static struct value value;
+    struct secret_options options = {0};
+    const char *name = NULL;
+    int rest, status;
+
+    if (argc >= 2 && argv[1][0] != '-') { /* the name may stand before the flags */
+        name = argv[1];
+        argv[1] = argv[0];
+        argv++, argc--;
+    }
+    if (!service_parse(&set_table, argc, argv, &options, name ? 0 : 1, -1, "name", &rest, &status))
+        return status;
+    if (!name)
+        name = argv[rest++];
+    if (rest < argc)
+        return cli_error("a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
+    status = read_value(&options, name, &value) ? send_value(&options, name, &value) : CLI_FAILED;
+    explicit_bzero(&value, sizeof value);
+    return status;
+}
+
+/* ---- ls, rm ----------------------------------------------------------------------------------------- */
+
+/* "Authorization: api.example.com", "?api_key: ...", "basic user: ..."; "-" without a rule. */
+static void put_rule(struct table *table, const struct json_value *broker)
+{
+    AUTO_BUF struct buf hosts = BUF_INIT(16u << 10);
+    const struct json_value *list = json_get(broker, "hosts");
+    const char *header = get_text(broker, "header", NULL), *query = get_text(broker, "query", NULL), *basic = get_text(broker, "basic", NULL);
+    int r = 0;
+
+    for (const struct json_value *host = list ? list->first : NULL; r == 0 && host; host = host->next)
+        r = buf_printf(&hosts, "%s%s", hosts.len ? " " : "", host->type == JSON_STRING ? host->string : "");
+    if (!broker || broker->type != JSON_OBJECT || r < 0)
+        table_cell(table, "-");
+    else
+        table_cell(table, "%s%s: %s", basic ? "basic " : query ? "?" : "", header ? header : query ? query : basic ? basic : get_text(broker, "kind", "-"),
+                   hosts.data ? hosts.data : "-");
+}
+
+static int list(int argc, char **argv)
+{
+    static const char *const headers[] = {"NAME", "*BROKER", "KEY", ">SIZE", ">AGE"};
+    struct secret_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(256);
+    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_TABLE struct table table = {0};
+    char text[SHOW_SIZE];
+    int rest, status;
+
+    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        return status;
+    /* As many as an organisation can have. */
+    if (!service_open(&client) || !service_target(&target, "/v1/secrets?limit=1000") || !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    if (options.json)
+        return service_print_json(doc);
+    table_init(&table, headers, ARRAY_SIZE(headers));
+    const struct json_value *secrets = json_get(json_root(doc), "secrets");
+    for (const struct json_value *secret = secrets ? secrets->first : NULL; secret; secret = secret->next) {
+        if (options.quiet && service_say("%s", get_text(secret, "name", "")) != 0)
+            return CLI_FAILED;
+        table_cell(&table, "%s", get_text(secret, "name", "-"));
+        put_rule(&table, json_get(secret, "broker"));
+        table_cell(&table, "%s", get_text(secret, "key_id", "-"));
+        table_cell(&table, "%s", show_bytes(text, get_i64(secret, "size", -1)));
+        table_cell(&table, "%s", show_age(text, get_text(secret, "updated_at", "")));
+    }
+    return options.quiet ? 0 : table_print(&table);
+}
+
+static int rm(int argc, char **argv)
+{
+    struct secret_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    int rest, status;
+
+    if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "name", &rest, &status))
+        return status;
+    if (!service_open(&client))
+        return CLI_FAILED;
+    status = 0;
+    for (int i = rest; i < argc; i++) {
+        AUTO_BUF struct buf target = BUF_INIT(4096);
+        if (!service_target(&target, "/v1/secrets/%s", argv[i]) || !service_ask(client, "DELETE", &target, NULL, NULL))
+            status = CLI_FAILED;
+        else if (!options.quiet && service_say("%s", argv[i]) != 0)
+            return CLI_FAILED;
+    }
+    return status;
+}
+
+/* ---- keygen ----------------------------------------------------------------------------------------- */
+
+static bool id_ok(const char *id)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+
+    return id[0] != '\0' && strlen(id) <= 32 && id[strspn(id, letters)] == '\0' && !str_eq(id, "plain");
+}
+
+static int keygen(int argc, char **argv)
+{
+    struct secret_options options = {0};
+    uint8_t random[36];
+    struct stat st;
+    char line[160];
+    size_t len = 0;
+    int rest, status;
+
+    if (!service_parse(&keygen_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        return status;
+    if (options.id && !id_ok(options.id))
+        return cli_error("--id %.64s: must be 1 to 32 letters, digits, '_', '.' or '-', and not \"plain\"", options.id);
+    /* The shell has made the file as the umask said; the service takes only one that is closed to others. */
+    if (fstat(STDOUT_FILENO, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077) && fchmod(STDOUT_FILENO, 0600) < 0)
+        return cli_error("make the file private: %s", strerror(errno));
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return cli_error("random numbers: %s", strerror(errno));
+    if (options.id)
+        len = (size_t)snprintf(line, sizeof line, "%s:", options.id);
+    else
+        len = (size_t)snprintf(line, sizeof line, "k%02x%02x%02x%02x:", random[32], random[33], random[34], random[35]);
+    for (size_t i = 0; i < 32; i++)
+        len += (size_t)snprintf(line + len, sizeof line - len, "%02x", random[i]);
+    line[len++] = '\n';
+    int r = cli_write(STDOUT_FILENO, line, len);
+    explicit_bzero(line, sizeof line);
+    explicit_bzero(random, sizeof random);
+    return r < 0 ? cli_error("stdout: %s", strerror(-r)) : 0;
+}
+
+static int secret_main(int argc, char **argv)
+{
+    static const struct cli_sub subs[] = {
+        {"set", "store a secret, or replace it", set},
+        {"ls", "list secrets", list},
+        {"rm", "remove secrets", rm},
+        {"keygen", "make a key for the service to seal secrets with", keygen},
+    };
+    return cli_sub_main("secret", subs, ARRAY_SIZE(subs), argc, argv);
+}

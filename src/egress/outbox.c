@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * outbox.c: answers and events on their way to the controller, in the order they were made. Nothing here blocks and nothing is dropped:
+ * when the controller does not read (or there is none for the moment), packets wait. How many may wait is decided where events come from:
+ * a slot with SLOT_EVENTS of them, or any slot once all have EGRESS_EVENTS, is not accepted from. What is open already adds at most a few
+ * per connection.
+ */
+#include <sys/epoll.h>
+
+#include "base/mem.h"
+#include "egress/egress_priv.h"
+
+#define ANSWERS_MAX 64u
+
+struct outgoing {
+    struct outgoing *next;
+    struct slot *slot; /* an event of it; NULL: an answer, or its slot is gone */
+    bool event;
+    int fd;
+    union gate_any msg; /* allocated only as far as the message goes */
+};
+
+static int put(struct egress *egress, const void *msg, int fd, struct slot *slot, bool event)
+{
+    const struct gate_head *head = msg;
+    size_t len = gate_wire_size(head->type);
+    struct outgoing *out = mem_alloc(offsetof(struct outgoing, msg) + len);
+
+    if (!out) {
+        base_close_fd(&fd);
+        return -ENOMEM;
+    }
+    out->next = NULL;
+    out->slot = slot;
+    out->event = event;
+    out->fd = fd;
+    memcpy(&out->msg, msg, len);
+    if (egress->out_last)
+        egress->out_last->next = out;
+    else
+        egress->out_first = out;
+    egress->out_last = out;
+    if (event) {
+        egress->n_events++;
+        slot->n_events++;
+    } else {
+        egress->n_answers++;
+    }
+    outbox_flush(egress);
+    return 0;
+}
+
+int outbox_answer(struct egress *egress, const void *msg, int fd)
+{
+    return put(egress, msg, fd, NULL, false);
+}
+
+int outbox_event(struct slot *slot, const struct gate_event *event)
+{
+    return put(slot->egress, event, -1, slot, true);
+}
+
+bool outbox_full(const struct slot *slot)
+{
+    return slot->n_events >= SLOT_EVENTS || slot->egress->n_events >= EGRESS_EVENTS;
+}
+
+static void drop_first(struct egress *egress)
+{
+    struct outgoing *out = egress->out_first;
+
+    egress->out_first = out->next;
+    if (!egress->out_first)
+        egress->out_last = NULL;
+    if (out->event) {
+        egress->n_events--;
+        if (out->slot)
+            out->slot->n_events--;
+    } else {
+        egress->n_answers--;
+    }
+    base_close_fd(&out->fd);
+    mem_free(out);
+}
+
+/* Those that stopped accepting go on at half of what stopped them: not one by one. */
+static void resume(struct egress *egress)
+{
+    bool left = false;
+
+    for (size_t i = 0; i < EGRESS_BUCKETS; i++) {
+        for (struct slot *slot = egress->slots[i]; slot; slot = slot->next) {
+            if (!slot->paused)
+                continue;
+            if (slot->n_events <= SLOT_EVENTS / 2 && egress->n_events <= EGRESS_EVENTS / 2)
+                listeners_resume(slot);
+            else
+                left = true;
+        }
+    }
+    egress->paused = left;
+}
+
+void outbox_flush(struct egress *egress)
+{
+    bool wait = false;
+
+    if (egress->control < 0)
+        return;
+    while (egress->out_first) {
+        struct outgoing *out = egress->out_first;
+        int r = gate_send(egress->control, &out->msg, &out->fd, out->fd >= 0 ? 1 : 0);
+        if (r == -EAGAIN || r == -ENOBUFS || r == -ENOMEM) {
+            wait = true;
+            break;
+        }
+        if (r == -EPIPE || r == -ENOTCONN)
+            break; /* the loop will say so; what is left is for the next controller */
+        drop_first(egress);
+    }
+    /* Who does not read its answers is not asked for more questions. */
+    uint32_t events = (egress->n_answers < ANSWERS_MAX ? EPOLLIN : 0u) | (wait ? EPOLLOUT : 0u);
+    if (egress->control_source.slot != 0 && loop_modify(egress->loop, &egress->control_source, events, NULL) < 0)
+        return; /* kept as it was; the next flush tries again */
+    if (egress->paused)
+        resume(egress);
+}
+
+void outbox_forget(struct slot *slot)
+{
+    for (struct outgoing *out = slot->egress->out_first; out; out = out->next) {
+        if (out->slot == slot)
+            out->slot = NULL;
+    }
+    slot->n_events = 0;
+}
+
+/* A new controller did not ask what the last one asked. */
+static void drop_answers(struct egress *egress)
+{
+    struct outgoing *all = egress->out_first;
+
+    egress->out_first = egress->out_last = NULL;
+    while (all) {
+        struct outgoing *out = all;
+        all = out->next;
+        out->next = NULL;
+        if (!out->event) {
+            egress->n_answers--;
+            base_close_fd(&out->fd);
+            mem_free(out);
+            continue;
+        }
+        if (egress->out_last)
+            egress->out_last->next = out;
+        else
+            egress->out_first = out;
+        egress->out_last = out;
+    }
+}
+
+void outbox_clear(struct egress *egress)
+{
+    if (!egress->over) {
+        drop_answers(egress);
+        return;
+    }
+    while (egress->out_first)
+        drop_first(egress);
+}

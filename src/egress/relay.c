@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * relay.c: bytes between the two sides of a connection. Bytes are read into memory that all connections share and sent at once; only what the
+ * other side does not take is kept, and then nothing more is read for it: so a slow reader costs one chunk, an idle connection
+ * nothing. A FIN is carried over after what came before it. A side that nothing is expected from is not in the epoll set at all, for a
+ * connection that was closed is always "ready".
+ */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "egress/egress_priv.h"
+
+#define ROUNDS 4 /* chunks of one connection before others have their turn */
+
+/* ---- one side ----------------------------------------------------------------------------------------------------- */
+
+int side_watch(struct conn *conn, struct side *side, uint32_t events)
+{
+    struct loop *loop = conn->slot->egress->loop;
+
+    if (side->fd < 0)
+        return 0;
+    if (events == 0) {
+        loop_remove(loop, &side->source);
+        return 0;
+    }
+    if (side->source.slot != 0)
+        return loop_modify(loop, &side->source, events, NULL);
+    return loop_add(loop, &side->source, side->fd, events, NULL);
+}
+
+void side_close(struct conn *conn, struct side *side, bool reset)
+{
+    const struct linger now = {.l_onoff = 1};
+
+    if (side->fd >= 0) {
+        loop_remove(conn->slot->egress->loop, &side->source);
+        if (reset)
+            setsockopt(side->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        base_close_fd(&side->fd);
+    }
+    mem_free(take_ptr(&side->pend));
+    side->eof = side->shut = side->fin_sent = false;
+}
+
+static int keep(struct side *side, const char *data, size_t len)
+{
+    struct pend *pend = side->pend;
+    size_t used = pend ? pend->len - pend->at : 0;
+
+    if (pend && pend->len + len <= pend->cap) {
+        memcpy(pend->data + pend->len, data, len);
+        pend->len += len;
+        return 0;
+    }
+    struct pend *more = mem_alloc(sizeof *more + used + len);
+    if (!more)
+        return -ENOMEM;
+    more->at = 0;
+    more->len = more->cap = used + len;
+    if (pend)
+        memcpy(more->data, pend->data + pend->at, used);
+    memcpy(more->data + used, data, len);
+    mem_free(pend);
+    side->pend = more;
+    return 0;
+}
+
+static void fin(struct side *side)
+{
+    if (side->shut && !side->pend && !side->fin_sent && side->fd >= 0) {
+        shutdown(side->fd, SHUT_WR);
+        side->fin_sent = true;
+    }
+}
+
+int side_put(struct conn *conn UNUSED, struct side *side, const void *data, size_t len)
+{
+    ssize_t n = 0;
+
+    if (side->fd < 0)
+        return -EPIPE;
+    if (len == 0)
+        return 0;
+    if (!side->pend) {
+        n = send(side->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return -errno;
+        if (n < 0)
+            n = 0;
+    }
+    return (size_t)n == len ? 0 : keep(side, (const char *)data + n, len - (size_t)n);
+}
+
+int side_flush(struct side *side)
+{
+    while (side->pend) {
+        struct pend *pend = side->pend;
+        ssize_t n = send(side->fd, pend->data + pend->at, pend->len - pend->at, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0)
+            return errno == EAGAIN || errno == EINTR ? 0 : -errno;
+        pend->at += (size_t)n;
+        if (pend->at == pend->len)
+            mem_free(take_ptr(&side->pend));
+    }
+    fin(side);
+    return 0;
+}
+
+void side_shut(struct side *side)
+{
+    side->shut = true;
+    fin(side);
+}
+
+/* ---- both --------------------------------------------------------------------------------------------------------- */
+
+static struct side *other(struct conn *conn, struct side *side)
+{
+    return side == &conn->client ? &conn->server : &conn->client;
+}
+
+static bool wants(struct conn *conn, struct side *side)
+{
+    return side->fd >= 0 && !side->eof && !conn->waiting && !other(conn, side)->pend && (!conn->plain || plain_wants(conn, side));
+}
+
+void relay_watch(struct conn *conn)
+{
+    if (conn->stage != CONN_RELAY && conn->stage != CONN_PLAIN)
+        return;
+    uint32_t client = (wants(conn, &conn->client) ? EPOLLIN : 0u) | (conn->client.pend ? EPOLLOUT : 0u);
+    uint32_t server = (wants(conn, &conn->server) ? EPOLLIN : 0u) | (conn->server.pend ? EPOLLOUT : 0u);
+    if (side_watch(conn, &conn->client, client) < 0 || side_watch(conn, &conn->server, server) < 0)
+        conn_reset(conn, "out of memory");
+}
+
+static bool alive(const struct conn *conn)
+{
+    return conn->stage == CONN_RELAY || conn->stage == CONN_PLAIN;
+}
+
+static void at_eof(struct conn *conn, struct side *side)
+{
+    side->eof = true;
+    if (conn->plain)
+        plain_eof(conn, side);
+    else
+        side_shut(other(conn, side));
+}
+
+/* Nothing is left of the budget: is there anything to be read at all? */
+static void probe(struct conn *conn, struct side *side)
+{
+    char byte;
+    ssize_t n = recv(side->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n > 0)
+        budget_over(conn->slot, side == &conn->server);
+    else if (n == 0)
+        at_eof(conn, side);
+    else if (errno != EAGAIN && errno != EINTR)
+        conn_reset(conn, "reset");
+}
+
+/* true: there may be more. */
+static bool move(struct conn *conn, struct side *from)
+{
+    bool in = from == &conn->server;
+    char *chunk = conn->slot->egress->chunk;
+    size_t room = 0;
+
+    enum grant grant = budget_grant(conn, in, conn->plain ? plain_room(conn, from) : EGRESS_CHUNK, &room);
+    if (grant == GRANT_WAIT) {
+        budget_wait(conn);
+        return false;
+    }
+    if (grant == GRANT_OVER) {
+        probe(conn, from);
+        return false;
+    }
+    ssize_t n = recv(from->fd, chunk, room, MSG_DONTWAIT);
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            conn_reset(conn, in ? "reset by the server" : "reset by the client");
+        return false;
+    }
+    if (n == 0) {
+        at_eof(conn, from);
+        return false;
+    }
+    budget_charge(conn, in, (size_t)n);
+    if (conn->plain && in)
+        plain_server(conn, chunk, (size_t)n);
+    else if (conn->plain)
+        plain_client(conn, chunk, (size_t)n);
+    else if (side_put(conn, other(conn, from), chunk, (size_t)n) < 0)
+        conn_reset(conn, in ? "the client has gone" : "the server has gone");
+    return (size_t)n == room;
+}
+
+void relay_io(struct conn *conn, struct side *side, uint32_t events)
+{
+    if ((events & EPOLLOUT) != 0 && side_flush(side) < 0) {
+        conn_reset(conn, side == &conn->client ? "the client has gone" : "the server has gone");
+        return;
+    }
+    if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+        for (int i = 0; i < ROUNDS && alive(conn) && wants(conn, side) && move(conn, side); i++)
+            ;
+        if (alive(conn) && (events & EPOLLERR) != 0 && !wants(conn, side))
+            conn_reset(conn, "reset");
+    }
+    if (alive(conn) && conn->plain)
+        plain_progress(conn);
+    if (alive(conn) && !conn->plain && conn->client.fin_sent && conn->server.fin_sent && conn->client.eof && conn->server.eof)
+        conn_end(conn, "");
+    relay_watch(conn);
+}
+
+void relay_start(struct conn *conn)
+{
+    conn->stage = CONN_RELAY;
+    if (side_put(conn, &conn->server, conn->first.data, conn->first.len) < 0) {
+        conn_reset(conn, "the server has gone");
+        return;
+    }
+    buf_done(&conn->first);
+    conn->first = BUF_INIT(EGRESS_FIRST_MAX);
+    if (conn_arm(conn, CONN_IDLE_NS))
+        relay_watch(conn);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * network_row.c: what the store keeps of a sandbox's network, and the network from what it kept: the slot's number, the policy in force (a named one may
+ * have changed or gone since), and the placeholders, which programs inside have.
+ */
+#include <stdio.h>
+
+#include "sandbox/private.h"
+
+void network_put_row(struct json *json, const struct sbox *sbox)
+{
+    const struct sbox_network *net = sbox->priv->network;
+
+    if (!net)
+        return;
+    json_key(json, "gate"), json_object(json);
+    json_key(json, "slot"), json_u64(json, net->gated ? net->slot : 0);
+    json_key(json, "version"), json_u64(json, net->version);
+    json_key(json, "name"), json_string(json, net->choice.name);
+    json_key(json, "policy_version"), json_u64(json, net->choice.version);
+    json_key(json, "named"), json_bool(json, net->choice.named);
+    json_key(json, "learn"), json_bool(json, net->choice.learn);
+    json_key(json, "trust"), json_bool(json, net->trust);
+    if (net->choice.json)
+        json_key(json, "policy"), json_raw(json, net->choice.json, strlen(net->choice.json));
+    json_key(json, "placeholders"), json_array(json);
+    for (size_t i = 0; i < sbox->spec.n_secrets; i++)
+        json_string(json, net->placeholders ? net->placeholders[i] : "");
+    json_end(json);
+    if (net->ca)
+        json_key(json, "ca"), json_string(json, net->ca);
+    json_end(json);
+}
+
+static uint64_t get_u64(const struct json_value *doc, const char *key)
+{
+    const struct json_value *v = json_get(doc, key);
+
+    return v && v->type == JSON_NUMBER && v->integer && v->i64 > 0 ? (uint64_t)v->i64 : 0;
+}
+
+static bool get_bool(const struct json_value *doc, const char *key)
+{
+    const struct json_value *v = json_get(doc, key);
+
+    return v && v->type == JSON_BOOL && v->boolean;
+}
+
+static const char *get_string(const struct json_value *doc, const char *key)
+{
+    const struct json_value *v = json_get(doc, key);
+
+    return v && v->type == JSON_STRING ? v->string : "";
+}
+
+static int read_choice(const struct json_value *gate, struct network_choice *ret, struct brig_err *err)
+{
+    const struct json_value *policy = json_get(gate, "policy");
+    struct buf text = BUF_INIT(SLOT_SPEC_MAX);
+    int r = 0;
+
+    ret->none = !policy;
+    ret->named = get_bool(gate, "named");
+    ret->learn = get_bool(gate, "learn");
+    ret->version = get_u64(gate, "policy_version");
+    snprintf(ret->name, sizeof ret->name, "%s", get_string(gate, "name"));
+    if (!policy)
+        return 0;
+    r = policy_compile(policy, &ret->policy, err);
+    if (r == 0)
+        r = policy_put_json(ret->policy, &text) < 0 || !(ret->json = buf_take(&text, NULL)) ? err_nomem(err) : 0;
+    buf_done(&text);
+    return r;
+}
+
+static void read_placeholders(struct sbox_network *net, const struct json_value *list)
+{
+    const struct json_value *v = list && list->type == JSON_ARRAY ? list->first : NULL;
+
+    for (size_t i = 0; v && i < net->sbox->spec.n_secrets; i++, v = v->next)
+        if (v->type == JSON_STRING && v->len <= PLACEHOLDER_LEN)
+            memcpy(net->placeholders[i], v->string, v->len + 1);
+}
+
+/* Values that were exposed are revealed again; of one that was deleted since, new programs have an empty variable. */
+static int read_secrets(struct sbox_network *net, const struct json_value *gate, struct brig_err *err)
+{
+    size_t n = net->sbox->spec.n_secrets;
+
+    if (n == 0)
+        return 0;
+    net->placeholders = mem_zalloc(n * sizeof *net->placeholders);
+    net->exposed = mem_zalloc(n * sizeof *net->exposed);
+    net->exposed_len = mem_zalloc(n * sizeof *net->exposed_len);
+    if (!net->placeholders || !net->exposed || !net->exposed_len)
+        return err_nomem(err);
+    read_placeholders(net, json_get(gate, "placeholders"));
+    (void)!slot_secrets(net, NULL);
+    return 0;
+}
+
+int network_read_row(struct sbox *sbox, const struct json_value *gate, struct brig_err *err)
+{
+    const char *ca = get_string(gate, "ca");
+
+    if (!gate || !sbox->manager->network)
+        return 0;
+    struct sbox_network *net = sbox->priv->network = mem_zalloc(sizeof *net);
+    if (!net)
+        return err_nomem(err);
+    net->sbox = sbox;
+    net->version = get_u64(gate, "version");
+    net->trust = get_bool(gate, "trust");
+    net->ca = ca[0] ? mem_strdup(ca) : NULL;
+    net->unheard = true;
+    int r = read_choice(gate, &net->choice, err);
+    if (r == 0 && net->choice.learn && learn_create(&net->learn) < 0)
+        r = err_nomem(err);
+    if (r == 0)
+        r = read_secrets(net, gate, err);
+    if (r < 0)
+        return r;
+    bool any = false;
+    net->n_ports = net->choice.policy ? policy_ports(net->choice.policy, net->ports, &any) : 0;
+    net->any_port = any;
+    net->gated = get_u64(gate, "slot") != 0;
+    if (net->gated)
+        network_adopt(net, get_u64(gate, "slot"));
+    return 0;
+}

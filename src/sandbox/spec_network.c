@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spec_network.c: the members `network` and `secrets` of a create. Here is only what can be said without looking anything up: the form. What a
+ * name or a policy means is policies.c's, whether a secret may be used network.c's, when the sandbox is made.
+ */
+#include <strings.h>
+
+#include "gate/slot_spec.h"
+#include "sandbox/private.h"
+
+void json_value_put(struct json *json, const struct json_value *v)
+{
+    switch (v->type) {
+    case JSON_STRING: json_string_n(json, v->string, v->len); return;
+    case JSON_BOOL: json_bool(json, v->boolean); return;
+    case JSON_NUMBER:
+        if (v->integer) {
+            json_i64(json, v->i64);
+        } else {
+            char text[40]; /* %.17g is the same double again; the C locale's point is the only one this program has */
+            int len = snprintf(text, sizeof text, "%.17g", v->number);
+            json_raw(json, text, (size_t)len);
+        }
+        return;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        if (v->type == JSON_ARRAY)
+            json_array(json);
+        else
+            json_object(json);
+        for (const struct json_value *item = v->first; item; item = item->next) {
+            if (item->key)
+                json_key(json, item->key);
+            json_value_put(json, item);
+        }
+        json_end(json);
+        return;
+    default: json_null(json); return;
+    }
+}
+
+int spec_network(const struct json_value *v, char **ret, struct brig_err *err)
+{
+    struct buf buf = BUF_INIT(POLICY_JSON_MAX);
+    struct json json = JSON_INIT(&buf);
+    const char *text;
+    int r = 0;
+
+    if (v->type == JSON_STRING)
+        r = spec_string(v, "network", 63, false, &text, err);
+    else if (v->type != JSON_OBJECT)
+        r = err_usage(err, "network: must be the name of a policy (none, packages, open, learn, or one of your own) or a policy");
+    if (r < 0)
+        return r;
+    json_value_put(&json, v);
+    r = json_finish(&json);
+    char *made = r == 0 ? buf_take(&buf, NULL) : NULL;
+    buf_done(&buf);
+    if (r == -EMSGSIZE)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "network: a policy must be at most %u bytes", POLICY_JSON_MAX);
+    if (!made)
+        return err_nomem(err);
+    mem_free(*ret);
+    *ret = made;
+    return 0;
+}
+
+int spec_network_default(const struct config *config, char **ret, struct brig_err *err)
+{
+    const char *name = config->network && config->network[0] ? config->network : config->network_enabled ? "open" : "none";
+    char text[80];
+
+    if (str_format(text, sizeof text, "\"%s\"", name) < 0)
+        return err_usage(err, "sandbox.network: too long");
+    *ret = mem_strdup(text);
+    return *ret ? 0 : err_nomem(err);
+}
+
+static bool is_variable(const char *text)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+
+    return text[0] && strlen(text) < 128 && strspn(text, letters) == strlen(text) && !(text[0] >= '0' && text[0] <= '9');
+}
+
+static int read_secret(const struct json_value *v, struct arena *arena, struct sbox_secret *ret, struct brig_err *err)
+{
+    const char *name = NULL, *env = NULL;
+    int r = 0;
+
+    *ret = (struct sbox_secret){0};
+    if (v->type != JSON_OBJECT)
+        return err_usage(err, "secrets: each must be an object with name, env and expose");
+    for (const struct json_value *m = v->first; r == 0 && m; m = m->next) {
+        if (str_eq(m->key, "name"))
+            r = spec_string(m, "secrets.name", SECRET_NAME_MAX - 1, false, &name, err);
+        else if (str_eq(m->key, "env"))
+            r = spec_string(m, "secrets.env", 127, false, &env, err);
+        else if (str_eq(m->key, "expose"))
+            r = spec_bool(m, "secrets.expose", &ret->expose, err);
+        else
+            r = err_usage(err, "secrets.%.64s: there is no such member", m->key);
+    }
+    if (r == 0 && (!name || !name[0]))
+        r = err_usage(err, "secrets.name: must be given");
+    env = env ? env : name; /* a secret's own name is a variable's, mostly */
+    if (r == 0 && !is_variable(env))
+        r = err_usage(err, "secrets.env %.64s: must be the name of a variable, of letters, digits and _", env);
+    if (r < 0)
+        return r;
+    ret->name = arena_copy(arena, name, strlen(name));
+    ret->env = env == name ? ret->name : arena_copy(arena, env, strlen(env));
+    return 0;
+}
+
+int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err)
+{
+    if (v->type != JSON_ARRAY)
+        return err_usage(err, "secrets: must be an array");
+    if (v->count > SLOT_SECRETS_MAX)
+        return err_usage(err, "secrets: %zu of them, at most %u", v->count, SLOT_SECRETS_MAX);
+    struct sbox_secret *secrets = arena_take(arena, v->count * sizeof *secrets, _Alignof(struct sbox_secret));
+    size_t n = 0;
+    for (const struct json_value *item = v->first; item; item = item->next) {
+        int r = read_secret(item, arena, &secrets[n++], err);
+        if (r < 0)
+            return r;
+    }
+    *ret = secrets;
+    *ret_n = n;
+    return 0;
+}
+
+/* One variable has one value. */
+int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err)
+{
+    for (size_t i = 0; i < spec->n_secrets; i++) {
+        for (size_t k = 0; k < i; k++)
+            if (str_eq(spec->secrets[i].env, spec->secrets[k].env))
+                return err_usage(err, "secrets.env %s: two secrets in one variable", spec->secrets[i].env);
+        for (size_t k = 0; k < spec->n_env; k++)
+            if (str_eq(spec->secrets[i].env, spec->env[k].name))
+                return err_usage(err, "secrets.env %s: env sets it too", spec->secrets[i].env);
+    }
+    return 0;
+}
