@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 
+#define ROOM_MAX (256u << 10)
 #define HUNG_UP ((uint32_t)(EPOLLHUP | EPOLLERR))
 
 void exchange_deliver_gone(struct exchange *x)
@@ -86,10 +87,15 @@ static void give(struct exchange *x, char *data, size_t len)
         return;
     switch ((enum reading)x->reading) {
     case READING_ALL:
-        if (len > x->read_max - x->body.len)
+        /* Room for all of a small one at once: growing would leave copies in memory that is not ours any more. */
+        if (!x->body.data && x->reader.kind == HTTP_BODY_LENGTH && buf_reserve(&x->body, len + (x->reader.left < ROOM_MAX ? (size_t)x->reader.left : 0)) < 0)
+            conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
+        else if (len > x->read_max - x->body.len)
             too_large(x);
         else if (buf_append(&x->body, data, len) < 0)
             conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
+        else
+            explicit_bzero(data, len); /* there may be a secret in it; the handler wipes what it was given */
         break;
     case READING_STREAM:
         x->input = INPUT_PAUSED; /* until exchange_body_proceed() */

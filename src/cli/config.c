@@ -170,6 +170,8 @@ static int show(const struct config_options *options, const struct config_loaded
     if (!loaded)
         return cli_error("%s", err->message);
     int r = options->json ? put_show_json(out, loaded) : put_show(out, loaded);
+    if (config_get(loaded)->secrets_plaintext)
+        cli_error("warning: [secrets] insecure_plaintext = true: without a key, secrets are stored UNENCRYPTED");
     return r < 0 ? cli_error("config show: %s", strerror(-r)) : cli_print(out, 0);
 }
 

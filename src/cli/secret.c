@@ -101,6 +101,8 @@ static bool read_fd(int fd, const char *where, struct value *out)
 {
     ssize_t n = fd_read_all(fd, out->data, VALUE_MAX + 2);
 
+    if (n == -EFBIG)
+        return too_large(where);
     if (n < 0) {
         cli_error("%s: %s", where, strerror((int)-n));
         return false;

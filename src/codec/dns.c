@@ -24,7 +24,8 @@ static int append_u16(struct buf *out, unsigned value)
     return buf_append(out, bytes, sizeof(bytes));
 }
 
-static int append_header(struct buf *out, uint16_t id, unsigned flags, unsigned questions, unsigned answers, unsigned additional)
+static int append_header(struct buf *out, uint16_t id, unsigned flags, unsigned questions, unsigned answers,
+                         unsigned additional)
 {
     uint8_t header[HEADER] = {0};
 
@@ -65,11 +66,12 @@ static int append_address(struct buf *out, uint16_t type, const uint8_t *address
     return buf_append(out, record, 12 + size);
 }
 
-static int append_answer(struct buf *out, const uint8_t *query, const struct dns_question *question, unsigned rcode, const uint8_t *addresses,
-                         size_t n, uint32_t ttl, int ede, bool truncated)
+static int append_answer(struct buf *out, const uint8_t *query, const struct dns_question *question, unsigned rcode,
+                         const uint8_t *addresses, size_t n, uint32_t ttl, int ede, bool truncated)
 {
     /* a response with recursion available; opcode and RD as asked */
-    unsigned flags = 0x8080 | question->opcode << 11 | (question->recursion_desired ? 0x0100u : 0) | (truncated ? 0x0200u : 0) | (rcode & 15);
+    unsigned flags = 0x8080 | question->opcode << 11 | (question->recursion_desired ? 0x0100u : 0) |
+                     (truncated ? 0x0200u : 0) | (rcode & 15);
     size_t size = question->type == DNS_A ? 4 : 16;
     int r = append_header(out, question->id, flags, question->question_len > 0, (unsigned)n, question->edns);
 
@@ -82,8 +84,8 @@ static int append_answer(struct buf *out, const uint8_t *query, const struct dns
     return r;
 }
 
-int dns_answer_put(struct buf *out, const uint8_t *query, const struct dns_question *question, unsigned rcode, const uint8_t *addresses, size_t n,
-                   uint32_t ttl, int ede, size_t max)
+int dns_answer_put(struct buf *out, const uint8_t *query, const struct dns_question *question, unsigned rcode,
+                   const uint8_t *addresses, size_t n, uint32_t ttl, int ede, size_t max)
 {
     size_t before = out->len, size = question->type == DNS_A ? 4 : 16;
     size_t need = HEADER + question->question_len + n * (12 + size) + (question->edns ? DNS_OPT_LEN + 6 : 0);

@@ -196,8 +196,8 @@ static int read_target(const struct cursor *c, const struct record *record, char
 }
 
 /* All records of the answer that `name` owns: addresses of the type into ret, or a CNAME's target into next ("": none). */
-static int read_answers(struct cursor c, unsigned n_records, uint16_t type, const char *name, struct dns_reply *ret, char next[DNS_NAME_MAX],
-                        uint32_t *ttl)
+static int read_answers(struct cursor c, unsigned n_records, uint16_t type, const char *name, struct dns_reply *ret,
+                        char next[DNS_NAME_MAX], uint32_t *ttl)
 {
     size_t size = type == DNS_A ? 4 : 16;
     struct record record;
@@ -251,9 +251,11 @@ static int match_question(struct cursor *c, uint16_t id, const char *name, uint1
         return -ENOMSG;
     c->at = HEADER;
     unsigned rcode = c->data[3] & 15;
-    if (u16_at(c->data + 4) == 0 && (rcode == DNS_FORMERR || rcode == DNS_NOTIMP)) /* servers that do not know EDNS cut it off */
+    if (u16_at(c->data + 4) == 0 &&
+        (rcode == DNS_FORMERR || rcode == DNS_NOTIMP)) /* servers that do not know EDNS cut it off */
         return 0;
-    if (u16_at(c->data + 4) != 1 || read_name(c, false, asked, &ok) < 0 || !ok || !str_eq(asked, name) || c->len - c->at < 4)
+    if (u16_at(c->data + 4) != 1 || read_name(c, false, asked, &ok) < 0 || !ok || !str_eq(asked, name) ||
+        c->len - c->at < 4)
         return -ENOMSG;
     if (u16_at(c->data + c->at) != type || u16_at(c->data + c->at + 2) != 1)
         return -ENOMSG;
@@ -261,7 +263,8 @@ static int match_question(struct cursor *c, uint16_t id, const char *name, uint1
     return 0;
 }
 
-int dns_reply_parse(const uint8_t *data, size_t len, uint16_t id, const char *name, uint16_t type, struct dns_reply *ret)
+int dns_reply_parse(const uint8_t *data, size_t len, uint16_t id, const char *name, uint16_t type,
+                    struct dns_reply *ret)
 {
     struct cursor c = {data, len, 0};
     struct dns_reply reply = {.ttl = INT32_MAX};

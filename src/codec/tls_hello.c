@@ -15,7 +15,14 @@
 #define EXTENSIONS_MAX 64u
 
 enum { TYPE_HANDSHAKE = 22, CLIENT_HELLO = 1 };
-enum { EXT_SERVER_NAME = 0, EXT_ALPN = 16, EXT_EARLY_DATA = 42, EXT_ECH = 0xfe0d, EXT_ECH_DRAFTS = 0xfe08, EXT_ESNI = 0xffce };
+enum {
+    EXT_SERVER_NAME = 0,
+    EXT_ALPN = 16,
+    EXT_EARLY_DATA = 42,
+    EXT_ECH = 0xfe0d,
+    EXT_ECH_DRAFTS = 0xfe08,
+    EXT_ESNI = 0xffce
+};
 
 /* What is left of a vector. Taking more than that is false and takes nothing. */
 struct part {

@@ -369,6 +369,10 @@ static bool close_client(struct broker_conn *conn)
 {
     if (conn->to_client.len > 0)
         return false;
+    if (conn->cut) {
+        bconn_end(conn, conn->cut);
+        return false;
+    }
     bconn_drop_up(conn);
     bside_shutdown(&conn->client);
     conn->request = REQUEST_LINGER;

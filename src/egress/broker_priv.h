@@ -201,6 +201,7 @@ struct bside {
     SSL *ssl; /* NULL: plain */
     const char *name;      /* the host, the connection's memory */
     bool may_lack_name;    /* of a client: without server_name */
+    bool ended;            /* the peer's end of stream was seen */
     bool ready;            /* the handshake is done (or none is needed) */
     bool want_in, want_out; /* what the last calls wait for */
     const uint8_t *first;  /* read before, not yet given on; owned */
@@ -276,6 +277,7 @@ struct broker_conn {
     bool up_used;       /* carried an exchange before this one */
     bool reply_begun;   /* its head is on the way: no other answer can be given */
     bool close_client, close_up; /* after this exchange */
+    const char *cut;    /* what is there still goes out, but no proper end: why */
     bool over;
     char why[160];
     uint64_t charged_in, charged_out;

@@ -61,6 +61,14 @@ void flow_pause(struct broker_conn *conn)
         bconn_end(conn, "out of memory");
 }
 
+/* The client gets what there is of a broken reply, and sees that it is broken. */
+static void cut(struct broker_conn *conn, const char *why)
+{
+    conn->cut = why;
+    conn->reply = REPLY_IDLE;
+    conn->request = REQUEST_CLOSING;
+}
+
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
 static void upstream_ended(struct broker_conn *conn, bool clean)
@@ -77,7 +85,7 @@ static void upstream_ended(struct broker_conn *conn, bool clean)
         if (clean && conn->reply_body.kind == HTTP_BODY_UNTIL_CLOSE)
             end_reply(conn);
         else
-            bconn_end(conn, "the upstream left in the middle of a response");
+            cut(conn, "the upstream left in the middle of a response");
         return;
     case REPLY_TUNNEL:
         if (put_piece(conn, "", 0, true, false) < 0)
@@ -177,8 +185,8 @@ static bool take_reply_body(struct broker_conn *conn)
         return false;
     int r = http_body_take(&conn->reply_body, wbuf_at(&conn->from_up), wbuf_size(&conn->from_up), &at, &len, &end);
     if (r < 0) {
-        bconn_end(conn, "the response's body is malformed");
-        return false;
+        cut(conn, "the response's body is malformed");
+        return true;
     }
     if (r == 0 && !end)
         return read_up(conn);

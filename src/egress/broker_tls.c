@@ -39,6 +39,7 @@ static ssize_t wire_read(struct bside *side, void *data, size_t size)
     } while (n < 0 && errno == EINTR);
     if (n > 0)
         side->bytes_in += (uint64_t)n;
+    side->ended = n == 0;
     return n;
 }
 
@@ -74,8 +75,11 @@ static int bio_read(BIO *bio, char *data, int len)
     return (int)n;
 }
 
-static long bio_ctrl(UNUSED BIO *bio, int command, UNUSED long number, UNUSED void *data)
+/* Without an answer to BIO_CTRL_EOF the end of a stream would be an error to OpenSSL 3. */
+static long bio_ctrl(BIO *bio, int command, UNUSED long number, UNUSED void *data)
 {
+    if (command == BIO_CTRL_EOF)
+        return ((const struct bside *)BIO_get_data(bio))->ended;
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 

@@ -29,7 +29,8 @@ static bool allowed(const struct policy *policy, const struct dns_question *ques
 {
     char canonical[DNS_NAME_MAX];
 
-    if (question->class != CLASS_IN || (question->type >= TYPE_META_FIRST && question->type <= TYPE_META_LAST) || question->type == DNS_OPT)
+    if (question->class != CLASS_IN || (question->type >= TYPE_META_FIRST && question->type <= TYPE_META_LAST) ||
+        question->type == DNS_OPT)
         return false;
     /* "127.1" as a name: somebody behind us could take it for an address */
     if (dns_name_canonical(question->name, strlen(question->name), canonical) < 0 || is_localhost(canonical))
@@ -37,7 +38,8 @@ static bool allowed(const struct policy *policy, const struct dns_question *ques
     return policy_knows_name(policy, canonical);
 }
 
-int dns_serve(struct names *names, const struct policy *policy, const uint8_t *query, size_t len, bool tcp, struct buf *out, struct dns_verdict *ret)
+int dns_serve(struct names *names, const struct policy *policy, const uint8_t *query, size_t len, bool tcp,
+              struct buf *out, struct dns_verdict *ret)
 {
     struct dns_verdict verdict = {0};
     struct dns_question question;

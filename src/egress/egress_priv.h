@@ -273,6 +273,7 @@ void plain_server(struct conn *conn, const char *data, size_t len);
 void plain_eof(struct conn *conn, struct side *side);
 void plain_progress(struct conn *conn); /* after io: the next request, if one is there */
 bool plain_wants(const struct conn *conn, const struct side *side);
+size_t plain_room(const struct conn *conn, const struct side *side); /* what may be read at once */
 bool plain_answering(const struct conn *conn); /* a response has begun: none of ours can be sent */
 const char *plain_method(const struct conn *conn);
 const char *plain_path(const struct conn *conn); /* NULL: no request is under way */

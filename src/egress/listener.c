@@ -13,6 +13,7 @@
 #include "egress/egress_priv.h"
 
 #define BATCH 32
+#define FREEBIND_V6 78 /* IPV6_FREEBIND (Linux 4.15); not in libc's headers */
 #define RETRY_NS (50 * NS_PER_MS)
 
 static void on_ready(struct loop_source *source, uint32_t events);
@@ -87,6 +88,9 @@ static int ask_for_pktinfo(int fd, int family)
 {
     int on = 1;
 
+    /* In IPv6 a route that makes every address local is not enough to send from one of them. */
+    if (family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, FREEBIND_V6, &on, sizeof on) < 0)
+        return -1;
     if (family == AF_INET6)
         return setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
     return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);

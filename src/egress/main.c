@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
 #include "base/err.h"
 #include "base/fd.h"
@@ -70,13 +71,24 @@ static int warm_up(struct brig_err *err)
     return 0;
 }
 
+/* Before anything else could become descriptor 3. */
+static int check_parent(struct brig_err *err)
+{
+    int type = 0;
+    socklen_t len = sizeof type;
+
+    if (getsockopt(GATE_PARENT_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET)
+        return err_usage(err, "descriptor %d is not a socket to a parent: brig-egress is started by brig, not by hand", GATE_PARENT_FD);
+    return 0;
+}
+
 static int serve(struct egress *egress, struct brig_err *err)
 {
     egress->parent = GATE_PARENT_FD;
     egress->parent_source = (struct loop_source){.fn = parent_io, .ctx = egress};
     int r = fd_set_nonblock(egress->parent);
     if (r < 0)
-        return err_set(err, BRIG_E_USAGE, -r, "descriptor %d: brig-egress is started by brig, not by hand", GATE_PARENT_FD);
+        return err_set(err, BRIG_E_HOST, -r, "descriptor %d", GATE_PARENT_FD);
     r = loop_add(egress->loop, &egress->parent_source, egress->parent, EPOLLIN, err);
     if (r == 0)
         r = warm_up(err);
@@ -98,7 +110,12 @@ int main(void)
 
     prctl(PR_SET_NAME, "brig-egress");
     signal(SIGPIPE, SIG_IGN);
-    int r = lockdown_begin(&err);
+    int r = check_parent(&err);
+    if (r < 0) {
+        fprintf(stderr, "brig-egress: %s\n", err.message);
+        return 1;
+    }
+    r = lockdown_begin(&err);
     if (r == 0)
         r = egress_init(&egress, &err);
     if (r == 0)

@@ -60,6 +60,11 @@ bool plain_wants(const struct conn *conn, const struct side *side)
     return plain->state == PLAIN_HEAD || (plain->state == PLAIN_EXCHANGE && !plain->up_done);
 }
 
+size_t plain_room(const struct conn *conn, const struct side *side)
+{
+    return side == &conn->client ? conn->plain->in.max - conn->plain->in.len : EGRESS_CHUNK;
+}
+
 void plain_free(struct conn *conn)
 {
     struct plain *plain = take_ptr(&conn->plain);
@@ -277,7 +282,8 @@ void plain_client(struct conn *conn, const char *data, size_t len)
 
 /* ---- the response --------------------------------------------------------------------------------------------------- */
 
-static ssize_t return_body(struct conn *conn, const char *data, size_t len)
+/* How many of these bytes belong to the response's body; -1 when it was ended. */
+static ssize_t measure_body(struct conn *conn, const char *data, size_t len)
 {
     struct plain *plain = conn->plain;
     size_t at = 0;
@@ -296,14 +302,16 @@ static ssize_t return_body(struct conn *conn, const char *data, size_t len)
         if (took == 0)
             break;
     }
-    if (side_put(conn, &conn->client, data, at) < 0) {
-        conn_reset(conn, "the client has gone");
-        return -1;
-    }
     /* Bytes that answer nothing: nothing after them could be told from them. */
     if (at < len)
         plain->last = true;
     return (ssize_t)at;
+}
+
+static void to_client(struct conn *conn, const char *data, size_t len)
+{
+    if (side_put(conn, &conn->client, data, len) < 0)
+        conn_reset(conn, "the client has gone");
 }
 
 /* One head, of an interim response or the final one. > 0: what it took; 0: more is needed; -1: ended. */
@@ -327,10 +335,6 @@ static int response_head(struct conn *conn)
         conn_fail(conn, took < 0 ? err.message : "it switched protocols unasked");
         return -1;
     }
-    if (side_put(conn, &conn->client, plain->reply.data, (size_t)took) < 0) {
-        conn_reset(conn, "the client has gone");
-        return -1;
-    }
     if (head.status >= 200) {
         plain->replied = true;
         plain->down_done = head.body == HTTP_BODY_NONE;
@@ -338,6 +342,28 @@ static int response_head(struct conn *conn)
         http_body_init(&plain->down, &head);
     }
     return took;
+}
+
+/* The heads that are whole, and what follows the last one, in one piece to the client. false: more is needed, or it was ended. */
+static bool reply_heads(struct conn *conn)
+{
+    struct plain *plain = conn->plain;
+
+    while (!plain->replied && plain->reply.len > 0) {
+        int took = response_head(conn);
+        if (took <= 0)
+            return false;
+        ssize_t body = plain->replied ? measure_body(conn, plain->reply.data + took, plain->reply.len - (size_t)took) : 0;
+        if (body < 0)
+            return false;
+        to_client(conn, plain->reply.data, (size_t)took + (size_t)body);
+        if (conn->stage != CONN_PLAIN)
+            return false;
+        buf_consume(&plain->reply, (size_t)took + (size_t)body);
+    }
+    if (plain->replied)
+        empty(&plain->reply);
+    return plain->replied;
 }
 
 void plain_server(struct conn *conn, const char *data, size_t len)
@@ -350,24 +376,22 @@ void plain_server(struct conn *conn, const char *data, size_t len)
         conn_reset(conn, "the server spoke unasked");
         return;
     }
-    if (plain->replied) {
-        if (return_body(conn, data, len) < 0)
+    if (!plain->replied) {
+        size_t n = plain->reply.max - plain->reply.len;
+        if (n > len)
+            n = len;
+        if (n == 0 || buf_append(&plain->reply, data, n) < 0) {
+            conn_fail(conn, "its response's head is too long");
             return;
-        return;
-    }
-    if (buf_append(&plain->reply, data, len) < 0) {
-        conn_fail(conn, "its response's head is too long");
-        return;
-    }
-    while (!plain->replied && plain->reply.len > 0) {
-        int took = response_head(conn);
-        if (took <= 0)
+        }
+        if (!reply_heads(conn))
             return;
-        buf_consume(&plain->reply, (size_t)took);
+        data += n;
+        len -= n;
     }
-    if (plain->reply.len > 0 && return_body(conn, plain->reply.data, plain->reply.len) < 0)
-        return;
-    empty(&plain->reply);
+    ssize_t n = len > 0 && plain->replied ? measure_body(conn, data, len) : 0;
+    if (n > 0)
+        to_client(conn, data, (size_t)n);
 }
 
 /* ---- ends ------------------------------------------------------------------------------------------------------------ */

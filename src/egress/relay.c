@@ -173,7 +173,7 @@ static bool move(struct conn *conn, struct side *from)
     char *chunk = conn->slot->egress->chunk;
     size_t room = 0;
 
-    enum grant grant = budget_grant(conn, in, EGRESS_CHUNK, &room);
+    enum grant grant = budget_grant(conn, in, conn->plain ? plain_room(conn, from) : EGRESS_CHUNK, &room);
     if (grant == GRANT_WAIT) {
         budget_wait(conn);
         return false;

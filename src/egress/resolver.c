@@ -16,9 +16,9 @@
 #include "base/str.h"
 
 #define LOOKUPS_MAX 1024u
-#define TTL_MAX 30u      /* seconds */
+#define TTL_MAX 30u /* seconds */
 #define TTL_NEGATIVE 5u
-#define TTL_HALF 5u      /* of an answer of one family where the other's failed */
+#define TTL_HALF 5u /* of an answer of one family where the other's failed */
 
 enum { FAMILY_V4, FAMILY_V6, FAMILIES };
 
@@ -33,7 +33,7 @@ struct task {
     struct resolver *resolver;
     struct task *prev, *next; /* all of them */
     struct lookup *lookups;
-    bool joinable;   /* being asked for: others may wait as well */
+    bool joinable; /* being asked for: others may wait as well */
     bool delivering;
     struct loop_timer timer;
     struct query queries[FAMILIES];
@@ -117,10 +117,13 @@ void resolver_destroy(struct resolver *resolver)
 {
     if (!resolver)
         return;
-    while (resolver->tasks) {
-        while (resolver->tasks->lookups)
-            lookup_free(resolver->tasks->lookups);
-        task_free(resolver->tasks);
+    for (struct task *task = resolver->tasks, *next_task; task; task = next_task) {
+        next_task = task->next;
+        for (struct lookup *lookup = task->lookups, *next; lookup; lookup = next) {
+            next = lookup->next;
+            lookup_free(lookup);
+        }
+        task_free(task);
     }
     resolver_config_done(&resolver->config);
     cache_destroy(resolver->cache);
@@ -208,7 +211,8 @@ static void conclude(struct task *task)
     } else if (failed == -ENOMEM) {
         err_nomem(&task->err);
     } else {
-        err_set(&task->err, failed == -ETIMEDOUT ? BRIG_E_TIMEOUT : BRIG_E_HOST, -failed, "%.180s: the name servers do not answer", task->name);
+        err_set(&task->err, failed == -ETIMEDOUT ? BRIG_E_TIMEOUT : BRIG_E_HOST, -failed,
+                "%.180s: the name servers do not answer", task->name);
     }
     deliver(task);
 }
@@ -319,7 +323,8 @@ static int task_get(struct resolver *resolver, const char *name, struct task **r
     return 0;
 }
 
-int resolver_lookup(struct resolver *resolver, const char *name, lookup_fn *done, void *ctx, struct lookup **ret, struct brig_err *err)
+int resolver_lookup(struct resolver *resolver, const char *name, lookup_fn *done, void *ctx, struct lookup **ret,
+                    struct brig_err *err)
 {
     char canonical[DNS_NAME_MAX];
     struct task *task;

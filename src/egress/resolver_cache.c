@@ -59,8 +59,10 @@ static void entry_drop(struct cache *cache, struct cache_entry *entry)
 
 void cache_clear(struct cache *cache)
 {
-    while (cache->oldest)
-        entry_drop(cache, cache->oldest);
+    for (struct cache_entry *entry = cache->oldest, *newer; entry; entry = newer) {
+        newer = entry->newer;
+        entry_drop(cache, entry);
+    }
 }
 
 void cache_destroy(struct cache *cache)
@@ -91,14 +93,15 @@ const struct cache_entry *cache_find(struct cache *cache, const char *name)
     return entry;
 }
 
-void cache_put(struct cache *cache, const char *name, const struct gate_addr *addresses, size_t n, bool exists, uint64_t ns)
+void cache_put(struct cache *cache, const char *name, const struct gate_addr *addresses, size_t n, bool exists,
+               uint64_t ns)
 {
     size_t len = strlen(name) + 1;
     struct cache_entry *old = find(cache, name);
 
     if (old)
         entry_drop(cache, old);
-    if (cache->n == ENTRIES_MAX)
+    if (cache->n == ENTRIES_MAX && cache->oldest)
         entry_drop(cache, cache->oldest);
     struct cache_entry *entry = mem_zalloc(sizeof(*entry) + len);
     if (!entry)

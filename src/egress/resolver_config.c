@@ -60,7 +60,8 @@ static int parse_server(const char *word, size_t len, struct gate_addr *ret)
     } else {
         port = NULL;
     }
-    if (gate_addr_parse(ip, &addr) < 0 || (port && (parse_u32(port, &number) < 0 || number == 0 || number > UINT16_MAX)))
+    if (gate_addr_parse(ip, &addr) < 0 ||
+        (port && (parse_u32(port, &number) < 0 || number == 0 || number > UINT16_MAX)))
         return -EINVAL;
     addr.port = (uint16_t)number;
     *ret = addr;
@@ -98,7 +99,8 @@ static int read_servers(const char *text, struct resolver_servers *ret, struct b
 
         if (next_word(&at, end, &word, &len) && word_is(word, len, "nameserver")) {
             named = true;
-            if (next_word(&at, end, &word, &len) && ret->n < RESOLVER_SERVERS && parse_server(word, len, &ret->at[ret->n]) == 0)
+            if (next_word(&at, end, &word, &len) && ret->n < RESOLVER_SERVERS &&
+                parse_server(word, len, &ret->at[ret->n]) == 0)
                 ret->n++;
         } else if (word_is(word, len, "options")) {
             while (next_word(&at, end, &word, &len))
@@ -209,7 +211,8 @@ void resolver_config_done(struct resolver_config *config)
     *config = (struct resolver_config){0};
 }
 
-size_t resolver_config_find(const struct resolver_config *config, const char *name, struct gate_addr ret[RESOLVER_ADDRESSES])
+size_t resolver_config_find(const struct resolver_config *config, const char *name,
+                            struct gate_addr ret[RESOLVER_ADDRESSES])
 {
     size_t low = 0, high = config->n_hosts, n = 0;
 

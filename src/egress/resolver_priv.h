@@ -27,10 +27,12 @@ struct resolver_config {
     size_t n_hosts, cap_hosts;
     char *hosts_text;
 };
-int resolver_config_read(const char *resolv_conf, const char *hosts, struct resolver_config *ret, struct brig_err *err) MUST_CHECK;
+int resolver_config_read(const char *resolv_conf, const char *hosts, struct resolver_config *ret,
+                         struct brig_err *err) MUST_CHECK;
 void resolver_config_done(struct resolver_config *config);
 /* The addresses that hosts gives a name; how many. */
-size_t resolver_config_find(const struct resolver_config *config, const char *name, struct gate_addr ret[RESOLVER_ADDRESSES]);
+size_t resolver_config_find(const struct resolver_config *config, const char *name,
+                            struct gate_addr ret[RESOLVER_ADDRESSES]);
 
 /* ---- resolver_query.c: one question, asked until somebody answers -------------------------------------------- */
 
@@ -54,14 +56,14 @@ struct query {
     void *ctx;
 };
 /* The query is zeroes before. done is called once, never from within; not after query_cancel(). */
-int query_start(struct query *query, struct loop *loop, const struct resolver_servers *servers, size_t first, const char *name, uint16_t type, query_fn *done,
-                void *ctx) MUST_CHECK;
+int query_start(struct query *query, struct loop *loop, const struct resolver_servers *servers, size_t first,
+                const char *name, uint16_t type, query_fn *done, void *ctx) MUST_CHECK;
 void query_cancel(struct query *query); /* takes one that is done, or zeroes */
 
 /* ---- resolver_cache.c ------------------------------------------------------------------------------------------ */
 
 struct cache_entry {
-    struct cache_entry *next;           /* in the bucket */
+    struct cache_entry *next; /* in the bucket */
     struct cache_entry *older, *newer;
     uint64_t until_ns;
     bool exists; /* of a name without addresses: it is there, they are not */
@@ -75,6 +77,7 @@ void cache_destroy(struct cache *cache);
 void cache_clear(struct cache *cache);
 const struct cache_entry *cache_find(struct cache *cache, const char *name); /* still good, or NULL */
 /* Out of memory: it is not kept. */
-void cache_put(struct cache *cache, const char *name, const struct gate_addr *addresses, size_t n, bool exists, uint64_t ns);
+void cache_put(struct cache *cache, const char *name, const struct gate_addr *addresses, size_t n, bool exists,
+               uint64_t ns);
 
 #endif

@@ -153,7 +153,8 @@ static int tcp_receive(struct query *query)
         return 0;
     if (want == 2) /* the length has come; an empty message is none */
         return query->in.data[0] == 0 && query->in.data[1] == 0 ? -EBADMSG : 0;
-    r = dns_reply_parse((const uint8_t *)query->in.data + 2, query->in.len - 2, query->id, query->name, query->type, &reply);
+    r = dns_reply_parse((const uint8_t *)query->in.data + 2, query->in.len - 2, query->id, query->name, query->type,
+                        &reply);
     if (r < 0)
         return -EREMOTEIO;
     if (reply.truncated)
@@ -196,7 +197,8 @@ static void udp_ready(struct loop_source *source, UNUSED uint32_t events)
             fail_attempt(query, -errno); /* nobody there, said by ICMP */
         return;
     }
-    int r = (size_t)n <= sizeof(data) ? dns_reply_parse(data, (size_t)n, query->id, query->name, query->type, &reply) : -ENOMSG;
+    int r = (size_t)n <= sizeof(data) ? dns_reply_parse(data, (size_t)n, query->id, query->name, query->type, &reply)
+                                      : -ENOMSG;
     if (r == -ENOMSG && ++query->strangers < STRANGERS_MAX)
         return;
     if (r < 0) {
@@ -251,8 +253,8 @@ static void on_timer(struct loop_timer *timer)
     attempt(query);
 }
 
-int query_start(struct query *query, struct loop *loop, const struct resolver_servers *servers, size_t first, const char *name, uint16_t type, query_fn *done,
-                void *ctx)
+int query_start(struct query *query, struct loop *loop, const struct resolver_servers *servers, size_t first,
+                const char *name, uint16_t type, query_fn *done, void *ctx)
 {
     *query = (struct query){.loop = loop,
                             .name = name,

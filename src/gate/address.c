@@ -34,12 +34,12 @@ enum class {
 };
 enum wrapping { PLAIN, COMPATIBLE, NAT64, LOCAL_NAT64, SIX_TO_FOUR, TEREDO, ISATAP, WRAPPING_MAX };
 
-#define REASONS(prefix)                                                                                                \
-    {                                                                                                                  \
-        [LOOPBACK] = prefix "loopback", [PRIVATE] = prefix "private", [LINK_LOCAL] = prefix "link-local",              \
-        [METADATA] = prefix "metadata service", [MULTICAST] = prefix "multicast", [RESERVED] = prefix "reserved",      \
-        [THIS_HOST] = prefix "this host", [GATE] = prefix "the gate's own", [SHARED] = prefix "shared (carrier NAT)",  \
-        [BROADCAST] = prefix "broadcast"                                                                               \
+#define REASONS(prefix)                                                                                           \
+    {                                                                                                             \
+        [LOOPBACK] = (prefix "loopback"), [PRIVATE] = (prefix "private"), [LINK_LOCAL] = (prefix "link-local"),   \
+        [METADATA] = (prefix "metadata service"), [MULTICAST] = (prefix "multicast"),                             \
+        [RESERVED] = (prefix "reserved"), [THIS_HOST] = (prefix "this host"), [GATE] = (prefix "the gate's own"), \
+        [SHARED] = (prefix "shared (carrier NAT)"), [BROADCAST] = (prefix "broadcast")                            \
     }
 static const char *const reasons[WRAPPING_MAX][CLASS_MAX] = {
     [PLAIN] = REASONS(""),
@@ -64,19 +64,12 @@ static const struct {
     {V4(100, 100, 100, 200), 32, METADATA}, /* Alibaba */
     {V4(192, 0, 0, 192), 32, METADATA},     /* Oracle */
     {V4(168, 63, 129, 16), 32, METADATA},   /* Azure's wire server */
-    {V4(0, 0, 0, 0), 8, THIS_HOST},
-    {V4(10, 0, 0, 0), 8, PRIVATE},
-    {V4(100, 64, 0, 0), 10, SHARED},
-    {V4(127, 0, 0, 0), 8, LOOPBACK},
-    {V4(169, 254, 0, 0), 16, LINK_LOCAL},
-    {V4(172, 16, 0, 0), 12, PRIVATE},
+    {V4(0, 0, 0, 0), 8, THIS_HOST},          {V4(10, 0, 0, 0), 8, PRIVATE},        {V4(100, 64, 0, 0), 10, SHARED},
+    {V4(127, 0, 0, 0), 8, LOOPBACK},         {V4(169, 254, 0, 0), 16, LINK_LOCAL}, {V4(172, 16, 0, 0), 12, PRIVATE},
     {V4(192, 0, 0, 0), 24, RESERVED},   /* protocol assignments: DS-Lite, PCP, NAT64 discovery */
     {V4(192, 88, 99, 0), 24, RESERVED}, /* 6to4 relays, RFC 7526 */
-    {V4(192, 168, 0, 0), 16, PRIVATE},
-    {V4(198, 18, 0, 0), 15, GATE},
-    {V4(224, 0, 0, 0), 4, MULTICAST},
-    {V4(255, 255, 255, 255), 32, BROADCAST},
-    {V4(240, 0, 0, 0), 4, RESERVED},
+    {V4(192, 168, 0, 0), 16, PRIVATE},       {V4(198, 18, 0, 0), 15, GATE},        {V4(224, 0, 0, 0), 4, MULTICAST},
+    {V4(255, 255, 255, 255), 32, BROADCAST}, {V4(240, 0, 0, 0), 4, RESERVED},
 };
 
 /* 64:ff9b::/96, 2001::/32 and 2002::/16 are public as such: what they wrap decides. */
@@ -226,41 +219,33 @@ bool gate_cidr_has(const struct gate_cidr *cidr, const struct gate_addr *addr)
     return prefix_equal(cidr->ip, addr->ip, cidr->bits);
 }
 
-static enum class class_v4(const uint8_t ip[4])
-{
+static enum class class_v4(const uint8_t ip[4]) {
     uint32_t host = V4(ip[0], ip[1], ip[2], ip[3]);
 
-    for (size_t i = 0; i < ARRAY_SIZE(table_v4); i++) {
-        if ((host ^ table_v4[i].ip) >> (32 - table_v4[i].bits) == 0)
-            return table_v4[i].class;
-    }
-    return PUBLIC;
+    for (size_t i = 0; i < ARRAY_SIZE(table_v4);
+         i++){if ((host ^ table_v4[i].ip) >> (32 - table_v4[i].bits) == 0) return table_v4[i].class;}
+return PUBLIC;
 }
 
-static enum class class_v6(const uint8_t ip[16])
-{
-    for (size_t i = 0; i < ARRAY_SIZE(table_v6); i++) {
-        if (prefix_equal(ip, table_v6[i].ip, table_v6[i].bits))
-            return table_v6[i].class;
-    }
-    return RESERVED;
+static enum class class_v6(const uint8_t ip[16]) {
+    for (size_t i = 0; i < ARRAY_SIZE(table_v6);
+         i++){if (prefix_equal(ip, table_v6[i].ip, table_v6[i].bits)) return table_v6[i].class;}
+return RESERVED;
 }
 
 /* RFC 6052, 2.2: where the four bytes are depends on the prefix's length, which the address does not say; bits 64 to 71 are
  * skipped. 64:ff9b:1::/48 may be used with each of 48, 56, 64 and 96. */
-static enum class class_local_nat64(const uint8_t ip[16])
-{
-    const uint8_t forms[][4] = {{ip[6], ip[7], ip[9], ip[10]}, {ip[7], ip[9], ip[10], ip[11]},
-                                {ip[9], ip[10], ip[11], ip[12]}, {ip[12], ip[13], ip[14], ip[15]}};
+static enum class class_local_nat64(const uint8_t ip[16]) {
+    const uint8_t forms[][4] = {{ip[6], ip[7], ip[9], ip[10]},
+                                {ip[7], ip[9], ip[10], ip[11]},
+                                {ip[9], ip[10], ip[11], ip[12]},
+                                {ip[12], ip[13], ip[14], ip[15]}};
     static const unsigned order[] = {3, 0, 1, 2};
 
-    for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
-        enum class class = class_v4(forms[order[i]]);
-        /* a form that was not meant reads as 0.x.x.x nearly always */
-        if (class != PUBLIC && class != THIS_HOST)
-            return class;
-    }
-    return PUBLIC;
+    for (size_t i = 0; i < ARRAY_SIZE(order); i++){enum class class = class_v4(forms[order[i]]);
+                                                   /* a form that was not meant reads as 0.x.x.x nearly always */
+                                                   if (class != PUBLIC && class != THIS_HOST) return class;}
+return PUBLIC;
 }
 
 /* What the address wraps, if it is of such a kind and that is not public. */

@@ -56,7 +56,7 @@ static const char *get_string(const struct json_value *doc, const char *key)
 static int read_choice(const struct json_value *gate, struct network_choice *ret, struct brig_err *err)
 {
     const struct json_value *policy = json_get(gate, "policy");
-    struct buf text = BUF_INIT(POLICY_JSON_MAX);
+    struct buf text = BUF_INIT(SLOT_SPEC_MAX);
     int r = 0;
 
     ret->none = !policy;

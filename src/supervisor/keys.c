@@ -44,9 +44,9 @@ static ssize_t from_file(const char *path, char *text, struct brig_err *err)
     if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 077))
         return err_set(err, BRIG_E_REFUSED, 0, "secrets.key_file %s: must belong to the service's user and be closed to others: chmod 600", path);
     ssize_t n = fd_read_all(fd, text, KEYS_MAX + 1);
-    if (n < 0)
-        return err_set(err, BRIG_E_HOST, (int)-n, "secrets.key_file %s", path);
-    return n > (ssize_t)KEYS_MAX ? too_large("secrets.key_file", err) : n;
+    if (n == -EFBIG || n > (ssize_t)KEYS_MAX)
+        return too_large("secrets.key_file", err);
+    return n < 0 ? err_set(err, BRIG_E_HOST, (int)-n, "secrets.key_file %s", path) : n;
 }
 
 /* The bytes behind environ are what /proc/PID/environ shows: they are overwritten, not only forgotten. */

@@ -362,7 +362,7 @@ class Outside(Netns):
     """Hosts at 203.0.113.x and 2001:db8::x, and a name server for them at 203.0.113.53."""
 
     def __init__(self):
-        super().__init__("ip route add local 203.0.113.0/24 dev lo", "ip -6 route add local 2001:db8::/32 dev lo", "ip route add local 10.0.0.0/8 dev lo",
+        super().__init__("ip route add local 203.0.113.0/24 dev lo", "ip -6 addr add 2001:db8::10/128 dev lo nodad", "ip route add local 10.0.0.0/8 dev lo",
                          "ip route add local 169.254.0.0/16 dev lo")
         self.names, self.asked, self._stop = {}, [], []
         self.dns = self.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -376,6 +376,8 @@ class Outside(Netns):
             try:
                 query, peer = self.dns.recvfrom(4096)
             except OSError:
+                return
+            if len(query) < 12:
                 return
             at, labels = 12, []
             while query[at]:

@@ -19,7 +19,8 @@ static void check_name(const char *name)
         char c = name[i];
         label = c == '.' ? 0 : label + 1;
         FUZZ_CHECK(label <= 63);
-        FUZZ_CHECK((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || (c == '.' && i > 0 && i + 1 < len && name[i - 1] != '.'));
+        FUZZ_CHECK((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+                   (c == '.' && i > 0 && i + 1 < len && name[i - 1] != '.'));
     }
 }
 
@@ -39,14 +40,16 @@ static void check_query(const uint8_t *data, size_t size)
         return;
     FUZZ_CHECK(question.question_len + 12 <= size && question.udp_size >= 512);
     bool wanted = question.class == 1 && (question.type == DNS_A || question.type == DNS_AAAA);
-    FUZZ_CHECK(dns_answer_put(&out, data, &question, DNS_NOERROR, addresses[0], wanted ? 2 : 0, 60, 18, DNS_UDP_MAX) == 0);
+    FUZZ_CHECK(dns_answer_put(&out, data, &question, DNS_NOERROR, addresses[0], wanted ? 2 : 0, 60, 18, DNS_UDP_MAX) ==
+               0);
     FUZZ_CHECK(out.len <= DNS_UDP_MAX);
     if (question.class != 1)
         return;
     FUZZ_CHECK(dns_reply_parse((uint8_t *)out.data, out.len, question.id, question.name, question.type, &reply) == 0);
     if (wanted)
         FUZZ_CHECK(reply.n == 2 && reply.ttl == 60 && memcmp(reply.addresses[0], addresses[0], 4) == 0);
-    FUZZ_CHECK(dns_reply_parse((uint8_t *)out.data, out.len, question.id ^ 1, question.name, question.type, &reply) == -ENOMSG);
+    FUZZ_CHECK(dns_reply_parse((uint8_t *)out.data, out.len, question.id ^ 1, question.name, question.type, &reply) ==
+               -ENOMSG);
 }
 
 static void check_reply(const uint8_t *data, size_t size, uint16_t type)

@@ -20,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     FUZZ_CHECK((size_t)r <= size && r >= 10 - 2);
     if (request.is_name)
-        FUZZ_CHECK(dns_name_canonical(request.name, strlen(request.name), name) == 0 && strcmp(name, request.name) == 0);
+        FUZZ_CHECK(dns_name_canonical(request.name, strlen(request.name), name) == 0 &&
+                   strcmp(name, request.name) == 0);
     FUZZ_CHECK(socks_request_parse(data, (size_t)r - 1, &request, &reply) == 0);
     return 0;
 }

@@ -93,6 +93,20 @@ class Documents(unittest.TestCase):
                               input=code, text=True, capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_gate_messages(self):
+        text = section("docs/PROTOCOL.md", "Gate messages")
+        rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| \w+ \| (\d+) \|", text, re.M)
+        types = enum("src/gate/wire.h", "gate_type", "GATE_TYPE_MAX|GATE_")
+        self.assertEqual([(int(n), name) for n, name, _ in rows], [(i, t) for i, t in enumerate((t for t in types if t), 1)])
+        same = {"LISTENING": "answer", "FORGOTTEN": "counted"}
+        plain = ("CONTROL", "PING", "PONG", "READY", "COUNT", "FORGET", "SYNC", "SYNCED")
+        code = '#include "gate/wire.h"\n' + "".join(
+            f'_Static_assert(sizeof(struct gate_{"plain" if name in plain else same.get(name, name.lower())}) == {size}, "PROTOCOL.md: {name}");\n'
+            for _, name, size in rows)
+        done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include", f"-I{ROOT}/src", "-xc", "-"],
+                              input=code, text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_file_map(self):
         """Every source has its place in the map; a pattern such as `run*` stands for several."""
         told = {}

@@ -52,7 +52,8 @@ static inline void rig_begin(struct dns_out *out, const uint8_t *query, const st
 }
 
 /* owner: NULL for the question's name, or labels as they are on the wire, with the NUL that C adds. */
-static inline void rig_record(struct dns_out *out, const char *owner, unsigned type, uint32_t ttl, const void *rdata, size_t len)
+static inline void rig_record(struct dns_out *out, const char *owner, unsigned type, uint32_t ttl, const void *rdata,
+                              size_t len)
 {
     if (owner) {
         memcpy(out->data + out->len, owner, strlen(owner) + 1);
@@ -89,7 +90,8 @@ static inline void rig_send(int fd, const struct dns_out *out, const struct sock
 }
 
 /* Forgeries first: another id, another question, rubbish; n times. */
-static inline void rig_forge(struct dns_rig *rig, const uint8_t *query, const struct dns_question *q, unsigned n, const struct sockaddr_in *to)
+static inline void rig_forge(struct dns_rig *rig, const uint8_t *query, const struct dns_question *q, unsigned n,
+                             const struct sockaddr_in *to)
 {
     struct dns_out *out = &rig->forged;
 
@@ -107,7 +109,8 @@ static inline void rig_forge(struct dns_rig *rig, const uint8_t *query, const st
 }
 
 /* The answer; false: none is sent. */
-static inline bool rig_answer(struct dns_rig *rig, const uint8_t *query, const struct dns_question *q, bool tcp, struct dns_out *out)
+static inline bool rig_answer(struct dns_rig *rig, const uint8_t *query, const struct dns_question *q, bool tcp,
+                              struct dns_out *out)
 {
     bool a = q->type == DNS_A;
     unsigned n = rig->asked;
@@ -213,7 +216,9 @@ static inline void *rig_main(void *ctx)
     struct dns_rig *rig = ctx;
 
     for (;;) {
-        struct pollfd fds[] = {{.fd = rig->udp, .events = POLLIN}, {.fd = rig->tcp, .events = POLLIN}, {.fd = rig->stop[0], .events = POLLIN}};
+        struct pollfd fds[] = {{.fd = rig->udp, .events = POLLIN},
+                               {.fd = rig->tcp, .events = POLLIN},
+                               {.fd = rig->stop[0], .events = POLLIN}};
         poll(fds, 3, -1);
         if (fds[2].revents)
             return NULL;

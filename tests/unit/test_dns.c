@@ -30,10 +30,15 @@ static void test_query(UNUSED void **state)
 
     assert_int_equal(parse_query(QUERY, &q), 0);
     assert_string_equal(q.name, "api.example.com");
-    assert_true(q.id == 0x1234 && q.type == DNS_A && q.class == 1 && q.recursion_desired && !q.edns && q.udp_size == 512);
+    assert_true(q.id == 0x1234 && q.type == DNS_A && q.class == 1 && q.recursion_desired && !q.edns &&
+                q.udp_size == 512);
     assert_int_equal(q.question_len, 21);
     /* upper case, and EDNS with a cookie */
-    assert_int_equal(parse_query("0001 0000 0001 0000 0000 0001 0341504907 4558414d504c45 03434f4d00 001c 0001 00 0029 1000 00000000 000c 000a 0008 0102030405060708", &q), 0);
+    assert_int_equal(
+        parse_query(
+            "0001 0000 0001 0000 0000 0001 0341504907 4558414d504c45 03434f4d00 001c 0001 00 0029 1000 00000000 000c 000a 0008 0102030405060708",
+            &q),
+        0);
     assert_string_equal(q.name, "api.example.com");
     assert_true(q.type == DNS_AAAA && q.edns && q.udp_size == 4096 && !q.recursion_desired && q.edns_version == 0);
     assert_int_equal(parse_query("0001 0000 0001 0000 0000 0001 00 0002 0001 00 0029 0100 00010000 0000", &q), 0);
@@ -45,28 +50,29 @@ static void test_query(UNUSED void **state)
 static void test_bad_queries(UNUSED void **state)
 {
     static const char *const bad[] = {
-        "1234 01",                                                                  /* short */
-        "1234 0100 0001 0000 0000 00",                                              /* of the header */
-        "1234 8100 0001 0000 0000 0000 " QUESTION,                                  /* a response */
-        "1234 0100 0000 0000 0000 0000",                                            /* no question */
-        "1234 0100 0002 0000 0000 0000 " QUESTION QUESTION,                         /* two */
-        "1234 0100 0001 0001 0000 0000 " QUESTION "c00c 0001 0001 00000000 0000",   /* an answer */
-        "1234 0100 0001 0000 0001 0000 " QUESTION "c00c 0001 0001 00000000 0000",   /* authority */
-        "1234 0100 0001 0000 0000 0001 " QUESTION "00 00fa 00ff 00000000 0000",     /* TSIG */
+        "1234 01",                                                                   /* short */
+        "1234 0100 0001 0000 0000 00",                                               /* of the header */
+        "1234 8100 0001 0000 0000 0000 " QUESTION,                                   /* a response */
+        "1234 0100 0000 0000 0000 0000",                                             /* no question */
+        "1234 0100 0002 0000 0000 0000 " QUESTION QUESTION,                          /* two */
+        "1234 0100 0001 0001 0000 0000 " QUESTION "c00c 0001 0001 00000000 0000",    /* an answer */
+        "1234 0100 0001 0000 0001 0000 " QUESTION "c00c 0001 0001 00000000 0000",    /* authority */
+        "1234 0100 0001 0000 0000 0001 " QUESTION "00 00fa 00ff 00000000 0000",      /* TSIG */
         "1234 0100 0001 0000 0000 0001 " QUESTION "0161 00 0029 1000 00000000 0000", /* OPT with an owner */
-        "1234 0100 0001 0000 0000 0001 " QUESTION,                                  /* OPT announced, not there */
-        "1234 0100 0001 0000 0000 0001 " QUESTION "00 0029 1000 00000000 0004 000a 0001", /* an option longer than OPT */
-        "1234 0100 0001 0000 0000 0000 " QUESTION "00",                             /* a rest */
-        "1234 0100 0001 0000 0000 0000 " NAME "0001 00",                            /* cut */
-        "1234 0100 0001 0000 0000 0000 c00c 0001 0001",                             /* a pointer */
-        "1234 0100 0001 0000 0000 0000 0161 c000 0001 0001",                        /* ... behind a label */
-        "1234 0100 0001 0000 0000 0000 03612e62 03636f6d 00 0001 0001",             /* a dot in a label */
-        "1234 0100 0001 0000 0000 0000 03610062 03636f6d 00 0001 0001",             /* a NUL */
-        "1234 0100 0001 0000 0000 0000 0161 01ff 00 0001 0001",                     /* over 127 */
-        "1234 0100 0001 0000 0000 0000 0120 00 0001 0001",                          /* a space */
-        "1234 0100 0001 0000 0000 0000 4161 00 0001 0001",                          /* reserved kinds of label */
+        "1234 0100 0001 0000 0000 0001 " QUESTION,                                   /* OPT announced, not there */
+        "1234 0100 0001 0000 0000 0001 " QUESTION
+        "00 0029 1000 00000000 0004 000a 0001",                         /* an option longer than OPT */
+        "1234 0100 0001 0000 0000 0000 " QUESTION "00",                 /* a rest */
+        "1234 0100 0001 0000 0000 0000 " NAME "0001 00",                /* cut */
+        "1234 0100 0001 0000 0000 0000 c00c 0001 0001",                 /* a pointer */
+        "1234 0100 0001 0000 0000 0000 0161 c000 0001 0001",            /* ... behind a label */
+        "1234 0100 0001 0000 0000 0000 03612e62 03636f6d 00 0001 0001", /* a dot in a label */
+        "1234 0100 0001 0000 0000 0000 03610062 03636f6d 00 0001 0001", /* a NUL */
+        "1234 0100 0001 0000 0000 0000 0161 01ff 00 0001 0001",         /* over 127 */
+        "1234 0100 0001 0000 0000 0000 0120 00 0001 0001",              /* a space */
+        "1234 0100 0001 0000 0000 0000 4161 00 0001 0001",              /* reserved kinds of label */
         "1234 0100 0001 0000 0000 0000 8161 00 0001 0001",
-        "1234 0100 0001 0000 0000 0000 0361",                                       /* past the end */
+        "1234 0100 0001 0000 0000 0000 0361", /* past the end */
     };
     struct dns_question q;
 
@@ -110,7 +116,8 @@ static void test_answer(UNUSED void **state)
 
     assert_int_equal(dns_query_parse(data, len, &q, &id_known), 0);
     assert_int_equal(dns_answer_put(&out, data, &q, DNS_NOERROR, address, 1, 60, 18, 512), 0);
-    unit_assert_hex(out.data, out.len, "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0004 c6130007");
+    unit_assert_hex(out.data, out.len,
+                    "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0004 c6130007");
     out.len = 0;
     assert_int_equal(dns_answer_put(&out, data, &q, DNS_REFUSED, NULL, 0, 0, 18, 512), 0); /* no EDNS: no reason */
     unit_assert_hex(out.data, out.len, "1234 8185 0001 0000 0000 0000 " QUESTION);
@@ -120,7 +127,8 @@ static void test_answer(UNUSED void **state)
     out.len = 0;
     q.edns = true;
     assert_int_equal(dns_answer_put(&out, data, &q, DNS_REFUSED, NULL, 0, 0, 18, 512), 0);
-    unit_assert_hex(out.data, out.len, "1234 8185 0001 0000 0000 0001 " QUESTION " 00 0029 04d0 00000000 0006 000f 0002 0012");
+    unit_assert_hex(out.data, out.len,
+                    "1234 8185 0001 0000 0000 0001 " QUESTION " 00 0029 04d0 00000000 0006 000f 0002 0012");
     out.len = 0;
     assert_int_equal(dns_answer_put(&out, data, &q, DNS_BADVERS, NULL, 0, 0, -1, 512), 0);
     unit_assert_hex(out.data, out.len, "1234 8180 0001 0000 0000 0001 " QUESTION " 00 0029 04d0 01000000 0000");
@@ -142,7 +150,8 @@ static void test_own_query(UNUSED void **state)
     size_t before = out.len;
     assert_int_equal(dns_query_put(&out, 1, "a..b", DNS_A), -EINVAL);
     assert_int_equal(dns_query_put(&out, 1, "a.", DNS_A), -EINVAL);
-    assert_int_equal(dns_query_put(&out, 1, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", DNS_A), -EINVAL);
+    assert_int_equal(dns_query_put(&out, 1, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", DNS_A),
+                     -EINVAL);
     assert_int_equal(out.len, before);
 }
 
@@ -150,22 +159,34 @@ static void test_reply(UNUSED void **state)
 {
     struct dns_reply r;
 
-    assert_int_equal(parse_reply("1234 8180 0001 0002 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0004 c0000201  c00c 0001 0001 0000001e 0004 c0000202", DNS_A, &r), 0);
+    assert_int_equal(parse_reply("1234 8180 0001 0002 0000 0000 " QUESTION
+                                 " c00c 0001 0001 0000003c 0004 c0000201  c00c 0001 0001 0000001e 0004 c0000202",
+                                 DNS_A, &r),
+                     0);
     assert_true(r.n == 2 && r.ttl == 30 && r.rcode == 0 && !r.truncated);
     unit_assert_hex(r.addresses[1], 4, "c0000202");
     assert_string_equal(r.canonical, "api.example.com");
     /* a chain, in the wrong order, with a record of a stranger and a signature between */
-    assert_int_equal(parse_reply("1234 8180 0001 0005 0000 0000 " QUESTION " 01630178 00 0001 0001 00000005 0004 c0000203  c00c 0005 0001 0000003c 0005 0162 0178 00"
-                                 " 01620178 00 0005 0001 00000009 0002 c021  0164 00 0001 0001 00000000 0004 7f000001  c00c 002e 0001 00000000 0000",
-                                 DNS_A, &r), 0);
+    assert_int_equal(
+        parse_reply(
+            "1234 8180 0001 0005 0000 0000 " QUESTION
+            " 01630178 00 0001 0001 00000005 0004 c0000203  c00c 0005 0001 0000003c 0005 0162 0178 00"
+            " 01620178 00 0005 0001 00000009 0002 c021  0164 00 0001 0001 00000000 0004 7f000001  c00c 002e 0001 00000000 0000",
+            DNS_A, &r),
+        0);
     assert_true(r.n == 1 && r.ttl == 5);
     unit_assert_hex(r.addresses[0], 4, "c0000203");
     assert_string_equal(r.canonical, "c.x");
     /* a TTL with the top bit set is 0 */
-    assert_int_equal(parse_reply("1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0001 0001 80000000 0004 c0000201", DNS_A, &r), 0);
+    assert_int_equal(
+        parse_reply("1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0001 0001 80000000 0004 c0000201", DNS_A, &r), 0);
     assert_true(r.n == 1 && r.ttl == 0);
     /* nothing there: for how long, says the SOA */
-    assert_int_equal(parse_reply("1234 8183 0001 0000 0001 0000 " QUESTION " 03636f6d00 0006 0001 0000003c 001a 01610001 6200 00000001 00000002 00000003 00000004 00000007", DNS_A, &r), 0);
+    assert_int_equal(
+        parse_reply("1234 8183 0001 0000 0001 0000 " QUESTION
+                    " 03636f6d00 0006 0001 0000003c 001a 01610001 6200 00000001 00000002 00000003 00000004 00000007",
+                    DNS_A, &r),
+        0);
     assert_true(r.n == 0 && r.rcode == DNS_NXDOMAIN && r.ttl == 7);
     assert_int_equal(parse_reply("1234 8180 0001 0000 0000 0000 " QUESTION, DNS_A, &r), 0);
     assert_true(r.n == 0 && r.ttl == 0);
@@ -193,14 +214,20 @@ static void test_bad_replies(UNUSED void **state)
         "1234 8180 0001 0001 0000 0000 " QUESTION " c021 0001 0001 0000003c 0004 c0000201", /* to itself */
         "1234 8180 0001 0001 0000 0000 " QUESTION " c030 0001 0001 0000003c 0004 c0000201", /* forward */
         "1234 8180 0001 0001 0000 0000 " QUESTION " c000 0001 0001 0000003c 0004 c0000201", /* into the header */
-        "1234 8180 0001 0001 0000 0000 " QUESTION " 0161c021 0001 0001 0000003c 0004 c0000201", /* a loop over a label */
+        "1234 8180 0001 0001 0000 0000 " QUESTION
+        " c008 0001 0001 0000003c 0004 c0000201", /* ... where it reads as the root */
+        "1234 8180 0001 0002 0000 0000 " QUESTION " c031 0001 0001 0000003c 0004 c0000201 " NAME
+        " 0001 0001 0000003c 0004 c0000202", /* forward to a good name */
+        "1234 8180 0001 0001 0000 0000 " QUESTION
+        " 0161c021 0001 0001 0000003c 0004 c0000201", /* a loop over a label */
         "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0005 c000020100",
         "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0004 c00002",
-        "1234 8180 0001 0002 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0004 c0000201",      /* one is missing */
-        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0002 c00c",          /* a CNAME to itself */
-        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0005 03612e6200",    /* a dot in its target */
-        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0006 0162 0178 00 00", /* a rest behind it */
-        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0001 00",            /* the root */
+        "1234 8180 0001 0002 0000 0000 " QUESTION " c00c 0001 0001 0000003c 0004 c0000201",   /* one is missing */
+        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0002 c00c",       /* a CNAME to itself */
+        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0005 03612e6200", /* a dot in its target */
+        "1234 8180 0001 0001 0000 0000 " QUESTION
+        " c00c 0005 0001 0000003c 0006 0162 0178 00 00",                              /* a rest behind it */
+        "1234 8180 0001 0001 0000 0000 " QUESTION " c00c 0005 0001 0000003c 0001 00", /* the root */
         "1234 8180 0001 ffff 0000 0000 " QUESTION,
     };
     struct dns_reply r;
@@ -241,7 +268,9 @@ static void test_names(UNUSED void **state)
         {"a:80", NULL},
         {"a%00b", NULL},
         {"a@b", NULL},
-        {"b\xc3\xbc" "cher.example", NULL},
+        {"b\xc3\xbc"
+         "cher.example",
+         NULL},
         {"127.0.0.1", NULL},
         {"127.0.0.1.", NULL},
         {"127.1", NULL},
@@ -302,9 +331,9 @@ static void test_memory(UNUSED void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_query),     cmocka_unit_test(test_bad_queries), cmocka_unit_test(test_long_names),
-        cmocka_unit_test(test_answer),    cmocka_unit_test(test_own_query),   cmocka_unit_test(test_reply),
-        cmocka_unit_test(test_bad_replies), cmocka_unit_test(test_names),     cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_query),       cmocka_unit_test(test_bad_queries), cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_answer),      cmocka_unit_test(test_own_query),   cmocka_unit_test(test_reply),
+        cmocka_unit_test(test_bad_replies), cmocka_unit_test(test_names),       cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

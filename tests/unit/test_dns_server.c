@@ -6,7 +6,8 @@
 #include "base/mem.h"
 #include "egress/egress.h"
 
-#define POLICY "{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}, {\"action\": \"allow\", \"domain\": \"*.wild.org\"}]}"
+#define POLICY \
+    "{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}, {\"action\": \"allow\", \"domain\": \"*.wild.org\"}]}"
 #define OPEN "{\"default\": \"allow\"}"
 
 struct rig {
@@ -87,7 +88,8 @@ static void test_allowed(UNUSED void **state)
 
 static void test_refused(UNUSED void **state)
 {
-    static const char *const names[] = {"example.com", "wild.org", "xapi.example.com", "localhost", "com", "1.0.19.198.in-addr.arpa"};
+    static const char *const names[] = {"example.com", "wild.org", "xapi.example.com",
+                                        "localhost",   "com",      "1.0.19.198.in-addr.arpa"};
     struct rig rig;
 
     rig_init(&rig, POLICY);
@@ -124,13 +126,14 @@ static void test_strange(UNUSED void **state)
     assert_int_equal(raw(&rig, "1234 0100 0001 0000 0000 0000 00 0002 0001"), DNS_REFUSED);       /* the root */
     assert_int_equal(raw(&rig, "1234 2800 0001 0000 0000 0000 " NAME " 0006 0001"), DNS_NOTIMP);  /* UPDATE */
     unit_assert_hex(rig.out.data, rig.out.len, "1234 a884 0000 0000 0000 0000");
-    assert_int_equal(raw(&rig, "1234 0100 0001 0000 0000 0001 " NAME " 0001 0001 00 0029 1000 00010000 0000"), 0); /* EDNS 1: BADVERS */
+    assert_int_equal(raw(&rig, "1234 0100 0001 0000 0000 0001 " NAME " 0001 0001 00 0029 1000 00010000 0000"),
+                     0); /* EDNS 1: BADVERS */
     assert_int_equal(rig.out.data[rig.out.len - 6], 1);
     assert_false(rig.verdict.allowed);
     assert_int_equal(raw(&rig, "1234 0100 0001 0000 0000 0000 03610062 00 0001 0001"), DNS_FORMERR);
     unit_assert_hex(rig.out.data, rig.out.len, "1234 8081 0000 0000 0000 0000");
     assert_false(rig.verdict.valid);
-    assert_int_equal(raw(&rig, "1234 01"), 99);                                                  /* no answer at all */
+    assert_int_equal(raw(&rig, "1234 01"), 99);                                          /* no answer at all */
     assert_int_equal(raw(&rig, "1234 8180 0001 0000 0000 0000 " NAME " 0001 0001"), 99); /* nor to an answer */
     rig_done(&rig);
 #undef NAME
@@ -197,7 +200,8 @@ static void test_memory(UNUSED void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_allowed), cmocka_unit_test(test_refused), cmocka_unit_test(test_strange),
-                                       cmocka_unit_test(test_names_full), cmocka_unit_test(test_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_allowed), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_strange), cmocka_unit_test(test_names_full),
+                                       cmocka_unit_test(test_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -178,7 +178,8 @@ static void test_servers(UNUSED void **state)
     struct result r;
     uint64_t before = clock_mono_ns();
 
-    configure("", "nameserver 127.0.0.1#%u\nnameserver 127.0.0.1#%u\noptions timeout:1 attempts:1\n", server.port, second.port);
+    configure("", "nameserver 127.0.0.1#%u\nnameserver 127.0.0.1#%u\noptions timeout:1 attempts:1\n", server.port,
+              second.port);
     server.mute = true;
     r = resolve("www.test"); /* silence, then the next */
     assert_int_equal(r.n, 2);
@@ -205,7 +206,8 @@ static void test_servers(UNUSED void **state)
     assert_int_equal(resolve("third.test").n, 2);
     assert_true(clock_mono_ns() - before < 2 * NS_PER_SEC);
     /* in turn */
-    configure("", "nameserver 127.0.0.1#%u\nnameserver [::ffff:127.0.0.1]:%u\noptions rotate\n", server.port, second.port);
+    configure("", "nameserver 127.0.0.1#%u\nnameserver [::ffff:127.0.0.1]:%u\noptions rotate\n", server.port,
+              second.port);
     server.asked = second.asked = 0;
     for (unsigned i = 0; i < 4; i++) {
         char name[32];
@@ -260,9 +262,10 @@ static void test_negative(UNUSED void **state)
 
 static void test_hosts(UNUSED void **state)
 {
-    static const char hosts[] = "# a comment\n127.0.0.1 localhost\n::1\tlocalhost ip6-localhost # another\n\n"
-                                "192.0.2.80  One.Test. two.test\r\n192.0.2.81 one.test\n2001:db8::80 one.test\n"
-                                "10.0.0.1 bad!name 10.0.0.2 fine.test#x\n127.1 short.test\nfe80::1%lo zone.test\nnonsense\n192.0.2.90 last.test";
+    static const char hosts[] =
+        "# a comment\n127.0.0.1 localhost\n::1\tlocalhost ip6-localhost # another\n\n"
+        "192.0.2.80  One.Test. two.test\r\n192.0.2.81 one.test\n2001:db8::80 one.test\n"
+        "10.0.0.1 bad!name 10.0.0.2 fine.test#x\n127.1 short.test\nfe80::1%lo zone.test\nnonsense\n192.0.2.90 last.test";
     struct result r;
 
     configure(hosts, "nameserver 127.0.0.1#%u\n", server.port);
@@ -292,12 +295,18 @@ static void test_configure(UNUSED void **state)
     struct brig_err err;
 
     /* nothing usable is an error, and what was there stays */
-    assert_int_equal(resolver_configure(resolver, "nameserver fe80::1%eth0\nnameserver 1.2.3\nnameserver 1.2.3.4#0\nnameserver\n", "", &err), -EINVAL);
+    assert_int_equal(resolver_configure(resolver,
+                                        "nameserver fe80::1%eth0\nnameserver 1.2.3\nnameserver 1.2.3.4#0\nnameserver\n",
+                                        "", &err),
+                     -EINVAL);
     assert_int_equal(err.code, BRIG_E_USAGE);
     assert_int_equal(resolve("www.test").n, 2);
     assert_int_equal(server.asked, 1);
     /* comments, blanks, other words; one good line among bad ones */
-    configure(NULL, "; x\n# nameserver 127.0.0.9\nsearch a.b\ndomain c\n  nameserver\t127.0.0.1#%u \r\nnameserver bad\noptions ndots:5 timeout:x attempts:0 edns0\n", server.port);
+    configure(
+        NULL,
+        "; x\n# nameserver 127.0.0.9\nsearch a.b\ndomain c\n  nameserver\t127.0.0.1#%u \r\nnameserver bad\noptions ndots:5 timeout:x attempts:0 edns0\n",
+        server.port);
     assert_int_equal(resolve("www.test").n, 2); /* asked again: the cache was emptied */
     assert_int_equal(server.asked, 2);
     assert_int_equal(resolver_configure(resolver, NULL, NULL, NULL), 0);
@@ -329,6 +338,13 @@ static void test_shared(UNUSED void **state)
         assert_int_equal(results[i].n, i != 3 && i != 5 ? 2 : 0);
     }
     assert_int_equal(server.asked, 1);
+    start(&results[0], "two.test"); /* the one that is told takes out the only other */
+    start(&results[1], "two.test");
+    results[0].cancels = &results[1];
+    results[1].cancels = &results[0];
+    while (results[0].calls + results[1].calls == 0)
+        assert_int_equal(loop_run_once(loop, 100, NULL), 0);
+    assert_int_equal(results[0].calls + results[1].calls, 1);
 }
 
 static void test_cancel(UNUSED void **state)
@@ -436,9 +452,10 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_plain),    TEST(test_cname),     TEST(test_truncated), TEST(test_spoofed), TEST(test_random), TEST(test_servers),
-        TEST(test_families), TEST(test_ttl),       TEST(test_negative),  TEST(test_hosts),   TEST(test_configure), TEST(test_bad_names),
-        TEST(test_shared),   TEST(test_cancel),    TEST(test_limit),     TEST(test_cache_full), TEST(test_descriptors), TEST(test_memory),
+        TEST(test_plain),      TEST(test_cname),       TEST(test_truncated), TEST(test_spoofed),  TEST(test_random),
+        TEST(test_servers),    TEST(test_families),    TEST(test_ttl),       TEST(test_negative), TEST(test_hosts),
+        TEST(test_configure),  TEST(test_bad_names),   TEST(test_shared),    TEST(test_cancel),   TEST(test_limit),
+        TEST(test_cache_full), TEST(test_descriptors), TEST(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void test_reply(UNUSED void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greeting), cmocka_unit_test(test_request), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_reply)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_greeting), cmocka_unit_test(test_request),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_reply)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

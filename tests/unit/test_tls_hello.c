@@ -5,9 +5,9 @@
 #include "codec/tls_hello.h"
 
 /* The version, random, session, suites and compression of a hello by OpenSSL; the extensions are put together below. */
-static const uint8_t head[] = {
-    3, 3, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32,
-    0, 0, 4, 0x13, 0x01, 0x13, 0x02, 1, 0};
+static const uint8_t head[] = {3,  3,  1,  2,  3,  4,  5,  6,    7,    8,    9,    10, 11, 12, 13,
+                               14, 15, 16, 17, 18, 19, 20, 21,   22,   23,   24,   25, 26, 27, 28,
+                               29, 30, 31, 32, 0,  0,  4,  0x13, 0x01, 0x13, 0x02, 1,  0};
 
 struct made {
     uint8_t data[4096]; /* the message */
@@ -188,7 +188,15 @@ static void test_bad_names(UNUSED void **state)
     static const struct {
         const char *name;
         size_t len;
-    } names[] = {{"allowed.com\0.evil.com", 21}, {"", 0}, {"127.0.0.1", 9}, {"::1", 3}, {"a b", 3}, {"a..b", 4}, {"*.a.org", 7}, {"b\xc3\xbc.de", 6}, {"127.1", 5}};
+    } names[] = {{"allowed.com\0.evil.com", 21},
+                 {"", 0},
+                 {"127.0.0.1", 9},
+                 {"::1", 3},
+                 {"a b", 3},
+                 {"a..b", 4},
+                 {"*.a.org", 7},
+                 {"b\xc3\xbc.de", 6},
+                 {"127.1", 5}};
     struct made m;
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -241,9 +249,12 @@ static void test_bad_lengths(UNUSED void **state)
     put_ext(&m, 99, "", 0);
     put_ext(&m, 99, "", 0); /* twice, whatever it is */
     assert_bad(&m);
-    make(&m, "a.org"); /* a rest behind the extensions, in the message */
+    make(&m, "a.org"); /* half an extension; a rest behind all of them, in the message */
     put(&m, "x", 1);
     assert_bad(&m);
+    finish(&m, 16384);
+    m.wire[5 + 4 + sizeof(head) + 1]--;
+    assert_int_equal(parse(&m, &hello), -EBADMSG);
     make(&m, "a.org"); /* ... and in the record */
     finish(&m, 16384);
     m.wire[4]++;
@@ -276,11 +287,11 @@ static void test_bad_records(UNUSED void **state)
         {"80", -EPROTO}, /* SSL 2 */
         {"17", -EPROTO},
         {"1602", -EPROTO},
-        {"1603010000", -EBADMSG},            /* empty */
-        {"1603014001", -EBADMSG},            /* over 2^14 */
-        {"1603010005 02", -EBADMSG},         /* not a ClientHello */
-        {"1603014000 01 010000", -EBADMSG},  /* 64 KiB of it */
-        {"1603010004 01 000000", -EBADMSG},  /* nothing in it */
+        {"1603010000", -EBADMSG},           /* empty */
+        {"1603014001", -EBADMSG},           /* over 2^14 */
+        {"1603010005 02", -EBADMSG},        /* not a ClientHello */
+        {"1603014000 01 010000", -EBADMSG}, /* 64 KiB of it */
+        {"1603010004 01 000000", -EBADMSG}, /* nothing in it */
         {"1603010001 01 15", -EBADMSG},
         {"1603010001 01 1602", -EBADMSG},
         {"1603010001 01 1603010000", -EBADMSG},
@@ -298,8 +309,9 @@ static void test_bad_records(UNUSED void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_real),       cmocka_unit_test(test_name),      cmocka_unit_test(test_pieces),      cmocka_unit_test(test_extensions),
-        cmocka_unit_test(test_bad_names),  cmocka_unit_test(test_bad_lengths), cmocka_unit_test(test_bad_records),
+        cmocka_unit_test(test_real),        cmocka_unit_test(test_name),      cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_extensions),  cmocka_unit_test(test_bad_names), cmocka_unit_test(test_bad_lengths),
+        cmocka_unit_test(test_bad_records),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
