@@ -40,8 +40,9 @@ static void answer(const union gate_any *msg)
         out.prepared.err.code = egress.fail_prepare ? BRIG_E_USAGE : BRIG_E_NONE;
         snprintf(out.prepared.err.message, sizeof out.prepared.err.message, "%s", egress.fail_prepare ? "no such policy" : "");
         out.prepared.policy_version = egress.version;
-        out.prepared.n_ports = 1;
+        out.prepared.n_ports = 2;
         out.prepared.ports[0] = 80;
+        out.prepared.ports[1] = 443;
         out.prepared.listening = egress.listening;
         break;
     case GATE_LISTEN:
@@ -185,7 +186,7 @@ static void a_life(void **state)
 
     heard("PL");
     assert_true(rig->fake.last.gate.on);
-    assert_int_equal(rig->fake.last.gate.n_ports, 1);
+    assert_int_equal(rig->fake.last.gate.n_ports, 2);
     assert_int_equal(rig->fake.last.gate.ports[0], 80);
     assert_int_equal(slots(), 1);
     egress.bytes = 77;
