@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """brig-egress by itself: bytes of any kind, any port, and the explicit proxy."""
 
+import base64
 import shutil
 import socket
 import ssl
@@ -9,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from egresskit import ALLOWED, CLOSED, HTTP, NOTHING, OTHER, PROXY, REDIRECT, TLS, read_all, read_exactly
+from egresskit import ALLOWED, CLOSED, HTTP, NOTHING, OTHER, PROXY, REDIRECT, TLS, http_server, read_all, read_exactly
 from egresstest import RAW, WEB, EgressTest, banner_server
 from helpers import PATIENCE
 
@@ -168,6 +169,83 @@ class Redirect(EgressTest):
         own = self.inside.listener(8080, "127.0.0.1")
         self.connect("127.0.0.1", 8080)
         own.close()
+
+
+class Brokered(EgressTest):
+    """The connection's way to the broker and back; what the broker does with it is test_broker.py's."""
+
+    PLACEHOLDER, VALUE = "brig-secret-" + "0123456789abcdef" * 2, "the real value of it"
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.inner = []
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cls.cert, cls.key)
+
+        def handler(conn):
+            with context.wrap_socket(conn, server_side=True) as tls:
+                http_server(cls.inner)(tls)
+
+        cls.out.names["other.example"] = ["203.0.113.60"]
+        cls.out.serve("203.0.113.60", 443, handler)
+        with open(cls.cert, "rb") as f:
+            cls.gate.file("ca", f.read())
+        cls.gate.file("keys", b"k1:" + b"ab" * 32 + b"\n")
+
+    def open_brokered(self):
+        sealed = base64.b64encode(self.VALUE.encode()).decode()
+        answer = self.open({"rules": [{"action": "allow", "domain": "other.example"}, {"action": "allow", "domain": "web.example"}]}, secrets=[
+            {"name": "TOKEN", "placeholder": self.PLACEHOLDER, "key_id": "plain", "nonce": base64.b64encode(b"\0" * 12).decode(), "sealed": sealed,
+             "context": "org\nTOKEN", "broker": {"hosts": ["other.example"], "header": "Authorization", "format": "Bearer %s"}}])
+        self.assertEqual(answer["brokers"], 1)
+        with open(answer["fds"][0], "rb") as f:
+            f.seek(0)
+            self.ca = f.read().decode()
+
+    def request(self, sock):
+        context = ssl.create_default_context(cadata=self.ca)
+        with context.wrap_socket(sock, server_hostname="other.example") as tls:
+            tls.sendall(f"GET /b HTTP/1.1\r\nHost: other.example\r\nAuthorization: Bearer {self.PLACEHOLDER}\r\nConnection: close\r\n\r\n".encode())
+            return read_all(tls)
+
+    def test_a_secret_is_put_in_on_the_way(self):
+        self.open_brokered()
+        self.assertIn(b"200 OK", self.request(self.by_name("other.example", 443)))
+        self.assertEqual(self.inner[-1][1]["authorization"], f"Bearer {self.VALUE}")
+        event = self.gate.wait_event(slot=self.slot, verdict=ALLOWED, secret="TOKEN")
+        self.assertEqual((event["name"], event["dialled"]), ("other.example", "203.0.113.60"))
+        closed = self.gate.wait_event(slot=self.slot, verdict=CLOSED)
+        self.assertGreater(min(closed["bytes_in"], closed["bytes_out"]), 100)
+        counts = self.gate.count(self.slot)
+        self.assertEqual((counts["substituted"], counts["open"]), (1, 0))
+
+    def test_through_the_proxy_as_well(self):
+        self.open_brokered()
+        sock = self.connect("198.18.0.1", 3128)
+        sock.sendall(b"CONNECT other.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertIn(b" 200 ", sock.recv(100))
+        self.assertIn(b"200 OK", self.request(sock))
+        self.assertEqual(self.inner[-1][1]["authorization"], f"Bearer {self.VALUE}")
+
+    def test_a_placeholder_for_another_host_stays_one_and_is_told(self):
+        self.open_brokered()
+        answer = self.http(self.by_name("web.example"), f"GET / HTTP/1.0\r\nHost: web.example\r\nX: {self.PLACEHOLDER}\r\n\r\n".encode())
+        self.assertIn(b"200 OK", answer)
+        self.assertEqual(self.requests[-1][1]["x"], self.PLACEHOLDER)
+        self.denied(secret="TOKEN", name="web.example")
+        counts = self.gate.count(self.slot)
+        self.assertEqual((counts["foreign"], counts["denied"], counts["allowed"]), (1, 0, 1))
+
+    def test_a_new_policy_cuts_brokered_connections_too(self):
+        self.open_brokered()
+        context = ssl.create_default_context(cadata=self.ca)
+        with context.wrap_socket(self.by_name("other.example", 443), server_hostname="other.example") as tls:
+            tls.sendall(b"GET /b HTTP/1.1\r\nHost: other.example\r\n\r\n")
+            self.assertIn(b"200 OK", tls.recv(1000))
+            self.gate.prepare(self.slot, {"rules": []}, version=2)
+            with self.assertRaises((OSError, EOFError)):
+                read_exactly(tls, 1 << 20)
 
 
 class Proxy(EgressTest):
