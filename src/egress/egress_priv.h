@@ -226,24 +226,29 @@ struct conn {
 
 /* conn.c */
 void conn_accept(struct slot *slot, int fd, enum gate_kind kind); /* takes fd over */
-void conn_sniff(struct conn *conn);          /* begins: first may have bytes already */
 void conn_judge_wanted(struct conn *conn);   /* wanted and port (or name) are set: refuse, sniff or dial */
-void conn_proceed(struct conn *conn);        /* judged by name or address: sniff, or dial at once where any bytes may go */
 void conn_dial(struct conn *conn);
 void conn_peer_text(const struct conn *conn, char *out, size_t size); /* "name:port" */
 void conn_end(struct conn *conn, const char *why);   /* FIN where it was not sent; CLOSED is told */
 void conn_reset(struct conn *conn, const char *why); /* RST on both sides */
-void conn_look_late(struct conn *conn);      /* open: first has grown */
 void conn_resume(struct conn *conn);         /* budget.c: bytes may flow again */
 void conn_free(struct conn *conn);
 void conn_io(struct loop_source *source, uint32_t events);
 /* false: it could not be told, so it must not happen. */
 bool conn_tell(struct conn *conn, enum gate_verdict verdict, const struct policy_answer *answer, const char *secret);
 bool conn_arm(struct conn *conn, uint64_t after_ns);
-/* Appends what is there to first, within the budget. > 0: bytes; 0: none now, or it is over (and ended); */
-ssize_t conn_read_first(struct conn *conn, size_t max);
-void conn_to_broker(struct conn *conn, bool plain);
+
+/* sniff.c */
+void conn_proceed(struct conn *conn); /* judged by name or address: sniff, or dial at once where any bytes may go */
+void conn_sniff(struct conn *conn);   /* begins: first may have bytes already */
+void sniff_look(struct conn *conn);   /* first has grown */
+void conn_look_late(struct conn *conn); /* the same of an open connection that was dialled already */
+/* Appends what is there to first, within the budget. > 0: bytes; 0: none now, or it is over (and ended). */
+ssize_t conn_read_first(struct conn *conn, size_t max) MUST_CHECK;
+
+/* conn_broker.c */
 bool conn_brokered(const struct conn *conn);
+void conn_to_broker(struct conn *conn, bool plain);
 
 /* refuse.c */
 void conn_refuse(struct conn *conn, const struct policy_answer *answer); /* tells DENIED, then 403 or RST */
