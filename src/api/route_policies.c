@@ -318,7 +318,7 @@ void route_policy_check(struct request *rq)
 {
     static const char *const known[] = {"network", "host", "port", "address", "protocol", "method", "path", NULL};
     struct check check = {.question = {.seen = POLICY_SEEN_NOTHING}};
-    struct network_choice choice;
+    struct network_choice choice = {.policy = NULL};
     struct brig_err err;
 
     if (!api_only_members(rq, rq->json, known))

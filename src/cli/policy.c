@@ -95,15 +95,13 @@ static const struct flag_table check_table = {
 
 static bool read_input(const char *path, struct buf *out)
 {
-    AUTO_FD int opened = -1;
-    int fd = STDIN_FILENO;
+    bool is_stdin = str_eq(path, "-");
+    AUTO_FD int opened = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = is_stdin ? STDIN_FILENO : opened;
 
-    if (!str_eq(path, "-")) {
-        fd = opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
-            cli_error("%s: %s", path, strerrordesc_np(errno));
-            return false;
-        }
+    if (fd < 0) {
+        cli_error("%s: %s", path, strerrordesc_np(errno));
+        return false;
     }
     for (;;) {
         if (buf_reserve(out, 65536) < 0) {

@@ -307,14 +307,13 @@ typedef void read_fn(struct places *places, const char *text);
 static void read_file(struct places *places, int dir, const char *path, read_fn *read_text)
 {
     AUTO_FD int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    AUTO_FREE char *text = NULL;
     struct stat st;
     size_t n = 0;
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES)
         return;
     size_t size = (size_t)st.st_size;
-    text = mem_alloc(size + 1);
+    AUTO_FREE char *text = mem_alloc(size + 1);
     if (!text)
         return;
     while (n < size) {
@@ -397,7 +396,7 @@ static void read_env(struct places *places, char *const *env)
     static const char *const go[] = {"GOPROXY", "GOSUMDB"};
 
     for (; env && *env; env++) {
-        size_t value, key = split_key(*env, strlen(*env), '=', &value);
+        size_t value = 0, key = split_key(*env, strlen(*env), '=', &value);
         const char *text = *env + value;
         if (key == 0)
             continue;

@@ -294,12 +294,10 @@ static void decide(const struct verdict *v, struct policy_answer *ret)
         if (denied == POLICY_NONE)
             denied = v->deny[mode];
     }
-    if (only_private)
+    if (only_private || (denied == POLICY_NONE && v->private_why && !v->q->name))
         say_private(v, ret);
     else if (denied != POLICY_NONE)
         say_rule(v, denied, ret);
-    else if (v->private_why && !v->q->name)
-        say_private(v, ret);
     else
         say_default(v, ret);
 }

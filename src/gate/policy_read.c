@@ -465,17 +465,16 @@ static int read_text(struct policy *policy, const char *text, size_t len, struct
     return r;
 }
 
-static int policy_new(struct policy **ret, struct brig_err *err)
+static struct policy *policy_new(void)
 {
     struct policy *policy = mem_zalloc(sizeof *policy);
 
     if (!policy)
-        return err_nomem(err);
+        return NULL;
     policy->refs = 1;
     policy->limits.connections = CONNECTIONS_DEFAULT;
     policy->cidrs = POLICY_NONE;
-    *ret = policy;
-    return 0;
+    return policy;
 }
 
 static int finish(struct policy *policy, int r, struct policy **ret, struct brig_err *err)
@@ -491,34 +490,27 @@ static int finish(struct policy *policy, int r, struct policy **ret, struct brig
 
 int policy_compile(const struct json_value *json, struct policy **ret, struct brig_err *err)
 {
-    struct policy *policy = NULL;
+    struct policy *policy = policy_new();
 
-    int r = policy_new(&policy, err);
-    if (r < 0)
-        return r;
-    return finish(policy, read_policy(policy, json, false, err), ret, err);
+    return policy ? finish(policy, read_policy(policy, json, false, err), ret, err) : err_nomem(err);
 }
 
 int policy_compile_text(const char *text, size_t len, struct policy **ret, struct brig_err *err)
 {
-    struct policy *policy = NULL;
-
     if (len > POLICY_JSON_MAX)
         return err_set(err, BRIG_E_TOO_LARGE, EMSGSIZE, "a policy has at most %u bytes", POLICY_JSON_MAX);
-    int r = policy_new(&policy, err);
-    if (r < 0)
-        return r;
-    return finish(policy, read_text(policy, text, len, err), ret, err);
+    struct policy *policy = policy_new();
+    return policy ? finish(policy, read_text(policy, text, len, err), ret, err) : err_nomem(err);
 }
 
 int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret, struct brig_err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(4 * POLICY_JSON_MAX);
-    struct policy *policy = NULL;
+    struct policy *policy = policy_new();
+    int r = 0;
 
-    int r = policy_new(&policy, err);
-    if (r < 0)
-        return r;
+    if (!policy)
+        return err_nomem(err);
     if (base) { /* through its own JSON: what is copied is what would be read */
         r = policy_put_json(base, &text);
         r = r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "copy of a policy") : read_text(policy, text.data, text.len, err);

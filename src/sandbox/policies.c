@@ -312,7 +312,7 @@ static int new_change(struct policies *policies, const char *org, const char *na
     if (!change)
         return err_nomem(err);
     int r = get_entry(policies, org, name, &change->entry, err);
-    if (r < 0) {
+    if (!change->entry) {
         mem_free(change);
         return r;
     }
@@ -376,7 +376,7 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
         r = check_room(policies, org, err);
     if (r == 0)
         r = new_change(policies, org, name, done, ctx, &change, err);
-    if (r < 0)
+    if (!change)
         return r;
     struct entry *entry = change->entry;
     r = compile(policies, org, json, &change->policy, NULL, err);
@@ -391,7 +391,7 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
             r = store_put_object(policies->store, &object, on_stored, change, err);
         change->version = object.version;
     }
-    if (r < 0)
+    if (r != 0)
         give_up(change);
     else
         entry->last_version++;
@@ -405,7 +405,7 @@ int policies_delete(struct policies *policies, const char *org, const char *name
     if (!policies_find(policies, org, name))
         return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "policy %.64s not found", name);
     int r = new_change(policies, org, name, done, ctx, &change, err);
-    if (r < 0)
+    if (!change)
         return r;
     change->version = change->entry->last_version;
     r = store_delete_object(policies->store, KIND, org, name, on_stored, change, err);
