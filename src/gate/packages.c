@@ -35,8 +35,9 @@ struct places {
 };
 
 static const char *const public_hosts[] = {
-    "pypi.org",           "files.pythonhosted.org", "registry.npmjs.org", "deb.debian.org",   "security.debian.org", "archive.ubuntu.com", "security.ubuntu.com",
-    "ports.ubuntu.com",   "proxy.golang.org",       "sum.golang.org",     "crates.io",        "static.crates.io",    "index.crates.io",
+    "pypi.org",           "files.pythonhosted.org", "registry.npmjs.org", "deb.debian.org",   "security.debian.org",
+    "archive.ubuntu.com", "security.ubuntu.com",    "ports.ubuntu.com",   "proxy.golang.org", "sum.golang.org",
+    "crates.io",          "static.crates.io",       "index.crates.io",
 };
 
 /* ---- hosts of URLs ------------------------------------------------------------------------------------ */
@@ -202,7 +203,8 @@ static bool key_is(const char *key, size_t len, const char *const *names, size_t
 /* pip.conf, uv.toml and cargo's config.toml: values of some keys, also on lines that are further in or inside of an array. */
 static void read_settings(struct places *places, const char *text)
 {
-    static const char *const keys[] = {"index-url", "extra-index-url", "find-links", "url", "index", "registry", "default-index"};
+    static const char *const keys[] = {"index-url", "extra-index-url", "find-links",   "url",
+                                       "index",     "registry",        "default-index"};
     const char *line;
     size_t len, value;
     bool wanted = false;
@@ -361,16 +363,11 @@ static void read_files(struct places *places, int root, const char *home)
         bool below_home;
         read_fn *read_text;
     } files[] = {
-        {"etc/pip.conf", false, read_settings},
-        {"etc/xdg/pip/pip.conf", false, read_settings},
-        {".config/pip/pip.conf", true, read_settings},
-        {".pip/pip.conf", true, read_settings},
-        {"etc/uv/uv.toml", false, read_settings},
-        {".config/uv/uv.toml", true, read_settings},
-        {".cargo/config.toml", true, read_settings},
-        {"etc/npmrc", false, read_npmrc},
-        {"usr/etc/npmrc", false, read_npmrc},
-        {".npmrc", true, read_npmrc},
+        {"etc/pip.conf", false, read_settings},         {"etc/xdg/pip/pip.conf", false, read_settings},
+        {".config/pip/pip.conf", true, read_settings},  {".pip/pip.conf", true, read_settings},
+        {"etc/uv/uv.toml", false, read_settings},       {".config/uv/uv.toml", true, read_settings},
+        {".cargo/config.toml", true, read_settings},    {"etc/npmrc", false, read_npmrc},
+        {"usr/etc/npmrc", false, read_npmrc},           {".npmrc", true, read_npmrc},
         {"etc/apt/sources.list", false, read_apt_list},
     };
     char path[PATH_LEN];
@@ -390,9 +387,17 @@ static void read_files(struct places *places, int root, const char *home)
 
 static void read_env(struct places *places, char *const *env)
 {
-    static const char *const names[] = {"PIP_INDEX_URL",       "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS",      "UV_INDEX_URL",
-                                        "UV_EXTRA_INDEX_URL",  "UV_DEFAULT_INDEX",    "UV_INDEX",            "UV_FIND_LINKS",
-                                        "npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER"};
+    static const char *const names[] = {"PIP_INDEX_URL",
+                                        "PIP_EXTRA_INDEX_URL",
+                                        "PIP_FIND_LINKS",
+                                        "UV_INDEX_URL",
+                                        "UV_EXTRA_INDEX_URL",
+                                        "UV_DEFAULT_INDEX",
+                                        "UV_INDEX",
+                                        "UV_FIND_LINKS",
+                                        "npm_config_registry",
+                                        "NPM_CONFIG_REGISTRY",
+                                        "YARN_NPM_REGISTRY_SERVER"};
     static const char *const go[] = {"GOPROXY", "GOSUMDB"};
 
     for (; env && *env; env++) {
