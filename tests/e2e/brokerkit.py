@@ -35,11 +35,11 @@ class World:
     def run(self, *args):
         subprocess.run(["openssl", *args], cwd=self.dir, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def certificate(self, name, days=1):
-        stem = name.replace("*", "star") + f"-{days}"
-        (self.dir / f"{stem}.ext").write_text(f"subjectAltName=DNS:{name}\nbasicConstraints=CA:FALSE\n", encoding="utf-8")
+    def certificate(self, name, *more):
+        stem, names = name, ",".join("DNS:" + n for n in (name, *more))
+        (self.dir / f"{stem}.ext").write_text(f"subjectAltName={names}\nbasicConstraints=CA:FALSE\n", encoding="utf-8")
         self.run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{stem}.key", "-out", f"{stem}.csr")
-        self.run("x509", "-req", "-in", f"{stem}.csr", "-CA", "world.pem", "-CAkey", "world.key", "-CAcreateserial", "-days", str(days),
+        self.run("x509", "-req", "-in", f"{stem}.csr", "-CA", "world.pem", "-CAkey", "world.key", "-CAcreateserial", "-days", "1",
                  "-extfile", f"{stem}.ext", "-out", f"{stem}.pem")
         return self.dir / f"{stem}.pem", self.dir / f"{stem}.key"
 

@@ -4,7 +4,7 @@
  * carries (or Host, in plain HTTP), and every dial leads to one port of 127.0.0.1. What slot.c, dial.c and main.c do in brig-egress is faked here.
  *
  *   broker_host seal CONTEXT       stdin: a value; stdout: {"key_id": .., "nonce": .., "sealed": .., "context": ..}
- *   broker_host serve FILE         FILE: {"ca": PATH, "authority": PATH to write, "upstream": PORT, "port": what the client thinks, "policy": {..}, "secrets": [..]}
+ *   broker_host serve FILE         FILE: {"ca": PATH, "authority": PATH to write, "upstream": PORT, "port": what the client thinks, "listen": PORT, "policy": {..}, "secrets": [..]}
  *
  * While it serves, lines on stdout say what happens, and lines on stdin ask: "scan HEX" looks for bytes (each xor 0x5a, so that the question is not
  * its own answer) in all writable memory of the process and answers "scan N"; "counts" answers with what was counted.
@@ -381,11 +381,12 @@ static int serve(const char *path)
         die(path, err.message);
     write_file(text_of(root, "authority"), &ca);
 
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)number_of(root, "listen", 0)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t at_len = sizeof(at);
     struct loop_source listener = {.fn = on_accept}, questions = {.fn = on_question};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0 ||
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 || bind(fd, (const struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0 ||
         getsockname(fd, (struct sockaddr *)&at, &at_len) < 0 || loop_add(egress.loop, &listener, fd, EPOLLIN, &err) < 0 ||
         loop_add(egress.loop, &questions, 0, EPOLLIN, &err) < 0)
         die("listen", err.message);
