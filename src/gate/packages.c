@@ -309,25 +309,24 @@ typedef void read_fn(struct places *places, const char *text);
 static void read_file(struct places *places, int dir, const char *path, read_fn *read_text)
 {
     AUTO_FD int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    AUTO_BUF struct buf text = BUF_INIT(FILE_MAX_BYTES + 1);
     struct stat st;
-    size_t n = 0;
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES)
         return;
     size_t size = (size_t)st.st_size;
-    AUTO_FREE char *text = mem_alloc(size + 1);
-    if (!text)
+    if (buf_reserve(&text, size + 1) < 0)
         return;
-    while (n < size) {
-        ssize_t got = read(fd, text + n, size - n);
+    while (text.len < size) {
+        ssize_t got = read(fd, text.data + text.len, size - text.len);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
             break;
-        n += (size_t)got;
+        buf_commit(&text, (size_t)got);
     }
-    text[n] = '\0'; /* a NUL inside ends it: then it is not a configuration file */
-    read_text(places, text);
+    text.data[text.len] = '\0'; /* a NUL inside ends it: then it is not a configuration file */
+    read_text(places, text.data);
 }
 
 static bool ends_with(const char *name, const char *end)
