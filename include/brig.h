@@ -2,8 +2,9 @@
 /*
  * brig.h: the public library interface, and the vocabulary (limits, layers, causes) that every room shares.
  *
- * An engine owns one spawner process; runs are started through it. The library never forks the calling
- * process (the spawner helper is executed), never touches SIGCHLD, keeps no global state and starts no
+ * An engine owns one spawner process; runs are started through it. With the first run that has a network it
+ * gets a brig-egress as well, which ends with it. The library never forks the calling
+ * process (the helpers are executed), never touches SIGCHLD, keeps no global state and starts no
  * threads. An engine and its runs belong to one thread at a time; different engines are independent.
  *
  *   struct brig_engine *engine;
@@ -160,8 +161,8 @@ enum brig_stream { BRIG_STDOUT = 1, BRIG_STDERR = 2 };
 #define BRIG_RUN_KEEP_OUTPUT (1u << 2)       /* keep the output for the receipt */
 #define BRIG_RUN_KILL_ON_OUTPUT (1u << 3)    /* the output limit ends the run instead of dropping bytes */
 #define BRIG_RUN_WRITABLE_ROOT (1u << 4)     /* an upper for the root in the store */
-#define BRIG_RUN_LEARN (1u << 6)             /* what the program tried to reach is told: struct brig_receipt.learned */
 #define BRIG_RUN_PULL (1u << 5)              /* output waits for brig_run_read() instead of going to on_output */
+#define BRIG_RUN_LEARN (1u << 6)             /* what the network let through is told: struct brig_receipt.learned */
 
 struct brig_bind {
     const char *source; /* absolute host path */
@@ -192,7 +193,7 @@ struct brig_spec {
     const struct brig_tmpfs *tmpfs;
     size_t n_tmpfs;
     uint16_t tty_rows, tty_cols;
-    const char *network;      /* a policy as JSON (docs/NETWORK.md); NULL: no network */
+    const char *network;      /* a policy as JSON (docs/NETWORK.md); NULL: no network. One that is wrong ends the run: cause policy */
     const char *network_name; /* what the receipt calls it; NULL: "custom" */
     /* Called from brig_engine_dispatch() and brig_run_wait(), never concurrently. Data is valid during the call.
      * They may call any function on this run except destroy. */
@@ -270,7 +271,7 @@ struct brig_engine_options {
     size_t size; /* sizeof(struct brig_engine_options) */
     unsigned flags;
     unsigned pool;          /* sandboxes kept ready; 0 is none */
-    const char *helper_dir; /* where brig-spawner and brig-init are; NULL: BRIG_LIBEXEC_DIR, else as installed */
+    const char *helper_dir; /* where brig-spawner, brig-init and brig-egress are; NULL: BRIG_LIBEXEC_DIR, else as installed */
 };
 
 struct brig_engine;

@@ -192,8 +192,13 @@ static void on_descriptor(struct daemon_state *d, const char *name, int *fd)
 {
     struct brig_err err;
 
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
+
     if (str_eq(name, "gate") && manager_gate(d->api.manager, take_fd(fd), &err) < 0)
         log_line(LOG_ERROR, "gate", "%s", err.message);
+    if (str_eq(name, "packages") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0 && policies_set_packages(d->api.policies, text, &err) < 0)
+        log_line(LOG_ERROR, "gate", "packages: %s", err.message);
 }
 
 static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)

@@ -24,6 +24,8 @@
 #include "base/str.h"
 #include "egress/egress_priv.h"
 
+#define PATIENCE_CLIENT_NS (500 * NS_PER_MS) /* for first bytes where the client speaks first, by custom */
+#define PATIENCE_SERVER_NS (50 * NS_PER_MS)  /* and elsewhere */
 #define ORIGINAL_DST 80 /* SO_ORIGINAL_DST and IP6T_SO_ORIGINAL_DST: the netfilter headers do not mix with libc's */
 
 /* ---- telling ---------------------------------------------------------------------------------------------------- */
@@ -152,12 +154,18 @@ static void on_time(struct loop_timer *timer)
     }
     switch ((enum conn_stage)conn->stage) {
     case CONN_SNIFF:
+        if (conn->open) {
+            conn->looking = true;
+            conn->seen = POLICY_SEEN_OTHER;
+            conn_dial(conn);
+            return;
+        }
         judge_deny(&answer, conn->first.len > 0 ? "its first bytes are incomplete" : "it sent nothing, and no rule with protocol tcp lets the server speak first");
         conn_tell(conn, GATE_DENIED, &answer, NULL);
         conn_reset(conn, "");
         return;
-    case CONN_PROXY:
-    case CONN_REFUSE: conn_reset(conn, ""); return;
+    case CONN_REFUSE: conn_refuse_late(conn); return;
+    case CONN_PROXY: conn_reset(conn, ""); return;
     case CONN_LINGER: conn_end(conn, ""); return;
     case CONN_DIAL:
     case CONN_BROKER: conn_arm(conn, CONN_IDLE_NS); return;
@@ -253,8 +261,12 @@ bool conn_brokered(const struct conn *conn)
     return conn->slot->broker && conn->name && broker_covers(conn->slot->broker, conn->name, conn->port);
 }
 
-/* May it carry anything, from either side, without being looked at? */
-static bool is_raw(struct conn *conn)
+/*
+ * Bytes of any kind. A rule with protocol tcp means: whatever it is, it is not looked at. Where only the default allows, TLS and HTTP are held to what they
+ * say about themselves (a rule may deny another name), and everything else goes through; a server may speak first as well, so we
+ * wait for the client's first bytes only a moment, and look at them later if they come later.
+ */
+static bool any_bytes(struct conn *conn, bool *ret_by_rule)
 {
     const struct policy *policy = conn->slot->policy;
     const struct policy_question question = {.name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port, .seen = POLICY_SEEN_OTHER};
@@ -263,12 +275,17 @@ static bool is_raw(struct conn *conn)
     if (conn_brokered(conn) || !policy_raw(policy, conn->name, question.addr, conn->port))
         return false;
     policy_judge(policy, &question, &answer);
+    *ret_by_rule = answer.rule >= 0;
     return answer.allow;
 }
 
 void conn_proceed(struct conn *conn)
 {
-    if (is_raw(conn)) {
+    bool by_rule = false;
+
+    conn->open = any_bytes(conn, &by_rule);
+    if (conn->open && by_rule) {
+        conn->open = false;
         conn->raw = true;
         conn->seen = POLICY_SEEN_OTHER;
         conn_dial(conn);
@@ -352,42 +369,89 @@ static void on_http(struct conn *conn)
         conn_reset(conn, "out of memory");
 }
 
-static void look(struct conn *conn)
+enum look { LOOK_MORE, LOOK_TLS, LOOK_HTTP, LOOK_OTHER, LOOK_LONG, LOOK_BAD };
+
+static enum look look(const struct conn *conn, struct tls_hello *hello)
 {
     const uint8_t *data = (const uint8_t *)conn->first.data;
     size_t len = conn->first.len;
-    struct tls_hello hello;
     bool more = false;
 
     if (len == 0)
-        return;
-    int r = tls_hello_parse(data, len, &hello);
-    if (r > 0) {
-        on_hello(conn, &hello);
-    } else if (r == 0) {
-        if (len >= EGRESS_FIRST_MAX)
-            refuse_bytes(conn, "the ClientHello is too long");
-    } else if (r != -EPROTO) {
+        return LOOK_MORE;
+    int r = tls_hello_parse(data, len, hello);
+    if (r > 0)
+        return LOOK_TLS;
+    if (r == 0)
+        return len >= EGRESS_FIRST_MAX ? LOOK_LONG : LOOK_MORE;
+    if (r != -EPROTO)
+        return LOOK_BAD;
+    /* Where other protocols may be spoken, "EHLO x" must not be taken for a request. */
+    if (conn->open ? http_line(data, len, &more) : http_begins(data, len, &more))
+        return LOOK_HTTP;
+    return more ? LOOK_MORE : LOOK_OTHER;
+}
+
+static void on_first(struct conn *conn)
+{
+    struct tls_hello hello;
+
+    switch (look(conn, &hello)) {
+    case LOOK_MORE: return;
+    case LOOK_TLS: on_hello(conn, &hello); return;
+    case LOOK_HTTP: on_http(conn); return;
+    case LOOK_LONG:
+    case LOOK_BAD:
         conn->seen = POLICY_SEEN_TLS;
-        refuse_bytes(conn, "the ClientHello is malformed");
-    } else if (http_begins(data, len, &more)) {
-        on_http(conn);
-    } else if (!more) {
+        refuse_bytes(conn, "the ClientHello is malformed, or too long");
+        return;
+    case LOOK_OTHER:
         conn->seen = POLICY_SEEN_OTHER;
-        refuse_bytes(conn, "neither TLS nor HTTP, and no rule with protocol tcp");
+        if (conn->open)
+            conn_dial(conn);
+        else
+            refuse_bytes(conn, "neither TLS nor HTTP, and no rule with protocol tcp");
+        return;
+    }
+}
+
+/* The first bytes come after the dial: they are held back until it is clear what they are. */
+void conn_look_late(struct conn *conn)
+{
+    struct tls_hello hello;
+    struct policy_answer answer;
+    enum look what = look(conn, &hello);
+
+    if (what == LOOK_MORE && !conn->client.eof)
+        return;
+    conn->looking = false;
+    if (what == LOOK_TLS || what == LOOK_LONG || what == LOOK_BAD)
+        conn->seen = POLICY_SEEN_TLS;
+    if (what == LOOK_LONG || what == LOOK_BAD) {
+        refuse_bytes(conn, "the ClientHello is malformed, or too long");
+    } else if (what == LOOK_HTTP) {
+        on_http(conn);
+        if (conn->client.eof && conn->plain && conn->stage == CONN_PLAIN)
+            plain_eof(conn, &conn->client);
+    } else if (what == LOOK_TLS && !judge_hello(conn, &hello, &answer)) {
+        conn_refuse(conn, &answer);
+    } else {
+        relay_first(conn);
     }
 }
 
 void conn_sniff(struct conn *conn)
 {
+    uint64_t patience = !conn->open ? CONN_SNIFF_NS : conn->port == 443 || conn->port == 80 ? PATIENCE_CLIENT_NS : PATIENCE_SERVER_NS;
+
     conn->stage = CONN_SNIFF;
-    if (!conn_arm(conn, CONN_SNIFF_NS))
+    if (!conn_arm(conn, patience))
         return;
     if (side_watch(conn, &conn->client, EPOLLIN) < 0) {
         conn_reset(conn, "out of memory");
         return;
     }
-    look(conn);
+    on_first(conn);
 }
 
 /* ---- out -------------------------------------------------------------------------------------------------------- */
@@ -502,7 +566,7 @@ static void dispatch(struct conn *conn, struct side *side, uint32_t events)
     case CONN_PROXY: proxy_io(conn); break;
     case CONN_SNIFF:
         if (conn_read_first(conn, EGRESS_FIRST_MAX) > 0)
-            look(conn);
+            on_first(conn);
         break;
     case CONN_REFUSE: conn_refuse_io(conn); break;
     case CONN_LINGER: conn_linger_io(conn); break;

@@ -65,7 +65,7 @@ struct egress {
     struct conn *dead;
     struct slot *dead_slots;
     uint64_t next_conn;
-    int pipe[2];
+    int pipe[2]; /* for splice(2); empty between two calls. -1: none */
     bool over;
     char *chunk; /* EGRESS_CHUNK bytes */
 };
@@ -176,6 +176,7 @@ struct side {
     bool eof;          /* all it sent was read */
     bool shut;         /* we have sent our FIN, or will when pend is empty */
     bool fin_sent;
+    bool bulk; /* it sends much at once */
 };
 
 enum conn_stage {
@@ -215,6 +216,9 @@ struct conn {
     bool waiting;       /* in the slot's queue for bytes per second */
     bool proxied;       /* came through the explicit proxy */
     bool raw;           /* any bytes: a rule says so */
+    bool open;          /* any bytes: the default says so */
+    bool looking;       /* open, and the client has not yet shown what it is: first is held back */
+    bool untold;        /* CONN_REFUSE of a slot that learns: the event waits for the first bytes */
     bool ech, no_sni;   /* was let through because the policy allows these */
     bool announced;     /* ALLOWED was told: so CLOSED must be */
     bool spoken;        /* the proxy has answered: errors cannot be told as HTTP any more */
@@ -229,6 +233,7 @@ void conn_dial(struct conn *conn);
 void conn_peer_text(const struct conn *conn, char *out, size_t size); /* "name:port" */
 void conn_end(struct conn *conn, const char *why);   /* FIN where it was not sent; CLOSED is told */
 void conn_reset(struct conn *conn, const char *why); /* RST on both sides */
+void conn_look_late(struct conn *conn);      /* open: first has grown */
 void conn_resume(struct conn *conn);         /* budget.c: bytes may flow again */
 void conn_free(struct conn *conn);
 void conn_io(struct loop_source *source, uint32_t events);
@@ -246,8 +251,10 @@ void conn_refuse_http(struct conn *conn, unsigned status, const struct policy_an
 void conn_fail(struct conn *conn, const char *why); /* tells FAILED; 502 or RST */
 void conn_answer(struct conn *conn, unsigned status, const char *text); /* tells nothing */
 void conn_refuse_io(struct conn *conn);
+void conn_refuse_late(struct conn *conn); /* it said nothing */
 void conn_linger_io(struct conn *conn);
 bool http_begins(const uint8_t *data, size_t len, bool *ret_more); /* like a request; more: too early to say */
+bool http_line(const uint8_t *data, size_t len, bool *ret_more);   /* the same by the whole first line */
 
 /* judge.c */
 void judge_deny(struct policy_answer *ret, const char *format, ...) PRINTF_LIKE(2, 3); /* built in: rule -2 */
@@ -291,6 +298,7 @@ bool proxy_target(struct conn *conn, const struct http_head *head);
 
 /* relay.c */
 void relay_start(struct conn *conn);
+void relay_first(struct conn *conn); /* first goes to the server */
 void relay_io(struct conn *conn, struct side *side, uint32_t events);
 void relay_watch(struct conn *conn); /* after anything that changes what is waited for */
 int side_watch(struct conn *conn, struct side *side, uint32_t events) MUST_CHECK;

@@ -230,11 +230,11 @@ bool judge_request(struct conn *conn, const struct http_head *head, struct polic
     const char *host = http_field(head, "host");
     char path[HTTP_TARGET_MAX + 1];
 
-    if (str_eq(head->method, "CONNECT")) {
+    if (str_eq(head->method, "CONNECT") && !conn->open) {
         judge_deny(ret, "CONNECT needs a rule with protocol tcp");
         return false;
     }
-    if (head->upgrade && !plain_upgrade_is_h2c(head)) {
+    if (head->upgrade && !plain_upgrade_is_h2c(head) && !conn->open) {
         judge_deny(ret, "an upgrade of HTTP needs a rule with protocol tcp");
         return false;
     }
@@ -244,7 +244,7 @@ bool judge_request(struct conn *conn, const struct http_head *head, struct polic
     }
     if (host && !authority_agrees(conn, "Host", host, strlen(host), head, ret))
         return false;
-    if (head->target[0] != '/' && head->target[0] != '*') {
+    if (head->target[0] != '/' && head->target[0] != '*' && !str_eq(head->method, "CONNECT")) {
         if (strncasecmp(head->target, "http://", 7) != 0) {
             judge_deny(ret, "the target's scheme is not http");
             return false;

@@ -26,7 +26,8 @@ struct plain {
     struct http_body_reader up, down;
     uint8_t state;
     bool up_done, replied, down_done;
-    bool last; /* no further request */
+    bool upgrade; /* what follows this request is something else */
+    bool last;    /* no further request */
     char method[33];
     char *path; /* of the request under way */
 };
@@ -115,6 +116,21 @@ static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
     return (ssize_t)at;
 }
 
+/* What follows is not HTTP any more, and may be anything. */
+static void let_go(struct conn *conn)
+{
+    struct plain *plain = conn->plain;
+    int r = buf_append(&plain->out, plain->in.data, plain->in.len);
+
+    if (r == 0)
+        r = side_put(conn, &conn->server, plain->out.data, plain->out.len);
+    plain_free(conn);
+    conn->seen = POLICY_SEEN_OTHER;
+    conn->stage = CONN_RELAY;
+    if (r < 0)
+        conn_reset(conn, "the server has gone");
+}
+
 static void exchange(struct conn *conn, const struct policy_answer *answer)
 {
     struct plain *plain = conn->plain;
@@ -125,6 +141,10 @@ static void exchange(struct conn *conn, const struct policy_answer *answer)
     conn->rule = answer->rule;
     if (!conn_tell(conn, GATE_ALLOWED, answer, NULL)) {
         conn_reset(conn, "out of memory");
+        return;
+    }
+    if (plain->upgrade) {
+        let_go(conn);
         return;
     }
     if (side_put(conn, &conn->server, plain->out.data, plain->out.len) < 0) {
@@ -156,8 +176,8 @@ void plain_dialled(struct conn *conn)
     if (!conn_arm(conn, CONN_IDLE_NS))
         return;
     to_server(conn);
-    if (conn->stage == CONN_PLAIN)
-        relay_watch(conn);
+    plain_progress(conn);
+    relay_watch(conn);
 }
 
 /* Secrets' placeholders have no business here: the host is not theirs. They stay what they are. */
@@ -190,6 +210,7 @@ static int remember(struct conn *conn, const struct http_head *head)
     memcpy(plain->path, len > 0 ? path : "/", len > 0 ? len : 1);
     plain->path[len > 0 ? len : 1] = '\0';
     http_body_init(&plain->up, head);
+    plain->upgrade = conn->open && ((head->upgrade && !plain_upgrade_is_h2c(head)) || str_eq(head->method, "CONNECT"));
     plain->last = plain->last || !head->keep_alive;
     plain->out.len = 0;
     int r = str_copy(plain->method, sizeof plain->method, head->method);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* process.c: what the whole of brig-egress shares: the loop, the resolver, the texts from the host; and freeing what has ended. */
+#include <fcntl.h>
+
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -27,12 +29,15 @@ const char *egress_ca(const struct egress *egress, size_t *ret_len)
 int egress_init(struct egress *egress, struct brig_err *err)
 {
     memset(egress, 0, sizeof *egress);
-    egress->parent = egress->control = -1;
+    egress->parent = egress->control = egress->pipe[0] = egress->pipe[1] = -1;
     int r = loop_create(&egress->loop, err);
     if (r == 0)
         r = resolver_create(egress->loop, &egress->resolver, err);
     if (r < 0)
         return r;
+    /* Without a pipe everything is copied. */
+    if (pipe2(egress->pipe, O_CLOEXEC | O_NONBLOCK) < 0 || fcntl(egress->pipe[1], F_SETPIPE_SZ, EGRESS_CHUNK) < 0)
+        egress->pipe[0] = -1;
     egress->chunk = mem_alloc(EGRESS_CHUNK);
     return egress->chunk ? 0 : err_nomem(err);
 }
@@ -67,6 +72,8 @@ void egress_done(struct egress *egress)
     mem_free(egress->ca);
     mem_free(egress->resolv_conf);
     mem_free(egress->hosts);
+    base_close_fd(&egress->pipe[0]);
+    base_close_fd(&egress->pipe[1]);
     mem_free(egress->chunk);
     loop_destroy(egress->loop);
 }

@@ -25,6 +25,21 @@ bool http_begins(const uint8_t *data, size_t len, bool *ret_more)
     return n >= 3 && n < len && data[n] == ' ';
 }
 
+bool http_line(const uint8_t *data, size_t len, bool *ret_more)
+{
+    const uint8_t *end = memchr(data, '\n', len);
+
+    *ret_more = false;
+    if (!http_begins(data, len, ret_more))
+        return false;
+    if (!end) {
+        *ret_more = len < HTTP_TARGET_MAX;
+        return false;
+    }
+    size_t line = (size_t)(end - data);
+    return line >= 10 && data[line - 1] == '\r' && memcmp(data + line - 10, " HTTP/1.", 8) == 0;
+}
+
 /* ---- answering --------------------------------------------------------------------------------------------------- */
 
 static int put_answer(struct buf *out, unsigned status, const char *text)
@@ -102,6 +117,7 @@ void conn_refuse_http(struct conn *conn, unsigned status, const struct policy_an
 static void wait_for_http(struct conn *conn, const struct policy_answer *answer)
 {
     conn->why = mem_strdup(answer->why);
+    conn->rule = answer->rule;
     conn->stage = CONN_REFUSE;
     if (!conn->why || side_watch(conn, &conn->client, EPOLLIN) < 0)
         conn_reset(conn, "");
@@ -111,20 +127,41 @@ static void wait_for_http(struct conn *conn, const struct policy_answer *answer)
 
 void conn_refuse(struct conn *conn, const struct policy_answer *answer)
 {
-    bool more = false, silent = conn->first.len == 0 && !conn->raw;
+    bool more = false, learns = (conn->slot->flags & GATE_LEARN) != 0, silent = conn->first.len == 0 && !conn->raw && conn->client.fd >= 0;
 
     if (conn->plain || (conn->first.len > 0 && http_begins((const uint8_t *)conn->first.data, conn->first.len, &more))) {
         conn_refuse_http(conn, 403, answer);
         return;
     }
-    conn_tell(conn, GATE_DENIED, answer, NULL);
-    if (conn->client.fd < 0 || conn->port == 443 || !silent)
-        conn_reset(conn, "");
-    else
+    /* Who learns wants to know what it would have been. */
+    conn->untold = silent && learns;
+    if (!conn->untold)
+        conn_tell(conn, GATE_DENIED, answer, NULL);
+    if (silent && (learns || conn->port != 443))
         wait_for_http(conn, answer);
+    else
+        conn_reset(conn, "");
 }
 
-/* The decision is told already: what comes now only changes the words. It is not charged: nothing of it goes anywhere. */
+static void tell_late(struct conn *conn, enum policy_seen seen)
+{
+    struct policy_answer answer = {.rule = conn->rule};
+
+    if (!conn->untold)
+        return;
+    conn->untold = false;
+    conn->seen = (uint8_t)seen;
+    snprintf(answer.why, sizeof answer.why, "%s", conn->why);
+    conn_tell(conn, GATE_DENIED, &answer, NULL);
+}
+
+void conn_refuse_late(struct conn *conn)
+{
+    tell_late(conn, conn->first.len > 0 ? POLICY_SEEN_OTHER : POLICY_SEEN_NOTHING);
+    conn_reset(conn, "");
+}
+
+/* The decision is made: what comes now only changes the words. It is not charged: nothing of it goes anywhere. */
 void conn_refuse_io(struct conn *conn)
 {
     char data[1024];
@@ -134,13 +171,16 @@ void conn_refuse_io(struct conn *conn)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0 || buf_append(&conn->first, data, (size_t)n) < 0) {
-        conn_reset(conn, "");
+        conn_refuse_late(conn);
         return;
     }
-    if (http_begins((const uint8_t *)conn->first.data, conn->first.len, &more))
+    if (http_begins((const uint8_t *)conn->first.data, conn->first.len, &more)) {
+        tell_late(conn, POLICY_SEEN_HTTP);
         explain(conn, 403, "is denied", conn->why);
-    else if (!more)
+    } else if (!more) {
+        tell_late(conn, conn->first.data[0] == 0x16 ? POLICY_SEEN_TLS : POLICY_SEEN_OTHER);
         conn_reset(conn, "");
+    }
 }
 
 void conn_fail(struct conn *conn, const char *why)

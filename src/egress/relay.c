@@ -5,6 +5,7 @@
  * nothing. A FIN is carried over after what came before it. A side that nothing is expected from is not in the epoll set at all, for a
  * connection that was closed is always "ready".
  */
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -13,6 +14,7 @@
 #include "base/mem.h"
 #include "egress/egress_priv.h"
 
+#define BULK_MIN (64u << 10) /* at once: worth a splice */
 #define ROUNDS 4 /* chunks of one connection before others have their turn */
 
 /* ---- one side ----------------------------------------------------------------------------------------------------- */
@@ -148,6 +150,8 @@ static void at_eof(struct conn *conn, struct side *side)
     side->eof = true;
     if (conn->plain)
         plain_eof(conn, side);
+    else if (conn->looking && side == &conn->client)
+        conn_look_late(conn);
     else
         side_shut(other(conn, side));
 }
@@ -166,6 +170,74 @@ static void probe(struct conn *conn, struct side *side)
         conn_reset(conn, "reset");
 }
 
+/* ---- splice: from socket to socket without a copy through this process ---------------------------------------------------- */
+
+static void lost(struct conn *conn, bool in)
+{
+    conn_reset(conn, in ? "the client has gone" : "the server has gone");
+}
+
+/* The pipe is everybody's: what the other side does not take at once is taken out of it again and kept. false: it was ended. */
+static bool empty_pipe(struct conn *conn, struct side *to, size_t left)
+{
+    const int *pipe_fd = conn->slot->egress->pipe;
+    bool failed = false;
+
+    while (left > 0) {
+        ssize_t n = failed ? -1 : splice(pipe_fd[0], NULL, to->fd, NULL, left, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+        if (n > 0) {
+            left -= (size_t)n;
+            continue;
+        }
+        if (!failed && n < 0 && errno != EAGAIN && errno != EINTR)
+            failed = true;
+        n = read(pipe_fd[0], conn->slot->egress->chunk, left < EGRESS_CHUNK ? left : EGRESS_CHUNK);
+        if (n <= 0)
+            return false;
+        left -= (size_t)n;
+        if (!failed && keep(to, conn->slot->egress->chunk, (size_t)n) < 0)
+            failed = true;
+    }
+    return !failed;
+}
+
+/* As move(), for a side that has filled a whole chunk before. */
+static bool move_pages(struct conn *conn, struct side *from, size_t room)
+{
+    bool in = from == &conn->server;
+    ssize_t n = splice(from->fd, NULL, conn->slot->egress->pipe[1], NULL, room, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            conn_reset(conn, in ? "reset by the server" : "reset by the client");
+        return false;
+    }
+    if (n == 0) {
+        at_eof(conn, from);
+        return false;
+    }
+    budget_charge(conn, in, (size_t)n);
+    from->bulk = (size_t)n >= BULK_MIN;
+    if (!empty_pipe(conn, other(conn, from), (size_t)n))
+        lost(conn, in);
+    return (size_t)n == room;
+}
+
+static void hold_back(struct conn *conn, const char *data, size_t len)
+{
+    if (buf_append(&conn->first, data, len) < 0)
+        conn_reset(conn, "out of memory");
+    else
+        conn_look_late(conn);
+}
+
+static size_t room_of(const struct conn *conn, const struct side *from)
+{
+    if (conn->looking && from == &conn->client)
+        return conn->first.max - conn->first.len;
+    return conn->plain ? plain_room(conn, from) : EGRESS_CHUNK;
+}
+
 /* true: there may be more. */
 static bool move(struct conn *conn, struct side *from)
 {
@@ -173,7 +245,7 @@ static bool move(struct conn *conn, struct side *from)
     char *chunk = conn->slot->egress->chunk;
     size_t room = 0;
 
-    enum grant grant = budget_grant(conn, in, conn->plain ? plain_room(conn, from) : EGRESS_CHUNK, &room);
+    enum grant grant = budget_grant(conn, in, room_of(conn, from), &room);
     if (grant == GRANT_WAIT) {
         budget_wait(conn);
         return false;
@@ -182,6 +254,8 @@ static bool move(struct conn *conn, struct side *from)
         probe(conn, from);
         return false;
     }
+    if (from->bulk && !conn->plain && !conn->looking)
+        return move_pages(conn, from, room);
     ssize_t n = recv(from->fd, chunk, room, MSG_DONTWAIT);
     if (n < 0) {
         if (errno != EAGAIN && errno != EINTR)
@@ -193,12 +267,15 @@ static bool move(struct conn *conn, struct side *from)
         return false;
     }
     budget_charge(conn, in, (size_t)n);
-    if (conn->plain && in)
+    from->bulk = (size_t)n >= BULK_MIN && conn->slot->egress->pipe[0] >= 0;
+    if (conn->looking && !in)
+        hold_back(conn, chunk, (size_t)n);
+    else if (conn->plain && in)
         plain_server(conn, chunk, (size_t)n);
     else if (conn->plain)
         plain_client(conn, chunk, (size_t)n);
     else if (side_put(conn, other(conn, from), chunk, (size_t)n) < 0)
-        conn_reset(conn, in ? "the client has gone" : "the server has gone");
+        lost(conn, in);
     return (size_t)n == room;
 }
 
@@ -221,15 +298,25 @@ void relay_io(struct conn *conn, struct side *side, uint32_t events)
     relay_watch(conn);
 }
 
-void relay_start(struct conn *conn)
+void relay_first(struct conn *conn)
 {
-    conn->stage = CONN_RELAY;
     if (side_put(conn, &conn->server, conn->first.data, conn->first.len) < 0) {
-        conn_reset(conn, "the server has gone");
+        lost(conn, false);
         return;
     }
     buf_done(&conn->first);
     conn->first = BUF_INIT(EGRESS_FIRST_MAX);
-    if (conn_arm(conn, CONN_IDLE_NS))
+    if (conn->client.eof)
+        side_shut(&conn->server);
+}
+
+void relay_start(struct conn *conn)
+{
+    conn->stage = CONN_RELAY;
+    if (conn->looking)
+        conn_look_late(conn);
+    else
+        relay_first(conn);
+    if (alive(conn) && conn_arm(conn, CONN_IDLE_NS))
         relay_watch(conn);
 }

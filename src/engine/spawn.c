@@ -77,7 +77,7 @@ static int exec_child(void *arg)
     }
     if (args->bare) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0) {
+        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0 || chdir("/") < 0) {
             args->errnum = errno;
             _exit(125);
         }

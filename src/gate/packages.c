@@ -313,11 +313,12 @@ static void read_file(struct places *places, int dir, const char *path, read_fn 
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES)
         return;
-    text = mem_alloc(FILE_MAX_BYTES + 1);
+    size_t size = (size_t)st.st_size;
+    text = mem_alloc(size + 1);
     if (!text)
         return;
-    while (n < FILE_MAX_BYTES) {
-        ssize_t got = read(fd, text + n, FILE_MAX_BYTES - n);
+    while (n < size) {
+        ssize_t got = read(fd, text + n, size - n);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)

@@ -294,27 +294,36 @@ static int link_bundle(struct build *b, const char *path, const char *target)
  * The one place where symlinks of the host are followed, below its root: some distributions have the bundle under
  * a generated name elsewhere in /etc. Made before ssl/certs is copied, so that it is this file that is there.
  */
-static int copy_bundle(struct build *b)
+static int copy_bundle_file(struct build *b, int dst, const char *name)
 {
     for (size_t i = 0; i < ARRAY_SIZE(bundles); i++) {
-        const char *name;
         struct stat st;
         AUTO_FD int in = sys_openat2(b->host_fd, bundles[i], O_RDONLY | O_NONBLOCK | O_NOCTTY, 0,
                                      RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
 
         if (in < 0 || fstat(in, &st) < 0 || !is_public_file(&st) || st.st_size == 0)
             continue;
-        AUTO_FD int dst = make_parent(b, BUNDLE, &name);
-        int r = dst < 0 ? dst : copy_data(b, in, &st, dst, name);
-        if (r == 0)
-            r = link_bundle(b, "ssl/cert.pem", "certs/ca-certificates.crt");
-        if (r == 0)
-            r = link_bundle(b, "pki/tls/certs/ca-bundle.crt", "../../../" BUNDLE);
-        if (r == 0)
-            r = link_bundle(b, "pki/tls/cert.pem", "certs/ca-bundle.crt");
-        return r;
+        return copy_data(b, in, &st, dst, name);
     }
     return 0;
+}
+
+/* A host without one has an empty one: a place to put a sandbox's own over (trust.c). */
+static int make_bundle(struct build *b)
+{
+    const char *name;
+    AUTO_FD int dst = make_parent(b, BUNDLE, &name);
+    int r = dst < 0 ? dst : copy_bundle_file(b, dst, name);
+
+    if (r == 0 && faccessat(dst, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+        r = write_text(b, BUNDLE, "");
+    if (r == 0)
+        r = link_bundle(b, "ssl/cert.pem", "certs/ca-certificates.crt");
+    if (r == 0)
+        r = link_bundle(b, "pki/tls/certs/ca-bundle.crt", "../../../" BUNDLE);
+    if (r == 0)
+        r = link_bundle(b, "pki/tls/cert.pem", "certs/ca-bundle.crt");
+    return r;
 }
 
 static bool is_copied_dir(const char *name)
@@ -381,7 +390,7 @@ int etc_template_build_from(int host_fd, int dir_fd, struct brig_err *err)
     if (r == 0)
         r = copy_listed_files(&b);
     if (r == 0)
-        r = copy_bundle(&b);
+        r = make_bundle(&b);
     if (r == 0)
         r = copy_certs(&b);
     if (r == 0)

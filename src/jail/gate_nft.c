@@ -4,8 +4,13 @@
  * spawner, and nothing of it is needed. In nft's words:
  *
  *     table inet brig {
+ *         chain own {
+ *             type filter hook output priority raw;
+ *             ip saddr 127.0.0.0/8 ip daddr 127.0.0.0/8 notrack      # what a program says to itself is nobody's business (ip6: ::1)
+ *         }
  *         chain out {
  *             type nat hook output priority dstnat;
+ *             ct count over 8192 drop                                # left out where the kernel cannot
  *             ip daddr 127.0.0.0/8 accept                            # a program's own servers (ip6: ::1)
  *             ip daddr 198.18.0.1 tcp dport 3128 accept              # the proxy is where it is
  *             udp dport 53 dnat ip to 198.18.0.1:65053               # and tcp; ip6 to 2001:2:0:ffff::1
@@ -14,7 +19,8 @@
  *     }
  *
  * dnat and not `redirect`: that would lead to 127.0.0.1, where the program's servers are. What else is sent (UDP, ICMP)
- * stays inside, where nobody listens.
+ * stays inside, where nobody listens. The count is there because the kernel remembers every flow in memory that no cgroup pays
+ * for, up to a number that is the host's and large.
  */
 #include <arpa/inet.h>
 #include <linux/netfilter.h>
@@ -28,17 +34,22 @@
 #include "jail/sys.h"
 
 #define TABLE "brig"
-#define CHAIN "out"
+#define PRIORITY_RAW (-300)
 #define PRIORITY_DSTNAT (-100)
+#define FLOWS_MAX 8192u
 
-/* What a packet must be, and where it then goes. */
+enum action { LET_ALONE, DNAT, NOTRACK, LIMIT };
+
+/* What a packet must be, and what is then done with it. */
 struct rule {
-    uint8_t family;     /* NFPROTO_IPV4 or NFPROTO_IPV6 */
-    uint8_t proto;      /* 0: any */
-    uint16_t port;      /* of the destination; 0: any */
-    uint8_t to_len;     /* leading bytes of the destination; 0: any */
-    const void *to;
-    uint16_t dnat_port; /* 0: it is let alone */
+    const char *chain;
+    enum action action;
+    uint8_t family;   /* NFPROTO_IPV4 or NFPROTO_IPV6; 0: either */
+    uint8_t proto;    /* 0: any */
+    uint16_t port;    /* of the destination; 0: any */
+    uint8_t from_len, to_len; /* leading bytes of the address; 0: any */
+    const void *from, *to;
+    uint16_t dnat_port;
 };
 
 /* ---- expressions -------------------------------------------------------------------------------------- */
@@ -109,17 +120,27 @@ static void load_value(struct nl *nl, uint32_t reg, const void *data, size_t len
     end_expr(nl, e);
 }
 
-static void let_alone(struct nl *nl)
+static void verdict(struct nl *nl, uint32_t code)
 {
     struct expr e = begin_expr(nl, "immediate");
 
     nl_put_be32(nl, NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
     size_t data = nl_nest(nl, NFTA_IMMEDIATE_DATA);
-    size_t verdict = nl_nest(nl, NFTA_DATA_VERDICT);
-    nl_put_be32(nl, NFTA_VERDICT_CODE, NF_ACCEPT);
-    nl_unnest(nl, verdict);
+    size_t is = nl_nest(nl, NFTA_DATA_VERDICT);
+    nl_put_be32(nl, NFTA_VERDICT_CODE, code);
+    nl_unnest(nl, is);
     nl_unnest(nl, data);
     end_expr(nl, e);
+}
+
+static void drop_above(struct nl *nl, uint32_t flows)
+{
+    struct expr e = begin_expr(nl, "connlimit");
+
+    nl_put_be32(nl, NFTA_CONNLIMIT_COUNT, flows);
+    nl_put_be32(nl, NFTA_CONNLIMIT_FLAGS, NFT_CONNLIMIT_F_INV);
+    end_expr(nl, e);
+    verdict(nl, NF_DROP);
 }
 
 static void dnat(struct nl *nl, uint8_t family, uint16_t port)
@@ -165,34 +186,40 @@ static void put_table(struct nl *nl)
     nl_end(nl, at);
 }
 
-static void put_chain(struct nl *nl)
+static void put_chain(struct nl *nl, const char *name, const char *type, int priority)
 {
     size_t at = begin_message(nl, NFT_MSG_NEWCHAIN, NLM_F_CREATE | NLM_F_EXCL);
 
     nl_put_text(nl, NFTA_CHAIN_TABLE, TABLE);
-    nl_put_text(nl, NFTA_CHAIN_NAME, CHAIN);
-    nl_put_text(nl, NFTA_CHAIN_TYPE, "nat");
+    nl_put_text(nl, NFTA_CHAIN_NAME, name);
+    nl_put_text(nl, NFTA_CHAIN_TYPE, type);
     size_t hook = nl_nest(nl, NFTA_CHAIN_HOOK);
     nl_put_be32(nl, NFTA_HOOK_HOOKNUM, NF_INET_LOCAL_OUT);
-    nl_put_be32(nl, NFTA_HOOK_PRIORITY, (uint32_t)PRIORITY_DSTNAT);
+    nl_put_be32(nl, NFTA_HOOK_PRIORITY, (uint32_t)priority);
     nl_unnest(nl, hook);
     nl_end(nl, at);
 }
 
-static void put_rule(struct nl *nl, const struct rule *rule, bool last)
+static void match_address(struct nl *nl, uint8_t family, bool from, const void *bytes, uint8_t len)
+{
+    uint32_t v4 = from ? 12 : 16, v6 = from ? 8 : 24; /* in the header */
+
+    load_payload(nl, NFT_PAYLOAD_NETWORK_HEADER, family == NFPROTO_IPV6 ? v6 : v4, len);
+    must_equal(nl, bytes, len);
+}
+
+static void match(struct nl *nl, const struct rule *rule)
 {
     const uint16_t port = htons(rule->port);
-    size_t at = begin_message(nl, NFT_MSG_NEWRULE, (uint16_t)(NLM_F_CREATE | NLM_F_APPEND | (last ? NLM_F_ACK : 0)));
 
-    nl_put_text(nl, NFTA_RULE_TABLE, TABLE);
-    nl_put_text(nl, NFTA_RULE_CHAIN, CHAIN);
-    size_t list = nl_nest(nl, NFTA_RULE_EXPRESSIONS);
-    load_meta(nl, NFT_META_NFPROTO);
-    must_equal(nl, &rule->family, sizeof rule->family);
-    if (rule->to_len) {
-        load_payload(nl, NFT_PAYLOAD_NETWORK_HEADER, rule->family == NFPROTO_IPV6 ? 24 : 16, rule->to_len);
-        must_equal(nl, rule->to, rule->to_len);
+    if (rule->family) {
+        load_meta(nl, NFT_META_NFPROTO);
+        must_equal(nl, &rule->family, sizeof rule->family);
     }
+    if (rule->from_len)
+        match_address(nl, rule->family, true, rule->from, rule->from_len);
+    if (rule->to_len)
+        match_address(nl, rule->family, false, rule->to, rule->to_len);
     if (rule->proto) {
         load_meta(nl, NFT_META_L4PROTO);
         must_equal(nl, &rule->proto, sizeof rule->proto);
@@ -201,43 +228,76 @@ static void put_rule(struct nl *nl, const struct rule *rule, bool last)
         load_payload(nl, NFT_PAYLOAD_TRANSPORT_HEADER, 2, sizeof port);
         must_equal(nl, &port, sizeof port);
     }
-    if (rule->dnat_port)
+}
+
+static void put_rule(struct nl *nl, const struct rule *rule, bool last)
+{
+    size_t at = begin_message(nl, NFT_MSG_NEWRULE, (uint16_t)(NLM_F_CREATE | NLM_F_APPEND | (last ? NLM_F_ACK : 0)));
+
+    nl_put_text(nl, NFTA_RULE_TABLE, TABLE);
+    nl_put_text(nl, NFTA_RULE_CHAIN, rule->chain);
+    size_t list = nl_nest(nl, NFTA_RULE_EXPRESSIONS);
+    match(nl, rule);
+    switch (rule->action) {
+    case LET_ALONE:
+        verdict(nl, NF_ACCEPT);
+        break;
+    case DNAT:
         dnat(nl, rule->family, rule->dnat_port);
-    else
-        let_alone(nl);
+        break;
+    case NOTRACK:
+        end_expr(nl, begin_expr(nl, "notrack"));
+        break;
+    case LIMIT:
+        drop_above(nl, FLOWS_MAX);
+        break;
+    }
     nl_unnest(nl, list);
     nl_end(nl, at);
 }
 
-int netgate_redirect(bool v6)
+static int install(int sock, bool v6, bool limit)
 {
     static struct nl nl;
+    static const uint8_t loopback = 127;
     struct in_addr proxy;
     const struct rule rules[] = {
-        {.family = NFPROTO_IPV4, .to = "\x7f", .to_len = 1},
-        {.family = NFPROTO_IPV4, .proto = IPPROTO_TCP, .port = GATE_PROXY_PORT, .to = &proxy, .to_len = sizeof proxy},
-        {.family = NFPROTO_IPV4, .proto = IPPROTO_UDP, .port = 53, .dnat_port = GATE_DNS_PORT},
-        {.family = NFPROTO_IPV4, .proto = IPPROTO_TCP, .port = 53, .dnat_port = GATE_DNS_PORT},
-        {.family = NFPROTO_IPV4, .proto = IPPROTO_TCP, .dnat_port = GATE_REDIRECT_PORT},
-        {.family = NFPROTO_IPV6, .to = &in6addr_loopback, .to_len = sizeof in6addr_loopback},
-        {.family = NFPROTO_IPV6, .proto = IPPROTO_UDP, .port = 53, .dnat_port = GATE_DNS_PORT},
-        {.family = NFPROTO_IPV6, .proto = IPPROTO_TCP, .port = 53, .dnat_port = GATE_DNS_PORT},
-        {.family = NFPROTO_IPV6, .proto = IPPROTO_TCP, .dnat_port = GATE_REDIRECT_PORT},
+        {"own", NOTRACK, NFPROTO_IPV4, .from = &loopback, .from_len = 1, .to = &loopback, .to_len = 1},
+        {.chain = "out", .action = LIMIT},
+        {"out", LET_ALONE, NFPROTO_IPV4, .to = &loopback, .to_len = 1},
+        {"out", LET_ALONE, NFPROTO_IPV4, IPPROTO_TCP, GATE_PROXY_PORT, .to = &proxy, .to_len = sizeof proxy},
+        {"out", DNAT, NFPROTO_IPV4, IPPROTO_UDP, 53, .dnat_port = GATE_DNS_PORT},
+        {"out", DNAT, NFPROTO_IPV4, IPPROTO_TCP, 53, .dnat_port = GATE_DNS_PORT},
+        {"out", DNAT, NFPROTO_IPV4, IPPROTO_TCP, .dnat_port = GATE_REDIRECT_PORT},
+        {"own", NOTRACK, NFPROTO_IPV6, .from = &in6addr_loopback, .from_len = 16, .to = &in6addr_loopback, .to_len = 16},
+        {"out", LET_ALONE, NFPROTO_IPV6, .to = &in6addr_loopback, .to_len = 16},
+        {"out", DNAT, NFPROTO_IPV6, IPPROTO_UDP, 53, .dnat_port = GATE_DNS_PORT},
+        {"out", DNAT, NFPROTO_IPV6, IPPROTO_TCP, 53, .dnat_port = GATE_DNS_PORT},
+        {"out", DNAT, NFPROTO_IPV6, IPPROTO_TCP, .dnat_port = GATE_REDIRECT_PORT},
     };
-    size_t n = v6 ? ARRAY_SIZE(rules) : 5;
+    size_t n = v6 ? ARRAY_SIZE(rules) : 7;
 
-    AUTO_FD int sock = SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER));
-    if (sock < 0)
-        return -errno;
     if (inet_pton(AF_INET, GATE_RESOLVER_V4, &proxy) != 1)
         return -EINVAL;
     nl.len = 0;
     nl.full = false;
     put_batch(&nl, NFNL_MSG_BATCH_BEGIN);
     put_table(&nl);
-    put_chain(&nl);
+    put_chain(&nl, "own", "filter", PRIORITY_RAW);
+    put_chain(&nl, "out", "nat", PRIORITY_DSTNAT);
     for (size_t i = 0; i < n; i++)
-        put_rule(&nl, &rules[i], i + 1 == n);
+        if (limit || rules[i].action != LIMIT)
+            put_rule(&nl, &rules[i], i + 1 == n);
     put_batch(&nl, NFNL_MSG_BATCH_END);
-    return nl_talk(sock, &nl);
+    return nl_talk(sock, &nl); /* all of it or nothing */
+}
+
+int netgate_redirect(bool v6)
+{
+    AUTO_FD int sock = SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER));
+
+    if (sock < 0)
+        return -errno;
+    int r = install(sock, v6, true);
+    return r == -ENOENT || r == -EOPNOTSUPP ? install(sock, v6, false) : r;
 }

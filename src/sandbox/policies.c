@@ -184,17 +184,33 @@ static int each_object(void *ctx, const struct store_object *object)
     return 0;
 }
 
+static int make_preset(struct policies *policies, int preset, const char *packages, struct brig_err *err)
+{
+    AUTO_BUF struct buf text = BUF_INIT(POLICY_JSON_MAX);
+    struct policy *made = NULL;
+    int r = policy_preset(preset_names[preset], packages, &text, err);
+
+    if (r == 0)
+        r = policy_compile_text(text.data, text.len, &made, err);
+    if (r < 0)
+        return r;
+    policy_unref(policies->presets[preset]);
+    policies->presets[preset] = made;
+    return 0;
+}
+
 static int make_presets(struct policies *policies, const char *packages, struct brig_err *err)
 {
-    for (int i = 0; i < PRESET_MAX; i++) {
-        AUTO_BUF struct buf text = BUF_INIT(POLICY_JSON_MAX);
-        int r = policy_preset(preset_names[i], packages, &text, err);
-        if (r == 0)
-            r = policy_compile_text(text.data, text.len, &policies->presets[i], err);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < PRESET_MAX; i++)
+        r = make_preset(policies, i, packages, err);
+    return r;
+}
+
+int policies_set_packages(struct policies *policies, const char *packages, struct brig_err *err)
+{
+    return make_preset(policies, PRESET_PACKAGES, packages, err);
 }
 
 int policies_create(struct store *store, const char *packages, struct policies **ret, struct brig_err *err)

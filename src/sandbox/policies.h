@@ -26,6 +26,8 @@ struct named_policy {
 /* packages: the text of packages_rules() made by the supervisor, or NULL. Loads what the store has. */
 int policies_create(struct store *store, const char *packages, struct policies **ret, struct brig_err *err) MUST_CHECK;
 void policies_destroy(struct policies *policies);
+/* Another text of packages_rules(), for those who choose `packages` from now on. On failure the old one stays. */
+int policies_set_packages(struct policies *policies, const char *packages, struct brig_err *err) MUST_CHECK;
 const struct named_policy *policies_find(const struct policies *policies, const char *org, const char *name); /* or NULL */
 /* In the order of their names; each returns false to stop. after: names greater than this, or NULL. */
 void policies_each(const struct policies *policies, const char *org, const char *after, bool (*each)(void *ctx, const struct named_policy *policy), void *ctx);

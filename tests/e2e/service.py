@@ -54,7 +54,7 @@ def free_port():
 
 
 class Daemon:
-    """`brig serve` until stop(). config: text of config.toml."""
+    """`brig serve` until stop(). config: text of config.toml. user: a number, to run it as somebody without privileges."""
 
     def __init__(self, config="", env=None, user=None):
         self.dir = tempfile.mkdtemp(prefix="brig-serve-")
@@ -72,13 +72,17 @@ class Daemon:
             import pg as pg_module
             self.database = pg_module.new_database(pg)
             self.env["BRIG_DATABASE_URL"] = self.database
-        self.user = user
+        self.user = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        if user is not None:
+            self.env["HOME"] = self.dir
+            for name in (self.dir, self.config):
+                os.chown(name, user, user)
         self.log = open(os.path.join(self.dir, "log"), "w+b")
         self.process = None
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([BRIG, "serve"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env, user=self.user,
+        self.process = subprocess.Popen([BRIG, "serve"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env, **self.user,
                                         start_new_session=True)
         self.wait_ready()
 

@@ -3,6 +3,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -13,7 +14,7 @@ import threading
 import time
 import unittest
 
-from egresskit import (ALLOWED, CLOSED, CONTROL, COUNT, DENIED, DNS_TCP, DNS_UDP, FAILED, HTTP, NOTHING, OTHER, PROXY, TCP, TLS, Gate, Inside,
+from egresskit import (ALLOWED, CLOSED, CONTROL, COUNT, DENIED, DNS_TCP, DNS_UDP, FAILED, HTTP, NOTHING, OTHER, PROXY, REDIRECT, TCP, TLS, Gate, Inside,
                        Outside, Refused, head, http_server, make_certificate, read_all, read_exactly, tls_server)
 from helpers import PATIENCE
 from jailkit import needs_root
@@ -441,6 +442,122 @@ class Raw(EgressTest):
         self.assertEqual(data, bytes(range(256)) * 32768)
 
 
+class Open(EgressTest):
+    """default: allow. Any bytes, but what says a name is held to it."""
+
+    POLICY = {"default": "allow", "rules": [{"action": "deny", "domain": "evil.example"}]}
+
+    def test_servers_and_clients_may_speak_first(self):
+        self.open(self.POLICY)
+        sock = self.by_name("raw.example", 2222)
+        self.assertEqual(sock.recv(100), b"SSH-2.0-test\r\n")
+        sock.sendall(b"EHLO me\r\n")
+        self.assertEqual(sock.recv(100), b"EHLO me\r\n")
+        sock = self.by_name("raw.example", 2222)
+        sock.sendall(b"EHLO me\r\n")
+        self.assertEqual(read_exactly(sock, 23), b"SSH-2.0-test\r\nEHLO me\r\n")
+
+    def hello(self, name):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        with self.assertRaises(ssl.SSLWantReadError):
+            ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name).do_handshake()
+        return outgoing.read()
+
+    def test_a_denied_name_is_denied_by_address_and_by_another_name(self):
+        self.open(self.POLICY)
+        for address in (RAW, self.inside.resolve("raw.example")):
+            for wait in (0, 0.3):
+                sock = self.connect(address, 2222)
+                time.sleep(wait)
+                sock.sendall(self.hello("evil.example"))
+                self.assert_reset(sock)
+                self.denied(seen=TLS)
+
+    def test_a_hello_that_comes_slowly_is_held_back_until_it_is_judged(self):
+        self.open(self.POLICY)
+        hello, sock = self.hello("evil.example"), self.connect(RAW, 2222)
+        sock.sendall(hello[:1])
+        self.assertEqual(sock.recv(100), b"SSH-2.0-test\r\n")
+        sock.sendall(hello[1:-1])
+        time.sleep(0.3)
+        sock.setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            sock.recv(100)  # the server would have echoed it
+        sock.settimeout(PATIENCE)
+        sock.sendall(hello[-1:])
+        self.assert_reset(sock)
+        sock, hello = self.connect(RAW, 2222), self.hello("fine.example")
+        self.assertEqual(sock.recv(100), b"SSH-2.0-test\r\n")
+        sock.sendall(hello)
+        self.assertEqual(read_exactly(sock, len(hello)), hello)
+
+    def test_http_is_followed_and_may_be_upgraded(self):
+        self.open(self.POLICY)
+        sock = self.by_name("web.example")
+        sock.sendall(b"GET /a HTTP/1.1\r\nHost: web.example\r\n\r\n")
+        self.assertEqual(self.response(sock), b"GET /a HTTP/1.1 0")
+        self.assertIn(b"403 Forbidden", self.http(sock, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
+
+        def switch(conn):
+            data = b""
+            while b"\r\n\r\n" not in data:
+                data += conn.recv(1000)
+            conn.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+            banner_server(conn)
+
+        self.out.names["switch.example"] = ["203.0.113.50"]
+        self.out.serve("203.0.113.50", 80, switch)
+        sock = self.by_name("switch.example")
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: switch.example\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+        data = b""
+        while b"SSH-2.0-test\r\n" not in data:
+            data += sock.recv(1000)
+        self.assertTrue(data.startswith(b"HTTP/1.1 101 "))
+        sock.sendall(b"\0\1anything")
+        self.assertEqual(sock.recv(100), b"\0\1anything")
+
+    def test_private_addresses_stay_closed(self):
+        self.open(self.POLICY)
+        for address in ("10.0.0.1", "169.254.169.254", "127.0.0.1", "::ffff:10.0.0.1", "fc00::1"):
+            self.assert_turned_away(address, 443)
+            self.denied(wanted_port=443)
+
+    def test_learning_says_what_it_would_have_been(self):
+        self.open({"default": "deny"}, flags=1)
+        for port, data, seen in ((443, self.hello("fine.example"), TLS), (80, b"GET / HTTP/1.1\r\n", HTTP), (2222, b"\0\1", OTHER), (2222, b"", NOTHING)):
+            sock = self.connect(WEB, port)
+            sock.sendall(data)
+            event = self.denied(wanted_port=port, seen=seen)
+            self.assertEqual((event["rule"], event["wanted"]), (-1, WEB))
+            sock.close()
+
+
+@unittest.skipUnless(shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin:/bin"), "nft is not there")
+class Redirect(EgressTest):
+    """Any port: the target comes from the kernel's connection tracking."""
+
+    def test_the_wanted_address_and_port(self):
+        rules = "table inet gate { chain out { type nat hook output priority -100; ip daddr != 127.0.0.0/8 tcp dport != 53 redirect to :65000; " \
+                "ip6 daddr != ::1 meta nfproto ipv6 tcp dport != 53 redirect to :65000; }; }"
+        self.inside.call(subprocess.run, ["nft", "-f", "-"], input=rules.encode(), check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+        self.gate.prepare(self.slot, {"default": "allow"})
+        self.addCleanup(self.forget)
+        listeners = self.inside.listeners(())
+        listeners = [x for x in listeners if x[1] != PROXY] + [(65000, REDIRECT, self.inside.listener(65000))]
+        self.gate.listen(self.slot, listeners)
+        sock = self.by_name("raw.example", 2222)
+        self.assertEqual(sock.recv(100), b"SSH-2.0-test\r\n")
+        event = self.gate.wait_event(slot=self.slot, verdict=ALLOWED, dns=0)
+        self.assertEqual((event["name"], event["wanted_port"], event["dialled"]), ("raw.example", 2222, RAW))
+        sock = self.connect(self.inside.resolve("six.example", 28), 80)
+        self.assertIn(b"200 OK", self.http(sock, b"GET / HTTP/1.1\r\nHost: six.example\r\nConnection: close\r\n\r\n"))
+        self.assert_turned_away("10.0.0.1", 5432)
+        self.assertEqual(self.denied()["wanted_port"], 5432)
+        own = self.inside.listener(8080, "127.0.0.1")
+        self.connect("127.0.0.1", 8080)
+        own.close()
+
+
 class Proxy(EgressTest):
     def proxy(self, data):
         sock = self.connect("198.18.0.1", 3128)
@@ -767,6 +884,49 @@ class Process(unittest.TestCase):
         self.assertTrue(gate.ping())
         self.assertEqual(gate.close(), "")
         self.assertEqual(gate.process.returncode, 0)
+
+    def test_nothing_is_left_of_connections_and_of_a_killed_gate(self):
+        outside, inside, requests = Outside(), Inside(), []
+        self.addCleanup(outside.close)
+        self.addCleanup(inside.close)
+        outside.names["web.example"], outside.names["raw.example"] = [WEB], [RAW]
+        outside.serve(WEB, 80, http_server(requests))
+        outside.serve(RAW, 2222, banner_server)
+        gate = Gate(outside, Outside.FILES)
+
+        def descriptors():
+            return len(os.listdir(f"/proc/{gate.process.pid}/fd"))
+
+        before = descriptors()
+        for slot in range(1, 6):
+            gate.prepare(slot, {"rules": RULES})
+        gate.prepare(9, {"rules": RULES})
+        gate.listen(9, inside.listeners((80, 443, 2222)))
+        for _ in range(30):
+            raw, web = inside.connect(inside.resolve("raw.example"), 2222), inside.connect(inside.resolve("web.example"), 80)
+            raw.recv(10)
+            web.sendall(b"GET / HTTP/1.1\r\nHost: web.example\r\n\r\nGET / HTTP/1.1\r\n")
+            web.recv(10)
+            raw.close()
+            web.close()
+        sock = inside.connect(inside.resolve("raw.example"), 2222)
+        sock.recv(100)
+        for slot in (1, 2, 3, 4, 5):
+            gate.forget(slot)
+        until = time.monotonic() + PATIENCE
+        while gate.count(9)["open"] > 1 and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(gate.count(9)["open"], 1)
+        self.assertLessEqual(descriptors(), before + 8 + 2)
+        os.kill(gate.process.pid, signal.SIGKILL)
+        gate.process.wait()
+        sock.settimeout(PATIENCE)
+        with self.assertRaises(ConnectionError):
+            while sock.recv(100):
+                pass
+            raise ConnectionResetError  # a FIN says it as well
+        gate.control.close()
+        gate.parent.close()
 
     def test_without_a_parent_it_says_so(self):
         from egresskit import EGRESS

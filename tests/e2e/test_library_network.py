@@ -51,5 +51,5 @@ class Rogue(JailTest):
         self.assertEqual([r.get("domain") for r in receipt["network"]["learned"]["rules"]], ["one.test", "two.test"])
 
 
-for _word in "refused dies dies_under_others mute cancelled left_alone rules missing".split():
+for _word in "refused dies dies_under_others mute cancelled left_alone rules missing pooled terminal started_at_the_end".split():
     setattr(Rogue, f"test_{_word}", lambda self, word=_word: self.assertEqual(self.host(word), b""))

@@ -133,8 +133,9 @@ class Flags:
 
     def test_deny_wins(self):
         self.curl(["--allow", "*.allowed.test", "--deny", "www.allowed.test"], "https://www.allowed.test/", status=RESOLVE)
-        self.curl(["--net", "open", "--deny", "other.test"], "https://other.test/", status=CUT)  # on 80 and 443; the name has other ports
-        self.curl(["--net", "open", "--deny", "other.test:any"], "https://other.test/", status=RESOLVE)
+        self.curl(["--net", "open", "--deny", "other.test"], "https://other.test/", status=RESOLVE)
+        self.curl(["--net", "open", "--deny", "other.test:443"], "https://other.test/", status=CUT)
+        self.assertEqual(self.curl(["--net", "open", "--deny", "other.test:443"], "http://other.test/"), "other GET other.test /\n")
 
     def test_none(self):
         for flags in ([], ["--net", "none"]):

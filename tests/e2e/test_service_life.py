@@ -36,12 +36,16 @@ class Life(unittest.TestCase):
 
     def test_names_and_ids(self):
         children = self.d.children()
-        self.assertEqual(set(children), {"brigd", "brig-spawner"})
-        with open(f"/proc/{children['brigd']}/status", encoding="utf-8") as f:
-            status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
-        self.assertEqual((status["NoNewPrivs"], status["Seccomp"], status["CapEff"]), ("1", "2", "0000000000000000"))
+        self.assertEqual(set(children), {"brigd", "brig-spawner", "brig-egress"})
+        users = set()
+        for name in ("brigd", "brig-egress"):
+            with open(f"/proc/{children[name]}/status", encoding="utf-8") as f:
+                status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+            self.assertEqual((status["NoNewPrivs"], status["Seccomp"], status["CapEff"]), ("1", "2", "0000000000000000"), name)
+            users |= set(status["Uid"].split())
         if os.geteuid() == 0:
-            self.assertNotIn("0", status["Uid"].split())
+            self.assertNotIn("0", users)
+            self.assertEqual(len(users), 2)  # neither can signal or trace the other
         self.assertEqual(os.stat(self.d.socket).st_mode & 0o777 in (0o600, 0o660), True)
 
     def test_sandboxes_outlive_brigd(self):

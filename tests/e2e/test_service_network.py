@@ -107,6 +107,7 @@ def descriptors(pid):
 @unittest.skipUnless(os.path.exists(os.path.join(HELPERS or "/nowhere", "brig-egress")), "there is no brig-egress")
 class NetworkTest(unittest.TestCase):
     CONFIG = ""
+    USER = None
     LIMIT_SECONDS = 120
 
     @classmethod
@@ -116,7 +117,9 @@ class NetworkTest(unittest.TestCase):
         with open(cls.key, "w", encoding="ascii") as f:
             f.write("k1:" + "42" * 32 + "\n")
         os.chmod(cls.key, 0o600)
-        cls.d = Daemon(cls.net.config(f'[secrets]\nkey_file = "{cls.key}"\n[store]\nsuspicious_count = 1000\n' + cls.CONFIG))
+        if cls.USER is not None:
+            os.chown(cls.key, cls.USER, cls.USER)
+        cls.d = Daemon(cls.net.config(f'[secrets]\nkey_file = "{cls.key}"\n[store]\nsuspicious_count = 1000\n' + cls.CONFIG), user=cls.USER)
 
     @classmethod
     def tearDownClass(cls):
@@ -465,6 +468,46 @@ class Default(NetworkTest):
     def test_network_enabled_means_open(self):
         self.assertEqual(self.d.create()["network"]["policy"], "open")
         self.assertEqual(self.d.create(network="none")["network"], "none")
+
+
+class Packages(NetworkTest):
+    """The preset `packages` has the index that the host's own pip is configured with; read again on SIGHUP."""
+
+    def configure(self, name):
+        with open(os.path.join(self.home, ".config", "pip", "pip.conf"), "w", encoding="ascii") as f:
+            f.write(f"[global]\nindex-url = http://{name}:{self.net.http}/simple\n")
+
+    def reached(self, name):
+        s = self.d.create(network={"extends": "packages", "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [self.net.http]}]})
+        said = self.says(s["id"], f"http://{name}:{self.net.http}/simple/x")
+        self.d.ask("DELETE", f"/v1/sandboxes/{s['id']}")
+        return "web GET" in said
+
+    def test_the_hosts_index(self):
+        self.home = os.path.join(self.net.dir, "home")
+        os.makedirs(os.path.join(self.home, ".config", "pip"), exist_ok=True)
+        self.configure("third.test")
+        self.d.close()
+        type(self).d = Daemon(self.net.config(), env={"HOME": self.home})
+        self.setUp()
+        self.assertTrue(self.reached("third.test"))
+        self.assertFalse(self.reached("other.test"))
+        self.configure("other.test")
+        self.d.process.send_signal(signal.SIGHUP)
+        wait_until("the new index is known", lambda: self.reached("other.test"))
+        self.assertFalse(self.reached("third.test"))
+
+
+@unittest.skipUnless(os.geteuid() == 0, "becoming somebody else needs root")
+class Rootless(Policies):
+    """The same for a plain user, without subordinate ids."""
+
+    USER = 64999
+
+    def test_open_and_back(self):
+        s = self.d.create(network=self.net.policy("api.test"))
+        os.kill(self.d.children()["brig-egress"], signal.SIGKILL)
+        wait_until("the same listeners are served again", lambda: "web GET" in self.says(s["id"], f"http://api.test:{self.net.http}/"))
 
 
 class WithoutEgress(unittest.TestCase):

@@ -32,6 +32,9 @@ class StoreOnPostgres(unittest.TestCase):
     def test_faults(self):
         self.run_unit("test_store_faults", 11)
 
+    def test_secrets(self):
+        self.run_unit("test_secrets", 14)
+
     def test_server_restart_keeps_data(self):
         """Of the helper itself: stop is a crash, start brings everything back, and the directory goes with the server."""
         with pg.Server() as server:

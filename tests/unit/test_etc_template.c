@@ -253,6 +253,18 @@ static void bundle_of_another_distribution(void **state)
     assert_content(f->out_fd, "ssl/certs/ca-certificates.crt", "suse");
 }
 
+static void no_bundle_is_an_empty_one(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_return_code(unlinkat(f->host_fd, "etc/ssl/certs/ca-certificates.crt", 0), errno);
+    assert_int_equal(etc_template_build_from(f->host_fd, f->out_fd, NULL), 0);
+    assert_content(f->out_fd, "ssl/certs/ca-certificates.crt", "");
+    assert_mode(f->out_fd, "ssl/certs/ca-certificates.crt", S_IFREG | 0644);
+    assert_content(f->out_fd, "ssl/cert.pem", "");
+    assert_content(f->out_fd, "ssl/certs/one.pem", "one");
+}
+
 static int find_secret(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     char buf[16];
@@ -573,6 +585,7 @@ int main(void)
         TEST(content_is_generated_and_copied),
         TEST(bundle_is_found_through_links_and_has_its_names),
         TEST(bundle_of_another_distribution),
+        TEST(no_bundle_is_an_empty_one),
         TEST(nothing_private_and_nothing_unlisted_is_copied),
         TEST(what_is_too_large_is_left_out),
         TEST(deep_directories_are_cut_off),

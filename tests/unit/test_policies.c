@@ -189,6 +189,9 @@ static void test_order(void **state)
     assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("a.org")), on_done, &answer, &err), 0);
     assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("b.org")), on_done, &answer, &err), 0);
     assert_null(policies_find(policies, "org-1", "web"));
+    struct names names = {""};
+    policies_each(policies, "org-1", NULL, note_name, &names);
+    assert_string_equal(names.text, ""); /* nor listed before it is committed */
     kit_wait_ok(kit, &answer, 2);
     assert_true(allows(policies_find(policies, "org-1", "web")->policy, "b.org"));
     assert_int_equal(seen.n, 2);

@@ -366,7 +366,7 @@ static void test_paths(void **state)
         {"/v1/%5c..%5cx", false, false}, {"/v1/..\\x", false, false}, {"/v1/%00", false, false}, {"/v1/%", false, false},    {"/v1/%4", false, false},
         {"/v1/%zz", false, false},  {"/v1/%252e%252e/x", false, false}, {"/v1/..;/x", false, false}, {"/v1/..", false, false}, {"/v1/...", true, true},
         {"/v1/.well", true, true},  {"/v1/a;b=1", true, true},   {"*", false, false},          {"", false, false},          {"v1/x", false, false},
-        {"http://x.org/v1/x", false, false}, {"/V1/x", false, false}, {"/v1/x?y", false, false},
+        {"http://x.org/v1/x", false, false}, {"/V1/x", false, false}, {"/v1%2fx", false, false}, {"/v1/x?y", false, false},
     };
     struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\",\"paths\":[\"/v1\"]},{\"action\":\"allow\",\"domain\":\"b.org\",\"paths\":[\"/v1/\"]},"
                                     "{\"action\":\"allow\",\"domain\":\"c.org\"},{\"action\":\"deny\",\"domain\":\"c.org\",\"paths\":[\"/admin\"]}]}");

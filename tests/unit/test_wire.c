@@ -2,6 +2,7 @@
 /* The packets between engine and spawner: what has the right shape, and everything that has not. */
 #include "unit.h"
 
+#include "base/fd.h"
 #include "jail/wire.h"
 
 static const struct {
@@ -76,7 +77,8 @@ static void bounded(void **state UNUSED)
 {
     assert_true(sizeof(union wire_any) < 4096);
     assert_true(WIRE_STRINGS_MAX >= GUEST_STRINGS_MAX);
-    assert_true(WIRE_FDS >= 4); /* strings, stdin, stdout, stderr */
+    assert_true(WIRE_FDS >= 5); /* strings, stdin, stdout, stderr, a CA bundle */
+    assert_true(WIRE_FDS >= GATE_LISTENERS_MAX && WIRE_FDS <= FD_MSG_MAX);
     assert_true(WIRE_BINDS_MAX <= 32); /* binds_ro has a bit for each */
 }
 

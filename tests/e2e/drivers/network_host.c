@@ -162,6 +162,73 @@ static void left_alone(void)
     EXPECT(count_fds() == before);
 }
 
+/* A parked sandbox does as well as one that is made for it, and its network is its own. */
+static void pooled(void)
+{
+    struct brig_engine *engine = make_engine(3);
+    struct brig_run *runs[6];
+
+    EXPECT(brig_engine_fill(engine, &host_err) == 0);
+    for (int i = 0; i < 6; i++)
+        runs[i] = i % 2 ? start_named(engine, "fine", "exit 5", 0) : start_shell(engine, "exit 6", 0);
+    for (int i = 0; i < 6; i++) {
+        const struct brig_receipt *r = wait_for(runs[i]);
+        EXPECT(r->cause == BRIG_CAUSE_EXITED && r->exit_code == (i % 2 ? 5 : 6));
+        EXPECT(strcmp(r->network.policy, i % 2 ? "fine" : "none") == 0);
+        brig_run_destroy(runs[i]);
+    }
+    brig_engine_destroy(engine);
+}
+
+static void terminal(void)
+{
+    struct brig_engine *engine = make_engine(0);
+    struct brig_run *run = start_named(engine, "fine", "test -t 1 && echo tty", BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT);
+    const struct brig_receipt *r = wait_for(run);
+
+    EXPECT(r->exit_code == 0 && kept_is(r, BRIG_STDOUT, "tty\r\n"));
+    brig_run_destroy(run);
+    run = start_named(engine, "fine", "cat", BRIG_RUN_STDIN | BRIG_RUN_KEEP_OUTPUT);
+    EXPECT(brig_run_write(run, "early", 5, &host_err) == 5); /* the pipe is there before the sandbox */
+    brig_run_close_stdin(run);
+    r = wait_for(run);
+    EXPECT(r->exit_code == 0 && kept_is(r, BRIG_STDOUT, "early"));
+    brig_run_destroy(run);
+    brig_engine_destroy(engine);
+}
+
+struct relay {
+    struct brig_engine *engine;
+    struct brig_run *next;
+};
+
+static void start_another(void *ctx, struct brig_run *run)
+{
+    struct relay *relay = ctx;
+
+    EXPECT(brig_run_receipt(run)->cause == BRIG_CAUSE_HOST_ERROR);
+    relay->next = start_named(relay->engine, "fine", "exit 7", 0);
+}
+
+/* The end of a run whose brig-egress died is a place to start the next: it gets a new one. */
+static void started_at_the_end(void)
+{
+    static const char *const ways[] = {"die-at-prepare", "die-at-listen", "die-at-forget", "mute-at-prepare"};
+    const char *const argv[] = {"/bin/sh", "-c", "exit 0", NULL};
+    struct relay relay = {.engine = make_engine(0)};
+
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .network = "{}", .network_name = ways[i], .on_done = start_another, .ctx = &relay};
+        struct brig_run *run = NULL;
+        EXPECT(brig_run_start(relay.engine, &spec, &run, &host_err) == 0);
+        (void)wait_for(run);
+        EXPECT(wait_for(relay.next)->exit_code == 7);
+        brig_run_destroy(run);
+        brig_run_destroy(relay.next);
+    }
+    brig_engine_destroy(relay.engine);
+}
+
 static void rules(void)
 {
     struct brig_engine *engine = make_engine(0);
@@ -205,7 +272,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } words[] = {{"refused", refused}, {"dies", dies}, {"dies_under_others", dies_under_others}, {"mute", mute}, {"cancelled", cancelled},
-                 {"counted", counted}, {"left_alone", left_alone}, {"rules", rules}, {"missing", missing}};
+                 {"counted", counted}, {"left_alone", left_alone}, {"rules", rules}, {"missing", missing},
+                 {"pooled", pooled}, {"terminal", terminal}, {"started_at_the_end", started_at_the_end}};
 
     elsewhere = argc > 2 ? argv[2] : NULL;
     for (size_t i = 0; argc > 1 && i < sizeof words / sizeof words[0]; i++)
