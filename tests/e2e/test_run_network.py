@@ -152,9 +152,9 @@ class Flags:
         self.assertRegex(done.stderr.decode(), "^brig: " + message + "\n$")
 
     def test_bad_policies(self):
-        self.refuses(["--allow", "bad_name!"], r".*rules\[0\]\.domain: .*")
+        self.refuses(["--allow", "bad_name!"], r"(network: )?rules\[0\]\.domain: .*")
         path = self.w.file("bad.json", '{"rules": [{"action": "maybe", "domain": "x.org"}]}')
-        self.refuses(["--policy", path], r".*rules\[0\]\.action: .*")
+        self.refuses(["--policy", path], r"(network: )?rules\[0\]\.action: .*")
         path = self.w.file("odd.json", '{"rule": []}')
         self.refuses(["--policy", path], ".*rule.*")
         self.refuses(["--allow", "10.0.0.1/8"], ".*10.0.0.1/8.*")
