@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from helpers import PATIENCE, wait_until
+from helpers import PATIENCE, brig, wait_until
 from internet import Authority, DnsServer, WebServer
 from service import Daemon, free_port
 
@@ -460,6 +460,36 @@ class Secrets(NetworkTest):
         time.sleep(0.05)
         self.d.wait_ready()
         self.assertEqual(self.d.sh(s["id"], "echo $TOKEN")["stdout"], before)
+
+
+class CommandLine(NetworkTest):
+    def brig(self, *argv, **kw):
+        return brig(*argv, env=self.d.env, **kw)
+
+    def test_create_and_run(self):
+        policy = os.path.join(self.net.dir, "policy.json")
+        with open(policy, "w", encoding="ascii") as f:
+            json.dump(self.net.policy("api.test"), f)
+        url = f"http://api.test:{self.net.http}/"
+        done = self.brig("create", "-q", "--policy", policy, "--deny", "other.test", "--net-bytes-in", "1m", "--connections", "7")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        sandbox = done.stdout.decode().strip()
+        self.assertEqual(self.inspect(sandbox)["limits"]["connections"], 7)
+        done = self.brig("exec", sandbox, "/usr/bin/python3", "-c", GET, url)
+        self.assertEqual(done.stdout.decode(), f"web GET api.test:{self.net.http} /\n", done)
+        done = self.brig("run", "--policy", policy, "--", "/usr/bin/python3", "-c", GET, url)
+        self.assertEqual(done.stdout.decode(), f"web GET api.test:{self.net.http} /\n", done)
+        self.assertEqual(self.metric("network_sandboxes"), 1)  # the run's is gone
+
+    def test_secrets(self):
+        broker = {"hosts": [f"secret.test:{self.net.tls}"], "header": "Authorization", "format": "Bearer %s"}
+        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "v", "broker": broker}).status // 100, 2)
+        done = self.brig("create", "-q", "--allow", f"secret.test:{self.net.tls}", "--secret", "TOKEN=MINE")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn("brig-secret-", self.d.sh(done.stdout.decode().strip(), "echo $MINE")["stdout"])
+        done = self.brig("create", "-q", "--allow", "elsewhere.test", "--secret", "TOKEN")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"allows none of its hosts", done.stderr)
 
 
 class Default(NetworkTest):
