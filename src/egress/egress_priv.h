@@ -207,6 +207,7 @@ struct conn {
     uint64_t until_ns; /* its lifetime ends; UINT64_MAX: never */
     uint64_t last_ns;  /* bytes went through */
     uint64_t bytes_in, bytes_out;
+    uint64_t version; /* of the policy that its dial began under */
     struct gate_addr wanted, dialled;
     char *name; /* NULL: an address */
     char *why;  /* CONN_REFUSE: what a 403 will say */
@@ -246,6 +247,7 @@ bool conn_arm(struct conn *conn, uint64_t after_ns);
 
 /* sniff.c */
 void conn_proceed(struct conn *conn); /* judged by name or address: sniff, or dial at once where any bytes may go */
+void sniff_refresh(struct conn *conn); /* the policy is another one */
 void conn_sniff(struct conn *conn);   /* begins: first may have bytes already */
 void sniff_look(struct conn *conn);   /* first has grown */
 void conn_look_late(struct conn *conn); /* the same of an open connection that was dialled already */

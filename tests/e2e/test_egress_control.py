@@ -225,6 +225,32 @@ class Control(EgressTest):
         self.assertEqual(len([e for e in events if e["verdict"] == DENIED]), self.gate.count(self.slot)["denied"])
         self.assertGreater(len(events), 512)
 
+    def test_requests_wait_as_well_while_the_controller_does_not_read(self):
+        self.open()
+        request, n = b"GET /n HTTP/1.1\r\nHost: web.example\r\n\r\n", 1200
+        sock = self.by_name("web.example")
+        answered = []
+
+        def read():
+            data = b""
+            while data.count(b"200 OK") < n:
+                data += sock.recv(1 << 16)
+                answered.append(data.count(b"200 OK"))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        sock.sendall(request * n)
+        before = -1
+        while not answered or answered[-1] < 100 or answered[-1] != before:
+            before = answered[-1] if answered else -1
+            time.sleep(0.5)
+        self.assertLess(answered[-1], n)  # it stands still, with what fits into the socket and the queue
+        told = []
+        while reader.is_alive():
+            told += self.gate.drain()
+        told += self.gate.drain()
+        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]), n)
+
 
 @needs_root
 class Process(unittest.TestCase):

@@ -68,7 +68,7 @@ class SlowReaders(EgressTest):
         time.sleep(3)
         with open(f"/proc/{self.gate.process.pid}/status") as f:
             resident = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
-        self.assertLess(resident, 48 << 10, "KiB")
+        self.assertLess(resident, 32 << 10, "KiB")
         for sock in socks:
             self.assertTrue(sock.recv(1000))
 
