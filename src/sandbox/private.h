@@ -288,7 +288,8 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
-int spec_network(const struct json_value *v, char **ret, struct brig_err *err) MUST_CHECK;
+/* admin: who may name private ranges, whatever `[gate] private_ranges` says. */
+int spec_network(const struct json_value *v, bool admin, const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
