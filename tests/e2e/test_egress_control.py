@@ -78,7 +78,7 @@ class Limits(EgressTest):
         self.assertTrue(counts["limits_hit"] & 1 << 12)
         self.denied(why="net_bytes_in is used up")
         self.gate.wait_event(slot=self.slot, verdict=CLOSED, why="net_bytes_in is used up")
-        self.assert_reset(self.by_name("bulk.example", 2222))
+        self.assert_turned_away(self.inside.resolve("bulk.example"), 2222)
         self.denied(why="net_bytes_in is used up")
 
     def test_bytes_out(self):
