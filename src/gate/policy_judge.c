@@ -29,10 +29,10 @@ enum mode { MODE_TLS, MODE_HTTP, MODE_OTHER, MODE_MAX };
 struct verdict {
     const struct policy *policy;
     const struct policy_question *q;
-    const char *private_why;                               /* of the address; NULL when public or unknown */
+    const char *private_why;                              /* of the address; NULL when public or unknown */
     int allow[MODE_MAX], deny[MODE_MAX], named[MODE_MAX]; /* rules, or POLICY_NONE */
-    int near;                                              /* an allow for this name or address that does not match otherwise */
-    int path_state;                                        /* 0: not decoded yet, 1: decoded, -1: tricky */
+    int near;       /* an allow for this name or address that does not match otherwise */
+    int path_state; /* 0: not decoded yet, 1: decoded, -1: tricky */
     char path[PATH_MAX_DECODED];
 };
 
@@ -294,12 +294,10 @@ static void decide(const struct verdict *v, struct policy_answer *ret)
         if (denied == POLICY_NONE)
             denied = v->deny[mode];
     }
-    if (only_private)
+    if (only_private || (denied == POLICY_NONE && v->private_why && !v->q->name))
         say_private(v, ret);
     else if (denied != POLICY_NONE)
         say_rule(v, denied, ret);
-    else if (v->private_why && !v->q->name)
-        say_private(v, ret);
     else
         say_default(v, ret);
 }

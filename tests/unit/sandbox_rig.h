@@ -182,9 +182,12 @@ static inline void fake_up(struct loop_timer *timer)
         up.limits.memory = box->fake->last.limits.memory;
     if (box->fake->last.limits.output)
         up.limits.output = box->fake->last.limits.output;
+    struct box_listeners listeners = {.n = 1, .what = {{80, GATE_TCP, AF_INET6}}, .fds = {dup(STDIN_FILENO)}};
+    up.listeners = box->fake->last.gate.on ? &listeners : NULL;
     box->is_up = true;
     box->box.events.up(box->box.events.ctx, &up);
     base_close_fd(&up.stream_fd);
+    base_close_fd(&listeners.fds[0]);
 }
 
 static inline struct fake_box *fake_add(struct fake *fake, const char *id)
