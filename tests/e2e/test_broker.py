@@ -236,7 +236,8 @@ class Echoes(Base):
         broker.wait("event FAILED")
 
     def test_memory_has_no_value_afterwards(self):
-        broker, _ = self.start()
+        # deep inside a record too, where the next one does not overwrite it
+        broker, _ = self.start(lambda request: reply(json.dumps(request.fields).encode() + b"p" * 12000 + TOKEN.encode() + b"q" * 2000))
         mark = broker.placeholders["TOKEN"]
         with broker.connect() as sock:  # kept alive: the connection's own buffers are looked at too
             for _ in range(3):
