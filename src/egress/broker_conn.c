@@ -164,7 +164,7 @@ static int arm(struct broker_conn *conn, bool again, struct brig_err *err)
 {
     uint64_t now = loop_now_ns();
     /* TLS is not closed in halves by anyone who still waits for an answer */
-    bool hangup = conn->client.ssl && (conn->request == REQUEST_SENT || conn->request == REQUEST_CONNECT);
+    bool hangup = conn->client.ssl && conn->to_up.len == 0 && (conn->request == REQUEST_SENT || conn->request == REQUEST_CONNECT);
     int r = watch(conn, &conn->client, hangup, err);
 
     if (r == 0)

@@ -232,9 +232,10 @@ static bool take_body(struct broker_conn *conn)
     return true;
 }
 
+/* One piece at a time: what was read is on its way before an end could be read. */
 static bool tunnel_out(struct broker_conn *conn)
 {
-    if (conn->to_up.len >= BROKER_HIGH)
+    if (conn->to_up.len > 0)
         return false;
     if (conn->in.len == 0)
         return read_client(conn);

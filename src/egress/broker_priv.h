@@ -127,7 +127,7 @@ static inline bool scan_holds(const struct scan *scan)
     return wbuf_size(&scan->held) > scan->shown;
 }
 
-/* ---- broker_http.c: heads, pure --------------------------------------------------------------------------------- */
+/* ---- broker_http.c, broker_reply_head.c: heads, pure ------------------------------------------------------------------- */
 
 struct rewrite_report {
     const struct broker_secret *used[SLOT_SECRETS_MAX]; /* substituted */
@@ -156,6 +156,8 @@ enum reply_body { REPLY_NONE, REPLY_CHUNKED, REPLY_UNTIL_CLOSE };
 /* The head for the client: scanned, reframed. close: say so. -EPERM: it is encoded, so it cannot be scanned. */
 int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket, struct buf *out,
                   enum reply_body *ret_body, struct brig_err *err) MUST_CHECK;
+bool broker_listed(const char *const *names, size_t n, const char *name);                     /* in any case */
+bool broker_of_this_hop(const struct http_head *head, const struct http_field *field); /* Connection names it */
 bool broker_wants_websocket(const struct http_head *head);
 /* A streaming search for the slot's placeholders in what a client sends. */
 struct placeholder_search {
