@@ -132,6 +132,7 @@ struct sbox_private {
     void *create_ctx;
     struct idem *idem;
     unsigned commits;            /* writes of the create that have not called back */
+    bool settling;               /* they have been asked for, or none is needed */
     struct brig_err create_err;
     struct call *mkdir;          /* of the working directory */
 
@@ -307,11 +308,11 @@ struct network {
 };
 int network_start(struct manager *manager, const struct manager_options *options, struct brig_err *err) MUST_CHECK;
 void network_stop(struct manager *manager);
-/* Of a create or recreation. 0: nothing to wait for; 1: create_prepared() is called once brig-egress is ready for it. */
+/* Of a create or recreation. 0: the box can be asked for; 1: not before create_prepared(). That is called with every network. */
 int network_begin(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 /* What the provider is to be asked for. *ret_trust: a descriptor to be closed after provider->create(), or -1. */
 int network_want(struct sbox *sbox, struct provider_gate *ret, int *ret_trust, struct brig_err *err) MUST_CHECK;
-/* The box is up. 0 or an error; while network_waits() the create is not over, then create_listening() is called. */
+/* The box is up. 0 or an error; while network_waits() the create is not over: create_prepared() and create_listening() follow. */
 int network_listen(struct sbox *sbox, struct box_listeners *listeners, struct brig_err *err) MUST_CHECK;
 bool network_waits(const struct sbox *sbox);
 void network_running(struct sbox *sbox); /* it has been announced */

@@ -453,8 +453,9 @@ class Deaths(NetworkTest):
         pids = self.d.children()
         before = descriptors(pids["brig-egress"])
         for _ in range(20):
-            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/proc/1/x"})
-            self.assertGreaterEqual(answer.status, 400)
+            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/usr/not/here"})
+            self.assertEqual(answer.status, 400, answer)
+            self.assertIn("workdir /usr/not/here", answer.json["error"]["message"])
         self.assertEqual(self.metric("network_sandboxes"), 0)
         wait_until("the listeners are gone", lambda: descriptors(pids["brig-egress"]) <= before + 4)
 
