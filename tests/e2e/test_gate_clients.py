@@ -189,6 +189,7 @@ class Clients:
     """Mixed into each kind of caller. In these runs the bundle inside is the test's own authority, where the system keeps its bundle."""
 
     LIMIT_SECONDS = 120
+    NODE = ("-e", f"NODE_EXTRA_CA_CERTS={BUNDLE}", "-c", "2")
 
     def setUp(self):
         del NET.asked[:], NET.seen[:]
@@ -321,7 +322,7 @@ except requests.ConnectionError as why: print('refused')
   console.log((await (await fetch('https://allowed.test/echo', {method: 'POST', body})).text()).length);
   await fetch('https://other.test/').then(() => console.log('reached'), e => console.log(e.cause.code));
 })();"""
-        said = self.inside("--allow", "allowed.test", "-e", f"NODE_EXTRA_CA_CERTS={BUNDLE}", "--", "node", "-e", script)
+        said = self.inside("--allow", "allowed.test", *self.NODE, "--", "node", "-e", script)
         self.assertRegex(said, re.escape(self.lines(5)) + "100000\n(ENOTFOUND|EAI_AGAIN)\n")
 
     # ---- what installs things ----
@@ -347,7 +348,7 @@ except requests.ConnectionError as why: print('refused')
     def test_npm(self):
         npm_registry(NET.shelf)
         said = self.sh("npm install --no-audit --no-fund --no-update-notifier --registry https://shelf.test/ brigtest >&2\nnode -p 'require(\"brigtest\")'",
-                       "-e", f"NODE_EXTRA_CA_CERTS={BUNDLE}", "-c", "2", allow="shelf.test")
+                       *self.NODE, allow="shelf.test")
         self.assertEqual(said, "from a registry\n")
 
     # ---- real servers ----
@@ -370,7 +371,7 @@ head -c 5000 a >d; {CURL}-C - -o d https://nginx.test/large; cmp a d && echo sam
         start_nginx()
         script = """const s = require('http2').connect('https://nginx.test'), r = s.request({':path': '/'});
 r.on('data', d => process.stdout.write(d)); r.on('end', () => s.close()); r.end();"""
-        said = self.inside("--allow", "nginx.test", "-e", f"NODE_EXTRA_CA_CERTS={BUNDLE}", "--", "node", "-e", script)
+        said = self.inside("--allow", "nginx.test", *self.NODE, "--", "node", "-e", script)
         self.assertEqual(said, "HTTP/2.0 nginx.test\n")
 
     @needs("dnsmasq", "curl")
@@ -398,6 +399,202 @@ class Root(Clients, JailTest):
 
 
 class Rootless(Clients, JailTest):
+    # Without cgroups the limit is on address space, of which V8 reserves much more than it uses.
+    NODE = (*Clients.NODE, "-m", "64g")
+
     @classmethod
     def make_world(cls):
         return World(PLAIN_ID, PLAIN_ID)
+
+
+# ---- a secret, as the README tells it -------------------------------------------------------------------------------
+
+
+class Story:
+    """By the commands alone, against a daemon of each kind of user. NET.seen is what really arrived."""
+
+    USER = None
+    MEMORY = "1g"
+    LIMIT_SECONDS = 120
+
+    @classmethod
+    def setUpClass(cls):
+        keys = f"{NET.dir}/keys-{cls.__name__}"
+        with open(keys, "wb") as f:
+            os.chown(keys, cls.USER or 0, cls.USER or 0)
+            cls.command("secret", "keygen", stdout=f, env=environment())
+        cls.daemon = NET.here.inside(lambda: Daemon(env={**gate_environment(), "BRIG_SECRETS_KEY_FILE": keys}, user=cls.USER))
+        cls.addClassCleanup(cls.daemon.close)
+        cls.brig("secret", "set", "API_TOKEN", "--broker", "host=allowed.test,host=shelf.test,header=Authorization,format=Bearer %s", stdin=TOKEN + "\n")
+        cls.id = cls.brig("create", "-q", "-m", cls.MEMORY, "-c", "2", "--allow", "allowed.test", "--allow", "other.test", "--allow", "shelf.test", "--secret", "API_TOKEN").strip()
+
+    @classmethod
+    def command(cls, *words, stdin="", env=None, stdout=subprocess.PIPE):
+        env = cls.daemon.env if env is None else env
+        who = {} if cls.USER is None else {"user": cls.USER, "group": cls.USER, "extra_groups": []}
+        done = subprocess.run([BRIG, *words], input=stdin.encode(), stdout=stdout, stderr=subprocess.PIPE, timeout=2 * PATIENCE, check=False, env=env, cwd="/", **who)
+        if done.returncode != 0:
+            raise AssertionError(f"brig {words}: {done.returncode} {done.stdout!r} {done.stderr!r}")
+        return done
+
+    @classmethod
+    def brig(cls, *words, **how):
+        return cls.command(*words, **how).stdout.decode()
+
+    def sh(self, script):
+        """What it says, which never has the value in it."""
+        done = self.command("exec", self.id, "--", "sh", "-c", "set -e\n" + script)
+        self.assertNotIn(TOKEN.encode(), done.stdout + done.stderr)
+        return done.stdout.decode()
+
+    def setUp(self):
+        del NET.asked[:], NET.seen[:]
+        self.mark = self.sh("echo $API_TOKEN").strip()
+        self.assertRegex(self.mark, "^brig-secret-[0-9a-f]{32}$")
+
+    def sent(self, host):
+        return [{k.lower(): v for k, v in headers.items()}.get("authorization") for _, name, _, headers, _ in NET.seen if name == host]
+
+    def audit(self, action):
+        lines = [json.loads(line) for line in self.brig("audit", "show", "--action", action, "-o", "json").splitlines()]
+        return [line for line in lines if line["object"] == self.id]
+
+    def test_it_is_used_and_not_seen(self):
+        used = len(self.audit("secret.use"))
+        said = self.sh('curl -sS --max-time 20 -H "Authorization: Bearer $API_TOKEN" https://allowed.test/echo')
+        self.assertIn(f"Authorization: Bearer {self.mark}\n", said)  # the server sent the value back, and it became the placeholder
+        self.assertEqual(self.sent("allowed.test"), [f"Bearer {TOKEN}"])
+        everything = self.sh("set +e; env; for p in /proc/[0-9]*; do tr '\\0' '\\n' <$p/environ; tr '\\0' ' ' <$p/cmdline; done 2>/dev/null; cat /workspace/* 2>/dev/null; true")
+        self.assertIn(self.mark, everything)
+        self.assertNotIn(TOKEN, everything)
+        wait_until("its use is in the audit log", lambda: len(self.audit("secret.use")) > used)
+        event = self.audit("secret.use")[-1]
+        self.assertIn("allowed.test", event["detail"])
+        self.assertIn("API_TOKEN", event["detail"])
+        self.assertNotIn(TOKEN, self.brig("audit", "export") + self.brig("inspect", self.id) + self.brig("secret", "ls", "-o", "json") + self.daemon.text())
+
+    def test_another_host_gets_the_placeholder(self):
+        before = len(self.audit("secret.foreign"))
+        said = self.sh('curl -sS --max-time 20 -H "Authorization: Bearer $API_TOKEN" https://other.test/echo')
+        self.assertIn(self.mark, said)
+        self.assertEqual(self.sent("other.test"), [f"Bearer {self.mark}"])
+        # TLS to a host that the secret does not name is not opened: what is inside cannot be seen. Plain HTTP can.
+        self.assertEqual(len(self.audit("secret.foreign")), before)
+        self.sh('curl -sS --max-time 20 -H "Authorization: Bearer $API_TOKEN" http://other.test/echo')
+        self.assertEqual(self.sent("other.test"), [f"Bearer {self.mark}"] * 2)
+        wait_until("that is in the audit log", lambda: len(self.audit("secret.foreign")) > before)
+        self.assertIn("other.test", self.audit("secret.foreign")[-1]["detail"])
+
+    def test_nothing_goes_out_in_the_clear(self):
+        said = self.sh('curl -sS --max-time 20 -H "Authorization: Bearer $API_TOKEN" http://allowed.test/echo || true')
+        self.assertNotIn(TOKEN, said)
+        self.assertNotIn(f"Bearer {TOKEN}", self.sent("allowed.test"))
+
+    # ---- clients trust the sandbox's authority without a flag ----
+
+    @needs("wget")
+    def test_wget(self):
+        self.assertIn(self.mark, self.sh('wget -qO- -T 20 -t 1 --header "Authorization: Bearer $API_TOKEN" https://allowed.test/echo'))
+        self.assertEqual(self.sent("allowed.test"), [f"Bearer {TOKEN}"])
+
+    def test_python(self):
+        self.sh("cat >a.py <<'END'\nimport os, urllib.request as r\nh = {'Authorization': 'Bearer ' + os.environ['API_TOKEN']}\n"
+                "print(r.urlopen(r.Request('https://allowed.test/echo', headers=h), timeout=20).read().decode())\nEND\n/usr/bin/python3 a.py")
+        self.assertEqual(self.sent("allowed.test"), [f"Bearer {TOKEN}"])
+
+    def test_requests(self):
+        where = requests_library()
+        if not where:
+            self.skipTest("no requests")
+        self.brig("cp", where, f"{self.id}:/workspace/")
+        self.sh("cat >b.py <<'END'\nimport os, requests\ns = requests.Session()\ns.headers['Authorization'] = 'Bearer ' + os.environ['API_TOKEN']\n"
+                "for _ in range(3): print(s.get('https://allowed.test/echo', timeout=20).text)\nEND\nPYTHONPATH=site /usr/bin/python3 b.py")
+        self.assertEqual(self.sent("allowed.test"), [f"Bearer {TOKEN}"] * 3)
+
+    @needs("node")
+    def test_node(self):
+        self.sh("""cat >c.js <<'END'
+const headers = {Authorization: 'Bearer ' + process.env.API_TOKEN};
+fetch('https://allowed.test/echo', {headers}).then(r => r.text()).then(t => { console.log(t);
+  require('https').get('https://allowed.test/echo', {headers}, r => r.pipe(process.stdout)); });
+END
+node c.js""")
+        self.assertEqual(self.sent("allowed.test"), [f"Bearer {TOKEN}"] * 2)
+
+    @needs("git")
+    def test_git(self):
+        git_repository_once()
+        self.assertEqual(self.sh('rm -rf r; git -c "http.extraHeader=Authorization: Bearer $API_TOKEN" clone -q https://shelf.test/repo.git r; cat r/hello'), "from a repository\n")
+        self.assertEqual(set(self.sent("shelf.test")), {f"Bearer {TOKEN}"})
+
+    @needs("npm")
+    def test_npm(self):
+        npm_registry(NET.shelf)
+        said = self.sh("mkdir -p n; cd n; echo \"//shelf.test/:_authToken=$API_TOKEN\" >~/.npmrc; echo '{}' >package.json\n"
+                       "npm install --no-audit --no-fund --no-update-notifier --registry https://shelf.test/ brigtest >&2; node -p 'require(\"brigtest\")'")
+        self.assertEqual(said, "from a registry\n")
+        self.assertEqual(set(self.sent("shelf.test")), {f"Bearer {TOKEN}"})
+
+    @needs("pip3")
+    def test_pip(self):
+        """With a password in its index's URL: another secret, and a sandbox of its own."""
+        python_index(NET.shelf)
+        self.brig("secret", "set", "INDEX_PASSWORD", "--broker", "host=shelf.test,basic=password", stdin=TOKEN)
+        said = self.brig("run", "--allow", "shelf.test", "--secret", "INDEX_PASSWORD", "-m", self.MEMORY, *SH,
+                         'set -e; /usr/bin/python3 -m pip install -q --no-cache-dir --target t --index-url "https://me:$INDEX_PASSWORD@shelf.test/simple/" brigtest >&2\n'
+                         "PYTHONPATH=t /usr/bin/python3 -c 'import brigtest; print(brigtest.said)'")
+        self.assertEqual(said, "from a wheel\n")
+        self.assertEqual(set(self.sent("shelf.test")), {"Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()})
+
+
+class RootStory(Story, unittest.TestCase):
+    pass
+
+
+class RootlessStory(Story, unittest.TestCase):
+    USER = PLAIN_ID
+    MEMORY = "64g"
+
+
+# ---- this machine's package indexes ---------------------------------------------------------------------------------
+
+
+class Packages(unittest.TestCase):
+    """In the machine's own network, by its own configuration: only where an index answers the same question outside. Its name is nobody's business here."""
+
+    LIMIT_SECONDS = 180
+    SMALL = "idna"  # a package that is pure Python and small
+
+    def outside(self, *argv):
+        """Whether the host's own client reaches its index, as it is configured."""
+        try:
+            return subprocess.run(argv, capture_output=True, timeout=15, check=False, cwd="/", stdin=subprocess.DEVNULL).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def run_in(self, *words, variables=()):
+        """With those settings of the client's that are in variables: brig takes none along, and the index may be set there."""
+        flags = [f for n in variables if n in os.environ for f in ("-e", f"{n}={os.environ[n]}")]
+        env = environment(**{n: os.environ[n] for n in variables if n in os.environ})
+        done = subprocess.run([BRIG, "run", "--local", "--net", "packages", "-c", "2", *flags, "--", *words], capture_output=True, timeout=120, check=False, env=env, cwd="/")
+        self.assertEqual(done.returncode, 0, re.sub(rb"//[^/ ]+", b"//...", done.stderr[-2000:]))
+        return done.stdout.decode()
+
+    @needs("pip3")
+    def test_pip(self):
+        get = ["/usr/bin/python3", "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--no-binary", ":none:", "--retries", "0", "--timeout", "10"]
+        index = subprocess.run(["/usr/bin/python3", "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/")
+        more = ["--index-url", index.stdout.strip()] if index.returncode == 0 else []
+        if not self.outside("env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", *get, *more, "-d", f"{NET.dir}/wheels", self.SMALL):
+            self.skipTest("the configured Python index does not answer")
+        said = self.run_in("/bin/sh", "-c", '"$@" >&2; ls', "sh", *get, *more, self.SMALL, variables=("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"))
+        self.assertTrue(said.startswith(self.SMALL), said)
+
+    @needs("npm")
+    def test_npm(self):
+        view = ["npm", "view", "--no-update-notifier", "--fetch-retries=0", "--fetch-timeout=10000"]
+        registry = subprocess.run(["npm", "config", "get", "registry"], capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/").stdout.strip()
+        view += ["--registry", registry, "is-odd", "name"]
+        if not self.outside(*view):
+            self.skipTest("the configured npm registry does not answer")
+        self.assertIn("is-odd", self.run_in("env", f"NODE_EXTRA_CA_CERTS={BUNDLE}", *view))
