@@ -241,7 +241,7 @@ class Brokered(EgressTest):
     def test_through_the_proxy_as_well(self):
         self.open_brokered()
         sock = self.connect("198.18.0.1", 3128)
-        sock.sendall(b"CONNECT other.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock.sendall(b"CONNECT other.example:443 HTTP/1.1\r\nHost: other.example:443\r\n\r\n")
         self.assertIn(b" 200 ", sock.recv(100))
         self.assertIn(b"200 OK", self.request(sock))
         self.assertEqual(self.inner[-1][1]["authorization"], f"Bearer {self.VALUE}")
@@ -286,20 +286,20 @@ class Proxy(EgressTest):
                                ("2130706433:443", 400), ("0x7f.1:443", 400), ("127.1:443", 400), ("secure.example:22", 403), ("secure.example", 400),
                                ("secure.example:99999", 400)):
             with self.subTest(target=target):
-                answer = read_all(self.proxy(f"CONNECT {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode()))
+                answer = read_all(self.proxy(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()))
                 self.assertTrue(answer.startswith(f"HTTP/1.1 {status} ".encode()), answer)
                 self.denied()
 
     def test_what_goes_through_a_tunnel_must_agree(self):
         self.open()
-        sock = self.proxy(b"CONNECT secure.example:443 HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock = self.proxy(b"CONNECT secure.example:443 HTTP/1.1\r\nHost: secure.example:443\r\n\r\n")
         sock.recv(100)
         with self.assertRaises(ConnectionResetError):
             ssl.create_default_context(cafile=self.cert).wrap_socket(sock, server_hostname="other.example")
-        sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: x\r\n\r\n")
+        sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example:80\r\n\r\n")
         sock.recv(100)
         self.assertIn(b"403 Forbidden", self.http(sock, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
-        sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n")
+        sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example:80\r\n\r\nGET / HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n")
         self.assertIn(b"GET / HTTP/1.1 0", read_all(sock))
 
     def test_requests_with_an_absolute_target(self):
