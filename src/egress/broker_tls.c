@@ -357,7 +357,7 @@ void bside_keep_session(struct bside *side, struct broker *broker, const char *n
 }
 
 /* A call that must wait; again in the same run it would only ask the kernel once more. */
-static bool still_waits(struct bside *side, int waits)
+static bool still_waits(struct bside *side, enum bside_waits waits)
 {
     side->want_in = side->want_in || waits == WAIT_IN;
     side->want_out = side->want_out || waits == WAIT_OUT;
