@@ -202,7 +202,6 @@ int sigv4_split(const uint8_t *value, size_t len, struct sigv4_keys *ret) MUST_C
 
 /* ---- broker_tls.c: one side of a brokered connection -------------------------------------------------------------- */
 
-enum bside_waits { WAIT_NOT, WAIT_IN, WAIT_OUT };
 struct bside {
     int fd;   /* -1: none */
     SSL *ssl; /* NULL: plain */
@@ -211,7 +210,7 @@ struct bside {
     bool ended;            /* the peer's end of stream was seen */
     bool ready;            /* the handshake is done (or none is needed) */
     bool want_in, want_out; /* what the last calls wait for */
-    enum bside_waits read_waits, write_waits; /* in this run: not tried again, the loop will tell */
+    enum bside_waits { WAIT_NOT, WAIT_IN, WAIT_OUT } read_waits, write_waits; /* in this run: not tried again, the loop will tell */
     const uint8_t *first;  /* read before, not yet given on; owned */
     size_t first_len;
     uint8_t *first_memory;

@@ -265,6 +265,24 @@ class Policies(NetworkTest):
         self.assertIn("third.test", json.dumps(self.inspect(s["id"])["network"]["learned"]))
 
 
+    def test_who_may_name_private_ranges(self):
+        """An administrator, here or in a stored policy; a request of another key may not, in no spelling."""
+        key = self.d.ask("POST", "/v1/keys", {"role": "user"}).json["key"]
+        for range_ in ("127.0.0.1", "127.0.0.0/8", "169.254.169.254/32", "10.0.0.0/8", "::1", "fd00::/8", "::ffff:127.0.0.1"):
+            rule = {"action": "allow", "cidr": range_}
+            for network in ({"rules": [rule]}, {"extends": "open", "rules": [rule]}, {"extends": {"rules": [rule]}, "rules": []}):
+                answer = self.d.ask("POST", "/v1/sandboxes", {"network": network}, tcp=True, key=key)
+                self.assertEqual(answer.status, 403, (network, answer))
+                self.assertIn("only an administrator may allow it", answer.json["error"]["message"])
+        made = self.d.ask("POST", "/v1/sandboxes", {"network": {"rules": [{"action": "allow", "domain": "x.test"}, {"action": "deny", "cidr": "10.0.0.0/8"}]}},
+                          tcp=True, key=key)
+        self.assertEqual(made.status, 201, made)
+        path = f"/v1/sandboxes/{made.json['id']}"
+        answer = self.d.ask("PATCH", path, {"network": {"rules": [{"action": "allow", "cidr": "127.0.0.1"}]}}, tcp=True, key=key)
+        self.assertEqual(answer.status, 403, answer)
+        self.d.ask("DELETE", path)
+
+
 class Changes(NetworkTest):
     def test_another_policy_at_once(self):
         s = self.d.create(network=self.net.policy("api.test"))
@@ -435,8 +453,9 @@ class Deaths(NetworkTest):
         pids = self.d.children()
         before = descriptors(pids["brig-egress"])
         for _ in range(20):
-            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/proc/1/x"})
-            self.assertGreaterEqual(answer.status, 400)
+            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/usr/not/here"})
+            self.assertEqual(answer.status, 400, answer)
+            self.assertIn("workdir /usr/not/here", answer.json["error"]["message"])
         self.assertEqual(self.metric("network_sandboxes"), 0)
         wait_until("the listeners are gone", lambda: descriptors(pids["brig-egress"]) <= before + 4)
 
