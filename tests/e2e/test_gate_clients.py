@@ -351,6 +351,19 @@ except requests.ConnectionError as why: print('refused')
                        *self.NODE, allow="shelf.test")
         self.assertEqual(said, "from a registry\n")
 
+    def test_packages(self):
+        """The preset is what this host's clients are configured for, by environment and by file, and no other host; credentials stay outside."""
+        python_index(NET.shelf)
+        ask = f"{CURL}-o /dev/null -w '%{{http_code}}\\n' https://shelf.test/simple/brigtest/ || echo $?\n{CURL}http://allowed.test/x || echo $?"
+        flags = ("--net", "packages", *SH, ask)
+        self.assertEqual(self.inside(*flags), "000\n6\n6\n")
+        for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "npm_config_registry"):
+            self.assertEqual(self.inside(*flags, env={**gate_environment(), name: "https://me:pass@shelf.test/simple/"}), "200\n6\n", name)
+        path = self.w.file(".npmrc", "registry=https://shelf.test/\n")
+        self.addCleanup(os.unlink, path)
+        self.assertEqual(self.inside(*flags), "200\n6\n")
+        self.assertFalse([s for s in NET.seen if "Authorization" in s[3]])
+
     # ---- real servers ----
 
     @needs("nginx", "curl")
