@@ -595,7 +595,7 @@ class Packages(unittest.TestCase):
 
     @needs("pip3")
     def test_pip(self):
-        get = ["/usr/bin/python3", "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--no-binary", ":none:", "--retries", "0", "--timeout", "10"]
+        get = ["/usr/bin/python3", "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout", "10"]
         index = subprocess.run(["/usr/bin/python3", "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/")
         more = ["--index-url", index.stdout.strip()] if index.returncode == 0 else []
         if not self.outside("env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", *get, *more, "-d", f"{NET.dir}/wheels", self.SMALL):
@@ -610,4 +610,4 @@ class Packages(unittest.TestCase):
         view += ["--registry", registry, "is-odd", "name"]
         if not self.outside(*view):
             self.skipTest("the configured npm registry does not answer")
-        self.assertIn("is-odd", self.run_in("env", f"NODE_EXTRA_CA_CERTS={BUNDLE}", *view))
+        self.assertIn("is-odd", self.run_in("env", f"NODE_EXTRA_CA_CERTS={BUNDLE}", *view, variables=("npm_config_registry", "NPM_CONFIG_REGISTRY")))
