@@ -220,6 +220,10 @@ def bulk(bench):
     return rows
 
 
+def metric(daemon, name):
+    return next(int(line.split()[1]) for line in daemon.ask("GET", "/metrics").body.decode().splitlines() if line.startswith(f"brig_{name} "))
+
+
 def rate(bench):
     """Short connections from several processes."""
     speed = {"direct": [], "gate": []}
@@ -237,9 +241,10 @@ def rate(bench):
             return once
 
         in_turns(turns, of("direct", bench.outside, "127.0.0.1"), of("gate", inside, NAME))
+        lost = 100 * metric(daemon, "audit_dropped_total") / (2 * metric(daemon, "network_connections_allowed_total"))
     finally:
         closing(peer, daemon)
-    return [bound(row("gate: connections", "ops/s", speed["gate"], best_is_high=True), at_least=5000), row("gate: connections, direct", "ops/s", speed["direct"], best_is_high=True)]
+    return [row("gate: not in the log", "%", [lost]), bound(row("gate: connections", "ops/s", speed["gate"], best_is_high=True), at_least=5000), row("gate: connections, direct", "ops/s", speed["direct"], best_is_high=True)]
 
 
 def pss_mib(pid):
@@ -275,6 +280,8 @@ def idle(bench):
                 raise RuntimeError(f"{n} connections: {said[-200:]!r}")
             time.sleep(0.2)
         memory = pss_mib(egress)
+        if len(os.listdir(f"/proc/{egress}/fd")) < 2 * n:
+            raise RuntimeError(f"{n} connections: they are not open")
     finally:
         closing(peer, daemon)
     return [bound(row("gate: idle", "MiB", [memory]), at_most=200), row("gate: idle, before", "MiB", [before]), row("gate: idle connections", "open", [n])]
