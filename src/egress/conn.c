@@ -272,6 +272,12 @@ static void on_dialled(void *ctx, int fd, const struct gate_addr *to, const stru
     conn->dialled = *to;
     conn->rule = answer->rule;
     conn->last_ns = loop_now_ns();
+    /* The policy may have been replaced after the address was judged. */
+    struct policy_answer again;
+    if (conn->version != conn->slot->version && !judge_again(conn, &again)) {
+        conn_refuse(conn, &again);
+        return;
+    }
     if (conn->plain) {
         conn->stage = CONN_PLAIN;
         plain_dialled(conn);
@@ -289,6 +295,7 @@ void conn_dial(struct conn *conn)
     struct brig_err err = {0};
 
     conn->stage = CONN_DIAL;
+    conn->version = conn->slot->version;
     if (side_watch(conn, &conn->client, 0) < 0 || !conn_arm(conn, CONN_IDLE_NS))
         return;
     if (dial_start(conn->slot, conn->name, &conn->wanted, conn->port, seen, on_dialled, conn, &conn->dial, &err) < 0)

@@ -49,14 +49,30 @@ static void refuse(struct conn *conn, unsigned status, const char *why)
 
 /* ---- HTTP ----------------------------------------------------------------------------------------------------------- */
 
-static void on_connect(struct conn *conn, const char *target, size_t took)
+/* A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it. */
+static bool host_agrees(const struct http_head *head, const struct authority *target)
+{
+    const char *host = http_field(head, "host");
+    struct authority said;
+
+    if (!host || host[0] == '\0')
+        return true;
+    return authority_parse(host, strlen(host), &said) == 0 && (said.port == 0 || said.port == target->port) && str_eq(said.name, target->name) &&
+           gate_addr_equal(&said.addr, &target->addr);
+}
+
+static void on_connect(struct conn *conn, const struct http_head *head, size_t took)
 {
     static const char ok[] = "HTTP/1.1 200 Connection established\r\n\r\n";
     struct authority authority;
     struct policy_answer answer;
 
-    if (authority_parse(target, strlen(target), &authority) < 0 || authority.port == 0) {
+    if (authority_parse(head->target, strlen(head->target), &authority) < 0 || authority.port == 0) {
         refuse(conn, 400, "CONNECT wants host:port");
+        return;
+    }
+    if (!host_agrees(head, &authority)) {
+        refuse(conn, 400, "Host is not CONNECT's target");
         return;
     }
     if (set_target(conn, &authority, authority.port) < 0) {
@@ -95,7 +111,7 @@ static void on_http(struct conn *conn)
     else if (http_field(&head, "x-unix-socket"))
         refuse(conn, 400, "x-unix-socket");
     else if (str_eq(head.method, "CONNECT"))
-        on_connect(conn, head.target, (size_t)took);
+        on_connect(conn, &head, (size_t)took);
     else if (plain_start(conn) < 0)
         conn_reset(conn, "out of memory");
 }

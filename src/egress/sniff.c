@@ -31,6 +31,13 @@ static bool any_bytes(struct conn *conn, bool *ret_by_rule)
     return answer.allow;
 }
 
+void sniff_refresh(struct conn *conn)
+{
+    bool by_rule;
+
+    conn->open = conn->open && any_bytes(conn, &by_rule);
+}
+
 void conn_proceed(struct conn *conn)
 {
     bool by_rule = false;

@@ -162,23 +162,6 @@ static bool translated(const struct gate_addr *addr, struct gate_addr *ret)
     return true;
 }
 
-static bool range_is_v4(const struct gate_cidr *cidr)
-{
-    struct gate_addr base = {.port = 0};
-
-    memcpy(base.ip, cidr->ip, sizeof base.ip);
-    return cidr->bits >= 96 && gate_addr_is_v4(&base);
-}
-
-/* Is the range a piece of private space? The widest there is are 10.0.0.0/8 and fc00::/7. */
-static bool range_is_private(const struct gate_cidr *cidr)
-{
-    struct gate_addr base = {.port = 0};
-
-    memcpy(base.ip, cidr->ip, sizeof base.ip);
-    return gate_addr_private(&base) && cidr->bits >= (range_is_v4(cidr) ? 96u + 8u : 7u);
-}
-
 static void take_address_rules(struct verdict *v)
 {
     struct gate_addr inner;
@@ -193,7 +176,7 @@ static void take_address_rules(struct verdict *v)
                 take(v, i, v->deny);
             continue;
         }
-        if (!has || range_is_v4(&rule->cidr) != gate_addr_is_v4(addr))
+        if (!has || gate_cidr_is_v4(&rule->cidr) != gate_addr_is_v4(addr))
             continue;
         if (v->near == POLICY_NONE && !v->q->name)
             v->near = i;
@@ -201,7 +184,7 @@ static void take_address_rules(struct verdict *v)
             continue;
         if (!v->q->name)
             take(v, i, v->allow);
-        if (v->private_why && range_is_private(&rule->cidr))
+        if (v->private_why && gate_cidr_private(&rule->cidr))
             take(v, i, v->named);
     }
 }

@@ -8,7 +8,7 @@
     private  10.77.0.10, 192.168.77.10      fd77::10                  to be refused unless a policy names them
 
 Names live in Internet.zone: name -> list of addresses, or a function (type) -> list, or ("CNAME", name). Every question that arrives is in
-Internet.asked, every request that reached a server in Internet.seen: what must not leave is asserted there.
+Internet.asked, every connection in Internet.reached, every request in Internet.seen: what must not leave is asserted there.
 """
 
 import ctypes
@@ -266,7 +266,7 @@ class WebServer(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, internet, address, port, label, certificate=None, handler=Pages):
-        self.internet, self.label = internet, label
+        self.internet, self.label, self.reached = internet, label, getattr(internet, "reached", [])
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, port), handler, bind_and_activate=False)
         self.socket.close()
@@ -278,6 +278,11 @@ class WebServer(http.server.ThreadingHTTPServer):
             self.context.load_cert_chain(*certificate)
             self.context.set_alpn_protocols(["http/1.1"])
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def get_request(self):
+        request, peer = super().get_request()
+        self.reached.append((self.label, self.server_port))
+        return request, peer
 
     def finish_request(self, request, client_address):
         if self.context:
@@ -303,7 +308,7 @@ class Internet:
         self.dir = tempfile.mkdtemp(prefix="brig-internet-")
         os.chmod(self.dir, 0o755)
         self.here, self.there = Namespace(), Namespace()
-        self.asked, self.seen, self.servers = [], [], []
+        self.asked, self.seen, self.reached, self.servers = [], [], [], []
         self.zone = {"allowed.test": [PUBLIC, PUBLIC6], "www.allowed.test": [PUBLIC], "other.test": [OTHER, OTHER6], "private.test": [PRIVATE[0]],
                      "metadata.test": [PRIVATE[2]], "private6.test": [PRIVATE6[0]], "loop.test": ["127.0.0.1"], "loop6.test": ["::1"],
                      "alias.test": ("CNAME", "allowed.test"), "inner.test": ("CNAME", "private.test"), "v6.test": [PUBLIC6]}

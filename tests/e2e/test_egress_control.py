@@ -9,10 +9,10 @@ import threading
 import time
 import unittest
 
-from egresskit import ALLOWED, CLOSED, CONTROL, COUNT, DENIED, DNS_TCP, DNS_UDP, EGRESS, HTTP, TCP, Gate, Inside, Outside, Refused, head, http_server, read_exactly
+from egresskit import ALLOWED, CLOSED, CONTROL, COUNT, DENIED, DNS_TCP, DNS_UDP, EGRESS, HTTP, TCP, Gate, Inside, Outside, Refused, head, http_server, libc, read_exactly
 from egresstest import RAW, RULES, WEB, EgressTest, banner_server
 from helpers import PATIENCE
-from jailkit import needs_root
+from jailkit import PLAIN_ID, needs_root
 
 
 class Limits(EgressTest):
@@ -78,7 +78,7 @@ class Limits(EgressTest):
         self.assertTrue(counts["limits_hit"] & 1 << 12)
         self.denied(why="net_bytes_in is used up")
         self.gate.wait_event(slot=self.slot, verdict=CLOSED, why="net_bytes_in is used up")
-        self.assert_reset(self.by_name("bulk.example", 2222))
+        self.assert_turned_away(self.inside.resolve("bulk.example"), 2222)
         self.denied(why="net_bytes_in is used up")
 
     def test_bytes_out(self):
@@ -225,6 +225,32 @@ class Control(EgressTest):
         self.assertEqual(len([e for e in events if e["verdict"] == DENIED]), self.gate.count(self.slot)["denied"])
         self.assertGreater(len(events), 512)
 
+    def test_requests_wait_as_well_while_the_controller_does_not_read(self):
+        self.open()
+        request, n = b"GET /n HTTP/1.1\r\nHost: web.example\r\n\r\n", 1200
+        sock = self.by_name("web.example")
+        answered = []
+
+        def read():
+            data = b""
+            while data.count(b"200 OK") < n:
+                data += sock.recv(1 << 16)
+                answered.append(data.count(b"200 OK"))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        sock.sendall(request * n)
+        before = -1
+        while not answered or answered[-1] < 100 or answered[-1] != before:
+            before = answered[-1] if answered else -1
+            time.sleep(0.5)
+        self.assertLess(answered[-1], n)  # it stands still, with what fits into the socket and the queue
+        told = []
+        while reader.is_alive():
+            told += self.gate.drain()
+        told += self.gate.drain()
+        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]), n)
+
 
 @needs_root
 class Process(unittest.TestCase):
@@ -246,6 +272,24 @@ class Process(unittest.TestCase):
         self.assertTrue(gate.ping())
         self.assertEqual(gate.close(), "")
         self.assertEqual(gate.process.returncode, 0)
+
+    def test_it_starts_without_privileges_as_well(self):
+        def plain():
+            os.setgroups([])
+            os.setresgid(PLAIN_ID, PLAIN_ID, PLAIN_ID)
+            os.setresuid(PLAIN_ID, PLAIN_ID, PLAIN_ID)
+
+        def alone():  # root of a user namespace that has no other id
+            plain()
+            libc.unshare(0x10000000)
+
+        for how in (plain, alone):
+            with self.subTest(how=how.__name__):
+                gate = Gate(None, preexec=how)
+                status = self.status(gate.process.pid)
+                self.assertEqual((status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16), int(status["CapPrm"], 16)), ("2", "1", 0, 0))
+                self.assertTrue(gate.ping())
+                self.assertEqual(gate.close(), "")
 
     def test_nothing_is_left_of_connections_and_of_a_killed_gate(self):
         outside, inside, requests = Outside(), Inside(), []

@@ -55,6 +55,24 @@ class Raw(EgressTest):
         self.assertEqual(data, bytes(range(256)) * 32768)
 
 
+class SlowReaders(EgressTest):
+    def test_what_waits_for_them_is_bounded(self):
+        def flood(conn):
+            while True:
+                conn.sendall(b"x" * (1 << 20))
+
+        self.out.names["endless.example"] = ["203.0.113.32"]
+        self.out.serve("203.0.113.32", 2222, flood)
+        self.open({"rules": [{"action": "allow", "domain": "endless.example", "ports": [2222], "protocol": "tcp"}]})
+        socks = [self.by_name("endless.example", 2222) for _ in range(120)]
+        time.sleep(3)
+        with open(f"/proc/{self.gate.process.pid}/status") as f:
+            resident = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+        self.assertLess(resident, 32 << 10, "KiB")
+        for sock in socks:
+            self.assertTrue(sock.recv(1000))
+
+
 class Open(EgressTest):
     """default: allow. Any bytes, but what says a name is held to it."""
 

@@ -41,6 +41,7 @@ static struct egress egress;
 static struct slot slot = {.egress = &egress};
 static uint16_t upstream_port, port;
 static bool over;
+static const char *forced; /* every connection is taken for this one's */
 static uint64_t bytes_in, bytes_out, budget = UINT64_MAX, n_scrubbed, n_open;
 
 __attribute__((noreturn)) static void die(const char *what, const char *why)
@@ -199,7 +200,7 @@ static void on_client(struct loop_source *source, UNUSED uint32_t events)
         memcpy(name, host + 6, len);
         name[len] = '\0';
     } else if (r > 0 && hello.has_name) {
-        memcpy(name, hello.name, sizeof(name));
+        memcpy(name, forced ? forced : hello.name, forced ? strlen(forced) + 1 : sizeof(name));
     }
     if (name[0] == '\0' || !broker_covers(slot.broker, name, port)) {
         printf("not covered: %s\n", name);
@@ -382,6 +383,7 @@ static int serve(const char *path)
     egress.ca = slurp(text_of(root, "ca"), &egress.ca_len);
     upstream_port = (uint16_t)number_of(root, "upstream", 0);
     port = (uint16_t)number_of(root, "port", 443);
+    forced = json_get(root, "name") ? text_of(root, "name") : NULL;
     budget = number_of(root, "budget", UINT64_MAX);
     if (policy_compile(json_get(root, "policy"), &slot.policy, &err) < 0 ||
         broker_create(&egress, json_get(root, "secrets"), ring, &slot.broker, &ca, &err) < 0)
