@@ -295,8 +295,10 @@ class Attack:
             self.assertEqual(sorted(self.NET.reached), sorted(reached))
         self.assertEqual({name for name, _ in self.NET.asked} - set(asked), set(), "these questions left")
         own = ("203.0.113.1", "2001:db8:77::1")
-        strays = {p for p in self.capture.stop() if not (p[2] in may or (p[1] in may and p[2] in own))}
+        packets = self.capture.stop()
+        strays = {p for p in packets if not (p[2] in may or (p[1] in may and p[2] in own))}
         self.assertEqual(strays, set(), "these packets left")
+        return packets
 
     def tearDown(self):
         if not self.capture.stopping:
