@@ -119,9 +119,9 @@ def verdict(data):
     size, = struct.unpack(">H", data[at + 10:at + 12])
     return socket.inet_ntop(socket.AF_INET6 if size == 16 else socket.AF_INET, data[at + 12:at + 12 + size])
 
-def udp(to, port, data, wait=T):
+def udp(to, port, data):
     s = socket.socket(family(to), socket.SOCK_DGRAM)
-    s.settimeout(wait)
+    s.settimeout(T)
     try:
         s.connect((to, port))
         s.send(data)
@@ -173,6 +173,15 @@ def socks(*messages):
     s.shutdown(socket.SHUT_WR)
     data, how = read_all(s)
     return data.hex() + " " + how
+
+def at_once(*functions):
+    """Their results, of threads."""
+    results = [None] * len(functions)
+    def one(i): results[i] = functions[i]()
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(functions))]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    return results
 
 def tell(*results, **named):
     print(json.dumps(named or list(results)))
@@ -263,9 +272,13 @@ class Attack:
     def row(self, row, what, *outcomes):
         self.TABLE.append((row, what, "refused: " + " | ".join(outcomes)))
 
+    @staticmethod
+    def key(network, **members):
+        return json.dumps([network, members], sort_keys=True)
+
     def box(self, network="none", **members):
         """A sandbox with this network; the same one for the same network."""
-        key = json.dumps([network, members], sort_keys=True)
+        key = self.key(network, **members)
         if key not in self.boxes:
             self.boxes[key] = self.d.create(network=network, **members)["id"]
         return self.boxes[key]
