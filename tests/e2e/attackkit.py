@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 from helpers import wait_until
 from internet import DNS, PUBLIC, PUBLIC6
@@ -197,13 +198,13 @@ class Capture:
     def __init__(self, namespace):
         self.sock = namespace.inside(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 23)
-        self.sock.settimeout(0.1)
-        self.packets, self.stopping = [], False
+        self.sock.settimeout(0.05)
+        self.packets, self.stopping = [], 0
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
     def _work(self):
-        while True:
+        while not self.stopping or time.monotonic() < self.stopping:
             try:
                 data, where = self.sock.recvfrom(200)
             except TimeoutError:
@@ -231,7 +232,7 @@ class Capture:
         return socket.inet_ntop(family, data[at:at + size]), socket.inet_ntop(family, data[at + size:at + 2 * size]), proto, port
 
     def stop(self):
-        self.stopping = True
+        self.stopping = time.monotonic() + 0.5  # what is in the queue is still read
         self.thread.join()
         self.sock.close()
         return self.packets

@@ -19,7 +19,6 @@ from jailkit import IS_ROOT, PLAIN_ID, World
 
 NET = None
 ONLY = {"rules": [{"action": "allow", "domain": "allowed.test"}]}
-RAW = {"rules": [{"action": "allow", "domain": "allowed.test", "protocol": "tcp"}]}
 LOOPBACK = "loopback: a port that the gate serves"
 PROXY = 'say("198.18.0.1", 3128, %s)'
 VALUE = "s3cr3t-value-of-the-test-0123456789"
@@ -189,6 +188,26 @@ class Rows(Attack):
         self.assertIn(self.curl(ONLY, "--noproxy", "*", "--connect-to", f"allowed.test:443:{OTHER}:443", "https://allowed.test/")[0], cut)
         self.nothing_left(reached=[], may=())
         self.row("N09", "ip-literal", *outcomes)
+
+    def test_N09_name_and_port(self):
+        """What a rule opens is a name on a port: neither the name's other ports nor the port for other names."""
+        policy = {"rules": [{"action": "allow", "domain": "allowed.test", "ports": [8443], "protocol": "tcp"}, {"action": "allow", "domain": "other.test", "ports": [80]}]}
+        first, second = "default deny; rule 0 (allow allowed.test:8443 tcp) does not match", "default deny; rule 1 (allow other.test:80) does not match"
+        outcomes = self.attack(policy, {'get("allowed.test")': get("allowed.test", first), 'get("allowed.test", "other.test")': get("allowed.test", first),
+                                        'tls("allowed.test", "allowed.test")': "reset", 'get("other.test", port=8443)': get("other.test", second, 8443), 'say("allowed.test", 22)': "ECONNREFUSED",
+                                        f'get("{PUBLIC}", "allowed.test", port=8443)': get(PUBLIC, "default deny", 8443)})
+        self.nothing_left(reached=[], may=())
+        self.row("N09", "name-and-port", *outcomes)
+
+    def test_N03_ports_of_the_gate(self):
+        """Where every port is redirected, the gate's own listeners are no way around it."""
+        policy = {"rules": [{"action": "allow", "domain": "allowed.test", "ports": "any"}]}
+        where = ("127.0.0.1", "198.18.0.1", OTHER, "2001:2:0:ffff::1", "::1", OTHER6)
+        got = self.inside(policy, f"tell(*[say(ip, port, 'GET / HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n') for ip in {where!r} for port in (65001, 65053)])")
+        for said in got:
+            self.assertRegex(said, "^(reset|closed|ECONNREFUSED|403 brig: .* is denied: .*)$")
+        self.nothing_left(reached=[], may=())
+        self.row("N03", "the gate's ports", *dict.fromkeys(got))
 
     # ---- what is said: TLS ----
 

@@ -128,8 +128,9 @@ class Load(Attack):
 
     def end_box(self, network, **members):
         """With all that is still under way in it."""
-        self.d.ask("DELETE", f"/v1/sandboxes/{self.box(network, **members)}")
-        self.boxes.pop(self.key(network, **members))
+        box = self.boxes.pop(self.key(network, **members), None)
+        if box:
+            self.d.ask("DELETE", f"/v1/sandboxes/{box}")
 
     def says(self, output, text):
         wait_until(text, lambda: text in output())
@@ -290,7 +291,7 @@ tell(over, after)
         except FileNotFoundError:  # one has just gone
             return None
 
-    def test_egress_killed_under_load(self):
+    def test_when_brig_egress_is_killed(self):
         who = {"name": f"kill-{self.KIND}"}
         output = self.start(ONLY, WORK.replace("SECONDS", "8").replace("NAMES", '("allowed.test",)'), **who)
         self.says(output, "held allowed.test")
@@ -310,7 +311,9 @@ tell(over, after)
         wait_until("a new one", lambda: self.egress() not in (None, old))
         wait_until("it works again", lambda: self.inside(ONLY, 'tell(get("allowed.test", path="/again"))', **who) == ["200 allowed GET allowed.test /again"])
         self.attack(ONLY, {'dns("other.test")': "REFUSED", f'get("{OTHER}")': f"403 brig: {OTHER}:80 is denied: default deny", f'tls("{OTHER}", "allowed.test")': "reset"}, **who)
+        self.end_box(ONLY, **who)
         self.assertEqual({label for label, _ in NET.reached}, {"allowed"})
+        self.assertEqual({f"{s[1]} {s[2]}" for s in NET.seen}, {f"allowed.test {p}" for p in ("/load", "/again", "/")})
         self.nothing_left(seen=[f"{s[1]} {s[2]}" for s in NET.seen], asked=["allowed.test"], may=(DNS, PUBLIC, PUBLIC6))
         self.row("--", "egress-killed", "silence while it is dead; then as before")
 
