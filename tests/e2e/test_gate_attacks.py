@@ -9,7 +9,7 @@ import re
 import select
 import shutil
 import socket
-import threading
+import time
 import unittest
 
 from attackkit import INSIDE, Attack, Capture
@@ -39,6 +39,8 @@ def setUpModule():
     Attack.NET = NET
     NET.zone.update({name: [address] for name, address in {**WRAPPED, **SPELLED}.items()})
     NET.zone.update({"chain.test": ("CNAME", "second.test"), "second.test": ("CNAME", "third.test"), "third.test": [PRIVATE[0]], "astray.test": ("CNAME", "other.test")})
+    NET.zone.update({"host.test": ["203.0.113.1"], "second.host.test": ["203.0.113.2"], "host6.test": ["2001:db8:77::1"]})
+    NET.here.run("ip", "addr", "add", "203.0.113.2/24", "dev", "up0")
     NET.here.run("ip", "addr", "add", "192.168.88.1/24", "dev", "up0")  # the host's own network
 
 
@@ -146,7 +148,7 @@ class Rows(Attack):
         outcomes = []
         for policy in (ONLY, "open"):
             outcomes = self.attack(policy, {f'get("{n}")': get(f"[{n}]" if ":" in n else n, is_what(n)) for n in numbers})
-        self.attack(ONLY, {'get("203.0.113.1")': get("203.0.113.1", "default deny")})  # the host's public address: not private, but not allowed either
+        self.attack(ONLY, {'get("203.0.113.1")': get("203.0.113.1", "default deny")})
         # another sandbox's address stands for nothing here, even where the name itself is allowed
         theirs = self.inside({"rules": [{"action": "allow", "domain": n} for n in ("other.test", "allowed.test", "www.allowed.test")]},
                              'tell(look_up("other.test", 2), look_up("allowed.test", 2), look_up("www.allowed.test", 2), look_up("www.allowed.test", 10))')
@@ -157,6 +159,25 @@ class Rows(Attack):
         untouched()
         self.nothing_left(reached=[], may=())
         self.row("N06", "host-lan", outcomes[0], get(theirs[0], nothing))
+
+    def test_N06_host_itself(self):
+        """The host's public addresses are as good as its loopback, for who comes from the host: refused, by number and by name, unless exactly that one is allowed."""
+        untouched = self.canaries(("203.0.113.1", 80), ("203.0.113.1", 443), ("203.0.113.2", 80), ("2001:db8:77::1", 80))
+        own = "%s is this host's own, and no cidr rule names it"
+        byname = {"rules": [{"action": "allow", "domain": "host.test"}, {"action": "allow", "domain": "second.host.test"}, {"action": "allow", "domain": "host6.test"},
+                            {"action": "allow", "cidr": "203.0.113.0/24"}]}
+        outcomes = self.attack("open", {'get("203.0.113.1")': get("203.0.113.1", own % "203.0.113.1"), 'get("203.0.113.2")': get("203.0.113.2", own % "203.0.113.2"),
+                                        'get("2001:db8:77::1")': get("[2001:db8:77::1]", own % "2001:db8:77::1"), 'get("host.test")': get("host.test", own % "203.0.113.1")})
+        self.attack(byname, {'get("host.test")': get("host.test", own % "203.0.113.1"), 'get("second.host.test")': get("second.host.test", own % "203.0.113.2"),
+                             'get("host6.test")': get("host6.test", own % "2001:db8:77::1"), 'tls("host.test", "host.test")': "reset", 'get("203.0.113.1")': get("203.0.113.1", own % "203.0.113.1")})
+        untouched()
+        self.nothing_left(reached=[], asked=["host.test", "second.host.test", "host6.test"], may=(DNS,))
+        self.row("N06", "host-itself", *outcomes)
+        self.inside({"rules": [{"action": "allow", "cidr": "203.0.113.1/32", "protocol": "tcp"}]}, 'tell(attempt(dial("203.0.113.1", 80).send, b"x"))')
+        with self.assertRaises(AssertionError):  # that one is reached
+            for _ in range(100):
+                untouched()
+                time.sleep(0.05)
 
     def test_N07_ipv6(self):
         v6 = {"rules": [{"action": "allow", "domain": "other.test"}, {"action": "allow", "domain": "private6.test"}, {"action": "deny", "cidr": OTHER6 + "/128"},
