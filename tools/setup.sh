@@ -28,7 +28,7 @@ packages() {
     vm) echo qemu-system-x86 uidmap e2fsprogs ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
-    bench) echo bubblewrap firejail runc docker.io nginx-light wrk ;;
+    bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;
     *)
         echo "tools/setup.sh: no package set \"$1\" (build, test, vm, lint, bench)" >&2
         exit 2

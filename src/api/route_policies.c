@@ -23,7 +23,8 @@ static void put_time(struct json *json, const char *key, int64_t at_ns)
         json_null(json);
 }
 
-static void put_head(struct json *json, const char *name, bool preset, uint64_t version, int64_t created, int64_t updated)
+static void put_head(struct json *json, const char *name, bool preset, uint64_t version, int64_t created,
+                     int64_t updated)
 {
     json_object(json);
     json_key(json, "name"), json_string(json, name);
@@ -125,8 +126,14 @@ struct change {
 static void audit_change(const struct change *change, const char *action, const char *detail)
 {
     const struct request *rq = change->rq;
-    const struct audit_event event = {.action = action, .actor = rq->caller.actor, .org = rq->caller.org_id, .object = change->name, .outcome = "ok",
-                                      .detail = detail, .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = action,
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = change->name,
+                                      .outcome = "ok",
+                                      .detail = detail,
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
 
     audit_add(rq->api->audit, &event, NULL, NULL);
 }
@@ -135,7 +142,8 @@ static void on_put(void *ctx, const struct brig_err *failed)
 {
     AUTO_FREE struct change *change = ctx;
     struct request *rq = change->rq;
-    const struct named_policy *named = failed ? NULL : policies_find(rq->api->policies, rq->caller.org_id, change->name);
+    const struct named_policy *named =
+        failed ? NULL : policies_find(rq->api->policies, rq->caller.org_id, change->name);
     char detail[48];
 
     if (!named) {
@@ -173,7 +181,8 @@ static struct change *new_change(struct request *rq)
     change->rq = rq;
     if (str_copy(change->name, sizeof change->name, rq->arg[0]) < 0) {
         mem_free(change);
-        request_refuse(rq, BRIG_E_USAGE, "policy %.64s: a name has at most %u characters", rq->arg[0], POLICY_NAME_MAX - 1);
+        request_refuse(rq, BRIG_E_USAGE, "policy %.64s: a name has at most %u characters", rq->arg[0],
+                       POLICY_NAME_MAX - 1);
         return NULL;
     }
     return change;
@@ -264,8 +273,10 @@ static int read_host(struct request *rq, struct check *check, struct brig_err *e
 
 static int read_speech(struct request *rq, struct check *check, struct brig_err *err)
 {
-    static const char *const names[] = {[POLICY_SEEN_TLS] = "tls", [POLICY_SEEN_HTTP] = "http", [POLICY_SEEN_OTHER] = "tcp"};
-    const char *protocol = text_member(rq, "protocol"), *method = text_member(rq, "method"), *path = text_member(rq, "path");
+    static const char *const names[] = {
+        [POLICY_SEEN_TLS] = "tls", [POLICY_SEEN_HTTP] = "http", [POLICY_SEEN_OTHER] = "tcp"};
+    const char *protocol = text_member(rq, "protocol"), *method = text_member(rq, "method"),
+               *path = text_member(rq, "path");
 
     if ((json_get(rq->json, "method") && !method) || (json_get(rq->json, "path") && !path))
         return err_usage(err, "method, path: must be text");
@@ -277,7 +288,8 @@ static int read_speech(struct request *rq, struct check *check, struct brig_err 
         if (str_eq(protocol, names[i]))
             check->question.seen = (enum policy_seen)i;
     }
-    if (json_get(rq->json, "protocol") && (!protocol || !str_eq(protocol, check->question.seen ? names[check->question.seen] : "")))
+    if (json_get(rq->json, "protocol") &&
+        (!protocol || !str_eq(protocol, check->question.seen ? names[check->question.seen] : "")))
         return err_usage(err, "protocol: must be tls, http or tcp");
     if ((method || path) && check->question.seen != POLICY_SEEN_HTTP)
         return err_usage(err, "protocol %s: method and path are about http", protocol);
@@ -318,7 +330,7 @@ void route_policy_check(struct request *rq)
 {
     static const char *const known[] = {"network", "host", "port", "address", "protocol", "method", "path", NULL};
     struct check check = {.question = {.seen = POLICY_SEEN_NOTHING}};
-    struct network_choice choice;
+    struct network_choice choice = {.policy = NULL};
     struct brig_err err;
 
     if (!api_only_members(rq, rq->json, known))

@@ -58,8 +58,9 @@ static const struct flag check_flags[] = {
 
 static const struct flag_table set_table = {
     .usage = "brig policy set [-q] [-o FORMAT] NAME FILE|-",
-    .purpose = "Makes a policy, or replaces it: sandboxes that use it by name follow at once, and connections it forbids are cut.\n\n"
-               "  echo '{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}]}' | brig policy set web -",
+    .purpose =
+        "Makes a policy, or replaces it: sandboxes that use it by name follow at once, and connections it forbids are cut.\n\n"
+        "  echo '{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}]}' | brig policy set web -",
     .flags = set_flags,
     .n_flags = ARRAY_SIZE(set_flags),
 };
@@ -83,10 +84,11 @@ static const struct flag_table rm_table = {
 };
 static const struct flag_table check_table = {
     .usage = "brig policy check NAME|FILE|- HOST[:PORT] [flags]",
-    .purpose = "Says what a policy would say, and which rule decides. A word with a slash or ending in .json is a file, - is stdin;\n"
-               "others are names of policies and presets. The port is 443 when none is given. Exit status: 0 allowed, 1 denied.\n\n"
-               "  brig policy check packages pypi.org:443\n"
-               "  brig policy check ./web.json api.example.com --method GET --path /v1/models",
+    .purpose =
+        "Says what a policy would say, and which rule decides. A word with a slash or ending in .json is a file, - is stdin;\n"
+        "others are names of policies and presets. The port is 443 when none is given. Exit status: 0 allowed, 1 denied.\n\n"
+        "  brig policy check packages pypi.org:443\n"
+        "  brig policy check ./web.json api.example.com --method GET --path /v1/models",
     .flags = check_flags,
     .n_flags = ARRAY_SIZE(check_flags),
 };
@@ -95,15 +97,13 @@ static const struct flag_table check_table = {
 
 static bool read_input(const char *path, struct buf *out)
 {
-    AUTO_FD int opened = -1;
-    int fd = STDIN_FILENO;
+    bool is_stdin = str_eq(path, "-");
+    AUTO_FD int opened = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = is_stdin ? STDIN_FILENO : opened;
 
-    if (!str_eq(path, "-")) {
-        fd = opened = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
-            cli_error("%s: %s", path, strerrordesc_np(errno));
-            return false;
-        }
+    if (fd < 0) {
+        cli_error("%s: %s", path, strerrordesc_np(errno));
+        return false;
     }
     for (;;) {
         if (buf_reserve(out, 65536) < 0) {
@@ -168,7 +168,8 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/policies") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/policies") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -198,7 +199,8 @@ static int show(int argc, char **argv)
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "policy", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/policies/%s", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/policies/%s", argv[rest]) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -262,7 +264,8 @@ static bool split_host(const char *text, char *host, size_t size, uint32_t *ret_
 }
 
 /* {"network": NAME or the file, "host": .., ...}: the file's text is JSON by itself. */
-static bool put_question(struct buf *body, const char *what, const char *host, uint32_t port, const struct policy_options *options)
+static bool put_question(struct buf *body, const char *what, const char *host, uint32_t port,
+                         const struct policy_options *options)
 {
     AUTO_BUF struct buf rest = BUF_INIT(64 << 10), file = BUF_INIT(FILE_LIMIT + 65536);
     struct json json = JSON_INIT(&rest);
@@ -305,18 +308,21 @@ static int check(int argc, char **argv)
         return status;
     /* What is asked reads well before the details: flags may also come after the words. */
     int ignored;
-    if (argc > rest + 2 && !service_parse(&check_table, argc - rest - 1, argv + rest + 1, &options, 0, 0, "", &ignored, &status))
+    if (argc > rest + 2 &&
+        !service_parse(&check_table, argc - rest - 1, argv + rest + 1, &options, 0, 0, "", &ignored, &status))
         return status;
     if (!split_host(argv[rest + 1], host, sizeof host, &port))
         return cli_error("%s: must be HOST or HOST:PORT", argv[rest + 1]);
-    if (!put_question(&body, argv[rest], host, port, &options) || !service_open(&client) || !service_target(&target, "/v1/policies/check") ||
-        !service_ask(client, "POST", &target, &body, &doc))
+    if (!put_question(&body, argv[rest], host, port, &options) || !service_open(&client) ||
+        !service_target(&target, "/v1/policies/check") || !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     bool allow = get_bool(json_root(doc), "allow");
     if (options.json)
         status = service_print_json(doc);
     else
-        status = options.quiet ? 0 : service_say("%s: %s", allow ? "allowed" : "denied", get_text(json_root(doc), "why", "-"));
+        status = options.quiet
+                     ? 0
+                     : service_say("%s: %s", allow ? "allowed" : "denied", get_text(json_root(doc), "why", "-"));
     return status == 0 && !allow ? EXIT_DENIED : status;
 }
 

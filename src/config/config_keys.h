@@ -67,6 +67,7 @@ const char *config_rule_hosts(const char *text);
 const char *config_rule_origins(const char *text);
 const char *config_rule_level(const char *text);
 const char *config_rule_format(const char *text);
+const char *config_rule_private_ranges(const char *text);
 const char *config_rule_otlp(const char *text);
 const char *config_rule_shutdown(const char *text);
 const char *config_rule_database(const char *text);

@@ -193,6 +193,11 @@ const char *config_rule_shutdown(const char *text)
     return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill: sandboxes outlive brigd, not the service";
 }
 
+const char *config_rule_private_ranges(const char *text)
+{
+    return str_eq(text, "admin") || str_eq(text, "all") ? NULL : "must be admin or all";
+}
+
 /* An address: the daemon that connects to it looks no names up. */
 const char *config_rule_otlp(const char *text)
 {

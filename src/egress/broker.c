@@ -213,7 +213,7 @@ int values_open(const struct broker *broker, const char *name, uint16_t port, st
         if (!broker_rule_covers(&secret->rule, name, port))
             continue;
         struct value *value = &ret->items[ret->n];
-        if (!broker->keys || keyring_open(broker->keys, secret->context, &secret->sealed, &value->data, &value->len) < 0) {
+        if (keyring_open(broker->keys, secret->context, &secret->sealed, &value->data, &value->len) < 0) {
             values_close(ret);
             return err_set(err, BRIG_E_REFUSED, 0, "secret %s cannot be opened", secret->name);
         }

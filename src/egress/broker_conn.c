@@ -58,6 +58,7 @@ static void destroy(struct broker_conn *conn)
     bconn_drop_up(conn);
     bside_close(&conn->client, conn->loop);
     flow_over(conn);
+    scan_done(&conn->scan);
     wbuf_done(&conn->from_up);
     wbuf_done(&conn->up_head);
     buf_done(&conn->in);
@@ -163,7 +164,7 @@ static int arm(struct broker_conn *conn, bool again, struct brig_err *err)
 {
     uint64_t now = loop_now_ns();
     /* TLS is not closed in halves by anyone who still waits for an answer */
-    bool hangup = conn->client.ssl && (conn->request == REQUEST_SENT || conn->request == REQUEST_CONNECT);
+    bool hangup = conn->client.ssl && conn->to_up.len == 0 && (conn->request == REQUEST_SENT || conn->request == REQUEST_CONNECT);
     int r = watch(conn, &conn->client, hangup, err);
 
     if (r == 0)
@@ -198,6 +199,7 @@ static void run(struct broker_conn *conn)
     if (conn->running)
         return;
     conn->running = true;
+    conn->client.read_waits = conn->client.write_waits = conn->up.read_waits = conn->up.write_waits = WAIT_NOT;
     while (moved && !conn->over && rounds++ < ROUNDS) {
         conn->client.want_in = conn->client.want_out = conn->up.want_in = conn->up.want_out = false;
         moved = request_step(conn);

@@ -29,11 +29,10 @@ void flow_over(struct broker_conn *conn)
 {
     if (conn->scan.hits > 0 && conn->start.scrubbed)
         conn->start.scrubbed(conn->start.ctx, conn->scan.hits);
-    conn->scan.hits = 0;
-    scan_done(&conn->scan);
+    scan_end(&conn->scan);
     values_close(&conn->values);
-    wbuf_clear(&conn->from_up);
-    wbuf_done(&conn->up_head);
+    wbuf_rest(&conn->from_up);
+    wbuf_rest(&conn->up_head);
     buf_done(&conn->spool);
     conn->spool = BUF_INIT(BROKER_SPOOL_MAX);
 }
@@ -233,9 +232,10 @@ static bool take_body(struct broker_conn *conn)
     return true;
 }
 
+/* One piece at a time: what was read is on its way before an end could be read. */
 static bool tunnel_out(struct broker_conn *conn)
 {
-    if (conn->to_up.len >= BROKER_HIGH)
+    if (conn->to_up.len > 0)
         return false;
     if (conn->in.len == 0)
         return read_client(conn);
@@ -278,7 +278,7 @@ static int write_head(struct broker_conn *conn, struct rewrite_report *result, s
     int r = values_open(conn->start.broker, conn->name, conn->start.port, &conn->values, err);
     if (r < 0)
         return r;
-    if (scan_init(&conn->scan, &conn->values) < 0)
+    if (scan_begin(&conn->scan, &conn->values) < 0)
         return err_nomem(err);
     return rewrite_request(&rewrite, &conn->head, &conn->up_head, result, err);
 }
@@ -340,7 +340,6 @@ static bool send_head(struct broker_conn *conn)
     wbuf_consume(&conn->up_head, (size_t)n);
     if (wbuf_size(&conn->up_head) > 0)
         return true;
-    wbuf_done(&conn->up_head);
     conn->reply = REPLY_HEAD;
     conn->from_up_scanned = 0;
     conn->request = conn->head.body == HTTP_BODY_NONE ? REQUEST_SENT : REQUEST_BODY;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_http.c: heads, written anew. Nothing of a client's head is passed on as bytes: the parts that the strict parser understood are put
- * together again with framing of our own, so what the upstream reads is what was judged. The same for replies, which are scanned on the way.
+ * broker_http.c: requests' heads, written anew. Nothing of a client's head is passed on as bytes: the parts that the strict parser understood are put
+ * together again with framing of our own, so what the upstream reads is what was judged. (Replies: broker_reply_head.c.)
  *
  * A placeholder becomes the value in the one position its rule names: a header, a query parameter, one half of basic authentication, a signature. Anywhere
  * else it stays what it is, and is reported. Values with control bytes never get into a head.
@@ -23,11 +23,8 @@ static const char *const request_drops[] = {
     "host", "connection", "keep-alive", "proxy-connection", "proxy-authorization", "te", "trailer", "transfer-encoding", "content-length", "upgrade",
     "accept-encoding", "expect", "http2-settings", "sec-websocket-extensions",
 };
-static const char *const reply_drops[] = {
-    "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "content-length", "upgrade", "alt-svc",
-};
 
-static bool listed(const char *const *names, size_t n, const char *name)
+bool broker_listed(const char *const *names, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++) {
         if (strcasecmp(names[i], name) == 0)
@@ -50,7 +47,7 @@ static bool list_has(const char *list, const char *word, size_t len)
 }
 
 /* RFC 9110, 7.6.1: what Connection names is of this hop too. */
-static bool of_this_hop(const struct http_head *head, const struct http_field *field)
+bool broker_of_this_hop(const struct http_head *head, const struct http_field *field)
 {
     for (size_t i = 0; i < head->n_fields; i++) {
         if (strcasecmp(head->fields[i].name, "connection") == 0 && list_has(head->fields[i].value, field->name, field->name_len))
@@ -387,7 +384,7 @@ static bool is_signed(const struct sigv4_scope *scope, const struct http_field *
 
 static bool passes(const struct work *work, const struct http_head *head, const struct http_field *field)
 {
-    if (listed(request_drops, ARRAY_SIZE(request_drops), field->name) || of_this_hop(head, field))
+    if (broker_listed(request_drops, ARRAY_SIZE(request_drops), field->name) || broker_of_this_hop(head, field))
         return false;
     return !work->signer || (strcasecmp(field->name, "authorization") != 0 && strcasecmp(field->name, "x-amz-security-token") != 0);
 }
@@ -512,80 +509,4 @@ int rewrite_request(const struct rewrite *rewrite, const struct http_head *head,
     if (r < 0 && r != -EPERM)
         err_set(err, BRIG_E_HOST, -r, "the request could not be written");
     return r;
-}
-
-/* ---- replies ------------------------------------------------------------------------------------------------------------------------ */
-
-static int put_scanned(struct scan *scan, const char *text, size_t len, struct buf *out)
-{
-    return scan_feed(scan, text, len, true, out);
-}
-
-static int put_reply_field(struct scan *scan, const struct http_field *field, struct buf *out)
-{
-    AUTO_BUF struct buf name = BUF_INIT(BROKER_HEAD_MAX);
-    uint64_t hits = scan->hits;
-    int r = put_scanned(scan, field->name, field->name_len, &name);
-
-    if (r < 0 || scan->hits > hits)
-        return r; /* a name that is the value has no meaning: dropped */
-    r = buf_append(out, field->name, field->name_len);
-    if (r == 0)
-        r = buf_append(out, ": ", 2);
-    if (r == 0)
-        r = put_scanned(scan, field->value, field->value_len, out);
-    return r == 0 ? buf_append(out, "\r\n", 2) : r;
-}
-
-static bool is_encoded(const struct http_head *head)
-{
-    for (size_t i = 0; i < head->n_fields; i++) {
-        const struct http_field *field = &head->fields[i];
-        if (strcasecmp(field->name, "content-encoding") == 0 && field->value_len > 0 && strcasecmp(field->value, "identity") != 0)
-            return true;
-    }
-    return false;
-}
-
-static enum reply_body choose_body(const struct http_head *head, unsigned client_minor)
-{
-    if (head->body == HTTP_BODY_NONE)
-        return REPLY_NONE;
-    return client_minor == 0 ? REPLY_UNTIL_CLOSE : REPLY_CHUNKED;
-}
-
-int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket, struct buf *out,
-                  enum reply_body *ret_body, struct brig_err *err)
-{
-    enum reply_body body = choose_body(head, client_minor);
-
-    if (body != REPLY_NONE && is_encoded(head)) {
-        err_set(err, BRIG_E_REFUSED, 0, "the response is encoded, so it cannot be looked through for secrets");
-        return -EPERM;
-    }
-    if (websocket && http_field(head, "sec-websocket-extensions")) {
-        err_set(err, BRIG_E_REFUSED, 0, "the WebSocket has extensions nobody asked for");
-        return -EPERM;
-    }
-    int r = buf_printf(out, "HTTP/1.1 %u ", head->status);
-    if (r == 0)
-        r = put_scanned(scan, head->reason, strlen(head->reason), out);
-    if (r == 0)
-        r = buf_append(out, "\r\n", 2);
-    for (size_t i = 0; i < head->n_fields && r == 0; i++) {
-        const struct http_field *field = &head->fields[i];
-        bool length = body == REPLY_NONE && head->status >= 200 && strcasecmp(field->name, "content-length") == 0;
-        if (length || (!listed(reply_drops, ARRAY_SIZE(reply_drops), field->name) && !of_this_hop(head, field)))
-            r = put_reply_field(scan, field, out);
-    }
-    if (r == 0 && body == REPLY_CHUNKED)
-        r = buf_append_str(out, "Transfer-Encoding: chunked\r\n");
-    if (r == 0 && websocket)
-        r = buf_append_str(out, "Connection: Upgrade\r\nUpgrade: websocket\r\n");
-    else if (r == 0 && (close || body == REPLY_UNTIL_CLOSE))
-        r = buf_append_str(out, "Connection: close\r\n");
-    if (r == 0)
-        r = http_put_end(out);
-    *ret_body = body;
-    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "the response could not be written") : 0;
 }

@@ -31,6 +31,7 @@ int wbuf_append_str(struct wbuf *buf, const char *text) MUST_CHECK;
 int wbuf_reserve(struct wbuf *buf, size_t extra) MUST_CHECK; /* room at data + len */
 void wbuf_consume(struct wbuf *buf, size_t len);             /* from the front */
 void wbuf_clear(struct wbuf *buf);                           /* wiped, the memory is kept */
+void wbuf_rest(struct wbuf *buf);                            /* wiped, and kept only where it is small */
 void wbuf_done(struct wbuf *buf);
 static inline char *wbuf_at(const struct wbuf *buf)
 {
@@ -114,6 +115,9 @@ struct scan {
 /* values must outlive it. */
 int scan_init(struct scan *scan, const struct values *values) MUST_CHECK;
 void scan_done(struct scan *scan); /* takes zeroes */
+/* The same for one exchange after the other: wiped, but the memory stays for the next. Begins with zeroes. */
+int scan_begin(struct scan *scan, const struct values *values) MUST_CHECK;
+void scan_end(struct scan *scan);
 /* Appends to out what may go on. last: nothing follows. */
 int scan_feed(struct scan *scan, const char *data, size_t len, bool last, struct buf *out) MUST_CHECK;
 /* The stream pauses: lets the first bytes of what is held out, so few that they say nothing. */
@@ -123,7 +127,7 @@ static inline bool scan_holds(const struct scan *scan)
     return wbuf_size(&scan->held) > scan->shown;
 }
 
-/* ---- broker_http.c: heads, pure --------------------------------------------------------------------------------- */
+/* ---- broker_http.c, broker_reply_head.c: heads, pure ------------------------------------------------------------------- */
 
 struct rewrite_report {
     const struct broker_secret *used[SLOT_SECRETS_MAX]; /* substituted */
@@ -152,6 +156,8 @@ enum reply_body { REPLY_NONE, REPLY_CHUNKED, REPLY_UNTIL_CLOSE };
 /* The head for the client: scanned, reframed. close: say so. -EPERM: it is encoded, so it cannot be scanned. */
 int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket, struct buf *out,
                   enum reply_body *ret_body, struct brig_err *err) MUST_CHECK;
+bool broker_listed(const char *const *names, size_t n, const char *name);                     /* in any case */
+bool broker_of_this_hop(const struct http_head *head, const struct http_field *field); /* Connection names it */
 bool broker_wants_websocket(const struct http_head *head);
 /* A streaming search for the slot's placeholders in what a client sends. */
 struct placeholder_search {
@@ -204,6 +210,7 @@ struct bside {
     bool ended;            /* the peer's end of stream was seen */
     bool ready;            /* the handshake is done (or none is needed) */
     bool want_in, want_out; /* what the last calls wait for */
+    enum bside_waits { WAIT_NOT, WAIT_IN, WAIT_OUT } read_waits, write_waits; /* in this run: not tried again, the loop will tell */
     const uint8_t *first;  /* read before, not yet given on; owned */
     size_t first_len;
     uint8_t *first_memory;

@@ -357,9 +357,7 @@ static void add_value(struct scan *scan, const void *data, size_t len, const cha
     if (len < RAW_MIN || scan->n == SCAN_VALUES_MAX)
         return;
     struct scan_value *value = &scan->values[scan->n++];
-    value->data = data;
-    value->len = len;
-    value->placeholder = placeholder;
+    *value = (struct scan_value){.data = data, .len = len, .placeholder = placeholder};
     for (enum mode mode = RAW; mode <= ENTITY; mode++)
         mark(scan, value, (char)bytes[0], mode);
     mark(scan, value, '%', URL);
@@ -385,13 +383,21 @@ static void add_value(struct scan *scan, const void *data, size_t len, const cha
 int scan_init(struct scan *scan, const struct values *values)
 {
     *scan = (struct scan){.held = WBUF_INIT(SECRET_VALUE_MAX * 16)};
-    if (values->n == 0)
-        return 0;
-    scan->size = values->n * 3 * sizeof(*scan->values);
-    scan->values = crypto_secret_alloc(scan->size);
-    if (!scan->values)
-        return -ENOMEM;
-    memset(scan->values, 0, scan->size);
+    return scan_begin(scan, values);
+}
+
+int scan_begin(struct scan *scan, const struct values *values)
+{
+    size_t size = values->n * 3 * sizeof(*scan->values);
+
+    scan->held.max = SECRET_VALUE_MAX * 16;
+    if (scan->size < size) {
+        scan_done(scan);
+        scan->values = crypto_secret_alloc(size);
+        if (!scan->values)
+            return -ENOMEM;
+        scan->size = size;
+    }
     for (size_t i = 0; i < values->n; i++) {
         const struct value *value = &values->items[i];
         struct sigv4_keys keys;
@@ -406,6 +412,16 @@ int scan_init(struct scan *scan, const struct values *values)
     return 0;
 }
 
+void scan_end(struct scan *scan)
+{
+    wbuf_clear(&scan->held);
+    if (scan->values)
+        crypto_wipe(scan->values, scan->n * sizeof(*scan->values));
+    crypto_wipe(scan->any, sizeof(scan->any));
+    scan->n = scan->shown = 0;
+    scan->hits = 0;
+}
+
 void scan_done(struct scan *scan)
 {
     wbuf_done(&scan->held);
@@ -413,7 +429,7 @@ void scan_done(struct scan *scan)
         crypto_secret_free(scan->values, scan->size);
     crypto_wipe(scan->any, sizeof(scan->any));
     scan->values = NULL;
-    scan->n = 0;
+    scan->n = scan->size = 0;
 }
 
 /* ---- the stream ------------------------------------------------------------------------------------------------------------ */

@@ -124,6 +124,7 @@ static void set_common(SSL_CTX *ctx)
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF); /* where messages end, HTTP says */
+    SSL_CTX_set_read_ahead(ctx, 1);                         /* one call for a record, not one for its head too */
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
 }
 
@@ -355,6 +356,14 @@ void bside_keep_session(struct bside *side, struct broker *broker, const char *n
     *old = session;
 }
 
+/* A call that must wait; again in the same run it would only ask the kernel once more. */
+static bool still_waits(struct bside *side, enum bside_waits waits)
+{
+    side->want_in = side->want_in || waits == WAIT_IN;
+    side->want_out = side->want_out || waits == WAIT_OUT;
+    return waits != WAIT_NOT;
+}
+
 /* What a call that gave no bytes means. OpenSSL's queue of errors is per thread and must not be left full. */
 static ssize_t outcome(struct bside *side, int r, int saved)
 {
@@ -403,10 +412,14 @@ ssize_t bside_read(struct bside *side, void *data, size_t size)
 {
     size_t n = 0;
 
+    if (still_waits(side, side->read_waits))
+        return -EAGAIN;
     if (!side->ssl) {
         ssize_t got = wire_read(side, data, size);
-        if (got < 0 && errno == EAGAIN)
+        if (got < 0 && errno == EAGAIN) {
             side->want_in = true;
+            side->read_waits = WAIT_IN;
+        }
         return got < 0 ? -errno : got;
     }
     errno = 0;
@@ -414,6 +427,8 @@ ssize_t bside_read(struct bside *side, void *data, size_t size)
     if (r == 1)
         return (ssize_t)n;
     ssize_t out = outcome(side, r, errno);
+    if (out == -EAGAIN)
+        side->read_waits = SSL_want_write(side->ssl) ? WAIT_OUT : WAIT_IN;
     ERR_clear_error();
     return out;
 }
@@ -422,10 +437,14 @@ ssize_t bside_write(struct bside *side, const void *data, size_t len)
 {
     size_t n = 0;
 
+    if (still_waits(side, side->write_waits))
+        return -EAGAIN;
     if (!side->ssl) {
         ssize_t put = wire_write(side, data, len);
-        if (put < 0 && errno == EAGAIN)
+        if (put < 0 && errno == EAGAIN) {
             side->want_out = true;
+            side->write_waits = WAIT_OUT;
+        }
         return put < 0 ? -errno : put;
     }
     errno = 0;
@@ -433,6 +452,8 @@ ssize_t bside_write(struct bside *side, const void *data, size_t len)
     if (r == 1)
         return (ssize_t)n;
     ssize_t out = outcome(side, r, errno);
+    if (out == -EAGAIN)
+        side->write_waits = SSL_want_read(side->ssl) ? WAIT_IN : WAIT_OUT;
     ERR_clear_error();
     return out == 0 ? -EPIPE : out;
 }

@@ -43,7 +43,7 @@ bool bucket_take(struct bucket *bucket, uint64_t now_ns, double n)
 void budget_limits(struct slot *slot, const struct policy_limits *limits)
 {
     uint64_t now = loop_now_ns(), rate = limits->connections_per_second;
-    uint64_t burst = limits->bps / 25; /* 40 ms */
+    uint64_t burst = limits->bps / 8; /* 125 ms: what a busy host may keep us waiting without loss */
 
     if (limits->bps != slot->limits.bps)
         bucket_init(&slot->bytes, limits->bps, burst < 4096 ? 4096 : burst, now);

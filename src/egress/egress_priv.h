@@ -20,6 +20,9 @@
 #define EGRESS_EVENTS 4096u      /* waiting for the controller, of all slots */
 #define SLOT_EVENTS 512u         /* and of one */
 #define EGRESS_CHUNK (256u << 10) /* read at once, into memory that all connections share */
+#define EGRESS_PIPE (512u << 10)   /* spliced at once, where the host allows pipes that large */
+#define SLOT_PENDING (16u << 20)    /* more than that waits for a slot's slow readers: others are read in small pieces only */
+#define EGRESS_PENDING (128u << 20) /* the same of all slots */
 #define CONN_SNIFF_NS (UINT64_C(10) * 1000000000u) /* to show what it is */
 #define CONN_IDLE_NS (UINT64_C(300) * 1000000000u)
 
@@ -66,6 +69,8 @@ struct egress {
     struct slot *dead_slots;
     uint64_t next_conn;
     int pipe[2]; /* for splice(2); empty between two calls. -1: none */
+    size_t pipe_size;
+    size_t pending; /* bytes in struct pend, of all slots */
     bool over;
     char *chunk; /* EGRESS_CHUNK bytes */
 };
@@ -126,6 +131,7 @@ struct slot {
     struct dns_tcp *dns_tcp;
     unsigned n_dns_tcp;
     size_t n_events;
+    size_t pending; /* bytes in struct pend */
     struct bucket bytes, starts, questions;
     struct conn *wait_first, *wait_last; /* for bytes per second, in turn */
     size_t n_waiting;
@@ -201,6 +207,7 @@ struct conn {
     uint64_t until_ns; /* its lifetime ends; UINT64_MAX: never */
     uint64_t last_ns;  /* bytes went through */
     uint64_t bytes_in, bytes_out;
+    uint64_t version; /* of the policy that its dial began under */
     struct gate_addr wanted, dialled;
     char *name; /* NULL: an address */
     char *why;  /* CONN_REFUSE: what a 403 will say */
@@ -226,24 +233,30 @@ struct conn {
 
 /* conn.c */
 void conn_accept(struct slot *slot, int fd, enum gate_kind kind); /* takes fd over */
-void conn_sniff(struct conn *conn);          /* begins: first may have bytes already */
 void conn_judge_wanted(struct conn *conn);   /* wanted and port (or name) are set: refuse, sniff or dial */
-void conn_proceed(struct conn *conn);        /* judged by name or address: sniff, or dial at once where any bytes may go */
 void conn_dial(struct conn *conn);
 void conn_peer_text(const struct conn *conn, char *out, size_t size); /* "name:port" */
 void conn_end(struct conn *conn, const char *why);   /* FIN where it was not sent; CLOSED is told */
 void conn_reset(struct conn *conn, const char *why); /* RST on both sides */
-void conn_look_late(struct conn *conn);      /* open: first has grown */
 void conn_resume(struct conn *conn);         /* budget.c: bytes may flow again */
 void conn_free(struct conn *conn);
 void conn_io(struct loop_source *source, uint32_t events);
 /* false: it could not be told, so it must not happen. */
 bool conn_tell(struct conn *conn, enum gate_verdict verdict, const struct policy_answer *answer, const char *secret);
 bool conn_arm(struct conn *conn, uint64_t after_ns);
-/* Appends what is there to first, within the budget. > 0: bytes; 0: none now, or it is over (and ended); */
-ssize_t conn_read_first(struct conn *conn, size_t max);
-void conn_to_broker(struct conn *conn, bool plain);
+
+/* sniff.c */
+void conn_proceed(struct conn *conn); /* judged by name or address: sniff, or dial at once where any bytes may go */
+void sniff_refresh(struct conn *conn); /* the policy is another one */
+void conn_sniff(struct conn *conn);   /* begins: first may have bytes already */
+void sniff_look(struct conn *conn);   /* first has grown */
+void conn_look_late(struct conn *conn); /* the same of an open connection that was dialled already */
+/* Appends what is there to first, within the budget. > 0: bytes; 0: none now, or it is over (and ended). */
+ssize_t conn_read_first(struct conn *conn, size_t max) MUST_CHECK;
+
+/* conn_broker.c */
 bool conn_brokered(const struct conn *conn);
+void conn_to_broker(struct conn *conn, bool plain);
 
 /* refuse.c */
 void conn_refuse(struct conn *conn, const struct policy_answer *answer); /* tells DENIED, then 403 or RST */
@@ -303,7 +316,7 @@ void relay_io(struct conn *conn, struct side *side, uint32_t events);
 void relay_watch(struct conn *conn); /* after anything that changes what is waited for */
 int side_watch(struct conn *conn, struct side *side, uint32_t events) MUST_CHECK;
 int side_put(struct conn *conn, struct side *side, const void *data, size_t len) MUST_CHECK; /* sends, or keeps; -errno: it is gone */
-int side_flush(struct side *side) MUST_CHECK; /* 0: all gone or it waits */
+int side_flush(struct conn *conn, struct side *side) MUST_CHECK; /* 0: all gone or it waits */
 void side_shut(struct side *side);           /* FIN, after what is pending */
 void side_close(struct conn *conn, struct side *side, bool reset);
 

@@ -110,6 +110,9 @@ int main(void)
 
     prctl(PR_SET_NAME, "brig-egress");
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_IGN); /* a terminal's signals are for whoever has the terminal; that one's end is ours */
+    signal(SIGHUP, SIG_IGN);
+    signal(SIGQUIT, SIG_IGN);
     int r = check_parent(&err);
     if (r < 0) {
         fprintf(stderr, "brig-egress: %s\n", err.message);

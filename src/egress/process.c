@@ -26,6 +26,23 @@ const char *egress_ca(const struct egress *egress, size_t *ret_len)
     return egress->ca ? egress->ca : "";
 }
 
+/* Without one everything is copied. */
+static void make_pipe(struct egress *egress)
+{
+    int size = -1;
+
+    if (pipe2(egress->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+        return;
+    size = fcntl(egress->pipe[1], F_SETPIPE_SZ, EGRESS_PIPE);
+    if (size < 0)
+        size = fcntl(egress->pipe[1], F_GETPIPE_SZ);
+    egress->pipe_size = size > 0 ? (size_t)size : 0;
+    if (egress->pipe_size >= EGRESS_CHUNK)
+        return;
+    base_close_fd(&egress->pipe[0]);
+    base_close_fd(&egress->pipe[1]);
+}
+
 int egress_init(struct egress *egress, struct brig_err *err)
 {
     memset(egress, 0, sizeof *egress);
@@ -35,9 +52,7 @@ int egress_init(struct egress *egress, struct brig_err *err)
         r = resolver_create(egress->loop, &egress->resolver, err);
     if (r < 0)
         return r;
-    /* Without a pipe everything is copied. */
-    if (pipe2(egress->pipe, O_CLOEXEC | O_NONBLOCK) < 0 || fcntl(egress->pipe[1], F_SETPIPE_SZ, EGRESS_CHUNK) < 0)
-        egress->pipe[0] = -1;
+    make_pipe(egress);
     egress->chunk = mem_alloc(EGRESS_CHUNK);
     return egress->chunk ? 0 : err_nomem(err);
 }

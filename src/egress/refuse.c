@@ -91,7 +91,7 @@ void conn_linger_io(struct conn *conn)
     size_t drained = 0;
     ssize_t n;
 
-    if (side_flush(&conn->client) < 0) {
+    if (side_flush(conn, &conn->client) < 0) {
         conn_reset(conn, "");
         return;
     }

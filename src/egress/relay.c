@@ -15,6 +15,7 @@
 #include "egress/egress_priv.h"
 
 #define BULK_MIN (64u << 10) /* at once: worth a splice */
+#define PIECE (16u << 10)    /* when too much is pending already */
 #define ROUNDS 4 /* chunks of one connection before others have their turn */
 
 /* ---- one side ----------------------------------------------------------------------------------------------------- */
@@ -34,6 +35,19 @@ int side_watch(struct conn *conn, struct side *side, uint32_t events)
     return loop_add(loop, &side->source, side->fd, events, NULL);
 }
 
+static void account(struct conn *conn, size_t more, size_t less)
+{
+    conn->slot->pending += more - less;
+    conn->slot->egress->pending += more - less;
+}
+
+static void drop(struct conn *conn, struct side *side)
+{
+    if (side->pend)
+        account(conn, 0, side->pend->cap);
+    mem_free(take_ptr(&side->pend));
+}
+
 void side_close(struct conn *conn, struct side *side, bool reset)
 {
     const struct linger now = {.l_onoff = 1};
@@ -44,11 +58,11 @@ void side_close(struct conn *conn, struct side *side, bool reset)
             setsockopt(side->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
         base_close_fd(&side->fd);
     }
-    mem_free(take_ptr(&side->pend));
+    drop(conn, side);
     side->eof = side->shut = side->fin_sent = false;
 }
 
-static int keep(struct side *side, const char *data, size_t len)
+static int keep(struct conn *conn, struct side *side, const char *data, size_t len)
 {
     struct pend *pend = side->pend;
     size_t used = pend ? pend->len - pend->at : 0;
@@ -66,6 +80,7 @@ static int keep(struct side *side, const char *data, size_t len)
     if (pend)
         memcpy(more->data, pend->data + pend->at, used);
     memcpy(more->data + used, data, len);
+    account(conn, more->cap, pend ? pend->cap : 0);
     mem_free(pend);
     side->pend = more;
     return 0;
@@ -79,7 +94,7 @@ static void fin(struct side *side)
     }
 }
 
-int side_put(struct conn *conn UNUSED, struct side *side, const void *data, size_t len)
+int side_put(struct conn *conn, struct side *side, const void *data, size_t len)
 {
     ssize_t n = 0;
 
@@ -94,10 +109,10 @@ int side_put(struct conn *conn UNUSED, struct side *side, const void *data, size
         if (n < 0)
             n = 0;
     }
-    return (size_t)n == len ? 0 : keep(side, (const char *)data + n, len - (size_t)n);
+    return (size_t)n == len ? 0 : keep(conn, side, (const char *)data + n, len - (size_t)n);
 }
 
-int side_flush(struct side *side)
+int side_flush(struct conn *conn, struct side *side)
 {
     while (side->pend) {
         struct pend *pend = side->pend;
@@ -106,7 +121,7 @@ int side_flush(struct side *side)
             return errno == EAGAIN || errno == EINTR ? 0 : -errno;
         pend->at += (size_t)n;
         if (pend->at == pend->len)
-            mem_free(take_ptr(&side->pend));
+            drop(conn, side);
     }
     fin(side);
     return 0;
@@ -195,7 +210,7 @@ static bool empty_pipe(struct conn *conn, struct side *to, size_t left)
         if (n <= 0)
             return false;
         left -= (size_t)n;
-        if (!failed && keep(to, conn->slot->egress->chunk, (size_t)n) < 0)
+        if (!failed && keep(conn, to, conn->slot->egress->chunk, (size_t)n) < 0)
             failed = true;
     }
     return !failed;
@@ -235,7 +250,11 @@ static size_t room_of(const struct conn *conn, const struct side *from)
 {
     if (conn->looking && from == &conn->client)
         return conn->first.max - conn->first.len;
-    return conn->plain ? plain_room(conn, from) : EGRESS_CHUNK;
+    if (conn->plain)
+        return plain_room(conn, from);
+    if (conn->slot->pending > SLOT_PENDING || conn->slot->egress->pending > EGRESS_PENDING)
+        return PIECE;
+    return from->bulk ? conn->slot->egress->pipe_size : EGRESS_CHUNK;
 }
 
 /* true: there may be more. */
@@ -254,7 +273,7 @@ static bool move(struct conn *conn, struct side *from)
         probe(conn, from);
         return false;
     }
-    if (from->bulk && !conn->plain && !conn->looking)
+    if (from->bulk)
         return move_pages(conn, from, room);
     ssize_t n = recv(from->fd, chunk, room, MSG_DONTWAIT);
     if (n < 0) {
@@ -267,7 +286,7 @@ static bool move(struct conn *conn, struct side *from)
         return false;
     }
     budget_charge(conn, in, (size_t)n);
-    from->bulk = (size_t)n >= BULK_MIN && conn->slot->egress->pipe[0] >= 0;
+    from->bulk = (size_t)n >= BULK_MIN && conn->slot->egress->pipe[0] >= 0 && !conn->plain && !conn->looking;
     if (conn->looking && !in)
         hold_back(conn, chunk, (size_t)n);
     else if (conn->plain && in)
@@ -281,7 +300,7 @@ static bool move(struct conn *conn, struct side *from)
 
 void relay_io(struct conn *conn, struct side *side, uint32_t events)
 {
-    if ((events & EPOLLOUT) != 0 && side_flush(side) < 0) {
+    if ((events & EPOLLOUT) != 0 && side_flush(conn, side) < 0) {
         conn_reset(conn, side == &conn->client ? "the client has gone" : "the server has gone");
         return;
     }

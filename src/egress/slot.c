@@ -148,6 +148,8 @@ static void judge_all(struct slot *slot)
         if (conn->stage != CONN_REFUSE && conn->stage != CONN_LINGER && !judge_again(conn, &answer)) {
             conn_tell(conn, GATE_DENIED, &answer, NULL);
             conn_reset(conn, answer.why);
+        } else {
+            sniff_refresh(conn);
         }
     }
 }
@@ -211,6 +213,7 @@ static struct listener *listener_place(struct slot *slot, const struct gate_list
 
 int slot_listen(struct slot *slot, const struct gate_listen *msg, int *fds, size_t n_fds, struct brig_err *err)
 {
+    size_t before = slot->n_listeners;
     int r = 0;
 
     if (n_fds != msg->n)
@@ -226,11 +229,8 @@ int slot_listen(struct slot *slot, const struct gate_listen *msg, int *fds, size
     fd_close_all(fds, n_fds);
     if (r == 0)
         memcpy(slot->sandbox_id, msg->sandbox_id, sizeof slot->sandbox_id);
-    if (r < 0) { /* all of them or none: half a network is a riddle */
-        for (size_t i = 0; i < slot->n_listeners; i++)
-            listener_close(&slot->listeners[i]);
-        slot->n_listeners = 0;
-    }
+    while (r < 0 && slot->n_listeners > before) /* all of the new ones or none: half a network is a riddle */
+        listener_close(&slot->listeners[--slot->n_listeners]);
     return r;
 }
 

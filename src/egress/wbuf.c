@@ -7,6 +7,7 @@
 #include "egress/broker_priv.h"
 
 #define FIRST 4096u
+#define KEEP 32768u
 
 int wbuf_reserve(struct wbuf *buf, size_t extra)
 {
@@ -73,6 +74,13 @@ void wbuf_clear(struct wbuf *buf)
     if (buf->data)
         crypto_wipe(buf->data + buf->from, buf->len - buf->from);
     buf->from = buf->len = 0;
+}
+
+void wbuf_rest(struct wbuf *buf)
+{
+    wbuf_clear(buf);
+    if (buf->cap > KEEP)
+        wbuf_done(buf);
 }
 
 void wbuf_done(struct wbuf *buf)

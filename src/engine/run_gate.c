@@ -149,7 +149,9 @@ static void on_prepared(void *ctx, const struct gate_prepared *prepared, const c
 
     loop_timer_clear(run->engine->loop, &g->deadline);
     if (!prepared) {
-        fail(run, why);
+        /* It speaks of members of the policy; whoever reads this may not know that there is one. */
+        (void)err_set(&err, (enum brig_code)why->code, 0, "network: %.200s", why->message);
+        fail(run, &err);
         return;
     }
     if (run->cancelled) {

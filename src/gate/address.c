@@ -211,6 +211,22 @@ int gate_cidr_parse(const char *text, struct gate_cidr *ret, struct brig_err *er
     return 0;
 }
 
+bool gate_cidr_is_v4(const struct gate_cidr *cidr)
+{
+    struct gate_addr base = {.port = 0};
+
+    memcpy(base.ip, cidr->ip, sizeof base.ip);
+    return cidr->bits >= 96 && gate_addr_is_v4(&base);
+}
+
+bool gate_cidr_private(const struct gate_cidr *cidr)
+{
+    struct gate_addr base = {.port = 0};
+
+    memcpy(base.ip, cidr->ip, sizeof base.ip);
+    return gate_addr_private(&base) && cidr->bits >= (gate_cidr_is_v4(cidr) ? 96u + 8u : 7u);
+}
+
 /* "::/0" is all of IPv6 and nothing of IPv4, as everybody reads it; that IPv4 lives inside the 16 bytes here is our business. */
 bool gate_cidr_has(const struct gate_cidr *cidr, const struct gate_addr *addr)
 {

@@ -39,6 +39,9 @@ struct gate_cidr {
 };
 /* "10.0.0.0/8", "10.1.2.3", "fd00::/8". -EINVAL: not one, or bits below the mask are set. */
 int gate_cidr_parse(const char *text, struct gate_cidr *ret, struct brig_err *err) MUST_CHECK;
+bool gate_cidr_is_v4(const struct gate_cidr *cidr);
+/* Is the range a piece of private space? The widest there is are 10.0.0.0/8 and fc00::/7: "0.0.0.0/0" is not. */
+bool gate_cidr_private(const struct gate_cidr *cidr);
 bool gate_cidr_has(const struct gate_cidr *cidr, const struct gate_addr *addr);
 
 /* NULL: public. Else why not: "loopback", "private", "link-local", "metadata service", "multicast", "reserved", "this host", "the gate's own",

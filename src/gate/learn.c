@@ -139,7 +139,8 @@ static void put_rules(struct json *json, const struct entry *first, size_t n, en
         if (ports == 0) {
             json_object(json);
             json_key(json, "action"), json_string(json, "allow");
-            json_key(json, gate_addr_parse(first->name, &addr) == 0 ? "cidr" : "domain"), json_string(json, first->name);
+            json_key(json, gate_addr_parse(first->name, &addr) == 0 ? "cidr" : "domain"),
+                json_string(json, first->name);
             json_key(json, "ports"), json_array(json);
         }
         json_u64(json, first[i].port);

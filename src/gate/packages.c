@@ -35,8 +35,9 @@ struct places {
 };
 
 static const char *const public_hosts[] = {
-    "pypi.org",           "files.pythonhosted.org", "registry.npmjs.org", "deb.debian.org",   "security.debian.org", "archive.ubuntu.com", "security.ubuntu.com",
-    "ports.ubuntu.com",   "proxy.golang.org",       "sum.golang.org",     "crates.io",        "static.crates.io",    "index.crates.io",
+    "pypi.org",           "files.pythonhosted.org", "registry.npmjs.org", "deb.debian.org",   "security.debian.org",
+    "archive.ubuntu.com", "security.ubuntu.com",    "ports.ubuntu.com",   "proxy.golang.org", "sum.golang.org",
+    "crates.io",          "static.crates.io",       "index.crates.io",
 };
 
 /* ---- hosts of URLs ------------------------------------------------------------------------------------ */
@@ -202,7 +203,8 @@ static bool key_is(const char *key, size_t len, const char *const *names, size_t
 /* pip.conf, uv.toml and cargo's config.toml: values of some keys, also on lines that are further in or inside of an array. */
 static void read_settings(struct places *places, const char *text)
 {
-    static const char *const keys[] = {"index-url", "extra-index-url", "find-links", "url", "index", "registry", "default-index"};
+    static const char *const keys[] = {"index-url", "extra-index-url", "find-links",   "url",
+                                       "index",     "registry",        "default-index"};
     const char *line;
     size_t len, value;
     bool wanted = false;
@@ -307,26 +309,24 @@ typedef void read_fn(struct places *places, const char *text);
 static void read_file(struct places *places, int dir, const char *path, read_fn *read_text)
 {
     AUTO_FD int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    AUTO_FREE char *text = NULL;
+    AUTO_BUF struct buf text = BUF_INIT(FILE_MAX_BYTES + 1);
     struct stat st;
-    size_t n = 0;
 
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES)
         return;
     size_t size = (size_t)st.st_size;
-    text = mem_alloc(size + 1);
-    if (!text)
+    if (buf_reserve(&text, size + 1) < 0)
         return;
-    while (n < size) {
-        ssize_t got = read(fd, text + n, size - n);
+    while (text.len < size) {
+        ssize_t got = read(fd, text.data + text.len, size - text.len);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
             break;
-        n += (size_t)got;
+        buf_commit(&text, (size_t)got);
     }
-    text[n] = '\0'; /* a NUL inside ends it: then it is not a configuration file */
-    read_text(places, text);
+    text.data[text.len] = '\0'; /* a NUL inside ends it: then it is not a configuration file */
+    read_text(places, text.data);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -362,16 +362,11 @@ static void read_files(struct places *places, int root, const char *home)
         bool below_home;
         read_fn *read_text;
     } files[] = {
-        {"etc/pip.conf", false, read_settings},
-        {"etc/xdg/pip/pip.conf", false, read_settings},
-        {".config/pip/pip.conf", true, read_settings},
-        {".pip/pip.conf", true, read_settings},
-        {"etc/uv/uv.toml", false, read_settings},
-        {".config/uv/uv.toml", true, read_settings},
-        {".cargo/config.toml", true, read_settings},
-        {"etc/npmrc", false, read_npmrc},
-        {"usr/etc/npmrc", false, read_npmrc},
-        {".npmrc", true, read_npmrc},
+        {"etc/pip.conf", false, read_settings},         {"etc/xdg/pip/pip.conf", false, read_settings},
+        {".config/pip/pip.conf", true, read_settings},  {".pip/pip.conf", true, read_settings},
+        {"etc/uv/uv.toml", false, read_settings},       {".config/uv/uv.toml", true, read_settings},
+        {".cargo/config.toml", true, read_settings},    {"etc/npmrc", false, read_npmrc},
+        {"usr/etc/npmrc", false, read_npmrc},           {".npmrc", true, read_npmrc},
         {"etc/apt/sources.list", false, read_apt_list},
     };
     char path[PATH_LEN];
@@ -391,13 +386,21 @@ static void read_files(struct places *places, int root, const char *home)
 
 static void read_env(struct places *places, char *const *env)
 {
-    static const char *const names[] = {"PIP_INDEX_URL",       "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS",      "UV_INDEX_URL",
-                                        "UV_EXTRA_INDEX_URL",  "UV_DEFAULT_INDEX",    "UV_INDEX",            "UV_FIND_LINKS",
-                                        "npm_config_registry", "NPM_CONFIG_REGISTRY", "YARN_NPM_REGISTRY_SERVER"};
+    static const char *const names[] = {"PIP_INDEX_URL",
+                                        "PIP_EXTRA_INDEX_URL",
+                                        "PIP_FIND_LINKS",
+                                        "UV_INDEX_URL",
+                                        "UV_EXTRA_INDEX_URL",
+                                        "UV_DEFAULT_INDEX",
+                                        "UV_INDEX",
+                                        "UV_FIND_LINKS",
+                                        "npm_config_registry",
+                                        "NPM_CONFIG_REGISTRY",
+                                        "YARN_NPM_REGISTRY_SERVER"};
     static const char *const go[] = {"GOPROXY", "GOSUMDB"};
 
     for (; env && *env; env++) {
-        size_t value, key = split_key(*env, strlen(*env), '=', &value);
+        size_t value = 0, key = split_key(*env, strlen(*env), '=', &value);
         const char *text = *env + value;
         if (key == 0)
             continue;

@@ -12,7 +12,8 @@
 #include "codec/json.h"
 #include "gate/policy_priv.h"
 
-const char *const rule_protocol_names[RULE_PROTOCOL_MAX] = {[RULE_TLS] = "tls", [RULE_HTTP] = "http", [RULE_TCP] = "tcp"};
+const char *const rule_protocol_names[RULE_PROTOCOL_MAX] = {
+    [RULE_TLS] = "tls", [RULE_HTTP] = "http", [RULE_TCP] = "tcp"};
 
 /* ---- its life ----------------------------------------------------------------------------------------- */
 
@@ -61,7 +62,8 @@ bool policy_allows_no_sni(const struct policy *policy)
 
 /* ---- its index ---------------------------------------------------------------------------------------- */
 
-static uint32_t name_hash(const char *name) /* FNV-1a: 1024 rules at most, so a chain has a bound whatever the names are */
+static uint32_t
+name_hash(const char *name) /* FNV-1a: 1024 rules at most, so a chain has a bound whatever the names are */
 {
     uint32_t hash = 2166136261u;
 
@@ -149,7 +151,8 @@ void rule_text(const struct policy_rule *rule, char *out, size_t size)
     out[0] = '\0';
     if (rule->is_cidr)
         cidr_text(&rule->cidr, cidr);
-    put(out, size, &at, "%s %s%.80s:", rule->allow ? "allow" : "deny", rule->wildcard ? "*." : "", rule->is_cidr ? cidr : rule->name);
+    put(out, size, &at, "%s %s%.80s:", rule->allow ? "allow" : "deny", rule->wildcard ? "*." : "",
+        rule->is_cidr ? cidr : rule->name);
     if (rule->any_port)
         put(out, size, &at, "any");
     for (size_t i = 0; i < rule->n_ports; i++) {
@@ -227,8 +230,10 @@ static void put_limits(struct json *json, const struct policy_limits *limits)
         const char *key;
         uint64_t value;
     } members[] = {
-        {"net_bytes_in", limits->bytes_in}, {"net_bytes_out", limits->bytes_out},
-        {"net_bps", limits->bps},           {"connections", limits->connections},
+        {"net_bytes_in", limits->bytes_in},
+        {"net_bytes_out", limits->bytes_out},
+        {"net_bps", limits->bps},
+        {"connections", limits->connections},
         {"connections_per_second", limits->connections_per_second},
     };
 

@@ -30,10 +30,10 @@ enum mode { MODE_TLS, MODE_HTTP, MODE_OTHER, MODE_MAX };
 struct verdict {
     const struct policy *policy;
     const struct policy_question *q;
-    const char *private_why;                               /* of the address; NULL when public or unknown */
+    const char *private_why;                              /* of the address; NULL when public or unknown */
     int allow[MODE_MAX], deny[MODE_MAX], named[MODE_MAX]; /* rules, or POLICY_NONE */
-    int near;                                              /* an allow for this name or address that does not match otherwise */
-    int path_state;                                        /* 0: not decoded yet, 1: decoded, -1: tricky */
+    int near;       /* an allow for this name or address that does not match otherwise */
+    int path_state; /* 0: not decoded yet, 1: decoded, -1: tricky */
     char path[PATH_MAX_DECODED];
 };
 
@@ -163,23 +163,6 @@ static bool translated(const struct gate_addr *addr, struct gate_addr *ret)
     return true;
 }
 
-static bool range_is_v4(const struct gate_cidr *cidr)
-{
-    struct gate_addr base = {.port = 0};
-
-    memcpy(base.ip, cidr->ip, sizeof base.ip);
-    return cidr->bits >= 96 && gate_addr_is_v4(&base);
-}
-
-/* Is the range a piece of private space? The widest there is are 10.0.0.0/8 and fc00::/7. */
-static bool range_is_private(const struct gate_cidr *cidr)
-{
-    struct gate_addr base = {.port = 0};
-
-    memcpy(base.ip, cidr->ip, sizeof base.ip);
-    return gate_addr_private(&base) && cidr->bits >= (range_is_v4(cidr) ? 96u + 8u : 7u);
-}
-
 static void take_address_rules(struct verdict *v)
 {
     struct gate_addr inner;
@@ -194,7 +177,7 @@ static void take_address_rules(struct verdict *v)
                 take(v, i, v->deny);
             continue;
         }
-        if (!has || range_is_v4(&rule->cidr) != gate_addr_is_v4(addr))
+        if (!has || gate_cidr_is_v4(&rule->cidr) != gate_addr_is_v4(addr))
             continue;
         if (v->near == POLICY_NONE && !v->q->name)
             v->near = i;
@@ -202,7 +185,7 @@ static void take_address_rules(struct verdict *v)
             continue;
         if (!v->q->name)
             take(v, i, v->allow);
-        if (v->private_why && (range_is_private(&rule->cidr) || (v->q->own && rule->cidr.bits == 128)))
+        if (v->private_why && (gate_cidr_private(&rule->cidr) || (v->q->own && rule->cidr.bits == 128)))
             take(v, i, v->named);
     }
 }
@@ -297,12 +280,10 @@ static void decide(const struct verdict *v, struct policy_answer *ret)
         if (denied == POLICY_NONE)
             denied = v->deny[mode];
     }
-    if (only_private)
+    if (only_private || (denied == POLICY_NONE && v->private_why && !v->q->name))
         say_private(v, ret);
     else if (denied != POLICY_NONE)
         say_rule(v, denied, ret);
-    else if (v->private_why && !v->q->name)
-        say_private(v, ret);
     else
         say_default(v, ret);
 }

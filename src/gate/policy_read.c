@@ -55,7 +55,8 @@ static bool known(const char *key, const char *const *members, size_t n)
     return false;
 }
 
-static int only_members(const struct place *place, const char *box, const struct json_value *object, const char *const *members, size_t n)
+static int only_members(const struct place *place, const char *box, const struct json_value *object,
+                        const char *const *members, size_t n)
 {
     char member[96];
 
@@ -191,7 +192,8 @@ static int read_port(const struct place *place, const struct json_value *v, stru
         return 0;
     }
     const char *dash = is_text(v) ? strchr(v->string, '-') : NULL;
-    if (!dash || port_number(v->string, (size_t)(dash - v->string), &ret->first) < 0 || port_number(dash + 1, strlen(dash + 1), &ret->last) < 0)
+    if (!dash || port_number(v->string, (size_t)(dash - v->string), &ret->first) < 0 ||
+        port_number(dash + 1, strlen(dash + 1), &ret->last) < 0)
         return refuse(place, "ports", rule);
     return ret->first <= ret->last ? 0 : refuse(place, "ports", "the range ends before it begins");
 }
@@ -270,8 +272,8 @@ static const char *path_wrong(const char *text)
     return NULL;
 }
 
-static int read_list(const struct place *place, const char *member, const struct json_value *v, const char *(*wrong)(const char *), char ***ret,
-                     size_t *ret_n)
+static int read_list(const struct place *place, const char *member, const struct json_value *v,
+                     const char *(*wrong)(const char *), char ***ret, size_t *ret_n)
 {
     if (!v)
         return 0;
@@ -312,7 +314,8 @@ static int read_protocol(const struct place *place, const struct json_value *v, 
 static int read_rule(const struct place *place, const struct json_value *v, struct policy_rule *rule)
 {
     static const char *const members[] = {"action", "domain", "cidr", "ports", "protocol", "methods", "paths"};
-    const struct json_value *action = json_get(v, "action"), *domain = json_get(v, "domain"), *cidr = json_get(v, "cidr");
+    const struct json_value *action = json_get(v, "action"), *domain = json_get(v, "domain"),
+                            *cidr = json_get(v, "cidr");
     int r;
 
     if (v->type != JSON_OBJECT)
@@ -364,7 +367,8 @@ static int read_rules(struct policy *policy, const struct json_value *v, struct 
 
 /* ---- the rest ----------------------------------------------------------------------------------------- */
 
-static int read_limit(const struct place *place, const char *member, bool is_size, uint64_t min, uint64_t max, const struct json_value *v, uint64_t *ret)
+static int read_limit(const struct place *place, const char *member, bool is_size, uint64_t min, uint64_t max,
+                      const struct json_value *v, uint64_t *ret)
 {
     char name[64], why[96];
     uint64_t value = 0;
@@ -380,7 +384,8 @@ static int read_limit(const struct place *place, const char *member, bool is_siz
         return 0;
     }
     snprintf(name, sizeof name, "limits.%s", member);
-    snprintf(why, sizeof why, "must be a number from %" PRIu64 " to %" PRIu64 "%s", min, max, is_size ? ", or a size like \"10m\"" : "");
+    snprintf(why, sizeof why, "must be a number from %" PRIu64 " to %" PRIu64 "%s", min, max,
+             is_size ? ", or a size like \"10m\"" : "");
     return refuse(place, name, why);
 }
 
@@ -395,14 +400,16 @@ static int read_lifetime(const struct place *place, const struct json_value *v, 
     else if (!is_text(v) || brig_parse_duration(v->string, &ms) < 0)
         ms = 0;
     if (ms == 0 || ms > LIFETIME_MAX_MS)
-        return refuse(place, "limits.lifetime", "must be between 0.001 and 31536000 seconds, as a number or a string like \"30s\"");
+        return refuse(place, "limits.lifetime",
+                      "must be between 0.001 and 31536000 seconds, as a number or a string like \"30s\"");
     *ret_ms = ms;
     return 0;
 }
 
 static int read_limits(struct policy_limits *limits, const struct json_value *v, struct brig_err *err)
 {
-    static const char *const members[] = {"net_bytes_in", "net_bytes_out", "net_bps", "connections", "connections_per_second", "lifetime"};
+    static const char *const members[] = {"net_bytes_in", "net_bytes_out",          "net_bps",
+                                          "connections",  "connections_per_second", "lifetime"};
     const uint64_t much = UINT64_C(1) << 62;
     const struct place place = {err, -1};
     int r;
@@ -414,9 +421,11 @@ static int read_limits(struct policy_limits *limits, const struct json_value *v,
     if ((r = only_members(&place, "limits", v, members, ARRAY_SIZE(members))) < 0 ||
         (r = read_limit(&place, members[0], true, 1, much, json_get(v, members[0]), &limits->bytes_in)) < 0 ||
         (r = read_limit(&place, members[1], true, 1, much, json_get(v, members[1]), &limits->bytes_out)) < 0 ||
-        (r = read_limit(&place, members[2], true, 1024, UINT64_C(1) << 40, json_get(v, members[2]), &limits->bps)) < 0 ||
+        (r = read_limit(&place, members[2], true, 1024, UINT64_C(1) << 40, json_get(v, members[2]), &limits->bps)) <
+            0 ||
         (r = read_limit(&place, members[3], false, 1, 65536, json_get(v, members[3]), &limits->connections)) < 0 ||
-        (r = read_limit(&place, members[4], false, 1, 1000000, json_get(v, members[4]), &limits->connections_per_second)) < 0)
+        (r = read_limit(&place, members[4], false, 1, 1000000, json_get(v, members[4]),
+                        &limits->connections_per_second)) < 0)
         return r;
     return read_lifetime(&place, json_get(v, members[5]), &limits->lifetime_ms);
 }
@@ -448,7 +457,8 @@ static int read_policy(struct policy *policy, const struct json_value *json, boo
         return refuse(&place, "", "a policy must be an object");
     if ((r = only_members(&place, "", json, members, ARRAY_SIZE(members) - (choosing ? 0 : 2))) < 0 ||
         (r = read_action(&place, "default", json_get(json, "default"), &policy->default_allow)) < 0 ||
-        (r = read_rules(policy, json_get(json, "rules"), err)) < 0 || (r = read_tls(policy, json_get(json, "tls"), err)) < 0)
+        (r = read_rules(policy, json_get(json, "rules"), err)) < 0 ||
+        (r = read_tls(policy, json_get(json, "tls"), err)) < 0)
         return r;
     return read_limits(&policy->limits, json_get(json, "limits"), err);
 }
@@ -465,17 +475,16 @@ static int read_text(struct policy *policy, const char *text, size_t len, struct
     return r;
 }
 
-static int policy_new(struct policy **ret, struct brig_err *err)
+static struct policy *policy_new(void)
 {
     struct policy *policy = mem_zalloc(sizeof *policy);
 
     if (!policy)
-        return err_nomem(err);
+        return NULL;
     policy->refs = 1;
     policy->limits.connections = CONNECTIONS_DEFAULT;
     policy->cidrs = POLICY_NONE;
-    *ret = policy;
-    return 0;
+    return policy;
 }
 
 static int finish(struct policy *policy, int r, struct policy **ret, struct brig_err *err)
@@ -491,34 +500,28 @@ static int finish(struct policy *policy, int r, struct policy **ret, struct brig
 
 int policy_compile(const struct json_value *json, struct policy **ret, struct brig_err *err)
 {
-    struct policy *policy = NULL;
+    struct policy *policy = policy_new();
 
-    int r = policy_new(&policy, err);
-    if (r < 0)
-        return r;
-    return finish(policy, read_policy(policy, json, false, err), ret, err);
+    return policy ? finish(policy, read_policy(policy, json, false, err), ret, err) : err_nomem(err);
 }
 
 int policy_compile_text(const char *text, size_t len, struct policy **ret, struct brig_err *err)
 {
-    struct policy *policy = NULL;
-
     if (len > POLICY_JSON_MAX)
         return err_set(err, BRIG_E_TOO_LARGE, EMSGSIZE, "a policy has at most %u bytes", POLICY_JSON_MAX);
-    int r = policy_new(&policy, err);
-    if (r < 0)
-        return r;
-    return finish(policy, read_text(policy, text, len, err), ret, err);
+    struct policy *policy = policy_new();
+    return policy ? finish(policy, read_text(policy, text, len, err), ret, err) : err_nomem(err);
 }
 
-int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret, struct brig_err *err)
+int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret,
+                        struct brig_err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(4 * POLICY_JSON_MAX);
-    struct policy *policy = NULL;
+    struct policy *policy = policy_new();
+    int r = 0;
 
-    int r = policy_new(&policy, err);
-    if (r < 0)
-        return r;
+    if (!policy)
+        return err_nomem(err);
     if (base) { /* through its own JSON: what is copied is what would be read */
         r = policy_put_json(base, &text);
         r = r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "copy of a policy") : read_text(policy, text.data, text.len, err);

@@ -76,6 +76,28 @@ static int add_route(int sock, uint8_t family)
     return r == -EEXIST ? 0 : r;
 }
 
+/*
+ * An address beside loopback's: without one getaddrinfo() takes it that there is no IPv4, for those who ask with AI_ADDRCONFIG. There
+ * is none for IPv6: those get IPv4 addresses, which is all they need.
+ */
+static int add_address(int sock)
+{
+    static struct nl nl;
+    const struct ifaddrmsg message = {.ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_scope = RT_SCOPE_UNIVERSE, .ifa_index = LOOPBACK_INDEX};
+    struct in_addr own;
+
+    if (inet_pton(AF_INET, GATE_RESOLVER_V4, &own) != 1)
+        return -EINVAL;
+    nl.len = 0;
+    nl.full = false;
+    size_t at = nl_begin(&nl, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &message, sizeof message);
+    nl_put(&nl, IFA_LOCAL, &own, sizeof own);
+    nl_put(&nl, IFA_ADDRESS, &own, sizeof own);
+    nl_end(&nl, at);
+    int r = nl_talk(sock, &nl);
+    return r == -EEXIST ? 0 : r;
+}
+
 static int add_routes(const struct job *job)
 {
     AUTO_FD int sock = SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
@@ -85,6 +107,8 @@ static int add_routes(const struct job *job)
     int r = add_route(sock, AF_INET);
     if (r < 0)
         return err_set(job->err, BRIG_E_HOST, -r, "network: route");
+    if ((r = add_address(sock)) < 0)
+        return err_set(job->err, BRIG_E_HOST, -r, "network: address");
     r = job->v6 ? add_route(sock, AF_INET6) : 0;
     if (r < 0 && r != -EACCES && r != -EOPNOTSUPP && r != -EAFNOSUPPORT) /* switched off by a sysctl: as good as not there */
         return err_set(job->err, BRIG_E_HOST, -r, "network: IPv6 route");
@@ -242,7 +266,7 @@ static int open_ports(struct job *job)
 
 static bool has_v6(void)
 {
-    AUTO_FD int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    AUTO_FD int fd = SYS(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 
     return fd >= 0;
 }

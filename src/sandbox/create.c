@@ -2,9 +2,11 @@
 /*
  * create.c: from an accepted spec to a running sandbox. The steps, each of which may be overtaken by an end:
  *
- *     accepted (counts for every limit) -> [brig-egress is ready for its network] -> the provider makes a box -> up: it has an id
- *       -> [working directory made, listeners served]
+ *     accepted (counts for every limit) -> the provider makes a box -> up: it has an id -> [working directory made]
  *       -> row and idempotency row committed -> running, and the caller is told
+ *
+ * With a network brig-egress is asked at the same time (network.c), and the last of its answers and the commit ends the create; only one that
+ * brokers must have its authority's certificate before there can be a box.
  *
  * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and nothing
  * is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an orphan.
@@ -57,6 +59,19 @@ static void running(struct sbox *sbox)
     idem_settle(manager, idem, sbox, NULL);
 }
 
+/* Whatever comes last, the store's commit or brig-egress, ends the create. */
+static void settle(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (sbox->state != SBOX_CREATING || !priv->settling || priv->commits > 0 || network_waits(sbox))
+        return;
+    if (priv->create_err.code)
+        give_up(sbox, &priv->create_err);
+    else
+        running(sbox);
+}
+
 static void on_commit(void *ctx, const struct brig_err *err)
 {
     struct sbox *sbox = ctx;
@@ -65,12 +80,7 @@ static void on_commit(void *ctx, const struct brig_err *err)
     priv->commits--;
     if (err && !priv->create_err.code)
         priv->create_err = *err;
-    if (priv->commits == 0 && sbox->state == SBOX_CREATING) {
-        if (priv->create_err.code)
-            give_up(sbox, &priv->create_err);
-        else
-            running(sbox);
-    }
+    settle(sbox);
 }
 
 static void commit(struct sbox *sbox)
@@ -79,8 +89,9 @@ static void commit(struct sbox *sbox)
     struct brig_err err = {0};
     int r = 0;
 
+    priv->settling = true;
     if (!is_new(sbox)) {
-        running(sbox);
+        settle(sbox);
         if (row_write(sbox, NULL, NULL, &err) < 0) /* the old row says a box that is gone: the worst is an orphan ended at a restart */
             sandbox_audit(sbox->manager, NULL, sbox->org_id, "sandbox.recreate", sbox->id, "failed", err.message, false);
         return;
@@ -88,7 +99,7 @@ static void commit(struct sbox *sbox)
     if (sbox->spec.timeout_ms)
         sbox->ends_at_boot_ns = sandbox_boot_ns() + sbox->spec.timeout_ms * NS_PER_MS;
     if (sbox->spec.ephemeral) {
-        running(sbox);
+        settle(sbox);
         return;
     }
     if (priv->idem) {
@@ -115,8 +126,7 @@ static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const ui
     if (sbox->state != SBOX_CREATING)
         return;
     if (errnum == 0) {
-        if (!network_waits(sbox))
-            commit(sbox);
+        commit(sbox);
         return;
     }
     (void)err_set(&err, errnum == ENOTCONN ? BRIG_E_GONE : BRIG_E_USAGE, (int)errnum, "workdir %s", sbox->spec.workdir);
@@ -186,18 +196,16 @@ static void on_up(void *ctx, struct box_up *up)
     sbox->priv->up = r == 0;
     if (r < 0)
         give_up(sbox, &err);
-    else if (!sbox->priv->mkdir && !network_waits(sbox))
+    else if (!sbox->priv->mkdir)
         commit(sbox);
 }
 
 void create_listening(struct sbox *sbox, const struct brig_err *err)
 {
-    if (sbox->state != SBOX_CREATING)
-        return;
-    if (err)
+    if (err && sbox->state == SBOX_CREATING)
         give_up(sbox, err);
-    else if (!sbox->priv->mkdir)
-        commit(sbox);
+    else
+        settle(sbox);
 }
 
 static int make_box(struct sbox *sbox, struct brig_err *err)
@@ -234,6 +242,7 @@ int create_box(struct sbox *sbox, struct brig_err *err)
 {
     int r = network_begin(sbox, err);
 
+    sbox->priv->settling = false;
     return r == 0 ? make_box(sbox, err) : r < 0 ? r : 0;
 }
 
@@ -243,8 +252,10 @@ void create_prepared(struct sbox *sbox, const struct brig_err *err)
 
     if (sbox->state != SBOX_CREATING)
         return; /* it is being ended, and its slot with it */
-    if (err || make_box(sbox, &why) < 0)
+    if (err || (!sbox->priv->box && make_box(sbox, &why) < 0))
         give_up(sbox, err ? err : &why);
+    else
+        settle(sbox);
 }
 
 static void failure_of(const struct sbox *sbox, struct brig_err *err)

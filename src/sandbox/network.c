@@ -4,8 +4,8 @@
  *
  * Theory of operation. A create with a network has two steps more than one without (create.c calls them, and nothing else does):
  *
- *     network_begin()   policy chosen, secrets judged; PREPARE -> PREPARED: which ports, and an authority where it brokers
- *     the provider makes the box with those listeners
+ *     network_begin()   policy chosen, secrets judged; PREPARE -> PREPARED: an authority where it brokers
+ *     the provider makes the box with the policy's listeners, meanwhile, unless the authority must be in it
  *     network_listen()  LISTEN -> LISTENING: from now on there is somebody behind them
  *
  * Whatever fails in between, the slot is forgotten with the box. The slot's number, its policy and the placeholders are in the sandbox's row; so a new
@@ -121,6 +121,14 @@ static void on_prepared(void *ctx, const struct gate_prepared *prepared, const c
     create_prepared(net->sbox, err);
 }
 
+static bool brokers(const struct sbox_network *net)
+{
+    for (size_t i = 0; i < net->sbox->spec.n_secrets; i++)
+        if (net->placeholders[i][0])
+            return true;
+    return false;
+}
+
 static int begin_gated(struct sbox_network *net, struct brig_err *err)
 {
     struct manager *manager = net->sbox->manager;
@@ -135,8 +143,14 @@ static int begin_gated(struct sbox_network *net, struct brig_err *err)
     r = new_slot(net, err);
     if (r == 0)
         r = prepare(net, on_prepared, err);
-    net->preparing = r == 0;
-    return r < 0 ? r : 1;
+    if (r < 0)
+        return r;
+    net->preparing = true;
+    if (brokers(net))
+        return 1;
+    /* Its answer will be the same: it is the same code. LISTEN comes after PREPARE whoever is faster. */
+    net->n_ports = net->choice.policy ? policy_ports(net->choice.policy, net->ports, &net->any_port) : 0;
+    return 0;
 }
 
 static int network_of(struct sbox *sbox, struct sbox_network **ret)
@@ -233,7 +247,7 @@ int network_listen(struct sbox *sbox, struct box_listeners *listeners, struct br
 
 bool network_waits(const struct sbox *sbox)
 {
-    return sbox->priv->network && sbox->priv->network->listening;
+    return sbox->priv->network && (sbox->priv->network->preparing || sbox->priv->network->listening);
 }
 
 void network_running(struct sbox *sbox)

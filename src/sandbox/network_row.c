@@ -112,7 +112,6 @@ int network_read_row(struct sbox *sbox, const struct json_value *gate, struct br
     net->version = get_u64(gate, "version");
     net->trust = get_bool(gate, "trust");
     net->ca = ca[0] ? mem_strdup(ca) : NULL;
-    net->unheard = true;
     int r = read_choice(gate, &net->choice, err);
     if (r == 0 && net->choice.learn && learn_create(&net->learn) < 0)
         r = err_nomem(err);

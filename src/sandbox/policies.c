@@ -93,7 +93,8 @@ static void entry_free(struct entry *entry)
 }
 
 /* The entry, made when it is not there. */
-static int get_entry(struct policies *policies, const char *org, const char *name, struct entry **ret, struct brig_err *err)
+static int get_entry(struct policies *policies, const char *org, const char *name, struct entry **ret,
+                     struct brig_err *err)
 {
     bool there;
     size_t at = place_of(policies, org, name, &there);
@@ -113,7 +114,8 @@ static int get_entry(struct policies *policies, const char *org, const char *nam
     struct entry *entry = mem_zalloc(sizeof *entry);
     if (!entry)
         return err_nomem(err);
-    if (str_copy(entry->public.org_id, sizeof entry->public.org_id, org) < 0 || str_copy(entry->public.name, sizeof entry->public.name, name) < 0) {
+    if (str_copy(entry->public.org_id, sizeof entry->public.org_id, org) < 0 ||
+        str_copy(entry->public.name, sizeof entry->public.name, name) < 0) {
         mem_free(entry);
         return err_usage(err, "policy %.64s: the name is too long", name);
     }
@@ -143,8 +145,8 @@ const struct named_policy *policies_find(const struct policies *policies, const 
     return entry && entry->public.policy ? &entry->public : NULL;
 }
 
-void policies_each(const struct policies *policies, const char *org, const char *after, bool (*each)(void *ctx, const struct named_policy *policy),
-                   void *ctx)
+void policies_each(const struct policies *policies, const char *org, const char *after,
+                   bool (*each)(void *ctx, const struct named_policy *policy), void *ctx)
 {
     bool there;
     size_t at = place_of(policies, org, after ? after : "", &there);
@@ -174,7 +176,8 @@ static int each_object(void *ctx, const struct store_object *object)
         return r;
     r = policy_compile_text(object->doc, strlen(object->doc), &entry->public.policy, &why);
     if (r < 0)
-        return err_set(loading->err, BRIG_E_HOST, -r, "stored policy %.64s of %.64s: %s", object->name, object->org_id, why.message);
+        return err_set(loading->err, BRIG_E_HOST, -r, "stored policy %.64s of %.64s: %s", object->name, object->org_id,
+                       why.message);
     entry->public.json = mem_strdup(object->doc);
     if (!entry->public.json)
         return err_nomem(loading->err);
@@ -243,7 +246,8 @@ void policies_destroy(struct policies *policies)
     mem_free(policies);
 }
 
-void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy), void *ctx)
+void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy),
+                        void *ctx)
 {
     policies->changed = changed;
     policies->changed_ctx = ctx;
@@ -303,7 +307,9 @@ static int check_name(const char *name, struct brig_err *err)
     static const char *const taken[] = {"none", "packages", "open", "learn", "custom", "check"};
 
     if (!name_ok(name))
-        return err_usage(err, "policy %.64s: a name has 1 to 63 of a-z, 0-9, \"_\", \".\", \"-\", and begins with a letter or digit", name);
+        return err_usage(
+            err, "policy %.64s: a name has 1 to 63 of a-z, 0-9, \"_\", \".\", \"-\", and begins with a letter or digit",
+            name);
     for (size_t i = 0; i < ARRAY_SIZE(taken); i++) {
         if (str_eq(name, taken[i]))
             return err_usage(err, "policy %s: this name means something already", name);
@@ -316,19 +322,23 @@ static int check_room(const struct policies *policies, const char *org, struct b
     bool there;
     size_t n = 0;
 
-    for (size_t at = place_of(policies, org, "", &there); at < policies->n && str_eq(policies->entries[at]->public.org_id, org); at++)
+    for (size_t at = place_of(policies, org, "", &there);
+         at < policies->n && str_eq(policies->entries[at]->public.org_id, org); at++)
         n++;
-    return n < POLICIES_PER_ORG ? 0 : err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u policies", POLICIES_PER_ORG);
+    return n < POLICIES_PER_ORG
+               ? 0
+               : err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u policies", POLICIES_PER_ORG);
 }
 
-static int new_change(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx, struct change **ret, struct brig_err *err)
+static int new_change(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx,
+                      struct change **ret, struct brig_err *err)
 {
     struct change *change = mem_zalloc(sizeof *change);
 
     if (!change)
         return err_nomem(err);
     int r = get_entry(policies, org, name, &change->entry, err);
-    if (r < 0) {
+    if (!change->entry) {
         mem_free(change);
         return r;
     }
@@ -354,13 +364,15 @@ static int canonical(const struct policy *policy, char **ret, struct brig_err *e
 
     int r = policy_put_json(policy, &text);
     if (r == -EMSGSIZE)
-        return err_set(err, BRIG_E_TOO_LARGE, EMSGSIZE, "a policy with everything written out has at most %u bytes", CANONICAL_MAX);
+        return err_set(err, BRIG_E_TOO_LARGE, EMSGSIZE, "a policy with everything written out has at most %u bytes",
+                       CANONICAL_MAX);
     *ret = r == 0 ? buf_take(&text, NULL) : NULL;
     return *ret ? 0 : err_nomem(err);
 }
 
 /* A policy object, with what it extends. *ret_learn NULL: learning is not for here. */
-static int compile(const struct policies *policies, const char *org, const struct json_value *json, struct policy **ret, bool *ret_learn, struct brig_err *err)
+static int compile(const struct policies *policies, const char *org, const struct json_value *json, struct policy **ret,
+                   bool *ret_learn, struct brig_err *err)
 {
     const struct json_value *extends = json_get(json, "extends"), *learn = json_get(json, "learn");
     struct network_choice base = {.policy = NULL};
@@ -368,7 +380,9 @@ static int compile(const struct policies *policies, const char *org, const struc
     if (!extends && !learn)
         return policy_compile(json, ret, err);
     if (learn && (!ret_learn || learn->type != JSON_BOOL))
-        return err_usage(err, "learn: %s", ret_learn ? "must be true or false" : "is said where a sandbox is made, not in a stored policy");
+        return err_usage(err, "learn: %s",
+                         ret_learn ? "must be true or false"
+                                   : "is said where a sandbox is made, not in a stored policy");
     if (extends && extends->type != JSON_STRING)
         return err_usage(err, "extends: must be none, packages, open, learn or a policy's name");
     int r = extends ? policies_choose(policies, org, extends, &base, err) : 0;
@@ -382,8 +396,8 @@ static int compile(const struct policies *policies, const char *org, const struc
     return r;
 }
 
-int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json, store_done_fn *done, void *ctx,
-                 struct brig_err *err)
+int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json,
+                 store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct change *change = NULL;
 
@@ -392,14 +406,15 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
         r = check_room(policies, org, err);
     if (r == 0)
         r = new_change(policies, org, name, done, ctx, &change, err);
-    if (r < 0)
+    if (!change)
         return r;
     struct entry *entry = change->entry;
     r = compile(policies, org, json, &change->policy, NULL, err);
     if (r == 0)
         r = canonical(change->policy, &change->json, err);
     if (r == 0) {
-        struct store_object object = {.kind = KIND, .version = entry->last_version + 1, .updated_at_ns = change->at_ns, .doc = change->json};
+        struct store_object object = {
+            .kind = KIND, .version = entry->last_version + 1, .updated_at_ns = change->at_ns, .doc = change->json};
         object.created_at_ns = entry->public.policy ? entry->public.created_at_ns : change->at_ns;
         memcpy(object.org_id, entry->public.org_id, sizeof object.org_id);
         r = str_copy(object.name, sizeof object.name, name);
@@ -407,21 +422,22 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
             r = store_put_object(policies->store, &object, on_stored, change, err);
         change->version = object.version;
     }
-    if (r < 0)
+    if (r != 0)
         give_up(change);
     else
         entry->last_version++;
     return r;
 }
 
-int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
+int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx,
+                    struct brig_err *err)
 {
     struct change *change = NULL;
 
     if (!policies_find(policies, org, name))
         return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "policy %.64s not found", name);
     int r = new_change(policies, org, name, done, ctx, &change, err);
-    if (r < 0)
+    if (!change)
         return r;
     change->version = change->entry->last_version;
     r = store_delete_object(policies->store, KIND, org, name, on_stored, change, err);
@@ -439,14 +455,16 @@ void network_choice_done(struct network_choice *choice)
     *choice = (struct network_choice){.policy = NULL};
 }
 
-static int choose_word(const struct policies *policies, const char *org, const char *word, struct network_choice *out, struct brig_err *err)
+static int choose_word(const struct policies *policies, const char *org, const char *word, struct network_choice *out,
+                       struct brig_err *err)
 {
     out->none = str_eq(word, "none");
     if (out->none)
         return str_copy(out->name, sizeof out->name, word);
     out->learn = str_eq(word, "learn");
     if (out->learn)
-        out->policy = policy_ref(policies->presets[PRESET_OPEN]); /* what the public internet would give, written down */
+        out->policy =
+            policy_ref(policies->presets[PRESET_OPEN]); /* what the public internet would give, written down */
     for (int i = 0; i < PRESET_MAX; i++) {
         if (!out->policy && str_eq(word, preset_names[i]))
             out->policy = policy_ref(policies->presets[i]);
@@ -454,7 +472,10 @@ static int choose_word(const struct policies *policies, const char *org, const c
     if (!out->policy) {
         const struct named_policy *named = policies_find(policies, org, word);
         if (!named)
-            return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "network: there is no policy \"%.64s\"; there are none, packages, open, learn, and `brig policy ls`", word);
+            return err_set(
+                err, BRIG_E_NOT_FOUND, ENOENT,
+                "network: there is no policy \"%.64s\"; there are none, packages, open, learn, and `brig policy ls`",
+                word);
         out->policy = policy_ref(named->policy);
         out->named = true;
         out->version = named->version;
@@ -462,7 +483,8 @@ static int choose_word(const struct policies *policies, const char *org, const c
     return str_copy(out->name, sizeof out->name, word);
 }
 
-int policies_choose(const struct policies *policies, const char *org, const struct json_value *network, struct network_choice *ret, struct brig_err *err)
+int policies_choose(const struct policies *policies, const char *org, const struct json_value *network,
+                    struct network_choice *ret, struct brig_err *err)
 {
     struct network_choice out = {.version = 1};
     int r;

@@ -132,6 +132,7 @@ struct sbox_private {
     void *create_ctx;
     struct idem *idem;
     unsigned commits;            /* writes of the create that have not called back */
+    bool settling;               /* they have been asked for, or none is needed */
     struct brig_err create_err;
     struct call *mkdir;          /* of the working directory */
 
@@ -288,7 +289,8 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
-int spec_network(const struct json_value *v, char **ret, struct brig_err *err) MUST_CHECK;
+/* admin: who may name private ranges, whatever `[gate] private_ranges` says. */
+int spec_network(const struct json_value *v, bool admin, const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
@@ -306,11 +308,11 @@ struct network {
 };
 int network_start(struct manager *manager, const struct manager_options *options, struct brig_err *err) MUST_CHECK;
 void network_stop(struct manager *manager);
-/* Of a create or recreation. 0: nothing to wait for; 1: create_prepared() is called once brig-egress is ready for it. */
+/* Of a create or recreation. 0: the box can be asked for; 1: not before create_prepared(). That is called with every network. */
 int network_begin(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 /* What the provider is to be asked for. *ret_trust: a descriptor to be closed after provider->create(), or -1. */
 int network_want(struct sbox *sbox, struct provider_gate *ret, int *ret_trust, struct brig_err *err) MUST_CHECK;
-/* The box is up. 0 or an error; while network_waits() the create is not over, then create_listening() is called. */
+/* The box is up. 0 or an error; while network_waits() the create is not over: create_prepared() and create_listening() follow. */
 int network_listen(struct sbox *sbox, struct box_listeners *listeners, struct brig_err *err) MUST_CHECK;
 bool network_waits(const struct sbox *sbox);
 void network_running(struct sbox *sbox); /* it has been announced */

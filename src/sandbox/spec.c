@@ -162,7 +162,7 @@ static int read_user(struct spec_in *in UNUSED, const struct json_value *v, stru
 
 static int read_network(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    return spec_network(v, &in->spec->network, err);
+    return spec_network(v, is_admin(in->caller), in->config, &in->spec->network, err);
 }
 
 static int read_secrets(struct spec_in *in, const struct json_value *v, struct brig_err *err)

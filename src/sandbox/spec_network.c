@@ -39,7 +39,26 @@ void json_value_put(struct json *json, const struct json_value *v)
     }
 }
 
-int spec_network(const struct json_value *v, char **ret, struct brig_err *err)
+/*
+ * A policy in a request is its caller's own: one who is no administrator could name the host's loopback, its metadata service, the network it
+ * is in. Stored policies are an administrator's.
+ */
+static int check_private(const struct json_value *policy, struct brig_err *err)
+{
+    const struct json_value *rules = json_get(policy, "rules"), *base = json_get(policy, "extends");
+    struct gate_cidr cidr;
+
+    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next) {
+        const struct json_value *range = rule->type == JSON_OBJECT ? json_get(rule, "cidr") : NULL;
+        const struct json_value *action = range ? json_get(rule, "action") : NULL;
+        bool deny = action && action->type == JSON_STRING && str_eq(action->string, "deny");
+        if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 && gate_cidr_private(&cidr))
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is private; only an administrator may allow it (here, or in a stored policy)", range->string);
+    }
+    return base && base->type == JSON_OBJECT ? check_private(base, err) : 0; /* as deep as JSON may be */
+}
+
+int spec_network(const struct json_value *v, bool admin, const struct config *config, char **ret, struct brig_err *err)
 {
     struct buf buf = BUF_INIT(POLICY_JSON_MAX);
     struct json json = JSON_INIT(&buf);
@@ -50,6 +69,8 @@ int spec_network(const struct json_value *v, char **ret, struct brig_err *err)
         r = spec_string(v, "network", 63, false, &text, err);
     else if (v->type != JSON_OBJECT)
         r = err_usage(err, "network: must be the name of a policy (none, packages, open, learn, or one of your own) or a policy");
+    if (r == 0 && v->type == JSON_OBJECT && !admin && !str_eq(config->gate_private_ranges, "all"))
+        r = check_private(v, err);
     if (r < 0)
         return r;
     json_value_put(&json, v);

@@ -81,6 +81,43 @@ SERVICE = [
     Number("service_list", "service: list", "idle", "`GET /v1/sandboxes?limit=100` with 2,000", "One request on the keep-alive connection, 100 times per round."),
 ]
 
+# Of the gate: gate.py measures them. One process of the bench answers brig-egress's questions about names, with a TTL of 60 s.
+GATE = [
+    Number(
+        "gate_setup", "gate: set-up", "setup", "connect, a byte there, a byte back",
+        "From `socket` to the byte that came back; to the address that the gate gave for a name, by a rule with `protocol: tcp`. 50 back to back, then 50 direct, and again.",
+    ),
+    Number("gate_question", "gate: question", "setup", "a name's address, by DNS inside", "One datagram to the gate and one back, in turns with the above."),
+    Number(
+        "gate_down_shared", "gate: down, shared CPU", "bulk", "bytes to the sandbox, all on one CPU",
+        "One connection, 256 KiB a call, for 3 s or 2 GiB; five times. Client, server and brig-egress on the same CPU; direct: client and server on it.",
+    ),
+    Number("gate_down_own", "gate: down, own CPU", "bulk", "the same, brig-egress on a CPU of its own", "Client and server share the other CPU, as they do direct."),
+    Number("gate_up_shared", "gate: up, shared CPU", "bulk", "bytes from the sandbox, all on one CPU", "As above; until the server has counted them all."),
+    Number("gate_up_own", "gate: up, own CPU", "bulk", "the same, brig-egress on a CPU of its own", "As above."),
+    Number(
+        "gate_rate", "gate: connections", "rate", "short connections",
+        "Connect, a byte there, a byte back, the server's end, by 8 processes in one sandbox for 3 s, five times; each is in the audit log twice.",
+    ),
+    Number("gate_rate_direct", "gate: connections, direct", "rate", "the same, direct", "In turns with the above."),
+    Number("gate_idle", "gate: idle", "idle", "brig-egress with open idle connections", "Its proportional set size (Pss) with so many connections of one sandbox open, as the next line says."),
+    Number("gate_idle_count", "gate: idle connections", "idle", "how many they were", "8,000, or as many as brig-egress's limit of descriptors allows, at two each."),
+    Number("gate_idle_before", "gate: idle, before", "idle", "brig-egress without them", "After a few connections, all closed."),
+    Number(
+        "gate_broker", "gate: request", "broker", "a brokered HTTPS request, times faster than by mitmproxy",
+        "A connection for each: TCP, TLS, a GET whose Authorization holds a placeholder, its answer; the server says 200 only to the real value. Against mitmdump in its mode "
+        "`reverse` with `--modify-headers`, on the same CPU as brig-egress. In turns, 50 back to back.",
+    ),
+    Number("gate_broker_kept", "gate: request, kept", "broker", "the same on a connection that is kept", "As above; connection and TLS are not in the time."),
+    Number("gate_broker_direct", "gate: request, direct", "broker", "the request without anybody between, a connection each", "In turns with the above."),
+    Number("gate_broker_kept_direct", "gate: request, kept, direct", "broker", "the same on a connection that is kept", "In turns with the above."),
+    Number(
+        "gate_attach", "gate: create", "attach", "create a sandbox with a policy",
+        "`POST /v1/sandboxes` from a full pool on one keep-alive connection, with a policy and without in turns, each deleted at once; the pool is full again after every 16, and the first two "
+        "after that pause are not counted.",
+    ),
+]
+
 # Row, command, what it sets up. brig first.
 PEERS = [
     ("brig run", "brig run -- /bin/true", "all layers: 7 namespaces, own ids, overlay root, limits by cgroup, seccomp, Landlock, each read back"),

@@ -7,10 +7,11 @@ The page is written anew each time but for what stands between the two markers: 
 import re
 
 import chart
-from catalog import NUMBERS, PEERS, SERVICE
+from catalog import GATE, NUMBERS, PEERS, SERVICE
 
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
 SERVICE_BEGIN, SERVICE_END = "<!-- the service: begin -->", "<!-- the service: end -->"
+GATE_BEGIN, GATE_END = "<!-- the gate: begin -->", "<!-- the gate: end -->"
 NOTHING_YET = "Nothing was written here yet."
 LABELS = {
     "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off", "burst_pooled": "100 at once / posix_spawn",
@@ -54,7 +55,16 @@ def bound_of(row):
     side, value = ("at least", row["at_least"]) if "at_least" in row else ("at most", row["at_most"])
     if "ratio" in row:
         return f"{side} {value:.2f} ×"
+    if "added" in row:
+        return f"{side} +{value / 1000:g} ms"
     return f"{side} {value / 1000:g} ms" if row["unit"] == "us" else f"{side} {value:g} {row['unit']}"
+
+
+def compared(row):
+    """With the row it is measured against: "1.37 ×", or "+0.12 ms"."""
+    if "added" in row:
+        return f"{row['added'] / 1000:+.2f} ms"
+    return f"{row['ratio']:.2f} ×" if "ratio" in row else ""
 
 
 def share_of(row):
@@ -148,7 +158,7 @@ All at once: `make bench`, at most 10 minutes. One group: the command in the tab
 than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by nearest rank; nothing is averaged and no run is left out.
 
 {how_table(results)}
-{old_service(old) + chr(10) if old_service(old) else ""}## What was missed and why
+{old_parts(old)}## What was missed and why
 
 {BEGIN}
 {prose}
@@ -156,56 +166,74 @@ than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles
 """
 
 
-# ---- The service ------------------------------------------------------------------------------------------------------
+# ---- The service and the gate: sections of their own ------------------------------------------------------------------
 
 
-def service_rows(results):
-    rows = {row["name"]: row for row in results["results"]}
-    return [(n, rows[n.row]) for n in SERVICE if n.row in rows], rows
-
-
-def service_line(number, row, rows):
+def section_line(number, row, rows):
     other = rows.get(row.get("against"))
-    against = f"{other['name'].removeprefix('service: ')}: {show(other['p50'], other['unit'])}" if other else ""
-    ratio = f"{row['ratio']:.2f} ×" if "ratio" in row else ""
-    return [f"{number.what} (`{number.id}`)", *(show(row[p], row["unit"]) for p in ("p50", "p95", "p99")), str(row["runs"]), against, ratio, bound_of(row), verdict(row)]
+    against = f"{other['name'].partition(': ')[2]}: {show(other['p50'], other['unit'])}" if other else ""
+    return [f"{number.what} (`{number.id}`)", *(show(row[p], row["unit"]) for p in ("p50", "p95", "p99")), str(row["runs"]), against, compared(row), bound_of(row), verdict(row)]
 
 
-def service_section(results):
-    """The whole section, markers included."""
-    found, rows = service_rows(results)
+def section(results, numbers, script, title, intro, after=""):
+    """The numbers of a script's results, what could not be measured, and how each is taken."""
+    rows = {row["name"]: row for row in results["results"]}
+    found = [(n, rows[n.row]) for n in numbers if n.row in rows]
     bounded = [(n, row) for n, row in found if "kept" in row]
     missed = [n.id for n, row in bounded if not row["kept"]]
     words = f"{len(bounded) - len(missed)} of {len(bounded)} promises kept" + (f"; missed: {', '.join(missed)}" if missed else "")
-    lines = table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], [service_line(n, row, rows) for n, row in found], right=(1, 2, 3, 4, 6))
-    how = table(["number", "command", "how"], [[f"`{n.id}`", f"`tests/bench/service.py --only {n.group}`", n.how] for n in SERVICE])
-    parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}" for name in ("service: create", "service: run", "service: delete") if name in rows)
+    lines = table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], [section_line(n, row, rows) for n, row in found], right=(1, 2, 3, 4, 6))
+    how = table(["number", "command", "how"], [[f"`{n.id}`", f"`tests/bench/{script} --only {n.group}`", n.how] for n in numbers])
     absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in results["skipped"])
-    return f"""{SERVICE_BEGIN}
-## The service
+    return f"""## {title}
 
-A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/service_client.c`); what is compared takes
-turns in one run. The load of the machine (one minute) was {results['load']} before it and {results['load_after']} after it.
+{intro} The load of the machine (one minute) was {results['load']} before it and {results['load_after']} after it.
 
 **{words}.**
 
 {lines}
-{"Of a cycle (p50 each): " + parts + "." + chr(10) * 2 if parts else ""}{"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}{how}
-{SERVICE_END}
-"""
+{after + chr(10) * 2 if after else ""}{"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}{how}"""
 
 
-def old_service(old):
-    hit = re.search(re.escape(SERVICE_BEGIN) + r"\n.*?" + re.escape(SERVICE_END) + r"\n", old, re.S)
+def service_section(results):
+    """The whole section, markers included."""
+    rows = {row["name"]: row for row in results["results"]}
+    parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}" for name in ("service: create", "service: run", "service: delete") if name in rows)
+    intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/service_client.c`); what is compared takes
+turns in one run."""
+    return f"{SERVICE_BEGIN}\n{section(results, SERVICE, 'service.py', 'The service', intro, f'Of a cycle (p50 each): {parts}.' if parts else '')}\n{SERVICE_END}\n"
+
+
+def gate_section(results):
+    intro = """The client and the server of `tests/bench/gate_peer.c`: the client in a sandbox of a `brig serve` with directories of its own, through brig-egress, or
+(direct) on the host without it; the server on the host's loopback. They take turns in one run. brig-egress is held to one CPU and both peers to
+another; where brig-egress shares theirs, that is said. What is decided is written to the audit log meanwhile, as always."""
+    return f"{GATE_BEGIN}\n{section(results, GATE, 'gate.py', 'The gate', intro)}\n{GATE_END}\n"
+
+
+def old_part(old, begin, end):
+    hit = re.search(re.escape(begin) + r"\n.*?" + re.escape(end) + r"\n", old, re.S)
     return hit.group(0) if hit else ""
 
 
-def with_service(old, results):
+def old_parts(old):
+    return "".join(part + "\n" for part in (old_part(old, SERVICE_BEGIN, SERVICE_END), old_part(old, GATE_BEGIN, GATE_END)) if part)
+
+
+def with_part(old, part, begin, end):
     """The page with this section in place of the one it has, or before the last."""
-    section, before = service_section(results), old_service(old)
+    before = old_part(old, begin, end)
     if before:
-        return old.replace(before, section)
-    return old.replace("## What was missed and why\n", section + "\n## What was missed and why\n", 1)
+        return old.replace(before, part)
+    return old.replace("## What was missed and why\n", part + "\n## What was missed and why\n", 1)
+
+
+def with_service(old, results):
+    return with_part(old, service_section(results), SERVICE_BEGIN, SERVICE_END)
+
+
+def with_gate(old, results):
+    return with_part(old, gate_section(results), GATE_BEGIN, GATE_END)
 
 
 def svg(results):

@@ -128,3 +128,33 @@ def wrk(cpu, url, seconds, connections=64):
     if "Non-2xx" in out or "Socket errors" in out:
         raise RuntimeError(f"wrk {url}: {out}")
     return float(next(line.split()[1] for line in out.splitlines() if line.startswith("Requests/sec")))
+
+
+class Mitmproxy:
+    """mitmdump before one HTTPS server, as its reverse: the client speaks to it as it would to the server. modify: what --modify-headers takes."""
+
+    def __init__(self, directory, cpu, upstream, ca, modify):
+        if not shutil.which("mitmdump"):
+            raise Missing("there is no mitmdump (Debian: mitmproxy)")
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        home = directory / "mitmproxy"
+        self.authority = str(home / "mitmproxy-ca-cert.pem")
+        self.process = subprocess.Popen(
+            ["taskset", "-c", str(cpu), "mitmdump", "-q", "--mode", f"reverse:https://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "--listen-port",
+             str(self.port), "--set", f"confdir={home}", "--set", f"ssl_verify_upstream_trusted_ca={ca}", "--set", "keep_host_header=true", "--modify-headers",
+             modify], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "LC_ALL": "C.UTF-8"})
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.close()
+                    raise Missing("mitmdump does not start") from None
+                time.sleep(0.1)
+
+    def close(self):
+        end(self.process)

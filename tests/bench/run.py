@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver behind `make bench`: runs `brig bench -o json` of a build and writes docs/BENCHMARKS.md and docs/benchmarks.svg.
 
-  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py  the service, measured after it
+  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py, gate.py  measured after it
 
 `brig bench` measures and knows the bounds; this only sees to a tidy run and to the words.  Peers are Debian's, so PATH is the system's.
 Nothing stays behind: the bench has its own session and temporary directory, which are ended and removed however this ends, and what
@@ -26,6 +26,7 @@ import time
 
 sys.dont_write_bytecode = True
 
+import gate  # noqa: E402
 import page  # noqa: E402
 import service  # noqa: E402
 
@@ -166,12 +167,13 @@ def load_now():
 # ---- The documents --------------------------------------------------------------------------------------------------
 
 
-def write(results, of_service, out):
+def write(results, of_service, of_gate, out):
     out.mkdir(parents=True, exist_ok=True)
     target = out / "BENCHMARKS.md"
     old = read(target)
     text = page.page(results, old)
-    target.write_text(page.with_service(text, of_service) if of_service else text, encoding="utf-8")
+    text = page.with_service(text, of_service) if of_service else text
+    target.write_text(page.with_gate(text, of_gate) if of_gate else text, encoding="utf-8")
     (out / "benchmarks.svg").write_text(page.svg(results), encoding="utf-8")
     for number in page.unexplained(results, page.written_by_hand(old)):
         say(f'{number} was missed: say why in the last section of BENCHMARKS.md, naming "{number}"')
@@ -211,6 +213,7 @@ def collect(args):
     saved = {"machine": facts, "bench": bench, "trial": args.runs < ENOUGH_RUNS or bool(args.only)}
     if not args.only:
         saved["service"] = service.measure(args.build, args.runs)
+        saved["gate"] = gate.measure(args.build, args.runs, quick=args.runs < ENOUGH_RUNS)
     if args.save:
         args.save.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     return saved
@@ -228,13 +231,13 @@ def main():
         return 130
     results = page.Results(saved["bench"], saved["machine"])
     report(results)
-    of_service = saved.get("service")
-    if of_service:
-        service.report(of_service)
+    of_service, of_gate = saved.get("service"), saved.get("gate")
+    for part in filter(None, (of_service, of_gate)):
+        service.report(part)
     out = args.out or (None if saved["trial"] else ROOT / "docs")
     if out:
-        write(results, of_service, out)
-    skipped = results.bench["skipped"] or (of_service and of_service["skipped"])
+        write(results, of_service, of_gate, out)
+    skipped = results.bench["skipped"] or any(part["skipped"] for part in (of_service, of_gate) if part)
     return 1 if skipped or (results.missing and not args.only) else 0
 
 

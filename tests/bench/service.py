@@ -103,6 +103,8 @@ def daemon_class():
 
 
 class Bench:
+    KIND = "service"
+
     def __init__(self, build, runs):
         self.helpers, self.runs = (build / "src").resolve(), runs
         self.temp = pathlib.Path(tempfile.mkdtemp(prefix="bs-", dir="/tmp"))
@@ -110,8 +112,12 @@ class Bench:
         self.rows, self.skipped = [], []
         os.environ.update(BRIG=str(self.helpers / "brig"), BRIG_LIBEXEC_DIR=str(self.helpers), TMPDIR=str(self.temp))
         self.Daemon = daemon_class()
-        self.program = str(self.temp / "service_client")
-        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-D_GNU_SOURCE", "-o", self.program, str(HERE / "service_client.c")], check=True)
+        self.program = self.compile("service_client")
+
+    def compile(self, name, *libraries):
+        program = str(self.temp / name)
+        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-D_GNU_SOURCE", "-o", program, str(HERE / f"{name}.c"), *libraries], check=True)
+        return program
 
     def serve(self, manager="", sandbox=""):
         return self.Daemon(config=f"[manager]\nmax_sandboxes = 10000\nidle_timeout = 0\n{manager}\n[sandbox]\n{sandbox}\n")
@@ -123,11 +129,11 @@ class Bench:
         start = time.monotonic()
         try:
             self.rows += function(self)
-            say(f"service, {name}: {time.monotonic() - start:.0f} s")
+            say(f"{self.KIND}, {name}: {time.monotonic() - start:.0f} s")
         except peers.Missing as e:
-            self.skipped.append({"name": f"service, {name}", "reason": str(e)})
+            self.skipped.append({"name": f"{self.KIND}, {name}", "reason": str(e)})
         except (OSError, RuntimeError, AssertionError, subprocess.SubprocessError) as e:
-            self.skipped.append({"name": f"service, {name}", "reason": f"failed: {str(e)[:300]}"})
+            self.skipped.append({"name": f"{self.KIND}, {name}", "reason": f"failed: {str(e)[:300]}"})
 
 
 def closing(*things):
@@ -336,7 +342,7 @@ def measure(build, runs=200, only=None):
 def report(results):
     import page  # noqa: PLC0415
     for line in results["results"]:
-        tail = f"{line['ratio']:.2f} × {line['against']}" if "ratio" in line else ""
+        tail = f"{page.compared(line)} {line['against']}" if "against" in line else ""
         print(f"{line['name']:28} p50 {page.show(line['p50'], line['unit']):>11}  p95 {page.show(line['p95'], line['unit']):>11}  p99 "
               f"{page.show(line['p99'], line['unit']):>11}  {tail:36} {page.bound_of(line):18} {page.verdict(line).strip('*')}")
     for skip in results["skipped"]:

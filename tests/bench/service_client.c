@@ -5,6 +5,7 @@
  * turns with something else, and answers each with one line of nanoseconds on stdout:
  *
  *   cycle             create, run /bin/true, delete: "total create run delete"
+ *   birth FILE        create by the JSON in FILE, delete: "create delete"
  *   make              a sandbox that stays: "0 ID"
  *   drop ID           deletes it
  *   exec ID           runs /bin/true in it
@@ -212,6 +213,24 @@ static void cycle(void)
     drop(id);
     unsigned long long end = now();
     printf("%llu %llu %llu %llu\n", end - begin, created - begin, ran - created, end - ran);
+}
+
+static void birth(const char *file)
+{
+    char id[ID_LEN + 1], text[768];
+    FILE *f = fopen(file, "r");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+
+    if (n == 0)
+        die(file, "cannot be read");
+    fclose(f);
+    text[n] = '\0';
+    unsigned long long begin = now();
+    ask("POST", "/v1/sandboxes", text, 201);
+    unsigned long long created = now();
+    take_id(body, id);
+    drop(id);
+    printf("%llu %llu\n", created - begin, now() - created);
 }
 
 /* ---- many at once --------------------------------------------------------------------------------------- */
@@ -445,12 +464,14 @@ static void timed(const char *command, const char *id)
 
 static void obey(const char *line)
 {
-    char command[32] = "", word[64] = "", id[ID_LEN + 1];
+    char command[32] = "", word[192] = "", id[ID_LEN + 1];
     unsigned long long bytes = 0;
 
-    sscanf(line, "%31s %63s %llu", command, word, &bytes);
+    sscanf(line, "%31s %191s %llu", command, word, &bytes);
     if (strcmp(command, "cycle") == 0) {
         cycle();
+    } else if (strcmp(command, "birth") == 0) {
+        birth(word);
     } else if (strcmp(command, "make") == 0) {
         create(id);
         printf("0 %s\n", id);

@@ -56,7 +56,7 @@ def free_port():
 class Daemon:
     """`brig serve` until stop(). config: text of config.toml. user: a number, to run it as somebody without privileges."""
 
-    def __init__(self, config="", env=None, user=None):
+    def __init__(self, config="", env=None, user=None, preexec=None):
         self.dir = tempfile.mkdtemp(prefix="brig-serve-")
         os.chmod(self.dir, 0o755)
         self.socket = os.path.join(self.dir, "run", "brig.sock")
@@ -72,6 +72,7 @@ class Daemon:
             import pg as pg_module
             self.database = pg_module.new_database(pg)
             self.env["BRIG_DATABASE_URL"] = self.database
+        self.preexec = preexec  # in the child, before it is brig: another network namespace
         self.user = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         if user is not None:
             self.env["HOME"] = self.dir
@@ -83,7 +84,7 @@ class Daemon:
 
     def start(self):
         self.process = subprocess.Popen([BRIG, "serve"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env, **self.user,
-                                        start_new_session=True)
+                                        start_new_session=True, preexec_fn=self.preexec)
         self.wait_ready()
 
     def wait_ready(self):

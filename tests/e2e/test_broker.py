@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -235,7 +236,8 @@ class Echoes(Base):
         broker.wait("event FAILED")
 
     def test_memory_has_no_value_afterwards(self):
-        broker, _ = self.start()
+        # deep inside a record too, where the next one does not overwrite it
+        broker, _ = self.start(lambda request: reply(json.dumps(request.fields).encode() + b"p" * 12000 + TOKEN.encode() + b"q" * 2000))
         mark = broker.placeholders["TOKEN"]
         with broker.connect() as sock:  # kept alive: the connection's own buffers are looked at too
             for _ in range(3):
@@ -387,6 +389,24 @@ class Flow(Base):
                     data += sock.recv(4096)
                 self.assertEqual(data, want)
 
+    def test_last_words_of_a_websocket_arrive(self):
+        heard, done = [], threading.Event()
+
+        def answer(request):
+            request.sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            while piece := request.sock.recv(65536):
+                heard.append(piece)
+            done.set()
+            request.close = True
+            return b""
+        broker, _ = self.start(answer)
+        with broker.connect() as sock:
+            sock.sendall(f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode())
+            self.assertIn(b"101", sock.recv(4096))
+            sock.sendall(b"last words")
+        self.assertTrue(done.wait(PATIENCE))
+        self.assertEqual(b"".join(heard), b"last words")
+
     def test_no_other_upgrade(self):
         broker, upstream = self.start()
         broker.get("/", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
@@ -475,6 +495,12 @@ class Refusals(Base):
         broker, _ = self.start(lambda request: reply(b"x" * (1 << 20)), budget=200000)
         broker.raw(f"GET / HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         broker.wait("done the budget is used up")
+
+    def test_the_name_in_the_hello_is_looked_at_again(self):
+        broker, upstream = self.start(name=HOST)
+        with self.assertRaisesRegex(ssl.SSLError, "UNRECOGNIZED_NAME"):
+            broker.connect("other.example.com")
+        self.assertEqual(broker.get("/")[0], "200 OK")
 
     def test_old_tls_and_other_protocols(self):
         broker, _ = self.start()

@@ -18,12 +18,14 @@ def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def examples(service=False):
-    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the service are test_service_tour.py's."""
+def examples(part=""):
+    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the parts "service" and "network" are
+    test_service_tour.py's and test_gate_tour.py's."""
     found = []
     before, rest = text_of("README.md").split("### The service\n", 1)
-    tour, after = rest.split("\nFrom C, ", 1)
-    for line in (tour if service else before + after).splitlines():
+    service, rest = rest.split("### The network\n", 1)
+    network, after = rest.split("\nFrom C, ", 1)
+    for line in {"service": service, "network": network, "": before + after}[part].splitlines():
         if line.startswith("    $ "):
             found.append((line[6:], []))
         elif line.startswith("    ") and found and found[-1][1] is not None:

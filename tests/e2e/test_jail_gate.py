@@ -197,6 +197,14 @@ tell(tcp("1.1.1.1", 443), tcp("2606:4700::1111", 443), tcp("198.18.0.1", 80), ud
         self.assertEqual(got[9], "nameserver 198.18.0.1\noptions timeout:2 attempts:1\n")
         self.assertFalse([line for line in said if line.startswith("open")], said)
 
+    def test_resolvers_see_an_ipv4_address(self):
+        code = """
+def find(fam):
+    try: return len(socket.getaddrinfo("1.2.3.4" if fam == socket.AF_INET else "2606::1", 80, fam, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG))
+    except OSError as e: return "none"
+tell(find(socket.AF_INET))"""
+        self.assertEqual([self.inside(code, words)[0] for words in ("ports=80", "any=1", "off=1")], [[1], [1], ["none"]])
+
     def test_pooled(self):
         for words, opened in (("ports=80,443", OPEN_WEB), ("any=1", OPEN_ANY)):
             got, said = self.inside("""tell(tcp("1.1.1.1", 443)[-6:])""", words, "pool=2")
@@ -363,13 +371,19 @@ class Root(Shared, GateTest):
         """A program never runs without all of its network, and nothing is left."""
         ca = self.w.file("ca.pem", "ours\n")
         named, every = ("ports=80,443", f"trust={ca}"), ("any=1",)
-        for text, words, calls in (("pidfd, CLONE_NEWNET", named, 1), ("NETLINK_ROUTE", named, 1), ("sendto(sock", named, 2), ("what->family, type", named, 5),
+        for text, words, calls in (("pidfd, CLONE_NEWNET", named, 1), ("NETLINK_ROUTE", named, 1), ("sendto(sock", named, 3), ("what->family, type", named, 5),
                                    ("IPV6_V6ONLY", named, 4), ("IPV6_RECVPKTINFO", named, 1), ("bind(fd, (", named, 5), ("listen(fd", named, 4), ("clone(work", named, 2),
                                    ("mnt_fd, CLONE_NEWNS", named, 1), ("open_tree(dir, name", named, 1), ("sendfile(to", named, 2), ("fchown(to", named, 1),
-                                   ("IPV6_FREEBIND", every, 3), ("NETLINK_NETFILTER", every, 1), ("sendto(sock", every, 3), ("job->place->proc_fd, name", every, 1)):
+                                   ("IPV6_FREEBIND", every, 3), ("NETLINK_NETFILTER", every, 1), ("sendto(sock", every, 4), ("job->place->proc_fd, name", every, 1)):
             for n in range(1, calls + 1):
                 self.assertFalse(self.one_broken(text, n, *words)[0], (text, n))
             self.assertTrue(self.one_broken(text, calls + 1, *words)[0], text)
+
+    def test_a_kernel_without_ipv6(self):
+        for words, opened in ((("ports=80,443",), OPEN_WEB.replace(":6", ":4")), (("any=1",), "open redirect:65001:4 dns-udp:65053:4 dns-tcp:65053:4 proxy:3128:4")):
+            ran, said = self.one_broken("AF_INET6, SOCK_DGRAM", 1, *words)
+            self.assertTrue(ran, said)
+            self.assertEqual(said.splitlines()[0], opened)
 
     def test_a_kernel_without_nat(self):
         _, said = self.one_broken("NETLINK_NETFILTER", 1, "any=1")

@@ -16,19 +16,21 @@ def driver(name):
 class Rogue(JailTest):
     LIMIT_SECONDS = 120
 
+    @staticmethod
+    def real():
+        return os.environ.get("BRIG_LIBEXEC_DIR") or next(d for d, _, files in os.walk(PREFIX or BUILD) if {"brig-init", "brig-spawner"} <= set(files))
+
     def helpers(self, name, egress):
         """A helper directory with this brig-egress, or none."""
-        where = self.w.mkdir(f"{name}-{self.id().rsplit('.', 1)[-1]}")
-        real = self.w.env.get("BRIG_LIBEXEC_DIR") or os.environ.get("BRIG_LIBEXEC_DIR") or next(
-            d for d, _, files in os.walk(PREFIX or BUILD) if "brig-init" in files and "brig-spawner" in files)
+        where, real = self.w.mkdir(f"{name}-{self.id().rsplit('.', 1)[-1]}"), self.real()
         for program in ("brig-init", "brig-spawner"):
             os.symlink(os.path.abspath(f"{real}/{program}"), f"{where}/{program}")
         if egress:
             os.symlink(os.path.abspath(egress), f"{where}/brig-egress")
         return where
 
-    def host(self, word):
-        helpers, bare = self.helpers("rogue", driver("rogue_egress")), self.helpers("bare", None)
+    def host(self, word, helpers=None):
+        helpers, bare = helpers or self.helpers("rogue", driver("rogue_egress")), self.helpers("bare", None)
         process = self.w.popen(driver("network_host"), word, bare, env={"LD_LIBRARY_PATH": library_path(), "BRIG_LIBEXEC_DIR": helpers})
         status, out, err = self.w.finish(process, 2 * PATIENCE)
         self.assertEqual((status, err), (0, b""), err.decode())
@@ -53,3 +55,7 @@ class Rogue(JailTest):
 
 for _word in "refused dies dies_under_others mute cancelled left_alone rules missing pooled terminal started_at_the_end".split():
     setattr(Rogue, f"test_{_word}", lambda self, word=_word: self.assertEqual(self.host(word), b""))
+
+
+for _word in "left_alone pooled terminal cancelled".split():
+    setattr(Rogue, f"test_{_word}_beside_the_real_one", lambda self, word=_word: self.assertEqual(self.host(word, self.real()), b""))

@@ -9,7 +9,7 @@ import signal
 import threading
 import unittest
 
-from helpers import wait_until
+from helpers import brig, environment, wait_until
 from internet import OTHER, PRIVATE, PUBLIC, Internet
 from jailkit import IS_ROOT, PLAIN_ID, SH, JailTest, World
 from service import Daemon
@@ -152,9 +152,9 @@ class Flags:
         self.assertRegex(done.stderr.decode(), "^brig: " + message + "\n$")
 
     def test_bad_policies(self):
-        self.refuses(["--allow", "bad_name!"], r".*rules\[0\]\.domain: .*")
+        self.refuses(["--allow", "bad_name!"], r"(network: )?rules\[0\]\.domain: .*")
         path = self.w.file("bad.json", '{"rules": [{"action": "maybe", "domain": "x.org"}]}')
-        self.refuses(["--policy", path], r".*rules\[0\]\.action: .*")
+        self.refuses(["--policy", path], r"(network: )?rules\[0\]\.action: .*")
         path = self.w.file("odd.json", '{"rule": []}')
         self.refuses(["--policy", path], ".*rule.*")
         self.refuses(["--allow", "10.0.0.1/8"], ".*10.0.0.1/8.*")
@@ -272,8 +272,38 @@ class WithDaemon(Flags, JailTest):
     def setUpClass(cls):
         super().setUpClass()
         gate = {k: v for k, v in NET.environment().items() if k.startswith("BRIG_GATE_")}
-        cls.daemon = NET.here.inside(lambda: Daemon("", env=gate))
+        keys = cls.w.file("secrets.keys", brig("secret", "keygen").stdout, 0o600)
+        cls.daemon = NET.here.inside(lambda: Daemon(f'[secrets]\nkey_file = "{keys}"\n', env=gate))
         cls.addClassCleanup(cls.daemon.close)
 
     def environment(self):
         return {"BRIG_SOCKET": self.daemon.socket}
+
+    def verb(self, *words, stdin=None):
+        done = brig(*words, stdin=stdin, env=environment(BRIG_SOCKET=self.daemon.socket))
+        self.assertEqual(done.returncode, 0, done)
+
+    def test_a_policy_by_name(self):
+        path = self.w.file("named.json", json.dumps({"rules": [{"action": "allow", "domain": "other.test"}]}))
+        self.verb("policy", "set", "mine", path)
+        r = self.run_json("--net", "mine", "--", *CURL, "http://other.test/")
+        self.assertEqual((r["stdout"], r["network"]["policy"]), ("other GET other.test /\n", "mine"))
+        self.curl(["--net", "mine"], "http://allowed.test/", status=RESOLVE)
+        self.assertEqual(self.curl(["--net", "mine", "--allow", "allowed.test"], "http://allowed.test/"), "allowed GET allowed.test /\n")
+        self.refuses(["--net", "nobodys"], ".*nobodys.*")
+
+    def test_a_secret_that_is_used_and_not_seen(self):
+        value = "the-real-value-5cf4"
+        self.verb("secret", "set", "TOKEN", "--broker", "host=allowed.test,header=Authorization,format=Bearer %s", stdin=value.encode())
+        script = 'echo "$TOKEN"; curl -sS -H "Authorization: Bearer $TOKEN" https://allowed.test/echo'
+        r = self.run_json("--allow", "allowed.test", "--secret", "TOKEN", *SH, script)
+        self.assertRegex(r["stdout"], r"\Abrig-secret-[0-9a-f]{32}\n")
+        self.assertNotIn(value, json.dumps(r))
+        self.assertEqual([headers["Authorization"] for _, _, path, headers, _ in NET.seen if path == "/echo"], [f"Bearer {value}"])
+
+    def test_a_secret_that_nothing_brokers(self):
+        self.verb("secret", "set", "PLAIN", stdin=b"as-it-is")
+        self.refuses(["--allow", "allowed.test", "--secret", "PLAIN"], ".*PLAIN.*")
+        r = self.run_json("--secret", "PLAIN=OTHER_NAME", "--expose", *SH, 'echo "$OTHER_NAME"')
+        self.assertEqual(r["stdout"], "as-it-is\n")
+        self.refuses(["--secret", "NOBODYS"], ".*NOBODYS.*")

@@ -254,6 +254,17 @@ class Keys(unittest.TestCase):
             with open(f"/proc/{pid}/environ", "rb") as f:
                 self.assertNotIn(b"18191a1b", f.read())
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to be somebody else")
+    def test_rootless(self):
+        user = 64998
+        os.chmod(self.dir, 0o755)
+        path = self.file("theirs", KEY2)
+        os.chown(path, user, user)
+        d = Daemon(f'[secrets]\nkey_file = "{path}"\n', user=user)
+        self.addCleanup(d.close)
+        self.assert_key(d, "k2")
+        self.fails("must belong to the service's user", config=f'[secrets]\nkey_file = "{path}"\n')  # root does not take another user's
+
     def test_keygen_into_a_file(self):
         path = os.path.join(self.dir, "generated")
         with open(path, "wb") as out:

@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from helpers import PATIENCE, wait_until
+from helpers import PATIENCE, brig, wait_until
 from internet import Authority, DnsServer, WebServer
 from service import Daemon, free_port
 
@@ -41,6 +41,24 @@ try:
             break
 except OSError as why:
     print("CUT", type(why).__name__, flush=True)
+"""
+
+
+# As many requests as it can until the file `stop` is there; says how many succeeded and how many failed.
+LOAD = """
+import os, socket, sys, threading, urllib.request
+good, bad = [0], []
+def work():
+    while not os.path.exists("/workspace/stop"):
+        try:
+            urllib.request.urlopen(sys.argv[1], timeout=20).read()
+            good[0] += 1
+        except OSError as why:
+            bad.append(str(why))
+threads = [threading.Thread(target=work) for _ in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+print(good[0], len(bad), bad[:3])
 """
 
 
@@ -104,7 +122,6 @@ def descriptors(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-@unittest.skipUnless(os.path.exists(os.path.join(HELPERS or "/nowhere", "brig-egress")), "there is no brig-egress")
 class NetworkTest(unittest.TestCase):
     CONFIG = ""
     USER = None
@@ -248,6 +265,24 @@ class Policies(NetworkTest):
         self.assertIn("third.test", json.dumps(self.inspect(s["id"])["network"]["learned"]))
 
 
+    def test_who_may_name_private_ranges(self):
+        """An administrator, here or in a stored policy; a request of another key may not, in no spelling."""
+        key = self.d.ask("POST", "/v1/keys", {"role": "user"}).json["key"]
+        for range_ in ("127.0.0.1", "127.0.0.0/8", "169.254.169.254/32", "10.0.0.0/8", "::1", "fd00::/8", "::ffff:127.0.0.1"):
+            rule = {"action": "allow", "cidr": range_}
+            for network in ({"rules": [rule]}, {"extends": "open", "rules": [rule]}, {"extends": {"rules": [rule]}, "rules": []}):
+                answer = self.d.ask("POST", "/v1/sandboxes", {"network": network}, tcp=True, key=key)
+                self.assertEqual(answer.status, 403, (network, answer))
+                self.assertIn("only an administrator may allow it", answer.json["error"]["message"])
+        made = self.d.ask("POST", "/v1/sandboxes", {"network": {"rules": [{"action": "allow", "domain": "x.test"}, {"action": "deny", "cidr": "10.0.0.0/8"}]}},
+                          tcp=True, key=key)
+        self.assertEqual(made.status, 201, made)
+        path = f"/v1/sandboxes/{made.json['id']}"
+        answer = self.d.ask("PATCH", path, {"network": {"rules": [{"action": "allow", "cidr": "127.0.0.1"}]}}, tcp=True, key=key)
+        self.assertEqual(answer.status, 403, answer)
+        self.d.ask("DELETE", path)
+
+
 class Changes(NetworkTest):
     def test_another_policy_at_once(self):
         s = self.d.create(network=self.net.policy("api.test"))
@@ -268,6 +303,22 @@ class Changes(NetworkTest):
         self.assertIn("FAILED", self.says(s["id"], f"http://other.test:{self.net.http}/"))
         self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": self.net.policy("api.test")}).json["network"]["version"], 4)
         self.assertIn("web GET", self.says(s["id"], f"http://api.test:{self.net.http}/"))
+
+    def test_updates_under_load(self):
+        s = self.d.create(network=self.net.policy("api.test"))
+        answer = self.d.ask("POST", f"/v1/sandboxes/{s['id']}/processes", {"argv": ["/usr/bin/python3", "-c", LOAD, f"http://api.test:{self.net.http}/load"]})
+        number = answer.json.get("process", answer.json.get("number"))
+        wait_until("it has begun", lambda: any(path == "/load" for _, _, path, _, _ in self.net.seen))
+        for i in range(40):
+            more = ["other.test"] if i % 2 == 0 else []
+            version = self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": self.net.policy("api.test", *more)}).json["network"]["version"]
+            self.assertEqual(version, i + 2)
+        self.d.sh(s["id"], "touch /workspace/stop")
+        self.d.ask("GET", f"/v1/sandboxes/{s['id']}/processes/{number}/wait?timeout=30")
+        good, bad = self.output(s["id"], number).split()[:2]
+        self.assertGreater(int(good), 0)
+        self.assertEqual(bad, "0", self.output(s["id"], number))  # what every version allows is never disturbed
+        self.assertIn("FAILED", self.says(s["id"], f"http://other.test:{self.net.http}/"))
 
     def test_refused_changes_change_nothing(self):
         s = self.d.create(network=self.net.policy("api.test"))
@@ -340,6 +391,20 @@ class Deaths(NetworkTest):
         self.assertEqual(self.d.run(none["id"], "/bin/echo", "x")["stdout"], "x\n")
         self.assertGreaterEqual(self.metric("network_restarts_total"), 1)
 
+    def test_brig_egress_dies_under_load(self):
+        s = self.d.create(network=self.net.policy("api.test"))
+        answer = self.d.ask("POST", f"/v1/sandboxes/{s['id']}/processes", {"argv": ["/usr/bin/python3", "-c", LOAD, f"http://api.test:{self.net.http}/stress"]})
+        number = answer.json.get("process", answer.json.get("number"))
+        for _ in range(3):
+            before = len(self.net.seen)
+            wait_until("requests arrive", lambda: len(self.net.seen) > before + 5)  # pylint: disable=cell-var-from-loop
+            self.kill("brig-egress")
+        before = len(self.net.seen)
+        wait_until("requests arrive again", lambda: len(self.net.seen) > before + 5)
+        self.d.sh(s["id"], "touch /workspace/stop")
+        self.d.ask("GET", f"/v1/sandboxes/{s['id']}/processes/{number}/wait?timeout=30")
+        self.works(s["id"])
+
     def test_both_die(self):
         s = self.d.create(network=self.net.policy("api.test"))
         os.kill(self.d.children()["brig-egress"], signal.SIGKILL)
@@ -388,8 +453,9 @@ class Deaths(NetworkTest):
         pids = self.d.children()
         before = descriptors(pids["brig-egress"])
         for _ in range(20):
-            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/proc/1/x"})
-            self.assertGreaterEqual(answer.status, 400)
+            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/usr/not/here"})
+            self.assertEqual(answer.status, 400, answer)
+            self.assertIn("workdir /usr/not/here", answer.json["error"]["message"])
         self.assertEqual(self.metric("network_sandboxes"), 0)
         wait_until("the listeners are gone", lambda: descriptors(pids["brig-egress"]) <= before + 4)
 
@@ -460,6 +526,36 @@ class Secrets(NetworkTest):
         time.sleep(0.05)
         self.d.wait_ready()
         self.assertEqual(self.d.sh(s["id"], "echo $TOKEN")["stdout"], before)
+
+
+class CommandLine(NetworkTest):
+    def brig(self, *argv, **kw):
+        return brig(*argv, env=self.d.env, **kw)
+
+    def test_create_and_run(self):
+        policy = os.path.join(self.net.dir, "policy.json")
+        with open(policy, "w", encoding="ascii") as f:
+            json.dump(self.net.policy("api.test"), f)
+        url = f"http://api.test:{self.net.http}/"
+        done = self.brig("create", "-q", "--policy", policy, "--deny", "other.test", "--net-bytes-in", "1m", "--connections", "7")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        sandbox = done.stdout.decode().strip()
+        self.assertEqual(self.inspect(sandbox)["limits"]["connections"], 7)
+        done = self.brig("exec", sandbox, "/usr/bin/python3", "-c", GET, url)
+        self.assertEqual(done.stdout.decode(), f"web GET api.test:{self.net.http} /\n", done)
+        done = self.brig("run", "--policy", policy, "--", "/usr/bin/python3", "-c", GET, url)
+        self.assertEqual(done.stdout.decode(), f"web GET api.test:{self.net.http} /\n", done)
+        self.assertEqual(self.metric("network_sandboxes"), 1)  # the run's is gone
+
+    def test_secrets(self):
+        broker = {"hosts": [f"secret.test:{self.net.tls}"], "header": "Authorization", "format": "Bearer %s"}
+        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "v", "broker": broker}).status // 100, 2)
+        done = self.brig("create", "-q", "--allow", f"secret.test:{self.net.tls}", "--secret", "TOKEN=MINE")
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn("brig-secret-", self.d.sh(done.stdout.decode().strip(), "echo $MINE")["stdout"])
+        done = self.brig("create", "-q", "--allow", "elsewhere.test", "--secret", "TOKEN")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(b"allows none of its hosts", done.stderr)
 
 
 class Default(NetworkTest):

@@ -37,7 +37,7 @@ class Tour(unittest.TestCase):
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
     def test_as_written(self):
-        steps = examples(service=True)
+        steps = examples("service")
         self.assertEqual(steps[0][0].split("#")[0].strip(), "brig serve 2>brig.log &")
         self.assertGreaterEqual(len(steps), 10)
         for command, lines in steps[1:]:

@@ -13,8 +13,13 @@
 
 static int root = -1;
 static char top[] = "/tmp/brig-fuzz-packages-XXXXXX";
-static const char *const dirs[] = {"etc", "etc/xdg", "etc/xdg/pip", "etc/apt", "etc/apt/sources.list.d", "home", "home/.cargo"};
-static const char *const links[][2] = {{"data", "etc/pip.conf"}, {"data", "etc/npmrc"}, {"data", "etc/apt/sources.list"}, {"data", "etc/apt/sources.list.d/x.sources"}, {"data", "home/.cargo/config.toml"}};
+static const char *const dirs[] = {"etc",  "etc/xdg",    "etc/xdg/pip", "etc/apt", "etc/apt/sources.list.d",
+                                   "home", "home/.cargo"};
+static const char *const links[][2] = {{"data", "etc/pip.conf"},
+                                       {"data", "etc/npmrc"},
+                                       {"data", "etc/apt/sources.list"},
+                                       {"data", "etc/apt/sources.list.d/x.sources"},
+                                       {"data", "home/.cargo/config.toml"}};
 
 static void clean_up(void)
 {

@@ -30,17 +30,21 @@ static bool private_is_named(const struct policy *policy, const struct gate_addr
 {
     for (size_t i = 0; i < policy->n_rules; i++) {
         const struct policy_rule *rule = &policy->rules[i];
-        if (rule->is_cidr && rule->allow && gate_cidr_has(&rule->cidr, addr) && rule_has_port(rule, port) && rule->cidr.bits >= 7)
+        if (rule->is_cidr && rule->allow && gate_cidr_has(&rule->cidr, addr) && rule_has_port(rule, port) &&
+            rule->cidr.bits >= 7)
             return true;
     }
     return false;
 }
 
-static void judge(const struct policy *policy, const char *name, const struct gate_addr *addr, uint16_t port, const char *path)
+static void judge(const struct policy *policy, const char *name, const struct gate_addr *addr, uint16_t port,
+                  const char *path)
 {
     const struct policy_question question = {.name = name, .addr = addr, .port = port, .method = "GET", .path = path};
-    bool tls = ask(policy, question, POLICY_SEEN_TLS), http = ask(policy, question, POLICY_SEEN_HTTP), other = ask(policy, question, POLICY_SEEN_OTHER);
-    bool nothing = ask(policy, question, POLICY_SEEN_NOTHING), any_port = false, raw = policy_raw(policy, name, addr, port);
+    bool tls = ask(policy, question, POLICY_SEEN_TLS), http = ask(policy, question, POLICY_SEEN_HTTP),
+         other = ask(policy, question, POLICY_SEEN_OTHER);
+    bool nothing = ask(policy, question, POLICY_SEEN_NOTHING), any_port = false,
+         raw = policy_raw(policy, name, addr, port);
     uint16_t ports[POLICY_PORTS_MAX];
 
     if (tls || http || other)
@@ -63,7 +67,10 @@ static void judge(const struct policy *policy, const char *name, const struct ga
 
 static void judge_all(const struct policy *policy, const char *path)
 {
-    static const char *const names[] = {"x.org", "a.b.c.example.com", "localhost"}, *const addrs[] = {"10.0.0.1", "8.8.8.8", "::1", "64:ff9b::a00:1", "2606:4700::1"};
+    static const char *const names[] = {"x.org", "a.b.c.example.com", "localhost"}, *const addrs[] = {"10.0.0.1",
+                                                                                                      "8.8.8.8", "::1",
+                                                                                                      "64:ff9b::a00:1",
+                                                                                                      "2606:4700::1"};
     char below[DNS_NAME_MAX + 4];
     struct gate_addr addr;
 

@@ -11,7 +11,7 @@
 #include "sandbox/process.h"
 
 static char image[] = "host", dir[] = "/workspace";
-static const struct config config = {.image = image, .work_dir = dir, .idle_timeout_s = 3600};
+static const struct config config = {.image = image, .work_dir = dir, .idle_timeout_s = 3600, .gate_private_ranges = (char *)(uintptr_t)"admin"};
 static const struct caller admin = {.role = STORE_ROLE_ADMIN};
 
 static void check_pairs(const struct sbox_pair *a, const struct sbox_pair *b, size_t n)

@@ -14,7 +14,7 @@ FLAG = re.compile(r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name
 VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
 # of several verbs in one file; of verbs whose flags stand in another file
 SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"]}
-NETWORK = ["run"]  # verbs with the flags of net_flags.h
+NETWORK = ["run", "create"]  # verbs with the flags of net_flags.h
 
 
 def text_of(path):

@@ -182,9 +182,12 @@ static inline void fake_up(struct loop_timer *timer)
         up.limits.memory = box->fake->last.limits.memory;
     if (box->fake->last.limits.output)
         up.limits.output = box->fake->last.limits.output;
+    struct box_listeners listeners = {.n = 1, .what = {{80, GATE_TCP, AF_INET6}}, .fds = {dup(STDIN_FILENO)}};
+    up.listeners = box->fake->last.gate.on ? &listeners : NULL;
     box->is_up = true;
     box->box.events.up(box->box.events.ctx, &up);
     base_close_fd(&up.stream_fd);
+    base_close_fd(&listeners.fds[0]);
 }
 
 static inline struct fake_box *fake_add(struct fake *fake, const char *id)
@@ -409,7 +412,7 @@ static inline struct rig *rig_create(void)
                                           fake_recover, fake_pool,
                                           NULL};
     rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
-    rig->config = (struct config){.max_sandboxes = 100, .idle_timeout_s = 3600, .cleanup_interval = 300, .pool = 4, .create_queue = 1024,
+    rig->config = (struct config){.max_sandboxes = 100, .idle_timeout_s = 3600, .cleanup_interval = 300, .gate_private_ranges = (char *)(uintptr_t)"admin", .pool = 4, .create_queue = 1024,
                                   .keep_runs_seconds = 86400, .keep_runs_bytes = 1u << 30, .image = (char *)(uintptr_t)"host",
                                   .work_dir = (char *)(uintptr_t)"/workspace", .on_shutdown = (char *)(uintptr_t)"kill"};
     rig->caller = (struct caller){.org_id = ORG, .key_id = "key-1", .actor = "key-1", .role = STORE_ROLE_USER, .request_id = "req-1"};

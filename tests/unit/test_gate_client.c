@@ -61,7 +61,7 @@ static void on_lost(void *ctx)
 static void keep(struct seen *seen, const struct brig_err *err)
 {
     seen->failed++;
-    seen->code = err->code;
+    seen->code = (enum brig_code)err->code;
     snprintf(seen->why, sizeof seen->why, "%s", err->message);
 }
 
@@ -174,12 +174,12 @@ static void answer(struct seen *seen, uint16_t type, uint64_t slot, uint64_t in,
     AUTO_FD int fd = ca ? gate_memfd("ca", ca, strlen(ca)) : -1;
 
     if (type == GATE_PREPARED) {
-        msg.prepared.err.code = code;
+        msg.prepared.err.code = (int)code;
         msg.prepared.brokers = ca != NULL;
     } else if (type == GATE_LISTENING) {
-        msg.answer.err.code = code;
+        msg.answer.err.code = (int)code;
     } else if (type != GATE_EVENT) {
-        msg.counted.err.code = code;
+        msg.counted.err.code = (int)code;
         msg.counted.counts.bytes_in = in;
     }
     assert_int_equal(gate_send(seen->peer, &msg, &fd, fd >= 0 ? 1 : 0), 0);

@@ -20,9 +20,12 @@ static void test_minimal(void **state)
         uint16_t port;
         enum policy_seen seen;
     } tried[] = {
-        {"b.org", 443, POLICY_SEEN_TLS},    {"a.org", 8443, POLICY_SEEN_TLS},  {"a.org", 443, POLICY_SEEN_NOTHING}, {"a.org", 443, POLICY_SEEN_TLS}, {"a.org", 80, POLICY_SEEN_HTTP},
-        {"b.org", 443, POLICY_SEEN_HTTP},   {"c.org", 25, POLICY_SEEN_OTHER},  {"c.org", 25, POLICY_SEEN_TLS},      {"d.org", 443, POLICY_SEEN_NOTHING},
-        {"looked.up", 0, POLICY_SEEN_NOTHING}, {"93.184.216.34", 22, POLICY_SEEN_OTHER}, {"a.org", 443, POLICY_SEEN_TLS},
+        {"b.org", 443, POLICY_SEEN_TLS},          {"a.org", 8443, POLICY_SEEN_TLS},
+        {"a.org", 443, POLICY_SEEN_NOTHING},      {"a.org", 443, POLICY_SEEN_TLS},
+        {"a.org", 80, POLICY_SEEN_HTTP},          {"b.org", 443, POLICY_SEEN_HTTP},
+        {"c.org", 25, POLICY_SEEN_OTHER},         {"c.org", 25, POLICY_SEEN_TLS},
+        {"d.org", 443, POLICY_SEEN_NOTHING},      {"looked.up", 0, POLICY_SEEN_NOTHING},
+        {"93.184.216.34", 22, POLICY_SEEN_OTHER}, {"a.org", 443, POLICY_SEEN_TLS},
     };
 
     (void)state;
@@ -68,7 +71,8 @@ static void test_bounded(void **state)
         fail_msg("%s", err.message);
     for (unsigned i = 0; i < added; i++) {
         snprintf(name, sizeof name, "h%u.org", i % 8);
-        struct policy_question question = {.name = name, .port = (uint16_t)(1000 + i / 8 * 2), .seen = i % 3 ? POLICY_SEEN_TLS : POLICY_SEEN_OTHER};
+        struct policy_question question = {
+            .name = name, .port = (uint16_t)(1000 + i / 8 * 2), .seen = i % 3 ? POLICY_SEEN_TLS : POLICY_SEEN_OTHER};
         policy_judge(policy, &question, &answer);
         assert_true(answer.allow);
         question.port++;
@@ -100,7 +104,8 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_minimal), cmocka_unit_test(test_bounded), cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_minimal), cmocka_unit_test(test_bounded),
+                                       cmocka_unit_test(test_no_memory)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,7 +132,10 @@ static void test_delete(void **state)
 static void test_refused(void **state)
 {
     struct kit *kit = *state;
-    static const char *const names[] = {"", "Web", ".x", "-x", "a b", "a/b", "none", "open", "packages", "learn", "custom", "a23456789012345678901234567890123456789012345678901234567890abcd"};
+    static const char *const names[] = {
+        "",         "Web",   ".x",     "-x",
+        "a b",      "a/b",   "none",   "open",
+        "packages", "learn", "custom", "a23456789012345678901234567890123456789012345678901234567890abcd"};
 
     kit_put_org(kit, "org-1");
     struct policies *policies = open_policies(kit);
@@ -244,17 +247,28 @@ static void test_choose(void **state)
     choice = choose(policies, "\"more\"");
     assert_true(allows(choice.policy, "a.org") && allows(choice.policy, "b.org"));
     network_choice_done(&choice);
-    choice = choose(policies, "{\"extends\":\"packages\",\"rules\":[" RULE("deny", "pypi.org") "," RULE("allow", "x.org") "]}");
+    choice = choose(policies,
+                    "{\"extends\":\"packages\",\"rules\":[" RULE("deny", "pypi.org") "," RULE("allow", "x.org") "]}");
     assert_string_equal(choice.name, "custom");
-    assert_true(!choice.named && allows(choice.policy, "x.org") && allows(choice.policy, "crates.io") && !allows(choice.policy, "pypi.org"));
+    assert_true(!choice.named && allows(choice.policy, "x.org") && allows(choice.policy, "crates.io") &&
+                !allows(choice.policy, "pypi.org"));
     network_choice_done(&choice);
-    choice = choose(policies, "{\"extends\":\"none\",\"learn\":true," "\"rules\":[" RULE("allow", "x.org") "]}");
+    choice = choose(policies, "{\"extends\":\"none\",\"learn\":true,"
+                              "\"rules\":[" RULE("allow", "x.org") "]}");
     assert_true(choice.learn && !choice.none && allows(choice.policy, "x.org") && !allows(choice.policy, "y.org"));
     network_choice_done(&choice);
     choice = choose(policies, "null");
     assert_true(choice.none);
     network_choice_done(&choice);
-    static const char *const wrong[] = {"true", "1", "[]", "\"\"", "\"nobody\"", "\"open\\u0000\"", "{\"extends\":1}", "{\"learn\":1}", "{\"extends\":\"open\",\"x\":1}"};
+    static const char *const wrong[] = {"true",
+                                        "1",
+                                        "[]",
+                                        "\"\"",
+                                        "\"nobody\"",
+                                        "\"open\\u0000\"",
+                                        "{\"extends\":1}",
+                                        "{\"learn\":1}",
+                                        "{\"extends\":\"open\",\"x\":1}"};
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
         if (policies_choose(policies, "org-1", json(wrong[i]), &choice, &err) == 0)
             fail_msg("accepted %s", wrong[i]);
@@ -280,7 +294,8 @@ static void test_full(void **state)
     }
     assert_true(policies_put(policies, "org-1", "one-more", empty, on_done, &answer, &err) < 0);
     assert_int_equal(err.code, BRIG_E_LIMIT);
-    assert_int_equal(policies_put(policies, "org-1", "p7", empty, on_done, &answer, &err), 0); /* a change needs no room */
+    assert_int_equal(policies_put(policies, "org-1", "p7", empty, on_done, &answer, &err),
+                     0); /* a change needs no room */
     kit_wait_ok(kit, &answer, POLICIES_PER_ORG + 1);
     policies_destroy(policies);
 }
@@ -292,7 +307,11 @@ static void test_broken_row(void **state)
     struct policies *policies = NULL;
     struct answer answer = {0};
     struct brig_err err = {0};
-    const struct store_object object = {.kind = "policy", .org_id = "org-1", .name = "web", .version = 1, .doc = "{\"rules\":[{\"action\":\"audit\"}]}"};
+    const struct store_object object = {.kind = "policy",
+                                        .org_id = "org-1",
+                                        .name = "web",
+                                        .version = 1,
+                                        .doc = "{\"rules\":[{\"action\":\"audit\"}]}"};
 
     kit_put_org(kit, "org-1");
     assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, &err), 0);
@@ -303,8 +322,9 @@ static void test_broken_row(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_kept),  KIT_CASE(test_delete), KIT_CASE(test_refused), KIT_CASE(test_store_refuses),
-                                       KIT_CASE(test_order), KIT_CASE(test_choose), KIT_CASE(test_full),    KIT_CASE(test_broken_row)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_kept),          KIT_CASE(test_delete),    KIT_CASE(test_refused),
+                                       KIT_CASE(test_store_refuses), KIT_CASE(test_order),     KIT_CASE(test_choose),
+                                       KIT_CASE(test_full),          KIT_CASE(test_broken_row)};
 
     int failed = kit_run("policies", cases, ARRAY_SIZE(cases), false);
     json_doc_free(doc);

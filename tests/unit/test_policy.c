@@ -33,7 +33,8 @@ static void refused(const char *text, const char *message)
 }
 
 /* name NULL: the address alone; addr NULL: not resolved yet. */
-static struct policy_answer ask(const struct policy *policy, const char *name, const char *addr, uint16_t port, enum policy_seen seen)
+static struct policy_answer ask(const struct policy *policy, const char *name, const char *addr, uint16_t port,
+                                enum policy_seen seen)
 {
     struct policy_question question = {.name = name, .port = port, .seen = seen};
     struct policy_answer answer;
@@ -52,7 +53,8 @@ static struct policy_answer ask(const struct policy *policy, const char *name, c
 
 static bool request(const struct policy *policy, const char *name, const char *method, const char *path)
 {
-    struct policy_question question = {.name = name, .port = 80, .seen = POLICY_SEEN_HTTP, .method = method, .path = path};
+    struct policy_question question = {
+        .name = name, .port = 80, .seen = POLICY_SEEN_HTTP, .method = method, .path = path};
     struct policy_answer answer;
 
     policy_judge(policy, &question, &answer);
@@ -77,9 +79,11 @@ static void test_refusals(void **state)
         {"{\"rules\":[{\"domain\":\"x.org\"}]}", "rules[0].action: is missing"},
         {"{\"rules\":[{\"action\":\"permit\",\"domain\":\"x.org\"}]}", "rules[0].action: must be"},
         {"{\"rules\":[{\"action\":\"allow\"}]}", "rules[0]: needs domain or cidr"},
-        {"{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"cidr\":\"10.0.0.0/8\"}]}", "rules[0]: has domain and cidr"},
+        {"{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"cidr\":\"10.0.0.0/8\"}]}",
+         "rules[0]: has domain and cidr"},
         {"{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"port\":[1]}]}", "rules[0].port: unknown member"},
-        {"{\"rules\":[{\"action\":\"allow\",\"domain\":\"a\"},{\"action\":\"allow\",\"domain\":\"\"}]}", "rules[1].domain: "},
+        {"{\"rules\":[{\"action\":\"allow\",\"domain\":\"a\"},{\"action\":\"allow\",\"domain\":\"\"}]}",
+         "rules[1].domain: "},
         {"{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.0.0.1/8\"}]}", "rules[0].cidr: "},
         {"{\"rules\":[{\"action\":\"allow\",\"cidr\":\"x.org\"}]}", "rules[0].cidr: "},
         {"{\"tls\":{\"ech\":true}}", "tls.ech: must be"},
@@ -106,9 +110,13 @@ static void refused_member(const char *member, const char *value, const char *me
 
 static void test_bad_members(void **state)
 {
-    static const char *const ports[] = {"[]", "443", "\"443\"", "[0]", "[65536]", "[-1]", "[1.5]", "[\"0-5\"]", "[\"10-5\"]", "[\"5\"]", "[\"1-70000\"]", "[\"1-2-3\"]", "[\"any\"]", "[\" 1-2\"]"};
+    static const char *const ports[] = {
+        "[]",        "443",        "\"443\"", "[0]",           "[65536]",     "[-1]",      "[1.5]",
+        "[\"0-5\"]", "[\"10-5\"]", "[\"5\"]", "[\"1-70000\"]", "[\"1-2-3\"]", "[\"any\"]", "[\" 1-2\"]"};
     static const char *const methods[] = {"[]", "\"GET\"", "[\"\"]", "[\"G T\"]", "[1]", "[\"G\\u0000T\"]"};
-    static const char *const paths[] = {"[]", "[\"v1\"]", "[\"\"]", "[\"/a/../b\"]", "[\"/./\"]", "[\"//x\"]", "[\"/x?y\"]", "[\"/%2e\"]", "[\"/a\\\\b\"]", "[\"/a\\u0000\"]", "[\"/..;/\"]"};
+    static const char *const paths[] = {"[]",         "[\"v1\"]",   "[\"\"]",     "[\"/a/../b\"]", "[\"/./\"]",
+                                        "[\"//x\"]",  "[\"/x?y\"]", "[\"/%2e\"]", "[\"/a\\\\b\"]", "[\"/a\\u0000\"]",
+                                        "[\"/..;/\"]"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(ports); i++)
@@ -124,8 +132,20 @@ static void test_bad_members(void **state)
 
 static void test_bad_names(void **state)
 {
-    static const char *const names[] = {"*", "*.", "*.*.org", "a*.org", "a.*.org", "**.org", ".x.org", "x..org", "x.org:443", "x org", "https://x.org", "x.org/", "a\\u0000.org", "\\u202e.org"};
-    static const char *const addresses[] = {"127.0.0.1", "127.1", "0x7f.1", "2130706433", "0177.0.0.1", "::1", "[::1]", "10.0.0.0/8", "127.0.0.1.", "*.127.0.0.1", "\\uff11\\uff12\\uff17.0.0.1"};
+    static const char *const names[] = {
+        "*",      "*.",        "*.*.org", "a*.org",        "a.*.org", "**.org",       ".x.org",
+        "x..org", "x.org:443", "x org",   "https://x.org", "x.org/",  "a\\u0000.org", "\\u202e.org"};
+    static const char *const addresses[] = {"127.0.0.1",
+                                            "127.1",
+                                            "0x7f.1",
+                                            "2130706433",
+                                            "0177.0.0.1",
+                                            "::1",
+                                            "[::1]",
+                                            "10.0.0.0/8",
+                                            "127.0.0.1.",
+                                            "*.127.0.0.1",
+                                            "\\uff11\\uff12\\uff17.0.0.1"};
     char text[256];
 
     (void)state;
@@ -185,8 +205,9 @@ static void test_empty_allows_nothing(void **state)
 
 static void test_names(void **state)
 {
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"X.Org.\"},{\"action\":\"allow\",\"domain\":\"*.y.org\"},"
-                                    "{\"action\":\"allow\",\"domain\":\"*.test\"}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"X.Org.\"},{\"action\":\"allow\",\"domain\":\"*.y.org\"},"
+        "{\"action\":\"allow\",\"domain\":\"*.test\"}]}");
 
     (void)state;
     allowed(policy, "x.org", NULL, 443, POLICY_SEEN_TLS);
@@ -207,7 +228,8 @@ static void test_names(void **state)
     assert_false(policy_knows_name(policy, "org"));
     assert_string_equal(ask(policy, "a.y.org", NULL, 443, POLICY_SEEN_TLS).why, "rule 1 (allow *.y.org:80,443)");
     assert_int_equal(ask(policy, "a.y.org", NULL, 443, POLICY_SEEN_TLS).rule, 1);
-    assert_string_equal(ask(policy, "x.org", NULL, 22, POLICY_SEEN_TLS).why, "default deny; rule 0 (allow x.org:80,443) does not match");
+    assert_string_equal(ask(policy, "x.org", NULL, 22, POLICY_SEEN_TLS).why,
+                        "default deny; rule 0 (allow x.org:80,443) does not match");
     assert_int_equal(ask(policy, "x.org", NULL, 22, POLICY_SEEN_TLS).rule, -1);
     denied(policy, "x.org", NULL, 0, POLICY_SEEN_TLS);
     denied(policy, NULL, NULL, 443, POLICY_SEEN_TLS);
@@ -216,8 +238,9 @@ static void test_names(void **state)
 
 static void test_idn(void **state)
 {
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"B\\u00dcCHER.example\"},{\"action\":\"allow\",\"domain\":\"*.fa\\u00df.de\"},"
-                                    "{\"action\":\"allow\",\"domain\":\"r3---sn_a.video\"}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"B\\u00dcCHER.example\"},{\"action\":\"allow\",\"domain\":\"*.fa\\u00df.de\"},"
+        "{\"action\":\"allow\",\"domain\":\"r3---sn_a.video\"}]}");
 
     (void)state;
     allowed(policy, "xn--bcher-kva.example", NULL, 443, POLICY_SEEN_TLS);
@@ -229,8 +252,9 @@ static void test_idn(void **state)
 
 static void test_deny_wins(void **state)
 {
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"deny\",\"domain\":\"bad.x.org\",\"ports\":\"any\"},{\"action\":\"allow\",\"domain\":\"*.x.org\"},"
-                                    "{\"action\":\"allow\",\"domain\":\"bad.x.org\"},{\"action\":\"deny\",\"domain\":\"*.sub.x.org\",\"ports\":[443]}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"deny\",\"domain\":\"bad.x.org\",\"ports\":\"any\"},{\"action\":\"allow\",\"domain\":\"*.x.org\"},"
+        "{\"action\":\"allow\",\"domain\":\"bad.x.org\"},{\"action\":\"deny\",\"domain\":\"*.sub.x.org\",\"ports\":[443]}]}");
 
     (void)state;
     denied(policy, "bad.x.org", NULL, 443, POLICY_SEEN_TLS);
@@ -241,13 +265,15 @@ static void test_deny_wins(void **state)
     allowed(policy, "a.sub.x.org", NULL, 80, POLICY_SEEN_HTTP);
     assert_true(policy_knows_name(policy, "a.sub.x.org")); /* on port 80 */
     policy_unref(policy);
-    policy = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"*.x.org\",\"ports\":\"any\"}]}");
+    policy =
+        compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"*.x.org\",\"ports\":\"any\"}]}");
     denied(policy, "a.x.org", NULL, 22, POLICY_SEEN_OTHER);
     assert_false(policy_knows_name(policy, "a.x.org"));
     allowed(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER);
     assert_string_equal(ask(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER).why, "default allow");
     policy_unref(policy);
-    policy = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"x.org\"}]}"); /* a deny without ports is of all */
+    policy = compile(
+        "{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"x.org\"}]}"); /* a deny without ports is of all */
     denied(policy, "x.org", NULL, 8443, POLICY_SEEN_TLS);
     denied(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER);
     assert_false(policy_knows_name(policy, "x.org"));
@@ -256,12 +282,16 @@ static void test_deny_wins(void **state)
 
 static void test_private(void **state)
 {
-    static const char *const private[] = {"127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "100.100.100.200", "0.0.0.0", "224.0.0.1",
-                                          "::1", "fe80::1", "fd00:ec2::254", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::1", "::"};
+    static const char *const private[] = {
+        "127.0.0.1",       "10.1.2.3",        "192.168.0.1",    "172.16.0.1",    "169.254.169.254",
+        "100.100.100.200", "0.0.0.0",         "224.0.0.1",      "::1",           "fe80::1",
+        "fd00:ec2::254",   "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::1", "::"};
     struct policy *open = compile("{\"default\":\"allow\"}");
-    struct policy *wide = compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"0.0.0.0/0\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"::/0\",\"ports\":\"any\"},"
-                                  "{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
-    struct policy *named = compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.0.0.0/8\",\"ports\":[443]},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
+    struct policy *wide = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"cidr\":\"0.0.0.0/0\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"::/0\",\"ports\":\"any\"},"
+        "{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
+    struct policy *named = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.0.0.0/8\",\"ports\":[443]},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(private); i++) {
@@ -281,7 +311,8 @@ static void test_private(void **state)
     allowed(named, "x.org", "10.1.2.3", 443, POLICY_SEEN_TLS);
     denied(named, "x.org", "10.1.2.3", 80, POLICY_SEEN_HTTP);
     denied(named, "y.org", "10.1.2.3", 443, POLICY_SEEN_TLS); /* a range does not allow names */
-    assert_string_equal(ask(named, "x.org", "10.1.2.3", 80, POLICY_SEEN_HTTP).why, "10.1.2.3 is private, and no cidr rule names it");
+    assert_string_equal(ask(named, "x.org", "10.1.2.3", 80, POLICY_SEEN_HTTP).why,
+                        "10.1.2.3 is private, and no cidr rule names it");
     policy_unref(open);
     policy_unref(wide);
     policy_unref(named);
@@ -289,7 +320,8 @@ static void test_private(void **state)
 
 static void test_cidr_denies(void **state)
 {
-    struct policy *policy = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"cidr\":\"93.184.216.0/24\",\"ports\":\"any\"}]}");
+    struct policy *policy = compile(
+        "{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"cidr\":\"93.184.216.0/24\",\"ports\":\"any\"}]}");
 
     (void)state;
     denied(policy, NULL, "93.184.216.34", 443, POLICY_SEEN_TLS);
@@ -298,26 +330,29 @@ static void test_cidr_denies(void **state)
     denied(policy, NULL, "2002:5db8:d822::1", 443, POLICY_SEEN_TLS);
     allowed(policy, "x.org", NULL, 443, POLICY_SEEN_TLS);
     allowed(policy, "x.org", "93.184.217.1", 443, POLICY_SEEN_TLS);
-    assert_string_equal(ask(policy, "x.org", "93.184.216.34", 443, POLICY_SEEN_TLS).why, "rule 0 (deny 93.184.216.0/24:any)");
+    assert_string_equal(ask(policy, "x.org", "93.184.216.34", 443, POLICY_SEEN_TLS).why,
+                        "rule 0 (deny 93.184.216.0/24:any)");
     policy_unref(policy);
 }
 
 static void test_protocols(void **state)
 {
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"web.org\"},{\"action\":\"allow\",\"domain\":\"tls.org\",\"protocol\":\"tls\"},"
-                                    "{\"action\":\"allow\",\"domain\":\"http.org\",\"protocol\":\"http\"},{\"action\":\"allow\",\"domain\":\"tcp.org\",\"ports\":[22],\"protocol\":\"tcp\"},"
-                                    "{\"action\":\"allow\",\"domain\":\"mixed.org\",\"ports\":[443],\"protocol\":\"tcp\"},{\"action\":\"deny\",\"domain\":\"mixed.org\",\"protocol\":\"http\"},"
-                                    "{\"action\":\"allow\",\"domain\":\"shut.org\",\"protocol\":\"tcp\"},{\"action\":\"deny\",\"domain\":\"shut.org\"}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"web.org\"},{\"action\":\"allow\",\"domain\":\"tls.org\",\"protocol\":\"tls\"},"
+        "{\"action\":\"allow\",\"domain\":\"http.org\",\"protocol\":\"http\"},{\"action\":\"allow\",\"domain\":\"tcp.org\",\"ports\":[22],\"protocol\":\"tcp\"},"
+        "{\"action\":\"allow\",\"domain\":\"mixed.org\",\"ports\":[443],\"protocol\":\"tcp\"},{\"action\":\"deny\",\"domain\":\"mixed.org\",\"protocol\":\"http\"},"
+        "{\"action\":\"allow\",\"domain\":\"shut.org\",\"protocol\":\"tcp\"},{\"action\":\"deny\",\"domain\":\"shut.org\"}]}");
     static const struct {
         const char *name;
         uint16_t port;
         bool tls, http, other, nothing, raw;
     } cases[] = {
-        {"web.org", 443, true, true, false, true, false},  {"tls.org", 443, true, false, false, true, false},
+        {"web.org", 443, true, true, false, true, false},   {"tls.org", 443, true, false, false, true, false},
         {"http.org", 443, false, true, false, true, false}, {"tcp.org", 22, true, true, true, true, true},
         {"mixed.org", 443, true, false, true, true, false}, {"shut.org", 443, false, false, false, false, false},
     };
-    struct policy_question opened = {.name = "tls.org", .port = 443, .seen = POLICY_SEEN_HTTP, .method = "GET", .path = "/", .opened_tls = true};
+    struct policy_question opened = {
+        .name = "tls.org", .port = 443, .seen = POLICY_SEEN_HTTP, .method = "GET", .path = "/", .opened_tls = true};
     struct policy_answer answer;
 
     (void)state;
@@ -336,8 +371,9 @@ static void test_protocols(void **state)
 
 static void test_methods(void **state)
 {
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"HEAD\"]},{\"action\":\"allow\",\"domain\":\"y.org\"},"
-                                    "{\"action\":\"deny\",\"domain\":\"y.org\",\"methods\":[\"POST\"]}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"HEAD\"]},{\"action\":\"allow\",\"domain\":\"y.org\"},"
+        "{\"action\":\"deny\",\"domain\":\"y.org\",\"methods\":[\"POST\"]}]}");
 
     (void)state;
     assert_true(request(policy, "x.org", "GET", "/"));
@@ -360,20 +396,49 @@ static void test_paths(void **state)
         const char *path;
         bool v1, v1_slash; /* under "/v1", under "/v1/" */
     } cases[] = {
-        {"/v1", true, false},       {"/v1/", true, true},        {"/v1/x", true, true},       {"/v1x", false, false},       {"/", false, false},
-        {"/v1/a%20b", true, true},  {"/%76%31/x", true, true},   {"/v1/..%2fx", false, false}, {"/v1/../x", false, false},  {"/v1/%2e%2e/x", false, false},
-        {"/v1/.%2E/x", false, false}, {"/v1/./x", false, false}, {"/v1//x", false, false},    {"//v1/x", false, false},     {"/v1/%2f", false, false},
-        {"/v1/%5c..%5cx", false, false}, {"/v1/..\\x", false, false}, {"/v1/%00", false, false}, {"/v1/%", false, false},    {"/v1/%4", false, false},
-        {"/v1/%zz", false, false},  {"/v1/%252e%252e/x", false, false}, {"/v1/..;/x", false, false}, {"/v1/..", false, false}, {"/v1/...", true, true},
-        {"/v1/.well", true, true},  {"/v1/a;b=1", true, true},   {"*", false, false},          {"", false, false},          {"v1/x", false, false},
-        {"http://x.org/v1/x", false, false}, {"/V1/x", false, false}, {"/v1%2fx", false, false}, {"/v1/x?y", false, false},
+        {"/v1", true, false},
+        {"/v1/", true, true},
+        {"/v1/x", true, true},
+        {"/v1x", false, false},
+        {"/", false, false},
+        {"/v1/a%20b", true, true},
+        {"/%76%31/x", true, true},
+        {"/v1/..%2fx", false, false},
+        {"/v1/../x", false, false},
+        {"/v1/%2e%2e/x", false, false},
+        {"/v1/.%2E/x", false, false},
+        {"/v1/./x", false, false},
+        {"/v1//x", false, false},
+        {"//v1/x", false, false},
+        {"/v1/%2f", false, false},
+        {"/v1/%5c..%5cx", false, false},
+        {"/v1/..\\x", false, false},
+        {"/v1/%00", false, false},
+        {"/v1/%", false, false},
+        {"/v1/%4", false, false},
+        {"/v1/%zz", false, false},
+        {"/v1/%252e%252e/x", false, false},
+        {"/v1/..;/x", false, false},
+        {"/v1/..", false, false},
+        {"/v1/...", true, true},
+        {"/v1/.well", true, true},
+        {"/v1/a;b=1", true, true},
+        {"*", false, false},
+        {"", false, false},
+        {"v1/x", false, false},
+        {"http://x.org/v1/x", false, false},
+        {"/V1/x", false, false},
+        {"/v1%2fx", false, false},
+        {"/v1/x?y", false, false},
     };
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\",\"paths\":[\"/v1\"]},{\"action\":\"allow\",\"domain\":\"b.org\",\"paths\":[\"/v1/\"]},"
-                                    "{\"action\":\"allow\",\"domain\":\"c.org\"},{\"action\":\"deny\",\"domain\":\"c.org\",\"paths\":[\"/admin\"]}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\",\"paths\":[\"/v1\"]},{\"action\":\"allow\",\"domain\":\"b.org\",\"paths\":[\"/v1/\"]},"
+        "{\"action\":\"allow\",\"domain\":\"c.org\"},{\"action\":\"deny\",\"domain\":\"c.org\",\"paths\":[\"/admin\"]}]}");
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        if (request(policy, "a.org", "GET", cases[i].path) != cases[i].v1 || request(policy, "b.org", "GET", cases[i].path) != cases[i].v1_slash)
+        if (request(policy, "a.org", "GET", cases[i].path) != cases[i].v1 ||
+            request(policy, "b.org", "GET", cases[i].path) != cases[i].v1_slash)
             fail_msg("path %s", cases[i].path);
     }
     assert_true(request(policy, "c.org", "GET", "/x"));
@@ -387,8 +452,9 @@ static void test_paths(void **state)
 
 static void test_ports(void **state)
 {
-    struct policy *policy = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[8443,\"8000-8002\",8002,\"8003-8004\"]},"
-                                    "{\"action\":\"deny\",\"domain\":\"x.org\",\"ports\":[9000]},{\"action\":\"allow\",\"domain\":\"dns.org\",\"ports\":[53]}]}");
+    struct policy *policy = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[8443,\"8000-8002\",8002,\"8003-8004\"]},"
+        "{\"action\":\"deny\",\"domain\":\"x.org\",\"ports\":[9000]},{\"action\":\"allow\",\"domain\":\"dns.org\",\"ports\":[53]}]}");
     static const uint16_t want[] = {80, 443, 8000, 8001, 8002, 8003, 8004, 8443};
     uint16_t ports[POLICY_PORTS_MAX];
     bool any = true;
@@ -400,8 +466,9 @@ static void test_ports(void **state)
     allowed(policy, "x.org", NULL, 8004, POLICY_SEEN_TLS);
     denied(policy, "x.org", NULL, 8005, POLICY_SEEN_TLS);
     policy_unref(policy);
-    static const char *const wide[] = {"{\"default\":\"allow\"}", "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":\"any\"}]}",
-                                       "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[\"1000-1063\"]}]}"};
+    static const char *const wide[] = {
+        "{\"default\":\"allow\"}", "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":\"any\"}]}",
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[\"1000-1063\"]}]}"};
     for (size_t i = 0; i < ARRAY_SIZE(wide); i++) {
         policy = compile(wide[i]);
         any = false;
@@ -415,13 +482,15 @@ static void test_ports(void **state)
 
 static void test_canonical(void **state)
 {
-    static const char text[] = "{\"rules\":[{\"domain\":\"*.B\\u00dccher.Example.\",\"action\":\"allow\",\"ports\":[9,\"7-8\",443],\"methods\":[\"GET\"],\"paths\":[\"/v1/\"],\"protocol\":\"http\"},"
-                               "{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
-                               "\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_in\":\"1m\",\"lifetime\":\"1.5s\",\"connections_per_second\":7,\"net_bps\":4096,\"net_bytes_out\":5}}";
-    static const char want[] = "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"*.xn--bcher-kva.example\",\"ports\":[\"7-9\",443],\"protocol\":\"http\",\"methods\":[\"GET\"],"
-                               "\"paths\":[\"/v1/\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
-                               "\"tls\":{\"ech\":\"allow\",\"no_sni\":\"deny\"},\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":5,\"net_bps\":4096,\"connections\":256,"
-                               "\"connections_per_second\":7,\"lifetime\":1.5}}";
+    static const char text[] =
+        "{\"rules\":[{\"domain\":\"*.B\\u00dccher.Example.\",\"action\":\"allow\",\"ports\":[9,\"7-8\",443],\"methods\":[\"GET\"],\"paths\":[\"/v1/\"],\"protocol\":\"http\"},"
+        "{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
+        "\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_in\":\"1m\",\"lifetime\":\"1.5s\",\"connections_per_second\":7,\"net_bps\":4096,\"net_bytes_out\":5}}";
+    static const char want[] =
+        "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"*.xn--bcher-kva.example\",\"ports\":[\"7-9\",443],\"protocol\":\"http\",\"methods\":[\"GET\"],"
+        "\"paths\":[\"/v1/\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
+        "\"tls\":{\"ech\":\"allow\",\"no_sni\":\"deny\"},\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":5,\"net_bps\":4096,\"connections\":256,"
+        "\"connections_per_second\":7,\"lifetime\":1.5}}";
     AUTO_BUF struct buf first = BUF_INIT(1u << 16), second = BUF_INIT(1u << 16);
 
     (void)state;
@@ -441,8 +510,10 @@ static void test_canonical(void **state)
 
 static void test_onto(void **state)
 {
-    static const char text[] = "{\"extends\":\"packages\",\"learn\":true,\"rules\":[{\"action\":\"deny\",\"domain\":\"a.org\"}],\"limits\":{\"net_bytes_in\":7}}";
-    struct policy *base = compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\"},{\"action\":\"allow\",\"domain\":\"b.org\"}],\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_out\":9}}");
+    static const char text[] =
+        "{\"extends\":\"packages\",\"learn\":true,\"rules\":[{\"action\":\"deny\",\"domain\":\"a.org\"}],\"limits\":{\"net_bytes_in\":7}}";
+    struct policy *base = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\"},{\"action\":\"allow\",\"domain\":\"b.org\"}],\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_out\":9}}");
     struct policy *policy = NULL;
     struct json_doc *doc = NULL;
     struct brig_err err;
@@ -511,7 +582,9 @@ static void test_fast(void **state)
     (void)state;
     assert_int_equal(buf_append_str(&text, "{\"rules\":["), 0);
     for (unsigned i = 0; i < 1000; i++)
-        assert_int_equal(buf_printf(&text, "%s{\"action\":\"allow\",\"domain\":\"%shost%u.example.org\"}", i ? "," : "", i % 2 ? "*." : "", i), 0);
+        assert_int_equal(buf_printf(&text, "%s{\"action\":\"allow\",\"domain\":\"%shost%u.example.org\"}", i ? "," : "",
+                                    i % 2 ? "*." : "", i),
+                         0);
     assert_int_equal(buf_append_str(&text, "]}"), 0);
     struct policy *policy = compile(text.data);
     clock_gettime(CLOCK_MONOTONIC, &from);
@@ -529,7 +602,8 @@ static void test_fast(void **state)
 
 static void test_no_memory(void **state)
 {
-    static const char text[] = "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"PUT\"],\"paths\":[\"/a\",\"/b\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"}]}";
+    static const char text[] =
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"PUT\"],\"paths\":[\"/a\",\"/b\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"}]}";
 
     (void)state;
     for (size_t n = 0;; n++) {
@@ -552,11 +626,25 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_bad_members), cmocka_unit_test(test_bad_names),  cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_empty_allows_nothing), cmocka_unit_test(test_names), cmocka_unit_test(test_idn),   cmocka_unit_test(test_deny_wins),
-        cmocka_unit_test(test_private),   cmocka_unit_test(test_cidr_denies), cmocka_unit_test(test_protocols), cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_paths),     cmocka_unit_test(test_ports),       cmocka_unit_test(test_canonical), cmocka_unit_test(test_onto),
-        cmocka_unit_test(test_presets),   cmocka_unit_test(test_fast),        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_bad_members),
+        cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_empty_allows_nothing),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_idn),
+        cmocka_unit_test(test_deny_wins),
+        cmocka_unit_test(test_private),
+        cmocka_unit_test(test_cidr_denies),
+        cmocka_unit_test(test_protocols),
+        cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_canonical),
+        cmocka_unit_test(test_onto),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_fast),
+        cmocka_unit_test(test_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

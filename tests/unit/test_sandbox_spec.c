@@ -140,6 +140,7 @@ static void specs_are_read(void **state)
     rig->config.network = (char *)(uintptr_t)"mine";
     assert_int_equal(rig_spec(rig, "{}", &spec, &err), 0);
     assert_string_equal(spec.network, "\"mine\"");
+    sbox_spec_done(&spec);
     rig->config.network_enabled = false;
     rig->config.network = NULL;
 

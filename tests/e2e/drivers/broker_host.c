@@ -40,6 +40,8 @@ struct slot {
 static struct egress egress;
 static struct slot slot = {.egress = &egress};
 static uint16_t upstream_port, port;
+static bool over;
+static const char *forced; /* every connection is taken for this one's */
 static uint64_t bytes_in, bytes_out, budget = UINT64_MAX, n_scrubbed, n_open;
 
 __attribute__((noreturn)) static void die(const char *what, const char *why)
@@ -198,7 +200,7 @@ static void on_client(struct loop_source *source, UNUSED uint32_t events)
         memcpy(name, host + 6, len);
         name[len] = '\0';
     } else if (r > 0 && hello.has_name) {
-        memcpy(name, hello.name, sizeof(name));
+        memcpy(name, forced ? forced : hello.name, forced ? strlen(forced) + 1 : sizeof(name));
     }
     if (name[0] == '\0' || !broker_covers(slot.broker, name, port)) {
         printf("not covered: %s\n", name);
@@ -281,8 +283,10 @@ static void on_question(struct loop_source *source, UNUSED uint32_t events)
     static size_t len;
     ssize_t n = read(source->fd, line + len, sizeof(line) - 1 - len);
 
-    if (n <= 0)
-        exit(0);
+    if (n <= 0) {
+        over = true;
+        return;
+    }
     len += (size_t)n;
     line[len] = '\0';
     char *lf = strchr(line, '\n');
@@ -331,6 +335,10 @@ static int seal(const char *context)
     if (json_finish(&json) < 0)
         die("seal", "json");
     puts(out.data);
+    sealed_done(&sealed);
+    keyring_destroy(ring);
+    buf_done(&out);
+    mem_free(value);
     return 0;
 }
 
@@ -375,6 +383,7 @@ static int serve(const char *path)
     egress.ca = slurp(text_of(root, "ca"), &egress.ca_len);
     upstream_port = (uint16_t)number_of(root, "upstream", 0);
     port = (uint16_t)number_of(root, "port", 443);
+    forced = json_get(root, "name") ? text_of(root, "name") : NULL;
     budget = number_of(root, "budget", UINT64_MAX);
     if (policy_compile(json_get(root, "policy"), &slot.policy, &err) < 0 ||
         broker_create(&egress, json_get(root, "secrets"), ring, &slot.broker, &ca, &err) < 0)
@@ -391,9 +400,19 @@ static int serve(const char *path)
         loop_add(egress.loop, &questions, 0, EPOLLIN, &err) < 0)
         die("listen", err.message);
     printf("listening %u\n", ntohs(at.sin_port));
-    while (loop_run_once(egress.loop, -1, &err) == 0)
+    while (!over && loop_run_once(egress.loop, -1, &err) == 0)
         continue;
-    die("loop", err.message);
+    if (n_open > 0)
+        _exit(0); /* those would be leaks */
+    broker_destroy(slot.broker);
+    policy_unref(slot.policy);
+    keyring_destroy(ring);
+    loop_destroy(egress.loop);
+    json_doc_free(doc);
+    buf_done(&ca);
+    mem_free(text);
+    mem_free(egress.ca);
+    return 0;
 }
 
 int main(int argc, char **argv)

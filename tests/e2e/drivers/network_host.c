@@ -51,7 +51,7 @@ static void refused(void)
 {
     struct brig_engine *engine = make_engine(0);
 
-    expect_cause(start_named(engine, "refuse-policy", "echo ran", 0), BRIG_CAUSE_POLICY, "rules[0].domain: not to my taste");
+    expect_cause(start_named(engine, "refuse-policy", "echo ran", 0), BRIG_CAUSE_POLICY, "network: rules[0].domain: not to my taste");
     expect_fine(engine);
     brig_engine_destroy(engine);
 }
