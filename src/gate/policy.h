@@ -73,6 +73,7 @@ struct policy_question {
     enum policy_seen seen;
     const char *method, *path; /* path: as sent, before '?' */
     bool opened_tls;           /* SEEN_HTTP: inside TLS that the gate opened; then a rule of protocol "tls" matches it too */
+    bool own;                  /* the address is one of this host's own interfaces: refused as a private one, unless a cidr allow is exactly it */
 };
 struct policy_answer {
     bool allow;

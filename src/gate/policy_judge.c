@@ -13,7 +13,8 @@
  * What a rule with methods or paths means where no request is visible is decided for safety: an allow does not match, a deny does. A deny
  * without protocol denies every mode; an allow without protocol allows TLS and HTTP, not other bytes.
  *
- * A range *names* a private address only when it is a piece of private space itself: "0.0.0.0/0" does not open the metadata service. And a
+ * A range *names* a private address only when it is a piece of private space itself: "0.0.0.0/0" does not open the metadata service. The
+ * host's own public addresses count as private, for its services trust who comes from there; only a cidr of exactly that address names one. And a
  * deny of an IPv4 range also holds for IPv6 addresses that are translated to it (NAT64, 6to4): else the deny would have a detour.
  */
 #include <inttypes.h>
@@ -184,7 +185,7 @@ static void take_address_rules(struct verdict *v)
             continue;
         if (!v->q->name)
             take(v, i, v->allow);
-        if (v->private_why && gate_cidr_private(&rule->cidr))
+        if (v->private_why && (gate_cidr_private(&rule->cidr) || (v->q->own && rule->cidr.bits == 128)))
             take(v, i, v->named);
     }
 }
@@ -212,6 +213,8 @@ static void collect(struct verdict *v, const struct policy *policy, const struct
     v->policy = policy;
     v->q = question;
     v->private_why = question->addr ? gate_addr_private(question->addr) : NULL;
+    if (question->addr && question->own && !v->private_why)
+        v->private_why = "this host's own";
     v->near = POLICY_NONE;
     v->path_state = 0;
     for (int mode = 0; mode < MODE_MAX; mode++)

@@ -9,13 +9,16 @@ What an attack gets is one word or one line, always spelled alike, so that a tes
 """
 
 import json
+import os
 import socket
 import struct
 import sys
 import threading
+import time
 
 from helpers import wait_until
 from internet import DNS, PUBLIC, PUBLIC6
+from service import Daemon
 
 INSIDE = r'''
 import errno, json, os, select, socket, ssl, struct, sys, threading, time
@@ -76,8 +79,9 @@ def say(to, port, *pieces, pause=0.0, shut=True):
             time.sleep(pause)
         if shut:
             s.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
+    except OSError:  # the reset was there before all was said; reading would tell of an end
+        data, _ = read_all(s)
+        return told(data, "reset")
     with s:
         return told(*read_all(s))
 
@@ -116,9 +120,9 @@ def verdict(data):
     size, = struct.unpack(">H", data[at + 10:at + 12])
     return socket.inet_ntop(socket.AF_INET6 if size == 16 else socket.AF_INET, data[at + 12:at + 12 + size])
 
-def udp(to, port, data, wait=T):
+def udp(to, port, data):
     s = socket.socket(family(to), socket.SOCK_DGRAM)
-    s.settimeout(wait)
+    s.settimeout(T)
     try:
         s.connect((to, port))
         s.send(data)
@@ -171,6 +175,15 @@ def socks(*messages):
     data, how = read_all(s)
     return data.hex() + " " + how
 
+def at_once(*functions):
+    """Their results, of threads."""
+    results = [None] * len(functions)
+    def one(i): results[i] = functions[i]()
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(functions))]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    return results
+
 def tell(*results, **named):
     print(json.dumps(named or list(results)))
 '''
@@ -185,13 +198,13 @@ class Capture:
     def __init__(self, namespace):
         self.sock = namespace.inside(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 23)
-        self.sock.settimeout(0.1)
-        self.packets, self.stopping = [], False
+        self.sock.settimeout(0.05)
+        self.packets, self.stopping = [], 0
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
 
     def _work(self):
-        while True:
+        while not self.stopping or time.monotonic() < self.stopping:
             try:
                 data, where = self.sock.recvfrom(200)
             except TimeoutError:
@@ -219,7 +232,7 @@ class Capture:
         return socket.inet_ntop(family, data[at:at + size]), socket.inet_ntop(family, data[at + size:at + 2 * size]), proto, port
 
     def stop(self):
-        self.stopping = True
+        self.stopping = time.monotonic() + 0.5  # what is in the queue is still read
         self.thread.join()
         self.sock.close()
         return self.packets
@@ -231,9 +244,22 @@ class Capture:
 class Attack:
     """Mixed into a class with a daemon `d` in the internet NET: rows, and what must hold for each of them."""
 
-    KIND = ""
+    KIND, USER = "", None
     NET = None
-    TABLE = None
+    TABLE = boxes = d = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.TABLE, cls.boxes = [], {}
+        key = os.path.join(cls.NET.dir, f"keys-{cls.KIND}")
+        with open(key, "w", encoding="ascii") as f:
+            f.write("k1:" + "42" * 32 + "\n")
+        os.chmod(key, 0o600)
+        os.chown(key, cls.USER or 0, cls.USER or 0)
+        gate = {k: v for k, v in cls.NET.environment().items() if k.startswith("BRIG_GATE_")}
+        cls.d = cls.NET.here.inside(lambda: Daemon(f'[secrets]\nkey_file = "{key}"\n[store]\nsuspicious_count = 1000\n', env=gate, user=cls.USER))
+        cls.addClassCleanup(cls.d.close)
+        cls.addClassCleanup(cls.print_table)
 
     def setUp(self):
         del self.NET.asked[:], self.NET.seen[:], self.NET.reached[:]
@@ -247,9 +273,13 @@ class Attack:
     def row(self, row, what, *outcomes):
         self.TABLE.append((row, what, "refused: " + " | ".join(outcomes)))
 
+    @staticmethod
+    def key(network, **members):
+        return json.dumps([network, members], sort_keys=True)
+
     def box(self, network="none", **members):
         """A sandbox with this network; the same one for the same network."""
-        key = json.dumps([network, members], sort_keys=True)
+        key = self.key(network, **members)
         if key not in self.boxes:
             self.boxes[key] = self.d.create(network=network, **members)["id"]
         return self.boxes[key]
@@ -263,7 +293,7 @@ class Attack:
         got = self.inside(network, f"{setup}\nprint(json.dumps([eval(x) for x in {list(cases)!r}]))", **members)
         wrong = [f"{x}\n    is     {g}\n    not    {cases[x]}" for x, g in zip(cases, got) if g != cases[x]]
         self.assertFalse(wrong, "\n" + "\n".join(wrong))
-        return sorted(set(cases.values()), key=list(cases.values()).index)
+        return list(dict.fromkeys(str(outcome) for outcome in cases.values() if outcome is not True))
 
     def told(self, done):
         self.assertEqual(done["outcome"]["exit_code"], 0, done["stderr"][-2000:])
@@ -279,8 +309,10 @@ class Attack:
             self.assertEqual(sorted(self.NET.reached), sorted(reached))
         self.assertEqual({name for name, _ in self.NET.asked} - set(asked), set(), "these questions left")
         own = ("203.0.113.1", "2001:db8:77::1")
-        strays = {p for p in self.capture.stop() if not (p[2] in may or (p[1] in may and p[2] in own))}
+        packets = self.capture.stop()
+        strays = {p for p in packets if not (p[2] in may or (p[1] in may and p[2] in own))}
         self.assertEqual(strays, set(), "these packets left")
+        return packets
 
     def tearDown(self):
         if not self.capture.stopping:

