@@ -279,7 +279,9 @@ void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
 
-/* sandbox_gate.c: its network. begin: as the run wants it, before the program starts; says GATE_OPEN. more: answers WIRE_GATE. */
+/* sandbox_gate.c: its network. trust_begin: its CA bundle; gate_begin: routes and listeners, before a program starts (of a service: before STARTED is said, which is before
+ * anything of the caller runs); says GATE_OPEN. more: answers WIRE_GATE. */
+int sandbox_trust_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 int sandbox_gate_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 void sandbox_gate_more(struct sandbox *sandbox, const struct wire_gate_want *want);
 void sandbox_gate_done(struct sandbox *sandbox);
