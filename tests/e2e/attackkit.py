@@ -86,7 +86,9 @@ def say(to, port, *pieces, pause=0.0, shut=True):
         return told(*read_all(s))
 
 def get(to, host=None, port=80, path="/", version="1.1", more="", **kw):
-    return say(to, port, f"GET {path} HTTP/{version}\r\n" + (f"Host: {host or to}\r\n" if host != "" else "") + f"{more}Connection: close\r\n\r\n", shut=False, **kw)
+    said = to if host is None else host
+    said = f"[{said}]" if said.count(":") > 1 and "\r" not in said else said
+    return say(to, port, f"GET {path} HTTP/{version}\r\n" + (f"Host: {said}\r\n" if said != "" else "") + f"{more}Connection: close\r\n\r\n", shut=False, **kw)
 
 def extension(kind, data):
     return struct.pack(">HH", kind, len(data)) + data
@@ -169,11 +171,15 @@ def attempt(function, *args):
 def socks(*messages):
     """The bytes a SOCKS5 server answers, in hex, and how it ended."""
     s = dial("198.18.0.1", 3128)
-    for m in messages:
-        s.sendall(m)
-    s.shutdown(socket.SHUT_WR)
+    try:
+        for m in messages:
+            s.sendall(m)
+        s.shutdown(socket.SHUT_WR)
+    except OSError:  # it has answered and gone
+        data, _ = read_all(s)
+        return data.hex() + (" closed" if data else " reset")
     data, how = read_all(s)
-    return data.hex() + " " + how
+    return data.hex() + " " + ("closed" if data else how)
 
 def at_once(*functions):
     """Their results, of threads."""

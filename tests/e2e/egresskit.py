@@ -129,7 +129,7 @@ class Gate:
                 os.set_inheritable(fd, fd in (0, 1, 2))
             except OSError:
                 pass
-        self.process = outside.call(start) if outside else start()
+        self.process = outside.host.call(start) if outside else start()
         theirs.close()
         self.parent.settimeout(PATIENCE)
         first = self.parent.recv(4096)
@@ -364,10 +364,21 @@ class Outside(Netns):
     def __init__(self):
         super().__init__("ip route add local 203.0.113.0/24 dev lo", "ip -6 addr add 2001:db8::10/128 dev lo nodad", "ip route add local 10.0.0.0/8 dev lo",
                          "ip route add local 169.254.0.0/16 dev lo")
+        self._wire()
         self.names, self.asked, self._stop = {}, [], []
         self.dns = self.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.dns.bind(("203.0.113.53", 53))
         threading.Thread(target=self._serve_names, daemon=True).start()
+
+    def _wire(self):
+        """The host that brig-egress runs on is another one: its own addresses would be refused."""
+        self.host = Netns()
+        self.call(subprocess.run, f"ip link add w0 type veth peer name h0 netns {self.host.call(threading.get_native_id)}".split(), check=True)
+        for netns, commands in ((self, ("ip addr add 198.51.100.2/24 dev w0", "ip -6 addr add 2001:db8:ffff::2/64 dev w0 nodad", "ip link set w0 up")),
+                                (self.host, ("ip addr add 198.51.100.1/24 dev h0", "ip -6 addr add 2001:db8:ffff::1/64 dev h0 nodad", "ip link set h0 up",
+                                             "ip route add default via 198.51.100.2", "ip -6 route add default via 2001:db8:ffff::2"))):
+            for command in commands:
+                netns.call(subprocess.run, command.split(), check=True)
 
     FILES = {"resolv.conf": b"nameserver 203.0.113.53\noptions timeout:2 attempts:2\n", "hosts": b"127.0.0.1 localhost\n"}
 
@@ -438,6 +449,7 @@ class Outside(Netns):
             except OSError:
                 pass
             sock.close()
+        self.host.close()
         super().close()
 
 

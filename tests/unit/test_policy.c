@@ -318,6 +318,32 @@ static void test_private(void **state)
     policy_unref(named);
 }
 
+/* A public address of this very host is as good as a private one. */
+static void test_own_addresses(void **state)
+{
+    struct policy *open = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.0/24\",\"ports\":\"any\"}]}");
+    struct policy *named = compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.34\"},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
+    struct gate_addr own;
+    struct policy_question question = {.addr = &own, .port = 443, .seen = POLICY_SEEN_TLS, .own = true};
+    struct policy_answer answer;
+
+    (void)state;
+    assert_int_equal(gate_addr_parse("93.184.216.34", &own), 0);
+    policy_judge(open, &question, &answer);
+    assert_false(answer.allow);
+    assert_int_equal(answer.rule, -2);
+    assert_string_equal(answer.why, "93.184.216.34 is this host's own, and no cidr rule names it");
+    policy_judge(named, &question, &answer);
+    assert_true(answer.allow);
+    question.name = "x.org";
+    policy_judge(named, &question, &answer);
+    assert_true(answer.allow);
+    policy_judge(open, &question, &answer);
+    assert_false(answer.allow);
+    policy_unref(open);
+    policy_unref(named);
+}
+
 static void test_cidr_denies(void **state)
 {
     struct policy *policy = compile(
@@ -635,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_idn),
         cmocka_unit_test(test_deny_wins),
         cmocka_unit_test(test_private),
+        cmocka_unit_test(test_own_addresses),
         cmocka_unit_test(test_cidr_denies),
         cmocka_unit_test(test_protocols),
         cmocka_unit_test(test_methods),
