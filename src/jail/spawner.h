@@ -216,6 +216,15 @@ struct movers {
     struct leaf_queued *queue, *queue_end; /* what its socket would not take */
 };
 
+/* While there is no engine (keep.c). */
+struct keep {
+    int fds[WIRE_KEEP_FDS]; /* by enum wire_keep_fd; -1: there is one */
+    int peer_fd;            /* who may be the next */
+    struct loop_source on_listener, on_peer;
+    struct loop_timer on_look;
+};
+#define KEEP_INIT ((struct keep){.fds = {-1, -1, -1, -1}, .peer_fd = -1, .on_listener = {.fd = -1}, .on_peer = {.fd = -1}})
+
 struct spawner {
     struct host host;
     struct netns_maker netns;
@@ -223,6 +232,8 @@ struct spawner {
     struct movers mover;
     struct loop *loop;
     int engine_fd;
+    pid_t engine_pid; /* who made the socket, or took it over */
+    struct keep keep;
     struct loop_source on_engine;
     uint32_t engine_events;
     struct wire_queued *queue, *queue_end; /* what the engine was too busy to take */
@@ -303,6 +314,9 @@ void spawner_flush(struct spawner *spawner);
 void spawner_drop_queue(struct spawner *spawner);
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
+/* keep.c: the supervisor ends, and we do not. A KEEP that is not its own ends us. */
+void spawner_keep(struct spawner *spawner, int *fds, size_t n_fds);
+void spawner_keep_done(struct spawner *spawner);
 /* spawner.c */
 void spawner_pool_changed(struct spawner *spawner);
 
