@@ -32,6 +32,9 @@ void crypto_hash_destroy(struct crypto_hash *hash);
 
 int crypto_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_SIZE]) MUST_CHECK;
 
+/* Two certificates (PEM) of one name and one key: what trusts one trusts what was signed by the other. */
+bool crypto_same_authority(const char *pem, const char *other);
+
 struct crypto_signer; /* an Ed25519 private key */
 /* Reads the key (PKCS#8 PEM, 0600, the caller's own) or makes it when the file is missing; writes PATH.pub where that is missing.
  * dir_fd as openat(2). */

@@ -357,3 +357,10 @@ void sealed_done(struct sealed *sealed)
     mem_free(sealed->data);
     *sealed = (struct sealed){0};
 }
+
+int keyring_derive(const struct keyring *ring, const char *key_id, const char *context, uint8_t out[32])
+{
+    const struct key *key = ring ? find(ring, key_id, strlen(key_id)) : NULL;
+
+    return key ? crypto_hmac_sha256(key->bytes, sizeof key->bytes, context, strlen(context), out) : -ENOKEY;
+}

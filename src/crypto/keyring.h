@@ -42,6 +42,8 @@ int keyring_seal(const struct keyring *ring, const char *context, const void *va
  */
 int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret, size_t *ret_len) MUST_CHECK;
 void sealed_done(struct sealed *sealed);
+/* 32 bytes that only this key and this context give: HMAC-SHA256. -ENOKEY. */
+int keyring_derive(const struct keyring *ring, const char *key_id, const char *context, uint8_t out[32]) MUST_CHECK;
 
 /* Memory that is locked where allowed, left out of core dumps, zero in a forked child, and wiped when freed. Zeroed, and a zero byte follows. */
 void *crypto_secret_alloc(size_t len); /* NULL: no memory */

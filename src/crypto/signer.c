@@ -6,8 +6,10 @@
  */
 #include <fcntl.h>
 #include <limits.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <sys/stat.h>
 
 #include "base/err.h"
@@ -202,4 +204,26 @@ int crypto_public_read(int dir_fd, const char *path, uint8_t out[ED25519_PUBLIC]
     BIO_free(bio);
     EVP_PKEY_free(key);
     return good ? 0 : err_usage(err, "%s holds no Ed25519 public key (PEM, or 64 hexadecimal digits)", path);
+}
+
+/* ---- certificates ------------------------------------------------------------------------------------------- */
+
+static X509 *read_certificate(const char *pem)
+{
+    BIO *bio = BIO_new_mem_buf(pem, -1);
+    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+
+    BIO_free(bio);
+    return cert;
+}
+
+bool crypto_same_authority(const char *pem, const char *other)
+{
+    X509 *a = read_certificate(pem), *b = read_certificate(other);
+    bool same = a && b && X509_NAME_cmp(X509_get_subject_name(a), X509_get_subject_name(b)) == 0 && EVP_PKEY_eq(X509_get0_pubkey(a), X509_get0_pubkey(b)) == 1;
+
+    X509_free(a);
+    X509_free(b);
+    ERR_clear_error();
+    return same;
 }

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * authority.c: a certificate authority that lives as long as one sandbox, in this process only. It can sign for the hosts of the sandbox's
+ * authority.c: a certificate authority that lives as long as one sandbox, in this process only. Its key follows from a seed that the key ring
+ * gives, so that a brig-egress that took the place of another signs as that one did, and the sandbox goes on trusting it. It can sign for the hosts of the sandbox's
  * brokered secrets and (name constraints, critical) for nothing else, so that even its key would open no other host; addresses are excluded.
  *
  * Leaves are made when a name is asked for first and kept, LEAVES of them, oldest replaced. They share one key: who has one has this process's memory.
  * Extensions are complete enough for verifiers that ask for RFC 5280 to the letter (key identifiers, critical basic constraints and key usage).
  */
+#include <openssl/core_names.h>
+#include <openssl/ec.h>
 #include <openssl/err.h>
+#include <openssl/param_build.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
@@ -93,15 +97,49 @@ static int put_constraints(const char *const *hosts, size_t n, struct buf *out)
     return r;
 }
 
-static int make_root(struct authority *authority, const char *const *hosts, size_t n, struct brig_err *err)
+/* The private number is the seed, reduced to 1 .. order - 1. */
+static EVP_PKEY *key_of(const uint8_t seed[32])
+{
+    EVP_PKEY *key = NULL;
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, "EC", NULL);
+    OSSL_PARAM_BLD *build = OSSL_PARAM_BLD_new();
+    OSSL_PARAM *params = NULL;
+    EC_GROUP *group = EC_GROUP_new_by_curve_name(NID_X9_62_prime256v1);
+    EC_POINT *point = group ? EC_POINT_new(group) : NULL;
+    BIGNUM *number = BN_secure_new(), *most = BN_new();
+    BN_CTX *numbers = BN_CTX_secure_new();
+    uint8_t public_key[65];
+
+    bool ok = ctx && build && point && number && most && numbers && BN_bin2bn(seed, 32, number) && BN_copy(most, EC_GROUP_get0_order(group)) &&
+              BN_sub_word(most, 1) && BN_mod(number, number, most, numbers) && BN_add_word(number, 1) &&
+              EC_POINT_mul(group, point, number, NULL, NULL, numbers) &&
+              EC_POINT_point2oct(group, point, POINT_CONVERSION_UNCOMPRESSED, public_key, sizeof(public_key), numbers) == sizeof(public_key) &&
+              OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, "P-256", 0) &&
+              OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, public_key, sizeof(public_key)) &&
+              OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_PRIV_KEY, number);
+    if (ok && (params = OSSL_PARAM_BLD_to_param(build)) && EVP_PKEY_fromdata_init(ctx) == 1)
+        (void)!EVP_PKEY_fromdata(ctx, &key, EVP_PKEY_KEYPAIR, params);
+    OSSL_PARAM_free(params); /* clears what is secret in it */
+    OSSL_PARAM_BLD_free(build);
+    BN_CTX_free(numbers);
+    BN_clear_free(number);
+    BN_free(most);
+    EC_POINT_clear_free(point);
+    EC_GROUP_free(group);
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+static int make_root(struct authority *authority, const char *const *hosts, size_t n, const uint8_t *seed, struct brig_err *err)
 {
     char random[17], name[COMMON_NAME_MAX];
-    uint8_t bytes[8];
+    uint8_t bytes[32];
     AUTO_BUF struct buf constraints = BUF_INIT(1u << 20);
 
-    if (crypto_random(bytes, sizeof(bytes)) < 0 || put_constraints(hosts, n, &constraints) < 0)
+    int r = seed ? crypto_hmac_sha256(seed, 32, "name", 4, bytes) : crypto_random(bytes, sizeof(bytes));
+    if (r < 0 || put_constraints(hosts, n, &constraints) < 0)
         return err_nomem(err);
-    crypto_hex(bytes, sizeof(bytes), random);
+    crypto_hex(bytes, 8, random);
     if (str_format(name, sizeof(name), "brig sandbox authority %s", random) < 0)
         return failed(err, "the authority's name is too long");
     X509 *cert = authority->cert = new_cert(authority->key, name);
@@ -114,15 +152,15 @@ static int make_root(struct authority *authority, const char *const *hosts, size
     return 0;
 }
 
-int authority_create(const char *const *hosts, size_t n, struct authority **ret, struct brig_err *err)
+int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, struct authority **ret, struct brig_err *err)
 {
     struct authority *authority = mem_zalloc(sizeof(*authority));
 
     if (!authority)
         return err_nomem(err);
-    authority->key = EVP_EC_gen("P-256");
+    authority->key = seed ? key_of(seed) : EVP_EC_gen("P-256");
     authority->leaf_key = EVP_EC_gen("P-256");
-    int r = authority->key && authority->leaf_key ? make_root(authority, hosts, n, err) : failed(err, "the authority's keys could not be made");
+    int r = authority->key && authority->leaf_key ? make_root(authority, hosts, n, seed, err) : failed(err, "the authority's keys could not be made");
     if (r < 0) {
         authority_destroy(authority);
         return r;

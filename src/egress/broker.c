@@ -41,7 +41,7 @@ static int read_sealed(const struct json_value *object, struct sealed *ret)
     if (!ret->data)
         return -ENOMEM;
     ssize_t n = broker_unbase64(data, len, ret->data);
-    if (n < (ssize_t)SEAL_TAG)
+    if (n < (str_eq(ret->key_id, KEY_ID_PLAIN) ? 1 : (ssize_t)SEAL_TAG))
         return -EINVAL;
     ret->len = (size_t)n;
     return 0;
@@ -91,8 +91,6 @@ static int read_secrets(struct broker *broker, const struct json_value *secrets,
 {
     if (!secrets || secrets->type != JSON_ARRAY || secrets->count == 0 || secrets->count > SLOT_SECRETS_MAX)
         return err_usage(err, "secrets: an array of 1 to %u is wanted", SLOT_SECRETS_MAX);
-    if (!broker->keys)
-        return err_set(err, BRIG_E_REFUSED, 0, "secrets need a key ring, and there is none");
     broker->secrets = mem_zalloc(secrets->count * sizeof(*broker->secrets));
     if (!broker->secrets)
         return err_nomem(err);
@@ -111,8 +109,18 @@ static int read_secrets(struct broker *broker, const struct json_value *secrets,
 
 /* ---- the object --------------------------------------------------------------------------------------------------- */
 
+/* From the key of the first secret and its placeholder, which is this sandbox's alone. A secret that is stored in the clear has no key. */
+static bool find_seed(const struct broker *broker, uint8_t seed[32])
+{
+    char context[64 + PLACEHOLDER_LEN];
+
+    snprintf(context, sizeof(context), "brig-authority-v1\n%s", broker->secrets[0].placeholder);
+    return keyring_derive(broker->keys, broker->secrets[0].sealed.key_id, context, seed) == 0;
+}
+
 static int make_authority(struct broker *broker, struct buf *ca, struct brig_err *err)
 {
+    uint8_t seed[32];
     AUTO_FREE const char **hosts = mem_zalloc(broker->n_secrets * BROKER_HOSTS_MAX * sizeof(*hosts));
     size_t n = 0;
 
@@ -123,7 +131,9 @@ static int make_authority(struct broker *broker, struct buf *ca, struct brig_err
         for (size_t k = 0; k < rule->n_hosts; k++)
             hosts[n++] = rule->hosts[k].name;
     }
-    int r = authority_create(hosts, n, &broker->authority, err);
+    bool seeded = find_seed(broker, seed);
+    int r = authority_create(hosts, n, seeded ? seed : NULL, &broker->authority, err);
+    crypto_wipe(seed, sizeof(seed));
     if (r < 0)
         return r;
     return authority_put_pem(broker->authority, ca) < 0 ? err_nomem(err) : 0;

@@ -49,7 +49,8 @@ ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out) MUST_CHECK;
 
 struct authority;
 /* hosts: what it may sign for, "example.com" also for all below it. */
-int authority_create(const char *const *hosts, size_t n, struct authority **ret, struct brig_err *err) MUST_CHECK;
+/* seed: 32 bytes that its key and name follow from, so that the next brig-egress makes the same; NULL: random. */
+int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, struct authority **ret, struct brig_err *err) MUST_CHECK;
 void authority_destroy(struct authority *authority);
 int authority_put_pem(const struct authority *authority, struct buf *out) MUST_CHECK;
 /* Certificate and key for one name, made when it is new; the caller may use them until the next call. */

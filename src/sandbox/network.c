@@ -18,6 +18,7 @@
 #include <sys/random.h>
 
 #include "base/fd.h"
+#include "crypto/crypto.h"
 #include "sandbox/private.h"
 
 #define LOOK_NS (10 * NS_PER_SEC)
@@ -329,9 +330,9 @@ static void on_prepared_again(void *ctx, const struct gate_prepared *prepared, c
         return;
     }
     network_restarted(net);
-    if (ca && net->ca && !str_eq(ca, net->ca)) /* a new authority, which the sandbox does not know */
+    if (ca && net->ca && !crypto_same_authority(ca, net->ca)) /* a new one, which the sandbox does not know */
         sandbox_audit(net->sbox->manager, NULL, net->sbox->org_id, "network.authority", net->sbox->id, "failed",
-                      "brig-egress is new, and with it the authority of brokered connections: they fail until the sandbox is recreated", false);
+                      "brig-egress is new, and with it the authority of brokered connections (its key is no more): they fail until the sandbox is recreated", false);
     if (network_relisten(net, &why) < 0)
         say_lost(net, &why);
     network_look_again(net);

@@ -496,6 +496,23 @@ class Secrets(NetworkTest):
         # Nothing of it is anywhere: not in the sandbox's document, the log, the audit.
         self.assertNotIn(self.VALUE, json.dumps(self.inspect(s["id"])) + json.dumps(self.audit(s["id"])) + self.d.text())
 
+    def test_the_authority_outlives_brig_egress(self):
+        self.put("TOKEN", self.broker("secret.test"))
+        s = self.d.create(network=self.net.policy("secret.test"), secrets=[{"name": "TOKEN", "env": "API_TOKEN"}])
+        code = ("import os, sys, urllib.request\n"
+                "r = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + os.environ['API_TOKEN']})\n"
+                "print(urllib.request.urlopen(r, timeout=20).read().decode())\n")
+
+        def works():
+            return self.d.run(s["id"], "/usr/bin/python3", "-c", code, f"https://secret.test:{self.net.tls}/again")["outcome"]["exit_code"] == 0
+
+        self.assertTrue(works())
+        for _ in range(2):
+            os.kill(self.d.children()["brig-egress"], signal.SIGKILL)
+            wait_until("the same authority signs again", works)
+        self.assertEqual(self.events(s["id"], "network.authority"), [])
+        self.assertEqual({h["Authorization"] for _, _, path, h, _ in self.net.seen if path == "/again"}, {f"Bearer {self.VALUE}"})
+
     def test_what_is_refused(self):
         self.put("BARE")
         self.put("FAR", self.broker("elsewhere.test"))

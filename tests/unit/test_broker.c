@@ -349,6 +349,35 @@ static int verify(const char *pem, X509 *leaf, const char *name)
     return error;
 }
 
+/* Whoever trusts the authority of a seed trusts what the next process signs with that seed, and nothing of another. */
+static void test_authority_from_a_seed(UNUSED void **state)
+{
+    static const char *const hosts[] = {"api.example.com"};
+    uint8_t seeds[3][32] = {{7}, {7}, {8}};
+    struct authority *made[3] = {NULL};
+    struct buf pem[3] = {BUF_INIT(65536), BUF_INIT(65536), BUF_INIT(65536)};
+    X509 *leaf;
+    EVP_PKEY *key;
+
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(authority_create(hosts, 1, seeds[i], &made[i], NULL), 0);
+        assert_int_equal(authority_put_pem(made[i], &pem[i]), 0);
+    }
+    assert_int_equal(authority_leaf(made[1], "api.example.com", &leaf, &key, NULL), 0);
+    assert_int_equal(verify(pem[0].data, leaf, "api.example.com"), X509_V_OK);
+    assert_int_not_equal(verify(pem[2].data, leaf, "api.example.com"), X509_V_OK);
+    assert_true(crypto_same_authority(pem[0].data, pem[1].data));
+    assert_false(crypto_same_authority(pem[0].data, pem[2].data));
+    assert_false(crypto_same_authority(pem[0].data, "none"));
+    memset(seeds[0], 0xff, 32); /* more than the curve's order */
+    authority_destroy(made[0]);
+    assert_int_equal(authority_create(hosts, 1, seeds[0], &made[0], NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        authority_destroy(made[i]);
+        buf_done(&pem[i]);
+    }
+}
+
 static void test_authority(UNUSED void **state)
 {
     static const char *const hosts[] = {"api.example.com", "example.org"};
@@ -359,7 +388,7 @@ static void test_authority(UNUSED void **state)
     X509 *leaf, *again;
     EVP_PKEY *key;
 
-    assert_int_equal(authority_create(hosts, 2, &authority, &err), 0);
+    assert_int_equal(authority_create(hosts, 2, NULL, &authority, &err), 0);
     assert_int_equal(authority_put_pem(authority, &pem), 0);
     assert_int_equal(authority_leaf(authority, "api.example.com", &leaf, &key, &err), 0);
     assert_int_equal(verify(pem.data, leaf, "api.example.com"), X509_V_OK);
@@ -523,7 +552,8 @@ int main(void)
         cmocka_unit_test(test_scan_two_values), cmocka_unit_test(test_scan_short_values_are_left_alone), cmocka_unit_test(test_scan_pause),
         cmocka_unit_test(test_rewrite_header), cmocka_unit_test(test_rewrite_drops_what_is_of_one_hop), cmocka_unit_test(test_rewrite_query_and_basic),
         cmocka_unit_test(test_rewrite_refuses_values_that_are_no_header), cmocka_unit_test(test_reply), cmocka_unit_test(test_placeholders_in_bodies),
-        cmocka_unit_test(test_authority), cmocka_unit_test(test_create), cmocka_unit_test(test_unbase64), cmocka_unit_test(test_wbuf_leaves_nothing),
+        cmocka_unit_test(test_authority),
+        cmocka_unit_test(test_authority_from_a_seed), cmocka_unit_test(test_create), cmocka_unit_test(test_unbase64), cmocka_unit_test(test_wbuf_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
