@@ -218,7 +218,7 @@ static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
     if (msg.type == SUP_CONFIG)
         on_config(d, fd);
     else if (msg.type == SUP_DRAIN)
-        drain(d, str_eq(msg.name, "keep") || str_eq(config_get(d->api.config)->on_shutdown, "keep"));
+        drain(d, str_eq(msg.name, "keep"));
     else if (msg.type == SUP_REOPEN && (log_open(config_get(d->api.config), &err) < 0 || audit_reopen(d->api.audit, &err) < 0))
         log_line(LOG_ERROR, "reopen", "%s", err.message);
     else if (msg.type == SUP_PING)

@@ -65,12 +65,22 @@ uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*
     uint64_t seq = 0;
 
     pthread_mutex_lock(&audit->lock);
-    if (event->sync || within_rate(audit))
+    if (event->sync || event->paced || within_rate(audit))
         seq = audit_enqueue(audit, event, event->sync ? done : NULL, ctx, 0);
     if (seq == 0 && audit->dropped++ == audit->dropped_told)
         pthread_cond_signal(&audit->wake);
     pthread_mutex_unlock(&audit->lock);
     return seq;
+}
+
+bool audit_busy(const struct audit *audit)
+{
+    struct audit *unlocked = (struct audit *)(uintptr_t)audit;
+
+    pthread_mutex_lock(&unlocked->lock);
+    bool busy = audit->queue.n + audit->backlog_n >= AUDIT_QUEUE_MAX / 2 || audit->queue.bytes + audit->backlog_bytes >= QUEUE_BYTES_MAX / 2;
+    pthread_mutex_unlock(&unlocked->lock);
+    return busy;
 }
 
 uint64_t audit_dropped(const struct audit *audit)

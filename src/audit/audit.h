@@ -35,6 +35,7 @@ struct audit_event {
     const char *detail;  /* one line for people; or "" */
     const char *request_id; /* or "" */
     bool sync;           /* on disk before the callback (keys, config, denials) */
+    bool paced;          /* whoever makes these waits while audit_busy(): they are not counted as flooding, and none is dropped */
 };
 
 struct audit_options {
@@ -62,6 +63,7 @@ void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL
  */
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);
 uint64_t audit_dropped(const struct audit *audit);
+bool audit_busy(const struct audit *audit); /* half of its queue is in use */
 int audit_reopen(struct audit *audit, struct brig_err *err) MUST_CHECK; /* after somebody moved the file away */
 
 /* ---- offline ------------------------------------------------------------------------------------- */

@@ -58,8 +58,8 @@ const struct config_key config_keys[] = {
     {"server", "metrics_per_sandbox", CONFIG_BOOL, AT(metrics_per_sandbox), .fallback = "false", LIVE, .help = "label metrics with sandbox ids"},
     {"server", "drain_timeout", CONFIG_MS, AT(drain_timeout), .fallback = "10s", .min = 1, .max = 3600 * 1000, .zero = true, LIVE,
      .help = "time for answers under way when stopping"},
-    {"server", "on_shutdown", CONFIG_TEXT, AT(on_shutdown), .fallback = "kill", .rule = config_rule_shutdown, LIVE,
-     .help = "sandboxes when stopping: kill"},
+    {"server", "on_shutdown", CONFIG_TEXT, AT(on_shutdown), .fallback = "kill", .rule = config_rule_shutdown,
+     .help = "sandboxes when stopping: kill, or keep for the next start"},
 
     /* ---- [store] ---- */
     {"store", "database_url", CONFIG_TEXT, AT(database_url), .fallback = "", .rule = config_rule_database, .env = "BRIG_DATABASE_URL", .secret = true,

@@ -188,9 +188,7 @@ const char *config_rule_format(const char *text)
 
 const char *config_rule_shutdown(const char *text)
 {
-    /* Sandboxes outlive brigd (SIGUSR2 replaces it), but not the supervisor: somebody must hold the spawner's socket. */
-    static const char *const words[] = {"kill"};
-    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be kill: sandboxes outlive brigd, not the service";
+    return str_eq(text, "kill") || str_eq(text, "keep") ? NULL : "must be kill or keep";
 }
 
 const char *config_rule_private_ranges(const char *text)

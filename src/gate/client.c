@@ -24,6 +24,7 @@
 #include "base/str.h"
 
 #define CA_MAX (64u << 10)
+#define BUSY_NS (10 * NS_PER_MS)
 #define READ_ROUND 64u /* packets in one round of the loop: others have their turn */
 
 struct request {
@@ -46,9 +47,10 @@ struct gate_client {
     struct loop *loop;
     struct gate_client_events events;
     struct loop_source source;
-    struct loop_timer tell;
+    struct loop_timer tell, resume;
     int sock; /* -1: none */
     bool writing; /* EPOLLOUT is asked for */
+    bool waits;   /* EPOLLIN is not */
     bool lost, sync; /* to be told */
     struct request *first, *last; /* of this socket */
     struct request *dead;         /* of sockets that died */
@@ -73,7 +75,8 @@ static void socket_close(struct gate_client *client)
         return;
     loop_remove(client->loop, &client->source);
     base_close_fd(&client->sock);
-    client->writing = false;
+    client->writing = client->waits = false;
+    loop_timer_clear(client->loop, &client->resume);
     client->sync = false;
     struct request **end = &client->dead;
     while (*end)
@@ -93,12 +96,17 @@ static void socket_lost(struct gate_client *client)
 
 /* ---- sending ------------------------------------------------------------------------------------------- */
 
+static uint32_t wanted(const struct gate_client *client)
+{
+    return (client->waits ? 0u : EPOLLIN) | (client->writing ? EPOLLOUT : 0u);
+}
+
 static int want_writing(struct gate_client *client, bool on)
 {
     if (client->writing == on)
         return 0;
     client->writing = on;
-    return loop_modify(client->loop, &client->source, EPOLLIN | (on ? EPOLLOUT : 0), NULL);
+    return loop_modify(client->loop, &client->source, wanted(client), NULL);
 }
 
 static void unlink_request(struct gate_client *client, struct request *request)
@@ -272,6 +280,23 @@ static bool take_packet(struct gate_client *client, const union gate_any *msg, i
     return client->sock >= 0;
 }
 
+/* Whoever takes the events is behind: brig-egress queues them meanwhile, and accepts nothing new when its queue is full. */
+static void wait_a_moment(struct gate_client *client)
+{
+    client->waits = loop_timer_set(client->loop, &client->resume, clock_mono_ns() + BUSY_NS, NULL) == 0;
+    if (loop_modify(client->loop, &client->source, wanted(client), NULL) < 0)
+        socket_lost(client);
+}
+
+static void on_resume(struct loop_timer *timer)
+{
+    struct gate_client *client = timer->ctx;
+
+    client->waits = false;
+    if (client->sock >= 0 && loop_modify(client->loop, &client->source, wanted(client), NULL) < 0)
+        socket_lost(client);
+}
+
 static void on_socket(struct loop_source *source, uint32_t events)
 {
     struct gate_client *client = source->ctx;
@@ -279,6 +304,10 @@ static void on_socket(struct loop_source *source, uint32_t events)
     if (events & EPOLLOUT)
         flush(client);
     for (unsigned i = 0; client->sock >= 0 && i < READ_ROUND; i++) {
+        if (client->events.busy && !(events & (EPOLLHUP | EPOLLERR)) && client->events.busy(client->events.ctx)) {
+            wait_a_moment(client);
+            return;
+        }
         union gate_any msg;
         int fds[1] = {-1}, sock = client->sock;
         size_t n_fds = 1;
@@ -334,6 +363,7 @@ int gate_client_create(struct loop *loop, const struct gate_client_events *event
     client->sock = -1;
     client->source = (struct loop_source){.fd = -1, .fn = on_socket, .ctx = client};
     client->tell = (struct loop_timer){.fn = on_tell, .ctx = client};
+    client->resume = (struct loop_timer){.fn = on_resume, .ctx = client};
     *ret = client;
     return 0;
 }
@@ -345,6 +375,7 @@ void gate_client_destroy(struct gate_client *client)
     if (client->gone)
         *client->gone = true;
     socket_close(client);
+    loop_timer_clear(client->loop, &client->resume);
     loop_timer_clear(client->loop, &client->tell);
     while (client->dead) {
         struct request *request = client->dead;

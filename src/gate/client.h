@@ -16,6 +16,7 @@ struct gate_client;
 struct gate_client_events {
     void (*event)(void *ctx, const struct gate_event *event);
     void (*on_sync)(void *ctx);
+    bool (*busy)(void *ctx); /* no event can be taken now: nothing is read for a moment, and brig-egress waits; may be NULL */
     void (*lost)(void *ctx); /* the socket closed; a new one comes from the supervisor, or never */
     void *ctx;
 };

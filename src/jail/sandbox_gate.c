@@ -28,20 +28,20 @@ static void say_open(struct sandbox *s, const struct brig_err *err)
     spawner_send(s->spawner, &msg, gate ? gate->fds : NULL, gate ? gate->n : 0);
 }
 
+int sandbox_trust_begin(struct sandbox *s, struct brig_err *err)
+{
+    if (s->run->trust_fd < 0)
+        return 0;
+    s->trust = true;
+    return trust_attach(s->mnt_fd, s->id, s->run->trust_fd, s->ids.root, err);
+}
+
 int sandbox_gate_begin(struct sandbox *s, struct brig_err *err)
 {
-    const struct run_spec *run = s->run;
-    int r = 0;
+    int r = s->run->gate.on ? open_gate(s, &s->run->gate, err) : 0;
 
-    if (run->trust_fd >= 0) {
-        s->trust = true;
-        r = trust_attach(s->mnt_fd, s->id, run->trust_fd, s->ids.root, err);
-    }
-    if (r == 0 && run->gate.on) {
-        r = open_gate(s, &run->gate, err);
-        if (r == 0)
-            say_open(s, &(struct brig_err){.code = BRIG_E_NONE});
-    }
+    if (r == 0 && s->run->gate.on)
+        say_open(s, &(struct brig_err){.code = BRIG_E_NONE});
     return r;
 }
 

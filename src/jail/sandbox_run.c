@@ -341,11 +341,17 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
     if (r == 0)
         r = check_clocks(s, &s->failure);
     if (r == 0)
+        r = sandbox_trust_begin(s, &s->failure);
+    if (r == 0 && !s->service)
         r = sandbox_gate_begin(s, &s->failure);
     if (r == 0)
         r = start_clocks(s, &s->failure);
     if (r == 0)
         r = start_program(s, &s->failure);
+    /* A service runs nothing of the caller's before STARTED, which this loop reads after it has returned: so the gate is opened while brig-init
+     * checks itself, and not before it. */
+    if (r == 0 && s->service)
+        r = sandbox_gate_begin(s, &s->failure);
     if (r == 0 && s->pending_signal)
         sandbox_signal(s, s->pending_signal);
     fd_close_all(run->stdio, 3); /* the sandbox has them now */

@@ -7,7 +7,7 @@
  * refilled, and what dead sandboxes left is removed, when nothing runs and nobody has asked for anything for a moment:
  * building beside a burst would slow the burst. Under a load that has no such moments the pool waits REFILL_LATEST. When the
  * engine's end closes, every sandbox is killed, all of it is removed, and the process ends: nothing outlives
- * its engine, and if the spawner itself is killed, closed control sockets end every pid 1.
+ * its engine, unless that gave us its end to keep (keep.c); and if the spawner itself is killed, closed control sockets end every pid 1.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -169,6 +169,9 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
     case WIRE_LIST:
         service_list(spawner, msg->head.run);
         break;
+    case WIRE_KEEP:
+        spawner_keep(spawner, fds, n_fds);
+        break;
     default:
         spawner->stop = true; /* only an engine talks to us, and it would not say this */
     }
@@ -201,6 +204,7 @@ static void on_engine(struct loop_source *source, uint32_t events)
 /* The engine is gone, or talks nonsense: end everything, and wait until the kernel has let go of it. */
 static void shut_down(struct spawner *spawner)
 {
+    spawner_keep_done(spawner);
     loop_remove(spawner->loop, &spawner->on_engine);
     base_close_fd(&spawner->engine_fd);
     spawner_drop_queue(spawner);
@@ -278,20 +282,20 @@ int spawner_main(int engine_fd, const char *helper_dir)
 {
     static struct spawner spawner; /* zeroed; too large for a stack that every clone copies */
     struct wire_ready *ready = &spawner.facts;
-    pid_t engine_pid = 0;
 
     ready->head = (struct wire_head){WIRE_MAGIC, WIRE_VERSION, WIRE_READY, 0};
     spawner.engine_fd = -1;
+    spawner.keep = KEEP_INIT;
     spawner.reaper = REAPER_INIT;
     spawner.mover = (struct movers){.fd = -1, .on_answer = {.fd = -1}};
     harden();
 #ifdef BRIG_TEST
     spawner.off = layers_off();
 #endif
-    spawner.engine_fd = open_engine(engine_fd, spawner.off & BRIG_LAYER_BIT(BRIG_LAYER_FDS), &engine_pid);
+    spawner.engine_fd = open_engine(engine_fd, spawner.off & BRIG_LAYER_BIT(BRIG_LAYER_FDS), &spawner.engine_pid);
     if (spawner.engine_fd < 0)
         return 125;
-    int r = host_init(&spawner.host, &spawner.netns, engine_pid, helper_dir, &ready->err);
+    int r = host_init(&spawner.host, &spawner.netns, spawner.engine_pid, helper_dir, &ready->err);
     prctl(PR_SET_DUMPABLE, 0); /* not before: a plain user's id maps are written through /proc/self */
     if (r == 0)
         r = loop_create(&spawner.loop, &ready->err);

@@ -216,6 +216,15 @@ struct movers {
     struct leaf_queued *queue, *queue_end; /* what its socket would not take */
 };
 
+/* While there is no engine (keep.c). */
+struct keep {
+    int fds[WIRE_KEEP_FDS]; /* by enum wire_keep_fd; -1: there is one */
+    int peer_fd;            /* who may be the next */
+    struct loop_source on_listener, on_peer;
+    struct loop_timer on_look;
+};
+#define KEEP_INIT ((struct keep){.fds = {-1, -1, -1, -1}, .peer_fd = -1, .on_listener = {.fd = -1}, .on_peer = {.fd = -1}})
+
 struct spawner {
     struct host host;
     struct netns_maker netns;
@@ -223,6 +232,8 @@ struct spawner {
     struct movers mover;
     struct loop *loop;
     int engine_fd;
+    pid_t engine_pid; /* who made the socket, or took it over */
+    struct keep keep;
     struct loop_source on_engine;
     uint32_t engine_events;
     struct wire_queued *queue, *queue_end; /* what the engine was too busy to take */
@@ -279,7 +290,9 @@ void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
 
-/* sandbox_gate.c: its network. begin: as the run wants it, before the program starts; says GATE_OPEN. more: answers WIRE_GATE. */
+/* sandbox_gate.c: its network. trust_begin: its CA bundle; gate_begin: routes and listeners, before a program starts (of a service: before STARTED is said, which is before
+ * anything of the caller runs); says GATE_OPEN. more: answers WIRE_GATE. */
+int sandbox_trust_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 int sandbox_gate_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 void sandbox_gate_more(struct sandbox *sandbox, const struct wire_gate_want *want);
 void sandbox_gate_done(struct sandbox *sandbox);
@@ -301,6 +314,9 @@ void spawner_flush(struct spawner *spawner);
 void spawner_drop_queue(struct spawner *spawner);
 void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size_t n_fds);
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err);
+/* keep.c: the supervisor ends, and we do not. A KEEP that is not its own ends us. */
+void spawner_keep(struct spawner *spawner, int *fds, size_t n_fds);
+void spawner_keep_done(struct spawner *spawner);
 /* spawner.c */
 void spawner_pool_changed(struct spawner *spawner);
 

@@ -14,7 +14,8 @@ size_t wire_size(uint16_t type)
         [WIRE_STATS] = sizeof(struct wire_plain),     [WIRE_STATS_ARE] = sizeof(struct wire_stats),
         [WIRE_LIST] = sizeof(struct wire_plain),      [WIRE_LISTED] = sizeof(struct wire_started),
         [WIRE_LIST_END] = sizeof(struct wire_ready),   [WIRE_GATE] = sizeof(struct wire_gate),
-        [WIRE_GATE_OPEN] = sizeof(struct wire_gate_open),
+        [WIRE_GATE_OPEN] = sizeof(struct wire_gate_open), [WIRE_KEEP] = sizeof(struct wire_plain),
+        [WIRE_KEPT] = sizeof(struct wire_kept),       [WIRE_TAKE] = sizeof(struct wire_plain),
     };
 
     return type < WIRE_TYPE_MAX ? sizes[type] : 0;

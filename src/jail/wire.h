@@ -48,6 +48,11 @@ enum wire_type {
      * GATE_OPEN before STARTED. Asked for later (brig-egress or brigd is new, or the policy has more ports): those that are there, and the new ones. */
     WIRE_GATE,      /* engine: struct wire_gate */
     WIRE_GATE_OPEN, /* spawner: struct wire_gate_open; fds: the listeners */
+
+    /* Sandboxes that outlive their supervisor (jail/keep.c). KEPT and TAKE are said on a connection to the listener that came with KEEP. */
+    WIRE_KEEP, /* supervisor: head only; fds: enum wire_keep_fd */
+    WIRE_KEPT, /* spawner: struct wire_kept; fds: the engine's end, the text, a pidfd of itself */
+    WIRE_TAKE, /* the next supervisor: head only */
     WIRE_TYPE_MAX
 };
 
@@ -158,6 +163,23 @@ struct wire_plain {
     struct wire_head head;
 };
 
+enum wire_keep_fd {
+    WIRE_KEEP_END,      /* the engine's end of the spawner's socket */
+    WIRE_KEEP_LISTENER, /* SOCK_SEQPACKET, in the run directory */
+    WIRE_KEEP_FILE,     /* its file, O_PATH */
+    WIRE_KEEP_TEXT,     /* sealed; what a supervisor must have in common with the last one. Nothing to the spawner */
+    WIRE_KEEP_FDS
+};
+#define WIRE_KEPT_FDS 3
+
+/* A supervisor of another build must be able to read it, so nothing of it may ever change. */
+struct wire_kept {
+    struct wire_head head;
+    uint32_t pid;
+    uint32_t unused;
+    char build[64]; /* brig_commit() */
+};
+
 struct wire_stats {
     struct wire_head head;
     uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
@@ -186,6 +208,7 @@ union wire_any {
     struct wire_stats stats;
     struct wire_gate gate;
     struct wire_gate_open gate_open;
+    struct wire_kept kept;
 };
 
 /* The exact size of a message of this type, 0 for an unknown type. */

@@ -351,6 +351,14 @@ static void on_sync(void *ctx)
         sandbox_audit(network->manager, NULL, "", "network.lost", "", "failed", err.message, false);
 }
 
+/* Decisions are never dropped for being many: brig-egress waits for the log. */
+static bool on_busy(void *ctx)
+{
+    struct network *network = ctx;
+
+    return network->manager->audit && audit_busy(network->manager->audit);
+}
+
 static void on_lost(void *ctx)
 {
     struct network *network = ctx;
@@ -467,7 +475,7 @@ int network_start(struct manager *manager, const struct manager_options *options
     struct network *network = mem_zalloc(sizeof *network);
     if (!network)
         return err_nomem(err);
-    const struct gate_client_events events = {.event = network_event, .on_sync = on_sync, .lost = on_lost, .ctx = network};
+    const struct gate_client_events events = {.event = network_event, .on_sync = on_sync, .busy = on_busy, .lost = on_lost, .ctx = network};
     int r = gate_client_create(manager->loop, &events, &network->client, err);
     if (r < 0) {
         mem_free(network);

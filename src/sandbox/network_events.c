@@ -283,7 +283,10 @@ void network_event(void *ctx, const struct gate_event *event)
     count(&network->stats, event);
     note_learned(net, event);
     describe(sbox, event, detail, sizeof detail);
-    sandbox_audit(network->manager, &sbox->priv->creator, sbox->org_id, action_of(event), sbox->id, outcome, detail, false);
+    const struct audit_event line = {.action = action_of(event), .actor = sbox->priv->creator.actor, .org = sbox->org_id, .object = sbox->id,
+                                     .outcome = outcome, .detail = detail, .request_id = sbox->priv->creator.request_id, .paced = true};
+    if (network->manager->audit)
+        audit_add(network->manager->audit, &line, NULL, NULL);
     if (event->verdict == GATE_DENIED)
         suspect(sbox);
 }

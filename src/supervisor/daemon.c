@@ -2,7 +2,8 @@
 /*
  * daemon.c: one child: started with nothing but its standard descriptors and a socket as descriptor 3, watched through a
  * pidfd, restarted ever more slowly while it keeps failing. No child outlives us: brigd is killed by the kernel when we die, and
- * with it goes the last descriptor of the spawner's socket, which makes the spawner end its sandboxes in good order.
+ * with it goes the last descriptor of the spawner's socket, which makes the spawner end its sandboxes in good order (unless we have
+ * given that to the spawner itself: keep.c).
  */
 #include <fcntl.h>
 #include <grp.h>
@@ -121,12 +122,15 @@ void daemon_reap(struct daemon *daemon, char *text, size_t size)
 
     while (waitpid(daemon->pid, &status, 0) < 0 && errno == EINTR)
         ;
-    if (WIFSIGNALED(status))
+    if (daemon->taken) /* no child of ours: nobody tells us how */
+        snprintf(text, size, "%s (pid %d) ended", daemon->name, (int)daemon->pid);
+    else if (WIFSIGNALED(status))
         snprintf(text, size, "%s (pid %d) was killed by signal %d", daemon->name, (int)daemon->pid, WTERMSIG(status));
     else
         snprintf(text, size, "%s (pid %d) ended with status %d", daemon->name, (int)daemon->pid, WEXITSTATUS(status));
     daemon->failures = clock_mono_ns() - daemon->started_ns > STABLE_NS ? 0 : daemon->failures + 1;
     daemon->pid = 0;
+    daemon->taken = false;
     base_close_fd(&daemon->pidfd);
     base_close_fd(&daemon->socket);
 }

@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "gate/policy.h"
 
 #define LISTENERS_MAX 8
@@ -169,6 +170,24 @@ static void later(struct supervisor *sup, const struct daemon *daemon)
         sup->stopping = true;
 }
 
+/* brigd has ended, and we shall: what becomes of the sandboxes. */
+static void let_go(struct supervisor *sup)
+{
+    struct brig_err err;
+
+    if (sup->spawner.pid && str_eq(sup->options->config->on_shutdown, "keep")) {
+        if (keep_give(&sup->spawner, &sup->places, sup->options->config, &err) == 0) {
+            say("the sandboxes run on: brig-spawner (pid %d) keeps them for the next start", (int)sup->spawner.pid);
+            loop_remove(sup->loop, &sup->on_spawner_end);
+            base_close_fd(&sup->spawner.pidfd);
+            sup->spawner.pid = 0;
+        } else {
+            say("the sandboxes end, they cannot be kept: %s", err.message);
+        }
+    }
+    base_close_fd(&sup->spawner.socket); /* the last one: the spawner ends its sandboxes and itself, unless it keeps one */
+}
+
 static void on_brigd_end(struct loop_source *source, uint32_t events UNUSED)
 {
     struct supervisor *sup = source->ctx;
@@ -183,7 +202,7 @@ static void on_brigd_end(struct loop_source *source, uint32_t events UNUSED)
     if (!sup->stopping)
         later(sup, &sup->brigd);
     else
-        base_close_fd(&sup->spawner.socket); /* the last one: the spawner ends its sandboxes and itself */
+        let_go(sup);
 }
 
 static void on_spawner_end(struct loop_source *source, uint32_t events UNUSED)
@@ -224,6 +243,16 @@ static int start_spawner(struct supervisor *sup, struct brig_err *err)
         r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
 
     return r < 0 ? r : watch(sup, &sup->on_spawner_end, sup->spawner.pidfd, on_spawner_end, err);
+}
+
+/* The one that the last `brig serve` left behind, or a new one. */
+static int find_spawner(struct supervisor *sup, struct brig_err *err)
+{
+    int r = keep_take(&sup->spawner, &sup->places, sup->options->config, say, err);
+
+    if (r == 1)
+        return watch(sup, &sup->on_spawner_end, sup->spawner.pidfd, on_spawner_end, err);
+    return r < 0 ? r : start_spawner(sup, err);
 }
 
 static int start_brigd(struct supervisor *sup, struct brig_err *err)
@@ -281,10 +310,12 @@ static void drain(struct supervisor *sup)
     uint64_t after = sup->options->config->drain_timeout * NS_PER_MS + DRAIN_GRACE_NS;
 
     if (sup->brigd.pid == 0) {
-        base_close_fd(&sup->spawner.socket);
+        if (sup->stopping)
+            let_go(sup);
         return;
     }
-    if (sup_send(sup->brigd.socket, SUP_DRAIN, sup->stopping ? NULL : "keep", -1) < 0)
+    bool keep = !sup->stopping || str_eq(sup->options->config->on_shutdown, "keep");
+    if (sup_send(sup->brigd.socket, SUP_DRAIN, keep ? "keep" : NULL, -1) < 0)
         kill(sup->brigd.pid, SIGKILL);
     (void)!loop_timer_set(sup->loop, &sup->on_kill, clock_mono_ns() + after, NULL);
 }
@@ -387,7 +418,7 @@ static int set_up(struct supervisor *sup, struct brig_err *err)
     if (r == 0)
         r = open_signals(sup, err);
     if (r == 0)
-        r = start_spawner(sup, err);
+        r = find_spawner(sup, err);
     if (r == 0) {
         read_packages(sup);
         sup->gate.loop = sup->loop;
@@ -416,7 +447,9 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
         r = set_up(&sup, err);
     if (r < 0 && sup.brigd.pid) /* half started: the rest follows from the closed sockets */
         kill(sup.brigd.pid, SIGKILL);
-    if (r < 0)
+    if (r < 0 && sup.spawner.taken)
+        let_go(&sup); /* they have been kept so far, and are again */
+    else if (r < 0)
         base_close_fd(&sup.spawner.socket);
     while (r == 0 && !(sup.stopping && sup.brigd.pid == 0 && sup.spawner.pid == 0))
         r = loop_run_once(sup.loop, -1, err);

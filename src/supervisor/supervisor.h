@@ -10,7 +10,8 @@
  * (jail/wire.h, ATTACH), which brig-init takes over with its processes and rings as they are.
  *
  *     signal    what happens
- *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox; then we end
+ *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox, or given to the spawner
+ *               itself, which keeps them for the next start (on_shutdown = "keep", keep.c); then we end
  *     HUP       the configuration is read again and given to brigd, which validates before it swaps
  *     USR1      brigd reopens its log file
  *     USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes over
@@ -93,6 +94,7 @@ struct daemon {
     const char *name;  /* of its executable: "brigd" */
     bool dies_with_us; /* SIGKILL from the kernel when we die */
     bool bare;         /* started with an empty environment */
+    bool taken;        /* started by another: no child of ours */
     pid_t pid;         /* 0: not running */
     int pidfd;
     int socket;        /* our end of its descriptor 3; -1 */
@@ -125,6 +127,14 @@ int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
  * it before the first child is started: a variable that had the keys is gone from the environment afterwards, also from /proc.
  */
 int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err *err) MUST_CHECK;
+
+/*
+ * keep.c: sandboxes from one `brig serve` to the next. give: the spawner keeps its socket, has said so, and is no more ours to watch; on
+ * failure it is as it was, or killed. take: 1 when one was found and is *spawner now; 0 when there is none (any more).
+ */
+int keep_give(const struct daemon *spawner, const struct places *places, const struct config *config, struct brig_err *err) MUST_CHECK;
+int keep_take(struct daemon *spawner, const struct places *places, const struct config *config,
+              void (*say)(const char *format, ...) PRINTF_LIKE(1, 2), struct brig_err *err) MUST_CHECK;
 
 /* gate.c: brig-egress. Nothing of it stops the service. */
 struct sup_gate {

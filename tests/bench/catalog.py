@@ -97,9 +97,10 @@ GATE = [
     Number("gate_up_own", "gate: up, own CPU", "bulk", "the same, brig-egress on a CPU of its own", "As above."),
     Number(
         "gate_rate", "gate: connections", "rate", "short connections",
-        "Connect, a byte there, a byte back, the server's end, by 8 processes in one sandbox for 3 s, five times; each is in the audit log twice.",
+        "Connect, a byte there, a byte back, the server's end, by 8 processes in one sandbox for 3 s, five times.",
     ),
     Number("gate_rate_direct", "gate: connections, direct", "rate", "the same, direct", "In turns with the above."),
+    Number("gate_rate_log", "gate: not in the log", "rate", "of their events, dropped by the audit log", "A connection has two, its decision and its end; the log counts those beyond its rate instead of writing them."),
     Number("gate_idle", "gate: idle", "idle", "brig-egress with open idle connections", "Its proportional set size (Pss) with so many connections of one sandbox open, as the next line says."),
     Number("gate_idle_count", "gate: idle connections", "idle", "how many they were", "8,000, or as many as brig-egress's limit of descriptors allows, at two each."),
     Number("gate_idle_before", "gate: idle, before", "idle", "brig-egress without them", "After a few connections, all closed."),

@@ -29,6 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -111,7 +112,8 @@ static int dns_socket(void)
     struct timeval patience = {.tv_sec = 5};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) < 0)
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof to) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) < 0)
         die("DNS", strerror(errno));
     return fd;
 }
@@ -142,10 +144,12 @@ static void resolve(const char *host, long n)
 
 static int listening(const char *port)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
 
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) < 0 || listen(fd, 4096) < 0)
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
+        bind(fd, (struct sockaddr *)&at, sizeof at) < 0 || listen(fd, 4096) < 0)
         die(port, strerror(errno));
     puts("ready");
     fflush(stdout);
@@ -408,7 +412,8 @@ static int read_message(SSL *ssl, char text[REPLY_MAX])
 
 static void *answer_requests(void *ctx)
 {
-    static const char yes[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes", no[] = "HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\nno";
+    static const char yes[] = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes",
+                      no[] = "HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\nno";
     int fd = (int)(intptr_t)ctx;
     char text[REPLY_MAX], wanted[512];
     SSL *ssl = SSL_new(tls);
@@ -433,7 +438,8 @@ static void serve_tls(const char *port, const char *certificate, const char *key
 {
     wanted_value = value;
     tls = SSL_CTX_new(TLS_server_method());
-    if (!tls || SSL_CTX_use_certificate_chain_file(tls, certificate) != 1 || SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1)
+    if (!tls || SSL_CTX_use_certificate_chain_file(tls, certificate) != 1 ||
+        SSL_CTX_use_PrivateKey_file(tls, key, SSL_FILETYPE_PEM) != 1)
         die_tls(certificate);
     for (int listener = listening(port);;) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -468,7 +474,8 @@ static void hang_up(SSL *ssl)
 static void request(SSL *ssl, const char *name, const char *value)
 {
     char text[REPLY_MAX];
-    int len = snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: %s:%d\r\nAuthorization: %s\r\nAccept: */*\r\n\r\n", name, ntohs(server.sin_port), value);
+    int len = snprintf(text, sizeof text, "GET / HTTP/1.1\r\nHost: %s:%d\r\nAuthorization: %s\r\nAccept: */*\r\n\r\n",
+                       name, ntohs(server.sin_port), value);
 
     if (SSL_write(ssl, text, len) != len || read_message(ssl, text) == 0)
         die_tls("HTTP");
@@ -538,6 +545,8 @@ int main(int argc, char **argv)
     if (argc < 4)
         die("usage", "see gate_peer.c");
     pin(atoi(argv[2]));
+    if (strncmp(argv[1], "serve", 5) == 0)
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a server ends with whoever measures */
     if (strcmp(argv[1], "serve") == 0)
         serve(argv[3]);
     else if (strcmp(argv[1], "serve-tls") == 0 && argc == 7)

@@ -142,7 +142,7 @@ class Mitmproxy:
         home = directory / "mitmproxy"
         self.authority = str(home / "mitmproxy-ca-cert.pem")
         self.process = subprocess.Popen(
-            ["taskset", "-c", str(cpu), "mitmdump", "-q", "--mode", f"reverse:https://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "--listen-port",
+            ["setpriv", "--pdeathsig", "TERM", "taskset", "-c", str(cpu), "mitmdump", "-q", "--mode", f"reverse:https://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "--listen-port",
              str(self.port), "--set", f"confdir={home}", "--set", f"ssl_verify_upstream_trusted_ca={ca}", "--set", "keep_host_header=true", "--modify-headers",
              modify], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "LC_ALL": "C.UTF-8"})
         deadline = time.monotonic() + START_SECONDS

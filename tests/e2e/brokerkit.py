@@ -218,13 +218,13 @@ class Broker:
 
 
 def read_all(sock):
-    data = b""
+    data = bytearray()
     try:
         while piece := sock.recv(65536):
             data += piece
     except (ConnectionResetError, ssl.SSLError) as e:
         data += b"[" + type(e).__name__.encode() + b"]"
-    return data
+    return bytes(data)
 
 
 def split(data, method="GET"):
@@ -234,13 +234,11 @@ def split(data, method="GET"):
     fields = dict(line.lower().split(": ", 1) if line.lower().startswith(("transfer-encoding", "content-length", "connection")) else line.split(": ", 1)
                   for line in lines[1:])
     if fields.get("transfer-encoding") == "chunked" and method != "HEAD":
-        out = b""
-        while True:
-            size, _, body = body.partition(b"\r\n")
-            n = int(size, 16)
-            out += body[:n]
-            body = body[n + 2:]
-            if n == 0:
-                break
-        body = out
+        out, at, n = bytearray(), 0, 1
+        while n:
+            end = body.index(b"\r\n", at)
+            n = int(body[at:end], 16)
+            out += body[end + 2:end + 2 + n]
+            at = end + n + 4
+        body = bytes(out)
     return lines[0].split(" ", 1)[1], fields, body

@@ -351,6 +351,19 @@ except requests.ConnectionError as why: print('refused')
                        *self.NODE, allow="shelf.test")
         self.assertEqual(said, "from a registry\n")
 
+    def test_packages(self):
+        """The preset is what this host's clients are configured for, by environment and by file, and no other host; credentials stay outside."""
+        python_index(NET.shelf)
+        ask = f"{CURL}-o /dev/null -w '%{{http_code}}\\n' https://shelf.test/simple/brigtest/ || echo $?\n{CURL}http://allowed.test/x || echo $?"
+        flags = ("--net", "packages", *SH, ask)
+        self.assertEqual(self.inside(*flags), "000\n6\n6\n")
+        for name in ("PIP_INDEX_URL", "UV_INDEX_URL", "npm_config_registry"):
+            self.assertEqual(self.inside(*flags, env={**gate_environment(), name: "https://me:pass@shelf.test/simple/"}), "200\n6\n", name)
+        path = self.w.file(".npmrc", "registry=https://shelf.test/\n")
+        self.addCleanup(os.unlink, path)
+        self.assertEqual(self.inside(*flags), "200\n6\n")
+        self.assertFalse([s for s in NET.seen if "Authorization" in s[3]])
+
     # ---- real servers ----
 
     @needs("nginx", "curl")
@@ -582,7 +595,7 @@ class Packages(unittest.TestCase):
 
     @needs("pip3")
     def test_pip(self):
-        get = ["/usr/bin/python3", "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--no-binary", ":none:", "--retries", "0", "--timeout", "10"]
+        get = ["/usr/bin/python3", "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout", "10"]
         index = subprocess.run(["/usr/bin/python3", "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, timeout=PATIENCE, check=False, cwd="/")
         more = ["--index-url", index.stdout.strip()] if index.returncode == 0 else []
         if not self.outside("env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", *get, *more, "-d", f"{NET.dir}/wheels", self.SMALL):
@@ -597,4 +610,4 @@ class Packages(unittest.TestCase):
         view += ["--registry", registry, "is-odd", "name"]
         if not self.outside(*view):
             self.skipTest("the configured npm registry does not answer")
-        self.assertIn("is-odd", self.run_in("env", f"NODE_EXTRA_CA_CERTS={BUNDLE}", *view))
+        self.assertIn("is-odd", self.run_in("env", f"NODE_EXTRA_CA_CERTS={BUNDLE}", *view, variables=("npm_config_registry", "NPM_CONFIG_REGISTRY")))

@@ -356,6 +356,9 @@ static void floods_are_counted(void **state)
     assert_int_equal(audit_dropped(rig->audit), 500 - taken);
     for (unsigned i = 0; i < 50; i++) /* those that are waited for are never dropped */
         assert_true(audit_add(rig->audit, &(struct audit_event){.action = "denied", .sync = true}, rig_on_done, rig) > 0);
+    for (unsigned i = 0; i < 200; i++) /* nor are those whose source waits */
+        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "network.allow", .paced = true}, NULL, NULL) > 0);
+    assert_false(audit_busy(rig->audit));
     rig_wait(rig, &rig->n_done, 50);
     nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
     rig_sync(rig, "x");
@@ -414,6 +417,7 @@ static void the_queue_is_bounded(void **state)
     for (unsigned i = 0; i < AUDIT_QUEUE_MAX + 5000; i++)
         taken += audit_add(rig->audit, &(struct audit_event){.action = "x"}, NULL, NULL) > 0;
     assert_true(taken <= AUDIT_QUEUE_MAX && taken > AUDIT_QUEUE_MAX - 10);
+    assert_true(audit_busy(rig->audit));
     assert_int_equal(audit_add(rig->audit, &(struct audit_event){.action = "x", .sync = true}, rig_on_done, rig), 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     uint64_t end = clock_mono_ns() + 20 * NS_PER_SEC;

@@ -244,7 +244,7 @@ static void refuses_what_breaks_a_rule(void **state)
     assert_refused("[server]\nlog_level = 'loud'\n", ":2: [server] log_level = loud: must be debug, info, warn or error");
     assert_refused("[server]\nlog_file = 'x'\n", ":2: [server] log_file = x: must be an absolute path, or empty");
     assert_refused("[server]\nlog_format = 'xml'\n", ":2: [server] log_format = xml: must be json or text");
-    assert_refused("[server]\non_shutdown = 'wait'\n", ":2: [server] on_shutdown = wait: must be kill: sandboxes outlive brigd, not the service");
+    assert_refused("[server]\non_shutdown = 'wait'\n", ":2: [server] on_shutdown = wait: must be kill or keep");
     assert_refused("[server]\ndomain = \"a\\nb\"\n", ":2: [server] domain = a\\x0ab: must be text (at most 4096 bytes, without control characters)");
     assert_refused("[sandbox]\nwork_dir = '/a/../b'\n", ":2: [sandbox] work_dir = /a/../b: must be an absolute path without `..`");
     assert_refused("[sandbox]\nimage = '../x'\n", ":2: [sandbox] image = ../x: must be the name of a template");

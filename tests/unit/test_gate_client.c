@@ -5,6 +5,7 @@
  */
 #include "unit.h"
 
+#include <poll.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ struct seen {
     char ca[64], why[256];
     enum brig_code code;
     bool inside, destroy; /* inside: a function of the client is running */
+    bool busy;
     char order[64];
     size_t n_order;
 };
@@ -31,6 +33,11 @@ static void mark(struct seen *seen, char c)
     assert_false(seen->inside);
     assert_true(seen->n_order < sizeof seen->order - 1);
     seen->order[seen->n_order++] = c;
+}
+
+static bool is_busy(void *ctx)
+{
+    return ((struct seen *)ctx)->busy;
 }
 
 static void on_event(void *ctx, const struct gate_event *event)
@@ -129,7 +136,7 @@ static void connect_pair(struct seen *seen)
 static int set_up(void **state)
 {
     struct seen *seen = calloc(1, sizeof *seen);
-    const struct gate_client_events events = {on_event, on_sync, on_lost, seen};
+    const struct gate_client_events events = {on_event, on_sync, is_busy, on_lost, seen};
 
     assert_non_null(seen);
     seen->peer = -1;
@@ -249,6 +256,24 @@ static void test_round_trips(void **state)
     spin(seen);
     assert_int_equal(seen->events, 1);
     assert_int_equal(seen->last_slot, 9);
+}
+
+/* Events stay where they are while whoever takes them is behind; none is lost, and the loop does not spin meanwhile. */
+static void test_waits_while_busy(void **state)
+{
+    struct seen *seen = *state;
+
+    connect_pair(seen);
+    seen->busy = true;
+    for (int i = 0; i < 5; i++)
+        answer(seen, GATE_EVENT, 9, 0, 0, NULL);
+    spin(seen);
+    assert_int_equal(seen->events, 0);
+    assert_int_equal(poll(&(struct pollfd){.fd = loop_fd(seen->loop), .events = POLLIN}, 1, 0), 0);
+    seen->busy = false;
+    for (int i = 0; i < 200 && seen->events < 5; i++)
+        assert_int_equal(loop_run_once(seen->loop, 20, NULL), 0);
+    assert_int_equal(seen->events, 5);
 }
 
 static void test_answers_find_their_request(void **state)
@@ -392,7 +417,7 @@ static void test_destroyed_from_below(void **state)
     struct seen *seen = *state;
 
     for (int dead = 0; dead < 2; dead++) {
-        const struct gate_client_events events = {on_event, on_sync, on_lost, seen};
+        const struct gate_client_events events = {on_event, on_sync, is_busy, on_lost, seen};
         if (!seen->client)
             assert_int_equal(gate_client_create(seen->loop, &events, &seen->client, NULL), 0);
         connect_pair(seen);
@@ -484,6 +509,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_death_while_sending, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_resync, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_socket, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_waits_while_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_cancel, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_destroyed_from_below, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_host_files, set_up, tear_down),

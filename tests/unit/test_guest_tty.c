@@ -117,7 +117,7 @@ static void what_is_typed_early_waits(void **state)
 
     rig_open(&rig, 0);
     rig_start_with(&rig, &start, 1, &(struct start_opts){.flags = SVC_PROC_TTY},
-                   ARGV("bash", "-c", "read a; echo [$a]; cat; echo over"));
+                   ARGV("bash", "-c", "read a; echo \"[$a]\"; cat; echo over"));
     rig_attach_proc(&rig, &out, 1, 2, 0);
     rig_number(&rig, &input, SVC_PROC_INPUT, 1);
     assert_int_equal(call_write(input.call, "early\n", 6), 6);

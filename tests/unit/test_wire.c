@@ -16,6 +16,7 @@ static const struct {
     {WIRE_FROZEN, sizeof(struct wire_answer)}, {WIRE_STATS, sizeof(struct wire_plain)},    {WIRE_STATS_ARE, sizeof(struct wire_stats)},
     {WIRE_LIST, sizeof(struct wire_plain)},  {WIRE_LISTED, sizeof(struct wire_started)},  {WIRE_LIST_END, sizeof(struct wire_ready)},
     {WIRE_GATE, sizeof(struct wire_gate)},   {WIRE_GATE_OPEN, sizeof(struct wire_gate_open)},
+    {WIRE_KEEP, sizeof(struct wire_plain)},  {WIRE_KEPT, sizeof(struct wire_kept)},       {WIRE_TAKE, sizeof(struct wire_plain)},
 };
 _Static_assert(ARRAY_SIZE(types) == WIRE_TYPE_MAX - 1, "every type");
 
