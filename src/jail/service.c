@@ -124,7 +124,11 @@ void service_freeze(struct sandbox *s, bool on)
         (void)err_set(&overtaken, BRIG_E_CONFLICT, 0, "freeze: asked for something else meanwhile");
         freeze_answered(s, &overtaken);
     }
-    if (r == 0 && (r = cg_freeze(&s->cg, on)) < 0)
+    if (r == 0)
+        r = cg_freeze(&s->cg, on);
+    if (r == -EOPNOTSUPP && !on)
+        r = 0; /* what cannot be frozen is not: an engine that took over asks for this of every sandbox */
+    if (r < 0 && err.code == BRIG_E_NONE)
         (void)err_set(&err, r == -EOPNOTSUPP ? BRIG_E_UNSUPPORTED : BRIG_E_HOST, -r, "freeze: no cgroup of this user can");
     if (r < 0 || !on) {
         answer(s, WIRE_FROZEN, &err, NULL);

@@ -98,6 +98,8 @@ static int bind_private(const struct sockaddr_un *addr, struct brig_err *err)
     AUTO_FD int other = dial(addr);
     if (other >= 0 || errno == EAGAIN)
         return err_set(err, BRIG_E_CONFLICT, EADDRINUSE, "%s: another spawner keeps sandboxes there", addr->sun_path);
+    if (errno != ECONNREFUSED && errno != ENOENT)
+        return err_host(err, "%s", addr->sun_path);
     if (unlink(addr->sun_path) < 0 && errno != ENOENT)
         return err_host(err, "remove the old %s", addr->sun_path);
     mode_t old = umask(0177); /* nobody may connect between bind and chmod */
