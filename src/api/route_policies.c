@@ -298,6 +298,23 @@ static int read_speech(struct request *rq, struct check *check, struct brig_err 
     return 0;
 }
 
+/* A rule about requests allows nothing where they cannot be seen: who asks about https must hear that. */
+static void put_note(struct json *json, const struct network_choice *choice, const struct check *check, const struct policy_answer *answer)
+{
+    struct policy_question closed = check->question;
+    struct policy_answer then;
+
+    if (choice->none || !answer->allow || check->question.seen != POLICY_SEEN_HTTP)
+        return;
+    closed.seen = POLICY_SEEN_TLS;
+    closed.method = closed.path = NULL;
+    policy_judge(choice->policy, &closed, &then);
+    if (then.allow)
+        return;
+    json_key(json, "note");
+    json_string(json, "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there");
+}
+
 static void answer_check(struct request *rq, const struct network_choice *choice, const struct check *check)
 {
     struct policy_answer answer = {.allow = false, .rule = -2, .why = "there is no network"};
@@ -314,6 +331,7 @@ static void answer_check(struct request *rq, const struct network_choice *choice
     else
         json_null(&json);
     json_key(&json, "why"), json_string(&json, answer.why);
+    put_note(&json, choice, check, &answer);
     json_key(&json, "network"), json_string(&json, choice->name);
     json_key(&json, "version"), json_u64(&json, choice->version);
     json_key(&json, "host");

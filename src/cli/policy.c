@@ -322,7 +322,8 @@ static int check(int argc, char **argv)
     else
         status = options.quiet
                      ? 0
-                     : service_say("%s: %s", allow ? "allowed" : "denied", get_text(json_root(doc), "why", "-"));
+                     : service_say("%s: %s%s%s", allow ? "allowed" : "denied", get_text(json_root(doc), "why", "-"),
+                                   get_text(json_root(doc), "note", "")[0] ? "\n" : "", get_text(json_root(doc), "note", ""));
     return status == 0 && !allow ? EXIT_DENIED : status;
 }
 

@@ -109,7 +109,7 @@ int slot_check_secrets(const struct sbox *sbox, const struct network_choice *cho
         if (info->brokered)
             r = check_hosts(choice, secret->name, &info->rule, err);
         else if (!secret->expose)
-            r = err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true to allow that",
+            r = err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true (--expose) to allow that",
                         secret->name);
         if (r < 0)
             return r;

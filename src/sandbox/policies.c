@@ -435,7 +435,7 @@ int policies_delete(struct policies *policies, const char *org, const char *name
     struct change *change = NULL;
 
     if (!policies_find(policies, org, name))
-        return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "policy %.64s not found", name);
+        return err_set(err, BRIG_E_NOT_FOUND, 0, "policy %.64s not found", name);
     int r = new_change(policies, org, name, done, ctx, &change, err);
     if (!change)
         return r;
@@ -473,8 +473,8 @@ static int choose_word(const struct policies *policies, const char *org, const c
         const struct named_policy *named = policies_find(policies, org, word);
         if (!named)
             return err_set(
-                err, BRIG_E_NOT_FOUND, ENOENT,
-                "network: there is no policy \"%.64s\"; there are none, packages, open, learn, and `brig policy ls`",
+                err, BRIG_E_NOT_FOUND, 0,
+                "network: there is no policy \"%.64s\"; there are \"none\", \"packages\", \"open\", \"learn\", and what brig policy ls shows",
                 word);
         out->policy = policy_ref(named->policy);
         out->named = true;
