@@ -18,6 +18,7 @@ import time
 
 from helpers import wait_until
 from internet import DNS, PUBLIC, PUBLIC6
+from jailkit import BUILD
 from service import Daemon
 
 INSIDE = r'''
@@ -273,8 +274,14 @@ class Attack:
 
     @classmethod
     def print_table(cls):
-        for row, what, outcome in sorted(cls.TABLE):
-            print(f"{row} {what:<18} {cls.KIND:<8} {outcome}"[:200], file=sys.stderr)
+        """On stderr, and, since the test driver keeps that to itself, in the build directory."""
+        lines = [f"{row} {what:<18} {cls.KIND:<8} {outcome}"[:200] for row, what, outcome in sorted(cls.TABLE)]
+        print(*lines, sep="\n", file=sys.stderr)
+        try:
+            with open(os.path.join(BUILD, f"{cls.__module__}-{cls.KIND}.txt"), "w", encoding="utf-8") as f:
+                print(*lines, sep="\n", file=f)
+        except OSError:
+            pass
 
     def row(self, row, what, *outcomes):
         self.TABLE.append((row, what, "refused: " + " | ".join(outcomes)))
