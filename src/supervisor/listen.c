@@ -3,6 +3,7 @@
  * listen.c: the listeners of the service. What is reachable from other machines must be meant: an address that is not
  * loopback needs TLS or the switch that says it is insecure.
  */
+#include <time.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -85,6 +86,23 @@ int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err)
     return 0;
 }
 
+#define LEAVING_TRIES 20
+#define LEAVING_MS 50
+
+/* Does somebody listen there? A daemon whose supervisor was killed is about to die, and has a second for it. */
+static bool answers(const struct sockaddr_un *addr)
+{
+    const struct timespec pause = {.tv_nsec = LEAVING_MS * 1000000L};
+
+    for (int i = 0; i < LEAVING_TRIES; i++) {
+        AUTO_FD int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (probe >= 0 && connect(probe, (const struct sockaddr *)addr, sizeof *addr) < 0 && errno != EAGAIN)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 /* A socket file nobody listens on is a leftover; one that answers is somebody's. */
 static int remove_stale(const struct sockaddr_un *addr, struct brig_err *err)
 {
@@ -94,10 +112,7 @@ static int remove_stale(const struct sockaddr_un *addr, struct brig_err *err)
         return errno == ENOENT ? 0 : err_host(err, "%s", addr->sun_path);
     if (!S_ISSOCK(st.st_mode))
         return err_usage(err, "%s: there is a file of that name that is not a socket", addr->sun_path);
-    AUTO_FD int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (probe < 0)
-        return err_host(err, "socket");
-    if (connect(probe, (const struct sockaddr *)addr, sizeof *addr) == 0 || errno == EAGAIN)
+    if (answers(addr))
         return err_set(err, BRIG_E_CONFLICT, EADDRINUSE, "%s: another daemon answers there", addr->sun_path);
     return unlink(addr->sun_path) < 0 && errno != ENOENT ? err_host(err, "remove the old %s", addr->sun_path) : 0;
 }

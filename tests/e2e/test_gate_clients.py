@@ -439,7 +439,7 @@ class Story:
         cls.daemon = NET.here.inside(lambda: Daemon(env={**gate_environment(), "BRIG_SECRETS_KEY_FILE": keys}, user=cls.USER))
         cls.addClassCleanup(cls.daemon.close)
         cls.brig("secret", "set", "API_TOKEN", "--broker", "host=allowed.test,host=shelf.test,header=Authorization,format=Bearer %s", stdin=TOKEN + "\n")
-        cls.id = cls.brig("create", "-q", "-m", cls.MEMORY, "-c", "2", "--allow", "allowed.test", "--allow", "other.test", "--allow", "shelf.test", "--secret", "API_TOKEN").strip()
+        cls.box = cls.brig("create", "-q", "-m", cls.MEMORY, "-c", "2", "--allow", "allowed.test", "--allow", "other.test", "--allow", "shelf.test", "--secret", "API_TOKEN").strip()
 
     @classmethod
     def command(cls, *words, stdin="", env=None, stdout=subprocess.PIPE):
@@ -456,7 +456,7 @@ class Story:
 
     def sh(self, script):
         """What it says, which never has the value in it."""
-        done = self.command("exec", self.id, "--", "sh", "-c", "set -e\n" + script)
+        done = self.command("exec", self.box, "--", "sh", "-c", "set -e\n" + script)
         self.assertNotIn(TOKEN.encode(), done.stdout + done.stderr)
         return done.stdout.decode()
 
@@ -470,7 +470,7 @@ class Story:
 
     def audit(self, action):
         lines = [json.loads(line) for line in self.brig("audit", "show", "--action", action, "-o", "json").splitlines()]
-        return [line for line in lines if line["object"] == self.id]
+        return [line for line in lines if line["object"] == self.box]
 
     def test_it_is_used_and_not_seen(self):
         used = len(self.audit("secret.use"))
@@ -484,7 +484,7 @@ class Story:
         event = self.audit("secret.use")[-1]
         self.assertIn("allowed.test", event["detail"])
         self.assertIn("API_TOKEN", event["detail"])
-        self.assertNotIn(TOKEN, self.brig("audit", "export") + self.brig("inspect", self.id) + self.brig("secret", "ls", "-o", "json") + self.daemon.text())
+        self.assertNotIn(TOKEN, self.brig("audit", "export") + self.brig("inspect", self.box) + self.brig("secret", "ls", "-o", "json") + self.daemon.text())
 
     def test_another_host_gets_the_placeholder(self):
         before = len(self.audit("secret.foreign"))
@@ -519,7 +519,7 @@ class Story:
         where = requests_library()
         if not where:
             self.skipTest("no requests")
-        self.brig("cp", where, f"{self.id}:/workspace/")
+        self.brig("cp", where, f"{self.box}:/workspace/")
         self.sh("cat >b.py <<'END'\nimport os, requests\ns = requests.Session()\ns.headers['Authorization'] = 'Bearer ' + os.environ['API_TOKEN']\n"
                 "for _ in range(3): print(s.get('https://allowed.test/echo', timeout=20).text)\nEND\nPYTHONPATH=site /usr/bin/python3 b.py")
         self.assertEqual(self.sent("allowed.test"), [f"Bearer {TOKEN}"] * 3)

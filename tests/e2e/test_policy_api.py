@@ -173,7 +173,8 @@ class Verb(ServiceTest):
         self.assertEqual(self.brig("check", "web", "www.example.com:443", status=1), "denied: rule 1 (deny *.example.com:any)\n")
         self.assertRegex(self.brig("check", "packages", "pypi.org"), r"^allowed: rule \d+ \(allow pypi.org:80,443\)\n$")  # after the host's own
         self.assertEqual(self.brig("check", self.file, "docs.example.org:80", "--method", "GET", "--path", "/v1/x"),
-                         "allowed: rule 2 (allow docs.example.org:80,443 GET /v1/)\n")
+                         "allowed: rule 2 (allow docs.example.org:80,443 GET /v1/)\n"
+                         "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there\n")
         self.assertEqual(self.brig("check", "--method", "PUT", "--path", "/v1/x", self.file, "docs.example.org:80", status=1),
                          "denied: default deny; rule 2 (allow docs.example.org:80,443 GET /v1/) does not match\n")
         self.assertEqual(self.brig("check", "-q", "-", "x.org", stdin=b'{"default":"allow"}'), "")
