@@ -226,8 +226,16 @@ static bool put_broker(struct json *json, const char *rule)
             const char *value = at + key_len + 1;
             const size_t len = value_len(value);
             const bool is_host = key_len == 4 && at[0] == 'h';
+            /* format="Bearer %s" inside a shell's quotes: the inner ones are nobody's but the reader's */
+            const bool quoted = len >= 2 && value[0] == '"' && value[len - 1] == '"';
+            const char *text = quoted ? value + 1 : value;
+            const size_t text_len = quoted ? len - 2 : len;
+            if (is_host && memmem(value, len, "://", 3)) {
+                cli_error("--broker host=%.*s: must be a host, not a URL", (int)(len < 60 ? len : 60), value);
+                return false;
+            }
             if (is_host && pass == 0)
-                json_string_n(json, value, len);
+                json_string_n(json, text, text_len);
             for (size_t i = 0; !is_host && pass == 1 && i < ARRAY_SIZE(rule_keys); i++) {
                 if (strlen(rule_keys[i]) != key_len || memcmp(at, rule_keys[i], key_len) != 0)
                     continue;
@@ -237,7 +245,7 @@ static bool put_broker(struct json *json, const char *rule)
                 }
                 seen |= 1u << i;
                 json_key(json, rule_keys[i]);
-                json_string_n(json, value, len);
+                json_string_n(json, text, text_len);
             }
             at = value + len + (value[len] == ',');
         }

@@ -10,6 +10,7 @@
 #include "crypto/keyring.h"
 
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -21,6 +22,8 @@
 #define KEY_SIZE 32u
 #define AAD_PREFIX "brig-secret-v1\n"
 #define CONTEXT_MAX 512u
+
+#define SPARE_PAGES 16u
 
 struct key {
     char id[KEY_ID_MAX];
@@ -48,6 +51,41 @@ static size_t pages_of(size_t len)
     return up / page * page;
 }
 
+/* Single pages are kept, wiped, for the next: mapping, advising and locking one costs more than what is done with it. */
+static struct {
+    pthread_mutex_t lock;
+    void *pages[SPARE_PAGES];
+    unsigned n;
+} spare = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void *take_spare(size_t size)
+{
+    void *page = NULL;
+
+    if (size != (size_t)sysconf(_SC_PAGESIZE))
+        return NULL;
+    pthread_mutex_lock(&spare.lock);
+    if (spare.n > 0)
+        page = spare.pages[--spare.n];
+    pthread_mutex_unlock(&spare.lock);
+    return page;
+}
+
+static bool put_spare(void *page, size_t size)
+{
+    bool kept = false;
+
+    if (size != (size_t)sysconf(_SC_PAGESIZE))
+        return false;
+    pthread_mutex_lock(&spare.lock);
+    if (spare.n < SPARE_PAGES) {
+        spare.pages[spare.n++] = page;
+        kept = true;
+    }
+    pthread_mutex_unlock(&spare.lock);
+    return kept;
+}
+
 void *crypto_secret_alloc(size_t len)
 {
     const size_t size = pages_of(len);
@@ -60,7 +98,10 @@ void *crypto_secret_alloc(size_t len)
 #endif
     if (size == 0)
         return NULL;
-    void *data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *data = take_spare(size);
+    if (data)
+        return data;
+    data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return NULL;
     if (madvise(data, size, MADV_DONTDUMP) < 0 || madvise(data, size, MADV_WIPEONFORK) < 0) { /* Linux 3.4, 4.14: there */
@@ -76,7 +117,8 @@ void crypto_secret_free(void *data, size_t len)
     if (!data)
         return;
     crypto_wipe(data, len);
-    munmap(data, pages_of(len)); /* unlocks as well */
+    if (!put_spare(data, pages_of(len)))
+        munmap(data, pages_of(len)); /* unlocks as well */
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------ */

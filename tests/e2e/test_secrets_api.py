@@ -359,13 +359,15 @@ class CommandLine(KeyedTest):
         for rule, key in (("host=a.b,query=api_key", "query"), ("basic=user,host=a.b", "basic"), ("host=a.b,basic=password", "basic")):
             self.assertEqual(self.brig("set", "R", "--broker", rule, stdin=b"v").returncode, 0, rule)
             self.assertIn(key, self.d.ask("GET", "/v1/secrets/R").json["broker"])
+        self.assertEqual(self.brig("set", "R", "--broker", 'host="a.b",header=A,format="Bearer %s"', stdin=b"v").returncode, 0)
+        self.assertEqual(self.d.ask("GET", "/v1/secrets/R").json["broker"], {"hosts": ["a.b"], "header": "A", "format": "Bearer %s"})
         self.assertEqual(self.brig("set", "R", "--broker", "host=a.b,kind=aws-sigv4", stdin=b"AKIA:secret").returncode, 0)
 
     def test_refusals(self):
         for args, said in ((("X", VALUE), "not taken from the command line"), (("--from-env", "NONE_SUCH", "X"), "no such variable"),
                            (("X", "--from-file", "/nonexistent"), "No such file"), (("X", "--from-file", "/dev/null", "--from-env", "HOME"), "only one of them"),
                            (("X", "--from-file", "/dev/null"), "value: is empty"), (("X", "--from-file", "/dev/zero"), "at most 65536 bytes"), ((), "no name given"),
-                           (("X", "--broker", "hosts=a.b"), "must be host=NAME"), (("X", "--broker", "host=a.b,header=A,header=B"), "header is there twice"),
+                           (("X", "--broker", "hosts=a.b"), "must be host=NAME"), (("X", "--broker", "host=https://a.b,header=A"), "must be a host, not a URL"), (("X", "--broker", "host=a.b,header=A,header=B"), "header is there twice"),
                            (("9", "--from-env", "HOME"), "a secret's name has"), (("X", "--broker", "host=1.2.3.4,header=A", "--from-env", "HOME"), "not a host name")):
             done = self.brig("set", *args, stdin=b"")
             self.assertEqual((done.returncode, done.stdout), (125, b""), done)
