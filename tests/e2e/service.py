@@ -111,8 +111,11 @@ class Daemon:
         found = {}
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children", encoding="ascii") as f:
             for pid in f.read().split():
-                with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
-                    found[comm.read().strip()] = int(pid)
+                try:
+                    with open(f"/proc/{pid}/comm", encoding="utf-8") as comm:
+                        found[comm.read().strip()] = int(pid)
+                except (FileNotFoundError, ProcessLookupError):
+                    pass  # reaped meanwhile
         return found
 
     def cgroup_tag(self):

@@ -460,6 +460,27 @@ class Deaths(NetworkTest):
         wait_until("the listeners are gone", lambda: descriptors(pids["brig-egress"]) <= before + 4)
 
 
+class Kept(NetworkTest):
+    """on_shutdown = "keep" (test_service_keep.py has the rest): nothing is carried while there is no brig-egress, and all of it again afterwards."""
+
+    CONFIG = '[server]\non_shutdown = "keep"\n'
+
+    def test_a_network_from_one_service_to_the_next(self):
+        s = self.d.create(network=self.net.policy("api.test"))["id"]
+        url = f"http://api.test:{self.net.http}/"
+        self.assertIn("web GET", self.says(s, url))
+        number, _ = self.hold(s)
+        before = self.inspect(s)["network"]
+        self.d.stop()
+        self.d.start()
+        self.setUp()
+        wait_until("its connections were cut", lambda: any(w in self.output(s, number) for w in ("CUT", "END")))
+        wait_until("the same listeners are served again", lambda: "web GET" in self.says(s, url))
+        self.assertIn("FAILED", self.says(s, f"http://other.test:{self.net.http}/"))
+        after = self.inspect(s)["network"]
+        self.assertEqual((after["policy"], after["version"]), (before["policy"], before["version"]))
+
+
 class Secrets(NetworkTest):
     VALUE = "real-value-51c0ffee"
 
