@@ -100,7 +100,7 @@ static void on_listener(struct loop_source *source, uint32_t events UNUSED)
         return;
     const int give[WIRE_KEPT_FDS] = {keep->fds[WIRE_KEEP_END], keep->fds[WIRE_KEEP_TEXT], self};
     drop_peer(spawner);
-    (void)!str_copy(kept.build, sizeof kept.build, brig_commit());
+    (void)!str_format(kept.build, sizeof kept.build, "%s %s", brig_version(), brig_commit());
     keep->on_peer = (struct loop_source){.fd = -1, .fn = on_peer, .ctx = spawner};
     if (fd_send_nowait(fd, &kept, sizeof kept, give, WIRE_KEPT_FDS) < 0 || loop_add(spawner->loop, &keep->on_peer, fd, EPOLLIN, NULL) < 0)
         return;

@@ -177,7 +177,7 @@ struct wire_kept {
     struct wire_head head;
     uint32_t pid;
     uint32_t unused;
-    char build[64]; /* brig_commit() */
+    char build[64]; /* brig_version(), a space, brig_commit(), which a build without git does not know */
 };
 
 struct wire_stats {

@@ -153,8 +153,10 @@ static const char *why_not(const struct found *found, const struct buf *now)
 {
     AUTO_FREE char *text = NULL;
     size_t len = 0;
+    char build[sizeof found->kept.build];
 
-    if (found->kept.head.version != WIRE_VERSION || !str_eq(found->kept.build, brig_commit()))
+    if (str_format(build, sizeof build, "%s %s", brig_version(), brig_commit()) < 0 || found->kept.head.version != WIRE_VERSION ||
+        !str_eq(found->kept.build, build))
         return "the program is another one now";
     if (gate_memfd_read(found->fds[1], TEXT_MAX, &text, &len) < 0 || len != now->len || memcmp(text, now->data, len) != 0)
         return "the state directory, bind_roots or templates are others now";
