@@ -35,6 +35,8 @@ void flow_over(struct broker_conn *conn)
     wbuf_rest(&conn->up_head);
     buf_done(&conn->spool);
     conn->spool = BUF_INIT(BROKER_SPOOL_MAX);
+    slot_give_memory(conn->start.slot, conn->spool_taken);
+    conn->spool_taken = 0;
 }
 
 void flow_answer(struct broker_conn *conn, unsigned status, const char *text)
@@ -191,6 +193,12 @@ static bool spool_body(struct broker_conn *conn)
         return true;
     if (r == 0)
         return read_client(conn);
+    /* twice: it is copied when it is sent */
+    if (!slot_take_memory(conn->start.slot, 2 * len)) {
+        flow_answer(conn, 503, "too many bodies of this sandbox wait to be signed; send X-Amz-Content-Sha256");
+        return true;
+    }
+    conn->spool_taken += 2 * len;
     if (buf_append(&conn->spool, at, len) < 0) {
         flow_answer(conn, 413, "the body is too large to be signed; send X-Amz-Content-Sha256");
         return true;

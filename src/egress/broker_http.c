@@ -175,29 +175,57 @@ static int put_value(struct work *work, enum broker_where where, const struct va
     }
 }
 
-/* Text of one position: placeholders that are for it become values. BROKER_WHERE_MAX: it is for none. */
+/*
+ * The value that this text of one position asks for: the text is exactly what the rule says, a format around the placeholder, or the placeholder alone. What
+ * else a program puts around it would be its own choice of what stands beside a value that may be shown in part. *ret_before: bytes before it.
+ */
+static const struct value *value_asked(struct work *work, enum broker_where where, const char *field, const char *text, size_t len, size_t *ret_before)
+{
+    for (size_t i = 0; i < work->rewrite->values->n; i++) {
+        const struct value *value = &work->rewrite->values->items[i];
+        const struct broker_rule *rule = &value->secret->rule;
+        const char *mark = where == BROKER_HEADER ? strstr(rule->format, "%s") : NULL;
+        size_t before = mark ? (size_t)(mark - rule->format) : 0, after = mark ? strlen(mark + 2) : 0;
+
+        if (rule->where != where || (where == BROKER_HEADER && strcasecmp(rule->field, field) != 0) || (where == BROKER_QUERY && strcmp(rule->field, field) != 0))
+            continue;
+        if (len != before + PLACEHOLDER_LEN + after || strncasecmp(text, rule->format, before) != 0 ||
+            memcmp(text + before, value->secret->placeholder, PLACEHOLDER_LEN) != 0 || (after > 0 && memcmp(text + before + PLACEHOLDER_LEN, mark + 2, after) != 0))
+            continue;
+        *ret_before = before;
+        return value;
+    }
+    return NULL;
+}
+
+/* Once in a request: a second place would only serve to see more of it. */
+static bool first_use(const struct work *work, const struct value *value)
+{
+    for (size_t i = 0; i < work->report->n_used; i++) {
+        if (work->report->used[i] == value->secret)
+            return false;
+    }
+    return true;
+}
+
+/* Text of one position: a placeholder that is for it becomes the value, others stay and are told. BROKER_WHERE_MAX: it is for none. */
 static int put_text(struct work *work, enum broker_where where, const char *field, const char *text, size_t len)
 {
-    const char *end = text + len, *at;
-    int r = 0;
+    const char *end = text + len;
+    size_t before = 0;
+    const struct value *value = where == BROKER_WHERE_MAX ? NULL : value_asked(work, where, field, text, len, &before);
 
-    while (r == 0 && (at = memmem(text, (size_t)(end - text), PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1))) {
-        bool whole = (size_t)(end - at) >= PLACEHOLDER_LEN;
-        const struct value *value = whole ? value_of(work->rewrite->values, at) : NULL;
-        bool here = value && value->secret->rule.where == where && (!field || strcasecmp(value->secret->rule.field, field) == 0);
-        r = wbuf_append(work->out, text, (size_t)(at - text));
-        if (r == 0 && here) {
-            r = put_value(work, where, value);
-            text = at + PLACEHOLDER_LEN;
-            continue;
-        }
-        if (whole)
-            note_foreign(work, at);
+    if (value && first_use(work, value)) {
+        int r = wbuf_append(work->out, text, before);
         if (r == 0)
-            r = wbuf_append(work->out, at, 1);
-        text = at + 1;
+            r = put_value(work, where, value);
+        return r == 0 ? wbuf_append(work->out, text + before + PLACEHOLDER_LEN, len - before - PLACEHOLDER_LEN) : r;
     }
-    return r == 0 ? wbuf_append(work->out, text, (size_t)(end - text)) : r;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1)); at++) {
+        if ((size_t)(end - at) >= PLACEHOLDER_LEN)
+            note_foreign(work, at);
+    }
+    return wbuf_append(work->out, text, len);
 }
 
 /* "Basic " and base64 of user:password. -ENOENT: it is not that, or has no placeholder. */
@@ -247,7 +275,7 @@ static int put_formatted(struct work *work, const struct http_field *field)
 {
     const struct value *value = field->value_len == PLACEHOLDER_LEN ? value_of(work->rewrite->values, field->value) : NULL;
 
-    if (!value || value->secret->rule.where != BROKER_HEADER || strcasecmp(value->secret->rule.field, field->name) != 0)
+    if (!value || !first_use(work, value) || value->secret->rule.where != BROKER_HEADER || strcasecmp(value->secret->rule.field, field->name) != 0)
         return -ENOENT;
     const char *format = value->secret->rule.format, *mark = strstr(format, "%s");
     if (!mark)
@@ -385,6 +413,9 @@ static bool is_signed(const struct sigv4_scope *scope, const struct http_field *
 static bool passes(const struct work *work, const struct http_head *head, const struct http_field *field)
 {
     if (broker_listed(request_drops, ARRAY_SIZE(request_drops), field->name) || broker_of_this_hop(head, field))
+        return false;
+    /* Pieces of an answer would carry pieces of an echo, which nobody can recognise. A signature leaves nothing to be echoed. */
+    if (!work->signer && (strcasecmp(field->name, "range") == 0 || strcasecmp(field->name, "if-range") == 0))
         return false;
     return !work->signer || (strcasecmp(field->name, "authorization") != 0 && strcasecmp(field->name, "x-amz-security-token") != 0);
 }

@@ -267,6 +267,7 @@ struct broker_conn {
     struct http_head head;
     struct http_body_reader body;
     struct buf spool;
+    size_t spool_taken; /* of the slot's memory, for it */
     struct buf to_up;    /* of the body, framed */
     struct wbuf up_head; /* with values */
     struct placeholder_search search;

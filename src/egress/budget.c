@@ -163,16 +163,24 @@ void budget_charge(struct conn *conn, bool in, size_t n)
     conn->last_ns = loop_now_ns();
 }
 
-void budget_over(struct slot *slot, bool in)
+void budget_note_over(struct slot *slot, bool in, bool is)
 {
-    const char *why = in ? "net_bytes_in is used up" : "net_bytes_out is used up";
     bool *over = in ? &slot->over_in : &slot->over_out;
 
+    if (!is)
+        return;
     slot->counts.limits_hit |= 1u << (in ? BRIG_LIMIT_NET_BYTES_IN : BRIG_LIMIT_NET_BYTES_OUT);
     if (!*over) {
         *over = true;
-        slot_tell(slot, GATE_DENIED, why);
+        slot_tell(slot, GATE_DENIED, in ? "net_bytes_in is used up" : "net_bytes_out is used up");
     }
+}
+
+void budget_over(struct slot *slot, bool in)
+{
+    const char *why = in ? "net_bytes_in is used up" : "net_bytes_out is used up";
+
+    budget_note_over(slot, in, true);
     while (slot->conns)
         conn_reset(slot->conns, why);
 }

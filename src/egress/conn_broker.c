@@ -11,12 +11,15 @@ bool conn_brokered(const struct conn *conn)
 static bool broker_charge(void *ctx, uint64_t in, uint64_t out)
 {
     struct conn *conn = ctx;
-    const struct slot *slot = conn->slot;
+    struct slot *slot = conn->slot;
 
     budget_charge(conn, true, (size_t)in);
     budget_charge(conn, false, (size_t)out);
-    return (slot->limits.bytes_in == 0 || slot->counts.bytes_in <= slot->limits.bytes_in) &&
-           (slot->limits.bytes_out == 0 || slot->counts.bytes_out <= slot->limits.bytes_out);
+    bool over_in = slot->limits.bytes_in > 0 && slot->counts.bytes_in >= slot->limits.bytes_in;
+    bool over_out = slot->limits.bytes_out > 0 && slot->counts.bytes_out >= slot->limits.bytes_out;
+    budget_note_over(slot, true, over_in);
+    budget_note_over(slot, false, over_out);
+    return !over_in && !over_out; /* this one ends; the next is denied */
 }
 
 static void broker_event(void *ctx, enum gate_verdict verdict, const struct policy_answer *answer, const struct gate_addr *dialled, const char *secret)

@@ -41,8 +41,10 @@ struct dial {
 
 static void dial_free(struct dial *dial)
 {
-    if (dial->lookup)
+    if (dial->lookup) {
+        dial->slot->lookups--;
         lookup_cancel(dial->lookup);
+    }
     loop_remove(dial->loop, &dial->source);
     loop_timer_clear(dial->loop, &dial->timer);
     base_close_fd(&dial->fd);
@@ -203,6 +205,7 @@ static void on_addresses(void *ctx, const struct gate_addr *addresses, size_t n,
     struct dial *dial = ctx;
 
     dial->lookup = NULL;
+    dial->slot->lookups--;
     if (n == 0) {
         fail(dial, BRIG_E_HOST, err ? err->errnum : 0, err && err->message[0] ? err->message : "the name has no address");
         return;
@@ -249,9 +252,12 @@ int dial_start(struct slot *slot, const char *name, const struct gate_addr *want
     dial->name = name ? mem_strdup(name) : NULL;
     if (name && !dial->name)
         r = err_nomem(err);
-    else if (name)
+    else if (name && slot->lookups >= SLOT_LOOKUPS) /* the resolver is everybody's */
+        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%u names of this sandbox are being resolved", SLOT_LOOKUPS);
+    else if (name) {
         r = resolver_lookup(slot->egress->resolver, name, on_addresses, dial, &dial->lookup, err);
-    else
+        slot->lookups += r == 0;
+    } else
         r = start_address(dial, wanted, err);
     if (r < 0) {
         dial_free(dial);

@@ -119,6 +119,9 @@ struct egress *slot_egress(const struct slot *slot);
 struct policy *slot_policy(const struct slot *slot); /* the present one; not a new reference */
 uint64_t slot_policy_version(const struct slot *slot);
 struct names *slot_names(const struct slot *slot);
+/* Memory that a connection holds for a slot (a body that must be complete before it can be sent): false when the slot or the process has enough of that. */
+bool slot_take_memory(struct slot *slot, size_t n) MUST_CHECK;
+void slot_give_memory(struct slot *slot, size_t n);
 struct loop *egress_loop(const struct egress *egress);
 struct resolver *egress_resolver(const struct egress *egress);
 const char *egress_ca(const struct egress *egress, size_t *ret_len); /* PEM bundle for connections out; "" when none was given */

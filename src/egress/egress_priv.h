@@ -22,6 +22,7 @@
 #define EGRESS_CHUNK (256u << 10) /* read at once, into memory that all connections share */
 #define EGRESS_PIPE (512u << 10)   /* spliced at once, where the host allows pipes that large */
 #define SLOT_PENDING (16u << 20)    /* more than that waits for a slot's slow readers: others are read in small pieces only */
+#define SLOT_LOOKUPS 64u            /* names that one slot has resolved at a time */
 #define EGRESS_PENDING (128u << 20) /* the same of all slots */
 #define CONN_SNIFF_NS (UINT64_C(10) * 1000000000u) /* to show what it is */
 #define CONN_IDLE_NS (UINT64_C(300) * 1000000000u)
@@ -44,6 +45,7 @@ enum grant budget_grant(struct conn *conn, bool in, size_t want, size_t *ret);
 void budget_charge(struct conn *conn, bool in, size_t n);
 void budget_wait(struct conn *conn); /* conn_resume() is called when there is something */
 void budget_leave(struct conn *conn);
+void budget_note_over(struct slot *slot, bool in, bool is); /* it is used up: told once, and new connections are denied */
 void budget_over(struct slot *slot, bool in); /* cuts every connection, once and for all */
 void budget_limits(struct slot *slot, const struct policy_limits *limits);
 
@@ -131,7 +133,8 @@ struct slot {
     struct dns_tcp *dns_tcp;
     unsigned n_dns_tcp;
     size_t n_events;
-    size_t pending; /* bytes in struct pend */
+    size_t pending; /* bytes in struct pend, and what the broker holds */
+    unsigned lookups; /* under way */
     struct bucket bytes, starts, questions;
     struct conn *wait_first, *wait_last; /* for bytes per second, in turn */
     size_t n_waiting;

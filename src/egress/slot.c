@@ -292,3 +292,18 @@ void slot_tell_limit(struct slot *slot, unsigned kind, enum brig_limit limit, co
     slot->limit_told_ns[kind] = now;
     slot_tell(slot, GATE_DENIED, why);
 }
+
+bool slot_take_memory(struct slot *slot, size_t n)
+{
+    if (slot->pending + n > SLOT_PENDING || slot->egress->pending + n > EGRESS_PENDING)
+        return false;
+    slot->pending += n;
+    slot->egress->pending += n;
+    return true;
+}
+
+void slot_give_memory(struct slot *slot, size_t n)
+{
+    slot->pending -= n;
+    slot->egress->pending -= n;
+}

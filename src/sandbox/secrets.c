@@ -18,6 +18,7 @@
 #include "base/str.h"
 #include "crypto/crypto.h"
 
+#define BROKERED_MIN 8u
 #define KIND "secret"
 #define DOC_MAX (SECRET_VALUE_MAX * 2 + 65536u)
 
@@ -305,6 +306,8 @@ static size_t count_org(const struct secrets *secrets, const char *org)
 /* A value that would be another header, another user, or no key pair, is refused while its owner still has it in hand. */
 static int check_value(const struct broker_rule *rule, const uint8_t *value, size_t len, struct brig_err *err)
 {
+    if (len < BROKERED_MIN) /* shorter ones are in many an answer by chance, so that answers cannot be searched for them */
+        return err_usage(err, "value: a brokered secret has at least %u bytes; a shorter one could not be kept out of answers", BROKERED_MIN);
     for (size_t i = 0; i < len; i++)
         if (value[i] < 0x20 || value[i] == 0x7f)
             return err_usage(err, "value: a brokered secret cannot have control characters (a newline?) in it");

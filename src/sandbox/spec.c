@@ -167,7 +167,12 @@ static int read_network(struct spec_in *in, const struct json_value *v, struct b
 
 static int read_secrets(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    return spec_secrets(v, &in->arena, &in->spec->secrets, &in->spec->n_secrets, err);
+    int r = spec_secrets(v, &in->arena, &in->spec->secrets, &in->spec->n_secrets, err);
+
+    for (size_t i = 0; r == 0 && i < in->spec->n_secrets; i++)
+        if (in->spec->secrets[i].expose && !is_admin(in->caller))
+            r = err_set(err, BRIG_E_FORBIDDEN, 0, "secrets.expose: only an administrator may give a program the value itself");
+    return r;
 }
 
 static int read_bind(struct spec_in *in, const struct json_value *v, struct brig_bind *ret, struct brig_err *err)

@@ -52,8 +52,9 @@ static int check_private(const struct json_value *policy, struct brig_err *err)
         const struct json_value *range = rule->type == JSON_OBJECT ? json_get(rule, "cidr") : NULL;
         const struct json_value *action = range ? json_get(rule, "action") : NULL;
         bool deny = action && action->type == JSON_STRING && str_eq(action->string, "deny");
-        if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 && gate_cidr_private(&cidr))
-            return err_set(err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is private; only an administrator may allow it (here, or in a stored policy)", range->string);
+        if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 && (gate_cidr_private(&cidr) || cidr.bits == 128))
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is %s; only an administrator may allow it (here, or in a stored policy)", range->string,
+                           gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own");
     }
     return base && base->type == JSON_OBJECT ? check_private(base, err) : 0; /* as deep as JSON may be */
 }

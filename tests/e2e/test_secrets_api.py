@@ -357,9 +357,9 @@ class CommandLine(KeyedTest):
         made = self.brig("set", "-o", "json", "--from-env", "MY_VALUE", "E", env={"MY_VALUE": "from env"})
         self.assertEqual(json.loads(made.stdout)["size"], 8)
         for rule, key in (("host=a.b,query=api_key", "query"), ("basic=user,host=a.b", "basic"), ("host=a.b,basic=password", "basic")):
-            self.assertEqual(self.brig("set", "R", "--broker", rule, stdin=b"v").returncode, 0, rule)
+            self.assertEqual(self.brig("set", "R", "--broker", rule, stdin=b"a-value-1").returncode, 0, rule)
             self.assertIn(key, self.d.ask("GET", "/v1/secrets/R").json["broker"])
-        self.assertEqual(self.brig("set", "R", "--broker", 'host="a.b",header=A,format="Bearer %s"', stdin=b"v").returncode, 0)
+        self.assertEqual(self.brig("set", "R", "--broker", 'host="a.b",header=A,format="Bearer %s"', stdin=b"a-value-1").returncode, 0)
         self.assertEqual(self.d.ask("GET", "/v1/secrets/R").json["broker"], {"hosts": ["a.b"], "header": "A", "format": "Bearer %s"})
         self.assertEqual(self.brig("set", "R", "--broker", "host=a.b,kind=aws-sigv4", stdin=b"AKIA:secret").returncode, 0)
 
@@ -373,6 +373,10 @@ class CommandLine(KeyedTest):
             self.assertEqual((done.returncode, done.stdout), (125, b""), done)
             self.assertIn(said, done.stderr.decode())
             self.assertNotIn(b"hunter2", done.stderr)
+        done = self.brig("set", "X", "--broker", "host=a.b,header=A", stdin=b"hunter2")
+        self.assertEqual((done.returncode, done.stdout), (125, b""), done)
+        self.assertIn(b"at least 8 bytes", done.stderr)
+        self.assertNotIn(b"hunter2", done.stderr)
 
     def test_terminal(self):
         with Terminal(BRIG, "secret", "set", "TYPED", env=self.d.env) as t:

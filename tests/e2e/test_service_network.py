@@ -587,7 +587,7 @@ class CommandLine(NetworkTest):
 
     def test_secrets(self):
         broker = {"hosts": [f"secret.test:{self.net.tls}"], "header": "Authorization", "format": "Bearer %s"}
-        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "v", "broker": broker}).status // 100, 2)
+        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "a-value-1", "broker": broker}).status // 100, 2)
         done = self.brig("create", "-q", "--allow", f"secret.test:{self.net.tls}", "--secret", "TOKEN=MINE")
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertIn("brig-secret-", self.d.sh(done.stdout.decode().strip(), "echo $MINE")["stdout"])

@@ -123,6 +123,9 @@ static void specs_are_read(void **state)
     sbox_spec_done(&spec);
     sbox_spec_done(&spec); /* twice is fine */
 
+    assert_true(rig_spec(rig, "{\"secrets\":[{\"name\":\"U\",\"expose\":true}]}", &spec, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_FORBIDDEN);
+    rig->caller.role = STORE_ROLE_ADMIN;
     assert_int_equal(rig_spec(rig, "{\"network\":{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]},\"secrets\":[{\"name\":\"T\",\"env\":\"TOKEN\"},"
                                    "{\"name\":\"U\",\"expose\":true}]}",
                               &spec, &err),
@@ -133,6 +136,7 @@ static void specs_are_read(void **state)
     assert_string_equal(spec.secrets[1].env, "U");
     assert_true(spec.secrets[1].expose);
     sbox_spec_done(&spec);
+    rig->caller.role = STORE_ROLE_USER;
     rig->config.network_enabled = true;
     assert_int_equal(rig_spec(rig, "{}", &spec, &err), 0);
     assert_string_equal(spec.network, "\"open\"");

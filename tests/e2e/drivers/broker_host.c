@@ -57,6 +57,15 @@ struct egress *slot_egress(const struct slot *s)
     return s->egress;
 }
 
+bool slot_take_memory(struct slot *s UNUSED, size_t n UNUSED)
+{
+    return true;
+}
+
+void slot_give_memory(struct slot *s UNUSED, size_t n UNUSED)
+{
+}
+
 struct policy *slot_policy(const struct slot *s)
 {
     return s->policy;
