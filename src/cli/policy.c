@@ -317,13 +317,14 @@ static int check(int argc, char **argv)
         !service_target(&target, "/v1/policies/check") || !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     bool allow = get_bool(json_root(doc), "allow");
-    if (options.json)
+    const char *note = get_text(json_root(doc), "note", "");
+    if (options.json) {
         status = service_print_json(doc);
-    else
-        status = options.quiet
-                     ? 0
-                     : service_say("%s: %s%s%s", allow ? "allowed" : "denied", get_text(json_root(doc), "why", "-"),
-                                   get_text(json_root(doc), "note", "")[0] ? "\n" : "", get_text(json_root(doc), "note", ""));
+    } else if (!options.quiet) {
+        status = service_say("%s: %s", allow ? "allowed" : "denied", get_text(json_root(doc), "why", "-"));
+        if (status == 0 && note[0])
+            status = service_say("%s", note);
+    }
     return status == 0 && !allow ? EXIT_DENIED : status;
 }
 

@@ -456,7 +456,7 @@ class Deaths(NetworkTest):
             answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/usr/not/here"})
             self.assertEqual(answer.status, 400, answer)
             self.assertIn("workdir /usr/not/here", answer.json["error"]["message"])
-        self.assertEqual(self.metric("network_sandboxes"), 0)
+        wait_until("none is counted", lambda: self.metric("network_sandboxes") == 0)
         wait_until("the listeners are gone", lambda: descriptors(pids["brig-egress"]) <= before + 4)
 
 
