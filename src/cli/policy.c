@@ -318,6 +318,7 @@ static int check(int argc, char **argv)
         return CLI_FAILED;
     bool allow = get_bool(json_root(doc), "allow");
     const char *note = get_text(json_root(doc), "note", "");
+    status = 0;
     if (options.json) {
         status = service_print_json(doc);
     } else if (!options.quiet) {
