@@ -11,10 +11,13 @@
  */
 #include <sys/socket.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
+
+#define BEHIND_NS (20 * NS_PER_MS)
 
 static const struct values no_values;
 
@@ -416,7 +419,13 @@ bool request_step(struct broker_conn *conn)
         else if (r != -EAGAIN)
             bconn_end(conn, err.message);
         return r == 0;
-    case REQUEST_HEAD: return take_head(conn);
+    case REQUEST_HEAD:
+        if (slot_behind(conn->start.slot)) { /* a request is a decision, and none is to be lost */
+            if (loop_timer_set(conn->loop, &conn->kick, loop_now_ns() + BEHIND_NS, NULL) < 0)
+                bconn_end(conn, "out of memory");
+            return false;
+        }
+        return take_head(conn);
     case REQUEST_SPOOL: return spool_body(conn);
     case REQUEST_CONNECT: return connect_up(conn);
     case REQUEST_SEND: return send_head(conn);

@@ -307,3 +307,8 @@ void slot_give_memory(struct slot *slot, size_t n)
     slot->pending -= n;
     slot->egress->pending -= n;
 }
+
+bool slot_behind(const struct slot *slot)
+{
+    return outbox_full(slot);
+}

@@ -7,6 +7,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import threading
 import time
 import unittest
 
@@ -264,6 +265,35 @@ class Brokered(EgressTest):
             self.gate.prepare(self.slot, {"rules": []}, version=2)
             with self.assertRaises((OSError, EOFError)):
                 read_exactly(tls, 1 << 20)
+
+    def test_requests_wait_while_the_controller_does_not_read(self):
+        self.open_brokered()
+        n, answered = 1500, []
+        context = ssl.create_default_context(cadata=self.ca)
+        tls = context.wrap_socket(self.by_name("other.example", 443), server_hostname="other.example")
+
+        def ask():
+            with tls:
+                for _ in range(n):
+                    tls.sendall(b"GET /b HTTP/1.1\r\nHost: other.example\r\n\r\n")
+                    data = b""
+                    while not data.endswith(b"0\r\n\r\n"):
+                        data += tls.recv(1 << 16)
+                    answered.append(1)
+
+        asker = threading.Thread(target=ask, daemon=True)
+        asker.start()
+        before = -1
+        while len(answered) < 100 or len(answered) != before:
+            before = len(answered)
+            time.sleep(0.5)
+        self.assertLess(len(answered), n)  # it stands still, with what fits into the socket and the queue
+        told = []
+        while asker.is_alive():
+            told += self.gate.drain()
+        told += self.gate.drain()
+        self.assertEqual(len(answered), n)
+        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]), n)
 
 
 class Proxy(EgressTest):

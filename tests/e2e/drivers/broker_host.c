@@ -62,6 +62,11 @@ bool slot_take_memory(struct slot *s UNUSED, size_t n UNUSED)
     return true;
 }
 
+bool slot_behind(const struct slot *s UNUSED)
+{
+    return false;
+}
+
 void slot_give_memory(struct slot *s UNUSED, size_t n UNUSED)
 {
 }
