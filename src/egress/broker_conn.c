@@ -190,17 +190,32 @@ static void finish(struct broker_conn *conn)
     done(ctx, why);
 }
 
+/* The slot has used its bytes of this moment: nothing is read or written until it may again. */
+static bool wait_for_bytes(struct broker_conn *conn)
+{
+    uint64_t wait = slot_wait_ns(conn->start.slot);
+    struct brig_err err = {0};
+
+    if (wait == 0 || conn->over)
+        return false;
+    conn->client.want_in = conn->client.want_out = conn->up.want_in = conn->up.want_out = false;
+    if (arm(conn, false, &err) == 0 && loop_timer_set(conn->loop, &conn->kick, loop_now_ns() + wait, &err) == 0)
+        return true;
+    bconn_end(conn, err.message);
+    return false;
+}
+
 static void run(struct broker_conn *conn)
 {
     struct brig_err err = {0};
     unsigned rounds = 0;
     bool moved = true;
 
-    if (conn->running)
+    if (conn->running || wait_for_bytes(conn))
         return;
     conn->running = true;
     conn->client.read_waits = conn->client.write_waits = conn->up.read_waits = conn->up.write_waits = WAIT_NOT;
-    while (moved && !conn->over && rounds++ < ROUNDS) {
+    while (moved && !conn->over && rounds++ < ROUNDS && slot_wait_ns(conn->start.slot) == 0) {
         conn->client.want_in = conn->client.want_out = conn->up.want_in = conn->up.want_out = false;
         moved = request_step(conn);
         if (!conn->over && reply_step(conn))

@@ -122,6 +122,7 @@ struct names *slot_names(const struct slot *slot);
 /* Memory that a connection holds for a slot (a body that must be complete before it can be sent): false when the slot or the process has enough of that. */
 bool slot_take_memory(struct slot *slot, size_t n) MUST_CHECK;
 void slot_give_memory(struct slot *slot, size_t n);
+uint64_t slot_wait_ns(struct slot *slot); /* until it may carry bytes again (net_bps); 0: now */
 bool slot_behind(const struct slot *slot); /* its decisions are not being taken: nothing new begins */
 struct loop *egress_loop(const struct egress *egress);
 struct resolver *egress_resolver(const struct egress *egress);

@@ -312,3 +312,14 @@ bool slot_behind(const struct slot *slot)
 {
     return outbox_full(slot);
 }
+
+uint64_t slot_wait_ns(struct slot *slot)
+{
+    if (slot->limits.bps == 0)
+        return 0;
+    double level = bucket_level(&slot->bytes, loop_now_ns());
+    if (level >= 0)
+        return 0;
+    slot->counts.limits_hit |= 1u << BRIG_LIMIT_NET_BPS;
+    return (uint64_t)(-level / slot->bytes.rate * (double)NS_PER_SEC) + 1;
+}

@@ -2,6 +2,7 @@
 """brig-egress by itself: bytes of any kind, any port, and the explicit proxy."""
 
 import base64
+import contextlib
 import shutil
 import socket
 import ssl
@@ -212,11 +213,11 @@ class Brokered(EgressTest):
             cls.gate.file("ca", f.read())
         cls.gate.file("keys", b"k1:" + b"ab" * 32 + b"\n")
 
-    def open_brokered(self):
+    def open_brokered(self, **more):
         sealed = base64.b64encode(self.VALUE.encode()).decode()
         answer = self.open({"rules": [{"action": "allow", "domain": "other.example"}, {"action": "allow", "domain": "web.example"}]}, secrets=[
             {"name": "TOKEN", "placeholder": self.PLACEHOLDER, "key_id": "plain", "nonce": base64.b64encode(b"\0" * 12).decode(), "sealed": sealed,
-             "context": "org\nTOKEN", "broker": {"hosts": ["other.example"], "header": "Authorization", "format": "Bearer %s"}}])
+             "context": "org\nTOKEN", "broker": {"hosts": ["other.example"], "header": "Authorization", "format": "Bearer %s"}}], **more)
         self.assertEqual(answer["brokers"], 1)
         with open(answer["fds"][0], "rb") as f:
             f.seek(0)
@@ -265,6 +266,27 @@ class Brokered(EgressTest):
             self.gate.prepare(self.slot, {"rules": []}, version=2)
             with self.assertRaises((OSError, EOFError)):
                 read_exactly(tls, 1 << 20)
+
+    def test_bytes_per_second(self):
+        """As of other connections: both directions, within 10 % over two seconds (the burst aside)."""
+        self.open_brokered(limits={"net_bps": 200_000})
+        context = ssl.create_default_context(cadata=self.ca)
+        with context.wrap_socket(self.by_name("other.example", 443), server_hostname="other.example") as tls:
+            tls.sendall(b"POST /b HTTP/1.1\r\nHost: other.example\r\nContent-Length: 100000000\r\n\r\n")
+            tls.settimeout(0.2)
+            end = time.monotonic() + 1
+            while time.monotonic() < end:  # what is in buffers, and the burst, before it is counted
+                with contextlib.suppress(TimeoutError):
+                    tls.send(b"x" * 16384)
+            before, began = self.gate.count(self.slot)["bytes_out"], time.monotonic()
+            while time.monotonic() < began + 3:
+                with contextlib.suppress(TimeoutError):
+                    tls.send(b"x" * 16384)
+            counts, passed = self.gate.count(self.slot), time.monotonic() - began
+            rate = (counts["bytes_out"] - before) / passed
+            self.assertLess(rate, 200_000 * 1.15)
+            self.assertGreater(rate, 200_000 * 0.5)
+            self.assertTrue(counts["limits_hit"] & 1 << 14)
 
     def test_requests_wait_while_the_controller_does_not_read(self):
         self.open_brokered()

@@ -62,6 +62,11 @@ bool slot_take_memory(struct slot *s UNUSED, size_t n UNUSED)
     return true;
 }
 
+uint64_t slot_wait_ns(struct slot *s UNUSED)
+{
+    return 0;
+}
+
 bool slot_behind(const struct slot *s UNUSED)
 {
     return false;
