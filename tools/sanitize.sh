@@ -3,7 +3,7 @@
 #
 # tools/sanitize.sh DIR SECONDS: builds the unit tests and the fuzzers with ASan and UBSan by clang, runs the unit tests, replays the
 # seed corpora, then fuzzes each target for SECONDS.  Only those are built, and brig-init, which has no libc and hence no ASan, for the tests that drive it.
-# With ONLY_FUZZ set, only the last part.  New inputs go to DIR/corpus, never into the tree.
+# With ONLY_FUZZ set, only the last part.  FUZZ_SEED makes the fuzzers go the same way each time; without it they explore.  New inputs go to DIR/corpus, never into the tree.
 # The last line is `N passed, N failed, N skipped`; a fuzz target counts as one.
 
 set -uo pipefail
@@ -57,7 +57,7 @@ for fuzzer in "$dir"/tests/fuzz/fuzz_*; do
     seeds=tests/fuzz/corpus/$name
     [ -d "$seeds" ] || seeds=
     echo "fuzz $name: $seconds s"
-    if timeout $((seconds + 60)) "$fuzzer" -max_total_time="$seconds" -rss_limit_mb=2048 -timeout=10 -verbosity=0 \
+    if timeout $((seconds + 60)) "$fuzzer" -max_total_time="$seconds" -seed="${FUZZ_SEED:-0}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 \
         -print_final_stats=1 -artifact_prefix="$dir/crashes/$name-" "$dir/corpus/$name" ${seeds:+"$seeds"} \
         >"$dir/crashes/$name.log" 2>&1; then
         passed=$((passed + 1))

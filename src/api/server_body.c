@@ -120,10 +120,12 @@ static void give_end(struct exchange *x)
     if (reading == READING_STREAM) {
         x->body_events.end(x->body_events.ctx, x);
     } else if (reading == READING_ALL) {
-        if (buf_reserve(&x->body, 0) < 0)
+        if (buf_reserve(&x->body, 0) < 0) {
             conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
-        else
-            x->read_done(x->read_ctx, x, x->body.data, x->body.len);
+            return;
+        }
+        x->body.data[x->body.len] = '\0'; /* memory that an earlier body was in */
+        x->read_done(x->read_ctx, x, x->body.data, x->body.len);
     }
 }
 
