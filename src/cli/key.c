@@ -154,22 +154,11 @@ static int list(int argc, char **argv)
 static int revoke_keys(int argc, char **argv)
 {
     struct key_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
     int rest, status;
 
     if (!service_parse(&revoke_table, argc, argv, &options, 1, -1, "key", &rest, &status))
         return status;
-    if (!service_open(&client))
-        return CLI_FAILED;
-    status = 0;
-    for (int i = rest; i < argc; i++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
-        if (!service_target(&target, "/v1/keys/%s", argv[i]) || !service_ask(client, "DELETE", &target, NULL, NULL))
-            status = CLI_FAILED;
-        else if (!options.quiet && service_say("%s", argv[i]) != 0)
-            return CLI_FAILED;
-    }
-    return status;
+    return service_delete_each("/v1/keys/%s", argv + rest, options.quiet);
 }
 
 static int key_main(int argc, char **argv)

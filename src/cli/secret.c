@@ -359,22 +359,11 @@ static int list(int argc, char **argv)
 static int rm(int argc, char **argv)
 {
     struct secret_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
     int rest, status;
 
     if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "name", &rest, &status))
         return status;
-    if (!service_open(&client))
-        return CLI_FAILED;
-    status = 0;
-    for (int i = rest; i < argc; i++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
-        if (!service_target(&target, "/v1/secrets/%s", argv[i]) || !service_ask(client, "DELETE", &target, NULL, NULL))
-            status = CLI_FAILED;
-        else if (!options.quiet && service_say("%s", argv[i]) != 0)
-            return CLI_FAILED;
-    }
-    return status;
+    return service_delete_each("/v1/secrets/%s", argv + rest, options.quiet);
 }
 
 /* ---- keygen ----------------------------------------------------------------------------------------- */

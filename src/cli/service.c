@@ -293,3 +293,20 @@ int service_print_json(const struct json_doc *doc)
     buf_done(&shown);
     return status;
 }
+
+int service_delete_each(const char *format, char *const *words, bool quiet)
+{
+    AUTO_CLIENT struct client *client = NULL;
+    int status = 0;
+
+    if (!service_open(&client))
+        return CLI_FAILED;
+    for (; *words; words++) {
+        AUTO_BUF struct buf target = BUF_INIT(4096);
+        if (!service_target(&target, format, *words) || !service_ask(client, "DELETE", &target, NULL, NULL))
+            status = CLI_FAILED;
+        else if (!quiet && service_say("%s", *words) != 0)
+            return CLI_FAILED;
+    }
+    return status;
+}

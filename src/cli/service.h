@@ -58,6 +58,9 @@ int service_try(struct client *client, const char *method, const struct buf *tar
 /* A target in a buffer that buf_done() frees; NULL data when memory ran out (a line was said). */
 #define service_target(buf, ...) (client_target(buf, __VA_ARGS__) == 0 || (cli_error("out of memory"), false))
 
+/* DELETE of each word (NULL at the end), format as client_target()'s with one %s; those that are gone are printed. Returns the exit status. */
+int service_delete_each(const char *format, char *const *words, bool quiet);
+
 /* Members of a body: K=V words as an object, where the last of a name wins. A word that is not UTF-8 is -EILSEQ with a message. */
 int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n,
                       struct brig_err *err) MUST_CHECK;

@@ -7,7 +7,6 @@
  * addresses, a format that would put the value twice or not at all. Hosts are kept in the one form that everything compares: IDN through libidn2 as
  * in a policy, then dns_name_canonical().
  */
-#include <idn2.h>
 #include <string.h>
 #include <strings.h>
 
@@ -51,21 +50,10 @@ static bool is_text(const struct json_value *value)
 
 static int read_name(const char *text, char out[DNS_NAME_MAX], struct brig_err *err)
 {
-    uint8_t *label = NULL;
-    bool ascii = true;
-    int r;
+    int r = policy_name(text, out); /* the one form that everything compares */
 
-    for (const char *at = text; *at; at++)
-        ascii = ascii && (unsigned char)*at < 0x80;
-    if (ascii) {
-        r = dns_name_canonical(text, strlen(text), out);
-    } else {
-        int idn = idn2_lookup_u8((const uint8_t *)text, &label, IDN2_NONTRANSITIONAL | IDN2_NFC_INPUT); /* as policy_read.c */
-        if (idn == IDN2_MALLOC)
-            return err_nomem(err);
-        r = idn == IDN2_OK ? dns_name_canonical((const char *)label, strlen((const char *)label), out) : -EINVAL;
-        idn2_free(label);
-    }
+    if (r == -ENOMEM)
+        return err_nomem(err);
     return r < 0 ? err_usage(err, "broker.hosts: %.80s: not a host name", text) : 0;
 }
 
