@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -26,17 +27,6 @@ static bool has_dotdot(const char *path, size_t len)
     return false;
 }
 
-static int base64_value(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
-}
-
 /* Both alphabets, padding optional; strict otherwise. Returns the length or -EINVAL. */
 static int decode_base64(const char *text, size_t len, char *out, size_t size)
 {
@@ -47,7 +37,7 @@ static int decode_base64(const char *text, size_t len, char *out, size_t size)
     while (len > 0 && text[len - 1] == '=')
         len--;
     for (size_t i = 0; i < len; i++) {
-        int value = base64_value(text[i]);
+        int value = base64_value_any(text[i]);
         if (value < 0)
             return -EINVAL;
         bits = bits << 6 | (uint32_t)value;

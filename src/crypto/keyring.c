@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/base64.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -137,17 +138,6 @@ static bool id_ok(const char *id, size_t len)
     return true;
 }
 
-static int base64_digit(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
-}
-
 int crypto_unbase64(const char *text, size_t len, void *out, size_t size, size_t *ret_len)
 {
     uint8_t *to = out;
@@ -161,7 +151,7 @@ int crypto_unbase64(const char *text, size_t len, void *out, size_t size, size_t
     if (len % 4 == 1)
         return -EINVAL;
     for (size_t i = 0; i < len; i++) {
-        int digit = base64_digit(text[i]);
+        int digit = base64_value_any(text[i]);
         if (digit < 0)
             return -EINVAL;
         bits = bits << 6 | (uint32_t)digit;

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 
 #include "base/buf.h"
+#include "base/base64.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 
@@ -55,17 +56,6 @@ int crypto_token_make(const uint8_t key[32], const char *purpose, const char *su
     return 0;
 }
 
-static int letter_value(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
 /* The number behind the last dot of the payload. */
 static int read_expiry(const char *token, size_t len, int64_t *ret)
 {
@@ -75,7 +65,7 @@ static int read_expiry(const char *token, size_t len, int64_t *ret)
     unsigned have = 0;
 
     for (size_t i = 0; i < len; i++) {
-        int value = letter_value(token[i]);
+        int value = base64_value(token[i], "-_");
         if (value < 0 || n + 1 >= sizeof(payload))
             return -EBADMSG;
         bits = bits << 6 | (uint32_t)value;

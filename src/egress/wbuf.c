@@ -3,6 +3,7 @@
  * A buffer for what must not stay in memory: bytes are wiped when they are consumed, when the buffer grows (the old block), and at the end.
  * Invariant: outside of data[from, len) the block is zero, except for what a caller has written behind len and not yet committed.
  */
+#include "base/base64.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 
@@ -92,17 +93,6 @@ void wbuf_done(struct wbuf *buf)
 
 /* ---- base64 ----------------------------------------------------------------------------------------------------- */
 
-static int letter_value(char c)
-{
-    if (c >= 'A' && c <= 'Z')
-        return c - 'A';
-    if (c >= 'a' && c <= 'z')
-        return c - 'a' + 26;
-    if (c >= '0' && c <= '9')
-        return c - '0' + 52;
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out)
 {
     uint8_t *at = out;
@@ -117,7 +107,7 @@ ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out)
         len--;
     }
     for (size_t i = 0; i < len; i++) {
-        int value = letter_value(text[i]);
+        int value = base64_value(text[i], "+/");
         if (value < 0)
             return -EINVAL;
         bits = (bits << 6 | (uint32_t)value) & 0xffffff;

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base64.h: the letters of base64 (RFC 4648). What is accepted around them (padding, both alphabets, blanks) is its readers' business. */
+#ifndef BRIG_BASE_BASE64_H
+#define BRIG_BASE_BASE64_H
+
+/* The value of a letter, or -1. last: how 62 and 63 are written, "+/" or, in addresses and tokens, "-_". */
+static inline int base64_value(char c, const char last[2])
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == last[0] ? 62 : c == last[1] ? 63 : -1;
+}
+
+/* The same for both alphabets. */
+static inline int base64_value_any(char c)
+{
+    int value = base64_value(c, "+/");
+
+    return value >= 0 ? value : base64_value(c, "-_");
+}
+
+#endif
