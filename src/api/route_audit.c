@@ -40,6 +40,7 @@ static void work(struct job *job)
 {
     struct reading_log *reading = (struct reading_log *)job;
 
+    audit_settle(reading->rq->api->audit); /* what the caller did before it asks is there */
     int r = audit_read(reading->dir_fd, reading->after, take_line, reading);
     if (reading->error == 0)
         reading->error = r;

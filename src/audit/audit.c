@@ -93,6 +93,22 @@ uint64_t audit_dropped(const struct audit *audit)
     return dropped;
 }
 
+void audit_settle(struct audit *audit)
+{
+    uint64_t until = clock_mono_ns() + NS_PER_SEC;
+    const struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_SEC), .tv_nsec = (long)(until % NS_PER_SEC)};
+
+    pthread_mutex_lock(&audit->lock);
+    uint64_t last = audit->next_seq - 1;
+    if (audit->queue.first && !audit->urgent) {
+        audit->urgent = true;
+        pthread_cond_signal(&audit->wake);
+    }
+    while (audit->disk_seq < last && pthread_cond_timedwait(&audit->settled, &audit->lock, &ts) == 0)
+        continue;
+    pthread_mutex_unlock(&audit->lock);
+}
+
 int audit_reopen(struct audit *audit, struct brig_err *err)
 {
     pthread_mutex_lock(&audit->lock);
@@ -248,6 +264,7 @@ static int start_thread(struct audit *audit, struct brig_err *err)
 {
     sigset_t all, before;
 
+    audit->disk_seq = audit->seq;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int r = pthread_create(&audit->thread, NULL, audit_writer, audit);
@@ -279,6 +296,7 @@ static void destroy(struct audit *audit)
     buf_done(&audit->out);
     pthread_cond_destroy(&audit->wake);
     pthread_cond_destroy(&audit->reopened);
+    pthread_cond_destroy(&audit->settled);
     pthread_mutex_destroy(&audit->lock);
     mem_free(audit);
 }
@@ -300,6 +318,7 @@ int audit_open(struct loop *loop, struct workers *workers, const struct audit_op
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&audit->wake, &monotonic);
+    pthread_cond_init(&audit->settled, &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&audit->reopened, NULL);
 

@@ -64,6 +64,8 @@ void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);
 uint64_t audit_dropped(const struct audit *audit);
 bool audit_busy(const struct audit *audit); /* half of its queue is in use */
+/* Waits until every event added so far is in the log, at most a second: a disk that is full must not hold a reader. Never on the loop's thread. */
+void audit_settle(struct audit *audit);
 int audit_reopen(struct audit *audit, struct brig_err *err) MUST_CHECK; /* after somebody moved the file away */
 
 /* ---- offline ------------------------------------------------------------------------------------- */

@@ -110,12 +110,12 @@ struct audit {
     struct workers *workers;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t wake, reopened;
+    pthread_cond_t wake, reopened, settled;
 
     /* under the lock */
     struct audit_queue queue;
     size_t backlog_n, backlog_bytes; /* taken by the writer and not on disk yet */
-    uint64_t next_seq;
+    uint64_t next_seq, disk_seq; /* of the next line; of the last on disk */
     uint64_t first_queued_ns;
     bool urgent, stop, reopen;
     int reopen_result;

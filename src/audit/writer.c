@@ -374,6 +374,8 @@ static void set_backlog(struct audit *audit)
     pthread_mutex_lock(&audit->lock);
     audit->backlog_n = audit->pending.n;
     audit->backlog_bytes = audit->pending.bytes;
+    audit->disk_seq = audit->seq;
+    pthread_cond_broadcast(&audit->settled);
     pthread_mutex_unlock(&audit->lock);
 }
 

@@ -200,15 +200,26 @@ def tell(*results, **named):
 
 
 class Capture:
-    """Every packet of every interface of a network namespace, but for what IPv6 does by itself (neighbours, routers, multicast groups)."""
+    """Every packet of every interface of a network namespace, but for what IPv6 does by itself (neighbours, routers, multicast groups), and for
+    the rest of connections that are there already: those of the test before are still being closed."""
 
     def __init__(self, namespace):
+        self.old = namespace.inside(self.connections)
         self.sock = namespace.inside(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)))
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 23)
         self.sock.settimeout(0.05)
         self.packets, self.stopping = [], 0
         self.thread = threading.Thread(target=self._work, daemon=True)
         self.thread.start()
+
+    @staticmethod
+    def connections():
+        """Pairs of ports of the connections of this thread's network namespace."""
+        rows = []
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/thread-self/net/{table}", encoding="ascii") as f:
+                rows += [line.split() for line in f.readlines()[1:]]
+        return {frozenset(int(where.rpartition(":")[2], 16) for where in row[1:3]) for row in rows}
 
     def _work(self):
         while not self.stopping or time.monotonic() < self.stopping:
@@ -219,12 +230,14 @@ class Capture:
                     return
                 continue
             packet = self.read(data, where[1])
+            if packet and packet[2] == 6 and frozenset(packet[3:]) in self.old:
+                continue
             if packet:
-                self.packets.append((where[0], *packet))
+                self.packets.append((where[0], *packet[:4]))
 
     @staticmethod
     def read(data, kind):
-        """(source, destination, protocol, destination port)"""
+        """(source, destination, protocol, destination port, source port)"""
         if kind == 0x0800 and len(data) >= 20:
             family, size, at, proto = socket.AF_INET, 4, 12, data[9]
             rest = data[(data[0] & 15) * 4:]
@@ -235,8 +248,8 @@ class Capture:
                 return None
         else:
             return None
-        port = struct.unpack(">H", rest[2:4])[0] if proto in (6, 17) and len(rest) >= 4 else 0
-        return socket.inet_ntop(family, data[at:at + size]), socket.inet_ntop(family, data[at + size:at + 2 * size]), proto, port
+        source, port = struct.unpack(">HH", rest[:4]) if proto in (6, 17) and len(rest) >= 4 else (0, 0)
+        return socket.inet_ntop(family, data[at:at + size]), socket.inet_ntop(family, data[at + size:at + 2 * size]), proto, port, source
 
     def stop(self):
         self.stopping = time.monotonic() + 0.5  # what is in the queue is still read

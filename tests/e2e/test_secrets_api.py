@@ -184,7 +184,6 @@ class Nowhere(KeyedTest):
     def test_audit_has_the_name_only(self):
         self.put("AUDITED", value=VALUE)
         self.d.ask("DELETE", "/v1/secrets/AUDITED")
-        wait_until("the events", lambda: self.d.ask("GET", "/v1/audit?limit=1000").body.count(b"AUDITED") >= 2)
         events = [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=1000").body.decode().splitlines() if "AUDITED" in line]
         self.assertEqual([(e["action"], e["object"], e["outcome"], e["detail"]) for e in events],
                          [("secret.set", "AUDITED", "ok", ""), ("secret.delete", "AUDITED", "ok", "")])

@@ -173,7 +173,7 @@ class Keep(unittest.TestCase):
         pid = self.keep()
         os.unlink(self.file)
         wait_until("the spawner ends", lambda: gone(pid))
-        self.assertFalse([c for c in own_cgroups() if sid in c])
+        wait_until("the reaper has removed its cgroups", lambda: not [c for c in own_cgroups() if sid in c])
 
     def test_other_roots_end_what_is_kept(self):
         sid = self.create()
