@@ -57,6 +57,7 @@ enum brig_code {
     BRIG_E_TOO_LARGE,
     BRIG_E_TIMEOUT,
     BRIG_E_BUSY, /* shutting down, or a part of the service does not answer */
+    BRIG_E_INVALID, /* well-formed, but its content breaks a rule of the thing it is for (a schema, a requirement) */
     BRIG_E_MAX
 };
 

@@ -26,6 +26,7 @@ static const struct {
     [BRIG_E_TOO_LARGE] = {413, "too_large", NULL},
     [BRIG_E_TIMEOUT] = {408, "timeout", NULL},
     [BRIG_E_BUSY] = {503, "busy", "try again later"},
+    [BRIG_E_INVALID] = {422, "invalid", NULL},
 };
 static_assert(ARRAY_SIZE(table) == BRIG_E_MAX, "every code has a row");
 

@@ -26,6 +26,7 @@ static int code_errno(enum brig_code code)
     case BRIG_E_TOO_LARGE: return EFBIG;
     case BRIG_E_TIMEOUT: return ETIMEDOUT;
     case BRIG_E_BUSY: return EBUSY;
+    case BRIG_E_INVALID: return EINVAL;
     default: return EIO;
     }
 }

@@ -60,6 +60,32 @@ struct config {
     char *bind_roots;           /* absolute directories with colons between them; "" none */
     char *templates;            /* directory with templates: <name>/ or <name>.tar; "" none */
 
+    char *allowed_dirs;         /* host directories that a configuration's sandbox_dir may be in, with colons between them; "" only the default one */
+
+    /* [tools]: runs of tools and code; the names of the original's settings are in config_keys.c */
+    char *tools_exec_dir;       /* TOOL_EXEC_DIR; "": <state>/tool_execution_dir */
+    char *tools_venv_name;      /* TOOL_EXEC_VENV_NAME; "" none */
+    bool tools_autoreload_venv; /* TOOL_EXEC_AUTORELOAD_VENV */
+    uint64_t tools_timeout, tools_max_timeout; /* ms: 180 s (TOOL_SANDBOX_TIMEOUT), 3600 s */
+    char *tools_default;        /* allow|deny: of a tool that no list names */
+    bool tools_pass_env;        /* TOOL_* of the daemon's environment is in the base layer */
+    bool tools_strict;          /* every run a new interpreter */
+    uint64_t tools_max_runs;    /* at once: 1024 */
+    uint64_t tools_pool_max, tools_pool_memory, tools_prewarm; /* 256, 1 GiB, 0 (Python children parked at the start for the default organisation) */
+    bool tools_allow_urls;      /* requirements may be URLs, paths, options */
+    bool tools_share_sets;      /* hash-verified sets are shared by organisations */
+    uint64_t tools_sets_bytes, tools_sets_seconds; /* 10 GiB, 30 days */
+    char *tools_find_links;     /* a directory of wheels; "" the index */
+    char *tools_npm_registry;   /* URL; "" npm's own */
+    char *tools_fallback;       /* "auto" or "none" */
+    uint64_t tools_approval_timeout; /* ms: 300 s */
+    bool tools_reveal;          /* listings have values, as the original's */
+    char *tools_webhook_url, *tools_webhook_key; /* STEP_ORCHESTRATOR_ENDPOINT, STEP_COMPLETE_KEY */
+    uint64_t tools_webhook_timeout, tools_webhook_cache; /* ms: 10 s, 5 s */
+    char *tools_e2b_key, *tools_e2b_template, *tools_modal_id, *tools_modal_secret; /* E2B_API_KEY, E2B_SANDBOX_TEMPLATE_ID, MODAL_TOKEN_ID, MODAL_TOKEN_SECRET */
+    char *tools_legacy_key;     /* LETTA_ENCRYPTION_KEY: to read values that the original has stored */
+    bool audit_payloads;        /* [audit] payloads: arguments and results are in the log, scrubbed */
+
     /* [secrets]: the key ring (crypto/keyring.h); at most one of the three has it */
     char *secrets_key_file;     /* absolute path; "" none */
     char *secrets_key_env;      /* name of a variable; BRIG_SECRETS_KEY */

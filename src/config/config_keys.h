@@ -34,7 +34,7 @@ struct config_key {
 
 extern const struct config_key config_keys[];
 extern const size_t n_config_keys;
-#define CONFIG_KEYS_MAX 96u
+#define CONFIG_KEYS_MAX 144u
 #define CONFIG_KEY_VARIABLE "BRIG_SECRETS_KEY"
 
 struct config_from {

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * configs.h: sandbox configurations: kind "config", id "sandbox-<uuid4>", one per (organisation, type); their variables: kind "variable", id "sandbox-env-<uuid4>",
+ * unique key per configuration; and the fingerprint (letta.md 2.5). A configuration's document: {"type", "config": {...}, "created_by_id", "last_updated_by_id"}; `config` is as
+ * stored (nulls removed, defaults included), and what the fingerprint is over.
+ */
+#ifndef BRIG_TOOL_CONFIGS_H
+#define BRIG_TOOL_CONFIGS_H
+
+#include "config/config.h"
+#include "crypto/keyring.h"
+#include "tool/objects.h"
+
+#define CONFIG_TYPE_MAX 32u   /* [a-z][a-z0-9_-]*: local, e2b, modal, docker, daytona, ... */
+#define VARIABLES_MAX 1000u   /* per configuration; names [A-Za-z_][A-Za-z0-9_]{0,255}, values 64 KiB without NUL */
+#define FINGERPRINT_MAX 80u   /* 78 digits */
+#define VARIABLE_VALUE_MAX 65536u
+
+struct configs;
+/* What the service's settings say: TOOL_EXEC_DIR and the like (config.h, [tools]). Outlives it. on_change: after each commit, with the fingerprints before and after ("" none). */
+struct configs_options {
+    struct store *store;
+    const struct keyring *ring;
+    bool plain;
+    const struct config *config;
+    void (*on_change)(void *ctx, const char *org, const char *type, const char *id, const char *before, const char *after);
+    void *ctx;
+};
+int configs_create(const struct configs_options *options, struct configs **ret, struct brig_err *err) MUST_CHECK;
+void configs_destroy(struct configs *configs);
+struct objects *configs_objects(struct configs *configs);
+struct objects *configs_variables(struct configs *configs);
+void configs_configure(struct configs *configs, const struct config *config);
+
+/* Which type an object is of: its member `type`, or 2.4's intent: template or timeout alone: e2b; language or npm_requirements: modal; pip as strings: e2b; else local. */
+int config_resolve(const struct json_value *config, char type[CONFIG_TYPE_MAX], struct brig_err *err) MUST_CHECK;
+/*
+ * Checks an object against the fields of its type (2.3; lax as the original: "60" is 60, "yes" is true; unknown keys are dropped; requirement strings that are
+ * options, paths or URLs are refused unless `[tools] allow_urls`), adds defaults, removes nulls. old: merged under it (PATCH); may be NULL. sandbox_dir: must be the
+ * default directory or below one of `[sandbox] allowed_dirs`, else BRIG_E_FORBIDDEN naming it.
+ */
+int config_complete(const struct configs *configs, const char *type, const struct json_value *config, const struct json_value *old, struct buf *ret, struct brig_err *err) MUST_CHECK;
+const struct object *configs_by_type(const struct configs *configs, const char *org, const char *type); /* or NULL */
+/* Create-or-update (id NULL), or update by id. One that is equal stays as it is. default_only: an existing one is returned unchanged. */
+int configs_put(struct configs *configs, const char *org, const char *actor, const char *id, const char *type, const struct json_value *config, bool default_only,
+                objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int configs_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK; /* with its variables */
+
+int config_fingerprint(const char *type, const char *org /* NULL: null */, const struct json_value *config, char out[FINGERPRINT_MAX]) MUST_CHECK;
+
+/* ---- variables: the document is {"config_id", "key", "description", "sealed": {...}}; values are sealed as secrets are ---------------- */
+const struct object *variables_by_key(const struct configs *configs, const char *org, const char *config_id, const char *key); /* or NULL */
+/* Upsert by key (id NULL) or update by id. NULL members stay. value NULL: stays. BRIG_E_CONFLICT: the key is another's; no key ring. */
+struct variable_change {
+    const char *key, *value, *description;
+    size_t value_len;
+};
+int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id, const struct variable_change *change, objects_done_fn *done,
+                  void *ctx, struct brig_err *err) MUST_CHECK;
+int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* crypto_secret_free(). Reads the original's stored form too. */
+int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len, struct brig_err *err) MUST_CHECK;
+bool variable_name_ok(const char *name);
+/* Seals everything that is under another key than the current one again, in the background of the loop; done with how many. For `brig secret rotate`. */
+int configs_rotate(struct configs *configs, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frame.h: the runtime protocol: what goes down a child's channel and what comes back (docs/PROTOCOL.md, "Runtime"). JSON in frames of u32 length, little-endian.
+ *
+ * ready    {"ready": 1, "language": "python", "version": "3.11.2", "pid": 7}
+ * request  {"v": 1, "key": "64 hex digits", "kind": "tool" | "code" | "command" | "schema", "language": "python", "name": "add" | null, "source": "...",
+ *           "args": {...}, "schema": {...} | null, "env": {"NAME": "value"}, "cwd": "/workspace", "agent_state": {...} (absent: not given),
+ *           "agent_id": "..." | null, "files": [{"path", "base64"}], "collect": ["path", ...], "result_max": 16777216,
+ *           "site": "/opt/brig/venv" | null (a requirement set), "tool_limit": ...}
+ * answer   64 hex digits of HMAC-SHA256(key, payload), a newline, then the payload:
+ *          {"status": "ok" | "error", "result": any, "result_type": "dict", "agent_state": {...}, "error": {"type", "message", "traceback"}, "files": [...], "notes": ["..."]}
+ *
+ * The key is made for one run, wiped from the runtime's variables before user code begins, and stands in no environment. An answer whose code does not fit is no answer.
+ */
+#ifndef BRIG_TOOL_FRAME_H
+#define BRIG_TOOL_FRAME_H
+
+#include "codec/json.h"
+#include "codec/json_read.h"
+#include "tool/registry.h"
+
+#define FRAME_KEY 32u
+#define RESULT_MAX (16u << 20)
+
+enum frame_kind { FRAME_TOOL, FRAME_CODE, FRAME_COMMAND, FRAME_SCHEMA, FRAME_KIND_MAX };
+
+struct frame_request {
+    uint8_t key[FRAME_KEY];
+    enum frame_kind kind;
+    const struct tool *tool;
+    const char *args;            /* JSON text, as it came; NULL: {} */
+    size_t args_len;
+    const struct sbox_pair *env; /* names and values */
+    size_t n_env;
+    const char *agent_state, *agent_id; /* JSON text or NULL; NULL */
+    size_t agent_state_len;
+    const char *site, *cwd;
+    const struct json_value *files, *collect; /* of POST /v1/run; NULL */
+};
+int frame_request_put(const struct frame_request *request, struct buf *out) MUST_CHECK; /* out: wiping is the caller's */
+
+struct frame_answer {
+    struct json_doc *doc;
+    bool ok;
+    const char *result; /* raw JSON, into the payload; "null" when there is none */
+    size_t result_len;
+    const struct json_value *result_value, *agent_state, *files; /* or NULL */
+    const char *error_type, *error_message, *traceback; /* "" when none */
+};
+/* -EBADMSG: the code does not fit; -EPROTO: not what it should be. */
+int frame_answer_read(const uint8_t key[FRAME_KEY], const char *data, size_t len, struct frame_answer *ret) MUST_CHECK;
+void frame_answer_done(struct frame_answer *answer);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sets.h: requirement sets: the pip and npm packages of a run, installed once per (sorted set, interpreter, platform) in an install sandbox with the gate's `packages` policy and without the
+ * run's secrets, then mounted read-only at the path they were built at.
+ *
+ * A set lives in <cache>/sets/<key>/: `root/` (what is mounted at SET_PATH), `lock.json` (resolved names, versions, SHA-256 of every file), `used` (mtime: last use). key = hex SHA-256 of organisation
+ * (unless `[tools] share_sets` and every version is pinned with a hash), interpreter and its version, platform, the sorted requirements, the index. One build at a time per key: others wait for it. A build that fails
+ * leaves nothing, and its error is the run's: the installer's last lines, with the original's sentence. Collected by size and age, never one in use.
+ */
+#ifndef BRIG_TOOL_SETS_H
+#define BRIG_TOOL_SETS_H
+
+#include "sandbox/manager.h"
+#include "tool/registry.h"
+
+#define SET_PATH "/opt/brig" /* inside: SET_PATH/<venv name>/bin, lib/python3.x/site-packages; SET_PATH/npm/node_modules */
+
+struct sets;
+struct sets_options {
+    struct manager *manager;
+    const struct config *config;
+    int cache_dir_fd;        /* <cache>/sets, of ours */
+    const char *cache_path;  /* of it, for binds */
+};
+int sets_create(const struct sets_options *options, struct sets **ret, struct brig_err *err) MUST_CHECK;
+void sets_destroy(struct sets *sets);
+
+struct set_want {
+    const char *org_id;
+    const char *const *pip; /* "name==1.2", "name", checked by requirement_ok(); sorted and unique after sets_key() */
+    size_t n_pip;
+    const char *const *npm;
+    size_t n_npm;
+    const char *venv_name;  /* "venv" */
+    const char *python;     /* interpreter inside: "/usr/bin/python3" */
+    const char *requirements_txt; /* text of the directory's file, or NULL */
+};
+/* A built set, held until set_release(). */
+struct set {
+    const char *key;       /* hex */
+    const char *host_path; /* of `root`, for a read-only bind at SET_PATH */
+    const char *lock_hash; /* hex SHA-256 of lock.json */
+    const char *venv;      /* SET_PATH "/venv", or NULL without pip */
+    const char *node_path; /* SET_PATH "/npm/node_modules", or NULL without npm */
+};
+struct set_build;
+/* done(set) at once on the next turn when it is there; rebuild: even then. err: the run's error (BRIG_E_INVALID), with the installer's lines. */
+int sets_get(struct sets *sets, const struct caller *caller, const struct set_want *want, bool rebuild, void (*done)(void *ctx, const struct set *set, const struct brig_err *err), void *ctx,
+             struct set_build **ret, struct brig_err *err) MUST_CHECK;
+void set_build_cancel(struct set_build *build); /* done does not come; the build goes on for others, or ends */
+void set_release(struct sets *sets, const struct set *set);
+/* A requirement as a request has it: name[extras](op version)?; options, paths and URLs are refused (BRIG_E_USAGE names it) unless allow_urls. npm: name[@version]. */
+int requirement_ok(const char *text, bool npm, bool allow_urls, struct brig_err *err) MUST_CHECK;
+void sets_json(const struct sets *sets, const char *org, struct json *json); /* for `brig pool`: keys, sizes, last use */
+
+#endif
