@@ -208,3 +208,15 @@ bool schema_format_check(uint8_t format, const char *text, size_t len)
 {
     return formats[format - 1].check(text, len);
 }
+
+bool schema_format_known(const char *name)
+{
+    return schema_format_find(name) > 0;
+}
+
+bool schema_format_holds(const char *name, const char *text, size_t len)
+{
+    uint8_t format = schema_format_find(name);
+
+    return format > 0 && schema_format_check(format, text, len);
+}
