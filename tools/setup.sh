@@ -27,7 +27,8 @@ packages() {
     # the kernel and busybox are only downloaded, by tests/vm/run.py
     vm) echo qemu-system-x86 uidmap e2fsprogs ;;
     # what installs other people's packages: the clients of tests/compat, and requirement sets
-    compat) echo python3-pip python3-venv npm ;;
+    # (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
+    compat) echo python3-pip python3-venv "$([ -x /usr/bin/npm ] || echo npm)" ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
     bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;
