@@ -44,6 +44,7 @@ struct plan_bind {
     int mount_fd;       /* a detached mount of the source, made in the host's mount namespace */
     const char *target; /* absolute, inside */
     bool is_dir, read_only;
+    bool overlay;       /* the lower layer of an overlay whose upper lies in the store */
 };
 
 struct plan_tmpfs {
