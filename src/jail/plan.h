@@ -18,6 +18,15 @@
 #define INIT_FD_CONTROL 3
 #define INIT_FD_PROBE 4
 #define INIT_FD_EXEC 5
+/*
+ * With GUEST_START_ADOPT: a program that was forked into the sandbox beforehand (pid INIT_ADOPT_PID there, a child of pid 1 or one that becomes its child), whose stdout, stderr
+ * and channel (its descriptor 3) are open here: the reading ends of the two pipes and our end of the AF_UNIX stream. brig-init makes them non-blocking and CLOEXEC, has the program as
+ * process number 1 of the service (running, flags CHANNEL and HOLD, no leaf), reaps it, and kills whatever it left behind when it has ended.
+ */
+#define INIT_FD_ADOPT_OUT 6
+#define INIT_FD_ADOPT_ERR 7
+#define INIT_FD_ADOPT_CHANNEL 8
+#define INIT_ADOPT_PID 2
 /* The spawner keeps its own descriptors at or above this, so that the numbers above are free in the child. */
 #define SPAWNER_FD_MIN 10
 
