@@ -86,6 +86,7 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
  */
 #define GUEST_START_SERVICE (1u << 2)
 #define GUEST_START_LEAVES (1u << 3) /* with SERVICE: the spawner makes a cgroup for every process that asks (LEAF) */
+#define GUEST_START_ADOPT (1u << 4)  /* with SERVICE: pid 2 is there already, forked from a zygote; its ends are INIT_FD_ADOPT_* (jail/plan.h) */
 #define GUEST_STRINGS_MAX (1u << 20) /* argv and environment together */
 
 #define GUEST_START_HEAD 104u   /* the fixed part; workdir follows */
