@@ -99,6 +99,8 @@ static int check_sandbox(const struct brig_spec *spec, unsigned known, struct br
         if (!bind->source || bind->source[0] != '/')
             return err_usage(err, "bind source %s: must be absolute", bind->source ? bind->source : "");
         r = check_mount_target("bind target", bind->target ? bind->target : "", err);
+        if (r == 0 && bind->read_only && bind->overlay)
+            r = err_usage(err, "bind source %s: read-only or an overlay, not both", bind->source);
     }
     for (size_t i = 0; r == 0 && i < spec->n_tmpfs; i++)
         r = check_mount_target("tmpfs", spec->tmpfs[i].path ? spec->tmpfs[i].path : "", err);
@@ -184,6 +186,8 @@ static int pack_sandbox(const struct brig_spec *spec, struct wire_run *msg, stru
         r = r < 0 ? r : put(out, spec->binds[i].target);
         if (spec->binds[i].read_only)
             msg->binds_ro |= 1u << i;
+        if (spec->binds[i].overlay)
+            msg->binds_overlay |= 1u << i;
     }
     for (size_t i = 0; r >= 0 && i < spec->n_tmpfs; i++) {
         r = put(out, spec->tmpfs[i].path);

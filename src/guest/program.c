@@ -270,6 +270,10 @@ static long close_the_rest(struct program *program)
         ret = raw_call3(SYS_close_range, 3, ~0u, CLOSE_RANGE_CLOEXEC);
     if (ret == 0 && program->kind == PROGRAM_SERVICE && program->shell_fds[0] >= 0)
         ret = place_shell_fds(program);
+    if (ret == 0 && program->kind == PROGRAM_SERVICE && program->channel_fd >= 0) {
+        ret = raw_call3(SYS_dup3, program->channel_fd, CHANNEL_FD, 0);
+        ret = raw_failed(ret) ? ret : 0;
+    }
     return ret;
 }
 

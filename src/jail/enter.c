@@ -230,7 +230,7 @@ static int arrange_fds(struct enter *e)
 /* The pipes of pid 2, all in their places. The child of a zygote has every descriptor of its plan above them. */
 static int enter_adopt_fds(struct enter *e)
 {
-    static const int places[] = {INIT_FD_ADOPT_STDOUT, ADOPTED_FD_STDOUT, INIT_FD_ADOPT_STDERR, ADOPTED_FD_STDERR, INIT_FD_ADOPT_CHANNEL, ADOPTED_FD_CHANNEL};
+    static const int places[] = {INIT_FD_ADOPT_OUT, ADOPTED_FD_OUT, INIT_FD_ADOPT_ERR, ADOPTED_FD_ERR, INIT_FD_ADOPT_CHANNEL, ADOPTED_FD_CHANNEL};
     int fds[ARRAY_SIZE(places)], up[ARRAY_SIZE(places)];
 
     if (!e->plan->adopt)

@@ -18,13 +18,18 @@
 #define INIT_FD_CONTROL 3
 #define INIT_FD_PROBE 4
 #define INIT_FD_EXEC 5
-/* And with plan.adopt: its ends of what pid 2 has as 1, 2 and 3. */
-#define INIT_FD_ADOPT_STDOUT 6
-#define INIT_FD_ADOPT_STDERR 7
+/*
+ * With GUEST_START_ADOPT: a program that was forked into the sandbox beforehand (pid INIT_ADOPT_PID there, a child of pid 1 or one that becomes its child), whose stdout, stderr
+ * and channel (its descriptor 3) are open here: the reading ends of the two pipes and our end of the AF_UNIX stream. brig-init makes them non-blocking and CLOEXEC, has the program as
+ * process number 1 of the service (running, flags CHANNEL and HOLD, no leaf), reaps it, and kills whatever it left behind when it has ended.
+ */
+#define INIT_FD_ADOPT_OUT 6
+#define INIT_FD_ADOPT_ERR 7
 #define INIT_FD_ADOPT_CHANNEL 8
-/* pid 2 has its own ends at these until it puts them where they belong. */
-#define ADOPTED_FD_STDOUT 9
-#define ADOPTED_FD_STDERR 10
+#define INIT_ADOPT_PID 2
+/* That program has its own ends at these until it puts them where they belong. */
+#define ADOPTED_FD_OUT 9
+#define ADOPTED_FD_ERR 10
 #define ADOPTED_FD_CHANNEL 11
 /* The spawner keeps its own descriptors at or above this, so that the numbers above are free in the child. */
 #define SPAWNER_FD_MIN 10
@@ -43,6 +48,7 @@ struct plan_bind {
     int mount_fd;       /* a detached mount of the source, made in the host's mount namespace */
     const char *target; /* absolute, inside */
     bool is_dir, read_only;
+    bool overlay;       /* the lower layer of an overlay whose upper lies in the store */
 };
 
 struct plan_tmpfs {

@@ -51,7 +51,7 @@ static int check_counts(const struct wire_run *msg, struct brig_err *err)
                            : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
                 msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
-                (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1;
+                (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay);
 
     return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
 }
@@ -65,6 +65,7 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         spec->binds[i].source = next_string(&c);
         spec->binds[i].target = spec->binds[i].source ? next_string(&c) : NULL;
         spec->binds[i].read_only = msg->binds_ro & (1u << i);
+        spec->binds[i].overlay = msg->binds_overlay & (1u << i);
         good = spec->binds[i].target != NULL;
     }
     for (unsigned i = 0; good && i < spec->n_tmpfs; i++) {

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/xattr.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -98,6 +100,21 @@ static int map_owner(const struct host *host, const struct sandbox *s, const str
     return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of a bind") : 0;
 }
 
+/* Uppers of those who are not root keep what overlay has to remember in user xattrs; tmpfs has them since 6.6. A memfd is a file of one. */
+static int check_overlay(const struct host *host, const char *source, bool is_dir, struct brig_err *err)
+{
+    if (!is_dir)
+        return err_usage(err, "bind source %s: an overlay needs a directory", source);
+    if (host->privileged)
+        return 0;
+    AUTO_FD int file = SYS(memfd_create("xattr", MFD_CLOEXEC));
+    if (file < 0)
+        return err_host(err, "memfd");
+    if (fsetxattr(file, "user.brig", "", 0, 0) < 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 and later do)", source);
+    return 0;
+}
+
 static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
     const struct host *host = &s->spawner->host;
@@ -107,8 +124,10 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
         int r = helper_clone_source(host, run->binds[i].source, run->binds[i].below, &source, err);
         if (r < 0)
             return r;
-        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only};
+        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only, run->binds[i].overlay};
         b->plan.n_binds = i + 1;
+        if (run->binds[i].overlay && (r = check_overlay(host, run->binds[i].source, source.is_dir, err)) < 0)
+            return r;
         if ((r = map_owner(host, s, &source, err)) < 0)
             return r;
     }
@@ -509,7 +528,7 @@ static int make_channels(struct sandbox *s, struct build *b, struct brig_err *er
 static bool writes_binds(const struct run_spec *run)
 {
     for (unsigned i = 0; run && i < run->n_binds; i++)
-        if (!run->binds[i].read_only)
+        if (!run->binds[i].read_only) /* also an overlay: what is copied up keeps its owner */
             return true;
     return false;
 }

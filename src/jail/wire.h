@@ -95,7 +95,7 @@ struct wire_run {
     uint64_t tmpfs_size[WIRE_TMPFS_MAX];
     struct wire_gate_want gate;
     uint32_t trust; /* a last descriptor: a sealed memfd with the CA bundle (PEM) that takes the place of the template's */
-    uint32_t unused;
+    uint32_t binds_overlay; /* bit per bind; none that is in binds_ro */
 };
 
 struct wire_gate {

@@ -60,8 +60,8 @@ static void set_stdio(void)
 
     must(SETUP_EXEC, "/dev/null", null);
     must(SETUP_EXEC, "stdin", SYS(dup2(null, 0)));
-    must(SETUP_EXEC, "stdout", SYS(dup2(ADOPTED_FD_STDOUT, 1)));
-    must(SETUP_EXEC, "stderr", SYS(dup2(ADOPTED_FD_STDERR, 2)));
+    must(SETUP_EXEC, "stdout", SYS(dup2(ADOPTED_FD_OUT, 1)));
+    must(SETUP_EXEC, "stderr", SYS(dup2(ADOPTED_FD_ERR, 2)));
     must(SETUP_EXEC, "channel", SYS(dup2(ADOPTED_FD_CHANNEL, CHANNEL_FD))); /* over pid 1's control socket */
 }
 

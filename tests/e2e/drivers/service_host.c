@@ -297,7 +297,7 @@ static void create(const char *key, char **words, unsigned n)
             spec.require = BRIG_REQUIRE_ALL;
         else if (colon && spec.n_binds < MAX_BINDS) {
             *colon++ = '\0';
-            binds[spec.n_binds++] = (struct brig_bind){value, colon, strcmp(words[i], "ro") == 0};
+            binds[spec.n_binds++] = (struct brig_bind){value, colon, strcmp(words[i], "ro") == 0, strcmp(words[i], "overlay") == 0};
         }
     }
     spec.binds = binds;
