@@ -19,10 +19,6 @@ struct zygote_head {
     struct guest_start start;
 };
 
-struct flat_bind {
-    uint32_t is_dir, read_only;
-};
-
 struct writer {
     uint8_t *at, *end;
 };
@@ -60,10 +56,17 @@ static bool write_tables(struct writer *w, const struct jail_plan *p)
 {
     bool good = true;
 
-    for (unsigned i = 0; good && i < p->n_binds; i++)
-        good = write_bytes(w, &(struct flat_bind){p->binds[i].is_dir, p->binds[i].read_only}, sizeof(struct flat_bind));
-    for (unsigned i = 0; good && i < p->n_tmpfs; i++)
-        good = write_bytes(w, &p->tmpfs[i].size, sizeof p->tmpfs[i].size);
+    for (unsigned i = 0; good && i < p->n_binds; i++) {
+        struct plan_bind bind = p->binds[i];
+        bind.mount_fd = -1;
+        bind.target = NULL;
+        good = write_bytes(w, &bind, sizeof bind);
+    }
+    for (unsigned i = 0; good && i < p->n_tmpfs; i++) {
+        struct plan_tmpfs tmpfs = p->tmpfs[i];
+        tmpfs.path = NULL;
+        good = write_bytes(w, &tmpfs, sizeof tmpfs);
+    }
     return good;
 }
 
@@ -152,14 +155,10 @@ static bool read_tables(struct reader *r, struct zygote_job *job)
 {
     bool good = true;
 
-    for (unsigned i = 0; good && i < job->plan.n_binds; i++) {
-        struct flat_bind flat;
-        good = read_bytes(r, &flat, sizeof flat);
-        if (good)
-            job->binds[i] = (struct plan_bind){.is_dir = flat.is_dir, .read_only = flat.read_only};
-    }
+    for (unsigned i = 0; good && i < job->plan.n_binds; i++)
+        good = read_bytes(r, &job->binds[i], sizeof job->binds[i]);
     for (unsigned i = 0; good && i < job->plan.n_tmpfs; i++)
-        good = read_bytes(r, &job->tmpfs[i].size, sizeof job->tmpfs[i].size);
+        good = read_bytes(r, &job->tmpfs[i], sizeof job->tmpfs[i]);
     return good;
 }
 
