@@ -69,7 +69,6 @@ static int copy_binds(const struct child_spec *spec, bool zygote, struct sbox_sp
         ret->binds[i] = (struct brig_bind){copies[0], copies[1], spec->binds[i].read_only};
     }
     if (zygote) {
-        ret->zygote_argv = copy_list(spec->argv, n_argv, &pointers, &at);
         ret->zygote = memcpy(at, spec->zygote, strlen(spec->zygote) + 1);
     }
     return 0;
