@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # One request, from its environment to its answer. Goes behind encode.py in one text.
+_settrace = sys.settrace
+
+
 def _environment(request):
     environ = os.environ
     if environ:
@@ -227,6 +230,7 @@ def _run_tool(request, state):
     function = _find(request, source, filename, space)
     first, named = _arguments(function, request, state)
     result = function(*first, **named)
+    _settrace(None)  # one that raises would raise in our own calls
     if hasattr(type(result), "__await__"):
         result = _await(result, loop)
     _finish(loop, False)
@@ -241,6 +245,7 @@ def _run_code(request):
     loop = []
     try:
         made = eval(code, space)
+        _settrace(None)
         if made is not None:
             _await(made, loop)
     finally:

@@ -276,7 +276,7 @@ def _convert(value, want):
     kind = origin or want
     kind = {"Sequence": list, "Iterable": list, "Collection": list, "Mapping": dict, "MutableMapping": dict, "MutableSequence": list}.get(getattr(kind, "__name__", ""), kind) \
         if getattr(kind, "__module__", "") in ("collections.abc", "typing") else kind
-    if not isinstance(kind, type):
+    if not isinstance(kind, type) or kind.__module__ == "typing":  # Any is a class since 3.11
         raise _No
     if kind in PLAIN:
         return value if type(value) is kind else PLAIN[kind](value)
