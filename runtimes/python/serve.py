@@ -338,4 +338,4 @@ def _serve(request, answer):
 
 
 if "BRIG_ZYGOTE" not in OURS:
-    park(3)
+    eval("park(3)", {"park": park, "__builtins__": __builtins__})  # 3.9 hands on the builtins of a caller with the same globals: this one has others

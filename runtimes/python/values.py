@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A part of the Python runtime: values that are not plain JSON, arguments that are not what their annotation says, the agent's state, errors, files, commands.
 # Compiled when a run first needs one of them; `core` is the namespace of runtime.py. The tables of docs/TOOLS.md, "Values", are tested against this row by row.
-import os
-import posix
-import sys
+os, sys = core["os"], core["sys"]  # not imported: a tool may have emptied sys.modules
 
 
 # --- Python to JSON --------------------------------------------------------------------------------------------------------------------------
