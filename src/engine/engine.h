@@ -72,7 +72,7 @@ int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_e
 /* Checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
 int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /* The same for a long-lived sandbox, which has no program. images: this host's stores can be. Files are the spawner's to look at. */
-int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
+int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
 int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size, struct brig_err *err) MUST_CHECK;
 /* run.c: what the spawner said */

@@ -8,7 +8,8 @@
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all
+ *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all, zygote=KEY,
+ *                                statement=1 (then `layers KEY name=on:by:value ...` is told before `up`)
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     await TEXT                   the next lines wait until one that starts so was told
  *
@@ -36,6 +37,7 @@ struct item {
     struct box *box;
     struct link *link;
     uint32_t next_proc;
+    bool statement;
 };
 
 struct program {
@@ -189,10 +191,25 @@ static void run(struct item *item, char **words, unsigned n)
 
 /* ---- boxes ------------------------------------------------------------------------------------------ */
 
+static void tell_layers(const struct item *item, const struct box_up *up)
+{
+    char text[2048];
+    size_t len = 0;
+
+    for (int i = 0; i < BRIG_LAYER_MAX && len < sizeof text; i++) {
+        const struct brig_layer_state *layer = &up->layers[i];
+        len += (size_t)snprintf(text + len, sizeof text - len, " %s=%d:%s:%s", brig_layer_name((enum brig_layer)i), layer->on, layer->by ? layer->by : "",
+                                layer->why ? layer->why : "");
+    }
+    tell("layers %s%s\n", item->key, text);
+}
+
 static void on_up(void *ctx, struct box_up *up)
 {
     struct item *item = ctx;
 
+    if (item->statement)
+        tell_layers(item, up);
     tell("up %s %s complete=%d memory=%" PRIu64 " timeout=%" PRIu64 "\n", item->key, up->id, up->protection_complete, up->limits.memory,
            up->limits.timeout);
     make_link(item, take_fd(&up->stream_fd));
@@ -272,6 +289,10 @@ static void create(const char *key, char **words, unsigned n)
             spec.limits.inodes = strtoull(value, NULL, 10);
         else if (strcmp(words[i], "rootfs") == 0)
             spec.rootfs = value;
+        else if (strcmp(words[i], "zygote") == 0)
+            spec.zygote = value;
+        else if (strcmp(words[i], "statement") == 0)
+            item->statement = true;
         else if (strcmp(words[i], "require") == 0)
             spec.require = BRIG_REQUIRE_ALL;
         else if (colon && spec.n_binds < MAX_BINDS) {
