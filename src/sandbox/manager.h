@@ -77,7 +77,6 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     bool internal;               /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
     bool trust;                  /* with internal: a CA bundle of its own */
     const char *zygote;          /* with internal: struct provider_spec; of `memory` */
-    const char *const *zygote_argv;
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
     char *memory;                /* owns the strings */
     char note[256];              /* e.g. python:3.12 given by host's python 3.11 */
