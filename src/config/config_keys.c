@@ -145,7 +145,7 @@ const struct config_key config_keys[] = {
     {"tools", "allow_urls", CONFIG_BOOL, AT(tools_allow_urls), .fallback = "false", LIVE, .help = "requirements may be URLs, paths and options"},
     {"tools", "share_sets", CONFIG_BOOL, AT(tools_share_sets), .fallback = "false", .help = "organisations share requirement sets that are pinned by hash"},
     {"tools", "sets_bytes", CONFIG_SIZE, AT(tools_sets_bytes), .fallback = "10g", .min = MIB, .max = MAX_SIZE, LIVE, .help = "requirement sets are collected past this"},
-    {"tools", "sets_age", CONFIG_SECONDS, AT(tools_sets_seconds), .fallback = "30d", .min = 60, .max = MAX_S, LIVE, .help = "or when unused for so long"},
+    {"tools", "sets_age", CONFIG_SECONDS, AT(tools_sets_seconds), .fallback = "720h", .min = 60, .max = MAX_S, LIVE, .help = "or when unused for so long"},
     {"tools", "find_links", CONFIG_TEXT, AT(tools_find_links), .fallback = "", .rule = config_rule_file, .help = "directory of wheels that pip takes instead of an index"},
     {"tools", "npm_registry", CONFIG_TEXT, AT(tools_npm_registry), .fallback = "", .help = "URL of the registry; empty: npm's own setting"},
     {"tools", "fallback", CONFIG_TEXT, AT(tools_fallback), .fallback = "auto", LIVE, .help = "auto or none: whether another provider may take a run"},

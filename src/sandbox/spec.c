@@ -182,7 +182,7 @@ static int read_bind(struct spec_in *in, const struct json_value *v, struct brig
 
     *ret = (struct brig_bind){.read_only = false};
     if (v->type != JSON_OBJECT)
-        return err_usage(err, "binds: each must be an object with source, target and read_only");
+        return err_usage(err, "binds: each must be an object with source, target, and read_only or overlay");
     for (const struct json_value *m = v->first; r == 0 && m; m = m->next) {
         if (str_eq(m->key, "source"))
             r = spec_string(m, "binds.source", 4095, false, &source, err);
@@ -190,6 +190,8 @@ static int read_bind(struct spec_in *in, const struct json_value *v, struct brig
             r = spec_string(m, "binds.target", 1023, false, &target, err);
         else if (str_eq(m->key, "read_only"))
             r = spec_bool(m, "binds.read_only", &ret->read_only, err);
+        else if (str_eq(m->key, "overlay"))
+            r = spec_bool(m, "binds.overlay", &ret->overlay, err);
         else
             r = err_usage(err, "binds.%.64s: there is no such member", m->key);
     }
@@ -197,6 +199,8 @@ static int read_bind(struct spec_in *in, const struct json_value *v, struct brig
         r = err_usage(err, "binds.source %.64s: must be absolute", source ? source : "(none)");
     if (r == 0 && !target)
         r = err_usage(err, "binds.target: must be given");
+    if (r == 0 && ret->read_only && ret->overlay)
+        r = err_usage(err, "binds: %.64s is read_only or an overlay, not both", source);
     if (r == 0)
         r = check_mount_target("binds.target", target, err);
     if (r < 0)
