@@ -347,7 +347,7 @@ static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
 /* No more is to come: brig-init was executed, and of a zygote's child pid 2 has checked itself. */
 static void setup_over(struct sandbox *s)
 {
-    if (s->adopt && !s->checked && !s->failure.code) {
+    if (s->adopt && !s->checked && !s->job && !s->failure.code) { /* with a job open it is the zygote's end, and that is told */
         (void)err_set(&s->failure, BRIG_E_HOST, EPIPE, "set-up, the process of a zygote ended before its self-check");
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
     }

@@ -169,6 +169,9 @@ static void prepare(void)
     sigfillset(&all);
     if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "brig-zygote") < 0)
         _exit(1);
+    for (int fd = 0; fd <= 2; fd++) /* were zygote.py, and a pipe for the sake of sys.stdout */
+        if (dup2(ZYGOTE_FD_NULL, fd) < 0)
+            _exit(1);
     /* From here on the host's tree is out of sight: what is cloned starts in the spawner's. */
     if (setns(ZYGOTE_FD_MNT, CLONE_NEWNS) < 0 || close_range(ZYGOTE_FD_SOCKET + 1, ~0u, 0) < 0)
         _exit(1);

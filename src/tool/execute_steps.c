@@ -120,7 +120,7 @@ int step_credentials(struct run *run, struct brig_err *err)
 
 struct wants {
     const char *pip[REQUIREMENTS_MAX], *npm[REQUIREMENTS_MAX];
-    size_t n_pip, n_npm;
+    size_t n_pip, n_config_pip, n_npm;
 };
 
 static int add(struct run *run, const char **list, size_t *n, const char *name, const char *version, bool npm)
@@ -155,14 +155,13 @@ static int add_json(struct run *run, const struct json_value *list, const char *
 
 static int collect(struct run *run, struct wants *wants, const struct json_value *config)
 {
-    int r = 0;
+    int r = run->tool.language == TOOL_PYTHON ? add_json(run, json_get(config, "pip_requirements"), wants->pip, &wants->n_pip, false) : 0;
 
+    wants->n_config_pip = wants->n_pip;
     for (size_t i = 0; r == 0 && i < run->tool.n_pip; i++)
         r = add(run, wants->pip, &wants->n_pip, run->tool.pip[i].name, run->tool.pip[i].version, false);
     for (size_t i = 0; r == 0 && i < run->tool.n_npm; i++)
         r = add(run, wants->npm, &wants->n_npm, run->tool.npm[i].name, run->tool.npm[i].version, true);
-    if (r == 0 && run->tool.language == TOOL_PYTHON)
-        r = add_json(run, json_get(config, "pip_requirements"), wants->pip, &wants->n_pip, false);
     if (r == 0 && (run->tool.language == TOOL_JAVASCRIPT || run->tool.language == TOOL_TYPESCRIPT))
         r = add_json(run, json_get(config, "npm_requirements"), wants->npm, &wants->n_npm, true);
     return r;
@@ -172,12 +171,14 @@ static void on_set(void *ctx, const struct set *set, const struct brig_err *why)
 {
     struct run *run = ctx;
 
-    run->build = NULL;
+    struct set_build *build = take_ptr(&run->build);
+    if (!set && why->code == BRIG_E_INVALID) {
+        const char *whole = build ? set_build_error(build) : NULL;
+        run_result_error(run, BRIG_CAUSE_POLICY, "RuntimeError", whole && whole[0] ? whole : why->message);
+        return;
+    }
     if (!set) {
-        if (why && why->code == BRIG_E_INVALID)
-            run_result_error(run, BRIG_CAUSE_POLICY, "RuntimeError", why->message);
-        else
-            run_refuse(run, why, 0);
+        run_refuse(run, why, 0);
         return;
     }
     run->set = set;
@@ -203,7 +204,7 @@ int step_set(struct run *run, struct brig_err *err)
         return 0;
     if (!o->sets)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "requirements cannot be installed here");
-    const struct set_want want = {.org_id = run->caller.org_id, .pip = wants.pip, .n_pip = wants.n_pip, .npm = wants.npm, .n_npm = wants.n_npm,
+    const struct set_want want = {.org_id = run->caller.org_id, .pip = wants.pip, .n_pip = wants.n_pip, .n_config_pip = wants.n_config_pip, .npm = wants.npm, .n_npm = wants.n_npm,
                                   .venv_name = venv && venv->type == JSON_STRING && venv->string[0] ? venv->string
                                                : o->config->tools_venv_name[0]                      ? o->config->tools_venv_name
                                                                                                     : "venv",
