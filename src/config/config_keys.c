@@ -200,7 +200,7 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox", "gate", "secrets"};
+    static const char *const sections[] = {"server", "store", "manager", "sandbox", "tools", "gate", "secrets"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;
