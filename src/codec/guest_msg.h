@@ -82,10 +82,14 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
 #define GUEST_START_STDIN (1u << 1) /* stdin, stdout and stderr travel beside START; else the last two; TTY: none */
 /*
  * No program: init serves processes on a stream (guest_svc.h), the one descriptor beside START. n_argv and n_env are 0,
- * the other flags but LEAVES are off; STARTED is what a process of the program's ids has read back.
+ * the other flags but LEAVES and ADOPT are off; STARTED is what a process of the program's ids has read back.
  */
 #define GUEST_START_SERVICE (1u << 2)
 #define GUEST_START_LEAVES (1u << 3) /* with SERVICE: the spawner makes a cgroup for every process that asks (LEAF) */
+/*
+ * With SERVICE: a program that was forked into the sandbox beforehand is process number 1 of the service (jail/plan.h, INIT_FD_ADOPT_*).
+ */
+#define GUEST_START_ADOPT (1u << 4)
 #define GUEST_STRINGS_MAX (1u << 20) /* argv and environment together */
 
 #define GUEST_START_HEAD 104u   /* the fixed part; workdir follows */

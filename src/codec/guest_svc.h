@@ -59,6 +59,8 @@ enum svc_type {
     SVC_PROC_FORGET = 39, /* u32 proc -> REPLY; its ring and status are dropped (EBUSY while it runs) */
     /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY svc_shell_result */
     SVC_SHELL_RUN = 40,
+    /* u32 proc; DATA 0, EOF 0 -> DATA 1, EOF 1, REPLY, when the process has closed its end or is gone, and all was sent; EBUSY: one at a time; ENOTCONN: it has none */
+    SVC_CHANNEL = 41,
 
     /* calls: ports */
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
@@ -150,6 +152,11 @@ int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_C
 #define SVC_PROC_SHELL \
     (1u << 2) /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
 #define SVC_PROC_HOLD (1u << 3) /* somebody is about to attach: until then a full ring waits, instead of forgetting */
+/*
+ * Descriptor 3 of the program is a stream socket of its own, carried by SVC_CHANNEL; not with SHELL. Without a call, or without credit, its writes wait: nothing is forgotten. What it wrote to
+ * stdout and stderr before it wrote to the channel is sent first, to those who are attached.
+ */
+#define SVC_PROC_CHANNEL (1u << 4)
 
 struct svc_proc_start {
     uint32_t proc; /* chosen by brigd, not 0, never used before in this sandbox */

@@ -88,6 +88,8 @@ void call_free(struct call *call)
     unlink_call(call);
     for (unsigned i = 0; i < 2; i++)
         outlet_detach(&call->reader[i]);
+    if (call->proc)
+        channel_wake(call->proc);
     if (call->type == SVC_SHELL_RUN)
         shell_detach(call);
     if (call->inlet)
@@ -155,7 +157,7 @@ static void open_call(uint16_t type, uint32_t request, const uint8_t *payload, s
         [SVC_PROC_SIGNAL - SVC_CALL_MIN] = proc_signal,   [SVC_PROC_RESIZE - SVC_CALL_MIN] = proc_resize,
         [SVC_PROC_LIST - SVC_CALL_MIN] = proc_list,       [SVC_PROC_FORGET - SVC_CALL_MIN] = proc_forget_call,
         [SVC_SHELL_RUN - SVC_CALL_MIN] = shell_run,       [SVC_PORT_LIST - SVC_CALL_MIN] = port_list,
-        [SVC_PORT_CONNECT - SVC_CALL_MIN] = port_connect,
+        [SVC_PORT_CONNECT - SVC_CALL_MIN] = port_connect, [SVC_CHANNEL - SVC_CALL_MIN] = channel_call,
     };
     unsigned at = type - SVC_CALL_MIN;
 

@@ -153,12 +153,11 @@ void ready_forget(struct call *call)
 
 /* ---- a batch --------------------------------------------------------------------------------------- */
 
-/* Plans up to a turn's worth of frames of one stream. Returns how many. */
+/* Plans up to a turn's worth of frames of one stream. Returns how many. A channel may have a second turn in a batch: what is planned counts. */
 static unsigned plan_data(struct reader *reader, unsigned *n_iov)
 {
     unsigned n = 0;
 
-    reader->planned = 0;
     while (n < FRAMES_PER_TURN && n_batch < BATCH_FRAMES) {
         size_t len = reader_available(reader) - reader->planned,
                credit = SVC_WINDOW - reader->in_flight - reader->planned;
@@ -197,10 +196,12 @@ static void plan_call(struct call *call, unsigned *n_iov)
             reader->ended = true;
             send_frame(SVC_EOF, call->request, reader->stream, NULL, 0);
         }
-        if (!reader->ended)
+        if (!reader->ended && !channel_held_back(call))
             n += plan_data(reader, n_iov);
         all_ended = all_ended && reader->ended;
     }
+    if (n > 0 && call->proc && call->type != SVC_CHANNEL)
+        channel_wake(call->proc);
     if (n == 0 && all_ended && call->drained)
         call->drained(call); /* and it is gone */
 }
@@ -227,6 +228,7 @@ static void settle_batch(size_t sent)
             reader->pos += batch[i].len;
             reader->in_flight += batch[i].len;
         }
+        reader->planned = 0;
         sent -= part;
         call_ready(reader->call);
     }

@@ -50,6 +50,7 @@ void control_forget(void);
 #define EXIT_NOT_STARTED 125 /* of a process that gave up before execve */
 #define SHELL_FD_RESULT 8    /* what a persistent shell finds beside its stdio (shell.c) */
 #define SHELL_FD_COMMAND 9
+#define CHANNEL_FD 3 /* what a process with a channel finds (channel.c); until then it is the control socket's */
 
 /* Who is to come out of the stages. */
 enum program_kind {
@@ -68,6 +69,7 @@ struct program {
     /* of PROGRAM_SERVICE */
     int report_fd;    /* SOCK_SEQPACKET: struct child_report to init; a released leaf from it */
     int shell_fds[2]; /* become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1 */
+    int channel_fd;   /* becomes CHANNEL_FD; or -1 */
     uint32_t leaf;    /* the cgroup it asks for first; 0: none */
     /* Written by the child, which as MAIN and PROBE shares our memory until it executes: */
     int stage;  /* enum guest_stage it has reached */

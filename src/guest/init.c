@@ -11,7 +11,8 @@
  *         +-----------------+-- socket closed: exit 1; protocol broken: exit 2; both without a word
  *
  * With GUEST_START_SERVICE there is no program: a probe with the program's ids reads the layers back and says STARTED,
- * and pid 1 goes on in service.c, where it stays.
+ * and pid 1 goes on in service.c, where it stays. With GUEST_START_ADOPT as well, a process that was forked into the sandbox before
+ * us is there already, and the service has it as its first (channel.c).
  *
  * Invariants: it is not dumpable, blocks every signal and installs no handler (so programs of the same id, where
  * there is only one, can neither read nor disturb it, and children inherit default dispositions). It reads only the
@@ -107,7 +108,7 @@ static void lock_down(void)
 {
     must(raw_call5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
     must(raw_call5(SYS_prctl, PR_SET_NAME, "brig-init", 0, 0, 0) == 0);
-    must(raw_call3(SYS_close_range, INIT_FD_CONTROL, INIT_FD_PROBE, CLOSE_RANGE_CLOEXEC) == 0);
+    must(raw_call3(SYS_close_range, INIT_FD_CONTROL, INIT_FD_ADOPT_CHANNEL, CLOSE_RANGE_CLOEXEC) == 0);
     default_signals();
     program.bounding = read_bounding();
 }
@@ -200,10 +201,17 @@ __attribute__((noreturn)) static void say_exited(int status)
 /* What START brought is of use to the child only; the pipes must be closed here for their readers' sake. */
 static void forget_start(int keep_fd, int signal_fd)
 {
+    bool adopt = start.flags & GUEST_START_ADOPT;
+    unsigned from = (unsigned)keep_fd + 1;
+
     must(signal_fd > keep_fd);
-    if (signal_fd > keep_fd + 1)
-        must(raw_call3(SYS_close_range, keep_fd + 1, signal_fd - 1, 0) == 0);
-    must(raw_call3(SYS_close_range, signal_fd + 1, ~0u, 0) == 0);
+    /* Around the signals' and the adopted, whichever way they lie. */
+    while (from <= INIT_FD_ADOPT_CHANNEL || from <= (unsigned)signal_fd) {
+        if (from != (unsigned)signal_fd && !(adopt && from >= INIT_FD_ADOPT_OUT && from <= INIT_FD_ADOPT_CHANNEL))
+            raw_call1(SYS_close, from);
+        from++;
+    }
+    must(raw_call3(SYS_close_range, from, ~0u, 0) == 0);
     control_forget();
     raw_call2(SYS_munmap, program.argv, ((size_t)start.n_argv + start.n_env + 2) * sizeof(char *));
     raw_call3(SYS_madvise, message, sizeof(message), MADV_DONTNEED);

@@ -130,13 +130,16 @@ static void take_the_rest(struct outlet *outlet)
         ;
 }
 
+void outlet_take(struct outlet *outlet)
+{
+    if (!outlet->over && outlet->source.fd >= 0 && take_some(outlet))
+        outlet_resume(outlet);
+}
+
 static void on_ready(struct source *source, uint32_t events)
 {
-    struct outlet *outlet = owner_of(source, struct outlet, source);
-
     (void)events;
-    if (take_some(outlet))
-        outlet_resume(outlet);
+    outlet_take(owner_of(source, struct outlet, source));
 }
 
 int outlet_open(struct outlet *outlet, int fd, uint32_t size)
@@ -208,7 +211,7 @@ uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call
         .stream = (uint8_t)stream,
     };
     outlet->readers = reader;
-    outlet->held = false;
+    outlet->held = outlet->keeps;
     outlet_resume(outlet);
     return offset;
 }
@@ -225,6 +228,8 @@ void outlet_detach(struct reader *reader)
             break;
         }
     reader->outlet = NULL;
+    if (outlet->keeps) /* what was sent has been had */
+        outlet->begin = reader->pos;
     outlet_resume(outlet);
 }
 

@@ -80,6 +80,7 @@ void proc_release(struct proc *proc)
     source_close(&proc->report);
     source_close(&proc->sheep);
     shell_done(proc);
+    channel_done(proc);
     inlet_close(&proc->in);
     for (unsigned i = 1; i < STREAMS; i++)
         outlet_done(&proc->out[i]);
@@ -121,10 +122,13 @@ static void proc_ended(struct proc *proc)
     proc->age = age++;
     n_ended++;
     inlet_close(&proc->in);
+    if (proc->adopted)
+        proc_kill_strays();
     for (unsigned i = 1; i < STREAMS; i++) {
         outlet_last(&proc->out[i]);
         proc->exit.output[i] = outlet_total(&proc->out[i]);
     }
+    channel_ended(proc);
     shell_ended(proc);
     proc_answer_waits(proc);
     forget_old();
@@ -219,15 +223,15 @@ void proc_reaped(pid_t pid, int status, const struct rusage *usage)
     proc_end_leaf(proc);
 }
 
-/* Children of ours that are neither a shepherd nor the file worker. */
+/* Children of ours that are neither a process, nor a shepherd, nor the file worker. */
 void proc_kill_strays(void)
 {
     pid_t known[PROCS_MAX + 1];
     unsigned n = 0;
 
     for (const struct proc *proc = procs; proc; proc = proc->next)
-        if (proc->shepherd != 0 && n < PROCS_MAX)
-            known[n++] = proc->shepherd;
+        if (n < PROCS_MAX && (proc->shepherd != 0 || !proc->reaped))
+            known[n++] = proc->shepherd != 0 ? proc->shepherd : proc->pid;
     if (worker_pid() > 0)
         known[n++] = worker_pid();
     walk_strays(known, n);

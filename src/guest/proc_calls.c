@@ -170,7 +170,9 @@ static long signal_all(struct proc *proc)
         proc_end_leaf(proc);
         return 0;
     }
-    return raw_call2(SYS_kill, proc->pid, SIGKILL); /* it is alone: it has not executed */
+    if (proc->adopted)
+        walk_descendants(proc->pid, 0, SIGKILL); /* whoever has left it is found when it has ended */
+    return raw_call2(SYS_kill, proc->pid, SIGKILL); /* without a leaf it is alone: it has not executed */
 }
 
 static long signal_group(const struct proc *proc, uint32_t signum)

@@ -14,8 +14,6 @@
 #include "guest/service.h"
 #include "jail/rawcall.h"
 
-#define RING_DEFAULT (256u * 1024)
-
 static char workdir[GUEST_WORKDIR_MAX]; /* written by children only */
 
 /* ---- what the child tells --------------------------------------------------------------------------- */
@@ -56,6 +54,7 @@ static void report_over(struct proc *proc)
     proc->state = PROC_RUNNING;
     proc->exit.started_ns = proc->executed_ns;
     answer_start(proc);
+    channel_wake(proc);
 }
 
 static void take_report(struct proc *proc, const struct child_report *report, int fd)
@@ -133,7 +132,7 @@ struct spawn {
     int ours[STREAMS];   /* our ends of stdin, stdout, stderr */
     int theirs[STREAMS]; /* the child's */
     int shell[2];
-    int report, sheep; /* the child's ends */
+    int report, sheep, channel; /* the child's ends */
 };
 
 static void close_fd(int *fd)
@@ -153,6 +152,7 @@ static void spawn_done(struct spawn *spawn)
     close_fd(&spawn->shell[1]);
     close_fd(&spawn->report);
     close_fd(&spawn->sheep);
+    close_fd(&spawn->channel);
 }
 
 /* A pipe whose end here does not block; ours is the reading one of streams 1 and 2. */
@@ -171,7 +171,7 @@ static long make_pipe(struct spawn *spawn, unsigned stream)
 static long make_stdio(struct spawn *spawn)
 {
     struct proc *proc = spawn->proc;
-    uint32_t ring = spawn->msg->ring != 0 ? spawn->msg->ring : RING_DEFAULT;
+    uint32_t ring = spawn->msg->ring != 0 ? spawn->msg->ring : SERVICE_RING;
     long ret = 0;
 
     proc->out[1].size = proc->out[2].size = ring;
@@ -236,6 +236,7 @@ __attribute__((noreturn)) static void be_the_child(const struct spawn *spawn, co
     program.report_fd = spawn->report;
     program.shell_fds[0] = spawn->shell[0];
     program.shell_fds[1] = spawn->shell[1];
+    program.channel_fd = spawn->channel;
     program.leaf = spawn->proc->leaf ? msg->proc : 0;
     if (has_stdin)
         program.fds[0] = spawn->theirs[0];
@@ -258,6 +259,8 @@ static long spawn_proc(struct spawn *spawn)
     proc->leaf = service_has_leaves();
     if (ret == 0 && !proc->leaf)
         ret = make_socket(&proc->sheep, on_sheep, &spawn->sheep);
+    if (ret == 0 && proc->flags & SVC_PROC_CHANNEL)
+        ret = channel_make(proc, &spawn->channel);
     if (ret == 0 && proc->flags & SVC_PROC_SHELL)
         ret = shell_prepare(proc, (const char *)spawn->msg->strings, extra, spawn->shell);
     if (ret != 0)
@@ -277,7 +280,7 @@ static long spawn_proc(struct spawn *spawn)
 /* Whether the request may be tried at all: 0 or an errno. */
 static int judge_start(const struct svc_proc_start *msg)
 {
-    if ((msg->flags & SVC_PROC_SHELL) && (msg->flags & SVC_PROC_TTY))
+    if ((msg->flags & SVC_PROC_SHELL) && (msg->flags & (SVC_PROC_TTY | SVC_PROC_CHANNEL)))
         return EINVAL;
     return proc_find_any(msg->proc) ? EEXIST : 0;
 }
@@ -301,7 +304,7 @@ void proc_start(uint32_t request, const uint8_t *payload, size_t len)
         return;
     }
     name_proc(proc, (const char *)msg.strings);
-    struct spawn spawn = {proc, &msg, {-1, -1, -1}, {-1, -1, -1}, {-1, -1}, -1, -1};
+    struct spawn spawn = {proc, &msg, {-1, -1, -1}, {-1, -1, -1}, {-1, -1}, -1, -1, -1};
     long ret = spawn_proc(&spawn);
     spawn_done(&spawn);
     if (ret != 0) {

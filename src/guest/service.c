@@ -80,7 +80,7 @@ void service_program(struct program *program, struct guest_start *start)
 {
     *start = base;
     *program = (struct program){.kind = PROGRAM_SERVICE, .start = start, .bounding = bounding_set, .report_fd = -1};
-    program->shell_fds[0] = program->shell_fds[1] = -1;
+    program->shell_fds[0] = program->shell_fds[1] = program->channel_fd = -1;
 }
 
 /* At most a batch: a storm of orphans must not keep frames waiting. Stopped children are not reported. */
@@ -213,6 +213,8 @@ __attribute__((noreturn)) void service_main(const struct guest_start *start, uin
     control.ready = on_control;
     signals.ready = on_signal;
     if (source_add(&control, INIT_FD_CONTROL, EPOLLIN) != 0 || source_add(&signals, signal_fd, EPOLLIN) != 0)
+        guest_exit(GUEST_EXIT_BROKEN);
+    if (base.flags & GUEST_START_ADOPT && channel_adopt() != 0)
         guest_exit(GUEST_EXIT_BROKEN);
     conn_open(SERVICE_FD_STREAM);
     take_control(); /* what came with START */

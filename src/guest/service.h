@@ -19,8 +19,12 @@
 #define STREAMS 3u /* 0 goes in; 1 and 2 come out */
 #define owner_of(member_ptr, type, member) ((type *)(void *)((uint8_t *)(member_ptr)-offsetof(type, member)))
 
+#define SERVICE_RING (256u * 1024) /* of an output, unless START says another */
+#define ADOPTED_PROC 1u            /* the number of a process that was here before us */
+
 struct call;
 struct proc;
+struct channel;
 
 /* ---- service.c ------------------------------------------------------------------------------------- */
 
@@ -67,6 +71,7 @@ struct outlet {
     bool last;  /* nobody can write any more: empty means over */
     bool grown; /* the pipe was made larger */
     bool held;  /* nobody has read yet, and somebody is coming: nothing is forgotten */
+    bool keeps; /* held again whenever nobody reads: what no reader was sent is never forgotten */
     bool over;
 };
 
@@ -86,6 +91,7 @@ struct reader {
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
 void outlet_none(struct outlet *outlet);                                  /* one that has no bytes and is over */
 void outlet_last(struct outlet *outlet);                                  /* its writers are gone: takes what is left */
+void outlet_take(struct outlet *outlet);                                  /* now, what there is, as far as there is room */
 void outlet_close(struct outlet *outlet);                                 /* the ring stays */
 void outlet_done(struct outlet *outlet);                                  /* the ring goes; no reader may be left */
 void outlet_resume(struct outlet *outlet);                                /* readers have moved on or gone */
@@ -190,6 +196,7 @@ struct proc {
     bool leaf_ready; /* the spawner has said so */
     bool leaf_ended; /* LEAF_END was sent */
     bool reaped;
+    bool adopted;            /* it was here before us: neither leaf nor shepherd */
     pid_t pid;               /* the main process; valid until reaped */
     pid_t shepherd;          /* where there are no leaves: its parent, which is ours; or 0 */
     struct source report;    /* the child's, until it has executed */
@@ -200,6 +207,7 @@ struct proc {
     uint64_t executed_ns;
     struct outlet out[STREAMS]; /* [1] and [2] */
     struct inlet in;
+    struct channel *channel; /* or NULL */
     struct call *calls;
     struct shell *shell;
     uint32_t age; /* order of ending */
@@ -237,6 +245,17 @@ void proc_resize(uint32_t request, const uint8_t *payload, size_t len);
 void proc_list(uint32_t request, const uint8_t *payload, size_t len);
 void proc_forget_call(uint32_t request, const uint8_t *payload, size_t len);
 void proc_answer_waits(struct proc *proc); /* it has ended */
+
+/* ---- channel.c -------------------------------------------------------------------------------------- */
+
+int channel_make(struct proc *proc, int *ret_theirs) MUST_CHECK; /* before the fork; the child's end is the caller's to close, also on failure */
+int channel_open(struct proc *proc, int fd) MUST_CHECK;          /* ours, which does not block; taken over unless it fails */
+void channel_ended(struct proc *proc);                           /* the process is gone; takes one without a channel, as the next two do */
+void channel_done(struct proc *proc);
+void channel_wake(const struct proc *proc);            /* something of it has moved: its call may go on */
+bool channel_held_back(const struct call *call);       /* output that was written before comes first */
+void channel_call(uint32_t request, const uint8_t *payload, size_t len);
+int channel_adopt(void) MUST_CHECK; /* the process that START has told of (GUEST_START_ADOPT) */
 
 /* ---- shepherd.c: where there are no leaves ---------------------------------------------------------- */
 

@@ -116,6 +116,11 @@ static int make_link(struct rig *rig)
 
 void rig_open(struct rig *rig, unsigned extra_flags)
 {
+    rig_open_with(rig, extra_flags, guest_spawn);
+}
+
+void rig_open_with(struct rig *rig, unsigned extra_flags, void (*spawn)(struct guest *g))
+{
     struct guest_start start = plain_start();
     int fd, on = 1;
 
@@ -124,7 +129,7 @@ void rig_open(struct rig *rig, unsigned extra_flags)
     start.workdir = "/";
     rig->leaves = extra_flags & GUEST_START_LEAVES;
     assert_int_equal(loop_create(&rig->loop, NULL), 0);
-    guest_spawn(&rig->g);
+    spawn(&rig->g);
     fd = make_link(rig);
     send_start(&rig->g, &start, ARGV(NULL), ARGV(NULL), FRAME_PAYLOAD_MAX, &fd, 1);
     close(fd);

@@ -47,6 +47,7 @@ struct answer {
 };
 
 void rig_open(struct rig *rig, unsigned extra_flags); /* of START; up to init's HELLO */
+void rig_open_with(struct rig *rig, unsigned extra_flags, void (*spawn)(struct guest *g));
 void rig_close(struct rig *rig);
 void rig_attach(struct rig *rig); /* another stream: the old link is destroyed */
 void rig_run(struct rig *rig, int ms);

@@ -12,6 +12,9 @@ static const char golden_svc_proc_start[] =
     "05000000 02000000 1800 5000 00000100 02000000 01000000" /* proc, flags, rows, cols, ring, n_argv, n_env */
     "0a000000 2f776f726b7370616365"                          /* "/workspace" */
     "6c7300 2d6c00 413d6200";                                /* "ls", "-l", "A=b" */
+static const char golden_svc_proc_start_channel[] =
+    "01000000 18000000 0000 0000 00000000 01000000 00000000" /* HOLD and CHANNEL */
+    "01000000 2f 7800";                                      /* "/", "x" */
 static const char golden_svc_proc_started[] = "2a000000 00e1f50500000000";
 static const char golden_svc_proc_attach[] = "05000000 06000000 0a00000000000000 ffffffffffffffff";
 static const char golden_svc_attached[] = "0a00000000000000 0000000000000000";
@@ -119,6 +122,14 @@ static void golden_messages(void **state)
         .strings = (const uint8_t *)"ls\0-l\0A=b",
         .strings_len = 10,
     };
+    const struct svc_proc_start start_channel = {
+        .proc = 1,
+        .flags = SVC_PROC_HOLD | SVC_PROC_CHANNEL,
+        .n_argv = 1,
+        .workdir = {"/", 1},
+        .strings = (const uint8_t *)"x",
+        .strings_len = 2,
+    };
     const struct svc_proc_started started = {42, 100000000};
     const struct svc_proc_attach attach = {5, 6, {0, 10, SVC_FROM_NOW}};
     const struct svc_attached attached = {{0, 10, 0}};
@@ -139,6 +150,7 @@ static void golden_messages(void **state)
     CHECK_LONGER(hello, hello, true);
     CHECK(reply, reply);
     CHECK(proc_start, start);
+    check(golden_svc_proc_start_channel, &start_channel, put_proc_start, parse_proc_start, sizeof(start_channel), false);
     CHECK(proc_started, started);
     CHECK(proc_attach, attach);
     CHECK(attached, attached);
@@ -332,7 +344,7 @@ static void starts_out_of_range(void **state)
 
     assert_int_equal(start_with(0, 0), -EPROTO); /* proc */
     assert_int_equal(start_with(4, 15), 0);
-    assert_int_equal(start_with(4, 16), -EPROTO); /* flags */
+    assert_int_equal(start_with(4, 32), -EPROTO); /* flags */
     assert_int_equal(start_with(12, 64u << 20), 0);
     assert_int_equal(start_with(12, (64u << 20) + 1), -EPROTO); /* ring */
     assert_int_equal(start_with(16, 0), -EPROTO);               /* n_argv */
@@ -387,7 +399,7 @@ static void the_rest_out_of_range(void **state)
     REFUSED(proc_signal, 8, 3); /* two at once */
     REFUSED(proc_signal, 8, 8);
     REFUSED(proc_info, 0, 0);
-    REFUSED(proc_info, 8, 16);
+    REFUSED(proc_info, 8, 32);
     REFUSED(proc_info, 12, 2);
     REFUSED(proc_info, 40, 11); /* older than written */
     REFUSED(shell_result, 0, 256);
