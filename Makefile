@@ -11,7 +11,7 @@ PYTHON := $(firstword $(wildcard /usr/bin/python3) python3)
 T ?=
 export LC_ALL ?= C.UTF-8
 
-.PHONY: help run build test asan fuzz test-vm test-long bench lint install clean
+.PHONY: help run build test asan fuzz test-vm test-compat test-long bench lint install clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make asan       ASan+UBSan build by clang: unit tests, fuzz corpora, $(FUZZ_TIME) s of fuzzing per target"
 	@echo "make fuzz       fuzz every target for FUZZ_TIME seconds (now $(FUZZ_TIME))"
 	@echo "make test-vm    the cgroup v2 and rootless cases on Debian's kernel in QEMU"
+	@echo "make test-compat  other people's clients, servers and registries: PostgreSQL, letta-client, pip and npm"
 	@echo "make test-long  10,000 runs without a leak, every case 100 times; hours"
 	@echo "make bench      the numbers of docs/BENCHMARKS.md, against bubblewrap, firejail, runc and Docker"
 	@echo "make lint       clang-format and clang-tidy"
@@ -53,6 +54,11 @@ test-vm:
 	@tools/setup.sh build test vm
 	@tools/build.sh $(BUILD) -Dtests=true
 	@$(PYTHON) tests/vm/run.py --build $(BUILD)
+
+test-compat:
+	@tools/setup.sh build test compat
+	@tools/build.sh $(BUILD) -Dtests=true
+	@$(PYTHON) tests/run.py --build $(BUILD) --kind compat $(T)
 
 test-long:
 	@tools/setup.sh build test

@@ -169,6 +169,7 @@ struct brig_bind {
     const char *source; /* absolute host path */
     const char *target; /* absolute path inside */
     bool read_only;
+    bool overlay; /* a directory: what is written lies in the sandbox's own store, counts against `disk`, and is gone with it; the source is only read */
 };
 
 struct brig_tmpfs {

@@ -9,6 +9,7 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   lint     tests/lint/test_*.py             unittest, over the sources                 lint:test_x.py:Class.test
   e2e      tests/e2e/test_*.py              unittest, against an installed copy        e2e:test_x.py:Class.test
   hostile  tests/hostile/run.py             a driver of its own, run alone             hostile:CASE
+  compat   tests/compat/test_*.py           by `make test-compat` only: other people's clients, servers and registries   compat:test_x.py:Class.test
 
 unit and replay use all cores. The rest runs in two lanes side by side, each in a cgroup of its own, one test at a time in each: in the first
 the tests that look for what a run of the jail left behind, then hostile; in the second those of the service and all that needs no sandbox.
@@ -46,8 +47,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-KINDS = ("unit", "replay", "lint", "e2e", "long", "hostile")
-LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600}
+KINDS = ("unit", "replay", "lint", "e2e", "long", "compat", "hostile")
+LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600, "compat": 120}
 BUDGET = 12 * 60
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 RESULT_LINE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
@@ -509,11 +510,11 @@ def programs(build, pattern):
 
 
 def run_all(args, build, report):
-    kinds = args.kind or ([k for k in KINDS if k != "long"] if not args.long else ["long", "hostile"])
+    kinds = args.kind or ([k for k in KINDS if k not in ("long", "compat")] if not args.long else ["long", "hostile"])
     temp = None
     try:
         prefix = None
-        if not args.no_install and set(kinds) & {"e2e", "long", "hostile", "lint"}:
+        if not args.no_install and set(kinds) & {"e2e", "long", "compat", "hostile", "lint"}:
             temp = tempfile.mkdtemp(prefix="brig-test-", dir="/var/tmp")
             prefix = install(build, temp)
         env = environment(build, prefix)
@@ -530,7 +531,7 @@ def run_all(args, build, report):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             for job in [pool.submit(how, p, env, args.patterns, report) for how, p in work]:
                 job.result()
-        modules = [(kind, path) for kind in ("lint", "e2e", "long") if kind in kinds for path in sorted((HERE / kind).glob("test_*.py"))]
+        modules = [(kind, path) for kind in ("lint", "e2e", "long", "compat") if kind in kinds for path in sorted((HERE / kind).glob("test_*.py"))]
         modules = [(kind, path) for kind, path in modules if may_match(kind, path.name, args.patterns)]
         second = [m for m in modules if any(fnmatch.fnmatch(f"{m[0]}:{m[1].name}", p) for p in SECOND_LANE)] if lanes_possible() else []
 

@@ -26,11 +26,14 @@ packages() {
     test) echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py
     vm) echo qemu-system-x86 uidmap e2fsprogs ;;
+    # what installs other people's packages: the clients of tests/compat, and requirement sets
+    # (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
+    compat) echo python3-pip python3-venv "$([ -x /usr/bin/npm ] || echo npm)" ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
     bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;
     *)
-        echo "tools/setup.sh: no package set \"$1\" (build, test, vm, lint, bench)" >&2
+        echo "tools/setup.sh: no package set \"$1\" (build, test, vm, compat, lint, bench)" >&2
         exit 2
         ;;
     esac

@@ -125,7 +125,7 @@ static void put_require(struct json *json, const struct words *words)
     json_end(json);
 }
 
-/* SRC:DST[:ro]; SRC is a path of the machine the daemon runs on, so a relative one is made absolute only for a local daemon. */
+/* SRC:DST[:ro|:overlay]; SRC is a path of the machine the daemon runs on, so a relative one is made absolute only for a local daemon. */
 static int put_binds(struct json *json, const struct words *words, struct brig_err *err)
 {
     char path[PATH_MAX];
@@ -137,8 +137,8 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
     for (size_t i = 0; i < words->n; i++) {
         const char *source = words->items[i], *target = strchr(source, ':'),
                    *mode = target ? strchr(target + 1, ':') : NULL;
-        if (!target || target == source || target[1] == '\0' || (mode && strcmp(mode, ":ro") != 0))
-            return err_usage(err, "-v %.80s: must be SRC:DST or SRC:DST:ro", source);
+        if (!target || target == source || target[1] == '\0' || (mode && strcmp(mode, ":ro") != 0 && strcmp(mode, ":overlay") != 0))
+            return err_usage(err, "-v %.80s: must be SRC:DST, SRC:DST:ro or SRC:DST:overlay", source);
         snprintf(path, sizeof(path), "%.*s", (int)(target - source), source);
         char *real = *path == '/' || client_is_remote() ? NULL : realpath(path, NULL);
         if (*path != '/' && !real)
@@ -148,7 +148,8 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
         free(real);
         snprintf(path, sizeof(path), "%.*s", (int)strcspn(target + 1, ":"), target + 1);
         service_put_text(json, "target", path);
-        json_key(json, "read_only"), json_bool(json, mode != NULL);
+        if (mode)
+            json_key(json, mode[1] == 'o' ? "overlay" : "read_only"), json_bool(json, true);
         json_end(json);
     }
     json_end(json);

@@ -196,9 +196,9 @@ static int add_bind(void *ctx, const struct flag *flag, const char *given, char 
     char *mode = target ? strchr(target + 1, ':') : NULL;
     (void)flag;
     if (!target || target == value || target[1] == '\0' || target[1] == ':')
-        return flag_refuse(err, given, value, "must be SRC:DST or SRC:DST:ro");
-    if (mode && strcmp(mode + 1, "ro") != 0)
-        return flag_refuse(err, given, value, "after SRC:DST there can only be :ro");
+        return flag_refuse(err, given, value, "must be SRC:DST, SRC:DST:ro or SRC:DST:overlay");
+    if (mode && strcmp(mode + 1, "ro") != 0 && strcmp(mode + 1, "overlay") != 0)
+        return flag_refuse(err, given, value, "after SRC:DST there can only be :ro or :overlay");
     *target = '\0';
     bool known = is_source(value);
     *target = ':';
@@ -217,7 +217,8 @@ static int add_bind(void *ctx, const struct flag *flag, const char *given, char 
     if (!bind->source)
         return -EINVAL;
     bind->target = target + 1;
-    bind->read_only = mode != NULL;
+    bind->overlay = mode && mode[1] == 'o';
+    bind->read_only = mode && !bind->overlay;
     options->spec.binds = options->binds;
     options->spec.n_binds++;
     return 0;

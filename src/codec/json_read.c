@@ -406,6 +406,17 @@ static int read_word(struct reader *reader, struct json_value *value)
     return read_number(reader, value);
 }
 
+static int read_text(struct reader *reader, struct json_value *value)
+{
+    value->type = JSON_STRING;
+    return read_string(reader, false, &value->string, &value->len);
+}
+
+static void end_value(const struct reader *reader, struct json_value *value)
+{
+    value->raw_len = (size_t)(reader->text + reader->at - value->raw);
+}
+
 /* A fresh value, linked into the innermost box. */
 static struct json_value *add_value(struct reader *reader)
 {
@@ -439,12 +450,12 @@ static int read_value(struct reader *reader)
 
     struct json_value *value = add_value(reader);
     char c = reader->text[reader->at];
-    if (c == '"') {
-        value->type = JSON_STRING;
-        return read_string(reader, false, &value->string, &value->len);
+    value->raw = reader->text + reader->at;
+    if (c != '{' && c != '[') {
+        int r = c == '"' ? read_text(reader, value) : read_word(reader, value);
+        end_value(reader, value);
+        return r;
     }
-    if (c != '{' && c != '[')
-        return read_word(reader, value);
     if (reader->depth == JSON_READ_DEPTH)
         return refuse(reader, reader->at, "nested too deeply");
     value->type = c == '{' ? JSON_OBJECT : JSON_ARRAY;
@@ -477,6 +488,7 @@ static int step_in_box(struct reader *reader)
     if (next_is(reader, object ? '}' : ']')) {
         reader->at++;
         reader->depth--;
+        end_value(reader, level->box);
         return object ? close_object(reader, level->box) : 0;
     }
     if (level->last) {

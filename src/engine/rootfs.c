@@ -30,7 +30,7 @@ static int unpack(struct brig_engine *engine, const char *tar, const char *direc
 {
     const char *const argv[] = {"tar", "--extract", "--file=/archive", "--directory=/unpacked", "--no-same-owner", "--no-same-permissions",
                                 "--delay-directory-restore", "--exclude=./dev/*", "--exclude=dev/*", NULL};
-    const struct brig_bind binds[] = {{tar, "/archive", true}, {directory, "/unpacked", false}};
+    const struct brig_bind binds[] = {{.source = tar, .target = "/archive", .read_only = true}, {.source = directory, .target = "/unpacked"}};
     struct brig_spec spec = {.size = sizeof spec, .argv = argv, .binds = binds, .n_binds = ARRAY_SIZE(binds),
                              .flags = BRIG_RUN_KEEP_OUTPUT, .limits = {.timeout = UNPACK_TIMEOUT_MS, .cpus = 2000}};
     struct brig_run *run;

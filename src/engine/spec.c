@@ -99,6 +99,8 @@ static int check_sandbox(const struct brig_spec *spec, unsigned known, struct br
         if (!bind->source || bind->source[0] != '/')
             return err_usage(err, "bind source %s: must be absolute", bind->source ? bind->source : "");
         r = check_mount_target("bind target", bind->target ? bind->target : "", err);
+        if (r == 0 && bind->read_only && bind->overlay)
+            r = err_usage(err, "bind source %s: read-only or an overlay, not both", bind->source);
     }
     for (size_t i = 0; r == 0 && i < spec->n_tmpfs; i++)
         r = check_mount_target("tmpfs", spec->tmpfs[i].path ? spec->tmpfs[i].path : "", err);
@@ -184,6 +186,8 @@ static int pack_sandbox(const struct brig_spec *spec, struct wire_run *msg, stru
         r = r < 0 ? r : put(out, spec->binds[i].target);
         if (spec->binds[i].read_only)
             msg->binds_ro |= 1u << i;
+        if (spec->binds[i].overlay)
+            msg->binds_overlay |= 1u << i;
     }
     for (size_t i = 0; r >= 0 && i < spec->n_tmpfs; i++) {
         r = put(out, spec->tmpfs[i].path);
@@ -317,7 +321,7 @@ static int check_store(const struct brig_spec *spec, bool images, struct brig_er
     return image ? limits_check_image(&limits, err) : limits_check_memory_store(&limits, err);
 }
 
-int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
+int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
 {
     struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
     int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT, err);
@@ -326,11 +330,15 @@ int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg
         r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
     if (r == 0)
         r = check_store(spec, images, err);
+    if (r == 0 && zygote && (zygote[0] == '\0' || strlen(zygote) >= WIRE_ZYGOTE_KEY_MAX))
+        r = err_usage(err, "zygote: a key has 1 to %u bytes", WIRE_ZYGOTE_KEY_MAX - 1);
     if (r < 0)
         return r;
     r = pack_sandbox(spec, msg, &strings);
+    if (r >= 0 && zygote)
+        r = put(&strings, zygote);
     if (r >= 0) {
-        msg->flags = spec->flags | WIRE_RUN_SERVICE;
+        msg->flags = spec->flags | WIRE_RUN_SERVICE | (zygote ? WIRE_RUN_ZYGOTE : 0);
         msg->strings_len = (uint32_t)strings.len;
         r = seal(&strings, ret_strings_fd, err);
     } else {

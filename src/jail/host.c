@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/str.h"
 #include "base/parse.h"
 #include "jail/dirs.h"
 #include "jail/etc_template.h"
@@ -77,38 +78,44 @@ static int find_template(struct host *host, struct brig_err *err)
     return host->n_lower_dirs > 0 ? 0 : err_set(err, BRIG_E_UNSUPPORTED, ENOENT, "template host: no /usr on this machine");
 }
 
-/* A copy nobody can write to, for a brig-init that its owner could change under us. */
-static int seal_copy(int file, off_t size, struct brig_err *err)
+/* A copy nobody can write to, for a file that its owner could change under us. */
+static int seal_copy(int file, off_t size, const char *name, struct brig_err *err)
 {
-    AUTO_FD int copy = memfd_create("brig-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    AUTO_FD int copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     off_t at = 0;
 
     if (copy < 0)
-        return err_host(err, "memfd for brig-init");
+        return err_host(err, "memfd for %s", name);
     while (at < size)
         if (sendfile(copy, file, &at, (size_t)(size - at)) <= 0)
-            return err_host(err, "copy of brig-init");
+            return err_host(err, "copy of %s", name);
     if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return err_host(err, "seal brig-init");
+        return err_host(err, "seal %s", name);
     /* A descriptor open for writing would make execve fail with ETXTBSY. */
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? err_host(err, "reopen brig-init") : fd;
+    return fd < 0 ? err_host(err, "reopen %s", name) : fd;
 }
 
-static int open_init(struct host *host, const char *helper_dir, struct brig_err *err)
+int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file, struct brig_err *err)
 {
     char path[4096];
     struct stat st;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/brig-init", helper_dir) >= sizeof path)
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", helper_dir, name) >= sizeof path)
         return err_usage(err, "helper directory: path too long");
     AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_host(err, "%s", path);
-    host->init_is_file = st.st_uid == 0 && (st.st_mode & 022) == 0;
-    host->init_fd = host->init_is_file ? take_fd(&fd) : seal_copy(fd, st.st_size, err);
+    *ret_is_file = st.st_uid == 0 && (st.st_mode & 022) == 0;
+    return *ret_is_file ? take_fd(&fd) : seal_copy(fd, st.st_size, name, err);
+}
+
+static int open_init(struct host *host, const char *helper_dir, struct brig_err *err)
+{
+    host->init_fd = host_open_helper(helper_dir, "brig-init", &host->init_is_file, err);
+    zygote_files_open(&host->zygote, helper_dir);
     return host->init_fd < 0 ? host->init_fd : 0;
 }
 
@@ -139,6 +146,18 @@ static unsigned landlock_abi(void)
     return abi > 0 ? (unsigned)abi : 0;
 }
 
+/* What the service's users may share, and what the service itself shares for them: for the spawner they are one list. */
+static int read_roots(struct host *host, struct brig_err *err)
+{
+    const char *shared = getenv("BRIG_BIND_ROOTS"), *own = getenv("BRIG_OWN_ROOTS");
+    char both[sizeof host->bind_roots.text];
+
+    if (str_format(both, sizeof both, "%s%s%s", shared ? shared : "", shared && shared[0] && own && own[0] ? ":" : "", own ? own : "") < 0)
+        return err_usage(err, "BRIG_BIND_ROOTS and BRIG_OWN_ROOTS: longer than %zu bytes", sizeof both - 1);
+    int r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", both, err);
+    return r < 0 ? r : roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err);
+}
+
 int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err)
 {
     int r;
@@ -146,8 +165,7 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     *host = HOST_INIT;
     host->privileged = is_privileged();
     host->landlock_abi = landlock_abi();
-    if ((r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", getenv("BRIG_BIND_ROOTS"), err)) < 0 ||
-        (r = roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err)) < 0)
+    if ((r = read_roots(host, err)) < 0)
         return r;
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;

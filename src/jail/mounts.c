@@ -239,15 +239,44 @@ static int attach_at(struct enter *e, int mount_fd, const char *path)
     return SYS(move_mount(mount_fd, "", target, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH));
 }
 
+/*
+ * An overlay over the source of bind number i: upper and work directory lie in the store, the source is attached, read-only, at a place of the store that no
+ * program ever sees. The overlay keeps a private copy of that mount, with its map of ids (5.19), so the place can go with the old root. Without
+ * xattrs in the upper an overlay would work until the first directory that hides a lower one: it is refused before that.
+ */
+static int make_overlay(struct enter *e, unsigned i)
+{
+    const struct jail_plan *p = e->plan;
+    char lower[32], upper[32], work[32];
+    struct mount_option options[] = {{"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}, {"userxattr", NULL}};
+
+    snprintf(lower, sizeof lower, "/s/lower/%u", i);
+    snprintf(upper, sizeof upper, "/s/upper/bind%u", i);
+    snprintf(work, sizeof work, "/s/work/bind%u", i);
+    TRY(e, lower, SYS(mkdirat(AT_FDCWD, lower, 0700)));
+    TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
+    TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0700)));
+    TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, p->outer_user, p->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+    TRY(e, lower, mount_attributes(p->binds[i].mount_fd, RO_ATTR, true));
+    TRY(e, lower, mount_attach(p->binds[i].mount_fd, AT_FDCWD, lower));
+    int fd = mount_make("overlay", options, p->userxattr ? 4 : 3, RW_ATTR);
+    TRY(e, "overlay", fd);
+    return fd;
+}
+
 int enter_binds(struct enter *e)
 {
     for (unsigned i = 0; i < e->plan->n_binds; i++) {
         const struct plan_bind *bind = &e->plan->binds[i];
         uint64_t attr = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0);
+        AUTO_FD int overlay = bind->overlay ? make_overlay(e, i) : -1;
 
-        TRY(e, bind->target, mount_attributes(bind->mount_fd, attr, true));
+        if (bind->overlay && overlay < 0)
+            return -1;
+        if (!bind->overlay)
+            TRY(e, bind->target, mount_attributes(bind->mount_fd, attr, true));
         TRY(e, bind->target, ensure_target(e, bind->target, bind->is_dir));
-        TRY(e, bind->target, attach_at(e, bind->mount_fd, bind->target));
+        TRY(e, bind->target, attach_at(e, bind->overlay ? overlay : bind->mount_fd, bind->target));
     }
     return 0;
 }

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/xattr.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -98,6 +100,21 @@ static int map_owner(const struct host *host, const struct sandbox *s, const str
     return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of a bind") : 0;
 }
 
+/* Uppers of those who are not root keep what overlay has to remember in user xattrs; tmpfs has them since 6.6. A memfd is a file of one. */
+static int check_overlay(const struct host *host, const char *source, bool is_dir, struct brig_err *err)
+{
+    if (!is_dir)
+        return err_usage(err, "bind source %s: an overlay needs a directory", source);
+    if (host->privileged)
+        return 0;
+    AUTO_FD int file = SYS(memfd_create("xattr", MFD_CLOEXEC));
+    if (file < 0)
+        return err_host(err, "memfd");
+    if (fsetxattr(file, "user.brig", "", 0, 0) < 0)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 and later do)", source);
+    return 0;
+}
+
 static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
     const struct host *host = &s->spawner->host;
@@ -107,8 +124,10 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
         int r = helper_clone_source(host, run->binds[i].source, run->binds[i].below, &source, err);
         if (r < 0)
             return r;
-        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only};
+        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only, run->binds[i].overlay};
         b->plan.n_binds = i + 1;
+        if (run->binds[i].overlay && (r = check_overlay(host, run->binds[i].source, source.is_dir, err)) < 0)
+            return r;
         if ((r = map_owner(host, s, &source, err)) < 0)
             return r;
     }
@@ -292,6 +311,29 @@ static int write_maps(struct sandbox *s)
     return r;
 }
 
+/* The child has made its user namespace, and we know who it is. */
+static void map_child(struct sandbox *s)
+{
+    struct setup_msg msg = {.type = SETUP_MAPPED};
+    int r = write_maps(s);
+
+    if (r >= 0)
+        r = fd_send_nowait(s->setup_fd, &msg, sizeof msg, NULL, 0);
+    if (r < 0) {
+        (void)err_set(&s->failure, BRIG_E_HOST, -r, "set-up, id maps");
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        return;
+    }
+    char path[32];
+    snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
+    s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
+    move_up(&s->mnt_fd);
+    /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
+    const struct cg_host *cg = &s->spawner->host.cg;
+    if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
+        sandbox_begin(s, s->run);
+}
+
 static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
 {
     char what[sizeof msg->what + 1] = "";
@@ -302,49 +344,51 @@ static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
+/* No more is to come: brig-init was executed, and of a zygote's child pid 2 has checked itself. */
+static void setup_over(struct sandbox *s)
+{
+    if (s->adopt && !s->checked && !s->job && !s->failure.code) { /* with a job open it is the zygote's end, and that is told */
+        (void)err_set(&s->failure, BRIG_E_HOST, EPIPE, "set-up, the process of a zygote ended before its self-check");
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    }
+    loop_remove(s->spawner->loop, &s->on_setup);
+    base_close_fd(&s->setup_fd);
+}
+
 /* The child asks for its maps, or says what failed. After execve the socket is closed: HELLO comes on the other one. */
 static void on_setup(struct loop_source *source, uint32_t events UNUSED)
 {
     struct sandbox *s = source->ctx;
-    struct setup_msg msg;
+    union {
+        struct setup_msg msg;
+        struct setup_checked checked;
+    } in;
     int fd = -1;
     size_t n_fds = 0;
-    ssize_t n = fd_recv_nowait(s->setup_fd, &msg, sizeof msg, &fd, 1, &n_fds);
+    ssize_t n = fd_recv_nowait(s->setup_fd, &in, sizeof in, &fd, 1, &n_fds);
 
     if (n == -EAGAIN)
         return;
     take_back(s);
-    if (n == (ssize_t)sizeof msg && msg.type == SETUP_MAP_ME) {
+    if (n == (ssize_t)sizeof in.msg && in.msg.type == SETUP_MAP_ME) {
         if (n_fds) {
             s->store_fd = fd;
             move_up(&s->store_fd);
         }
         image_release(&s->image); /* the mount holds the device now */
-        int r = write_maps(s);
-        if (r >= 0) {
-            msg = (struct setup_msg){.type = SETUP_MAPPED};
-            r = fd_send_nowait(s->setup_fd, &msg, sizeof msg, NULL, 0);
-        }
-        if (r >= 0) {
-            char path[32];
-            snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
-            s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
-            move_up(&s->mnt_fd);
-            /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
-            const struct cg_host *cg = &s->spawner->host.cg;
-            if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
-                sandbox_begin(s, s->run);
-            return;
-        }
-        (void)err_set(&s->failure, BRIG_E_HOST, -r, "set-up, id maps");
-        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
-    } else if (n == (ssize_t)sizeof msg && msg.type == SETUP_FAILED) {
-        setup_failed(s, &msg);
-    } else if (n_fds) {
-        close(fd);
+        if (s->pid)
+            map_child(s);
+        else
+            s->wants_maps = true; /* a zygote's, whose answer is yet to be read */
+        return;
     }
-    loop_remove(s->spawner->loop, &s->on_setup);
-    base_close_fd(&s->setup_fd);
+    if (n_fds)
+        close(fd);
+    if (n == (ssize_t)sizeof in.checked && in.checked.type == SETUP_CHECKED)
+        sandbox_checked(s, &in.checked);
+    else if (n == (ssize_t)sizeof in.msg && in.msg.type == SETUP_FAILED)
+        setup_failed(s, &in.msg);
+    setup_over(s);
 }
 
 static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
@@ -364,7 +408,7 @@ static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
 static int watch(struct sandbox *s, struct brig_err *err)
 {
     struct loop *loop = s->spawner->loop;
-    int r = loop_add(loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
+    int r = s->job ? 0 : loop_add(loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
 
     if (r == 0)
         r = loop_add(loop, &s->on_control, s->control_fd, EPOLLIN, err);
@@ -373,11 +417,9 @@ static int watch(struct sandbox *s, struct brig_err *err)
     return r;
 }
 
-static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
+static uint64_t clone_flags(const struct build *b)
 {
-    struct clone_args args = {.flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
-                              .pidfd = (uint64_t)(uintptr_t)&s->pidfd,
-                              .exit_signal = SIGCHLD};
+    uint64_t flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND;
     static const struct {
         enum brig_layer layer;
         uint64_t flag;
@@ -385,12 +427,76 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
 
     for (size_t i = 0; i < ARRAY_SIZE(can_be_off); i++)
         if (plan_off(&b->plan, can_be_off[i].layer))
-            args.flags &= ~(__u64)can_be_off[i].flag;
+            flags &= ~can_be_off[i].flag;
+    return flags;
+}
+
+static int cgroup_to_enter(const struct sandbox *s, const struct build *b)
+{
+    return s->cg.v2_fd < 0 ? -1 : b->cgroup_fd >= 0 ? b->cgroup_fd : s->cg.v2_fd;
+}
+
+/* What of the sandbox's own is needed no more below SANDBOX_FD_MIN. */
+static void move_all_up(struct sandbox *s)
+{
+    move_up(&s->pidfd);
+    move_up(&s->setup_fd);
+    move_up(&s->control_fd);
+    move_up(&s->cg.v2_fd);
+}
+
+/* The same clone, by a zygote: it has the interpreter, and we the answer later. */
+static int ask_zygote(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    struct zygote_job job = {.clone_flags = clone_flags(b), .cgroup_fd = cgroup_to_enter(s, b), .plan = b->plan, .workdir = run->workdir};
+    int r = host_settle(&s->spawner->host, err); /* the self-check compares with our namespaces */
+
+    if (r < 0)
+        return r;
+    s->adopt = true;
+    sandbox_start(s, run, &job.start);
+    r = zygote_ask(s->spawner, run->zygote, s, &job, err);
+    if (r == 0)
+        move_all_up(s);
+    return r;
+}
+
+void sandbox_cloned(struct sandbox *s, pid_t pid, int pidfd)
+{
+    s->job = 0;
+    s->pid = pid;
+    s->pidfd = pidfd;
+    move_up(&s->pidfd);
+    if (loop_add(s->spawner->loop, &s->on_pidfd, s->pidfd, EPOLLIN, &s->failure) < 0) {
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        sandbox_finish(s); /* nobody would tell of its end */
+    } else if (s->verdict != BRIG_CAUSE_MAX) {
+        sandbox_end(s, s->verdict); /* it was ended before there was anybody to kill */
+    } else if (s->wants_maps) {
+        map_child(s);
+    }
+}
+
+void sandbox_not_cloned(struct sandbox *s, const struct brig_err *err)
+{
+    s->job = 0;
+    if (!s->failure.code)
+        s->failure = *err;
+    cg_kill(&s->cg); /* there may be a child that it could not tell of */
+    sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    sandbox_finish(s);
+}
+
+static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
+{
+    struct clone_args args = {.flags = clone_flags(b), .pidfd = (uint64_t)(uintptr_t)&s->pidfd, .exit_signal = SIGCHLD};
+    int cgroup = cgroup_to_enter(s, b);
+
     if (b->plan.shared_fds)
         args.flags |= CLONE_FILES;
-    if (s->cg.v2_fd >= 0) {
+    if (cgroup >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = (__u64)(b->cgroup_fd >= 0 ? b->cgroup_fd : s->cg.v2_fd);
+        args.cgroup = (__u64)cgroup;
     }
     pid_t pid = SYS(sys_clone3(&args));
     if (pid < 0)
@@ -400,10 +506,7 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
     s->pid = pid;
     if (b->plan.shared_fds)
         lend(s, b);
-    move_up(&s->pidfd);
-    move_up(&s->setup_fd);
-    move_up(&s->control_fd);
-    move_up(&s->cg.v2_fd);
+    move_all_up(s);
     return 0;
 }
 
@@ -425,7 +528,7 @@ static int make_channels(struct sandbox *s, struct build *b, struct brig_err *er
 static bool writes_binds(const struct run_spec *run)
 {
     for (unsigned i = 0; run && i < run->n_binds; i++)
-        if (!run->binds[i].read_only)
+        if (!run->binds[i].read_only) /* also an overlay: what is copied up keeps its owner */
             return true;
     return false;
 }
@@ -453,7 +556,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r < 0)
         return r;
     fill_plan(s, run, b);
-    r = clone_child(s, b, err);
+    r = run && run->zygote ? ask_zygote(s, run, b, err) : clone_child(s, b, err);
     if (r == 0)
         r = watch(s, err); /* first: from here on the pidfd tells the end, whatever fails */
     if (r == 0)
@@ -503,7 +606,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
     if (r < 0) {
         *err = s->failure;
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
-        if (s->on_pidfd.fd < 0)
+        if (s->on_pidfd.fd < 0 && !s->job)
             sandbox_finish(s); /* nobody would tell of its end: finish waits for it itself */
         return r;
     }

@@ -45,10 +45,15 @@ int enter_store(struct enter *e)
         TRY(e, places[i].name,
             SYS(fchownat(e->store_fd, places[i].name, p->outer_user, p->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
     }
-    if (p->writable_root) {
+    bool overlays = false;
+    for (unsigned i = 0; i < p->n_binds; i++)
+        overlays = overlays || p->binds[i].overlay;
+    if (p->writable_root || overlays) {
         TRY(e, "upper", SYS(mkdirat(e->store_fd, "upper", 0755)));
         TRY(e, "work", SYS(mkdirat(e->store_fd, "work", 0700)));
     }
+    if (overlays)
+        TRY(e, "lower", SYS(mkdirat(e->store_fd, "lower", 0700)));
     return 0;
 }
 

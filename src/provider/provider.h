@@ -28,7 +28,7 @@ enum provider_cap {
     PROVIDER_RECOVER = 1 << 4, /* boxes outlive brigd and are listed at the next start */
     PROVIDER_POOL = 1 << 5,
     PROVIDER_GATE = 1 << 6, /* its boxes' networks are served by our brig-egress */
-    PROVIDER_ZYGOTE = 1 << 7, /* it takes provider_spec.zygote */
+    PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
 };
 
 struct provider_spec {
@@ -40,12 +40,8 @@ struct provider_spec {
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
-    /*
-     * With PROVIDER_ZYGOTE: a program is in the box already when it comes up, forked from one that was started with zygote_argv: process number 1 of its brig-init, with a channel (codec/guest_svc.h).
-     * Boxes with the same key may share the one they are forked from. NULL: none.
-     */
+    /* A key (jail/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on descriptor 3. NULL: empty, as always. */
     const char *zygote;
-    const char *const *zygote_argv; /* NULL-terminated */
     struct provider_gate { /* all zero: no network */
         bool on, any_port;
         size_t n_ports;

@@ -48,14 +48,14 @@ int child_copy_lists(struct child *child, const struct child_spec *spec, struct 
 
 static int copy_binds(const struct child_spec *spec, bool zygote, struct sbox_spec *ret, struct brig_err *err)
 {
-    size_t n_argv = 0, size = spec->n_binds * sizeof *spec->binds, strings = zygote ? list_size(spec->argv, &n_argv) + strlen(spec->zygote) + 1 : 0;
+    size_t size = spec->n_binds * sizeof *spec->binds, strings = zygote ? strlen(spec->zygote) + 1 : 0;
 
     for (size_t i = 0; i < spec->n_binds; i++)
         strings += strlen(spec->binds[i].source) + strlen(spec->binds[i].target) + 2;
     ret->memory = mem_alloc(size + strings + 1);
     if (!ret->memory)
         return err_nomem(err);
-    char *pointers = ret->memory + size, *at = pointers + (zygote ? (n_argv + 1) * sizeof(char *) : 0);
+    char *at = ret->memory + size;
     ret->binds = (struct brig_bind *)(void *)ret->memory;
     ret->n_binds = spec->n_binds;
     for (size_t i = 0; i < spec->n_binds; i++) {
@@ -66,12 +66,12 @@ static int copy_binds(const struct child_spec *spec, bool zygote, struct sbox_sp
             copies[k] = memcpy(at, both[k], len);
             at += len;
         }
-        ret->binds[i] = (struct brig_bind){copies[0], copies[1], spec->binds[i].read_only};
+        ret->binds[i] = spec->binds[i];
+        ret->binds[i].source = copies[0];
+        ret->binds[i].target = copies[1];
     }
-    if (zygote) {
-        ret->zygote_argv = copy_list(spec->argv, n_argv, &pointers, &at);
+    if (zygote)
         ret->zygote = memcpy(at, spec->zygote, strlen(spec->zygote) + 1);
-    }
     return 0;
 }
 

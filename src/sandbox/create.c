@@ -230,7 +230,6 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .binds = spec->binds,
         .n_binds = spec->n_binds,
         .zygote = spec->zygote,
-        .zygote_argv = spec->zygote_argv,
     };
     uint32_t need = (rootfs[0] ? PROVIDER_ROOTFS : 0u) | (spec->writable_root ? PROVIDER_WRITABLE_ROOT : 0u) | (spec->n_binds ? PROVIDER_BINDS : 0u);
     if (need & ~manager->provider->ops->caps)

@@ -42,6 +42,8 @@ static void put_binds(struct json *json, const struct sbox_spec *spec)
         json_key(json, "source"), json_string(json, spec->binds[i].source);
         json_key(json, "target"), json_string(json, spec->binds[i].target);
         json_key(json, "read_only"), json_bool(json, spec->binds[i].read_only);
+        if (spec->binds[i].overlay)
+            json_key(json, "overlay"), json_bool(json, true);
         json_end(json);
     }
     json_end(json);

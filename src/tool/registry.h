@@ -21,8 +21,10 @@ enum tool_language { TOOL_PYTHON, TOOL_JAVASCRIPT, TOOL_TYPESCRIPT, TOOL_BASH, T
 const char *tool_language_name(enum tool_language language);
 int tool_language_parse(const char *text, enum tool_language *ret) MUST_CHECK; /* also "node", "js", "ts", "py", "sh"; -EINVAL */
 
+#define TOOL_REQUIREMENTS_MAX 200u /* of each kind */
+#define TOOL_TAGS_MAX 100u
 struct requirement { /* pip or npm */
-    const char *name, *version; /* version NULL: any */
+    const char *name, *version; /* version NULL: any; of one that was given as a string ("numpy>=1.2", "left-pad@1") all is in the name */
 };
 
 /* A tool as the executor wants it: of a row, or floating (run from source). Strings live in the document it was read from. */
@@ -49,12 +51,18 @@ struct registry;
 int registry_create(struct store *store, struct registry **ret, struct brig_err *err) MUST_CHECK;
 void registry_destroy(struct registry *registry);
 struct objects *registry_objects(struct registry *registry);
+/*
+ * Makes the tool of this name, or a new version of it (id kept): what POST and PUT do. `doc` is checked by tool_parse(). objects_put() and
+ * objects_change() of registry_objects() do for a known id; a name that another tool has is BRIG_E_CONFLICT in either.
+ */
+int registry_upsert(struct registry *registry, const char *org, const char *doc, size_t len, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* object->extra of the registry's objects is a struct tool. */
 const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name); /* or NULL */
 static inline const struct tool *tool_of(const struct object *object) { return object->extra; }
 
 /*
- * From a JSON document (a row's, or a request's): everything is checked: BRIG_E_USAGE or BRIG_E_INVALID with one line. Reserved names (run, count, search,
+ * From a JSON document (a row's, or a request's): everything is checked: BRIG_E_INVALID (422) where a member is not what it must be, BRIG_E_USAGE (400) for
+ * a name or a language that is none; one line, which begins with the member. Members that are not known are not looked at, but of `brig`. Reserved names (run, count, search,
  * generate-schema, add-base-tools) are refused. A name must be there: json_schema.name or `name`. tool->... points into json, which must live longer.
  */
 int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err *err) MUST_CHECK;

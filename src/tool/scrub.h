@@ -9,6 +9,7 @@
 #include "base/buf.h"
 
 #define SCRUB_MIN 6u
+#define SCRUB_BATCH 64u /* bytes before a word under way wait for so many */
 
 struct scrub;
 int scrub_create(struct scrub **ret) MUST_CHECK;
@@ -18,9 +19,10 @@ void scrub_destroy(struct scrub *scrub);       /* wipes */
 bool scrub_empty(const struct scrub *scrub);   /* there is nothing to look for */
 uint64_t scrub_count(const struct scrub *scrub); /* replaced so far */
 
-struct scrub_stream { /* one per stream; zero to begin with */
-    struct buf held;
-    size_t state;
+struct scrub_stream { /* one per stream; zero to begin with. All of it is private */
+    struct buf held;               /* what cannot go out yet */
+    size_t match_start, match_end; /* in it: what is to be replaced; end 0: nothing */
+    uint32_t state;
 };
 int scrub_feed(struct scrub *scrub, struct scrub_stream *stream, const void *data, size_t len, struct buf *out) MUST_CHECK;
 int scrub_end(struct scrub *scrub, struct scrub_stream *stream, struct buf *out) MUST_CHECK;

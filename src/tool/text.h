@@ -10,6 +10,8 @@
 
 /* str(): a string as it is, None, True, 42, 1.5, {'a': [1, None]} as Python prints it (repr of what is inside, quotes as Python chooses them). */
 int text_python(const struct json_value *value, struct buf *out) MUST_CHECK;
+/* repr() of a float. The length, or -ENAMETOOLONG. */
+int text_python_float(double value, char *out, size_t size) MUST_CHECK;
 /* "Error executing function <name>: <Type>: <message>", cut to 1000 code points. name NULL: "None". */
 int text_friendly(const char *function, const char *type, const char *message, struct buf *out) MUST_CHECK;
 /* limit: code points. Whether it was cut; the note "... [NOTE: function output was truncated since it exceeded the character limit: <len> > <limit>]" is appended then. */

@@ -26,7 +26,7 @@ struct webhook_ask {
     const char *user_id, *org_id, *tool_name, *agent_id; /* the last two may be NULL */
 };
 struct webhook_call;
-/* done: vars is an object of strings (values that are none were dropped, with a note in err's place: never), valid during the call, or NULL and why. Never from within. */
+/* done: vars is the object as it came (that its values are strings is for environment_add_json() to say), valid during the call, or NULL and why. Never from within. */
 int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask, void (*done)(void *ctx, const struct json_value *vars, const struct brig_err *err), void *ctx,
                   struct webhook_call **ret, struct brig_err *err) MUST_CHECK;
 void webhook_cancel(struct webhook_call *call);

@@ -23,6 +23,9 @@ static size_t check_tree(const struct json_value *value, const struct json_value
     }
     if (value->type == JSON_STRING)
         FUZZ_CHECK(value->string[value->len] == '\0' && json_utf8_valid(value->string, value->len));
+    FUZZ_CHECK(value->raw_len > 0);
+    if (parent)
+        FUZZ_CHECK(value->raw > parent->raw && value->raw + value->raw_len < parent->raw + parent->raw_len);
     for (const struct json_value *item = value->first; item; item = item->next) {
         n += check_tree(item, value);
         items++;
@@ -75,14 +78,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size > 0)
         memcpy(copy, data, size);
     r = json_read(copy, size, VALUES, &doc, &err);
-    free(copy);
     if (r < 0) {
+        free(copy);
         FUZZ_CHECK(r == -EINVAL || r == -EMSGSIZE);
         FUZZ_CHECK(strncmp(err.message, "JSON, byte ", 11) == 0 && !doc);
         return 0;
     }
     struct buf first = BUF_INIT(64 << 20), second = BUF_INIT(64 << 20);
     FUZZ_CHECK(check_tree(json_root(doc), NULL) <= VALUES);
+    FUZZ_CHECK(json_root(doc)->raw >= copy && json_root(doc)->raw + json_root(doc)->raw_len <= copy + size);
+    free(copy); /* nothing but raw points into it */
     write_tree(&first, doc);
     FUZZ_CHECK(json_read(first.data, first.len, VALUES, &again, &err) == 0);
     write_tree(&second, again);

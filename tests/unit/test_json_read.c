@@ -64,6 +64,32 @@ static void reads_a_lone_value(void **state)
         json_doc_free(must_read(texts[i], strlen(texts[i])));
 }
 
+static void assert_raw(const struct json_value *value, const char *want)
+{
+    assert_int_equal(value->raw_len, strlen(want));
+    assert_memory_equal(value->raw, want, value->raw_len);
+}
+
+static void remembers_the_text(void **state)
+{
+    static const char text[] = " { \"big\" : 123456789012345678901234567890 , \"f\":1.50e+00,\"s\":\"a\\u0041\" , \"a\" : [ 1 ,[ ], {} , true ] } ";
+    struct json_doc *doc = READ(text);
+    const struct json_value *root = json_root(doc), *array = json_get(root, "a");
+    (void)state;
+
+    assert_ptr_equal(root->raw, text + 1);
+    assert_int_equal(root->raw_len, strlen(text) - 2);
+    assert_raw(json_get(root, "big"), "123456789012345678901234567890");
+    assert_raw(json_get(root, "f"), "1.50e+00");
+    assert_raw(json_get(root, "s"), "\"a\\u0041\"");
+    assert_raw(array, "[ 1 ,[ ], {} , true ]");
+    assert_raw(array->first, "1");
+    assert_raw(array->first->next, "[ ]");
+    assert_raw(array->first->next->next, "{}");
+    assert_raw(array->first->next->next->next, "true");
+    json_doc_free(doc);
+}
+
 static void unescapes(void **state)
 {
     struct json_doc *doc = READ("\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u00e9\\u20AC\\ud83d\\udEa2h\xc3\xa9\x7f\"");
@@ -336,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_type),
         cmocka_unit_test(reads_a_lone_value),
+        cmocka_unit_test(remembers_the_text),
         cmocka_unit_test(unescapes),
         cmocka_unit_test(knows_integers),
         cmocka_unit_test(refuses_with_the_place),

@@ -243,7 +243,7 @@ static struct box *create_up(struct test *t, const char *key)
 static void created(void **state)
 {
     struct test *t = *state;
-    const struct brig_bind binds[] = {{"/srv/a", "/a", true}, {"/srv/b", "/b", false}};
+    const struct brig_bind binds[] = {{"/srv/a", "/a", true, false}, {"/srv/b", "/b", false, false}};
     const struct provider_spec spec = {.limits = {.memory = 100 << 20, .pids = 9}, .require = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP),
                                        .binds = binds, .n_binds = 2, .rootfs = "/srv/root", .writable_root = true};
     const struct box_events events = {on_up, on_ended, (void *)"A"};
@@ -293,7 +293,7 @@ static void refused(void **state)
 static void bad_specs(void **state)
 {
     struct test *t = *state;
-    const struct brig_bind relative[] = {{"x", "/x", true}}, taken[] = {{"/x", "/usr", true}}, none[33] = {{0}};
+    const struct brig_bind relative[] = {{"x", "/x", true, false}}, taken[] = {{"/x", "/usr", true, false}}, none[33] = {{0}};
     const struct {
         struct provider_spec spec;
         const char *says;

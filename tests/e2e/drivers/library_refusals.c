@@ -23,7 +23,7 @@ void refusals(void)
     const char *const argv[] = {"/bin/true", NULL}, *const empty[] = {NULL}, *const blank[] = {"", NULL};
     const char *const bad_env[] = {"NOVALUE", NULL};
     const struct brig_spec good = {.size = sizeof good, .argv = argv};
-    const struct brig_bind binds[] = {{"relative", "/x", false}, {"/usr", "/proc", false}, {NULL, "/x", false}, {"/usr", NULL, false}};
+    const struct brig_bind binds[] = {{"relative", "/x", false, false}, {"/usr", "/proc", false, false}, {NULL, "/x", false, false}, {"/usr", NULL, false, false}};
     const struct brig_tmpfs tmpfs[] = {{"/proc", 4096}, {NULL, 4096}};
     size_t fds = count_fds();
     struct brig_spec spec;
@@ -64,7 +64,7 @@ void refusals(void)
     EXPECT(count_fds() == fds);
 
     /* What only the spawner can see is a run that ends in policy. */
-    const struct brig_bind secret[] = {{"/proc/1", "/x", false}};
+    const struct brig_bind secret[] = {{"/proc/1", "/x", false, false}};
     struct brig_run *run = NULL;
     spec = good;
     spec.binds = secret;

@@ -7,9 +7,11 @@ import subprocess
 import sys
 import unittest
 
-import pg
+HERE = pathlib.Path(__file__).resolve().parent.parent / "e2e"
+sys.path.insert(0, str(HERE))
 
-HERE = pathlib.Path(__file__).resolve().parent
+import pg  # noqa: E402  pylint: disable=wrong-import-position
+
 MODULES = ("test_service_sandboxes", "test_service_processes", "test_service_files", "test_service_life")
 
 
