@@ -104,11 +104,12 @@ def _loads(text):
     return _json.make_scanner(Context)(text, 0)[0]
 
 
-def _quote(text):
-    if _json is not None:
-        return _json.encode_basestring(text)
-    import json
-    return json.dumps(text, ensure_ascii=False)
+if _json is not None:
+    _quote = _json.encode_basestring
+else:
+    def _quote(text):
+        import json
+        return json.dumps(text, ensure_ascii=False)
 
 
 # --- parts and state -------------------------------------------------------------------------------------------------------------------------

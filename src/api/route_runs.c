@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "tool/execute.h"
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
@@ -112,9 +113,19 @@ void route_runs_list(struct request *rq)
     list(rq, store_find_runs, "runs");
 }
 
+/* One that goes on has no receipt yet: its state is told instead. */
 void route_runs_get(struct request *rq)
 {
-    one(rq, store_find_runs);
+    const struct run *run = executor_find(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0]);
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    if (!run) {
+        one(rq, store_find_runs);
+        return;
+    }
+    run_json(run, &json);
+    request_json(rq, 200, &json);
 }
 
 void route_certificates_list(struct request *rq)
@@ -324,6 +335,11 @@ static int begin(struct oneshot *shot, const struct json_value *json, struct bri
     int r = sbox_spec_parse(sandbox ? sandbox : &none, config_get(shot->api->config), &shot->caller, &spec, err);
     if (r < 0)
         return r;
+    r = sbox_spec_check_binds(&spec, err);
+    if (r < 0) {
+        sbox_spec_done(&spec);
+        return r;
+    }
     spec.ephemeral = true;
     shot->creating = true;
     r = manager_create_sandbox(shot->api->manager, &shot->caller, &spec, NULL, no_fingerprint, on_created, shot, err);

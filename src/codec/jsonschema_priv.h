@@ -148,6 +148,7 @@ bool format_uri_template(const char *text, size_t len);
 bool format_email(const char *text, size_t len);
 bool format_idn_email(const char *text, size_t len);
 bool format_hostname(const char *text, size_t len);
+bool format_idn_hostname(const char *text, size_t len);
 bool format_ipv4(const char *text, size_t len);
 bool format_ipv6(const char *text, size_t len);
 

@@ -206,7 +206,7 @@ static void create(struct item *item, char **words, unsigned n, const char *cons
             spec.zygote = words[i] + 7;
         if (strncmp(words[i], "ro=", 3) == 0 && colon) {
             *colon++ = '\0';
-            binds[spec.n_binds++] = (struct brig_bind){words[i] + 3, colon, true};
+            binds[spec.n_binds++] = (struct brig_bind){.source = words[i] + 3, .target = colon, .read_only = true};
         }
     }
     spec.binds = binds;
