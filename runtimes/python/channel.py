@@ -55,10 +55,24 @@ def _keep(fd):
     return fd
 
 
+def _again(fd, events):
+    """Somebody made the descriptor non-blocking."""
+    import select
+    poll = select.poll()
+    poll.register(fd, events)
+    poll.poll()
+
+
 def _read(fd, count):
     pieces = []
     while count:
-        piece = posix.read(fd, min(count, 1 << 20))
+        try:
+            piece = posix.read(fd, min(count, 1 << 20))
+        except BlockingIOError:
+            _again(fd, 1)  # POLLIN
+            continue
+        except OSError:
+            piece = b""
         if not piece:
             posix._exit(0)  # the other side is gone: nobody wants us
         pieces.append(piece)
@@ -66,10 +80,13 @@ def _read(fd, count):
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _send(fd, data, write=posix.write):
+def _send(fd, data, write=posix.write, again=_again):
     view = memoryview(len(data).to_bytes(4, "little") + data)
     while view:
-        view = view[write(fd, view):]
+        try:
+            view = view[write(fd, view):]
+        except BlockingIOError:
+            again(fd, 4)  # POLLOUT
 
 
 def _loads(text):
@@ -87,11 +104,12 @@ def _loads(text):
     return _json.make_scanner(Context)(text, 0)[0]
 
 
-def _quote(text):
-    if _json is not None:
-        return _json.encode_basestring(text)
-    import json
-    return json.dumps(text, ensure_ascii=False)
+if _json is not None:
+    _quote = _json.encode_basestring
+else:
+    def _quote(text):
+        import json
+        return json.dumps(text, ensure_ascii=False)
 
 
 # --- parts and state -------------------------------------------------------------------------------------------------------------------------

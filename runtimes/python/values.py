@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A part of the Python runtime: values that are not plain JSON, arguments that are not what their annotation says, the agent's state, errors, files, commands.
 # Compiled when a run first needs one of them; `core` is the namespace of runtime.py. The tables of docs/TOOLS.md, "Values", are tested against this row by row.
-import os
-import posix
-import sys
+os, sys = core["os"], core["sys"]  # not imported: a tool may have emptied sys.modules
 
 
 # --- Python to JSON --------------------------------------------------------------------------------------------------------------------------
@@ -276,7 +274,7 @@ def _convert(value, want):
     kind = origin or want
     kind = {"Sequence": list, "Iterable": list, "Collection": list, "Mapping": dict, "MutableMapping": dict, "MutableSequence": list}.get(getattr(kind, "__name__", ""), kind) \
         if getattr(kind, "__module__", "") in ("collections.abc", "typing") else kind
-    if not isinstance(kind, type):
+    if not isinstance(kind, type) or kind.__module__ == "typing":  # Any is a class since 3.11
         raise _No
     if kind in PLAIN:
         return value if type(value) is kind else PLAIN[kind](value)

@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "tool/execute.h"
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
@@ -112,9 +113,19 @@ void route_runs_list(struct request *rq)
     list(rq, store_find_runs, "runs");
 }
 
+/* One that goes on has no receipt yet: its state is told instead. */
 void route_runs_get(struct request *rq)
 {
-    one(rq, store_find_runs);
+    const struct run *run = executor_find(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0]);
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    if (!run) {
+        one(rq, store_find_runs);
+        return;
+    }
+    run_json(run, &json);
+    request_json(rq, 200, &json);
 }
 
 void route_certificates_list(struct request *rq)

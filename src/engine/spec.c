@@ -321,7 +321,7 @@ static int check_store(const struct brig_spec *spec, bool images, struct brig_er
     return image ? limits_check_image(&limits, err) : limits_check_memory_store(&limits, err);
 }
 
-int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
+int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
 {
     struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
     int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT, err);
@@ -330,11 +330,15 @@ int spec_service(const struct brig_spec *spec, bool images, struct wire_run *msg
         r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
     if (r == 0)
         r = check_store(spec, images, err);
+    if (r == 0 && zygote && (zygote[0] == '\0' || strlen(zygote) >= WIRE_ZYGOTE_KEY_MAX))
+        r = err_usage(err, "zygote: a key has 1 to %u bytes", WIRE_ZYGOTE_KEY_MAX - 1);
     if (r < 0)
         return r;
     r = pack_sandbox(spec, msg, &strings);
+    if (r >= 0 && zygote)
+        r = put(&strings, zygote);
     if (r >= 0) {
-        msg->flags = spec->flags | WIRE_RUN_SERVICE;
+        msg->flags = spec->flags | WIRE_RUN_SERVICE | (zygote ? WIRE_RUN_ZYGOTE : 0);
         msg->strings_len = (uint32_t)strings.len;
         r = seal(&strings, ret_strings_fd, err);
     } else {

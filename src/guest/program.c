@@ -20,13 +20,11 @@
  *   EXEC     descriptors past 2 close; what fails here is 127 (no such file) or 126, as the shell says it
  */
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <linux/close_range.h>
 #include <linux/limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/statfs.h>
 #include <sys/uio.h>
@@ -37,6 +35,7 @@
 #include "guest/guest.h"
 #include "jail/rawcall.h"
 #include "jail/selfcheck.h"
+#include "jail/user.h"
 
 #define EXIT_NOT_EXECUTABLE 126
 #define EXIT_NOT_FOUND 127
@@ -48,38 +47,11 @@ static char path_buffer[PATH_MAX];
 
 /* ---- IDS ------------------------------------------------------------------------------------------ */
 
-static long drop_capabilities(const struct program *program)
-{
-    long ret = raw_call5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-
-    /* May fail without CAP_SETPCAP, outside a sandbox; the self-check then reads `caps` as off. */
-    for (unsigned cap = 0; cap < 64; cap++)
-        if (program->bounding & (UINT64_C(1) << cap))
-            raw_call5(SYS_prctl, PR_CAPBSET_DROP, cap, 0, 0, 0);
-    return ret;
-}
-
 long program_become_user(const struct program *program)
 {
     const struct guest_start *start = program->start;
-    bool keep_caps = start->skip & BRIG_LAYER_BIT(BRIG_LAYER_CAPS);
-    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
-    long ret;
 
-    if (!keep_caps && (ret = drop_capabilities(program)) != 0)
-        return ret;
-    /* With one id the kernel refuses setgroups; those groups are the calling user's, and `uid_range` says so. */
-    if (raw_call0(SYS_geteuid) != start->uid && raw_call2(SYS_getgroups, 0, NULL) != 0 &&
-        (ret = raw_call2(SYS_setgroups, 0, NULL)) != 0)
-        return ret;
-    if ((ret = raw_call3(SYS_setresgid, start->gid, start->gid, start->gid)) != 0 ||
-        (ret = raw_call3(SYS_setresuid, start->uid, start->uid, start->uid)) != 0)
-        return ret;
-    /* A change of ids sets it to fs.suid_dumpable, which may say otherwise. */
-    if ((ret = raw_call5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0)
-        return ret;
-    return keep_caps ? 0 : raw_call2(SYS_capset, &head, none);
+    return jail_become_user(start->uid, start->gid, program->bounding, start->skip & BRIG_LAYER_BIT(BRIG_LAYER_CAPS));
 }
 
 /* ---- TTY: session and stdio ------------------------------------------------------------------------ */

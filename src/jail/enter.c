@@ -18,6 +18,9 @@
  *    7 capabilities, no_new_privs, Landlock, seccomp
  *    8 execve of brig-init with three descriptors: control, probe, and nothing else
  *
+ * With plan.adopt (the child of a zygote) pid 1 makes a process of its own memory at 8: pid 2 has every layer by inheritance, leaves these
+ * stages, and brig-init finds it as its child, with the other ends of its pipes.
+ *
  * Invariants: no allocation, no stdio, no locale; every failure is reported with its stage and ends the process.
  */
 #include <linux/capability.h>
@@ -224,6 +227,30 @@ static int arrange_fds(struct enter *e)
     return 0;
 }
 
+/* The pipes of pid 2, all in their places. The child of a zygote has every descriptor of its plan above them. */
+static int enter_adopt_fds(struct enter *e)
+{
+    static const int places[] = {INIT_FD_ADOPT_OUT, ADOPTED_FD_OUT, INIT_FD_ADOPT_ERR, ADOPTED_FD_ERR, INIT_FD_ADOPT_CHANNEL, ADOPTED_FD_CHANNEL};
+    int fds[ARRAY_SIZE(places)], up[ARRAY_SIZE(places)];
+
+    if (!e->plan->adopt)
+        return 0;
+    TRY(e, "stdout", SYS(pipe2(fds, O_CLOEXEC)));
+    TRY(e, "stderr", SYS(pipe2(fds + 2, O_CLOEXEC)));
+    TRY(e, "channel", SYS(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds + 4)));
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        up[i] = SYS(fcntl(fds[i], F_DUPFD_CLOEXEC, e->plan->setup_fd + 1));
+        TRY(e, "pipe", up[i]);
+        close(fds[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        /* brig-init's survive its execve; pid 2 executes nothing. */
+        TRY(e, "pipe", SYS(dup3(up[i], places[i], places[i] <= INIT_FD_ADOPT_CHANNEL ? 0 : O_CLOEXEC)));
+        close(up[i]);
+    }
+    return 0;
+}
+
 static int enter_seccomp(struct enter *e)
 {
     if (plan_off(e->plan, BRIG_LAYER_SECCOMP))
@@ -234,12 +261,64 @@ static int enter_seccomp(struct enter *e)
     return r;
 }
 
+#define IS_PID_2 1 /* leaves the stages */
+
+static char *const init_argv[] = {(char *)"brig-init", NULL};
+static char *const init_envp[] = {NULL};
+
+/*
+ * pid 2 takes our memory over, as it is: to copy an interpreter for the few microseconds until we execute would cost half a millisecond. Both
+ * are on one stack until then, so between the two calls pid 1 uses registers only; every signal is blocked. Returns 0 in pid 2, or a negative errno.
+ */
+static long split(uint64_t tid_address)
+{
+    register long flags __asm__("rdi") = CLONE_VM | (tid_address ? CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID : 0) | SIGCHLD;
+    register long same_stack __asm__("rsi") = 0;
+    register long no_parent_tid __asm__("rdx") = 0;
+    register uint64_t child_tid __asm__("r10") = tid_address;
+    register long no_tls __asm__("r8") = 0;
+    register long file __asm__("rbx") = INIT_FD_EXEC;
+    register const char *path __asm__("r12") = "";
+    register char *const *argv __asm__("r13") = init_argv;
+    register char *const *envp __asm__("r14") = init_envp;
+    long ret;
+
+    __asm__ volatile("syscall\n"
+                     "test %%rax, %%rax\n"
+                     "jle 1f\n" /* pid 2, or none */
+                     "mov %[file], %%rdi\n"
+                     "mov %[path], %%rsi\n"
+                     "mov %[argv], %%rdx\n"
+                     "mov %[envp], %%r10\n"
+                     "mov %[empty], %%r8d\n"
+                     "mov %[execveat], %%eax\n"
+                     "syscall\n"
+                     "mov $125, %%edi\n" /* whoever waits for HELLO finds out */
+                     "mov %[exit], %%eax\n"
+                     "syscall\n"
+                     "ud2\n"
+                     "1:\n"
+                     : "=a"(ret), "+r"(flags), "+r"(same_stack), "+r"(no_parent_tid), "+r"(child_tid), "+r"(no_tls)
+                     : "0"((long)SYS_clone), [file] "r"(file), [path] "r"(path), [argv] "r"(argv), [envp] "r"(envp), [empty] "i"(AT_EMPTY_PATH),
+                       [execveat] "i"(SYS_execveat), [exit] "i"(SYS_exit_group)
+                     : "rcx", "r11", "memory");
+    return ret;
+}
+
+static int leave_to_adopted(struct enter *e)
+{
+    if (!e->plan->adopt)
+        return 0;
+    long ret = split(e->plan->tid_address);
+    if (ret == 0)
+        return IS_PID_2;
+    e->what = "fork";
+    return (int)ret;
+}
+
 static int exec_init(struct enter *e)
 {
-    static char *const argv[] = {(char *)"brig-init", NULL};
-    static char *const envp[] = {NULL};
-
-    TRY(e, "brig-init", SYS(sys_execveat(INIT_FD_EXEC, argv, envp)));
+    TRY(e, "brig-init", SYS(sys_execveat(INIT_FD_EXEC, init_argv, init_envp)));
     return 0;
 }
 
@@ -270,24 +349,25 @@ static const struct {
     {SETUP_SYSCTL, false, enter_sysctl},
     {SETUP_SESSION, false, enter_session},
     {SETUP_EXEC, false, arrange_fds}, /* before the rlimits: a full table above the new limit leaves no number to open */
+    {SETUP_EXEC, false, enter_adopt_fds},
     {SETUP_RLIMITS, false, enter_rlimits},
     {SETUP_CAPS, false, enter_caps},
     {SETUP_CAPS, false, enter_no_new_privs},
     {SETUP_LANDLOCK, false, enter_landlock},
     {SETUP_SECCOMP, false, enter_seccomp},
+    {SETUP_EXEC, false, leave_to_adopted}, /* and executes, of a plan with adopt */
     {SETUP_EXEC, false, exec_init},
 };
 
-static void report(const struct enter *e, enum setup_stage stage, int errnum)
+void jail_report(const struct jail_plan *plan, enum setup_stage stage, const char *what, int errnum)
 {
     struct setup_msg msg = {.type = SETUP_FAILED, .stage = stage, .errnum = errnum};
-    const char *what = e->what ? e->what : "";
 
-    memccpy(msg.what, what, '\0', sizeof msg.what - 1);
-    (void)!send(e->plan->setup_fd, &msg, sizeof msg, MSG_NOSIGNAL);
+    memccpy(msg.what, what ? what : "", '\0', sizeof msg.what - 1);
+    (void)!send(plan->setup_fd, &msg, sizeof msg, MSG_NOSIGNAL);
 }
 
-_Noreturn void jail_enter(const struct jail_plan *plan)
+void jail_enter_adopt(const struct jail_plan *plan)
 {
     struct enter e = {.plan = plan, .root_fd = -1, .store_fd = -1, .sysctl_fd = -1};
 
@@ -303,9 +383,17 @@ _Noreturn void jail_enter(const struct jail_plan *plan)
         else if (!stages[i].tree)
             r = stages[i].fn(&e);
         if (r < 0) {
-            report(&e, stages[i].stage, -r);
+            jail_report(plan, stages[i].stage, e.what, -r);
             _exit(125);
         }
+        if (r == IS_PID_2)
+            return;
     }
+    _exit(125);
+}
+
+_Noreturn void jail_enter(const struct jail_plan *plan)
+{
+    jail_enter_adopt(plan);
     _exit(125);
 }

@@ -78,38 +78,44 @@ static int find_template(struct host *host, struct brig_err *err)
     return host->n_lower_dirs > 0 ? 0 : err_set(err, BRIG_E_UNSUPPORTED, ENOENT, "template host: no /usr on this machine");
 }
 
-/* A copy nobody can write to, for a brig-init that its owner could change under us. */
-static int seal_copy(int file, off_t size, struct brig_err *err)
+/* A copy nobody can write to, for a file that its owner could change under us. */
+static int seal_copy(int file, off_t size, const char *name, struct brig_err *err)
 {
-    AUTO_FD int copy = memfd_create("brig-init", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    AUTO_FD int copy = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     off_t at = 0;
 
     if (copy < 0)
-        return err_host(err, "memfd for brig-init");
+        return err_host(err, "memfd for %s", name);
     while (at < size)
         if (sendfile(copy, file, &at, (size_t)(size - at)) <= 0)
-            return err_host(err, "copy of brig-init");
+            return err_host(err, "copy of %s", name);
     if (fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
-        return err_host(err, "seal brig-init");
+        return err_host(err, "seal %s", name);
     /* A descriptor open for writing would make execve fail with ETXTBSY. */
     char path[40];
     snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 ? err_host(err, "reopen brig-init") : fd;
+    return fd < 0 ? err_host(err, "reopen %s", name) : fd;
 }
 
-static int open_init(struct host *host, const char *helper_dir, struct brig_err *err)
+int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file, struct brig_err *err)
 {
     char path[4096];
     struct stat st;
 
-    if ((size_t)snprintf(path, sizeof path, "%s/brig-init", helper_dir) >= sizeof path)
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", helper_dir, name) >= sizeof path)
         return err_usage(err, "helper directory: path too long");
     AUTO_FD int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_host(err, "%s", path);
-    host->init_is_file = st.st_uid == 0 && (st.st_mode & 022) == 0;
-    host->init_fd = host->init_is_file ? take_fd(&fd) : seal_copy(fd, st.st_size, err);
+    *ret_is_file = st.st_uid == 0 && (st.st_mode & 022) == 0;
+    return *ret_is_file ? take_fd(&fd) : seal_copy(fd, st.st_size, name, err);
+}
+
+static int open_init(struct host *host, const char *helper_dir, struct brig_err *err)
+{
+    host->init_fd = host_open_helper(helper_dir, "brig-init", &host->init_is_file, err);
+    zygote_files_open(&host->zygote, helper_dir);
     return host->init_fd < 0 ? host->init_fd : 0;
 }
 

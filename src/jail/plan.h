@@ -27,6 +27,10 @@
 #define INIT_FD_ADOPT_ERR 7
 #define INIT_FD_ADOPT_CHANNEL 8
 #define INIT_ADOPT_PID 2
+/* That program has its own ends at these until it puts them where they belong. */
+#define ADOPTED_FD_OUT 9
+#define ADOPTED_FD_ERR 10
+#define ADOPTED_FD_CHANNEL 11
 /* The spawner keeps its own descriptors at or above this, so that the numbers above are free in the child. */
 #define SPAWNER_FD_MIN 10
 
@@ -92,6 +96,8 @@ struct jail_plan {
     bool rlimit_pids;      /* no pids cgroup: RLIMIT_NPROC is what remains */
     int host_mnt_fd;       /* the host's mount namespace (test builds, mount_ns off) */
     uint64_t off;          /* layers switched off: always 0 outside test builds */
+    bool adopt;            /* pid 1 leaves its memory to a pid 2 before it executes brig-init, which then adopts it (zygote.h) */
+    uint64_t tid_address;  /* with adopt: where the C library has the number of the thread, or 0 */
 };
 
 enum setup_stage {
@@ -119,7 +125,7 @@ enum setup_stage {
     SETUP_STAGE_MAX
 };
 
-enum setup_type { SETUP_MAP_ME = 1, SETUP_MAPPED, SETUP_FAILED, SETUP_PREPARED };
+enum setup_type { SETUP_MAP_ME = 1, SETUP_MAPPED, SETUP_FAILED, SETUP_PREPARED, SETUP_CHECKED };
 
 /* Child to spawner: MAP_ME (beside it the store's mount), FAILED. Spawner to child: PREPARED (beside it a network
  * namespace if msg.netns is 1, and `tasks` of its v1 cgroups, open for writing), MAPPED. */
@@ -131,8 +137,19 @@ struct setup_msg {
     char what[48];
 };
 
+/* Of pid 2 of a plan with adopt, once it is what a program is: what it has read back of itself. */
+struct setup_checked {
+    uint32_t type; /* SETUP_CHECKED */
+    uint32_t unused;
+    struct reading readings[BRIG_LAYER_MAX];
+};
+
 /* The whole path from the clone to execve of brig-init. Does not return. */
 _Noreturn void jail_enter(const struct jail_plan *plan);
+/* The same for a plan with adopt: returns in pid 2, and there only. setup_fd and everything else is still open. */
+void jail_enter_adopt(const struct jail_plan *plan);
+/* Says on setup_fd what has failed. */
+void jail_report(const struct jail_plan *plan, enum setup_stage stage, const char *what, int errnum);
 const char *setup_stage_name(enum setup_stage stage);
 
 /*
@@ -171,6 +188,7 @@ int enter_sysctl(struct enter *e) MUST_CHECK;
 int enter_session(struct enter *e) MUST_CHECK;
 int enter_rlimits(struct enter *e) MUST_CHECK;
 int enter_caps(struct enter *e) MUST_CHECK;
+uint64_t enter_kept_caps(void); /* what pid 1 keeps, also in its bounding set */
 int enter_landlock(struct enter *e) MUST_CHECK;
 
 /* mount_util.c: small pieces of the new mount API, all relative to descriptors. */

@@ -99,6 +99,11 @@ static uint32_t kept_mask(void)
     return mask;
 }
 
+uint64_t enter_kept_caps(void)
+{
+    return kept_mask();
+}
+
 static int drop_bounding(struct enter *e)
 {
     for (int cap = 0; cap < 64; cap++) {

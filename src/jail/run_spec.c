@@ -47,8 +47,8 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 && !(msg->flags & ~(WIRE_RUN_SERVICE | BRIG_RUN_WRITABLE_ROOT))
-                           : msg->n_argv >= 1;
+    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 && !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT))
+                           : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
                 msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
                 (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay);
@@ -73,6 +73,8 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         spec->tmpfs[i].size = msg->tmpfs_size[i];
         good = spec->tmpfs[i].path != NULL;
     }
+    if (good && (msg->flags & WIRE_RUN_ZYGOTE))
+        good = (spec->zygote = next_string(&c)) && spec->zygote[0] != '\0' && strlen(spec->zygote) < WIRE_ZYGOTE_KEY_MAX;
     spec->argv = c.at;
     for (uint64_t i = 0; good && i < (uint64_t)spec->n_argv + spec->n_env; i++)
         good = next_string(&c) != NULL;
@@ -95,6 +97,8 @@ static int check_values(const struct run_spec *spec, struct brig_err *err)
         r = check_name(spec->name, err);
     if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
         r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
+    if (r == 0 && spec->rootfs && spec->zygote)
+        r = err_usage(err, "rootfs %s: a zygote is of the template host", spec->rootfs);
     for (unsigned i = 0; r == 0 && i < spec->n_binds; i++) {
         r = check_mount_target("bind target", spec->binds[i].target, err);
         if (r == 0 && spec->binds[i].source[0] != '/')

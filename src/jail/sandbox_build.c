@@ -311,6 +311,29 @@ static int write_maps(struct sandbox *s)
     return r;
 }
 
+/* The child has made its user namespace, and we know who it is. */
+static void map_child(struct sandbox *s)
+{
+    struct setup_msg msg = {.type = SETUP_MAPPED};
+    int r = write_maps(s);
+
+    if (r >= 0)
+        r = fd_send_nowait(s->setup_fd, &msg, sizeof msg, NULL, 0);
+    if (r < 0) {
+        (void)err_set(&s->failure, BRIG_E_HOST, -r, "set-up, id maps");
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        return;
+    }
+    char path[32];
+    snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
+    s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
+    move_up(&s->mnt_fd);
+    /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
+    const struct cg_host *cg = &s->spawner->host.cg;
+    if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
+        sandbox_begin(s, s->run);
+}
+
 static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
 {
     char what[sizeof msg->what + 1] = "";
@@ -321,49 +344,51 @@ static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
+/* No more is to come: brig-init was executed, and of a zygote's child pid 2 has checked itself. */
+static void setup_over(struct sandbox *s)
+{
+    if (s->adopt && !s->checked && !s->job && !s->failure.code) { /* with a job open it is the zygote's end, and that is told */
+        (void)err_set(&s->failure, BRIG_E_HOST, EPIPE, "set-up, the process of a zygote ended before its self-check");
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    }
+    loop_remove(s->spawner->loop, &s->on_setup);
+    base_close_fd(&s->setup_fd);
+}
+
 /* The child asks for its maps, or says what failed. After execve the socket is closed: HELLO comes on the other one. */
 static void on_setup(struct loop_source *source, uint32_t events UNUSED)
 {
     struct sandbox *s = source->ctx;
-    struct setup_msg msg;
+    union {
+        struct setup_msg msg;
+        struct setup_checked checked;
+    } in;
     int fd = -1;
     size_t n_fds = 0;
-    ssize_t n = fd_recv_nowait(s->setup_fd, &msg, sizeof msg, &fd, 1, &n_fds);
+    ssize_t n = fd_recv_nowait(s->setup_fd, &in, sizeof in, &fd, 1, &n_fds);
 
     if (n == -EAGAIN)
         return;
     take_back(s);
-    if (n == (ssize_t)sizeof msg && msg.type == SETUP_MAP_ME) {
+    if (n == (ssize_t)sizeof in.msg && in.msg.type == SETUP_MAP_ME) {
         if (n_fds) {
             s->store_fd = fd;
             move_up(&s->store_fd);
         }
         image_release(&s->image); /* the mount holds the device now */
-        int r = write_maps(s);
-        if (r >= 0) {
-            msg = (struct setup_msg){.type = SETUP_MAPPED};
-            r = fd_send_nowait(s->setup_fd, &msg, sizeof msg, NULL, 0);
-        }
-        if (r >= 0) {
-            char path[32];
-            snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
-            s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
-            move_up(&s->mnt_fd);
-            /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
-            const struct cg_host *cg = &s->spawner->host.cg;
-            if (s->run && cg_host_by(cg, CG_MEMORY) != BY_NONE && cg_host_by(cg, CG_PIDS) != BY_NONE)
-                sandbox_begin(s, s->run);
-            return;
-        }
-        (void)err_set(&s->failure, BRIG_E_HOST, -r, "set-up, id maps");
-        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
-    } else if (n == (ssize_t)sizeof msg && msg.type == SETUP_FAILED) {
-        setup_failed(s, &msg);
-    } else if (n_fds) {
-        close(fd);
+        if (s->pid)
+            map_child(s);
+        else
+            s->wants_maps = true; /* a zygote's, whose answer is yet to be read */
+        return;
     }
-    loop_remove(s->spawner->loop, &s->on_setup);
-    base_close_fd(&s->setup_fd);
+    if (n_fds)
+        close(fd);
+    if (n == (ssize_t)sizeof in.checked && in.checked.type == SETUP_CHECKED)
+        sandbox_checked(s, &in.checked);
+    else if (n == (ssize_t)sizeof in.msg && in.msg.type == SETUP_FAILED)
+        setup_failed(s, &in.msg);
+    setup_over(s);
 }
 
 static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
@@ -383,7 +408,7 @@ static void on_pidfd(struct loop_source *source, uint32_t events UNUSED)
 static int watch(struct sandbox *s, struct brig_err *err)
 {
     struct loop *loop = s->spawner->loop;
-    int r = loop_add(loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
+    int r = s->job ? 0 : loop_add(loop, &s->on_pidfd, s->pidfd, EPOLLIN, err);
 
     if (r == 0)
         r = loop_add(loop, &s->on_control, s->control_fd, EPOLLIN, err);
@@ -392,11 +417,9 @@ static int watch(struct sandbox *s, struct brig_err *err)
     return r;
 }
 
-static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
+static uint64_t clone_flags(const struct build *b)
 {
-    struct clone_args args = {.flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
-                              .pidfd = (uint64_t)(uintptr_t)&s->pidfd,
-                              .exit_signal = SIGCHLD};
+    uint64_t flags = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD | CLONE_CLEAR_SIGHAND;
     static const struct {
         enum brig_layer layer;
         uint64_t flag;
@@ -404,12 +427,76 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
 
     for (size_t i = 0; i < ARRAY_SIZE(can_be_off); i++)
         if (plan_off(&b->plan, can_be_off[i].layer))
-            args.flags &= ~(__u64)can_be_off[i].flag;
+            flags &= ~can_be_off[i].flag;
+    return flags;
+}
+
+static int cgroup_to_enter(const struct sandbox *s, const struct build *b)
+{
+    return s->cg.v2_fd < 0 ? -1 : b->cgroup_fd >= 0 ? b->cgroup_fd : s->cg.v2_fd;
+}
+
+/* What of the sandbox's own is needed no more below SANDBOX_FD_MIN. */
+static void move_all_up(struct sandbox *s)
+{
+    move_up(&s->pidfd);
+    move_up(&s->setup_fd);
+    move_up(&s->control_fd);
+    move_up(&s->cg.v2_fd);
+}
+
+/* The same clone, by a zygote: it has the interpreter, and we the answer later. */
+static int ask_zygote(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
+{
+    struct zygote_job job = {.clone_flags = clone_flags(b), .cgroup_fd = cgroup_to_enter(s, b), .plan = b->plan, .workdir = run->workdir};
+    int r = host_settle(&s->spawner->host, err); /* the self-check compares with our namespaces */
+
+    if (r < 0)
+        return r;
+    s->adopt = true;
+    sandbox_start(s, run, &job.start);
+    r = zygote_ask(s->spawner, run->zygote, s, &job, err);
+    if (r == 0)
+        move_all_up(s);
+    return r;
+}
+
+void sandbox_cloned(struct sandbox *s, pid_t pid, int pidfd)
+{
+    s->job = 0;
+    s->pid = pid;
+    s->pidfd = pidfd;
+    move_up(&s->pidfd);
+    if (loop_add(s->spawner->loop, &s->on_pidfd, s->pidfd, EPOLLIN, &s->failure) < 0) {
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+        sandbox_finish(s); /* nobody would tell of its end */
+    } else if (s->verdict != BRIG_CAUSE_MAX) {
+        sandbox_end(s, s->verdict); /* it was ended before there was anybody to kill */
+    } else if (s->wants_maps) {
+        map_child(s);
+    }
+}
+
+void sandbox_not_cloned(struct sandbox *s, const struct brig_err *err)
+{
+    s->job = 0;
+    if (!s->failure.code)
+        s->failure = *err;
+    cg_kill(&s->cg); /* there may be a child that it could not tell of */
+    sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
+    sandbox_finish(s);
+}
+
+static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
+{
+    struct clone_args args = {.flags = clone_flags(b), .pidfd = (uint64_t)(uintptr_t)&s->pidfd, .exit_signal = SIGCHLD};
+    int cgroup = cgroup_to_enter(s, b);
+
     if (b->plan.shared_fds)
         args.flags |= CLONE_FILES;
-    if (s->cg.v2_fd >= 0) {
+    if (cgroup >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = (__u64)(b->cgroup_fd >= 0 ? b->cgroup_fd : s->cg.v2_fd);
+        args.cgroup = (__u64)cgroup;
     }
     pid_t pid = SYS(sys_clone3(&args));
     if (pid < 0)
@@ -419,10 +506,7 @@ static int clone_child(struct sandbox *s, struct build *b, struct brig_err *err)
     s->pid = pid;
     if (b->plan.shared_fds)
         lend(s, b);
-    move_up(&s->pidfd);
-    move_up(&s->setup_fd);
-    move_up(&s->control_fd);
-    move_up(&s->cg.v2_fd);
+    move_all_up(s);
     return 0;
 }
 
@@ -472,7 +556,7 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
     if (r < 0)
         return r;
     fill_plan(s, run, b);
-    r = clone_child(s, b, err);
+    r = run && run->zygote ? ask_zygote(s, run, b, err) : clone_child(s, b, err);
     if (r == 0)
         r = watch(s, err); /* first: from here on the pidfd tells the end, whatever fails */
     if (r == 0)
@@ -522,7 +606,7 @@ int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err
     if (r < 0) {
         *err = s->failure;
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
-        if (s->on_pidfd.fd < 0)
+        if (s->on_pidfd.fd < 0 && !s->job)
             sandbox_finish(s); /* nobody would tell of its end: finish waits for it itself */
         return r;
     }

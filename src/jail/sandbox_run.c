@@ -24,7 +24,7 @@ bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
 {
     const struct brig_limits *a = &s->limits, *b = &run->limits;
 
-    return s->state == SANDBOX_PARKED && !run->rootfs && run->n_binds == 0 && run->n_tmpfs == 0 && !run->name &&
+    return s->state == SANDBOX_PARKED && !run->rootfs && !run->zygote && run->n_binds == 0 && run->n_tmpfs == 0 && !run->name &&
            run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) && !run->image &&
            a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files && a->file_size == b->file_size &&
            a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
@@ -199,18 +199,28 @@ static void read_rlimits(struct sandbox *s)
     }
 }
 
-/* The layers only somebody outside can read, after the limits of this run were set. Returns what is required and missing. */
+/* The layers only somebody outside can read. */
+static const enum brig_layer outside[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
+
+static bool is_outside(enum brig_layer layer)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
+        if (outside[i] == layer)
+            return true;
+    return false;
+}
+
+/* Reads them, after the limits of this run were set. Returns what is required and missing. */
 static uint64_t read_outside(struct sandbox *s)
 {
-    static const enum brig_layer ours[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
     uint64_t missing = 0;
 
     cg_read_back(&s->cg, &s->run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->host.proc_fd, s->pid, s->readings);
     read_uid_range(s);
     read_rlimits(s);
-    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
-        if (!s->readings[ours[i]].on)
-            missing |= BRIG_LAYER_BIT(ours[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
+        if (!s->readings[outside[i]].on)
+            missing |= BRIG_LAYER_BIT(outside[i]);
     return missing & s->run->require;
 }
 
@@ -229,19 +239,17 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
 static uint32_t start_flags(const struct sandbox *s)
 {
     if (s->service)
-        return GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0);
+        return GUEST_START_SERVICE | (s->has_leaves ? GUEST_START_LEAVES : 0) | (s->adopt ? GUEST_START_ADOPT : 0);
     return (s->run->flags & BRIG_RUN_TTY ? GUEST_START_TTY : 0) | (s->run->stdio[0] >= 0 ? GUEST_START_STDIN : 0);
 }
 
-static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
+void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct guest_start *ret)
 {
-    const struct run_spec *run = s->run;
     const struct host *host = &s->spawner->host;
     /* Test builds: without its own user namespace and ids the program is the spawner's user. */
     const uint64_t ids = BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE);
     bool as_root = (s->spawner->off & ids) == ids;
-    struct guest_start start = {
-        .flags = start_flags(s),
+    *ret = (struct guest_start){
         .uid = as_root ? 0 : INSIDE_USER, .gid = as_root ? 0 : INSIDE_USER, .rows = run->rows, .cols = run->cols, .profile = run->profile,
         .require = run->require & ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) | BRIG_LAYER_BIT(BRIG_LAYER_CPU) |
                                     BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
@@ -249,11 +257,19 @@ static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
         .store_by = s->store == STORE_IMAGE ? BY_EXT4_IMAGE : BY_MEMORY, .landlock_abi = host->landlock_abi,
         .writable_root = (run->flags & BRIG_RUN_WRITABLE_ROOT) != 0, .n_argv = run->n_argv, .n_env = run->n_env, .workdir = run->workdir,
     };
+    memcpy(ret->ns_host, host->ns, sizeof ret->ns_host);
+}
+
+static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
+{
+    const struct run_spec *run = s->run;
+    struct guest_start start;
     static uint8_t packet[FRAME_HEADER + FRAME_PAYLOAD_MAX]; /* single-threaded; too large for the stack of a small process */
     size_t left = run->strings_len - (size_t)(run->argv - run->strings);
     const char *strings = run->argv;
 
-    memcpy(start.ns_host, host->ns, sizeof start.ns_host);
+    sandbox_start(s, run, &start);
+    start.flags = start_flags(s);
     int used = guest_start_put_head(packet + FRAME_HEADER, FRAME_PAYLOAD_MAX, &start);
     if (used < 0)
         return used;
@@ -371,8 +387,10 @@ static void on_hello(struct sandbox *s, const struct frame *frame)
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
         return;
     }
-    loop_remove(s->spawner->loop, &s->on_setup);
-    base_close_fd(&s->setup_fd);
+    if (!s->adopt) { /* pid 2 of a zygote's still has something to say there */
+        loop_remove(s->spawner->loop, &s->on_setup);
+        base_close_fd(&s->setup_fd);
+    }
     if (s->run) {
         if (s->state == SANDBOX_BUILDING)
             sandbox_begin(s, s->run);
@@ -390,22 +408,30 @@ void sandbox_broken(struct sandbox *s)
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
-static void on_started(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
+/* A layer of a zygote's child is on where both brig-init's probe and the child have read it so. */
+static void join_readings(struct sandbox *s)
 {
-    static const enum brig_layer ours[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
-    struct guest_started started;
+    uint64_t missing = 0;
 
-    if (!s->run || s->started || guest_started_parse(frame->payload, frame->length, &started) < 0 || (s->service && n_fds > 0)) {
-        sandbox_broken(s);
-        return;
+    for (int i = 0; i < BRIG_LAYER_MAX; i++) {
+        const struct reading *own = &s->checked_readings[i];
+        if (is_outside((enum brig_layer)i))
+            continue;
+        if (!own->on)
+            s->readings[i] = *own;
+        if (!s->readings[i].on)
+            missing |= BRIG_LAYER_BIT(i);
     }
-    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
-        started.readings[ours[i]] = s->readings[ours[i]];
-    memcpy(s->readings, started.readings, sizeof s->readings);
-    if (started.missing) {
-        refuse_missing(s, started.missing);
+    if (missing & s->run->require)
+        refuse_missing(s, missing & s->run->require);
+}
+
+static void now_started(struct sandbox *s, int *fds, size_t n_fds)
+{
+    if (s->adopt)
+        join_readings(s);
+    if (s->failure.code)
         return;
-    }
     s->started = true;
     s->started_at_ns = clock_real_ns();
     if (!s->service) {
@@ -415,6 +441,37 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
     service_say_started(s, WIRE_STARTED, &s->stream_fd, 1);
     base_close_fd(&s->stream_fd);
     sandbox_not_busy(s); /* it waits: others may be built beside it */
+}
+
+void sandbox_checked(struct sandbox *s, const struct setup_checked *msg)
+{
+    if (s->checked || !s->adopt)
+        return;
+    s->checked = true;
+    memcpy(s->checked_readings, msg->readings, sizeof s->checked_readings);
+    if (s->said_started)
+        now_started(s, NULL, 0);
+}
+
+static void on_started(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds)
+{
+    struct guest_started started;
+
+    if (!s->run || s->said_started || guest_started_parse(frame->payload, frame->length, &started) < 0 || (s->service && n_fds > 0)) {
+        sandbox_broken(s);
+        return;
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
+        started.readings[outside[i]] = s->readings[outside[i]];
+    memcpy(s->readings, started.readings, sizeof s->readings);
+    if (started.missing) {
+        refuse_missing(s, started.missing);
+        return;
+    }
+    s->said_started = true;
+    if (s->adopt && !s->checked)
+        return; /* pid 2 has the last word */
+    now_started(s, fds, n_fds);
 }
 
 void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, size_t n_fds, pid_t from)

@@ -313,6 +313,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     if (spawner.loop)
         shut_down(&spawner);
     netns_done(&spawner.netns);
+    zygotes_done(&spawner);
     service_mover_done(&spawner);
     reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
     loop_destroy(spawner.loop);

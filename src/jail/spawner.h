@@ -22,6 +22,7 @@
 #include "jail/reaper.h"
 #include "jail/roots.h"
 #include "jail/wire.h"
+#include "jail/zygote.h"
 #include "loop/loop.h"
 
 /* The whole process. engine_fd: SOCK_SEQPACKET. helper_dir: where brig-init is. Returns an exit status. */
@@ -39,6 +40,7 @@ struct host {
     int probe_fd; /* see struct jail_plan */
     int init_fd;
     bool init_is_file;
+    struct zygote_files zygote;
     int run_fd, cache_fd, state_fd; /* -1 where they cannot be had */
     int etc_fd;                     /* the generated /etc, locked while we live */
     int loop_control_fd;            /* -1: no image stores */
@@ -57,12 +59,14 @@ struct host {
 
 #define HOST_INIT                                                                                              \
     ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
-                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
+                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .zygote = ZYGOTE_FILES_INIT, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
 /* netns: a network namespace is made beside the rest. */
 int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err) MUST_CHECK;
 void host_done(struct host *host);
+/* A file of the helper directory, or a sealed copy of it (then *ret_is_file is false) where somebody else than root could change it. An fd, or < 0. */
+int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file, struct brig_err *err) MUST_CHECK;
 /* host_tree.c: the minimal mount namespace; the last step of host_init(). */
 int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
 /* Once the first sandbox is cloned: what is needed only from then on, and lets go of the host's tree. */
@@ -120,6 +124,7 @@ struct run_spec {
     size_t strings_len;
     const char *workdir, *name, *rootfs; /* name, rootfs: NULL when empty */
     const char *rootfs_below;            /* see run_spec_check_roots(); NULL: anywhere */
+    const char *zygote;                  /* its key; NULL: none */
     unsigned n_binds, n_tmpfs;
     struct {
         const char *source, *target, *below;
@@ -176,6 +181,12 @@ struct sandbox {
     /* What the child was given, open here until its first message: it shares our table until it has its own. */
     int lent[SANDBOX_LENT];
     unsigned n_lent;
+
+    /* Of a zygote's (zygote.h): its job, until pid is known. Then it is up when brig-init has said STARTED and its own pid 2 has checked itself. */
+    uint64_t job; /* 0: none is open */
+    struct sandbox *next_job;
+    bool adopt, wants_maps, checked, said_started;
+    struct reading checked_readings[BRIG_LAYER_MAX];
 
     /* the run, NULL while parked */
     struct run_spec *run;
@@ -249,6 +260,9 @@ struct spawner {
     uint64_t short_ns;  /* since when the pool is not full; 0: it is */
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
+    struct zygote *zygotes;   /* newest first */
+    unsigned n_zygotes;
+    uint64_t jobs; /* ever given to them */
     uint64_t off; /* layers switched off; test builds only */
 };
 
@@ -262,9 +276,15 @@ struct sandbox *sandbox_by_run(struct spawner *spawner, uint64_t number);
 
 /* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); it is taken over on success. */
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
+/* Its zygote has answered: pidfd is taken over; or will not. */
+void sandbox_cloned(struct sandbox *sandbox, pid_t pid, int pidfd);
+void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 /* sandbox_run.c */
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
+void sandbox_checked(struct sandbox *sandbox, const struct setup_checked *msg); /* pid 2 of a zygote's */
+/* What the self-check of a process in it compares with, and START says. */
+void sandbox_start(const struct sandbox *sandbox, const struct run_spec *run, struct guest_start *ret);
 void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             /* kills it */
 void sandbox_signal(struct sandbox *sandbox, int signum); /* for the main process, as soon as there is one */
 /* One small frame to brig-init, with a descriptor unless fd is NULL. Never blocks: -EAGAIN when it does not read. */

@@ -21,6 +21,7 @@
 #define WIRE_STRINGS_MAX (GUEST_STRINGS_MAX + 65536u)
 #define WIRE_BINDS_MAX 32u
 #define WIRE_TMPFS_MAX 16u
+#define WIRE_ZYGOTE_KEY_MAX 128u /* with its NUL */
 
 enum wire_type {
     WIRE_READY = 1, /* spawner: set-up done, or why not */
@@ -80,7 +81,7 @@ struct wire_gate_want {
     uint16_t ports[POLICY_PORTS_MAX]; /* none twice, neither 0 nor 53 */
 };
 
-/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, argv, environment; in this order. */
+/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv, environment; in this order. */
 struct wire_run {
     struct wire_head head;
     uint32_t flags; /* BRIG_RUN_*, WIRE_RUN_SERVICE */
@@ -147,6 +148,8 @@ struct wire_signal {
 
 /* Internal flag of wire_run.flags, beside BRIG_RUN_*: a sandbox that waits to be told what to do. */
 #define WIRE_RUN_SERVICE (1u << 16)
+/* With it: process 1 is there from the start, forked by a zygote (jail/zygote.h). Template host only. */
+#define WIRE_RUN_ZYGOTE (1u << 17)
 
 struct wire_answer {
     struct wire_head head;

@@ -114,7 +114,7 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
     int r = local_gate_want(&spec->gate, &msg.gate, err);
     if (r == 0)
-        r = spec_service(&wanted, provider->image_store, &msg, &fds[0], err);
+        r = spec_service(&wanted, spec->zygote, provider->image_store, &msg, &fds[0], err);
     if (r == 0 && spec->gate.trust)
         r = add_trust(&spec->gate, &msg, &fds[1], err);
     struct local_box *box = r == 0 ? box_add(local, local->next_number) : NULL;
@@ -373,7 +373,7 @@ static void op_destroy(struct provider *provider)
 static const struct provider_ops local_ops = {
     .name = "local",
     .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL |
-            PROVIDER_GATE,
+            PROVIDER_GATE | PROVIDER_ZYGOTE,
     .destroy = op_destroy,
     .create = op_create,
     .attach = local_attach,

@@ -28,6 +28,7 @@ enum provider_cap {
     PROVIDER_RECOVER = 1 << 4, /* boxes outlive brigd and are listed at the next start */
     PROVIDER_POOL = 1 << 5,
     PROVIDER_GATE = 1 << 6, /* its boxes' networks are served by our brig-egress */
+    PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
 };
 
 struct provider_spec {
@@ -39,6 +40,8 @@ struct provider_spec {
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
+    /* A key (jail/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on descriptor 3. NULL: empty, as always. */
+    const char *zygote;
     struct provider_gate { /* all zero: no network */
         bool on, any_port;
         size_t n_ports;
@@ -97,6 +100,9 @@ struct provider_ops {
     int (*attach)(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err);
     int (*freeze)(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err); /* err NULL: done */
     int (*stats)(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err);
+    /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is called, with those that are. May be NULL: it cannot. */
+    int (*limits)(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                  struct brig_err *err);
     void (*end)(struct box *box); /* kills it; `ended` follows. Idempotent */
     /*
      * Boxes that live on from an earlier life of this process, once, before the first create. For each: found() fills

@@ -43,14 +43,16 @@ static void running(struct sbox *sbox)
     sbox_moved(sbox, SBOX_RUNNING);
     priv->announced = true;
     sbox->last_used_boot_ns = now;
-    if (is_new(sbox)) {
+    if (is_new(sbox) && !priv->internal) {
         manager->creating--;
         manager->stats.created++;
     }
-    idle_arm(sbox);
+    if (!priv->internal)
+        idle_arm(sbox);
     network_running(sbox);
     const char *action = is_new(sbox) ? "sandbox.create" : "sandbox.recreate";
-    sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok", sbox->spec.name, false);
+    if (!priv->internal)
+        sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok", sbox->spec.name, false);
     sandbox_event(sbox, action, NULL);
     struct idem *idem = take_ptr(&priv->idem);
     sbox_done_fn *done = take_ptr(&priv->create_done);
@@ -174,7 +176,8 @@ static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
         if (sbox_by_id(sbox->manager, up->id))
             return err_set(err, BRIG_E_HOST, EEXIST, "the provider's id %s", up->id);
         snprintf(sbox->id, sizeof sbox->id, "%s", up->id);
-        sbox_table_add(sbox);
+        if (!priv->internal)
+            sbox_table_add(sbox);
     }
     sbox->limits = up->limits;
     memcpy(sbox->layers, up->layers, sizeof sbox->layers);
@@ -226,6 +229,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .profile = spec->profile,
         .binds = spec->binds,
         .n_binds = spec->n_binds,
+        .zygote = spec->zygote,
     };
     uint32_t need = (rootfs[0] ? PROVIDER_ROOTFS : 0u) | (spec->writable_root ? PROVIDER_WRITABLE_ROOT : 0u) | (spec->n_binds ? PROVIDER_BINDS : 0u);
     if (need & ~manager->provider->ops->caps)
@@ -281,9 +285,11 @@ void create_ended(struct sbox *sbox)
     struct brig_err err = {0};
 
     failure_of(sbox, &err);
-    manager->creating--;
-    manager->stats.create_failures++;
-    sandbox_audit(manager, &priv->creator, sbox->org_id, "sandbox.create", sbox->id, "failed", err.message, false);
+    if (!priv->internal) {
+        manager->creating--;
+        manager->stats.create_failures++;
+        sandbox_audit(manager, &priv->creator, sbox->org_id, "sandbox.create", sbox->id, "failed", err.message, false);
+    }
     if (sbox->state == SBOX_CREATING)
         sbox_moved(sbox, SBOX_STOPPING);
     struct idem *idem = take_ptr(&priv->idem);
@@ -295,19 +301,21 @@ void create_ended(struct sbox *sbox)
 }
 
 static int admit(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, struct idem *idem, sbox_done_fn *done, void *ctx,
-                  struct brig_err *err)
+                 struct sbox **ret, struct brig_err *err)
 {
     const struct sbox *other = spec->name[0] ? sbox_by_name(manager, caller->org_id, spec->name) : NULL;
 
     if (other)
         return err_set(err, BRIG_E_CONFLICT, 0, "name %s: sandbox %s has it", spec->name, sbox_label(other));
     int r = quota_check(manager, caller, spec, err);
+    if (r < 0 && spec->internal)
+        return r; /* who asked for a run is told, and the audit with it */
     if (r < 0) {
         manager->stats.quota_refusals++;
         sandbox_audit(manager, caller, NULL, "sandbox.create", spec->name, "denied", err ? err->message : "", true);
         return r;
     }
-    struct sbox *sbox = sbox_new(manager);
+    struct sbox *sbox = sbox_new(manager, spec->internal);
     if (!sbox)
         return err_nomem(err);
     snprintf(sbox->org_id, sizeof sbox->org_id, "%s", caller->org_id);
@@ -318,33 +326,51 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
     sbox_name_add(sbox);
     r = create_box(sbox, err);
     if (r < 0) {
-        manager->stats.create_failures++;
-        sandbox_audit(manager, caller, NULL, "sandbox.create", sbox->spec.name, "failed", err ? err->message : "", false);
+        if (!sbox->priv->internal) {
+            manager->stats.create_failures++;
+            sandbox_audit(manager, caller, NULL, "sandbox.create", sbox->spec.name, "failed", err ? err->message : "", false);
+        }
         sbox_moved(sbox, SBOX_STOPPING);
         sbox_moved(sbox, SBOX_ENDED);
         sbox_forget(sbox);
         return r;
     }
-    manager->creating++;
+    manager->creating += !sbox->priv->internal;
+    *ret = sbox;
     sbox->priv->create_done = done;
     sbox->priv->create_ctx = ctx;
     sbox->priv->idem = idem;
     return 0;
 }
 
+static int accepts(const struct manager *manager, struct brig_err *err)
+{
+    if (manager->is_ready && !manager->shutting_down)
+        return 0;
+    return err_set(err, BRIG_E_BUSY, 0, "%s", manager->shutting_down ? "the service is shutting down" : "the service is starting");
+}
+
+int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err)
+{
+    int r = accepts(manager, err);
+
+    r = r < 0 ? r : admit(manager, caller, spec, NULL, done, ctx, ret, err);
+    sbox_spec_done(spec);
+    return r;
+}
+
 int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, const char *idempotency_key,
                            const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct idem *idem = NULL;
+    struct sbox *sbox = NULL;
     struct brig_err why = {0};
-    int r = 0;
+    int r = accepts(manager, &why);
 
-    if (!manager->is_ready || manager->shutting_down)
-        r = err_set(&why, BRIG_E_BUSY, 0, "%s", manager->shutting_down ? "the service is shutting down" : "the service is starting");
     if (r == 0 && idempotency_key)
         r = idem_begin(manager, caller, idempotency_key, fingerprint, done, ctx, &idem, &why);
     if (r == 0) {
-        r = admit(manager, caller, spec, idem, done, ctx, &why);
+        r = admit(manager, caller, spec, idem, done, ctx, &sbox, &why);
         if (r < 0)
             idem_settle(manager, idem, NULL, &why);
     }

@@ -251,6 +251,8 @@ void sbox_box_ended(void *ctx, const struct box_end *end)
         call_drop(take_ptr(&priv->mkdir));
     sbox_fail_tickets(sbox);
     sbox_fail_change(sbox, &err);
+    if (priv->announced)
+        children_gone(sbox);
     processes_gone(sbox);
     if (!priv->announced) {
         create_ended(sbox);
@@ -273,7 +275,7 @@ static void over(struct sbox *sbox, const struct brig_err *err)
     struct sbox_private *priv = sbox->priv;
     sbox_done_fn *done = take_ptr(&priv->end_done);
 
-    sbox->manager->stats.ended++;
+    sbox->manager->stats.ended += !priv->internal;
     sbox_moved(sbox, SBOX_ENDED);
     sbox_retire(sbox);
     recover_sbox_settled(sbox);
@@ -303,7 +305,7 @@ static void finish(struct sbox *sbox)
     struct sbox_private *priv = sbox->priv;
     struct brig_err err = {0};
 
-    if (sbox->id[0])
+    if (sbox->id[0] && !priv->internal)
         tell_of_end(sbox);
     if (priv->row) {
         int r = certificate_write(sbox, on_certificate, sbox, &err);

@@ -13,6 +13,9 @@ void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
     struct manager *manager = sbox->manager;
     struct buf buf = BUF_INIT(EVENT_MAX);
     struct json json = JSON_INIT(&buf);
+
+    if (sbox->priv->internal)
+        return;
     uint64_t seq = ++manager->event_seq;
 
     json_object(&json);

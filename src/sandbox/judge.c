@@ -40,32 +40,31 @@ static bool oom_was_ours(const struct sbox *sbox, const struct box_stats *stats)
     return !stats || limit == 0 || stats->memory_peak_bytes == BRIG_USAGE_UNKNOWN || stats->memory_peak_bytes >= limit - limit / 8;
 }
 
-static enum brig_cause natural_cause(struct process *process, const struct box_stats *stats)
+enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size)
 {
-    struct sbox *sbox = process->sbox;
     struct box_stats *seen = &sbox->priv->seen;
-    bool oom = process->exit.oom_kills > 0, pids = process->exit.pids_refused > 0, disk = false;
+    bool oom = exit->oom_kills > 0, pids = exit->pids_refused > 0, disk = false, bad = exit->status != 0;
 
     if (stats) {
-        if (!process->exit.leaf)
+        if (!exit->leaf)
             oom = oom || stats->oom_kills > seen->oom_kills;
         pids = pids || stats->pids_refused > seen->pids_refused;
         disk = store_full(sbox, stats->disk_bytes) || (store_full(sbox, stats->disk_peak_bytes) && stats->disk_peak_bytes > seen->disk_peak_bytes);
         *seen = *stats;
     }
-    process->limits_hit |= (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0) | (disk ? 1u << BRIG_LIMIT_DISK : 0);
+    *limits_hit |= (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0) | (disk ? 1u << BRIG_LIMIT_DISK : 0);
     /* Whether the kernel's victim was the main process or something it waited for: the run failed for want of memory. */
-    if (oom && failed(process)) {
+    if (oom && bad) {
         if (oom_was_ours(sbox, stats))
             return BRIG_CAUSE_OOM;
-        snprintf(process->detail, sizeof process->detail, "the host ran out of memory below the sandbox's own limit");
+        snprintf(detail, detail_size, "the host ran out of memory below the sandbox's own limit");
         return BRIG_CAUSE_HOST_ERROR;
     }
-    if (failed(process) && disk)
+    if (bad && disk)
         return BRIG_CAUSE_DISK_LIMIT;
-    if (failed(process) && pids)
+    if (bad && pids)
         return BRIG_CAUSE_PIDS_LIMIT;
-    return WIFSIGNALED((int)process->exit.status) ? BRIG_CAUSE_SIGNALLED : BRIG_CAUSE_EXITED;
+    return WIFSIGNALED((int)exit->status) ? BRIG_CAUSE_SIGNALLED : BRIG_CAUSE_EXITED;
 }
 
 /* It was never executed. */
@@ -98,7 +97,7 @@ static enum brig_cause decide(struct process *process, const struct box_stats *s
     if (process->start_errnum)
         cause = start_cause(process);
     else if (ended_by_itself(process))
-        cause = natural_cause(process, stats);
+        cause = judge_exit(process->sbox, &process->exit, stats, &process->limits_hit, process->detail, sizeof process->detail);
     else if (process->verdict != BRIG_CAUSE_MAX) {
         cause = process->verdict;
         snprintf(process->detail, sizeof process->detail, "%s%s%s", process->verdict_detail, process->verdict_detail[0] && process->deaf ? "; " : "",

@@ -333,7 +333,69 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     struct ticket copy = *ticket;
 
     ticket_drop(ticket);
-    copy.stats_done(copy.ctx, stats, err);
+    if (copy.stats_done)
+        copy.stats_done(copy.ctx, stats, err);
+    else if (copy.limits_done)
+        copy.limits_done(copy.ctx, NULL, err);
+}
+
+static void on_limits(void *ctx, const struct brig_limits *limits, const struct brig_err *err)
+{
+    struct ticket *ticket = ctx;
+    struct ticket copy = *ticket;
+
+    ticket_drop(ticket);
+    if (!err) {
+        copy.sbox->limits.memory = limits->memory;
+        copy.sbox->limits.cpus = limits->cpus;
+        copy.sbox->limits.pids = limits->pids;
+    }
+    if (copy.limits_done)
+        copy.limits_done(copy.ctx, limits, err);
+}
+
+static struct ticket *ticket_new(struct sbox *sbox, void *ctx, struct brig_err *err)
+{
+    struct ticket *ticket = mem_zalloc(sizeof *ticket);
+
+    if (!ticket) {
+        (void)err_nomem(err);
+        return NULL;
+    }
+    *ticket = (struct ticket){.sbox = sbox, .ctx = ctx, .next = sbox->priv->tickets};
+    if (ticket->next)
+        ticket->next->prev = ticket;
+    sbox->priv->tickets = ticket;
+    return ticket;
+}
+
+int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                    struct brig_err *err)
+{
+    struct sbox_private *priv = sbox->priv;
+    const struct provider_ops *ops = sbox->manager->provider->ops;
+
+    if (!priv->box || !priv->up || sbox->state >= SBOX_STOPPING)
+        return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
+    if (!ops->limits)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s cannot change limits", ops->name);
+    struct ticket *ticket = ticket_new(sbox, ctx, err);
+    if (!ticket)
+        return -ENOMEM;
+    ticket->limits_done = done;
+    int r = ops->limits(priv->box, limits, on_limits, ticket, err);
+    if (r < 0)
+        ticket_drop(ticket);
+    return r;
+}
+
+void sbox_drop_stats(struct sbox *sbox, const void *ctx)
+{
+    for (struct ticket *ticket = sbox->priv->tickets; ticket; ticket = ticket->next)
+        if (ticket->ctx == ctx) {
+            ticket->stats_done = NULL;
+            ticket->limits_done = NULL;
+        }
 }
 
 int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err)
@@ -342,19 +404,14 @@ int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats
 
     if (!priv->box || !priv->up || sbox->state >= SBOX_STOPPING)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
-    struct ticket *ticket = mem_zalloc(sizeof *ticket);
+    struct ticket *ticket = ticket_new(sbox, ctx, err);
     if (!ticket)
-        return err_nomem(err);
-    *ticket = (struct ticket){.sbox = sbox, .stats_done = done, .ctx = ctx, .next = priv->tickets};
+        return -ENOMEM;
+    ticket->stats_done = done;
     int r = sbox->manager->provider->ops->stats(priv->box, on_stats, ticket, err);
-    if (r < 0) {
-        mem_free(ticket);
-        return r;
-    }
-    if (ticket->next)
-        ticket->next->prev = ticket;
-    priv->tickets = ticket;
-    return 0;
+    if (r < 0)
+        ticket_drop(ticket);
+    return r;
 }
 
 void sbox_fail_tickets(struct sbox *sbox)

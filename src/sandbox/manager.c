@@ -61,7 +61,12 @@ uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, con
 
 /* ---- list and tables ------------------------------------------------------------------------------------ */
 
-struct sbox *sbox_new(struct manager *manager)
+static struct sbox **list_of(struct sbox *sbox)
+{
+    return sbox->priv->internal ? &sbox->manager->children : &sbox->manager->first;
+}
+
+struct sbox *sbox_new(struct manager *manager, bool internal)
 {
     struct sbox *sbox = mem_zalloc(sizeof *sbox);
     struct sbox_private *priv = mem_zalloc(sizeof *priv);
@@ -72,6 +77,7 @@ struct sbox *sbox_new(struct manager *manager)
         return NULL;
     }
     sbox->priv = priv;
+    priv->internal = internal;
     sbox->manager = manager;
     if (sbox_park_later(sbox) < 0) {
         mem_free(sbox);
@@ -85,12 +91,16 @@ struct sbox *sbox_new(struct manager *manager)
     sbox->last_used_boot_ns = sandbox_boot_ns();
     for (int i = 0; i < BRIG_LAYER_MAX; i++)
         sbox->layers[i].by = sbox->layers[i].why = "";
-    sbox->next = manager->first;
+    sbox->next = *list_of(sbox);
     if (sbox->next)
         sbox->next->prev = sbox;
-    manager->first = sbox;
-    manager->count++;
-    manager->stats.sandboxes[sbox->state]++;
+    *list_of(sbox) = sbox;
+    if (internal) {
+        manager->n_children++;
+    } else {
+        manager->count++;
+        manager->stats.sandboxes[sbox->state]++;
+    }
     return sbox;
 }
 
@@ -184,9 +194,13 @@ void sbox_retire(struct sbox *sbox)
         return;
     sbox->priv->retired = true;
     table_remove(sbox);
-    list_remove(sbox, &manager->first);
-    manager->count--;
-    manager->stats.sandboxes[sbox->state]--;
+    list_remove(sbox, list_of(sbox));
+    if (sbox->priv->internal) {
+        manager->n_children--;
+    } else {
+        manager->count--;
+        manager->stats.sandboxes[sbox->state]--;
+    }
     sbox->next = manager->retired;
     if (sbox->next)
         sbox->next->prev = sbox;
@@ -201,6 +215,7 @@ static void sbox_free(struct sbox *sbox)
 
     loop_timer_clear(manager->loop, &priv->deadline);
     loop_timer_clear(manager->loop, &priv->later);
+    children_free(sbox);
     processes_free(sbox);
     link_destroy(priv->link);
     sbox_drop_updates(sbox);
@@ -310,6 +325,8 @@ void manager_destroy(struct manager *manager)
     network_stop(manager); /* before the sandboxes: their slots live on */
     while (manager->first)
         sbox_free(manager->first);
+    while (manager->children)
+        sbox_free(manager->children);
     while (manager->retired)
         sbox_free(manager->retired);
     idem_done(manager);
@@ -355,6 +372,8 @@ void manager_check_shut(struct manager *manager)
 {
     if (!manager->shutting_down || !manager->shut_done)
         return;
+    if (manager->children)
+        return;
     for (struct sbox *sbox = manager->first; sbox; sbox = sbox->next)
         if (sbox->state == SBOX_STOPPING || sbox->state == SBOX_CREATING || !keeps(manager))
             return;
@@ -369,6 +388,11 @@ void manager_shut_down(struct manager *manager, void (*done)(void *ctx), void *c
     manager->shutting_down = true;
     manager->shut_done = done;
     manager->shut_ctx = ctx;
+    for (struct sbox *sbox = manager->children, *next; sbox; sbox = next) {
+        next = sbox->next;
+        if (sbox_move(sbox, SBOX_STOPPING, NULL) == 0)
+            sbox_stop(sbox, NULL, "shutdown", "shutdown");
+    }
     for (struct sbox *sbox = manager->first, *next; sbox; sbox = next) {
         next = sbox->next;
         /* A create that nobody will hear of any more is not kept. */

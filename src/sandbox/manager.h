@@ -74,6 +74,9 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     char *network;               /* as asked, JSON: a policy's name or a policy. Of its own memory */
     struct sbox_secret *secrets;
     size_t n_secrets;            /* at most SLOT_SECRETS_MAX */
+    bool internal;               /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
+    bool trust;                  /* with internal: a CA bundle of its own */
+    const char *zygote;          /* with internal: struct provider_spec; of `memory` */
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
     char *memory;                /* owns the strings */
     char note[256];              /* e.g. python:3.12 given by host's python 3.11 */

@@ -63,6 +63,7 @@ struct ticket {
     struct sbox *sbox;
     struct ticket *next, *prev;
     void (*stats_done)(void *ctx, const struct box_stats *stats, const struct brig_err *err);
+    void (*limits_done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err);
     void *ctx;
 };
 
@@ -118,6 +119,8 @@ struct sbox_private {
     bool lingered;
     bool finishing;              /* the box has ended; the certificate is on its way */
     bool announced;              /* its create has been answered with success */
+    bool internal;               /* as its spec says, from its first day */
+    struct child *children;      /* child.c */
     unsigned pins;
     struct sbox *by_id, *by_name; /* chains of the tables */
     struct caller creator;
@@ -197,7 +200,8 @@ struct manager {
     const struct config *config;
     struct suspicion *suspicion;
     struct sbox *first;
-    size_t count, creating;
+    struct sbox *children; /* internal ones */
+    size_t count, n_children, creating;
     unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
     struct idem *idems[BUCKETS], *idem_first, *idem_last;
@@ -243,7 +247,7 @@ uint64_t sandbox_boot_ns(void); /* CLOCK_BOOTTIME; tests move it with sandbox_cl
 extern uint64_t sandbox_clock_skew;
 #endif
 unsigned sandbox_bucket(const char *a, const char *b);
-struct sbox *sbox_new(struct manager *manager); /* in the list, in no table, not counted */
+struct sbox *sbox_new(struct manager *manager, bool internal); /* in the list, in no table, not counted */
 void sbox_table_add(struct sbox *sbox);         /* by id, once it has one */
 void sbox_name_add(struct sbox *sbox);
 struct sbox *sbox_by_id(struct manager *manager, const char *id);
@@ -385,6 +389,13 @@ void create_listening(struct sbox *sbox, const struct brig_err *err); /* and has
 void create_ended(struct sbox *sbox);                               /* the box ended before the create was over */
 int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /* a link over the stream */
 
+/* One that child.c has made. done as of manager_create_sandbox(); *ret is there at once. spec is taken over, also on failure. */
+int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err) MUST_CHECK;
+
+/* ---- child.c ------------------------------------------------------------------------------------------- */
+void children_gone(struct sbox *sbox); /* its box has ended */
+void children_free(struct sbox *sbox); /* nobody is told */
+
 /* ---- death.c ------------------------------------------------------------------------------------------- */
 void sbox_box_ended(void *ctx, const struct box_end *end);
 void sbox_link_gone(void *ctx, const struct brig_err *why);
@@ -399,6 +410,10 @@ void sbox_unpin(struct sbox *sbox); /* of priv->pins; may free it */
 int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 void sbox_drop_updates(struct sbox *sbox);
 void sbox_fail_tickets(struct sbox *sbox);
+void sbox_drop_stats(struct sbox *sbox, const void *ctx); /* nobody waits any more: of sbox_stats() and sbox_set_limits() */
+/* memory, cpus and pids from now on, all three; done once they are in force, with those that are. */
+int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                    struct brig_err *err) MUST_CHECK;
 void sbox_fail_change(struct sbox *sbox, const struct brig_err *err);
 
 /* ---- idle.c -------------------------------------------------------------------------------------------- */

@@ -137,6 +137,9 @@ int process_store(struct process *process);   /* its row, as it is now */
 
 /* ---- start.c --------------------------------------------------------------------------------------------- */
 int process_launch(struct process *process, const struct process_spec *spec, bool collect, struct brig_err *err) MUST_CHECK;
+/* argv, then the environment of a program: its own over the sandbox's, the network's and the base; each with its NUL. -E2BIG, -EMSGSIZE, -ENOMEM. */
+int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
+int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err) MUST_CHECK; /* of a new process */
 int process_watch_end(struct process *process, struct brig_err *err) MUST_CHECK; /* opens WAIT (recovery) */
 void process_check(struct process *process);  /* is it over? */
 void process_verdict(struct process *process, enum brig_cause cause, const char *detail);
@@ -148,6 +151,8 @@ void process_start_failure(const struct process *process, struct brig_err *err);
 /* ---- judge.c --------------------------------------------------------------------------------------------- */
 void process_judge(struct process *process);  /* may ask for statistics first; ends in process_ended() */
 void process_judge_gone(struct process *process); /* the sandbox took it along */
+/* By its own end: exit status and the kernel's counters. stats NULL: those of its leaf only. */
+enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size);
 
 /* ---- receipt.c ------------------------------------------------------------------------------------------- */
 int process_receipt(struct process *process); /* fills receipt; -ENOMEM */

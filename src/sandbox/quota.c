@@ -84,6 +84,11 @@ int quota_check(struct manager *manager, const struct caller *caller, const stru
     const struct config *c = manager->config;
     struct brig_limits asked = promised(manager, spec);
 
+    if (spec->internal) { /* whose run it is, and may have, is known when it is claimed */
+        if (manager->n_children >= c->tools_max_runs)
+            return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", c->tools_max_runs);
+        return 0;
+    }
     if (manager->count >= c->max_sandboxes)
         return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of sandboxes (%" PRIu64 ") reached", c->max_sandboxes);
     if (c->create_queue && manager->creating >= c->create_queue)

@@ -224,7 +224,7 @@ static int on_row(void *ctx, const struct store_sandbox *row)
 {
     struct manager *manager = ctx;
     struct brig_err err = {0};
-    struct sbox *sbox = sbox_new(manager);
+    struct sbox *sbox = sbox_new(manager, false);
 
     if (!sbox)
         return -ENOMEM;

@@ -107,6 +107,22 @@ static int put_strings(struct buf *out, const struct process_spec *spec, const s
     return r;
 }
 
+int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env)
+{
+    const struct process_spec spec = {.argv = argv};
+    struct env_list *list = mem_alloc(sizeof *list);
+
+    if (!list)
+        return -ENOMEM;
+    list->n = 0;
+    memset(list->slots, 0, sizeof list->slots);
+    int r = env_fill(list, sbox, env);
+    r = r < 0 ? r : put_strings(out, &spec, list, ret_argv);
+    *ret_env = (uint32_t)list->n;
+    mem_free(list);
+    return r;
+}
+
 /* argv and the names of the environment, kept for the receipt in one block. */
 static int keep_lists(struct process *process, const struct process_spec *spec, const struct env_list *list, uint32_t n_argv)
 {
@@ -302,9 +318,8 @@ int process_watch_end(struct process *process, struct brig_err *err)
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
 /* Numbers are promised to the store in blocks, so that none is used twice over a restart. */
-static int take_number(struct process *process, struct brig_err *err)
+int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err)
 {
-    struct sbox *sbox = process->sbox;
     struct sbox_private *priv = sbox->priv;
 
     if (sbox->next_proc >= INT32_MAX)
@@ -315,7 +330,7 @@ static int take_number(struct process *process, struct brig_err *err)
         if (r < 0)
             return r;
     }
-    process->number = sbox->next_proc++;
+    *ret = sbox->next_proc++;
     return 0;
 }
 
@@ -356,7 +371,7 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     process->workdir = mem_strdup(spec->workdir ? spec->workdir : sbox->spec.workdir);
     if (!process->workdir)
         return err_nomem(err);
-    int r = take_number(process, err);
+    int r = sbox_take_number(sbox, &process->number, err);
     r = r < 0 ? r : make_message(process, spec, &message, err);
     r = r < 0 ? r : send_all(process, &message, spec, collects, err);
     if (r < 0)

@@ -37,8 +37,10 @@ int sbox_move(struct sbox *sbox, enum sbox_state to, struct brig_err *err)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s: it cannot become %s", sbox_label(sbox), sbox_state_name(sbox->state),
                        sbox_state_name(to));
     struct manager_stats *stats = &sbox->manager->stats;
-    stats->sandboxes[sbox->state]--;
-    stats->sandboxes[to]++;
+    if (!sbox->priv->internal) {
+        stats->sandboxes[sbox->state]--;
+        stats->sandboxes[to]++;
+    }
     sbox->state = to;
     sbox->updated_at_ns = clock_real_ns();
     /* What can be talked to follows from the state, here and nowhere else. */

@@ -9,6 +9,10 @@
 
 /* -I: nothing of the environment or the working directory; -S: no site-packages but those of the run; -B: no __pycache__ in the workspace. */
 static const char *const python_argv[] = {"/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", runtime_python_core, runtime_python_values, runtime_python_schema, NULL};
+/* The flag is for vm.SourceTextModule, the only way to a module that is no file; --no-warnings: or it would say so on every run's stderr. */
+static const char *const node_argv[] = {"/usr/bin/node", "--experimental-vm-modules", "--no-warnings", "-e", runtime_node, NULL};
+
+static const char *const bash_argv[] = {"/bin/bash", "--norc", "--noprofile", "-c", runtime_bash, "brig", NULL};
 
 const char *const *runtime_argv(enum tool_language language)
 {
@@ -17,8 +21,10 @@ const char *const *runtime_argv(enum tool_language language)
         return python_argv;
     case TOOL_JAVASCRIPT:
     case TOOL_TYPESCRIPT:
+        return node_argv;
     case TOOL_BASH:
     case TOOL_COMMAND:
+        return bash_argv;
     case TOOL_LANGUAGE_MAX:
         break;
     }

@@ -4,7 +4,8 @@
  *
  * Lists of an organisation or a key (their documents' member `tools`): {"allow": [names or patterns with *], "deny": [...], "default": "allow"|"deny"}. A name on
  * `deny` is denied, else one on `allow` is allowed, else the default decides (deny when `allow` is given, else `[tools] default`). Both the
- * organisation's and the key's must allow. Refusal: BRIG_E_FORBIDDEN "Tool '<n>' not allowed".
+ * organisation's and the key's must allow; a key without `tools` says nothing, an organisation without it leaves it to the setting. A `tools` of another shape
+ * denies. Refusal: BRIG_E_FORBIDDEN "Tool '<n>' not allowed".
  */
 #ifndef BRIG_TOOL_RULES_H
 #define BRIG_TOOL_RULES_H
@@ -14,7 +15,7 @@
 
 int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny, const char *name, struct brig_err *err) MUST_CHECK;
 
-/* {field, allow|deny: regex, within: path, format: name}: field is "to", "to[]" (each item) or "a.b"; an argument that is not there passes. */
+/* {field, allow|deny: regex, within: path, format: name}: field is "to", "to[]" (each item) or "a.b"; an argument that is not there, or null, passes; one that is no string fails. An object with several of them is several rules. */
 enum rule_kind { RULE_ALLOW, RULE_DENY, RULE_WITHIN, RULE_FORMAT, RULE_KIND_MAX };
 struct rule {
     enum rule_kind kind;

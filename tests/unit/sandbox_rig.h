@@ -410,12 +410,9 @@ static inline struct rig *rig_create(void)
     snprintf(rig->path, sizeof rig->path, "%s/brig.db", rig->dir);
     snprintf(rig->url, sizeof rig->url, "sqlite:%s", rig->path);
     rig_open_store(rig);
-    rig->fake.ops = (struct provider_ops){"fake",       PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL,
-                                          NULL,         fake_create,
-                                          fake_attach,  fake_freeze,
-                                          fake_stats,   fake_end,
-                                          fake_recover, fake_pool,
-                                          NULL};
+    rig->fake.ops = (struct provider_ops){
+        .name = "fake", .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL, .create = fake_create,
+        .attach = fake_attach, .freeze = fake_freeze, .stats = fake_stats, .end = fake_end, .recover = fake_recover, .pool = fake_pool};
     rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
     rig->config = (struct config){.max_sandboxes = 100, .idle_timeout_s = 3600, .cleanup_interval = 300, .gate_private_ranges = (char *)(uintptr_t)"admin", .pool = 4, .create_queue = 1024,
                                   .keep_runs_seconds = 86400, .keep_runs_bytes = 1u << 30, .image = (char *)(uintptr_t)"host",

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * user.c: see user.h. Raw calls, because brig-init has no C library, and because a C library's setresuid() would want to tell
+ * threads that do not exist.
+ */
+#include "jail/user.h"
+
+#include <linux/capability.h>
+#include <sys/prctl.h>
+
+#include "jail/rawcall.h"
+
+static long drop_sets(uint64_t bounding)
+{
+    long ret = raw_call5(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+
+    /* May fail without CAP_SETPCAP, outside a sandbox; the self-check then reads `caps` as off. */
+    for (unsigned cap = 0; cap < 64; cap++)
+        if (bounding & (UINT64_C(1) << cap))
+            raw_call5(SYS_prctl, PR_CAPBSET_DROP, cap, 0, 0, 0);
+    return ret;
+}
+
+long jail_become_user(uint32_t uid, uint32_t gid, uint64_t bounding, bool keep_caps)
+{
+    struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    long ret;
+
+    if (!keep_caps && (ret = drop_sets(bounding)) != 0)
+        return ret;
+    /* With one id the kernel refuses setgroups; those groups are the calling user's, and `uid_range` says so. */
+    if (raw_call0(SYS_geteuid) != uid && raw_call2(SYS_getgroups, 0, NULL) != 0 && (ret = raw_call2(SYS_setgroups, 0, NULL)) != 0)
+        return ret;
+    if ((ret = raw_call3(SYS_setresgid, gid, gid, gid)) != 0 || (ret = raw_call3(SYS_setresuid, uid, uid, uid)) != 0)
+        return ret;
+    /* A change of ids sets it to fs.suid_dumpable, which may say otherwise. */
+    if ((ret = raw_call5(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)) != 0)
+        return ret;
+    return keep_caps ? 0 : raw_call2(SYS_capset, &head, none);
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * zygote.h: interpreters that are forked into sandboxes instead of being executed there; the spawner's side.
+ *
+ * A zygote is a process of the trusted base: a child of the spawner, with its rights, that runs the host's own /usr/bin/python3 and has
+ * loaded our runtime. It is given filled plans, clones each as a child of the spawner (zygote_lib.c), and is told nothing else; no byte of a tenant ever
+ * reaches it. One per key, so that what children of one zygote have in common (hash seed, layout of the address space, stack canary) is
+ * never shared by two organisations; and it is replaced after ZYGOTE_CHILDREN children or ZYGOTE_AGE.
+ *
+ *     STARTING --READY--> serving --old, or used up--> leaving (no new jobs) --last answer--> socket closed, ends
+ *         \------------------\---- does not answer: killed
+ *
+ * Nothing here waits. A job that is not answered in time, or whose zygote dies, fails its sandbox; the caller may then have one the other way.
+ */
+#ifndef BRIG_JAIL_ZYGOTE_H
+#define BRIG_JAIL_ZYGOTE_H
+
+#include "jail/wire.h"
+#include "jail/zygote_msg.h"
+#include "loop/loop.h"
+
+#define ZYGOTES_MAX 32u
+#define ZYGOTE_CHILDREN 1000u
+#define ZYGOTE_PYTHON "/usr/bin/python3"
+
+struct spawner;
+struct sandbox;
+struct zygote;
+
+/* At the start, while the host's tree is in sight: the files a zygote needs. Without one of them there are none, which is no error. */
+struct zygote_files {
+    int library_fd, runtime_fd, boot_fd; /* -1: there are no zygotes here */
+    char missing[96];                    /* why */
+};
+#define ZYGOTE_FILES_INIT ((struct zygote_files){.library_fd = -1, .runtime_fd = -1, .boot_fd = -1})
+
+void zygote_files_open(struct zygote_files *files, const char *helper_dir);
+void zygote_files_done(struct zygote_files *files);
+
+/*
+ * Hands the job of this sandbox to a zygote of the key, starting one where there is none. On success sandbox_cloned() or sandbox_not_cloned() follows,
+ * never from within. The job's descriptors stay the caller's.
+ */
+int zygote_ask(struct spawner *spawner, const char *key, struct sandbox *sandbox, struct zygote_job *job, struct brig_err *err) MUST_CHECK;
+void zygotes_done(struct spawner *spawner); /* ends them all and waits for that */
+
+#endif
