@@ -27,6 +27,7 @@ struct member { /* one child of the pool, from its making until it is given away
     struct child *child;
     struct member *next, *prev;   /* of the parked ones, oldest first; or of those in making */
     bool parked;
+    uint64_t bytes;               /* what it counts for: it may be measured later */
 };
 
 /* Everything with one pool key. */
@@ -71,6 +72,7 @@ void pool_refill_soon(struct pool *pool);
 /* pool.c */
 int group_make(struct group *group, struct brig_err *err) MUST_CHECK;
 void group_end_one(struct group *group); /* the oldest of the parked */
+void group_weigh(struct group *group);   /* its children may have been measured since */
 void group_free(struct group *group);    /* and everything in it; nobody waits */
 void group_fail_wait(struct group *group, const struct brig_err *why); /* the first that waits */
 

@@ -131,6 +131,7 @@ void pool_tick(struct loop_timer *timer)
         next = g->next;
         memmove(g->seconds + 1, g->seconds, sizeof g->seconds - sizeof g->seconds[0]);
         g->seconds[0] = 0;
+        group_weigh(g);
         if (now - g->last_used_ns > POOL_IDLE_NS && !g->waits && !(g->want.keep && g->prewarm))
             group_free(g);
         else
