@@ -250,6 +250,8 @@ static int judge(struct run *run, const struct child_done *done)
     if (r < 0)
         return no_answer(run, done, r);
     o->files = o->answer.files;
+    if (o->answer.exit_code >= 0 && run->kind != FRAME_TOOL)
+        o->r.exit_code = o->answer.exit_code;
     if (!o->answer.ok)
         return set_error(run, o->answer.error_type[0] ? o->answer.error_type : "Exception", o->answer.error_message, o->answer.traceback);
     o->ok = true;
