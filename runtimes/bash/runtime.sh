@@ -205,6 +205,7 @@ finish() {
         payload+=",\"error\":{\"type\":\"$3\",\"message\":$quoted,\"traceback\":\"\"}"
     fi
     [ -z "${got[collect]-}" ] || { get_files; payload+=",\"files\":[$collected]"; }
+    compgen -G '/workspace/out/*' >/dev/null || compgen -G '/workspace/out/.[!.]*' >/dev/null || payload+=',"out":false'
     [ "$kind" != code ] && [ "$kind" != command ] || payload+=",\"exit_code\":${5:-0}"
     answer "$payload}"
 }

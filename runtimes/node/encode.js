@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // JavaScript values to JSON text, within a budget of bytes; docs/TOOLS.md, "Values", has the table, and the tests hold each row against it.
 const DEPTH = 60; // the service reads 64 levels; the answer itself has some
+const MEMBERS = 1000000; // values and keys; the service reads some more
 const HUGE = 1n << 1020n; // a double's range: past it the service's reader refuses a number
 
 class ResultTooLarge extends Error {
@@ -17,17 +18,20 @@ function kindOf(value) {
 
 function encoder(limit, notes) {
   let total = 0;
+  let count = 0;
   const trail = new Set();
 
   const note = (text) => {
     if (!notes.includes(text) && notes.length < 16) notes.push(text);
   };
-  const spend = (count) => {
-    total += count;
+  const spend = (size) => {
+    total += size;
     if (total > limit) throw new ResultTooLarge(`the result is larger than the ${limit} bytes that are allowed`);
   };
   const put = (text) => {
     spend(text.length + 1);
+    count += 1;
+    if (count > MEMBERS) throw new ResultTooLarge(`the result has more than the ${MEMBERS} values that are allowed`);
     return text;
   };
   const string = (text) => {

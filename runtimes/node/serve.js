@@ -196,7 +196,7 @@ function runCommand(request) {
   fs.rmSync(folder, { recursive: true });
   const done = require('child_process').spawnSync(argv[0], argv.slice(1),
     { input: stringify(request.args ?? {}), stdio: ['pipe', 'inherit', 'inherit', 'ignore', result], env: { ...process.env, BRIG_RESULT: '4' } });
-  if (done.error) throw done.error;
+  if (done.error && done.error.code !== 'EPIPE') throw done.error; // EPIPE: it did not read its arguments
   if (done.status !== 0) {
     const error = new CommandError(`${argv[0]}: ${done.signal ? `signal ${require('os').constants.signals[done.signal]}` : `exit status ${done.status}`}`);
     error.exitCode = done.status ?? 128 + require('os').constants.signals[done.signal];
@@ -267,6 +267,16 @@ function getFiles(places) {
   });
 }
 
+// Whether /workspace/out is not there, or empty: the service need not look.
+const { readdirSync } = fs;
+function nothingLeft() {
+  try {
+    return readdirSync('/workspace/out').length === 0;
+  } catch {
+    return true;
+  }
+}
+
 function finisher(request, filename) {
   const answer = answerer(request);
   const { kind, collect } = request;
@@ -302,6 +312,7 @@ function finisher(request, filename) {
     answer(`{"status":"${error ? 'error' : 'ok'}","result":${text},"result_type":${quote(type)}`
       + (error ? `,"error":{"type":${quote(error.type)},"message":${quote(error.message)},"traceback":${quote(error.traceback)}}` : '')
       + (collect?.length ? `,"files":${stringify(getFiles(collect))}` : '')
+      + (nothingLeft() ? ',"out":false' : '')
       + (notes.length ? `,"notes":${stringify(notes)}` : '')
       + (withExit ? `,"exit_code":${code}` : '') + '}');
   };

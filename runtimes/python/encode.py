@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Values to JSON text: the plain ones, within a budget of bytes. Goes behind channel.py in one text.
 DEPTH = 60  # the service reads 64 levels; the answer itself has some
+MEMBERS = 1000000  # values and keys; the service reads some more
 
 
 class ResultTooLarge(Exception):
@@ -17,7 +18,7 @@ def _utf8(text):
 
 def _encoder(limit, notes, quote=_quote, irepr=int.__repr__, frepr=float.__repr__):
     """encode(value) -> JSON text. What is not plain JSON goes through rare() of values.py, once per value."""
-    total = 0
+    total = members = 0
     path = set()
     huge = 1 << 1020  # a double's range: past it the service's reader refuses a number
 
@@ -25,11 +26,14 @@ def _encoder(limit, notes, quote=_quote, irepr=int.__repr__, frepr=float.__repr_
         if text not in notes and len(notes) < 16:
             notes.append(text)
 
-    def spend(count):
-        nonlocal total
+    def spend(count, values=1):
+        nonlocal total, members
         total += count
+        members += values
         if total > limit:
             raise ResultTooLarge("the result is larger than the %d bytes that are allowed" % limit)
+        if members > MEMBERS:
+            raise ResultTooLarge("the result has more than the %d values that are allowed" % MEMBERS)
 
     def number(value):
         if isinstance(value, float):
@@ -48,7 +52,7 @@ def _encoder(limit, notes, quote=_quote, irepr=int.__repr__, frepr=float.__repr_
     def string(value):
         spend(len(value) + 3)
         text = quote(value)
-        spend(len(text) - len(value) - 2)
+        spend(len(text) - len(value) - 2, 0)
         return text
 
     def key(value):
@@ -66,18 +70,18 @@ def _encoder(limit, notes, quote=_quote, irepr=int.__repr__, frepr=float.__repr_
         kinds = set(map(type, value)) if len(value) > 8 else ()
         if len(kinds) == 1:  # long and all alike: no call per element
             kind = kinds.pop()
-            spend(2 * len(value))
+            spend(2 * len(value), 0)
             if kind is int and -huge < min(value) and max(value) < huge:
                 text = ",".join(map(irepr, value))
-                spend(len(text))
+                spend(len(text), len(value))
                 return "[" + text + "]"
             if kind is float:
                 text = ",".join(map(frepr, value))
                 if "n" not in text:
-                    spend(len(text))
+                    spend(len(text), len(value))
                     return "[" + text + "]"
             if kind is str:
-                spend(sum(map(len, value)))
+                spend(sum(map(len, value)), len(value))
                 return "[" + ",".join(map(quote, value)) + "]"
         return "[" + ",".join([encode(item, depth) for item in value]) + "]"
 

@@ -273,6 +273,14 @@ def _flush():
             pass  # closed or replaced by the tool
 
 
+def _nothing_left(listdir=posix.listdir):
+    """Whether /workspace/out is not there, or empty: the service need not look."""
+    try:
+        return not listdir("/workspace/out")
+    except OSError:
+        return True
+
+
 def _work(request, kind, state):
     """(result, exit code or None)"""
     if kind == "tool":
@@ -330,6 +338,8 @@ def _serve(request, answer):
     if request.get("collect"):
         fields.append('"files":' + encoder(48 << 20, notes)(part("values")["get_files"](request["collect"], 32 << 20)))
     flush()
+    if _nothing_left():
+        fields.append('"out":false')
     fields += ['"notes":[%s]' % ",".join(map(quote, notes))] if notes else []
     if kind in ("code", "command"):
         fields.append('"exit_code":%d' % code)

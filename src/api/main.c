@@ -34,6 +34,7 @@
 #include "base/str.h"
 #include "crypto/keyring.h"
 #include "supervisor/supervisor.h"
+#include "tool/sets.h"
 
 #define WORKERS 2
 #define LISTENERS_MAX 8
@@ -402,7 +403,7 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
     const char *const writable[] = {d->state_dir, d->api.sets_path, config->log_file[0] ? config->log_file : NULL, NULL};
-    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki",
+    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki", "/etc/pip.conf", "/etc/npmrc",
                                     config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};

@@ -372,6 +372,11 @@ static int begin(struct oneshot *shot, const struct json_value *json, struct bri
     int r = sbox_spec_parse(sandbox ? sandbox : &none, config_get(shot->api->config), &shot->caller, &spec, err);
     if (r < 0)
         return r;
+    r = sbox_spec_check_binds(&spec, err);
+    if (r < 0) {
+        sbox_spec_done(&spec);
+        return r;
+    }
     spec.ephemeral = true;
     shot->creating = true;
     r = manager_create_sandbox(shot->api->manager, &shot->caller, &spec, NULL, no_fingerprint, on_created, shot, err);

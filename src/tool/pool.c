@@ -186,7 +186,7 @@ static const struct brig_bind *binds_of(const struct group *group, struct brig_b
 int group_make(struct group *group, struct brig_err *err)
 {
     struct brig_bind binds[2];
-    struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = group->want.strict ? NULL : group->zygote,
+    struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = group->want.strict || group->want.language != TOOL_PYTHON ? NULL : group->zygote,
                               .template_name = group->want.template_name, .network = group->want.network, .trust = group->want.trust, .limits = group->want.limits};
     struct member *m = mem_zalloc(sizeof *m);
 
