@@ -108,6 +108,7 @@ class Runs(LettaTest):
 
     def test_files_of_a_run(self):
         ran = self.ask("POST", "/run", {"language": "bash", "code": "mkdir -p out && echo kept > out/a.txt"})
+        wait_until("the files are kept", lambda: self.d.ask("GET", f"/v1/runs/{ran['id']}/files").status == 200)
         answer = self.d.ask("GET", f"/v1/runs/{ran['id']}/files")
         self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "application/x-tar"), answer)
         with tarfile.open(fileobj=io.BytesIO(answer.body)) as tar:
