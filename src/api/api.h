@@ -31,6 +31,16 @@
 #define API_ANSWER_MAX (256u << 20) /* of a JSON answer; receipts with output are the largest */
 
 struct auth;
+struct registry;
+struct configs;
+struct agents;
+struct rates;
+struct approvals;
+struct webhook;
+struct sets;
+struct pool;
+struct executor;
+struct keyring;
 
 struct api {
     struct loop *loop;
@@ -47,6 +57,18 @@ struct api {
     struct suspicion *suspicion;
     struct trace *trace; /* NULL: off */
     struct secrets *secrets;
+    /* tools (tools.c) */
+    struct registry *registry;
+    struct configs *configs;
+    struct agents *agents;
+    struct rates *rates;
+    struct approvals *approvals;
+    struct webhook *webhook; /* NULL: none */
+    struct sets *sets;
+    struct pool *pool;
+    struct executor *executor;
+    int sets_dir_fd, artifacts_fd;
+    char *sets_path;
     uint8_t token_key[32]; /* of previews */
     int supervisor_fd;
     struct request *reloading; /* who waits for the answer to a reload */
@@ -74,6 +96,7 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_BODY (1u << 8)    /* reads its body itself */
 #define ROUTE_SECRET (1u << 10) /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9) /* with ROUTE_JSON: no body at all is {} */
+#define ROUTE_LETTA (1u << 11)  /* of the original's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked at */
 
 struct route {
     const char *method; /* "*": any */
@@ -141,6 +164,11 @@ int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_C
 void auth_destroy(struct auth *auth);
 /* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
 int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret, struct brig_err *err) MUST_CHECK;
+/* The organisation of the original's user "user-<uuid4>": the one with the same number, where there is one and this caller may choose (the socket, or a key made with user_ids). */
+void auth_user(struct auth *auth, const char *user, struct caller *caller);
+/* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
+const char *auth_org_doc(struct auth *auth, const char *id);
+const char *auth_key_doc(struct auth *auth, const char *id);
 route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;
 
 /* route_*.c */
@@ -157,6 +185,29 @@ route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, 
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
+
+/* the original's interface, and native runs of tools */
+route_fn route_letta_health;
+route_fn route_config_list, route_config_one, route_config_create, route_config_local_default, route_config_e2b_default, route_config_local, route_config_update,
+    route_config_delete, route_config_recreate;
+route_fn route_variable_list, route_variable_create, route_variable_update, route_variable_delete, route_variable_reveal;
+route_fn route_tool_list, route_tool_upsert, route_tool_get, route_tool_update, route_tool_delete, route_tool_count, route_tool_search, route_tool_schema, route_tool_base,
+    route_tool_source, route_tool_run;
+route_fn route_agent_list, route_agent_create, route_agent_get, route_agent_update, route_agent_delete, route_agent_count, route_agent_tools, route_agent_attach,
+    route_agent_detach, route_agent_approval, route_agent_tool_run, route_agent_reveal;
+route_fn route_run_once, route_run_cancel, route_run_files;
+route_fn route_approval_list, route_approval_approve, route_approval_deny;
+route_fn route_pool_list, route_pool_prewarm, route_provider_list, route_secret_rotate;
+route_fn route_org_tools_get, route_org_tools_put, route_key_tools_get, route_key_tools_put;
+
+/* tools.c: the parts of tool execution, made before the service is locked down (what is kept) and after (what runs), and ended around the store. */
+int api_tools_open(struct api *api, const struct keyring *ring, const char *state_dir, struct brig_err *err) MUST_CHECK;
+int api_tools_start(struct api *api, struct brig_err *err) MUST_CHECK; /* after the manager */
+int api_tools_ready(struct api *api, struct brig_err *err) MUST_CHECK; /* the manager is: the default configuration, what is to be warm */
+void api_tools_configure(struct api *api, const struct config *config); /* of a reload */
+void api_tools_stop(struct api *api);      /* before the manager goes */
+void api_tools_close(struct api *api);     /* after the store: what was on its way comes back */
+void api_tools_forget_org(struct api *api, const char *org);
 
 /* preview.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */
 bool preview_handle(struct api *api, struct exchange *x);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/api.h"
+#include "api/auth.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/id.h"
@@ -22,17 +22,6 @@
 #define KEY_RANDOM 20u
 #define KEY_TEXT (sizeof KEY_PREFIX - 1 + 2 * KEY_RANDOM)
 #define KEYS_MAX 100000u
-#define ORGS_MAX 10000u
-
-struct auth {
-    struct api *api;
-    struct store_key *keys;
-    size_t n_keys, cap_keys;
-    struct store_org *orgs;
-    size_t n_orgs, cap_orgs;
-    struct loop_timer on_expiry;
-    int64_t expired_until_ns; /* keys that expired up to then have had their streams cut */
-};
 
 #define EXPIRY_LOOK_NS (60 * NS_PER_SEC) /* at least so often: the wall clock may have been set */
 
@@ -40,7 +29,7 @@ static const char *const role_names[STORE_ROLE_MAX] = {"admin", "user", "read-on
 
 /* ---- the tables ------------------------------------------------------------------------------------------ */
 
-static int grow(void **list, size_t n, size_t *cap, size_t size, size_t max, struct brig_err *err)
+int auth_grow(void **list, size_t n, size_t *cap, size_t size, size_t max, struct brig_err *err)
 {
     if (n < *cap)
         return 0;
@@ -55,7 +44,7 @@ static int grow(void **list, size_t n, size_t *cap, size_t size, size_t max, str
     return 0;
 }
 
-static struct store_key *find_key(struct auth *auth, const char *id)
+struct store_key *auth_find_key(struct auth *auth, const char *id)
 {
     for (size_t i = 0; i < auth->n_keys; i++)
         if (str_eq(auth->keys[i].id, id))
@@ -63,7 +52,7 @@ static struct store_key *find_key(struct auth *auth, const char *id)
     return NULL;
 }
 
-static struct store_org *find_org(struct auth *auth, const char *id)
+struct store_org *auth_find_org(struct auth *auth, const char *id)
 {
     for (size_t i = 0; i < auth->n_orgs; i++)
         if (str_eq(auth->orgs[i].id, id))
@@ -102,26 +91,31 @@ static void on_expiry(struct loop_timer *timer)
     arm_expiry(auth);
 }
 
-static int add_key(struct auth *auth, const struct store_key *key, struct brig_err *err)
+int auth_set_doc(const char **doc, const char *text, struct brig_err *err)
 {
-    int r = grow((void **)&auth->keys, auth->n_keys, &auth->cap_keys, sizeof *auth->keys, KEYS_MAX, err);
+    char *copy = mem_strdup(text ? text : "{}");
 
-    if (r == 0) {
-        auth->keys[auth->n_keys] = *key;
-        auth->keys[auth->n_keys++].doc = "{}";
-        if (key->expires_at_ns)
-            arm_expiry(auth);
-    }
-    return r;
+    if (!copy)
+        return err_nomem(err);
+    mem_free((char *)(uintptr_t)*doc);
+    *doc = copy;
+    return 0;
 }
 
-static int add_org(struct auth *auth, const struct store_org *org, struct brig_err *err)
+static int add_key(struct auth *auth, const struct store_key *key, struct brig_err *err)
 {
-    int r = grow((void **)&auth->orgs, auth->n_orgs, &auth->cap_orgs, sizeof *auth->orgs, ORGS_MAX, err);
+    int r = auth_grow((void **)&auth->keys, auth->n_keys, &auth->cap_keys, sizeof *auth->keys, KEYS_MAX, err);
 
     if (r == 0) {
-        auth->orgs[auth->n_orgs] = *org;
-        auth->orgs[auth->n_orgs++].doc = "{}";
+        struct store_key *row = &auth->keys[auth->n_keys];
+        *row = *key;
+        row->doc = NULL;
+        r = auth_set_doc(&row->doc, key->doc, err);
+    }
+    if (r == 0) {
+        auth->n_keys++;
+        if (key->expires_at_ns)
+            arm_expiry(auth);
     }
     return r;
 }
@@ -133,7 +127,7 @@ static int each_key(void *ctx, const struct store_key *key)
 
 static int each_org(void *ctx, const struct store_org *org)
 {
-    return add_org(ctx, org, NULL);
+    return auth_add_org(ctx, org, NULL);
 }
 
 int auth_create(struct api *api, struct auth **ret, struct brig_err *err)
@@ -149,9 +143,9 @@ int auth_create(struct api *api, struct auth **ret, struct brig_err *err)
     r = store_each_org(api->store, each_org, auth, err);
     if (r == 0)
         r = store_each_key(api->store, each_key, auth, err);
-    if (r == 0 && !find_org(auth, API_DEFAULT_ORG)) {
+    if (r == 0 && !auth_find_org(auth, API_DEFAULT_ORG)) {
         struct store_org org = {.id = API_DEFAULT_ORG, .name = "default", .created_at_ns = clock_real_ns(), .doc = "{}"};
-        r = add_org(auth, &org, err);
+        r = auth_add_org(auth, &org, err);
         if (r == 0)
             r = store_put_org(api->store, &org, NULL, NULL, err);
     }
@@ -167,6 +161,10 @@ void auth_destroy(struct auth *auth)
     if (!auth)
         return;
     loop_timer_clear(auth->api->loop, &auth->on_expiry);
+    for (size_t i = 0; i < auth->n_keys; i++)
+        mem_free((char *)(uintptr_t)auth->keys[i].doc);
+    for (size_t i = 0; i < auth->n_orgs; i++)
+        mem_free((char *)(uintptr_t)auth->orgs[i].doc);
     mem_free(auth->keys);
     mem_free(auth->orgs);
     mem_free(auth);
@@ -314,7 +312,7 @@ static bool read_key_org(struct request *rq, struct store_key *key)
     const struct json_value *org = json_get(rq->json, "org");
     const char *id = org && org->type == JSON_STRING ? org->string : rq->caller.org_id;
 
-    if (org && (org->type != JSON_STRING || !find_org(rq->api->auth, id))) {
+    if (org && (org->type != JSON_STRING || !auth_find_org(rq->api->auth, id))) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "org: there is no such organisation");
         return false;
     }
@@ -343,6 +341,25 @@ static bool read_key_expiry(struct request *rq, struct store_key *key)
     return true;
 }
 
+/* Whether the header user_id may choose the organisation: only the administrator can say so, for it is a key to all of them. */
+static bool read_key_users(struct request *rq, struct store_key *key)
+{
+    const struct json_value *users = json_get(rq->json, "user_ids");
+
+    key->doc = "{}";
+    if (!users || (users->type == JSON_BOOL && !users->boolean))
+        return true;
+    if (users->type != JSON_BOOL)
+        request_refuse(rq, BRIG_E_USAGE, "user_ids: must be true or false");
+    else if (!rq->caller.socket)
+        request_refuse(rq, BRIG_E_FORBIDDEN, "user_ids: only the administrator on the unix socket may do this");
+    else {
+        key->doc = "{\"user_ids\":true}";
+        return true;
+    }
+    return false;
+}
+
 static int make_key(struct new_key *made)
 {
     uint8_t random[KEY_RANDOM];
@@ -359,13 +376,12 @@ static int make_key(struct new_key *made)
     snprintf(made->key.id, sizeof made->key.id, "key-%s", uuid + 4);
     snprintf(made->key.hint, sizeof made->key.hint, "%s", made->text + KEY_TEXT - 4);
     made->key.created_at_ns = clock_real_ns();
-    made->key.doc = "{}";
     return crypto_sha256(made->text, KEY_TEXT, made->key.hash);
 }
 
 void route_key_create(struct request *rq)
 {
-    static const char *const known[] = {"name", "role", "org", "expires", NULL};
+    static const char *const known[] = {"name", "role", "org", "expires", "user_ids", NULL};
     struct brig_err err;
 
     if (!api_only_members(rq, rq->json, known))
@@ -376,7 +392,8 @@ void route_key_create(struct request *rq)
         return;
     }
     made->rq = rq;
-    if (!read_key_name(rq, &made->key) || !read_key_role(rq, &made->key) || !read_key_org(rq, &made->key) || !read_key_expiry(rq, &made->key)) {
+    if (!read_key_name(rq, &made->key) || !read_key_role(rq, &made->key) || !read_key_org(rq, &made->key) || !read_key_expiry(rq, &made->key) ||
+        !read_key_users(rq, &made->key)) {
         mem_free(made);
         return;
     }
@@ -392,7 +409,7 @@ void route_key_create(struct request *rq)
     }
 }
 
-static bool visible(const struct request *rq, const char *org_id)
+bool auth_visible(const struct request *rq, const char *org_id)
 {
     return rq->caller.socket || str_eq(rq->caller.org_id, org_id);
 }
@@ -407,7 +424,7 @@ void route_key_list(struct request *rq)
     json_key(&json, "keys");
     json_array(&json);
     for (size_t i = 0; i < auth->n_keys; i++)
-        if (visible(rq, auth->keys[i].org_id)) {
+        if (auth_visible(rq, auth->keys[i].org_id)) {
             key_json(&auth->keys[i], &json);
             json_end(&json);
         }
@@ -428,10 +445,10 @@ static void on_written(void *ctx, const struct brig_err *err)
 
 void route_key_revoke(struct request *rq)
 {
-    struct store_key *key = find_key(rq->api->auth, rq->arg[0]);
+    struct store_key *key = auth_find_key(rq->api->auth, rq->arg[0]);
     struct brig_err err;
 
-    if (!key || !visible(rq, key->org_id)) {
+    if (!key || !auth_visible(rq, key->org_id)) {
         if (key)
             api_denied(rq->api, &rq->caller, key->id, "another organisation's key");
         request_refuse(rq, BRIG_E_NOT_FOUND, "key %.64s not found", rq->arg[0]);
@@ -445,131 +462,4 @@ void route_key_revoke(struct request *rq)
     server_cut(rq->api->server, key->id, rq->x);
     if (store_put_key(rq->api->store, key, on_written, rq, &err) < 0)
         request_fail(rq, &err);
-}
-
-/* ---- organisations --------------------------------------------------------------------------------------- */
-
-static void org_json(const struct store_org *org, struct json *json)
-{
-    char time[48];
-
-    json_object(json);
-    json_key(json, "id");
-    json_string(json, org->id);
-    json_key(json, "name");
-    json_string(json, org->name);
-    json_key(json, "created_at");
-    if (api_time(org->created_at_ns, time, sizeof time) == 0)
-        json_string(json, time);
-    else
-        json_null(json);
-    json_end(json);
-}
-
-struct new_org {
-    struct request *rq;
-    struct store_org org;
-};
-
-static void on_org_stored(void *ctx, const struct brig_err *failed)
-{
-    struct new_org *made = ctx;
-    struct request *rq = made->rq;
-    struct brig_err err;
-    AUTO_BUF struct buf out = BUF_INIT(4096);
-    struct json json = JSON_INIT(&out);
-
-    if (failed) {
-        request_fail(rq, failed);
-    } else if (add_org(rq->api->auth, &made->org, &err) < 0) {
-        request_fail(rq, &err);
-    } else {
-        request_audit(rq, "org.create", made->org.id, "ok", made->org.name);
-        org_json(&made->org, &json);
-        request_json(rq, 201, &json);
-    }
-    mem_free(made);
-}
-
-void route_org_create(struct request *rq)
-{
-    static const char *const known[] = {"name", NULL};
-    const struct json_value *name = json_get(rq->json, "name");
-    char uuid[ID_RUN_SIZE];
-    struct brig_err err;
-
-    if (!api_only_members(rq, rq->json, known))
-        return;
-    if (!name || name->type != JSON_STRING || name->len == 0 || name->len >= sizeof((struct store_org *)0)->name || memchr(name->string, '\0', name->len)) {
-        request_refuse(rq, BRIG_E_USAGE, "name: must be text of 1 to %zu bytes", sizeof((struct store_org *)0)->name - 1);
-        return;
-    }
-    struct new_org *made = mem_zalloc(sizeof *made);
-    if (!made || id_run(uuid) < 0) {
-        mem_free(made);
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
-    made->rq = rq;
-    made->org = (struct store_org){.created_at_ns = clock_real_ns(), .doc = "{}"};
-    snprintf(made->org.id, sizeof made->org.id, "org-%s", uuid + 4);
-    memcpy(made->org.name, name->string, name->len);
-    if (store_put_org(rq->api->store, &made->org, on_org_stored, made, &err) < 0) {
-        mem_free(made);
-        request_fail(rq, &err);
-    }
-}
-
-void route_org_list(struct request *rq)
-{
-    const struct auth *auth = rq->api->auth;
-    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
-    struct json json = JSON_INIT(&out);
-
-    json_object(&json);
-    json_key(&json, "orgs");
-    json_array(&json);
-    for (size_t i = 0; i < auth->n_orgs; i++)
-        org_json(&auth->orgs[i], &json);
-    json_end(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
-}
-
-/* Its keys die with it; sandboxes must be gone before. */
-void route_org_delete(struct request *rq)
-{
-    struct auth *auth = rq->api->auth;
-    struct store_org *org = find_org(auth, rq->arg[0]);
-    struct brig_err err;
-
-    if (!org) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]);
-        return;
-    }
-    if (str_eq(org->id, API_DEFAULT_ORG)) {
-        request_refuse(rq, BRIG_E_CONFLICT, "the first organisation stays");
-        return;
-    }
-    for (const struct sbox *s = manager_first(rq->api->manager); s; s = s->next)
-        if (str_eq(s->org_id, org->id)) {
-            request_refuse(rq, BRIG_E_CONFLICT, "organisation %s has sandboxes; delete them first", org->id);
-            return;
-        }
-    for (size_t i = 0; i < auth->n_keys; i++)
-        if (str_eq(auth->keys[i].org_id, org->id) && !auth->keys[i].revoked_at_ns) {
-            auth->keys[i].revoked_at_ns = clock_real_ns();
-            server_cut(rq->api->server, auth->keys[i].id, rq->x);
-            if (store_put_key(rq->api->store, &auth->keys[i], NULL, NULL, &err) < 0) {
-                request_fail(rq, &err);
-                return;
-            }
-        }
-    request_audit(rq, "org.delete", org->id, "ok", org->name);
-    secrets_forget_org(rq->api->secrets, org->id);
-    if (store_delete_org(rq->api->store, org->id, on_written, rq, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
-    *org = auth->orgs[--auth->n_orgs];
 }

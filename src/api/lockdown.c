@@ -89,7 +89,7 @@ static const unsigned short allowed[] = {
     SYS_getsockopt, SYS_setsockopt, SYS_getsockname, SYS_getpeername, SYS_shutdown, SYS_fcntl, SYS_timerfd_settime, SYS_timerfd_create, SYS_eventfd2,
     SYS_epoll_create1, SYS_signalfd4, SYS_memfd_create, SYS_pipe2, SYS_dup, SYS_dup3, SYS_stat, SYS_lstat, SYS_access, SYS_faccessat, SYS_faccessat2,
     SYS_statx, SYS_unlink, SYS_unlinkat, SYS_rename, SYS_renameat, SYS_renameat2, SYS_mkdir, SYS_mkdirat, SYS_ftruncate, SYS_fallocate, SYS_flock,
-    SYS_fchmod, SYS_getdents64, SYS_readlink, SYS_readlinkat, SYS_getcwd, SYS_geteuid, SYS_getuid, SYS_getgid, SYS_getegid, SYS_uname, SYS_sysinfo,
+    SYS_fchmod, SYS_fchmodat, SYS_getdents64, SYS_readlink, SYS_readlinkat, SYS_getcwd, SYS_geteuid, SYS_getuid, SYS_getgid, SYS_getegid, SYS_uname, SYS_sysinfo,
     SYS_fstatfs, SYS_statfs, SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_nanosleep,
     SYS_clock_nanosleep, SYS_sched_yield, SYS_sched_getaffinity, SYS_set_robust_list, SYS_rseq, SYS_exit, SYS_exit_group, SYS_restart_syscall,
     SYS_prlimit64, SYS_getrusage, SYS_times, SYS_tgkill, SYS_get_robust_list, SYS_membarrier, SYS_splice, SYS_open, SYS_pselect6, SYS_select,

@@ -34,6 +34,7 @@
 #include "base/str.h"
 #include "crypto/keyring.h"
 #include "supervisor/supervisor.h"
+#include "tool/sets.h"
 
 #define WORKERS 2
 #define LISTENERS_MAX 8
@@ -94,6 +95,7 @@ static int reload(struct api *api, int config_fd, char *restart, size_t size, st
     }
     server_configure(api->server, config_get(next));
     manager_configure(api->manager, config_get(next));
+    api_tools_configure(api, config_get(next));
     config_free(api->config);
     api->config = next;
     const struct audit_event event = {.action = "config.reload", .actor = "system", .org = "", .object = config_path(next), .outcome = "ok",
@@ -391,6 +393,8 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
         r = trace_create(d->api.loop, config_get(d->api.config)->otlp_endpoint, &d->api.trace, err);
     if (r == 0)
         r = policies_create(d->api.store, d->packages, &d->api.policies, err);
+    if (r == 0)
+        r = api_tools_open(&d->api, d->ring, d->state_dir, err);
     return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
 }
 
@@ -398,12 +402,12 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
 static int lock_down(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
-    const char *const writable[] = {d->state_dir, config->log_file[0] ? config->log_file : NULL, NULL};
-    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki",
+    const char *const writable[] = {d->state_dir, d->api.sets_path, config->log_file[0] ? config->log_file : NULL, NULL};
+    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki", "/etc/pip.conf", "/etc/npmrc",
                                     config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
-    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0]};
+    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0] || config->tools_webhook_url[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 
@@ -433,6 +437,8 @@ static void on_ready(void *ctx)
         r = server_listen(d->api.server, take_fd(&d->listeners[i].fd), d->listeners[i].is_unix, &err);
     if (r == 0)
         r = d->api.provider->ops->pool(d->api.provider, (unsigned)config_get(d->api.config)->pool, &err);
+    if (r == 0)
+        r = api_tools_ready(&d->api, &err);
     if (r < 0) {
         log_line(LOG_ERROR, "start", "%s", err.message);
         d->status = 1;
@@ -467,6 +473,8 @@ static int start(struct daemon_state *d, struct brig_err *err)
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
         if (r == 0 && d->gate_fd >= 0)
             r = manager_gate(d->api.manager, take_fd(&d->gate_fd), err);
+        if (r == 0)
+            r = api_tools_start(&d->api, err);
     }
     d->on_supervisor = (struct loop_source){.fd = -1, .fn = on_supervisor, .ctx = d};
     return r == 0 ? loop_add(d->api.loop, &d->on_supervisor, SUP_SOCKET_FD, EPOLLIN, err) : r;
@@ -475,6 +483,7 @@ static int start(struct daemon_state *d, struct brig_err *err)
 static void close_parts(struct daemon_state *d)
 {
     server_destroy(d->api.server);
+    api_tools_stop(&d->api);
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
     mem_free(d->packages);
@@ -489,6 +498,7 @@ static void close_parts(struct daemon_state *d)
     store_close(d->api.store);
     policies_destroy(d->api.policies); /* the store calls back for what was on its way */
     secrets_destroy(d->api.secrets);
+    api_tools_close(&d->api);
     keyring_destroy(d->ring);
     workers_destroy(d->api.workers);
     crypto_signer_destroy(d->api.signer);
@@ -508,7 +518,7 @@ int main(int argc, char **argv)
         return 125;
     }
     signal(SIGPIPE, SIG_IGN);
-    d = (struct daemon_state){.state_dir = argv[1], .spawner_fd = -1, .gate_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .started_ns = clock_mono_ns()}};
+    d = (struct daemon_state){.state_dir = argv[1], .spawner_fd = -1, .gate_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1, .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
     d.on_drain = (struct loop_timer){.fn = on_drain, .ctx = &d};
     d.on_prune = (struct loop_timer){.fn = on_prune, .ctx = &d};
     int r = lockdown_early(&err);

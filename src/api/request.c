@@ -6,6 +6,7 @@
  * routes and ids cannot be told apart; another organisation's sandbox is not found.
  */
 #include "api/api.h"
+#include "api/letta.h"
 #include "api/log.h"
 
 #include <stdarg.h>
@@ -39,6 +40,8 @@ static bool matches(const char *pattern, const struct http_target *target, struc
             rq->arg[rq->n_args++] = target->parts[part];
         else if (target->part_len[part] != len || memcmp(at, target->parts[part], len) != 0)
             return false;
+        if (at[len] == '/' && at[len + 1] == '\0') /* a collection: "/v1/tools/" */
+            return part + 2 == target->n_parts && target->part_len[part + 1] == 0;
         at += len + (at[len] == '/');
     }
     return part == target->n_parts;
@@ -73,6 +76,37 @@ static bool knows_query(const char *known, const char *name)
         at += n + (at[n] == ' ');
     }
     return false;
+}
+
+/*
+ * The original's framework answers "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to "/v1/tools/run": clients rely on it.
+ * 307 keeps method and body. True: it has been answered.
+ */
+static bool redirect(struct request *rq, const struct http_head *head, const struct http_target *target)
+{
+    struct http_target other = *target;
+    const char *query = strchr(head->target, '?');
+    const size_t len = query ? (size_t)(query - head->target) : strlen(head->target);
+    const bool slash = target->n_parts > 0 && target->part_len[target->n_parts - 1] == 0;
+    char allow[128];
+
+    if (head->target[0] != '/' || target->n_parts < 2 || target->n_parts == HTTP_PARTS_MAX)
+        return false;
+    if (slash) {
+        other.n_parts--;
+    } else {
+        other.parts[other.n_parts] = (char *)(uintptr_t) "";
+        other.part_len[other.n_parts++] = 0;
+    }
+    const struct route *route = find_route(rq, head, &other, allow, sizeof allow);
+    if (!route || !(route->flags & ROUTE_LETTA))
+        return false;
+    AUTO_BUF struct buf to = BUF_INIT(64u << 10);
+    if (buf_append(&to, head->target, slash ? len - 1 : len) < 0 || (!slash && buf_append(&to, "/", 1) < 0) || (query && buf_append_str(&to, query) < 0) ||
+        buf_append(&to, "", 1) < 0 || exchange_add_field(rq->x, "Location", to.data) < 0)
+        return false;
+    request_status(rq, 307);
+    return true;
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
@@ -170,6 +204,10 @@ uint64_t request_audit(struct request *rq, const char *action, const char *objec
 
 void request_fail(struct request *rq, const struct brig_err *err)
 {
+    if (rq->x && rq->route && (rq->route->flags & ROUTE_LETTA)) {
+        letta_fail(rq, err);
+        return;
+    }
     if (rq->x) {
         if (err->code == BRIG_E_UNAUTHENTICATED || err->code == BRIG_E_FORBIDDEN)
             api_denied(rq->api, &rq->caller, rq->route ? rq->route->pattern : "", err->message);
@@ -304,25 +342,32 @@ static void on_body(void *ctx, struct exchange *x UNUSED, char *data, size_t len
     struct brig_err err;
 
     rq->left = NULL;
-    if (len == 0 && (rq->route->flags & ROUTE_EMPTY_OK))
-        data = (char *)(uintptr_t) "{}", len = 2;
+    const bool none = len == 0 && (rq->route->flags & ROUTE_EMPTY_OK);
+    const char *text = none ? "{}" : data;
+    len = none ? 2 : len;
     rq->body = mem_alloc(len + 1);
     if (!rq->body) {
         (void)err_nomem(&err);
         request_fail(rq, &err);
         return;
     }
-    memcpy(rq->body, data, len);
-    if (rq->route->flags & ROUTE_SECRET)
+    memcpy(rq->body, text, len);
+    if ((rq->route->flags & ROUTE_SECRET) && !none)
         crypto_wipe(data, len); /* the connection's; ours goes with the request */
     rq->body[len] = '\0';
     rq->body_len = len;
+    const bool letta = rq->route->flags & ROUTE_LETTA;
     if (json_read(rq->body, len, JSON_READ_VALUES, &rq->doc, &err) < 0) {
-        request_fail(rq, &err);
+        if (letta)
+            letta_invalid(rq, "body", NULL, "json_invalid", "JSON decode error: %s", err.message);
+        else
+            request_fail(rq, &err);
         return;
     }
     rq->json = json_root(rq->doc);
-    if (rq->json->type != JSON_OBJECT)
+    if (rq->json->type != JSON_OBJECT && letta)
+        letta_invalid(rq, "body", NULL, "model_attributes_type", "Input should be a valid dictionary");
+    else if (rq->json->type != JSON_OBJECT)
         request_refuse(rq, BRIG_E_USAGE, "the body must be a JSON object");
     else
         run_handler(rq);
@@ -359,7 +404,11 @@ static const char *key_of(const struct http_head *head)
 
     if (field && strncasecmp(field, "Bearer ", 7) == 0)
         return field + 7;
-    return http_field(head, "X-API-Key");
+    field = http_field(head, "X-API-Key");
+    if (field)
+        return field;
+    field = http_field(head, "X-BARE-PASSWORD"); /* the original's other form */
+    return field && strncmp(field, "password ", 9) == 0 ? field + 9 : NULL;
 }
 
 static void start(struct request *rq, const struct http_head *head, const struct http_target *target)
@@ -381,12 +430,14 @@ static void start(struct request *rq, const struct http_head *head, const struct
         request_free(rq);
         return;
     }
+    if (!rq->route && redirect(rq, head, target))
+        return;
     if (!rq->route) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "no such path; GET /v1/openapi.json lists them");
         return;
     }
     exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
-    if (!check_query(rq, target) || !check_role(rq))
+    if (!check_query(rq, target) || !check_role(rq) || ((rq->route->flags & ROUTE_LETTA) && !letta_begin(rq)))
         return;
     if (rq->route->flags & ROUTE_JSON) {
         rq->left = request_free;

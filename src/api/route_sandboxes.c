@@ -61,6 +61,11 @@ void route_sandbox_create(struct request *rq)
         request_fail(rq, &err);
         return;
     }
+    if (sbox_spec_check_binds(&spec, &err) < 0) {
+        sbox_spec_done(&spec);
+        request_fail(rq, &err);
+        return;
+    }
     if (manager_create_sandbox(rq->api->manager, &rq->caller, &spec, key, fingerprint, on_created, rq, &err) < 0)
         request_fail(rq, &err);
 }

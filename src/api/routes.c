@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routes.c: every route of the native API. tests/e2e check that docs/openapi.yaml has the same ones. */
+/* routes.c: every route: the native API, and the original's interface (L). tests/e2e check that docs/openapi.yaml has the same ones. */
 #include "api/api.h"
 
 #define S ROUTE_SANDBOX
 #define R (ROUTE_SANDBOX | ROUTE_RUNNING)
 #define P (ROUTE_SANDBOX | ROUTE_PROCESS)
 #define W ROUTE_WRITE
+#define L ROUTE_LETTA
+#define JSON ROUTE_JSON
+#define MAYBE (ROUTE_JSON | ROUTE_EMPTY_OK)
 #define BOX "/v1/sandboxes/{id}"
 #define PROC BOX "/processes/{n}"
 
@@ -60,6 +63,58 @@ const struct route api_routes[] = {
     {"POST", BOX "/ports/{port}/token", "", R | W | ROUTE_JSON | ROUTE_EMPTY_OK, route_port_token},
     {"*", BOX "/proxy/{port}/...", "*", ROUTE_BODY | ROUTE_OPEN, route_proxy},
 
+    {"GET", "/v1/health/", "*", L | ROUTE_OPEN, route_letta_health},
+    {"GET", "/v1/sandbox-config/", "limit after sandbox_type *", L, route_config_list},
+    {"POST", "/v1/sandbox-config/", "*", L | W | JSON, route_config_create},
+    {"POST", "/v1/sandbox-config/e2b/default", "*", L | W, route_config_e2b_default},
+    {"POST", "/v1/sandbox-config/local/default", "*", L | W, route_config_local_default},
+    {"POST", "/v1/sandbox-config/local", "*", L | W | JSON, route_config_local},
+    {"POST", "/v1/sandbox-config/local/recreate-venv", "*", L | W, route_config_recreate},
+    {"PATCH", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W | JSON | ROUTE_SECRET, route_variable_update},
+    {"DELETE", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W, route_variable_delete},
+    {"POST", "/v1/sandbox-config/environment-variable/{env_var_id}/reveal", "", W, route_variable_reveal},
+    {"GET", "/v1/sandbox-config/{sandbox_config_id}", "*", L, route_config_one},
+    {"PATCH", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W | JSON, route_config_update},
+    {"DELETE", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W, route_config_delete},
+    {"GET", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "limit after key *", L, route_variable_list},
+    {"POST", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "*", L | W | JSON | ROUTE_SECRET, route_variable_create},
+
+    {"GET", "/v1/tools/", "before after limit order order_by name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *", L, route_tool_list},
+    {"POST", "/v1/tools/", "*", L | W | JSON, route_tool_upsert},
+    {"PUT", "/v1/tools/", "*", L | W | JSON, route_tool_upsert},
+    {"GET", "/v1/tools/count", "name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *", L, route_tool_count},
+    {"POST", "/v1/tools/search", "*", L | JSON, route_tool_search},
+    {"POST", "/v1/tools/run", "*", L | W | JSON | ROUTE_SECRET, route_tool_source},
+    {"POST", "/v1/tools/generate-schema", "*", L | W | JSON, route_tool_schema},
+    {"POST", "/v1/tools/add-base-tools", "*", L | W, route_tool_base},
+    {"GET", "/v1/tools/{tool_id}", "*", L, route_tool_get},
+    {"PATCH", "/v1/tools/{tool_id}", "*", L | W | JSON, route_tool_update},
+    {"DELETE", "/v1/tools/{tool_id}", "*", L | W, route_tool_delete},
+    {"POST", "/v1/tools/{tool}/run", "", W | MAYBE | ROUTE_SECRET, route_tool_run},
+
+    {"GET", "/v1/agents/", "before after limit order order_by ascending name tags query_text project_id *", L, route_agent_list},
+    {"POST", "/v1/agents/", "*", L | W | JSON | ROUTE_SECRET, route_agent_create},
+    {"GET", "/v1/agents/count", "*", L, route_agent_count},
+    {"GET", "/v1/agents/{agent_id}", "*", L, route_agent_get},
+    {"PATCH", "/v1/agents/{agent_id}", "*", L | W | JSON | ROUTE_SECRET, route_agent_update},
+    {"DELETE", "/v1/agents/{agent_id}", "*", L | W, route_agent_delete},
+    {"GET", "/v1/agents/{agent_id}/tools", "before after limit order *", L, route_agent_tools},
+    {"PATCH", "/v1/agents/{agent_id}/tools/attach/{tool_id}", "*", L | W, route_agent_attach},
+    {"PATCH", "/v1/agents/{agent_id}/tools/detach/{tool_id}", "*", L | W, route_agent_detach},
+    {"PATCH", "/v1/agents/{agent_id}/tools/approval/{tool_name}", "requires_approval *", L | W | MAYBE, route_agent_approval},
+    {"POST", "/v1/agents/{agent_id}/tools/{tool_name}/run", "*", L | W | MAYBE | ROUTE_SECRET, route_agent_tool_run},
+    {"POST", "/v1/agents/{agent_id}/secrets/{key}/reveal", "", W, route_agent_reveal},
+
+    {"POST", "/v1/run", "", W | JSON | ROUTE_SECRET, route_run_once},
+    {"DELETE", "/v1/runs/{run}", "", W, route_run_cancel},
+    {"GET", "/v1/runs/{run}/files", "", 0, route_run_files},
+    {"GET", "/v1/approvals", "", 0, route_approval_list},
+    {"POST", "/v1/approvals/{run}/approve", "", W | MAYBE, route_approval_approve},
+    {"POST", "/v1/approvals/{run}/deny", "", W | MAYBE, route_approval_deny},
+    {"GET", "/v1/pools", "", 0, route_pool_list},
+    {"POST", "/v1/pools/prewarm", "", W | JSON, route_pool_prewarm},
+    {"GET", "/v1/providers", "", 0, route_provider_list},
+
     {"POST", "/v1/runs", "", W | ROUTE_JSON, route_runs_create},
     {"GET", "/v1/runs", "sandbox cause since until limit cursor", 0, route_runs_list},
     {"GET", "/v1/runs/attach", "", W, route_runs_attach},
@@ -76,6 +131,9 @@ const struct route api_routes[] = {
     {"POST", "/v1/keys", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_EMPTY_OK, route_key_create},
     {"GET", "/v1/keys", "", ROUTE_ADMIN, route_key_list},
     {"DELETE", "/v1/keys/{key}", "", W | ROUTE_ADMIN, route_key_revoke},
+    {"GET", "/v1/keys/{key}/tools", "", ROUTE_ADMIN, route_key_tools_get},
+    {"PUT", "/v1/keys/{key}/tools", "", W | ROUTE_ADMIN | ROUTE_JSON, route_key_tools_put},
+    {"POST", "/v1/secrets/rotate", "", W | ROUTE_ADMIN, route_secret_rotate},
     {"GET", "/v1/secrets", "limit cursor", 0, route_secret_list},
     {"GET", "/v1/secrets/{name}", "", 0, route_secret_get},
     {"PUT", "/v1/secrets/{name}", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_SECRET, route_secret_put},
@@ -83,6 +141,8 @@ const struct route api_routes[] = {
     {"POST", "/v1/orgs", "", W | ROUTE_SOCKET | ROUTE_JSON, route_org_create},
     {"GET", "/v1/orgs", "", ROUTE_SOCKET, route_org_list},
     {"DELETE", "/v1/orgs/{org}", "", W | ROUTE_SOCKET, route_org_delete},
+    {"GET", "/v1/orgs/{org}/tools", "", ROUTE_ADMIN, route_org_tools_get},
+    {"PUT", "/v1/orgs/{org}/tools", "", W | ROUTE_ADMIN | ROUTE_JSON, route_org_tools_put},
     {"GET", "/v1/config", "", ROUTE_SOCKET, route_config_get},
     {"POST", "/v1/config/reload", "", W | ROUTE_SOCKET, route_config_reload},
     {"GET", "/v1/events", "since", 0, route_events},

@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonschema_format_name.c: `format` of hosts, addresses and mailboxes (RFC 1123, 2673, 4291, 5321; 6531 for idn-email). */
+/*
+ * jsonschema_format_name.c: `format` of hosts, addresses and mailboxes (RFC 1123, 2673, 4291, 5321; 5890 to 5892 for names of the world, where libidn2
+ * has the tables; 6531 for idn-email).
+ */
 #include "codec/jsonschema_priv.h"
 
 #include <arpa/inet.h>
+#include <idn2.h>
+
+#include "base/utf8.h"
+
+#define MAX_NAME 253u
+#define MAX_LABEL 63u
 
 static bool is_alnum(char c)
 {
@@ -43,28 +52,79 @@ bool format_ipv6(const char *text, size_t len)
 
 static bool is_label(const char *text, size_t len)
 {
-    if (len == 0 || len > 63 || text[0] == '-' || text[len - 1] == '-')
+    if (len == 0 || len > MAX_LABEL || text[0] == '-' || text[len - 1] == '-')
         return false;
     for (size_t i = 0; i < len; i++)
         if (!is_alnum(text[i]) && text[i] != '-')
             return false;
-    /* Two hyphens at third place promise an encoding (RFC 5890, 2.3.1); the only one there is is xn--. */
-    return len < 4 || text[2] != '-' || text[3] != '-' || ((text[0] | 0x20) == 'x' && (text[1] | 0x20) == 'n' && len > 4);
+    return true;
+}
+
+/* A label in its ASCII form, as libidn2 makes or confirms it; returns that form's length, or 0. */
+static size_t encoded_label(const char *text, size_t len)
+{
+    char copy[MAX_LABEL * 4 + 1];
+    uint8_t *out = NULL;
+    size_t out_len = 0;
+    bool encoded = len >= 4 && strncasecmp(text, "xn--", 4) == 0;
+
+    if (len == 0 || len >= sizeof(copy) || memchr(text, '\0', len))
+        return 0;
+    memcpy(copy, text, len);
+    copy[len] = '\0';
+    if (idn2_register_u8(encoded ? NULL : (const uint8_t *)copy, encoded ? (const uint8_t *)copy : NULL, &out, IDN2_NFC_INPUT) != IDN2_OK)
+        return 0;
+    if (out && strncasecmp((const char *)out, "xn--", 4) == 0 && is_label((const char *)out, strlen((const char *)out)))
+        out_len = strlen((const char *)out);
+    idn2_free(out);
+    return out_len;
+}
+
+/* Two hyphens at third place promise an encoding (RFC 5890, 2.3.1). */
+static bool is_plain_label(const char *text, size_t len)
+{
+    return is_label(text, len) && (len < 4 || text[2] != '-' || text[3] != '-');
+}
+
+/* The length of the separator here; with wide also those that an input method makes of a full stop. */
+static size_t separator(const char *text, size_t left, bool wide)
+{
+    uint32_t point = 0;
+    size_t n = utf8_sequence(text, left, &point);
+
+    return point == '.' || (wide && (point == 0x3002 || point == 0xff0e || point == 0xff61)) ? n : 0;
+}
+
+static bool is_name(const char *text, size_t len, bool wide)
+{
+    size_t from = 0, total = 0;
+
+    if (len > MAX_NAME * 4)
+        return false;
+    for (size_t i = 0, n = 0; i <= len; i += n > 0 ? n : 1) {
+        n = i < len ? separator(text + i, len - i, wide) : 0;
+        if (i < len && n == 0) {
+            if ((unsigned char)text[i] >= 0x80 && !wide)
+                return false;
+            continue;
+        }
+        size_t label = is_plain_label(text + from, i - from) ? i - from : encoded_label(text + from, i - from);
+        if (label == 0)
+            return false;
+        total += label + 1;
+        from = i + n;
+    }
+    return total - 1 <= MAX_NAME;
 }
 
 bool format_hostname(const char *text, size_t len)
 {
-    size_t from = 0;
+    return is_name(text, len, false);
+}
 
-    if (len == 0 || len > 253)
-        return false;
-    for (size_t i = 0; i <= len; i++)
-        if (i == len || text[i] == '.') {
-            if (!is_label(text + from, i - from))
-                return false;
-            from = i + 1;
-        }
-    return true;
+bool format_idn_hostname(const char *text, size_t len)
+{
+    return is_name(text, len, true);
 }
 
 /* One byte of a local part that needs no quotes (RFC 5322 atext). */
@@ -110,12 +170,7 @@ static bool is_domain(const char *text, size_t len, bool wide)
             return format_ipv6(text + 6, len - 7);
         return format_ipv4(text + 1, len - 2);
     }
-    if (!wide)
-        return format_hostname(text, len);
-    for (size_t i = 0; i < len; i++)
-        if (!is_alnum(text[i]) && text[i] != '-' && text[i] != '.' && (unsigned char)text[i] < 0x80)
-            return false;
-    return len > 0 && text[0] != '.' && text[len - 1] != '.';
+    return is_name(text, len, wide);
 }
 
 static bool is_mailbox(const char *text, size_t len, bool wide)

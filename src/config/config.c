@@ -55,6 +55,23 @@ static int refuse_variable(const char *name, int len, struct brig_err *err)
     return err_usage(err, "%s: there is no such setting", word);
 }
 
+/*
+ * Whether a variable counts (1) though another has set its key, gives way (-1), or is one too many (0). Two of ours are a mistake; others' names are
+ * there for other programs too: ours wins over them, and among them the first of the row does.
+ */
+static int compare_variables(const struct config_key *key, const struct config_from *from, const char *name)
+{
+    const bool ours = str_starts(name, "BRIG_"), theirs = !str_starts(from->env, "BRIG_");
+
+    if (from->source != CONFIG_ENV || str_eq(from->env, name))
+        return 1;
+    if (ours && !theirs)
+        return 0;
+    if (ours || !theirs)
+        return ours ? 1 : -1;
+    return config_env_rank(key, name, strlen(name)) < config_env_rank(key, from->env, strlen(from->env)) ? 1 : -1;
+}
+
 static int read_variables(struct config_loaded *loaded, char *const *env, struct brig_err *err)
 {
     for (; env && *env; env++) {
@@ -66,8 +83,11 @@ static int read_variables(struct config_loaded *loaded, char *const *env, struct
             return refuse_variable(*env, (int)len, err);
         struct config_from *from = &loaded->from[index], next = {.source = CONFIG_ENV};
         memcpy(next.env, *env, len);
-        if (from->source == CONFIG_ENV && !str_eq(from->env, next.env))
+        int order = compare_variables(&config_keys[index], from, next.env);
+        if (order == 0)
             return err_usage(err, "%s and %s are the same setting; set one of them", from->env, next.env);
+        if (order < 0)
+            continue;
         int r = config_set(&loaded->config, &config_keys[index], next.env, *env + len + 1, err);
         if (r < 0)
             return r;
@@ -216,7 +236,7 @@ bool config_each(const struct config_loaded *loaded, size_t index, struct config
     const struct config_key *key = &config_keys[index];
     *ret = (struct config_row){.section = key->section, .key = key->key, .help = key->help, .source = loaded->from[index].source,
                                .line = loaded->from[index].line, .reloadable = key->reloadable};
-    if (!key->env || str_copy(ret->env, sizeof(ret->env), key->env) < 0)
+    if (!key->env || str_format(ret->env, sizeof(ret->env), "%.*s", (int)strcspn(key->env, " "), key->env) < 0)
         config_env_name(key, ret->env);
     config_show(&loaded->config, key, false, ret->value, sizeof(ret->value));
     return true;

@@ -122,20 +122,21 @@ const struct config_key config_keys[] = {
     {"sandbox", "bind_roots", CONFIG_TEXT, AT(bind_roots), .fallback = "",
      .help = "directories that administrators may bind into sandboxes, with colons between them; empty: none"},
     {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file, .help = "directory of templates: NAME/ or NAME.tar"},
-    {"sandbox", "allowed_dirs", CONFIG_TEXT, AT(allowed_dirs), .fallback = "", LIVE,
+    {"sandbox", "allowed_dirs", CONFIG_TEXT, AT(allowed_dirs), .fallback = "", .rule = config_rule_dirs, LIVE,
      .help = "directories that a configuration's sandbox_dir may be in, with colons between them; empty: only the default one"},
 
     /* ---- [tools]: runs of tools and code ---- */
-    {"tools", "exec_dir", CONFIG_TEXT, AT(tools_exec_dir), .fallback = "", .rule = config_rule_file, .env = "TOOL_EXEC_DIR",
+    {"tools", "exec_dir", CONFIG_TEXT, AT(tools_exec_dir), .fallback = "", .rule = config_rule_file,
+     .env = "TOOL_EXEC_DIR LETTA_TOOL_EXECUTION_DIR LETTA_TOOL_SANDBOX_DIR",
      .help = "directory under /workspace of local runs; empty: tool_execution_dir in the state directory"},
-    {"tools", "venv_name", CONFIG_TEXT, AT(tools_venv_name), .fallback = "", .env = "TOOL_EXEC_VENV_NAME",
+    {"tools", "venv_name", CONFIG_TEXT, AT(tools_venv_name), .fallback = "", .rule = config_rule_venv, .env = "TOOL_EXEC_VENV_NAME LETTA_TOOL_SANDBOX_VENV_NAME",
      .help = "the default configuration uses a requirement set of this name"},
     {"tools", "autoreload_venv", CONFIG_BOOL, AT(tools_autoreload_venv), .fallback = "true", .env = "TOOL_EXEC_AUTORELOAD_VENV",
      .help = "build that set again at the start"},
-    {"tools", "timeout", CONFIG_MS, AT(tools_timeout), .fallback = "180s", .min = 1, .max = MAX_MS, .env = "TOOL_SANDBOX_TIMEOUT", LIVE,
+    {"tools", "timeout", CONFIG_MS, AT(tools_timeout), .fallback = "180s", .min = 1, .max = MAX_MS, .env = "TOOL_SANDBOX_TIMEOUT LETTA_TOOL_SANDBOX_TIMEOUT", LIVE,
      .help = "wall clock of a run that says nothing else"},
     {"tools", "max_timeout", CONFIG_MS, AT(tools_max_timeout), .fallback = "1h", .min = 1, .max = MAX_MS, LIVE, .help = "and the most a run can ask for"},
-    {"tools", "default", CONFIG_TEXT, AT(tools_default), .fallback = "allow", LIVE, .help = "allow or deny: tools that no list of an organisation or key names"},
+    {"tools", "default", CONFIG_TEXT, AT(tools_default), .fallback = "allow", .rule = config_rule_default, LIVE, .help = "allow or deny: tools that no list of an organisation or key names"},
     {"tools", "pass_tool_env", CONFIG_BOOL, AT(tools_pass_env), .fallback = "false", .help = "TOOL_* of the daemon's environment reaches every run"},
     {"tools", "strict", CONFIG_BOOL, AT(tools_strict), .fallback = "false", LIVE, .help = "a new interpreter for every run, never a forked one"},
     {"tools", "max_runs", CONFIG_COUNT, AT(tools_max_runs), .fallback = "1024", .min = 1, .max = 1000000, LIVE, .help = "runs at once"},
@@ -147,11 +148,11 @@ const struct config_key config_keys[] = {
     {"tools", "sets_bytes", CONFIG_SIZE, AT(tools_sets_bytes), .fallback = "10g", .min = MIB, .max = MAX_SIZE, LIVE, .help = "requirement sets are collected past this"},
     {"tools", "sets_age", CONFIG_SECONDS, AT(tools_sets_seconds), .fallback = "720h", .min = 60, .max = MAX_S, LIVE, .help = "or when unused for so long"},
     {"tools", "find_links", CONFIG_TEXT, AT(tools_find_links), .fallback = "", .rule = config_rule_file, .help = "directory of wheels that pip takes instead of an index"},
-    {"tools", "npm_registry", CONFIG_TEXT, AT(tools_npm_registry), .fallback = "", .help = "URL of the registry; empty: npm's own setting"},
-    {"tools", "fallback", CONFIG_TEXT, AT(tools_fallback), .fallback = "auto", LIVE, .help = "auto or none: whether another provider may take a run"},
+    {"tools", "npm_registry", CONFIG_TEXT, AT(tools_npm_registry), .fallback = "", .rule = config_rule_url, .help = "URL of the registry; empty: npm's own setting"},
+    {"tools", "fallback", CONFIG_TEXT, AT(tools_fallback), .fallback = "auto", .rule = config_rule_fallback, LIVE, .help = "auto or none: whether another provider may take a run"},
     {"tools", "approval_timeout", CONFIG_MS, AT(tools_approval_timeout), .fallback = "5m", .min = 100, .max = MAX_MS, LIVE, .help = "a run waits so long for a yes"},
     {"tools", "reveal_secrets", CONFIG_BOOL, AT(tools_reveal), .fallback = "false", .help = "listings of variables have their values, as the original's do"},
-    {"tools", "webhook_url", CONFIG_TEXT, AT(tools_webhook_url), .fallback = "", .env = "STEP_ORCHESTRATOR_ENDPOINT", .help = "base URL of the credential webhook"},
+    {"tools", "webhook_url", CONFIG_TEXT, AT(tools_webhook_url), .fallback = "", .rule = config_rule_url, .env = "STEP_ORCHESTRATOR_ENDPOINT", .help = "base URL of the credential webhook"},
     {"tools", "webhook_key", CONFIG_TEXT, AT(tools_webhook_key), .fallback = "", .env = "STEP_COMPLETE_KEY", .secret = true, .help = "its bearer key"},
     {"tools", "webhook_timeout", CONFIG_MS, AT(tools_webhook_timeout), .fallback = "10s", .min = 100, .max = 60000, .help = "time for one answer"},
     {"tools", "webhook_cache", CONFIG_MS, AT(tools_webhook_cache), .fallback = "5s", .min = 1, .max = 3600000, .zero = true, .help = "an answer is used for so long"},
@@ -200,7 +201,7 @@ int config_find(const char *section, const char *key)
 
 static bool next_section(size_t *at, const char **section)
 {
-    static const char *const sections[] = {"server", "store", "manager", "sandbox", "gate", "secrets"};
+    static const char *const sections[] = {"server", "store", "manager", "sandbox", "tools", "audit", "gate", "secrets"};
 
     if (*at == ARRAY_SIZE(sections))
         return false;
@@ -250,10 +251,24 @@ bool config_is_env(const char *name, size_t len)
     return config_find_env(name, len) >= 0;
 }
 
+unsigned config_env_rank(const struct config_key *key, const char *name, size_t len)
+{
+    unsigned rank = 1;
+
+    for (const char *word = key->env; word && *word; rank++) {
+        size_t n = strcspn(word, " ");
+        if (n == len && memcmp(word, name, len) == 0)
+            return rank;
+        word += n;
+        word += strspn(word, " ");
+    }
+    return 0;
+}
+
 int config_find_env(const char *name, size_t len)
 {
     for (size_t i = 0; i < n_config_keys; i++)
-        if (config_keys[i].env && strlen(config_keys[i].env) == len && memcmp(config_keys[i].env, name, len) == 0)
+        if (config_env_rank(&config_keys[i], name, len) > 0)
             return (int)i;
 
     const char *section;

@@ -26,7 +26,7 @@ struct config_key {
     bool zero;                /* 0 is allowed too: none, or the default */
     const char *(*rule)(const char *text); /* CONFIG_TEXT: NULL, or the rule that the text breaks */
     const char *alias_section, *alias;     /* another name for it in a file */
-    const char *env;          /* a variable beside BRIG_<SECTION>_<KEY> */
+    const char *env;          /* variables beside BRIG_<SECTION>_<KEY>, with blanks between them: of those that are not ours the first that is set wins */
     bool reloadable, secret;
     bool list;                /* CONFIG_TEXT: may be an array of strings in a file; kept with blanks between them */
     const char *help;
@@ -54,6 +54,7 @@ struct config_loaded {
 /* config_keys.c. Index of a key by its name or its alias; -1. */
 int config_find(const char *section, const char *key);
 int config_find_env(const char *name, size_t len); /* by a variable's name */
+unsigned config_env_rank(const struct config_key *key, const char *name, size_t len); /* 1, 2, ...: its place in key->env; 0: not there */
 bool config_is_section(const char *name);
 bool config_is_env(const char *name, size_t len); /* begins as a variable of ours does */
 void config_env_name(const struct config_key *key, char out[64]);
@@ -78,6 +79,11 @@ const char *config_rule_variable(const char *text);
 const char *config_rule_command(const char *text);
 const char *config_rule_network(const char *text);
 const char *config_rule_resolvers(const char *text);
+const char *config_rule_venv(const char *text);
+const char *config_rule_default(const char *text);
+const char *config_rule_fallback(const char *text);
+const char *config_rule_url(const char *text);
+const char *config_rule_dirs(const char *text);
 bool config_is_loopback(const char *listen);
 
 /* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins with. */

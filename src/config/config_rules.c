@@ -330,3 +330,43 @@ const char *config_rule_resolvers(const char *text)
 {
     return all_words(text, is_resolver) ? NULL : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or 127.0.0.1:5353";
 }
+
+/* ---- [tools] ------------------------------------------------------------------------------------------ */
+
+const char *config_rule_venv(const char *text)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    size_t len = strlen(text);
+
+    if (len > 127 || strspn(text, letters) != len || text[0] == '.' || text[0] == '-')
+        return "must be letters, digits, `_`, `.` and `-`, or empty";
+    return NULL;
+}
+
+const char *config_rule_default(const char *text)
+{
+    return str_eq(text, "allow") || str_eq(text, "deny") ? NULL : "must be allow or deny";
+}
+
+const char *config_rule_fallback(const char *text)
+{
+    return str_eq(text, "auto") || str_eq(text, "none") ? NULL : "must be auto or none";
+}
+
+const char *config_rule_url(const char *text)
+{
+    const char *host = str_starts(text, "http://") ? text + 7 : str_starts(text, "https://") ? text + 8 : NULL;
+
+    return text[0] == '\0' || (host && host[0] && host[0] != '/' && !strpbrk(text, " \t")) ? NULL : "must be http://... or https://..., or empty";
+}
+
+const char *config_rule_dirs(const char *text)
+{
+    while (*text) {
+        if (*text != '/')
+            return "must be absolute paths with colons between them, or empty";
+        text += strcspn(text, ":");
+        text += *text == ':';
+    }
+    return NULL;
+}

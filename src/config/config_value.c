@@ -81,7 +81,9 @@ void config_show(const struct config *config, const struct config_key *key, bool
             text = config->image_asked;
         if (!text)
             return;
-        if (key->secret && !secrets)
+        if (key->secret && !secrets && !str_eq(key->section, "store")) /* a key; of the data base's URL only the password is one */
+            (void)!str_copy(out, size, text[0] ? "***" : "");
+        else if (key->secret && !secrets)
             show_url(text, out, size);
         else if (str_copy(out, size, text) < 0)
             (void)!str_format(out, size, "%.*s...", (int)size - 4, text);
@@ -191,6 +193,17 @@ static int set_text(struct config *config, const struct config_key *key, const c
     return replace((char **)member(config, key), text, err);
 }
 
+/* lax: a switch that others named first is also read as they do ("True", "yes", "off"). -1: neither. */
+static int read_bool(const char *text, bool lax)
+{
+    static const char *const yes[] = {"true", "1", "t", "yes", "y", "on"}, *const no[] = {"false", "0", "f", "no", "n", "off"};
+
+    for (size_t i = 0; i < (lax ? ARRAY_SIZE(yes) : 2); i++)
+        if ((lax ? strcasecmp(text, yes[i]) : strcmp(text, yes[i])) == 0 || (lax ? strcasecmp(text, no[i]) : strcmp(text, no[i])) == 0)
+            return (lax ? strcasecmp(text, yes[i]) : strcmp(text, yes[i])) == 0;
+    return -1;
+}
+
 int config_set(struct config *config, const struct config_key *key, const char *where, const char *text, struct brig_err *err)
 {
     uint64_t value;
@@ -198,8 +211,8 @@ int config_set(struct config *config, const struct config_key *key, const char *
     if (key->type == CONFIG_TEXT)
         return set_text(config, key, where, text, err);
     if (key->type == CONFIG_BOOL) {
-        bool yes = str_eq(text, "true") || str_eq(text, "1");
-        if (!yes && !str_eq(text, "false") && !str_eq(text, "0"))
+        int yes = read_bool(text, key->env && !str_starts(key->env, "BRIG_"));
+        if (yes < 0)
             return refuse(key, where, text, NULL, err);
         *(bool *)member(config, key) = yes;
         return 0;

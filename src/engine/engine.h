@@ -113,6 +113,22 @@ struct receipt_service {
     uint32_t process;       /* its number in the sandbox */
     bool without_output;    /* the output stayed in the sandbox; instead: */
     uint64_t written[3];
+    /* of a run of a tool or of code */
+    const char *kind;       /* "tool", "code"; NULL: "command" */
+    bool of_tool_room;      /* no process number and no command; the members below are written */
+    const char *tool_name, *agent_id, *fingerprint; /* or NULL */
+    uint64_t tool_version;  /* 0: floating */
+    const struct receipt_tried {
+        const char *provider, *why;
+    } *tried;               /* providers that were passed over */
+    size_t n_tried;
+    const char *result;     /* JSON; NULL: none */
+    size_t result_len;
+    const char *error_type, *error_message, *traceback; /* error_type NULL: none */
+    const char *state_diff; /* JSON, or NULL */
+    const char *environment; /* JSON object, in place of the receipt's lists */
+    uint64_t scrubbed;
+    bool of_zygote, started_here; /* children of one zygote share what "shared" names; started_here: it is known which */
 };
 /* The whole object; service NULL: a local run. */
 void receipt_put(struct json *json, const struct brig_receipt *receipt, const struct receipt_service *service);

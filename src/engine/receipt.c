@@ -206,18 +206,94 @@ static void put_written(struct json *json, const struct receipt_service *service
     json_end(json);
 }
 
+static void put_string(struct json *json, const char *key, const char *text)
+{
+    if (!text || !text[0])
+        return;
+    json_key(json, key);
+    json_string(json, text);
+}
+
+static void put_tried(struct json *json, const struct receipt_service *service)
+{
+    json_key(json, "providers_tried");
+    json_array(json);
+    for (size_t i = 0; service && i < service->n_tried; i++) {
+        json_object(json);
+        put_string(json, "provider", service->tried[i].provider);
+        put_string(json, "why", service->tried[i].why);
+        json_end(json);
+    }
+    json_end(json);
+}
+
+static void put_tool(struct json *json, const struct receipt_service *service)
+{
+    if (!service->tool_name)
+        return;
+    json_key(json, "tool");
+    json_object(json);
+    put_string(json, "name", service->tool_name);
+    json_key(json, "version");
+    if (service->tool_version)
+        json_u64(json, service->tool_version);
+    else
+        json_null(json);
+    json_end(json);
+}
+
+/* What the code came to, and what the children of one zygote have in common. */
+static void put_result(struct json *json, const struct receipt_service *service)
+{
+    static const char *const shared[] = {"hash_seed", "aslr", "stack_canary"};
+
+    if (service->result) {
+        json_key(json, "result");
+        json_raw(json, service->result, service->result_len);
+    }
+    if (service->error_type) {
+        json_key(json, "error");
+        json_object(json);
+        json_key(json, "type"), json_string(json, service->error_type);
+        json_key(json, "message"), json_string(json, service->error_message ? service->error_message : "");
+        put_string(json, "traceback", service->traceback);
+        json_end(json);
+    }
+    if (service->state_diff)
+        json_key(json, "agent_state"), json_raw(json, service->state_diff, strlen(service->state_diff));
+    json_key(json, "scrubbed"), json_u64(json, service->scrubbed);
+    if (!service->started_here)
+        return;
+    json_key(json, "shared"), json_array(json);
+    for (size_t i = 0; service->of_zygote && i < ARRAY_SIZE(shared); i++)
+        json_string(json, shared[i]);
+    json_end(json);
+}
+
+static void put_command(struct json *json, const struct brig_receipt *r)
+{
+    json_key(json, "command");
+    json_array(json);
+    for (size_t i = 0; r->argv && r->argv[i]; i++)
+        json_string(json, r->argv[i]);
+    json_end(json);
+}
+
 void receipt_put(struct json *json, const struct brig_receipt *r, const struct receipt_service *service)
 {
+    const bool tool = service && service->of_tool_room;
+
     json_object(json);
     json_key(json, "id");
     json_string(json, r->id);
     json_key(json, "kind");
-    json_string(json, "command");
+    json_string(json, service && service->kind ? service->kind : "command");
     json_key(json, "via");
     json_string(json, service ? "daemon" : "local");
     if (service) {
         json_key(json, "organization_id");
         json_string(json, service->organization_id);
+        put_string(json, "agent_id", service->agent_id);
     }
     if (r->sandbox_id[0]) {
         json_key(json, "sandbox_id");
@@ -227,30 +303,34 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
         json_key(json, "name");
         json_string(json, r->name);
     }
-    if (service) {
+    if (service && !tool) {
         json_key(json, "process");
         json_u64(json, service->process);
     }
     json_key(json, "provider");
     json_string(json, service ? service->provider : "local");
-    json_key(json, "providers_tried");
-    json_array(json);
-    json_end(json);
-    json_key(json, "command");
-    json_array(json);
-    for (size_t i = 0; r->argv && r->argv[i]; i++)
-        json_string(json, r->argv[i]);
-    json_end(json);
+    put_tried(json, service);
+    if (tool) {
+        put_tool(json, service);
+        put_string(json, "fingerprint", service->fingerprint);
+    } else {
+        put_command(json, r);
+    }
     receipt_put_outcome(json, r);
     if (service && service->without_output)
         put_written(json, service);
     else
         put_output(json, r);
+    if (tool)
+        put_result(json, service);
     receipt_put_limits(json, &r->limits);
     receipt_put_usage(json, &r->usage);
     receipt_put_protection(json, r->layers, r->protection_complete);
     receipt_put_network(json, &r->network, r->learned);
-    put_environment(json, r);
+    if (tool && service->environment)
+        json_key(json, "environment"), json_raw(json, service->environment, strlen(service->environment));
+    else
+        put_environment(json, r);
     receipt_put_time(json, "started_at", r->started_at_ns);
     receipt_put_time(json, "ended_at", r->ended_at_ns);
     if (service && service->note && service->note[0]) {

@@ -18,7 +18,7 @@
  *    7 capabilities, no_new_privs, Landlock, seccomp
  *    8 execve of brig-init with three descriptors: control, probe, and nothing else
  *
- * With plan.adopt (the child of a zygote) there is a fork between 7 and 8: pid 2 has every layer by inheritance, leaves these
+ * With plan.adopt (the child of a zygote) pid 1 makes a process of its own memory at 8: pid 2 has every layer by inheritance, leaves these
  * stages, and brig-init finds it as its child, with the other ends of its pipes.
  *
  * Invariants: no allocation, no stdio, no locale; every failure is reported with its stage and ends the process.
@@ -263,22 +263,62 @@ static int enter_seccomp(struct enter *e)
 
 #define IS_PID_2 1 /* leaves the stages */
 
-/* glibc's own, not a bare clone: what libraries have asked to be told of a fork (OpenSSL's generator) they are told. */
-static int fork_adopted(struct enter *e)
+static char *const init_argv[] = {(char *)"brig-init", NULL};
+static char *const init_envp[] = {NULL};
+
+/*
+ * pid 2 takes our memory over, as it is: to copy an interpreter for the few microseconds until we execute would cost half a millisecond. Both
+ * are on one stack until then, so between the two calls pid 1 uses registers only; every signal is blocked. Returns 0 in pid 2, or a negative errno.
+ */
+static long split(uint64_t tid_address)
+{
+    register long flags __asm__("rdi") = CLONE_VM | (tid_address ? CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID : 0) | SIGCHLD;
+    register long same_stack __asm__("rsi") = 0;
+    register long no_parent_tid __asm__("rdx") = 0;
+    register uint64_t child_tid __asm__("r10") = tid_address;
+    register long no_tls __asm__("r8") = 0;
+    register long file __asm__("rbx") = INIT_FD_EXEC;
+    register const char *path __asm__("r12") = "";
+    register char *const *argv __asm__("r13") = init_argv;
+    register char *const *envp __asm__("r14") = init_envp;
+    long ret;
+
+    __asm__ volatile("syscall\n"
+                     "test %%rax, %%rax\n"
+                     "jle 1f\n" /* pid 2, or none */
+                     "mov %[file], %%rdi\n"
+                     "mov %[path], %%rsi\n"
+                     "mov %[argv], %%rdx\n"
+                     "mov %[envp], %%r10\n"
+                     "mov %[empty], %%r8d\n"
+                     "mov %[execveat], %%eax\n"
+                     "syscall\n"
+                     "mov $125, %%edi\n" /* whoever waits for HELLO finds out */
+                     "mov %[exit], %%eax\n"
+                     "syscall\n"
+                     "ud2\n"
+                     "1:\n"
+                     : "=a"(ret), "+r"(flags), "+r"(same_stack), "+r"(no_parent_tid), "+r"(child_tid), "+r"(no_tls)
+                     : "0"((long)SYS_clone), [file] "r"(file), [path] "r"(path), [argv] "r"(argv), [envp] "r"(envp), [empty] "i"(AT_EMPTY_PATH),
+                       [execveat] "i"(SYS_execveat), [exit] "i"(SYS_exit_group)
+                     : "rcx", "r11", "memory");
+    return ret;
+}
+
+static int leave_to_adopted(struct enter *e)
 {
     if (!e->plan->adopt)
         return 0;
-    pid_t pid = SYS(fork());
-    TRY(e, "fork", pid);
-    return pid == 0 ? IS_PID_2 : 0;
+    long ret = split(e->plan->tid_address);
+    if (ret == 0)
+        return IS_PID_2;
+    e->what = "fork";
+    return (int)ret;
 }
 
 static int exec_init(struct enter *e)
 {
-    static char *const argv[] = {(char *)"brig-init", NULL};
-    static char *const envp[] = {NULL};
-
-    TRY(e, "brig-init", SYS(sys_execveat(INIT_FD_EXEC, argv, envp)));
+    TRY(e, "brig-init", SYS(sys_execveat(INIT_FD_EXEC, init_argv, init_envp)));
     return 0;
 }
 
@@ -315,7 +355,7 @@ static const struct {
     {SETUP_CAPS, false, enter_no_new_privs},
     {SETUP_LANDLOCK, false, enter_landlock},
     {SETUP_SECCOMP, false, enter_seccomp},
-    {SETUP_EXEC, false, fork_adopted},
+    {SETUP_EXEC, false, leave_to_adopted}, /* and executes, of a plan with adopt */
     {SETUP_EXEC, false, exec_init},
 };
 

@@ -18,6 +18,7 @@
 
 #include "base/err.h"
 #include "base/fd.h"
+#include "base/str.h"
 #include "base/parse.h"
 #include "jail/dirs.h"
 #include "jail/etc_template.h"
@@ -145,6 +146,18 @@ static unsigned landlock_abi(void)
     return abi > 0 ? (unsigned)abi : 0;
 }
 
+/* What the service's users may share, and what the service itself shares for them: for the spawner they are one list. */
+static int read_roots(struct host *host, struct brig_err *err)
+{
+    const char *shared = getenv("BRIG_BIND_ROOTS"), *own = getenv("BRIG_OWN_ROOTS");
+    char both[sizeof host->bind_roots.text];
+
+    if (str_format(both, sizeof both, "%s%s%s", shared ? shared : "", shared && shared[0] && own && own[0] ? ":" : "", own ? own : "") < 0)
+        return err_usage(err, "BRIG_BIND_ROOTS and BRIG_OWN_ROOTS: longer than %zu bytes", sizeof both - 1);
+    int r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", both, err);
+    return r < 0 ? r : roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err);
+}
+
 int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err)
 {
     int r;
@@ -152,8 +165,7 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     *host = HOST_INIT;
     host->privileged = is_privileged();
     host->landlock_abi = landlock_abi();
-    if ((r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", getenv("BRIG_BIND_ROOTS"), err)) < 0 ||
-        (r = roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err)) < 0)
+    if ((r = read_roots(host, err)) < 0)
         return r;
     if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
         return r;

@@ -96,7 +96,8 @@ struct jail_plan {
     bool rlimit_pids;      /* no pids cgroup: RLIMIT_NPROC is what remains */
     int host_mnt_fd;       /* the host's mount namespace (test builds, mount_ns off) */
     uint64_t off;          /* layers switched off: always 0 outside test builds */
-    bool adopt;            /* pid 1 forks before it executes brig-init, which then adopts pid 2 (zygote.h) */
+    bool adopt;            /* pid 1 leaves its memory to a pid 2 before it executes brig-init, which then adopts it (zygote.h) */
+    uint64_t tid_address;  /* with adopt: where the C library has the number of the thread, or 0 */
 };
 
 enum setup_stage {

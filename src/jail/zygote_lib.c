@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/rseq.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
@@ -39,6 +40,11 @@ static size_t message_len; /* no more of it is ever touched: every page that is 
 static struct zygote_job job;
 static int job_fds[ZYGOTE_FDS];
 static size_t n_job_fds;
+static struct {
+    uint64_t tid_address;
+    void *robust;
+    size_t robust_len;
+} thread; /* of the C library, which knows only forks of its own */
 
 /* ---- pid 2 ------------------------------------------------------------------------------------------ */
 
@@ -92,6 +98,14 @@ static void check(void)
     close(job.plan.setup_fd);
 }
 
+/* What glibc's own fork() would do. The number of its thread the kernel has written; this is what it takes from a process that shares memory. */
+static void register_thread(void)
+{
+    (void)syscall(SYS_set_robust_list, thread.robust, thread.robust_len);
+    if (__rseq_size > 0)
+        (void)syscall(SYS_rseq, (char *)__builtin_thread_pointer() + __rseq_offset, 32, 0, RSEQ_SIG);
+}
+
 static void become_program(void)
 {
     sigset_t none;
@@ -105,6 +119,7 @@ static void become_program(void)
     must(SETUP_EXEC, "working directory", SYS(chdir(job.workdir)));
     close_others();
     check();
+    register_thread();
     prctl(PR_SET_NAME, "python3");
     prctl(PR_SET_DUMPABLE, 1); /* as execve leaves it */
     sigemptyset(&none);
@@ -121,23 +136,20 @@ static void forget_job(void)
     n_job_fds = 0;
 }
 
-/* Where glibc keeps the number of this thread: the kernel writes the child's there, as for glibc's own fork(). */
-static uint64_t thread_number(void)
+static void look_up_thread(void)
 {
-    uint64_t address = 0;
-
-    return prctl(PR_GET_TID_ADDRESS, &address, 0, 0, 0) == 0 ? address : 0;
+    if (prctl(PR_GET_TID_ADDRESS, &thread.tid_address, 0, 0, 0) < 0)
+        thread.tid_address = 0;
+    (void)syscall(SYS_get_robust_list, 0, &thread.robust, &thread.robust_len);
 }
 
 /* Returns 0 in the child. */
 static pid_t clone_child(int *ret_pidfd)
 {
-    struct clone_args args = {.flags = job.clone_flags | CLONE_PARENT | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)ret_pidfd, .child_tid = thread_number()};
+    struct clone_args args = {.flags = job.clone_flags | CLONE_PARENT | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)ret_pidfd};
 
     /* Handlers stay: pid 1 loses them by execve, and pid 2 has those of its interpreter. */
     args.flags &= ~(__u64)CLONE_CLEAR_SIGHAND;
-    if (args.child_tid)
-        args.flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
     if (job.cgroup_fd >= 0) {
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (__u64)job.cgroup_fd;
@@ -159,6 +171,7 @@ static void await_job(void)
         _exit(n == 0 ? 0 : 1);
     message_len = (size_t)n;
     job.plan.adopt = true;
+    job.plan.tid_address = thread.tid_address;
     job.plan.shared_fds = false;
 }
 
@@ -166,9 +179,13 @@ static void prepare(void)
 {
     sigset_t all;
 
+    look_up_thread();
     sigfillset(&all);
     if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "brig-zygote") < 0)
         _exit(1);
+    for (int fd = 0; fd <= 2; fd++) /* were zygote.py, and a pipe for the sake of sys.stdout */
+        if (dup2(ZYGOTE_FD_NULL, fd) < 0)
+            _exit(1);
     /* From here on the host's tree is out of sight: what is cloned starts in the spawner's. */
     if (setns(ZYGOTE_FD_MNT, CLONE_NEWNS) < 0 || close_range(ZYGOTE_FD_SOCKET + 1, ~0u, 0) < 0)
         _exit(1);

@@ -16,7 +16,8 @@
 #define ZYGOTE_MSG_MAX (64u << 10)
 #define ZYGOTE_FDS (7u + WIRE_BINDS_MAX)
 
-/* Descriptors that a zygote finds when it starts. All below are /dev/null: numbers that a sandbox is given later are never a job's. */
+/* Descriptors that a zygote finds when it starts. From NULL to MIN all are /dev/null: numbers that a sandbox is given later are never a job's. */
+#define ZYGOTE_FD_NULL 3
 #define ZYGOTE_FD_MIN 20
 #define ZYGOTE_FD_SOCKET 20
 #define ZYGOTE_FD_LIBRARY 21

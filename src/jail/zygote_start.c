@@ -76,13 +76,16 @@ void zygote_files_done(struct zygote_files *files)
 
 /* ---- the child -------------------------------------------------------------------------------------- */
 
-/* 0: zygote.py, from its start; up to ZYGOTE_FD_MIN: /dev/null; then what zygote_msg.h names; no others. */
+/*
+ * 0: zygote.py, from its start. 1, 2: a pipe, as a program's are, so that the interpreter makes the streams that it would make there. Up to
+ * ZYGOTE_FD_MIN: /dev/null. Then what zygote_msg.h names, and no others.
+ */
 static int arrange_fds(const struct host *host, int sock, int mnt)
 {
     const struct zygote_files *files = &host->zygote;
     char boot[40];
     const int from[] = {sock, files->library_fd, files->runtime_fd, mnt};
-    int up[ARRAY_SIZE(from)];
+    int up[ARRAY_SIZE(from)], streams[2];
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
     /* Opened anew: zygotes that start side by side would share an offset. */
@@ -90,6 +93,8 @@ static int arrange_fds(const struct host *host, int sock, int mnt)
     int text = openat(host->proc_fd, boot, O_RDONLY | O_CLOEXEC);
     text = text < 0 ? -1 : fcntl(text, F_DUPFD_CLOEXEC, 64);
     null = null < 0 || text < 0 ? -1 : fcntl(null, F_DUPFD_CLOEXEC, 64);
+    if (pipe2(streams, O_CLOEXEC) < 0 || (streams[1] = fcntl(streams[1], F_DUPFD_CLOEXEC, 64)) < 0)
+        return -1;
     for (size_t i = 0; i < ARRAY_SIZE(from); i++)
         if (null < 0 || (up[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 64)) < 0)
             return -1;
@@ -99,7 +104,7 @@ static int arrange_fds(const struct host *host, int sock, int mnt)
     for (int i = 0; i < (int)ARRAY_SIZE(from); i++)
         if (dup3(up[i], ZYGOTE_FD_MIN + i, 0) < 0)
             return -1;
-    if (dup2(text, 0) < 0)
+    if (dup2(text, 0) < 0 || dup2(streams[1], 1) < 0 || dup2(streams[1], 2) < 0)
         return -1;
     return close_range(ZYGOTE_FD_MNT + 1, ~0u, 0);
 }

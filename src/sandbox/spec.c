@@ -393,6 +393,28 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
     return r;
 }
 
+/* By name only; that no link leads out of the directory is the spawner's to see. */
+static bool is_below(const char *path, const char *roots)
+{
+    for (size_t len; *roots; roots += len + (roots[len] == ':')) {
+        len = strcspn(roots, ":");
+        size_t use = len > 1 && roots[len - 1] == '/' ? len - 1 : len;
+        if (use > 0 && strncmp(path, roots, use) == 0 && (path[use] == '/' || path[use] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err)
+{
+    const char *roots = getenv("BRIG_BIND_ROOTS");
+
+    for (size_t i = 0; i < spec->n_binds; i++)
+        if (!roots || !is_below(spec->binds[i].source, roots))
+            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (bind_roots)", spec->binds[i].source);
+    return 0;
+}
+
 void sbox_spec_done(struct sbox_spec *spec)
 {
     if (!spec)

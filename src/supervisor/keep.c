@@ -39,7 +39,7 @@ static int address(const struct places *places, struct sockaddr_un *ret, struct 
 /* What the spawner was started with and cannot be told anew. */
 static int settings(const struct places *places, const struct config *config, struct buf *out, struct brig_err *err)
 {
-    if (buf_printf(out, "state %s\nbinds %s\ntemplates %s\n", places->state, config->bind_roots, config->templates) < 0)
+    if (buf_printf(out, "state %s\nbinds %s\ntemplates %s\nown ", places->state, config->bind_roots, config->templates) < 0 || supervisor_own_roots(places, config, out) < 0)
         return err_nomem(err);
     return 0;
 }

@@ -2,7 +2,7 @@
 /*
  * places.c: who brigd is and where it may write. Started by root, brigd has an id of its own: user `brig` where the
  * system has one, else an id that no package uses (in the range that systemd gives to such services); and brig-egress another (`brig-egress`),
- * so that neither can signal or trace the other. brigd's three
+ * so that neither can signal or trace the other. brigd's four
  * directories belong to it; their parent stays root's, and can be passed through but not read.
  */
 #include <fcntl.h>
@@ -61,6 +61,17 @@ static int choose_ids(struct places *ret, struct brig_err *err)
     return r;
 }
 
+static int make_sets(struct places *ret, struct brig_err *err)
+{
+    char cache[sizeof ret->sets];
+    AUTO_FD int fd = dirs_open(BRIG_DIR_CACHE, err);
+
+    if (fd < 0)
+        return fd;
+    int r = dirs_path(BRIG_DIR_CACHE, cache, sizeof cache, err);
+    return r < 0 ? r : make_dir(fd, cache, "sets", ret->sets, sizeof ret->sets, ret, err);
+}
+
 int places_make(struct places *ret, struct brig_err *err)
 {
     int r = choose_ids(ret, err);
@@ -85,5 +96,18 @@ int places_make(struct places *ret, struct brig_err *err)
         r = make_dir(state, ret->state, "audit", ret->audit, sizeof ret->audit, ret, err);
     if (r == 0)
         r = make_dir(state, ret->state, "keys", ret->keys, sizeof ret->keys, ret, err);
+    if (r == 0)
+        r = make_sets(ret, err);
     return r;
+}
+
+int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out)
+{
+    const char *const more[] = {config->tools_find_links, config->tools_exec_dir, config->allowed_dirs};
+    int r = buf_printf(out, "%s:%s/tool_execution_dir", places->sets, places->state);
+
+    for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(more); i++)
+        if (more[i][0])
+            r = buf_printf(out, ":%s", more[i]);
+    return r < 0 ? r : 0;
 }

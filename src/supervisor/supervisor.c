@@ -228,19 +228,20 @@ static int watch(struct supervisor *sup, struct loop_source *source, int fd, loo
 }
 
 /* What brigd may ask to be bound or used as a root is decided by the configuration, and enforced by the spawner, which brigd cannot change. */
-static int set_roots(const struct config *config, struct brig_err *err)
+static int set_roots(const struct supervisor *sup, struct brig_err *err)
 {
-    if ((config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) ||
-        (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
+    const struct config *config = sup->options->config;
+    AUTO_BUF struct buf own = BUF_INIT(16384);
+
+    if (supervisor_own_roots(&sup->places, config, &own) < 0 || setenv("BRIG_OWN_ROOTS", own.data, 1) < 0 || setenv("BRIG_SETS_DIR", sup->places.sets, 1) < 0 ||
+        (config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) || (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
         return err_nomem(err);
     return 0;
 }
 
 static int start_spawner(struct supervisor *sup, struct brig_err *err)
 {
-    int r = set_roots(sup->options->config, err);
-    if (r == 0)
-        r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
+    int r = daemon_start(&sup->spawner, sup->places.helpers, sup->places.helpers, (uid_t)-1, 0, err);
 
     return r < 0 ? r : watch(sup, &sup->on_spawner_end, sup->spawner.pidfd, on_spawner_end, err);
 }
@@ -411,6 +412,8 @@ static int set_up(struct supervisor *sup, struct brig_err *err)
     sup_gate_set_keys(&sup->gate, keys);
     if (r == 0)
         r = places_make(&sup->places, err);
+    if (r == 0)
+        r = set_roots(sup, err);
     if (r == 0)
         r = open_listeners(sup, err);
     if (r == 0)

@@ -119,8 +119,14 @@ struct places {
     char service[4096]; /* state/service: the database */
     char audit[4096];   /* state/audit */
     char keys[4096];    /* state/keys: signing key, token key */
+    char sets[4096];    /* cache/sets: requirement sets */
 };
 int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
+/*
+ * Directories that the service itself binds for runs: requirement sets, wheels, the directories of tools. With colons between them, for the spawner (BRIG_OWN_ROOTS). Not what a request
+ * may name: that is BRIG_BIND_ROOTS alone (sandbox/spec.c).
+ */
+int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out) MUST_CHECK;
 
 /*
  * keys.c: the key ring of secrets (crypto/keyring.h) from the one place that the configuration names, in a sealed memfd; -1: there is none. Call

@@ -14,11 +14,21 @@
 struct agents;
 int agents_create(struct store *store, const struct keyring *ring, bool plain, struct agents **ret, struct brig_err *err) MUST_CHECK;
 void agents_destroy(struct agents *agents);
+/* [tools] legacy_key: opens what the original has stored ("" none). Copied. */
+int agents_set_legacy_key(struct agents *agents, const char *key) MUST_CHECK;
 struct objects *agents_objects(struct agents *agents);
-/* Create (id NULL) or PATCH: members given replace (secrets or tool_exec_environment_variables: the whole set; {} clears), others stay. */
+/*
+ * Create (id NULL) or PATCH (BRIG_E_NOT_FOUND): members given replace (secrets or tool_exec_environment_variables: the whole set; {} clears), others stay; null is as not given.
+ * `tools` (or tool_ids): the ids. memory_blocks: with no `state`, its blocks. Everything else goes to `other`. BRIG_E_INVALID names the member.
+ */
 int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id, bool on, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state, size_t len, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Members of its document; or NULL. */
+const char *agent_name(const struct object *agent);
+const struct json_value *agent_tools(const struct object *agent);       /* array of ids */
+const struct json_value *agent_secret_list(const struct object *agent); /* array of {id, key, sealed}: never to be shown as it is */
+const struct json_value *agent_other(const struct object *agent);       /* object */
 bool agent_has_tool(const struct object *agent, const char *tool_id);
 /* Each secret: name and value in wiping memory, valid during the call. */
 int agent_secrets(const struct agents *agents, const struct object *agent, int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx, struct brig_err *err) MUST_CHECK;

@@ -18,6 +18,8 @@ const char *env_layer_name(enum env_layer layer); /* base, sandbox, webhook, age
 struct environment;
 int environment_create(struct environment **ret) MUST_CHECK;
 void environment_destroy(struct environment *env); /* wipes; takes NULL */
+/* What every run has; with pass_tool_env also TOOL_* of environ (as secrets), but for the service's own settings TOOL_EXEC_* and TOOL_SANDBOX_*. */
+int environment_add_base(struct environment *env, bool pass_tool_env, struct brig_err *err) MUST_CHECK;
 /* BRIG_E_USAGE: a name that is none, a NUL, too many, too large; names the name, never the value. secret: its value is scrubbed from output (environment_each). */
 int environment_add(struct environment *env, enum env_layer layer, const char *name, const char *value, size_t len, bool secret, struct brig_err *err) MUST_CHECK;
 /* An object of strings (env_vars of a call); null members are dropped; others than strings: BRIG_E_USAGE. */

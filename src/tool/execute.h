@@ -38,6 +38,7 @@ struct executor_options {
     struct webhook *webhook; /* NULL: none */
     struct rates *rates;
     struct approvals *approvals;
+    int artifacts_fd;        /* <state>/artifacts, of ours: files that runs leave are kept there; -1: not kept */
 };
 int executor_create(const struct executor_options *options, struct executor **ret, struct brig_err *err) MUST_CHECK;
 void executor_destroy(struct executor *executor);

@@ -8,7 +8,8 @@
  *           "agent_id": "..." | null, "files": [{"path", "base64"}], "collect": ["path", ...], "result_max": 16777216,
  *           "site": "/opt/brig/venv" | null (a requirement set), "tool_limit": ...}
  * answer   64 hex digits of HMAC-SHA256(key, payload), a newline, then the payload:
- *          {"status": "ok" | "error", "result": any, "result_type": "dict", "agent_state": {...}, "error": {"type", "message", "traceback"}, "files": [...], "notes": ["..."]}
+ *          {"status": "ok" | "error", "result": any, "result_type": "dict", "agent_state": {...}, "error": {"type", "message", "traceback"}, "files": [...], "notes": ["..."],
+ *           "out": false (there is nothing in /workspace/out; absent: look), "exit_code": 3 (of code and commands)}
  *
  * The key is made for one run, wiped from the runtime's variables before user code begins, and stands in no environment. An answer whose code does not fit is no answer.
  */
@@ -21,13 +22,16 @@
 
 #define FRAME_KEY 32u
 #define RESULT_MAX (16u << 20)
+#define ANSWER_VALUES (1u << 20) /* JSON values in one answer: about 100 MB while it is looked at */
 
 enum frame_kind { FRAME_TOOL, FRAME_CODE, FRAME_COMMAND, FRAME_SCHEMA, FRAME_KIND_MAX };
 
 struct frame_request {
     uint8_t key[FRAME_KEY];
     enum frame_kind kind;
-    const struct tool *tool;
+    const struct tool *tool;     /* name, source, language, json_schema, command, return_limit are looked at */
+    const char *schema;          /* JSON text of tool->json_schema where that is not there any more; or NULL */
+    size_t schema_len;
     const char *args;            /* JSON text, as it came; NULL: {} */
     size_t args_len;
     const struct sbox_pair *env; /* names and values */
@@ -46,6 +50,8 @@ struct frame_answer {
     size_t result_len;
     const struct json_value *result_value, *agent_state, *files; /* or NULL */
     const char *error_type, *error_message, *traceback; /* "" when none */
+    int exit_code;      /* of code or a command; -1: none was given */
+    bool nothing_left;  /* it says that /workspace/out is not there, or empty */
 };
 /* -EBADMSG: the code does not fit; -EPROTO: not what it should be. */
 int frame_answer_read(const uint8_t key[FRAME_KEY], const char *data, size_t len, struct frame_answer *ret) MUST_CHECK;

@@ -274,8 +274,9 @@ int objects_change(struct objects *objects, const struct objects_change *want, s
     }
     *change = (struct change){.objects = objects, .expect = want->expect_version, .make = want->make, .end = want->end, .make_ctx = want->make_ctx, .done = want->done, .ctx = want->ctx};
     if (str_copy(change->org_id, sizeof change->org_id, want->org) < 0 || str_copy(change->id, sizeof change->id, want->id) < 0) {
+        int r = err_usage(err, "%s %.100s: the id is too long", objects->kind.kind, want->id);
         change_free(change);
-        return err_usage(err, "%s %.100s: the id is too long", objects->kind.kind, want->id);
+        return r;
     }
     return submit(change, err);
 }

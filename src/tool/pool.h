@@ -2,7 +2,7 @@
 /*
  * pool.h: parked children by pool key (organisation, template, language and interpreter, lock hash of the requirement set, strict, network or not, lower directory), refilled in the background, sized by demand:
  * each key aims at the most claims of any second of the last ten plus one half, at least what a prewarm asked for and at most `[tools] pool_max`, all keys together within `[tools] pool_memory`;
- * keys unused for a minute shrink to nothing. A claim that finds none parked waits for the next one that is, and one more is begun.
+ * keys unused for a minute shrink to nothing, unless their prewarm is to be kept. A claim that finds none parked waits for the next one that is, and one more is begun.
  */
 #ifndef BRIG_TOOL_POOL_H
 #define BRIG_TOOL_POOL_H
@@ -13,6 +13,7 @@
 
 struct pool;
 struct pool_options {
+    struct loop *loop;
     struct manager *manager;
     const struct config *config;
 };
@@ -27,11 +28,17 @@ struct pool_want {
     bool strict, network, trust;
     const char *workspace;              /* host directory that is the lower layer of /workspace, or NULL */
     bool persist;                       /* writes go through to it */
+    struct brig_limits limits;          /* those that a claim cannot change (disk, open_files ...); zero: defaults */
+    bool keep;                          /* of a prewarm: it stays, used or not */
 };
 struct pool_wait;
 /* given: a parked child that is the caller's now, or NULL and why; never from within. */
 int pool_take(struct pool *pool, const struct pool_want *want, void (*given)(void *ctx, struct child *child, const struct brig_err *err), void *ctx, struct pool_wait **ret, struct brig_err *err) MUST_CHECK;
 void pool_cancel(struct pool_wait *wait);
+/* The same at once: a parked child, or NULL: there is none now, pool_take() waits for one. */
+struct child *pool_try(struct pool *pool, const struct pool_want *want);
+/* A run is over: what it took is made again now. Otherwise that waits a few milliseconds, so that it does not take the processor from the run. */
+void pool_breathe(struct pool *pool);
 int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count, struct brig_err *err) MUST_CHECK; /* until it is unused for a minute */
 void pool_retire(struct pool *pool, const char *org); /* everything parked for it goes: a configuration has changed */
 void pool_json(const struct pool *pool, const char *org /* NULL: all */, struct json *json); /* keys, parked, making, target, claims, misses, bytes */

@@ -78,6 +78,7 @@ def fields(line):
 class ServiceTest(JailTest):
     LIMIT_SECONDS = 120
     HELPERS = LIBEXEC
+    SPAWNER = None
 
     def setUp(self):
         self.hosts = []
@@ -92,7 +93,7 @@ class ServiceTest(JailTest):
             os.set_inheritable(3, True)
             self.w.become_caller(cgroups)
 
-        self.spawner = subprocess.Popen([f"{self.HELPERS}/brig-spawner", self.HELPERS], preexec_fn=in_child, close_fds=False, cwd="/",
+        self.spawner = subprocess.Popen([self.SPAWNER or f"{self.HELPERS}/brig-spawner", self.HELPERS], preexec_fn=in_child, close_fds=False, cwd="/",
                                         env={**self.w.env, **env}, stdin=subprocess.DEVNULL)
         theirs.close()
 

@@ -505,6 +505,54 @@ static void survives_every_allocation_failure(void **state)
     assert_true(n > 20);
 }
 
+/* Names that others gave their settings: read where ours is not set, the first of a row wins, and values are as they write them. */
+static void takes_others_names(void **state)
+{
+    char *env[8] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"}, (char[]){"LETTA_TOOL_EXECUTION_DIR=/two"}, (char[]){"LETTA_TOOL_SANDBOX_TIMEOUT=60.5"},
+                    (char[]){"TOOL_EXEC_AUTORELOAD_VENV=No"}, (char[]){"LETTA_TOOL_SANDBOX_VENV_NAME=my.env"}, (char[]){"E2B_API_KEY=e2b_hunter2"}, NULL};
+    char *with_first[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"TOOL_EXEC_DIR=/one"}, (char[]){"LETTA_TOOL_EXECUTION_DIR=/two"}, NULL};
+    char *with_ours[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"TOOL_EXEC_DIR=/one"}, (char[]){"BRIG_TOOLS_EXEC_DIR=/ours"}, (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"}, NULL};
+    struct config_row row;
+    char origin[128];
+
+    (void)state;
+    struct config_loaded *loaded = load("[tools]\nexec_dir = \"/file\"\n", env);
+    const struct config *config = config_get(loaded);
+    assert_string_equal(config->tools_exec_dir, "/two");
+    assert_int_equal(config->tools_timeout, 60500);
+    assert_false(config->tools_autoreload_venv);
+    assert_string_equal(config->tools_venv_name, "my.env");
+    assert_string_equal(config->tools_e2b_key, "e2b_hunter2");
+    for (size_t i = 0; config_each(loaded, i, &row); i++) {
+        config_origin(loaded, i, origin, sizeof(origin));
+        if (str_eq(row.section, "tools") && str_eq(row.key, "exec_dir")) {
+            assert_string_equal(origin, "LETTA_TOOL_EXECUTION_DIR");
+            assert_string_equal(row.env, "TOOL_EXEC_DIR");
+        }
+        if (str_eq(row.key, "e2b_api_key"))
+            assert_string_equal(row.value, "***");
+        if (str_eq(row.key, "webhook_key"))
+            assert_string_equal(row.value, "");
+    }
+    config_free(loaded);
+    loaded = load("", with_first);
+    assert_string_equal(config_get(loaded)->tools_exec_dir, "/one");
+    config_free(loaded);
+    loaded = load("", with_ours);
+    assert_string_equal(config_get(loaded)->tools_exec_dir, "/ours");
+    config_free(loaded);
+
+    assert_env_refused("TOOL_EXEC_DIR=here", "TOOL_EXEC_DIR = here: must be an absolute path, or empty");
+    assert_env_refused("TOOL_EXEC_VENV_NAME=../x", "TOOL_EXEC_VENV_NAME = ../x: must be letters, digits, `_`, `.` and `-`, or empty");
+    assert_env_refused("TOOL_EXEC_AUTORELOAD_VENV=perhaps", "TOOL_EXEC_AUTORELOAD_VENV = perhaps: must be true or false");
+    assert_env_refused("STEP_ORCHESTRATOR_ENDPOINT=ftp://x", "STEP_ORCHESTRATOR_ENDPOINT = ftp://x: must be http://... or https://..., or empty");
+    assert_env_refused("BRIG_TOOLS_STRICT=yes", "BRIG_TOOLS_STRICT = yes: must be true or false");
+    assert_refused("[tools]\ndefault = \"maybe\"\n", ":2: [tools] default = maybe: must be allow or deny");
+    assert_refused("[tools]\nfallback = \"e2b\"\n", ":2: [tools] fallback = e2b: must be auto or none");
+    assert_refused("[sandbox]\nallowed_dirs = \"/a:b\"\n", ":2: [sandbox] allowed_dirs = /a:b: must be absolute paths with colons between them, or empty");
+    assert_refused("[audit]\npayloads = 1\n", ":2: [audit] payloads = 1: must be true or false");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,7 +563,7 @@ int main(void)
         cmocka_unit_test(refuses_what_breaks_a_rule),
         cmocka_unit_test(rules_between_keys),
         cmocka_unit_test(variables_and_flags_win),
-        cmocka_unit_test(masks_secrets),
+        cmocka_unit_test(masks_secrets), cmocka_unit_test(takes_others_names),
         cmocka_unit_test(says_what_needs_a_restart),
         cmocka_unit_test(finds_its_file),
         cmocka_unit_test(socket_is_in_the_run_directory),

@@ -11,6 +11,8 @@
  *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all, zygote=KEY,
  *                                statement=1 (then `layers KEY name=on:by:value ...` is told before `up`)
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
+ *     channel KEY                  of process 1, which was there before brig-init; every whole frame is told: `frame KEY TEXT`
+ *     ask KEY TEXT                 one frame down
  *     await TEXT                   the next lines wait until one that starts so was told
  *
  * A box that was found at the start has its id as KEY.
@@ -38,6 +40,9 @@ struct item {
     struct link *link;
     uint32_t next_proc;
     bool statement;
+    struct call *channel;
+    uint8_t frames[65536];
+    size_t n_frames;
 };
 
 struct program {
@@ -189,6 +194,51 @@ static void run(struct item *item, char **words, unsigned n)
         tell("no-call %s %d %s\n", item->key, r, err.message);
 }
 
+static void on_frame_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
+{
+    struct item *item = ctx;
+    uint32_t size;
+
+    if (len > sizeof item->frames - item->n_frames)
+        abort();
+    memcpy(item->frames + item->n_frames, data, len);
+    item->n_frames += len;
+    call_consumed(item->channel, stream, len);
+    while (item->n_frames >= sizeof size && (memcpy(&size, item->frames, sizeof size), item->n_frames - sizeof size >= size)) {
+        for (uint8_t *at = item->frames + sizeof size; (at = memchr(at, '\n', (size_t)(item->frames + sizeof size + size - at)));)
+            *at = ' ';
+        tell("frame %s %.*s\n", item->key, (int)size, (const char *)item->frames + sizeof size);
+        item->n_frames -= sizeof size + size;
+        memmove(item->frames, item->frames + sizeof size + size, item->n_frames);
+    }
+}
+
+static void on_channel_end(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+{
+    struct item *item = ctx;
+
+    item->channel = NULL;
+    tell("unchannelled %s %u\n", item->key, errnum);
+}
+
+static void open_channel(struct item *item)
+{
+    const struct call_events events = {.data = on_frame_data, .reply = on_channel_end, .ctx = item};
+    const uint8_t number[4] = {1, 0, 0, 0};
+    struct brig_err err = {.message = ""};
+
+    if (!item->link || link_call(item->link, SVC_CHANNEL, number, sizeof number, &events, &item->channel, &err) < 0)
+        tell("no-call %s %s\n", item->key, err.message);
+}
+
+static void ask(struct item *item, const char *text)
+{
+    uint32_t size = (uint32_t)strlen(text);
+
+    if (!item->channel || call_write(item->channel, &size, sizeof size) != (ssize_t)sizeof size || call_write(item->channel, text, size) != (ssize_t)size)
+        tell("no-call %s\n", item->key);
+}
+
 /* ---- boxes ------------------------------------------------------------------------------------------ */
 
 static void tell_layers(const struct item *item, const struct box_up *up)
@@ -336,6 +386,10 @@ static void obey(char *line)
         r = provider->ops->stats(item->box, on_stats, item, &err);
     else if (strcmp(words[0], "end") == 0)
         provider->ops->end(item->box);
+    else if (strcmp(words[0], "channel") == 0)
+        open_channel(item);
+    else if (strcmp(words[0], "ask") == 0 && n == 3)
+        ask(item, words[2]);
     else if (strcmp(words[0], "run") == 0)
         run(item, words + 2, n - 2);
     if (r < 0)

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent_doc.h: an agent as the original's clients send and read it, and as tool/agents.h keeps it. */
+#ifndef BRIG_API_AGENT_DOC_H
+#define BRIG_API_AGENT_DOC_H
+
+#include "api/letta.h"
+#include "tool/agents.h"
+
+#define AGENT_DOC_MAX (4u << 20)
+
+/* The body of a create or an update as agents_put() takes it: tools as ids, memory blocks as state, secrets under one name. false: the refusal was sent. out may hold secrets. */
+bool agent_body_build(struct request *rq, bool update, struct buf *out) MUST_CHECK;
+/* The agent, with its tools in full; secrets without values unless the administrator wants them shown. ctx: struct api. */
+void agent_doc_put(void *ctx, struct json *json, const struct object *agent);
+/* A member of what a full agent has besides; or NULL. */
+const struct json_value *agent_besides(const struct object *agent, const char *name);
+/* Whether the agent asks for an approval of this tool (its tool_rules). */
+bool agent_wants_approval(const struct object *agent, const char *tool_name);
+
+#endif

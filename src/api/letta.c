@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * letta.c: see letta.h. Two rules hold for all of these routes: what is refused names the field and never the value, and whoever calls is judged by the key; the
+ * header user_id only chooses the organisation where the key may choose one (auth_user()).
+ */
+#include "api/letta.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/errors.h"
+#include "base/err.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+/* ---- errors ---------------------------------------------------------------------------------------------- */
+
+static void answer_detail(struct request *rq, unsigned status, const char *detail)
+{
+    AUTO_BUF struct buf out = BUF_INIT(64u << 10);
+    struct json json = JSON_INIT(&out);
+
+    json_object(&json);
+    if (status == 422)
+        json_key(&json, "trace_id"), json_string(&json, rq->caller.request_id);
+    json_key(&json, "detail"), json_string(&json, detail);
+    json_end(&json);
+    if (status >= 400)
+        rq->api->counters.failures++;
+    request_json(rq, status, &json);
+}
+
+void letta_refuse(struct request *rq, unsigned status, const char *format, ...)
+{
+    char detail[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(detail, sizeof detail, format, args);
+    va_end(args);
+    answer_detail(rq, status, detail);
+}
+
+void letta_fail(struct request *rq, const struct brig_err *err)
+{
+    unsigned status = error_status(err->code);
+
+    if (err->code == BRIG_E_UNAUTHENTICATED || err->code == BRIG_E_FORBIDDEN)
+        api_denied(rq->api, &rq->caller, rq->route->pattern, err->message);
+    answer_detail(rq, status, err->code == BRIG_E_UNAUTHENTICATED ? "Unauthorized" : err->message);
+}
+
+void letta_invalid(struct request *rq, const char *where, const char *field, const char *type, const char *format, ...)
+{
+    char message[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    letta_refuse(rq, 422, "[{'type': '%s', 'loc': ('%s'%s%s%s), 'msg': %s%s%s}]", type, where, field ? ", '" : "", field ? field : "", field ? "'" : ",",
+                 strchr(message, '\'') ? "\"" : "'", message, strchr(message, '\'') ? "\"" : "'");
+}
+
+void letta_not_found(struct request *rq, const char *kind, const char *id)
+{
+    letta_refuse(rq, 404, "%s not found with id='%.128s'", kind, id);
+}
+
+/* ---- the request ----------------------------------------------------------------------------------------- */
+
+bool letta_begin(struct request *rq)
+{
+    const char *user = rq->x ? http_field(exchange_head(rq->x), "user_id") : NULL;
+
+    if (!user)
+        return true;
+    if (!objects_id_ok("user", user)) {
+        letta_refuse(rq, 400, "INVALID_ARGUMENT: Invalid user ID format: %.64s. Expected format: 'user-<uuid4>'", user);
+        return false;
+    }
+    auth_user(rq->api->auth, user, &rq->caller);
+    return true;
+}
+
+const char *letta_user(const struct request *rq, char out[LETTA_USER])
+{
+    const char *user = rq->x ? http_field(exchange_head(rq->x), "user_id") : NULL;
+
+    /* One user per organisation, with its number: so a user_id that was made here leads back to it. */
+    if (user && objects_id_ok("user", user) && rq->caller.socket)
+        snprintf(out, LETTA_USER, "%s", user);
+    else
+        snprintf(out, LETTA_USER, "user-%.58s", str_starts(rq->caller.org_id, "org-") ? rq->caller.org_id + 4 : rq->caller.org_id);
+    return out;
+}
+
+bool letta_path_id(struct request *rq, const char *prefix, const char *param, const char *id)
+{
+    if (objects_id_ok(prefix, id))
+        return true;
+    letta_invalid(rq, "path", param, "string_pattern_mismatch", "String should match pattern '%s-{uuid4}'", prefix);
+    return false;
+}
+
+bool letta_query_number(struct request *rq, const char *name, uint64_t *ret)
+{
+    const char *text = request_query(rq, name);
+    uint64_t value = 0;
+
+    if (!text)
+        return true;
+    if (parse_u64(text, &value) < 0 || value > LETTA_LIST_MAX) {
+        letta_invalid(rq, "query", name, "int_parsing", "Input should be a valid integer from 0 to %u", LETTA_LIST_MAX);
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+bool letta_query_has(const struct request *rq, const char *name, const char *value, bool *ret_given)
+{
+    const struct http_target *target = exchange_target(rq->x);
+    bool has = false;
+
+    *ret_given = false;
+    for (size_t i = 0; i < target->n_query; i++)
+        if (str_eq(target->query[i].name, name)) {
+            *ret_given = true;
+            has = has || str_eq(target->query[i].value, value);
+        }
+    return has;
+}
+
+bool letta_only_members(struct request *rq, const struct json_value *object, const char *const *known)
+{
+    for (const struct json_value *member = object->first; member; member = member->next) {
+        bool found = false;
+
+        for (size_t i = 0; known[i] && !found; i++)
+            found = strlen(known[i]) == member->key_len && memcmp(known[i], member->key, member->key_len) == 0;
+        if (!found) {
+            char name[65];
+            snprintf(name, sizeof name, "%.64s", member->key);
+            letta_invalid(rq, "body", name, "extra_forbidden", "Extra inputs are not permitted");
+            return false;
+        }
+    }
+    return true;
+}
+
+bool letta_member(struct request *rq, const char *name, enum json_type type, bool required, const struct json_value **ret)
+{
+    static const char *const types[JSON_TYPE_MAX][2] = {{"none", "null"}, {"bool_type", "a valid boolean"}, {"int_type", "a valid integer"},
+                                                        {"string_type", "a valid string"}, {"list_type", "a valid list"}, {"dict_type", "a valid dictionary"}};
+    const struct json_value *value = json_get(rq->json, name);
+
+    *ret = NULL;
+    if (!value && required) {
+        letta_invalid(rq, "body", name, "missing", "Field required");
+        return false;
+    }
+    if (!value || (value->type == JSON_NULL && !required))
+        return true;
+    if (value->type != type) {
+        letta_invalid(rq, "body", name, types[type][0], "Input should be %s", types[type][1]);
+        return false;
+    }
+    *ret = value;
+    return true;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------ */
+
+void letta_put(struct json *json, const char *key, const struct json_value *value)
+{
+    json_key(json, key);
+    if (value)
+        json_raw(json, value->raw, value->raw_len);
+    else
+        json_null(json);
+}
+
+void letta_put_text(struct json *json, const char *key, const char *text)
+{
+    json_key(json, key);
+    if (text)
+        json_string(json, text);
+    else
+        json_null(json);
+}
+
+void letta_put_time(struct json *json, const char *key, int64_t at_ns)
+{
+    char time[48];
+
+    json_key(json, key);
+    if (at_ns && api_time(at_ns, time, sizeof time) == 0)
+        json_string(json, time);
+    else
+        json_null(json);
+}
+
+void letta_answer_null(struct request *rq)
+{
+    request_text(rq, 200, "application/json", "null", 4);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------------------- */
+
+static const struct object *forward(const struct letta_list *list, const struct object *object)
+{
+    return list->descending ? object->prev : object->next;
+}
+
+static const struct object *backward(const struct letta_list *list, const struct object *object)
+{
+    return list->descending ? object->next : object->prev;
+}
+
+static bool wanted(const struct letta_list *list, const struct object *object)
+{
+    return !list->wanted || list->wanted(list->ctx, object);
+}
+
+/* The cursor of that name: *ret, or NULL without one. false: the refusal was sent. */
+static bool read_cursor(struct request *rq, const struct letta_list *list, const char *name, const struct object **ret)
+{
+    const char *id = request_query(rq, name);
+
+    *ret = id ? objects_find(list->objects, rq->caller.org_id, id) : NULL;
+    if (!id || *ret)
+        return true;
+    letta_refuse(rq, 404, "No %s found with id %.128s", list->kind, id);
+    return false;
+}
+
+/* Where the page that ends before a cursor begins: so many that are wanted back from it. */
+static const struct object *page_before(const struct letta_list *list, const struct object *end, uint64_t limit)
+{
+    const struct object *first = end;
+
+    for (const struct object *o = backward(list, end); o && limit > 0; o = backward(list, o))
+        if (wanted(list, o)) {
+            first = o;
+            limit--;
+        }
+    return first;
+}
+
+void letta_list(struct request *rq, const struct letta_list *list)
+{
+    const char *org = rq->caller.org_id;
+    const struct object *after = NULL, *before = NULL;
+    uint64_t limit = list->limit;
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    if (!letta_query_number(rq, "limit", &limit) || !read_cursor(rq, list, "after", &after) || !read_cursor(rq, list, "before", &before))
+        return;
+    const struct object *at = after ? forward(list, after) : list->descending ? objects_last(list->objects, org) : objects_first(list->objects, org);
+    if (before && !after)
+        at = page_before(list, before, limit);
+    json_array(&json);
+    for (; at && at != before && limit > 0; at = forward(list, at))
+        if (wanted(list, at)) {
+            list->put(list->ctx, &json, at);
+            limit--;
+        }
+    json_end(&json);
+    request_json(rq, 200, &json);
+}

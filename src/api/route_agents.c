@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * route_agents.c: agents (letta.md 1.5): a name, tools, a state and secrets. There is no model and no conversation here: whoever runs the agent keeps those, and comes here for its
+ * tools. Secrets are write-only but for the call that reveals one.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "api/agent_doc.h"
+#include "api/tool_doc.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+
+static void answer_agent(struct request *rq, const struct object *agent)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    agent_doc_put(rq->api, &json, agent);
+    request_json(rq, 200, &json);
+    if (out.data)
+        crypto_wipe(out.data, out.len);
+}
+
+static void on_agent(void *ctx, const struct object *agent, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        answer_agent(rq, agent);
+}
+
+/* The agent that the path names; or NULL, and the refusal was sent. */
+static const struct object *find_agent(struct request *rq)
+{
+    const bool letta = rq->route->flags & ROUTE_LETTA;
+
+    if (letta && !letta_path_id(rq, "agent", "agent_id", rq->arg[0]))
+        return NULL;
+    const struct object *agent = objects_find(agents_objects(rq->api->agents), rq->caller.org_id, rq->arg[0]);
+    if (!agent && letta)
+        letta_not_found(rq, "Agent", rq->arg[0]);
+    else if (!agent)
+        request_refuse(rq, BRIG_E_NOT_FOUND, "agent %.64s not found", rq->arg[0]);
+    return agent;
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+static void fail_put(struct request *rq, const struct brig_err *err)
+{
+    if (err->code == BRIG_E_USAGE || err->code == BRIG_E_INVALID)
+        letta_invalid(rq, "body", NULL, "value_error", "%s", err->message);
+    else
+        request_fail(rq, err);
+}
+
+/* text: of an agent's members, as agents_put() takes them; wiped here. */
+static void put(struct request *rq, const char *id, struct buf *text)
+{
+    struct json_doc *doc = NULL;
+    char user[LETTA_USER];
+    struct brig_err err = {0};
+    int r = json_read(text->data, text->len, JSON_READ_VALUES, &doc, &err);
+
+    if (r == 0)
+        r = agents_put(rq->api->agents, rq->caller.org_id, letta_user(rq, user), id, json_root(doc), on_agent, rq, &err);
+    json_doc_free(doc);
+    crypto_wipe(text->data, text->len);
+    if (r < 0)
+        fail_put(rq, &err);
+}
+
+static void create_or_update(struct request *rq, const char *id)
+{
+    AUTO_BUF struct buf text = BUF_INIT(AGENT_DOC_MAX);
+
+    /* Room for all of it at once: growing would leave copies of secrets behind. */
+    if (buf_reserve(&text, rq->body_len + 4096) < 0)
+        request_refuse(rq, BRIG_E_TOO_LARGE, "the agent is larger than %u bytes", AGENT_DOC_MAX);
+    else if (agent_body_build(rq, id != NULL, &text))
+        put(rq, id, &text);
+}
+
+void route_agent_create(struct request *rq)
+{
+    create_or_update(rq, NULL);
+}
+
+void route_agent_update(struct request *rq)
+{
+    const struct object *agent = find_agent(rq);
+
+    if (agent)
+        create_or_update(rq, agent->id);
+}
+
+static void on_deleted(void *ctx, const struct object *agent UNUSED, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+    AUTO_BUF struct buf out = BUF_INIT(4096);
+    struct json json = JSON_INIT(&out);
+    char text[160];
+
+    if (err) {
+        request_fail(rq, err);
+        return;
+    }
+    snprintf(text, sizeof text, "Agent id=%.64s successfully deleted", rq->x ? rq->arg[0] : "");
+    json_object(&json);
+    letta_put_text(&json, "message", text);
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+void route_agent_delete(struct request *rq)
+{
+    const struct object *agent = find_agent(rq);
+    struct brig_err err = {0};
+
+    if (agent && objects_delete(agents_objects(rq->api->agents), rq->caller.org_id, agent->id, on_deleted, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+void route_agent_get(struct request *rq)
+{
+    const struct object *agent = find_agent(rq);
+
+    if (agent)
+        answer_agent(rq, agent);
+}
+
+struct listing {
+    const struct request *rq;
+    struct api *api;
+};
+
+static bool tagged(const struct request *rq, const struct object *agent)
+{
+    const struct json_value *tags = agent_besides(agent, "tags");
+    bool given = false;
+
+    (void)letta_query_has(rq, "tags", "", &given);
+    for (const struct json_value *tag = tags && tags->type == JSON_ARRAY ? tags->first : NULL; tag && given; tag = tag->next)
+        if (tag->type == JSON_STRING && letta_query_has(rq, "tags", tag->string, &given))
+            return true;
+    return !given;
+}
+
+static bool wanted(void *ctx, const struct object *agent)
+{
+    const struct listing *listing = ctx;
+    const char *name = request_query(listing->rq, "name"), *text = request_query(listing->rq, "query_text"), *project = request_query(listing->rq, "project_id");
+    const struct json_value *own = json_get(agent->json, "name");
+    const char *is = own && own->type == JSON_STRING ? own->string : "", *of = agent_project(agent);
+
+    return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) && (!project || (of && str_eq(of, project))) && tagged(listing->rq, agent);
+}
+
+static void put_listed(void *ctx, struct json *json, const struct object *agent)
+{
+    const struct listing *listing = ctx;
+
+    agent_doc_put(listing->api, json, agent);
+}
+
+void route_agent_list(struct request *rq)
+{
+    const char *order = request_query(rq, "order"), *ascending = request_query(rq, "ascending");
+    struct listing listing = {rq, rq->api};
+    const struct letta_list list = {.objects = agents_objects(rq->api->agents), .kind = "Agent", .wanted = wanted, .put = put_listed, .ctx = &listing,
+                                    .limit = LETTA_LIST_DEFAULT, .descending = order ? str_eq(order, "desc") : !(ascending && strcasecmp(ascending, "true") == 0)};
+
+    if (order && !str_eq(order, "asc") && !str_eq(order, "desc"))
+        letta_invalid(rq, "query", "order", "literal_error", "Input should be 'asc' or 'desc'");
+    else
+        letta_list(rq, &list);
+}
+
+void route_agent_count(struct request *rq)
+{
+    char text[24];
+    int len = snprintf(text, sizeof text, "%zu", objects_count(agents_objects(rq->api->agents), rq->caller.org_id));
+
+    request_text(rq, 200, "application/json", text, (size_t)len);
+}
+
+/* ---- tools of an agent ----------------------------------------------------------------------------------- */
+
+static void attach(struct request *rq, bool on)
+{
+    const struct object *agent = find_agent(rq);
+    char user[LETTA_USER];
+    struct brig_err err = {0};
+
+    if (!agent || !letta_path_id(rq, "tool", "tool_id", rq->arg[1]))
+        return;
+    if (on && !objects_find(registry_objects(rq->api->registry), rq->caller.org_id, rq->arg[1]))
+        letta_not_found(rq, "Tool", rq->arg[1]);
+    else if (agents_attach(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, rq->arg[1], on, on_agent, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+void route_agent_attach(struct request *rq)
+{
+    attach(rq, true);
+}
+
+void route_agent_detach(struct request *rq)
+{
+    attach(rq, false);
+}
+
+static bool attached(void *ctx, const struct object *tool)
+{
+    return agent_has_tool(ctx, tool->id);
+}
+
+void route_agent_tools(struct request *rq)
+{
+    const struct object *agent = find_agent(rq);
+    const char *order = request_query(rq, "order");
+    const struct letta_list list = {.objects = registry_objects(rq->api->registry), .kind = "Tool", .wanted = attached, .put = tool_doc_put, .ctx = (void *)(uintptr_t)agent,
+                                    .limit = 10 * LETTA_LIST_DEFAULT, .descending = order && str_eq(order, "desc")};
+
+    if (agent)
+        letta_list(rq, &list);
+}
+
+/* An agent may ask for an approval where the tool itself does not; it cannot take away the tool's own rule. */
+static void put_rules(const struct object *agent, const char *tool, bool on, struct json *json)
+{
+    const struct json_value *rules = agent_besides(agent, "tool_rules");
+
+    json_object(json);
+    json_key(json, "tool_rules"), json_array(json);
+    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next) {
+        const struct json_value *type = json_get(rule, "type"), *name = json_get(rule, "tool_name");
+        const bool same = type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name && name->type == JSON_STRING && str_eq(name->string, tool);
+        if (!same)
+            json_raw(json, rule->raw, rule->raw_len);
+    }
+    if (on) {
+        json_object(json);
+        letta_put_text(json, "tool_name", tool);
+        letta_put_text(json, "type", "requires_approval");
+        json_end(json);
+    }
+    json_end(json);
+    json_end(json);
+}
+
+void route_agent_approval(struct request *rq)
+{
+    static const char *const known[] = {"requires_approval", NULL};
+    const struct object *agent = find_agent(rq);
+    const char *query = request_query(rq, "requires_approval");
+    const struct json_value *member = NULL;
+    AUTO_BUF struct buf text = BUF_INIT(AGENT_DOC_MAX);
+    struct json json = JSON_INIT(&text);
+
+    if (!agent || !letta_only_members(rq, rq->json, known) || !letta_member(rq, "requires_approval", JSON_BOOL, false, &member))
+        return;
+    const struct object *tool = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[1]);
+    if (!tool || !agent_has_tool(agent, tool->id)) {
+        letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
+        return;
+    }
+    if (!member && !query) {
+        letta_invalid(rq, "body", "requires_approval", "missing", "Field required");
+        return;
+    }
+    put_rules(agent, rq->arg[1], member ? member->boolean : strcasecmp(query, "true") == 0, &json);
+    if (json_finish(&json) < 0)
+        request_refuse(rq, BRIG_E_TOO_LARGE, "too many rules");
+    else
+        put(rq, agent->id, &text);
+}
+
+/* ---- revealing a secret ---------------------------------------------------------------------------------- */
+
+struct revealing {
+    const char *name;
+    struct json *json;
+    struct buf *out;
+    bool found;
+};
+
+static int reveal_one(void *ctx, const char *name, const char *value, size_t len)
+{
+    struct revealing *revealing = ctx;
+
+    if (revealing->found || !str_eq(name, revealing->name))
+        return 0;
+    if (buf_reserve(revealing->out, 6 * len + 1024) < 0)
+        return -ENOMEM;
+    revealing->found = true;
+    json_object(revealing->json);
+    letta_put_text(revealing->json, "key", name);
+    json_key(revealing->json, "value"), json_string_n(revealing->json, value, len);
+    json_end(revealing->json);
+    return 0;
+}
+
+/* Native: an event of its own in the audit log. */
+void route_agent_reveal(struct request *rq)
+{
+    const struct object *agent = find_agent(rq);
+    AUTO_BUF struct buf out = BUF_INIT(8 * VARIABLE_VALUE_MAX);
+    struct json json = JSON_INIT(&out);
+    struct revealing revealing = {.name = rq->arg[1], .json = &json, .out = &out};
+    struct brig_err err = {0};
+    char object[256];
+
+    if (!agent)
+        return;
+    int r = agent_secrets(rq->api->agents, agent, reveal_one, &revealing, &err);
+    snprintf(object, sizeof object, "%s/%.100s", agent->id, rq->arg[1]);
+    const struct audit_event event = {.action = "variable.reveal", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = object,
+                                      .outcome = revealing.found ? "ok" : "failed", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    audit_add(rq->api->audit, &event, NULL, NULL);
+    if (r < 0 && !revealing.found) {
+        if (!err.code)
+            (void)err_set(&err, BRIG_E_HOST, -r, "the secret cannot be read");
+        request_fail(rq, &err);
+        return;
+    }
+    if (!revealing.found) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "agent %s has no secret %.100s", agent->id, rq->arg[1]);
+        return;
+    }
+    request_json(rq, 200, &json);
+    crypto_wipe(out.data, out.len);
+}

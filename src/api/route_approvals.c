@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * route_approvals.c: runs that wait for a yes. Who says it is an administrator or a user of the same organisation, and not the one who asked by the same key unless it is an administrator's: an
+ * agent that could approve its own calls would need no approval.
+ */
+#include <string.h>
+
+#include "api/letta.h"
+#include "base/str.h"
+#include "tool/execute.h"
+
+static bool put_one(void *ctx, const struct approval *approval)
+{
+    struct json *json = ctx;
+
+    json_object(json);
+    letta_put_text(json, "run_id", approval->run_id);
+    letta_put_text(json, "organization_id", approval->org_id);
+    letta_put_text(json, "tool", approval->tool);
+    letta_put_text(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
+    letta_put_text(json, "asked_by", approval->actor);
+    letta_put_text(json, "arguments", approval->arguments); /* text: it may be cut */
+    letta_put_time(json, "asked_at", approval->asked_at_ns);
+    letta_put_time(json, "expires_at", approval->expires_at_ns);
+    json_end(json);
+    return true;
+}
+
+static const char *scope(const struct request *rq)
+{
+    return rq->caller.socket ? "" : rq->caller.org_id;
+}
+
+void route_approval_list(struct request *rq)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    json_object(&json);
+    json_key(&json, "approvals"), json_array(&json);
+    approvals_each(rq->api->approvals, scope(rq), put_one, &json);
+    json_end(&json);
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+struct asked {
+    const char *run_id, *actor;
+    bool same;
+};
+
+static bool find_actor(void *ctx, const struct approval *approval)
+{
+    struct asked *asked = ctx;
+
+    if (!str_eq(approval->run_id, asked->run_id))
+        return true;
+    asked->same = str_eq(approval->actor, asked->actor);
+    return false;
+}
+
+static void decide(struct request *rq, bool yes)
+{
+    static const char *const known[] = {"reason", NULL};
+    const struct json_value *reason = json_get(rq->json, "reason");
+    struct asked asked = {.run_id = rq->arg[0], .actor = rq->caller.actor};
+    struct brig_err err = {0};
+
+    if (!api_only_members(rq, rq->json, known))
+        return;
+    if (reason && (reason->type != JSON_STRING || reason->len > 1000 || memchr(reason->string, '\0', reason->len))) {
+        request_refuse(rq, BRIG_E_USAGE, "reason: must be text of at most 1000 bytes");
+        return;
+    }
+    approvals_each(rq->api->approvals, scope(rq), find_actor, &asked);
+    if (yes && asked.same && rq->caller.role != STORE_ROLE_ADMIN) {
+        request_refuse(rq, BRIG_E_FORBIDDEN, "the key that asked cannot approve its own run");
+        return;
+    }
+    if (approvals_decide(rq->api->approvals, scope(rq), rq->arg[0], yes, rq->caller.actor, reason ? reason->string : "", &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    const struct audit_event event = {.action = yes ? "run.approve" : "run.deny", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = rq->arg[0], .outcome = "ok",
+                                      .detail = reason ? reason->string : "", .request_id = rq->caller.request_id, .sync = true};
+    audit_add(rq->api->audit, &event, NULL, NULL);
+    request_status(rq, 204);
+}
+
+void route_approval_approve(struct request *rq)
+{
+    decide(rq, true);
+}
+
+void route_approval_deny(struct request *rq)
+{
+    decide(rq, false);
+}

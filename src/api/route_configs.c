@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * route_configs.c: sandbox configurations (letta.md 1.2). One per organisation and type. What differs from the original on purpose: an explicit `type` inside the configuration is taken, GET by id is
+ * there, PATCH merges, and an empty PATCH is refused instead of failing.
+ */
+#include <string.h>
+
+#include "api/letta.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "tool/configs.h"
+#include "tool/sets.h"
+
+#define CONFIGS_LIST_DEFAULT 1000u
+
+static void put_config(void *ctx UNUSED, struct json *json, const struct object *object)
+{
+    const struct json_value *doc = object->json, *config = json_get(doc, "config"), *type = json_get(doc, "type");
+    char fingerprint[FINGERPRINT_MAX];
+
+    json_object(json);
+    letta_put(json, "created_by_id", json_get(doc, "created_by_id"));
+    letta_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
+    letta_put_time(json, "created_at", object->created_at_ns);
+    letta_put_time(json, "updated_at", object->updated_at_ns);
+    letta_put_text(json, "id", object->id);
+    letta_put(json, "type", type);
+    letta_put_text(json, "organization_id", object->org_id);
+    letta_put(json, "config", config);
+    if (type && config && config_fingerprint(type->string, object->org_id, config, fingerprint) == 0)
+        letta_put_text(json, "fingerprint", fingerprint);
+    json_end(json);
+}
+
+static void answer_config(struct request *rq, const struct object *object)
+{
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    put_config(NULL, &json, object);
+    request_json(rq, 200, &json);
+}
+
+/* What is wrong with a field is the original's validation error. */
+static void fail_config(struct request *rq, const struct brig_err *err)
+{
+    if (err->code == BRIG_E_USAGE && str_starts(err->message, "Mismatched type"))
+        letta_refuse(rq, 400, "%s", err->message); /* a ValueError there */
+    else if (err->code == BRIG_E_USAGE || err->code == BRIG_E_INVALID)
+        letta_invalid(rq, "body", "config", "value_error", "%s", err->message);
+    else
+        request_fail(rq, err);
+}
+
+static void on_config(void *ctx, const struct object *object, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        fail_config(rq, err);
+    else
+        answer_config(rq, object);
+}
+
+static void put_by(struct request *rq, const char *id, const char *type, const struct json_value *config, bool default_only)
+{
+    char user[LETTA_USER];
+    struct brig_err err = {0};
+
+    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), id, type, config, default_only, on_config, rq, &err) < 0)
+        fail_config(rq, &err);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static bool of_type(void *ctx, const struct object *object)
+{
+    const struct json_value *type = json_get(object->json, "type");
+
+    return type && type->type == JSON_STRING && str_eq(type->string, ctx);
+}
+
+static bool type_ok(const char *text)
+{
+    size_t len = strlen(text);
+
+    return len > 0 && len < CONFIG_TYPE_MAX && text[0] >= 'a' && text[0] <= 'z' && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+}
+
+void route_config_list(struct request *rq)
+{
+    const char *type = request_query(rq, "sandbox_type");
+    const struct letta_list list = {.objects = configs_objects(rq->api->configs), .kind = "SandboxConfig", .wanted = type ? of_type : NULL, .put = put_config,
+                                    .ctx = (void *)(uintptr_t)type, .limit = CONFIGS_LIST_DEFAULT};
+
+    if (type && !type_ok(type))
+        letta_invalid(rq, "query", "sandbox_type", "enum", "Input should be 'e2b', 'modal', 'local' or another provider's name");
+    else
+        letta_list(rq, &list);
+}
+
+/* The configuration that the path names; or NULL, and the refusal was sent. */
+static const struct object *find_config(struct request *rq)
+{
+    const struct object *object;
+
+    if (!letta_path_id(rq, "sandbox", "sandbox_config_id", rq->arg[0]))
+        return NULL;
+    object = objects_find(configs_objects(rq->api->configs), rq->caller.org_id, rq->arg[0]);
+    if (!object)
+        letta_not_found(rq, "SandboxConfig", rq->arg[0]);
+    return object;
+}
+
+void route_config_one(struct request *rq)
+{
+    const struct object *object = find_config(rq);
+
+    if (object)
+        answer_config(rq, object);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+static bool read_config(struct request *rq, const struct json_value **ret)
+{
+    static const char *const known[] = {"config", NULL};
+
+    return letta_only_members(rq, rq->json, known) && letta_member(rq, "config", JSON_OBJECT, true, ret);
+}
+
+void route_config_create(struct request *rq)
+{
+    const struct json_value *config = NULL;
+    char type[CONFIG_TYPE_MAX];
+    struct brig_err err = {0};
+
+    if (!read_config(rq, &config))
+        return;
+    if (config_resolve(config, type, &err) < 0)
+        fail_config(rq, &err);
+    else
+        put_by(rq, NULL, type, config, false);
+}
+
+static void create_default(struct request *rq, const char *type)
+{
+    static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
+
+    put_by(rq, NULL, type, &none, true);
+}
+
+void route_config_local_default(struct request *rq)
+{
+    create_default(rq, "local");
+}
+
+void route_config_e2b_default(struct request *rq)
+{
+    create_default(rq, "e2b");
+}
+
+/* The bare object, not wrapped. */
+void route_config_local(struct request *rq)
+{
+    const struct json_value *type = json_get(rq->json, "type");
+
+    if (type && (type->type != JSON_STRING || !str_eq(type->string, "local")))
+        letta_refuse(rq, 400, "Provided config must be of type 'local'.");
+    else
+        put_by(rq, NULL, "local", rq->json, false);
+}
+
+void route_config_update(struct request *rq)
+{
+    const struct object *object = find_config(rq);
+    const struct json_value *config = NULL;
+
+    if (object && read_config(rq, &config))
+        put_by(rq, object->id, NULL, config, false);
+}
+
+static void on_deleted(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        request_status(rq, 204);
+}
+
+void route_config_delete(struct request *rq)
+{
+    const struct object *object = find_config(rq);
+    struct brig_err err = {0};
+
+    if (object && configs_delete(rq->api->configs, rq->caller.org_id, object->id, on_deleted, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+/* ---- recreate-venv --------------------------------------------------------------------------------------- */
+
+#define PIP_MAX 1000u
+
+static void on_rebuilt(void *ctx, const struct set *set, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+    const struct object *object = configs_by_type(rq->api->configs, rq->caller.org_id, "local");
+
+    const char *all = err && rq->state ? set_build_error(rq->state) : NULL;
+
+    if (set)
+        set_release(rq->api->sets, set);
+    if (err)
+        letta_refuse(rq, 400, "%s", all && all[0] ? all : err->message);
+    else if (object)
+        answer_config(rq, object);
+    else
+        letta_not_found(rq, "SandboxConfig", "local");
+}
+
+/* The configuration's requirements as pip takes them; *ret is one allocation. */
+static int read_pip(const struct json_value *list, char (**ret)[256], size_t *ret_n)
+{
+    size_t n = 0;
+
+    *ret_n = 0;
+    *ret = NULL;
+    if (!list || list->type != JSON_ARRAY || list->count == 0)
+        return 0;
+    if (list->count > PIP_MAX)
+        return -E2BIG;
+    *ret = mem_realloc_array(NULL, list->count, sizeof **ret);
+    if (!*ret)
+        return -ENOMEM;
+    for (const struct json_value *item = list->first; item; item = item->next) {
+        const struct json_value *name = item->type == JSON_OBJECT ? json_get(item, "name") : item, *version = json_get(item, "version");
+        const bool has_version = version && version->type == JSON_STRING;
+        if (!name || name->type != JSON_STRING || str_format((*ret)[n++], sizeof **ret, "%s%s%s", name->string, has_version ? "==" : "", has_version ? version->string : "") < 0)
+            return -EINVAL;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+/* Builds the set of the configuration anew; the answer is the configuration, when it is there. */
+static void rebuild(struct request *rq, const struct object *object)
+{
+    const struct json_value *config = json_get(object->json, "config"), *venv = json_get(config, "venv_name");
+    AUTO_FREE char(*pip)[256] = NULL;
+    const char *list[PIP_MAX];
+    struct set_want want = {.org_id = rq->caller.org_id, .pip = list, .venv_name = venv && venv->type == JSON_STRING ? venv->string : "venv", .python = "/usr/bin/python3"};
+    struct set_build *build = NULL;
+    struct brig_err err = {0};
+
+    if (read_pip(json_get(config, "pip_requirements"), &pip, &want.n_pip) < 0) {
+        letta_refuse(rq, 400, "pip_requirements: more than %u, or not what they should be", PIP_MAX);
+        return;
+    }
+    for (size_t i = 0; i < want.n_pip; i++)
+        list[i] = pip[i];
+    if (want.n_pip == 0)
+        answer_config(rq, object);
+    else if (sets_get(rq->api->sets, &rq->caller, &want, true, on_rebuilt, rq, &build, &err) < 0)
+        request_fail(rq, &err);
+    else
+        rq->state = build;
+}
+
+static void on_local(void *ctx, const struct object *object, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        rebuild(rq, object);
+}
+
+void route_config_recreate(struct request *rq)
+{
+    static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
+    char user[LETTA_USER];
+    struct brig_err err = {0};
+
+    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), NULL, "local", &none, true, on_local, rq, &err) < 0)
+        request_fail(rq, &err);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* route_pools.c: what is kept warm, who runs tools, and secrets under a new key: for the one who looks after the service. */
+#include <string.h>
+
+#include "api/letta.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "tool/execute.h"
+
+#define PREWARM_MAX 1000
+
+void route_pool_list(struct request *rq)
+{
+    const char *org = rq->caller.socket ? NULL : rq->caller.org_id;
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
+
+    json_object(&json);
+    json_key(&json, "pools"), pool_json(rq->api->pool, org, &json);
+    json_key(&json, "sets"), sets_json(rq->api->sets, rq->caller.org_id, &json);
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+static bool flag(struct request *rq, const char *name, bool *ret)
+{
+    const struct json_value *value = json_get(rq->json, name);
+
+    *ret = value && value->boolean;
+    if (!value || value->type == JSON_BOOL)
+        return true;
+    request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", name);
+    return false;
+}
+
+void route_pool_prewarm(struct request *rq)
+{
+    static const char *const known[] = {"language", "count", "template", "strict", "network", NULL};
+    const struct json_value *language = json_get(rq->json, "language"), *count = json_get(rq->json, "count"), *template = json_get(rq->json, "template");
+    struct pool_want want = {.org_id = rq->caller.org_id, .language = TOOL_PYTHON, .template_name = template && template->type == JSON_STRING ? template->string : NULL};
+    struct brig_err err = {0};
+
+    if (!api_only_members(rq, rq->json, known) || !flag(rq, "strict", &want.strict) || !flag(rq, "network", &want.network))
+        return;
+    if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0)) {
+        request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
+        return;
+    }
+    if (!count || !count->integer || count->i64 < 0 || count->i64 > PREWARM_MAX) {
+        request_refuse(rq, BRIG_E_USAGE, "count: must be a number from 0 to %d", PREWARM_MAX);
+        return;
+    }
+    if (pool_prewarm(rq->api->pool, &want, (unsigned)count->i64, &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    request_audit(rq, "pool.prewarm", want.org_id, "ok", tool_language_name(want.language));
+    route_pool_list(rq);
+}
+
+void route_provider_list(struct request *rq)
+{
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    json_object(&json);
+    json_key(&json, "providers"), executor_providers_json(rq->api->executor, &json);
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+/* ---- rotation -------------------------------------------------------------------------------------------- */
+
+/* Variables first, then agents: each goes on in the background of the loop, and the answer comes when both are done. */
+struct rotating {
+    struct request *rq;
+    uint64_t variables;
+};
+
+static void on_agents(void *ctx, uint64_t resealed, const struct brig_err *err)
+{
+    struct rotating *rotating = ctx;
+    struct request *rq = rotating->rq;
+    AUTO_BUF struct buf out = BUF_INIT(4096);
+    struct json json = JSON_INIT(&out);
+    const struct audit_event event = {.action = "secret.rotate", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = "", .outcome = err ? "failed" : "ok",
+                                      .detail = "", .request_id = rq->caller.request_id, .sync = true};
+
+    audit_add(rq->api->audit, &event, NULL, NULL);
+    json_object(&json);
+    json_key(&json, "variables"), json_u64(&json, rotating->variables);
+    json_key(&json, "agents"), json_u64(&json, resealed);
+    json_end(&json);
+    mem_free(rotating);
+    if (err)
+        request_fail(rq, err);
+    else
+        request_json(rq, 200, &json);
+}
+
+static void on_variables(void *ctx, uint64_t resealed, const struct brig_err *failed)
+{
+    struct rotating *rotating = ctx;
+    struct brig_err err = {0};
+
+    rotating->variables = resealed;
+    if (failed)
+        on_agents(rotating, 0, failed);
+    else if (agents_rotate(rotating->rq->api->agents, on_agents, rotating, &err) < 0)
+        on_agents(rotating, 0, &err);
+}
+
+void route_secret_rotate(struct request *rq)
+{
+    struct rotating *rotating = mem_zalloc(sizeof *rotating);
+    struct brig_err err = {0};
+
+    if (!rotating) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    rotating->rq = rq;
+    if (configs_rotate(rq->api->configs, on_variables, rotating, &err) < 0) {
+        mem_free(rotating);
+        request_fail(rq, &err);
+    }
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * route_variables.c: environment variables of a sandbox configuration (letta.md 1.3). Values go in, and come out only by the call that reveals one (audited) or, where the administrator has
+ * switched it on ([tools] reveal_secrets), in the original's shape; otherwise `value` is "" and `value_enc` null, and `has_value` says whether there is one.
+ */
+#include <string.h>
+
+#include "api/letta.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+#include "tool/configs.h"
+
+#define VARIABLES_LIST_DEFAULT 1000u
+
+struct listing {
+    struct api *api;
+    const char *config_id, *key;
+};
+
+static void put_value(const struct api *api, struct json *json, const struct object *object)
+{
+    uint8_t *value = NULL;
+    size_t len = 0;
+
+    json_key(json, "value");
+    if (config_get(api->config)->tools_reveal && variable_reveal(api->configs, object, &value, &len, NULL) == 0) {
+        json_string_n(json, value, len);
+        crypto_secret_free(value, len);
+    } else {
+        json_string(json, "");
+    }
+}
+
+static void put_variable(void *ctx, struct json *json, const struct object *object)
+{
+    const struct listing *listing = ctx;
+    const struct json_value *doc = object->json;
+
+    json_object(json);
+    letta_put(json, "created_by_id", json_get(doc, "created_by_id"));
+    letta_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
+    letta_put_time(json, "created_at", object->created_at_ns);
+    letta_put_time(json, "updated_at", object->updated_at_ns);
+    letta_put_text(json, "id", object->id);
+    letta_put(json, "key", json_get(doc, "key"));
+    put_value(listing->api, json, object);
+    letta_put(json, "description", json_get(doc, "description"));
+    letta_put_text(json, "organization_id", object->org_id);
+    letta_put_text(json, "value_enc", NULL);
+    letta_put(json, "sandbox_config_id", json_get(doc, "config_id"));
+    const struct json_value *sealed = json_get(doc, "sealed");
+    json_key(json, "has_value"), json_bool(json, sealed && sealed->type == JSON_OBJECT);
+    json_end(json);
+}
+
+static void answer_variable(struct request *rq, const struct object *object)
+{
+    struct listing listing = {.api = rq->api};
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    put_variable(&listing, &json, object);
+    request_json(rq, 200, &json);
+    if (out.data)
+        crypto_wipe(out.data, out.len);
+}
+
+static void on_variable(void *ctx, const struct object *object, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        answer_variable(rq, object);
+}
+
+/* ---- reading --------------------------------------------------------------------------------------------- */
+
+static bool wanted(void *ctx, const struct object *object)
+{
+    const struct listing *listing = ctx;
+    const struct json_value *config = json_get(object->json, "config_id"), *key = json_get(object->json, "key");
+
+    return config && config->type == JSON_STRING && str_eq(config->string, listing->config_id) &&
+           (!listing->key || (key && key->type == JSON_STRING && str_eq(key->string, listing->key)));
+}
+
+/* The configuration that the path names, in the caller's organisation; or false, and the refusal was sent. */
+static bool check_config(struct request *rq)
+{
+    if (!letta_path_id(rq, "sandbox", "sandbox_config_id", rq->arg[0]))
+        return false;
+    if (objects_find(configs_objects(rq->api->configs), rq->caller.org_id, rq->arg[0]))
+        return true;
+    letta_not_found(rq, "SandboxConfig", rq->arg[0]);
+    return false;
+}
+
+void route_variable_list(struct request *rq)
+{
+    struct listing listing = {.api = rq->api, .config_id = rq->arg[0], .key = request_query(rq, "key")};
+    const struct letta_list list = {.objects = configs_variables(rq->api->configs), .kind = "SandboxEnvironmentVariable", .wanted = wanted, .put = put_variable,
+                                    .ctx = &listing, .limit = VARIABLES_LIST_DEFAULT};
+
+    if (check_config(rq))
+        letta_list(rq, &list);
+}
+
+/* ---- writing --------------------------------------------------------------------------------------------- */
+
+static bool read_change(struct request *rq, bool all, struct variable_change *change)
+{
+    static const char *const known[] = {"key", "value", "description", NULL};
+    const struct json_value *key = NULL, *value = NULL, *description = NULL;
+
+    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "key", JSON_STRING, all, &key) || !letta_member(rq, "value", JSON_STRING, all, &value) ||
+        !letta_member(rq, "description", JSON_STRING, false, &description))
+        return false;
+    if ((key && memchr(key->string, '\0', key->len)) || (description && memchr(description->string, '\0', description->len))) {
+        letta_invalid(rq, "body", key ? "key" : "description", "value_error", "NUL is not allowed");
+        return false;
+    }
+    *change = (struct variable_change){.key = key ? key->string : NULL, .value = value ? value->string : NULL, .description = description ? description->string : NULL,
+                                       .value_len = value ? value->len : 0};
+    return true;
+}
+
+static void fail_change(struct request *rq, const struct brig_err *err)
+{
+    if (err->code == BRIG_E_USAGE || err->code == BRIG_E_INVALID)
+        letta_invalid(rq, "body", NULL, "value_error", "%s", err->message);
+    else if (err->code == BRIG_E_CONFLICT)
+        letta_refuse(rq, 409, "A unique constraint was violated for SandboxEnvironmentVariable. Check your input for duplicates: %s", err->message);
+    else
+        request_fail(rq, err);
+}
+
+/* What the request brought is not needed while the store writes. */
+static void wipe_body(struct request *rq)
+{
+    rq->json = NULL;
+    json_doc_free(take_ptr(&rq->doc));
+    crypto_wipe(rq->body, rq->body_len);
+}
+
+static void write_variable(struct request *rq, const char *config_id, const char *id, const struct variable_change *change)
+{
+    char user[LETTA_USER];
+    struct brig_err err = {0};
+    int r = variables_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), config_id, id, change, on_variable, rq, &err);
+
+    wipe_body(rq);
+    if (r < 0)
+        fail_change(rq, &err);
+}
+
+void route_variable_create(struct request *rq)
+{
+    struct variable_change change;
+
+    if (check_config(rq) && read_change(rq, true, &change))
+        write_variable(rq, rq->arg[0], NULL, &change);
+}
+
+/* The variable that the path names; or NULL, and the refusal was sent. The original takes any text for an id. */
+static const struct object *find_variable(struct request *rq)
+{
+    const struct object *object = objects_find(configs_variables(rq->api->configs), rq->caller.org_id, rq->arg[0]);
+
+    if (!object && (rq->route->flags & ROUTE_LETTA))
+        letta_not_found(rq, "SandboxEnvironmentVariable", rq->arg[0]);
+    else if (!object)
+        request_refuse(rq, BRIG_E_NOT_FOUND, "variable %.64s not found", rq->arg[0]);
+    return object;
+}
+
+void route_variable_update(struct request *rq)
+{
+    const struct object *object = find_variable(rq);
+    struct variable_change change;
+
+    if (!object || !read_change(rq, false, &change))
+        return;
+    const struct json_value *config = json_get(object->json, "config_id");
+    write_variable(rq, config ? config->string : "", object->id, &change);
+}
+
+static void on_deleted(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+
+    if (err)
+        request_fail(rq, err);
+    else
+        request_status(rq, 204);
+}
+
+void route_variable_delete(struct request *rq)
+{
+    const struct object *object = find_variable(rq);
+    struct brig_err err = {0};
+
+    if (object && variables_delete(rq->api->configs, rq->caller.org_id, object->id, on_deleted, rq, &err) < 0)
+        request_fail(rq, &err);
+}
+
+/* ---- revealing ------------------------------------------------------------------------------------------- */
+
+/* Native: an event of its own in the audit log, written before the value leaves. */
+void route_variable_reveal(struct request *rq)
+{
+    const struct object *object = find_variable(rq);
+    AUTO_BUF struct buf out = BUF_INIT(8 * VARIABLE_VALUE_MAX);
+    struct json json = JSON_INIT(&out);
+    struct brig_err err = {0};
+    uint8_t *value = NULL;
+    size_t len = 0;
+
+    if (!object)
+        return;
+    int r = variable_reveal(rq->api->configs, object, &value, &len, &err);
+    const struct audit_event event = {.action = "variable.reveal", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = object->id,
+                                      .outcome = r < 0 ? "failed" : "ok", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    audit_add(rq->api->audit, &event, NULL, NULL);
+    if (r < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    /* Room for all of it at once: growing would leave copies behind. */
+    if (buf_reserve(&out, 6 * len + 1024) < 0) {
+        crypto_secret_free(value, len);
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    json_object(&json);
+    letta_put_text(&json, "id", object->id);
+    letta_put(&json, "key", json_get(object->json, "key"));
+    json_key(&json, "value"), json_string_n(&json, value, len);
+    json_end(&json);
+    crypto_secret_free(value, len);
+    request_json(rq, 200, &json);
+    crypto_wipe(out.data, out.len);
+}

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tool_run.c: see tool_run.h.
+ *
+ * Theory of operation. A run and its request end in either order. The run ends first: its result is the answer. The client leaves first: the run is cancelled, and its end frees what
+ * is here. In the background nobody waits: the run is let go before the answer. What the body brought is borrowed by executor_run() for the call only.
+ * A stream begins with its first event, so that a refusal is still an answer with a status of its own.
+ */
+#include "api/tool_run.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/letta.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+static const struct json_value no_args = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
+
+/* ---- life ------------------------------------------------------------------------------------------------ */
+
+struct running *running_create(struct request *rq, enum run_form form)
+{
+    struct running *running = rq->api->draining ? NULL : mem_zalloc(sizeof *running);
+
+    if (running) {
+        running->rq = rq;
+        running->form = form;
+        running->text = BUF_INIT(16u << 20);
+        running->files_text = BUF_INIT(64u << 20);
+        running->ask = (struct run_ask){.caller = &rq->caller, .kind = FRAME_TOOL, .args_json = &no_args};
+    } else if (rq->api->draining) {
+        request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
+    } else {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+    }
+    return running;
+}
+
+void running_free(struct running *running)
+{
+    if (running->has_tool)
+        tool_done(&running->tool);
+    json_doc_free(running->doc);
+    json_doc_free(running->files);
+    buf_done(&running->files_text);
+    json_doc_free(running->org_doc);
+    json_doc_free(running->key_doc);
+    buf_done(&running->text);
+    mem_free(running->name);
+    mem_free(running);
+}
+
+void running_fail(struct running *running, const struct brig_err *err)
+{
+    struct request *rq = running->rq;
+
+    running_free(running);
+    if (!rq)
+        return;
+    rq->left = NULL;
+    request_fail(rq, err);
+}
+
+void running_refuse(struct running *running, enum brig_code code, const char *format, ...)
+{
+    char message[sizeof((struct brig_err *)0)->message];
+    struct brig_err err;
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    (void)err_set(&err, code, 0, "%s", message);
+    running_fail(running, &err);
+}
+
+/* ---- what is run ----------------------------------------------------------------------------------------- */
+
+bool running_float(struct running *running)
+{
+    struct brig_err err = {0};
+
+    if (json_read(running->text.data, running->text.len, JSON_READ_VALUES, &running->doc, &err) < 0 || tool_parse(json_root(running->doc), &running->tool, &err) < 0) {
+        running_fail(running, &err);
+        return false;
+    }
+    running->has_tool = true;
+    running->ask.tool = &running->tool;
+    return true;
+}
+
+bool running_use(struct running *running, const struct object *tool)
+{
+    running->ask.tool_object = tool;
+    running->ask.tool = tool_of(tool);
+    return true;
+}
+
+/* ---- the body -------------------------------------------------------------------------------------------- */
+
+static bool bad(struct running *running, const char *name, const char *what)
+{
+    running_refuse(running, BRIG_E_USAGE, "%s: must be %s", name, what);
+    return false;
+}
+
+static const struct json_value *given(const struct running *running, const char *name)
+{
+    const struct json_value *value = json_get(running->rq->json, name);
+
+    return value && value->type != JSON_NULL ? value : NULL;
+}
+
+static bool read_object(struct running *running, const char *name, const struct json_value **ret)
+{
+    const struct json_value *value = given(running, name);
+
+    *ret = value;
+    return !value || value->type == JSON_OBJECT || bad(running, name, "an object");
+}
+
+static bool read_flag(struct running *running, const char *name, bool *ret)
+{
+    const struct json_value *value = given(running, name);
+
+    *ret = value && value->boolean;
+    return !value || value->type == JSON_BOOL || bad(running, name, "true or false");
+}
+
+static bool read_text(struct running *running, const char *name, const char **ret)
+{
+    const struct json_value *value = given(running, name);
+    const bool ok = !value || (value->type == JSON_STRING && value->len > 0 && value->len < 256 && !memchr(value->string, '\0', value->len));
+
+    *ret = value && ok ? value->string : NULL;
+    return ok || bad(running, name, "text of 1 to 255 bytes");
+}
+
+static bool read_reuse(struct running *running)
+{
+    const char *word = NULL;
+
+    if (!read_text(running, "reuse", &word))
+        return false;
+    if (word && !str_eq(word, "agent") && !str_eq(word, "fingerprint") && !str_eq(word, "none"))
+        return bad(running, "reuse", "agent, fingerprint or none");
+    running->ask.reuse = !word || str_eq(word, "none") ? REUSE_NONE : str_eq(word, "agent") ? REUSE_AGENT : REUSE_FINGERPRINT;
+    return true;
+}
+
+static bool read_agent(struct running *running)
+{
+    const char *id = NULL;
+    const struct request *rq = running->rq;
+
+    if (!read_text(running, "agent_id", &id))
+        return false;
+    if (!id)
+        return true;
+    running->ask.agent = objects_find(agents_objects(rq->api->agents), rq->caller.org_id, id);
+    if (running->ask.agent)
+        return true;
+    running_refuse(running, BRIG_E_NOT_FOUND, "agent %.64s not found", id);
+    return false;
+}
+
+static bool read_timeout(struct running *running)
+{
+    const struct json_value *value = given(running, "timeout");
+
+    return !value || (api_duration(value, &running->ask.timeout_ms) == 0 && running->ask.timeout_ms > 0) || bad(running, "timeout", "seconds, or text such as \"30s\"");
+}
+
+/* A policy's name, or the policy itself; a list of names or references. What they mean is the executor's to judge. */
+static bool read_network(struct running *running)
+{
+    const struct json_value *network = given(running, "network"), *secrets = given(running, "secrets");
+
+    if (network && network->type != JSON_STRING && network->type != JSON_OBJECT)
+        return bad(running, "network", "a policy or its name");
+    if (secrets && secrets->type != JSON_ARRAY && secrets->type != JSON_OBJECT)
+        return bad(running, "secrets", "a list of secrets, as a sandbox takes it");
+    running->ask.network = network;
+    running->ask.secrets = secrets;
+    return true;
+}
+
+bool running_read(struct running *running)
+{
+    struct run_ask *ask = &running->ask;
+    const char *accept = http_field(exchange_head(running->rq->x), "Accept");
+
+    if (!read_object(running, "args", &ask->args_json) || !read_object(running, "env_vars", &ask->env_vars) || !read_object(running, "limits", &ask->limits) ||
+        !read_object(running, "agent_state", &ask->agent_state) || !read_network(running) || !read_timeout(running) || !read_reuse(running) || !read_agent(running) ||
+        !read_text(running, "sandbox_id", &ask->sandbox_id) || !read_text(running, "provider", &ask->provider) || !read_text(running, "fallback", &ask->fallback) ||
+        !read_flag(running, "strict", &ask->strict) || !read_flag(running, "background", &ask->background) || !read_flag(running, "stream", &running->stream))
+        return false;
+    if (!ask->args_json)
+        ask->args_json = &no_args;
+    running->stream = running->stream || (accept && strstr(accept, "text/event-stream"));
+    if (running->stream && ask->background) {
+        running_refuse(running, BRIG_E_USAGE, "stream and background: only one of the two");
+        return false;
+    }
+    if (ask->sandbox_id && ask->reuse != REUSE_NONE) {
+        running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two");
+        return false;
+    }
+    return true;
+}
+
+/* ---- events ---------------------------------------------------------------------------------------------- */
+
+static void begin_stream(struct running *running)
+{
+    if (!running->begun)
+        exchange_begin(running->rq->x, 200, "text/event-stream", UINT64_MAX);
+    running->begun = true;
+}
+
+static void on_output(void *ctx, unsigned stream, const char *data, size_t len)
+{
+    struct running *running = ctx;
+    AUTO_BUF struct buf out = BUF_INIT(16u << 20);
+    struct json json = JSON_INIT(&out);
+    const bool text = json_utf8_valid(data, len);
+
+    if (!running->rq || !running->rq->x || len == 0)
+        return;
+    json_object(&json);
+    json_key(&json, "data");
+    if (text)
+        json_string_n(&json, data, len);
+    else
+        json_base64(&json, data, len);
+    json_key(&json, "encoding"), json_string(&json, text ? "utf-8" : "base64");
+    json_end(&json);
+    if (json_finish(&json) < 0)
+        return; /* the result has it all the same */
+    begin_stream(running);
+    exchange_sse(running->rq->x, stream == 2 ? "stderr" : "stdout", NULL, out.data, out.len);
+}
+
+/* A refusal after the stream has begun: the same shape, as an event. */
+static void send_error(struct request *rq, const struct brig_err *err)
+{
+    AUTO_BUF struct buf out = BUF_INIT(8192);
+    struct json json = JSON_INIT(&out);
+
+    json_object(&json);
+    json_key(&json, "error"), json_string(&json, err->message);
+    json_end(&json);
+    if (json_finish(&json) == 0)
+        exchange_sse(rq->x, "error", NULL, out.data, out.len);
+    exchange_end(rq->x);
+    exchange_on_gone(rq->x, NULL, NULL);
+    rq->x = NULL;
+    request_free(rq);
+}
+
+static void refuse(struct running *running, const struct brig_err *err, uint64_t retry_s)
+{
+    struct request *rq = running->rq;
+    char seconds[24];
+
+    running->rq = NULL;
+    rq->left = NULL;
+    if (!rq->x) {
+        request_free(rq);
+    } else if (running->begun) {
+        send_error(rq, err);
+    } else {
+        if (err->code == BRIG_E_LIMIT || retry_s > 0) {
+            snprintf(seconds, sizeof seconds, "%llu", (unsigned long long)(retry_s ? retry_s : 1));
+            (void)exchange_add_field(rq->x, "Retry-After", seconds);
+        }
+        request_fail(rq, err);
+    }
+}
+
+static void answer(struct running *running, const struct run_result *result)
+{
+    struct request *rq = running->rq;
+    AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct brig_err err;
+
+    if (run_answer_put(running, result, &out) < 0) {
+        (void)err_set(&err, BRIG_E_NOMEM, 0, "the answer does not fit into memory");
+        refuse(running, &err, 0);
+        return;
+    }
+    running->rq = NULL;
+    rq->left = NULL;
+    if (!rq->x || !running->stream) {
+        request_text(rq, 200, "application/json", out.data, out.len);
+        return;
+    }
+    running->rq = rq;
+    begin_stream(running);
+    running->rq = NULL;
+    exchange_sse(rq->x, "result", NULL, out.data, out.len);
+    exchange_end(rq->x);
+    exchange_on_gone(rq->x, NULL, NULL);
+    rq->x = NULL;
+    request_free(rq);
+}
+
+static void on_done(void *ctx, const struct run_result *result, const struct brig_err *refused, uint64_t retry_s)
+{
+    struct running *running = ctx;
+
+    running->run = NULL;
+    if (running->rq && refused && running->form == RUN_RESULT && refused->code == BRIG_E_INVALID) {
+        /* Arguments that do not fit are the tool's error there, not the request's. */
+        const struct run_result error = {.out = {NULL, NULL, refused->message}, .out_len = {0, 0, strlen(refused->message)}};
+        answer(running, &error);
+    } else if (running->rq && refused)
+        refuse(running, refused, retry_s);
+    else if (running->rq)
+        answer(running, result);
+    running_free(running);
+}
+
+static void on_left(struct request *rq)
+{
+    struct running *running = rq->state;
+
+    running->rq = NULL;
+    rq->left = NULL;
+    request_free(rq);
+    if (running->run)
+        run_cancel(running->run, "the client has left");
+}
+
+/* ---- going ----------------------------------------------------------------------------------------------- */
+
+/* Lists of tools of the organisation and the key; "{}" for nearly everybody. */
+static int read_doc(const char *text, struct json_doc **doc, const struct json_value **ret, struct brig_err *err)
+{
+    if (str_eq(text, "{}"))
+        return 0;
+    int r = json_read(text, strlen(text), JSON_READ_VALUES, doc, err);
+    if (r == 0)
+        *ret = json_root(*doc);
+    return r;
+}
+
+static void answer_background(struct running *running)
+{
+    struct request *rq = running->rq;
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    run_json(running->run, &json);
+    run_detach(running->run);
+    running_free(running);
+    request_json(rq, 202, &json);
+}
+
+void running_go(struct running *running)
+{
+    struct request *rq = running->rq;
+    struct run_ask *ask = &running->ask;
+    const struct run_events events = {.output = running->stream ? on_output : NULL, .done = on_done, .ctx = running};
+    struct brig_err err = {0};
+    int r = read_doc(auth_org_doc(rq->api->auth, rq->caller.org_id), &running->org_doc, &ask->org_doc, &err);
+
+    if (r == 0)
+        r = read_doc(auth_key_doc(rq->api->auth, rq->caller.key_id), &running->key_doc, &ask->key_doc, &err);
+    ask->args = ask->args_json->raw;
+    ask->args_len = ask->args_json->raw_len;
+    if (r == 0)
+        r = executor_run(rq->api->executor, ask, &events, &running->run, &err);
+    if (r < 0) {
+        refuse(running, &err, 0);
+        running_free(running);
+        return;
+    }
+    if (ask->background) {
+        answer_background(running);
+        return;
+    }
+    rq->state = running;
+    rq->left = on_left;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools with children of the test's own: who gets which child, how many there are, and what happens when none can be made. */
+#include "unit.h"
+
+#include <sys/sysinfo.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "config/config.h"
+#include "tool/pool_priv.h"
+
+#define ORG "org-1"
+
+/* ---- children ------------------------------------------------------------------------------------------------------------------ */
+
+struct child {
+    struct child *next;
+    struct child_events events;
+    char org[64], zygote[64];
+    size_t n_binds;
+    bool overlay, network;
+    enum child_state state;
+};
+
+static struct child *made; /* newest first */
+static unsigned n_made, n_ended, n_alive;
+static bool refuse;
+static uint64_t weight = 3u << 20;
+
+int child_create(struct manager *manager UNUSED, const struct child_spec *spec, const struct child_events *events, struct child **ret, struct brig_err *err)
+{
+    if (refuse)
+        return err_set(err, BRIG_E_BUSY, 0, "no slots");
+    struct child *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    assert_non_null(spec->argv);
+    c->events = *events;
+    c->n_binds = spec->n_binds;
+    c->overlay = spec->n_binds && spec->binds[0].overlay;
+    c->network = spec->network;
+    snprintf(c->org, sizeof c->org, "%s", spec->org_id);
+    snprintf(c->zygote, sizeof c->zygote, "%s", spec->zygote ? spec->zygote : "");
+    c->next = made;
+    made = c;
+    n_made++;
+    n_alive++;
+    *ret = c;
+    return 0;
+}
+
+static void forget(struct child *child)
+{
+    for (struct child **at = &made; *at; at = &(*at)->next)
+        if (*at == child) {
+            *at = child->next;
+            break;
+        }
+    free(child);
+    n_alive--;
+}
+
+void child_end(struct child *child)
+{
+    if (!child)
+        return;
+    n_ended++;
+    forget(child);
+}
+
+enum child_state child_state(const struct child *child)
+{
+    return child->state;
+}
+
+uint64_t child_memory(const struct child *child UNUSED)
+{
+    return weight;
+}
+
+static void park_all(void)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (struct child *c = made; c; c = c->next)
+            if (c->state == CHILD_MAKING) {
+                c->state = CHILD_PARKED;
+                c->events.parked(c->events.ctx, c);
+                more = true;
+                break; /* the list may be another by now */
+            }
+    }
+}
+
+/* ---- a pool -------------------------------------------------------------------------------------------------------------------- */
+
+struct test {
+    struct loop *loop;
+    struct config_loaded *loaded;
+    struct config config;
+    struct pool *pool;
+    struct child *given[64];
+    unsigned n_given, n_failed;
+    int order[64];
+    struct brig_err why;
+};
+
+struct taker {
+    struct test *test;
+    int number;
+};
+
+static int set_up(void **state)
+{
+    static char *none[] = {NULL};
+    struct test *t = calloc(1, sizeof *t);
+
+    assert_non_null(t);
+    made = NULL;
+    n_made = n_ended = n_alive = 0;
+    refuse = false;
+    weight = 3u << 20;
+    assert_int_equal(loop_create(&t->loop, NULL), 0);
+    assert_int_equal(config_load_text("", NULL, 0, none, &t->loaded, NULL), 0);
+    t->config = *config_get(t->loaded);
+    const struct pool_options options = {.loop = t->loop, .config = &t->config};
+    assert_int_equal(pool_create(&options, &t->pool, NULL), 0);
+    *state = t;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct test *t = *state;
+
+    pool_destroy(t->pool);
+    for (unsigned i = 0; i < t->n_given; i++)
+        forget(t->given[i]);
+    assert_int_equal(n_alive, 0); /* none is left behind */
+    config_free(t->loaded);
+    loop_destroy(t->loop);
+    free(t);
+    return 0;
+}
+
+static void turn(struct test *t)
+{
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(loop_run_once(t->loop, 0, NULL), 0);
+}
+
+static void on_given(void *ctx, struct child *child, const struct brig_err *err)
+{
+    struct taker *taker = ctx;
+    struct test *t = taker->test;
+
+    if (!child) {
+        t->why = *err;
+        t->n_failed++;
+        return;
+    }
+    assert_int_equal(child->state, CHILD_PARKED);
+    t->order[t->n_given] = taker->number;
+    t->given[t->n_given++] = child;
+}
+
+static const struct pool_want python = {.org_id = ORG, .language = TOOL_PYTHON};
+
+static struct pool_wait *take(struct test *t, const struct pool_want *want, struct taker *taker, int number)
+{
+    struct pool_wait *wait = NULL;
+
+    *taker = (struct taker){t, number};
+    assert_int_equal(pool_take(t->pool, want, on_given, taker, &wait, NULL), 0);
+    return wait;
+}
+
+static void waiters_are_served_in_order(void **state)
+{
+    struct test *t = *state;
+    struct taker takers[20];
+    unsigned most = POOL_MAKING_PER_CORE * (unsigned)get_nprocs();
+
+    for (int i = 0; i < 20; i++)
+        (void)take(t, &python, &takers[i], i);
+    assert_int_equal(t->n_given, 0);
+    turn(t);
+    assert_int_equal(n_made, most < 20 ? most : n_made); /* not all at once */
+    while (t->n_given < 20) {
+        park_all();
+        turn(t);
+    }
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(t->order[i], i);
+    assert_string_equal(t->given[0]->zygote, ORG "/python");
+}
+
+static void refilled_by_demand(void **state)
+{
+    struct test *t = *state;
+    struct taker taker;
+
+    assert_null(pool_try(t->pool, &python));
+    (void)take(t, &python, &taker, 0);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    assert_int_equal(t->n_given, 1);
+    struct child *next = pool_try(t->pool, &python);
+    assert_non_null(next); /* there is one more before anybody asked */
+    t->given[t->n_given++] = next;
+    turn(t);
+    assert_int_equal(n_made, t->n_given + 1); /* the run that took it has the processor for itself, until it is over */
+    pool_breathe(t->pool);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    assert_int_equal(n_alive - t->n_given, 3); /* two in this second: three */
+}
+
+static void prewarmed_and_bounded(void **state)
+{
+    struct test *t = *state;
+
+    t->config.tools_pool_max = 6;
+    assert_int_equal(pool_prewarm(t->pool, &python, 100, NULL), 0);
+    for (int i = 0; i < 10; i++)
+        turn(t), park_all();
+    assert_int_equal(n_alive, 6);
+    t->config.tools_pool_max = 100;
+    t->config.tools_pool_memory = 8 * weight;
+    for (int i = 0; i < 10; i++) {
+        pool_refill_soon(t->pool);
+        turn(t), park_all();
+    }
+    assert_in_range(n_alive, 6, 8);
+    pool_retire(t->pool, "org-other");
+    assert_in_range(n_alive, 6, 8);
+    pool_retire(t->pool, ORG);
+    assert_int_equal(n_alive, 0);
+}
+
+static void keys_do_not_mix(void **state)
+{
+    struct test *t = *state;
+    const struct set set = {.key = "abc", .host_path = "/var/cache/sets/abc/root", .lock_hash = "1"}, newer = {.key = "abc", .host_path = "/var/cache/sets/abc/root", .lock_hash = "2"};
+    const struct pool_want others[] = {
+        {.org_id = "org-2", .language = TOOL_PYTHON},
+        {.org_id = ORG, .language = TOOL_PYTHON, .strict = true},
+        {.org_id = ORG, .language = TOOL_PYTHON, .network = true},
+        {.org_id = ORG, .language = TOOL_PYTHON, .set = &set},
+        {.org_id = ORG, .language = TOOL_PYTHON, .set = &newer},
+        {.org_id = ORG, .language = TOOL_PYTHON, .workspace = "/srv/tools"},
+        {.org_id = ORG, .language = TOOL_PYTHON, .workspace = "/srv/tools", .persist = true},
+        {.org_id = ORG, .language = TOOL_PYTHON, .limits = {.disk = 1u << 20}},
+        {.org_id = ORG, .language = TOOL_PYTHON, .template_name = "slim"},
+    };
+
+    assert_int_equal(pool_prewarm(t->pool, &python, 1, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        struct child *c = pool_try(t->pool, &others[i]);
+        assert_null(c);
+        assert_int_equal(pool_prewarm(t->pool, &others[i], 1, NULL), 0);
+        for (int k = 0; k < 3; k++)
+            turn(t), park_all();
+        c = pool_try(t->pool, &others[i]);
+        assert_non_null(c);
+        t->given[t->n_given++] = c;
+        assert_string_equal(c->org, others[i].org_id);
+        assert_int_equal(c->zygote[0] == '\0', others[i].strict);
+        assert_int_equal(c->network, others[i].network);
+        assert_int_equal(c->n_binds, others[i].set || others[i].workspace ? 1 : 0);
+        assert_int_equal(c->overlay, others[i].workspace && !others[i].persist);
+    }
+    assert_non_null(t->given[t->n_given] = pool_try(t->pool, &python));
+    t->n_given++;
+}
+
+static void failures_are_told(void **state)
+{
+    struct test *t = *state;
+    struct taker taker[2];
+
+    refuse = true;
+    (void)take(t, &python, &taker[0], 0);
+    turn(t);
+    assert_int_equal(t->n_failed, 1);
+    assert_int_equal(t->why.code, BRIG_E_BUSY);
+    refuse = false;
+    (void)take(t, &python, &taker[1], 1);
+    turn(t);
+    assert_true(n_made >= 1);
+    while (made) { /* each dies in its making */
+        struct child *c = made;
+        struct brig_err why = {.code = BRIG_E_GONE, .message = "it died"};
+        c->events.lost(c->events.ctx, c, &why);
+        forget(c);
+    }
+    turn(t);
+    assert_int_equal(t->n_failed, 2);
+    assert_string_equal(t->why.message, "it died");
+}
+
+static void lost_while_parked(void **state)
+{
+    struct test *t = *state;
+    struct brig_err why = {.code = BRIG_E_GONE};
+
+    assert_int_equal(pool_prewarm(t->pool, &python, 2, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    assert_int_equal(n_alive, 2);
+    for (int i = 0; i < 2; i++) {
+        struct child *c = made;
+        c->events.lost(c->events.ctx, c, &why);
+        forget(c);
+    }
+    assert_null(pool_try(t->pool, &python));
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    assert_int_equal(n_alive, 2); /* and are made again */
+}
+
+static void cancelled_ones_take_nothing(void **state)
+{
+    struct test *t = *state;
+    struct taker takers[2];
+
+    struct pool_wait *first = take(t, &python, &takers[0], 0);
+    (void)take(t, &python, &takers[1], 1);
+    pool_cancel(first);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    assert_int_equal(t->n_given, 1);
+    assert_int_equal(t->order[0], 1);
+    struct pool_wait *told = take(t, &python, &takers[0], 2); /* has one, and is to be told */
+    pool_cancel(told);
+    turn(t);
+    assert_int_equal(t->n_given, 1);
+    assert_int_equal(n_ended, 1); /* what it was to have is nobody's */
+}
+
+/* For one who waits, the key that was used longest ago gives one up. */
+static void memory_goes_to_who_waits(void **state)
+{
+    struct test *t = *state;
+    const struct pool_want other = {.org_id = "org-2", .language = TOOL_PYTHON};
+    struct taker taker;
+
+    t->config.tools_pool_memory = 2 * weight + weight / 2;
+    weight = 8u << 20;
+    t->config.tools_pool_memory = 2 * weight;
+    assert_int_equal(pool_prewarm(t->pool, &other, 2, NULL), 0);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    assert_int_equal(n_alive, 2);
+    (void)take(t, &python, &taker, 0);
+    turn(t);
+    assert_int_equal(n_ended, 1);
+    park_all();
+    turn(t);
+    assert_int_equal(t->n_given, 1);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        CASE(waiters_are_served_in_order), CASE(refilled_by_demand), CASE(prewarmed_and_bounded), CASE(keys_do_not_mix), CASE(failures_are_told), CASE(lost_while_parked),
+        CASE(cancelled_ones_take_nothing), CASE(memory_goes_to_who_waits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
