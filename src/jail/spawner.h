@@ -276,6 +276,10 @@ struct sandbox *sandbox_by_run(struct spawner *spawner, uint64_t number);
 
 /* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); it is taken over on success. */
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
+/* sandbox_setup.c: what comes on its sockets until brig-init runs, and its end. */
+void sandbox_on_setup(struct loop_source *source, uint32_t events);
+void sandbox_on_pidfd(struct loop_source *source, uint32_t events);
+void sandbox_move_up(int *fd); /* out of the numbers that children get a copy of */
 /* Its zygote has answered: pidfd is taken over; or will not. */
 void sandbox_cloned(struct sandbox *sandbox, pid_t pid, int pidfd);
 void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
