@@ -309,6 +309,8 @@ void spawner_default_limits(struct brig_limits *limits);
 int service_begin(struct sandbox *sandbox, int *ret_stream, struct brig_err *err) MUST_CHECK;
 void service_attach(struct sandbox *sandbox);
 void service_freeze(struct sandbox *sandbox, bool on);
+void service_limits(struct sandbox *s, const struct wire_limits *msg);
+void service_leaves_limit(struct sandbox *s); /* of pids, as the sandbox's own is now */
 void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
