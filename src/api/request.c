@@ -342,16 +342,17 @@ static void on_body(void *ctx, struct exchange *x UNUSED, char *data, size_t len
     struct brig_err err;
 
     rq->left = NULL;
-    if (len == 0 && (rq->route->flags & ROUTE_EMPTY_OK))
-        data = (char *)(uintptr_t) "{}", len = 2;
+    const bool none = len == 0 && (rq->route->flags & ROUTE_EMPTY_OK);
+    const char *text = none ? "{}" : data;
+    len = none ? 2 : len;
     rq->body = mem_alloc(len + 1);
     if (!rq->body) {
         (void)err_nomem(&err);
         request_fail(rq, &err);
         return;
     }
-    memcpy(rq->body, data, len);
-    if (rq->route->flags & ROUTE_SECRET)
+    memcpy(rq->body, text, len);
+    if ((rq->route->flags & ROUTE_SECRET) && !none)
         crypto_wipe(data, len); /* the connection's; ours goes with the request */
     rq->body[len] = '\0';
     rq->body_len = len;

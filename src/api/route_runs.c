@@ -8,6 +8,7 @@
 
 #include "api/api.h"
 #include "api/socket.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -113,15 +114,51 @@ void route_runs_list(struct request *rq)
     list(rq, store_find_runs, "runs");
 }
 
+/* A receipt that was written a moment ago is committed with its group: who polls for it shall not be told in between that there is no such run. */
+struct again {
+    struct loop_timer timer;
+    struct request *rq;
+};
+
+static void on_again(struct loop_timer *timer)
+{
+    struct again *again = timer->ctx;
+    struct request *rq = again->rq;
+
+    mem_free(again);
+    rq->state = NULL;
+    if (rq->x)
+        one(rq, store_find_runs);
+    else
+        request_free(rq);
+}
+
+static void on_receipt(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+{
+    struct request *rq = ctx;
+    struct again *again = n == 0 && !err && rq->x ? mem_zalloc(sizeof *again) : NULL;
+
+    if (again) {
+        *again = (struct again){.timer = {.fn = on_again, .ctx = again}, .rq = rq};
+        if (loop_timer_set(rq->api->loop, &again->timer, clock_mono_ns() + 2 * STORE_GROUP_MS * NS_PER_MS, NULL) == 0)
+            return;
+        mem_free(again);
+    }
+    on_one(rq, docs, ids, n, more, err);
+}
+
 /* One that goes on has no receipt yet: its state is told instead. */
 void route_runs_get(struct request *rq)
 {
+    const struct store_query query = {.org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->arg[0], .limit = 1};
+    struct brig_err err;
     const struct run *run = executor_find(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0]);
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
     if (!run) {
-        one(rq, store_find_runs);
+        if (store_find_runs(rq->api->store, &query, on_receipt, rq, &err) < 0)
+            request_fail(rq, &err);
         return;
     }
     run_json(run, &json);

@@ -221,6 +221,33 @@ static bool files_ok(struct request *rq)
     return ok;
 }
 
+/* As the runtime takes them: all of them as base64. */
+static int encode_files(struct running *running, const struct json_value *files, struct brig_err *err)
+{
+    struct json json = JSON_INIT(&running->files_text);
+
+    if (!files || files->count == 0)
+        return 0;
+    json_array(&json);
+    for (const struct json_value *f = files->first; f; f = f->next) {
+        const struct json_value *content = json_get(f, "content");
+        json_object(&json);
+        letta_put(&json, "path", json_get(f, "path"));
+        if (content)
+            json_key(&json, "base64"), json_base64(&json, content->string, content->len);
+        else
+            letta_put(&json, "base64", json_get(f, "base64"));
+        json_end(&json);
+    }
+    json_end(&json);
+    if (json_finish(&json) < 0)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "files: too large");
+    int r = json_read(running->files_text.data, running->files_text.len, JSON_READ_VALUES, &running->files, err);
+    if (r == 0)
+        running->ask.files = json_root(running->files);
+    return r;
+}
+
 void route_run_once(struct request *rq)
 {
     static const char *const known[] = {"language", "code", "command", "files", "collect", "pip_requirements", "npm_requirements", COMMON_MEMBERS, NULL};
@@ -236,11 +263,13 @@ void route_run_once(struct request *rq)
     if (!running)
         return;
     running->ask.kind = command ? FRAME_COMMAND : FRAME_CODE;
-    running->ask.files = json_get(rq->json, "files");
     running->ask.collect = json_get(rq->json, "collect");
     struct json json = JSON_INIT(&running->text);
+    struct brig_err err = {0};
     put_once(code, command, rq->json, &json);
-    if (json_finish(&json) < 0)
+    if (encode_files(running, json_get(rq->json, "files"), &err) < 0)
+        running_fail(running, &err);
+    else if (json_finish(&json) < 0)
         running_refuse(running, BRIG_E_TOO_LARGE, "the code is too large");
     else if (running_float(running) && running_read(running))
         running_go(running);
@@ -316,7 +345,7 @@ void route_run_files(struct request *rq)
 
     if (r == 0) {
         *sending = (struct sending){.rq = rq, .fd = -1};
-        r = executor_artifact(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0], &sending->fd, &err);
+        r = executor_artifact(rq->api->executor, rq->caller.org_id, rq->arg[0], &sending->fd, &err);
     }
     if (r == 0 && fstat(sending->fd, &st) < 0)
         r = err_host(&err, "the files of %.64s", rq->arg[0]);

@@ -29,6 +29,7 @@ struct running *running_create(struct request *rq, enum run_form form)
         running->rq = rq;
         running->form = form;
         running->text = BUF_INIT(16u << 20);
+        running->files_text = BUF_INIT(64u << 20);
         running->ask = (struct run_ask){.caller = &rq->caller, .kind = FRAME_TOOL, .args_json = &no_args};
     } else if (rq->api->draining) {
         request_refuse(rq, BRIG_E_BUSY, "the service is shutting down");
@@ -43,6 +44,8 @@ void running_free(struct running *running)
     if (running->has_tool)
         tool_done(&running->tool);
     json_doc_free(running->doc);
+    json_doc_free(running->files);
+    buf_done(&running->files_text);
     json_doc_free(running->org_doc);
     json_doc_free(running->key_doc);
     buf_done(&running->text);

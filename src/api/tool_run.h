@@ -20,8 +20,8 @@ struct running {
     enum run_form form;
     struct run *run;
     struct run_ask ask;
-    struct buf text;      /* document of a floating tool */
-    struct json_doc *doc; /* of it */
+    struct buf text, files_text; /* document of a floating tool; files that are put in */
+    struct json_doc *doc, *files; /* of them */
     struct tool tool;
     bool has_tool;
     struct json_doc *org_doc, *key_doc;

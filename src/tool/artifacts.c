@@ -15,7 +15,7 @@
 
 #define ARTIFACT_MAX (64u << 20)
 #define ARTIFACT_NS (30 * NS_PER_SEC)
-#define OUT_DIR "/workspace/out"
+#define OUT_DIR "out" /* of /workspace */
 
 struct artifact {
     struct executor *executor;

@@ -102,8 +102,11 @@ static void on_credentials(void *ctx, const struct json_value *vars, const struc
 int step_credentials(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
-    const struct webhook_ask ask = {.user_id = run->caller.key_id[0] ? run->caller.key_id : run->caller.actor, .org_id = run->caller.org_id, .tool_name = run->tool.name,
-                                    .agent_id = run->agent_id[0] ? run->agent_id : NULL};
+    const char *org = run->caller.org_id;
+    char user[80]; /* the organisation's, as in every document of the original's interface */
+    const struct webhook_ask ask = {.user_id = user, .org_id = org, .tool_name = run->tool.name, .agent_id = run->agent_id[0] ? run->agent_id : NULL};
+
+    snprintf(user, sizeof user, "user-%s", str_starts(org, "org-") ? org + 4 : org);
 
     if (run->kind != FRAME_TOOL)
         return 0;

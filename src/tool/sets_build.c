@@ -93,20 +93,27 @@ static uint64_t bytes_max(const struct build *b)
     return b->sets->config->tools_sets_bytes < SET_BYTES_MAX ? b->sets->config->tools_sets_bytes : SET_BYTES_MAX;
 }
 
+static const char *too_large(const struct build *b, char why[96])
+{
+    if (b->bytes == UINT64_MAX)
+        snprintf(why, 96, "the packages make directories in directories without end");
+    else
+        snprintf(why, 96, "the packages need more than %llu MiB", (unsigned long long)(bytes_max(b) >> 20));
+    return why;
+}
+
 static void measure_done(struct job *job)
 {
     struct build *b = (struct build *)(void *)((char *)job - offsetof(struct build, measure));
-    char why[128];
+    char why[96];
 
     b->measuring = false;
     if (b->over) {
         build_free(b);
         return;
     }
-    if (b->run && b->bytes > bytes_max(b)) {
-        snprintf(why, sizeof why, "the packages need more than %llu MiB", (unsigned long long)(bytes_max(b) >> 20));
-        sets_run_stop(b->run, why);
-    }
+    if (b->run && b->bytes > bytes_max(b))
+        sets_run_stop(b->run, too_large(b, why));
 }
 
 static void on_measure(struct loop_timer *timer)
@@ -153,7 +160,7 @@ static void finish_work(struct job *job)
 {
     struct build *b = (struct build *)(void *)((char *)job - offsetof(struct build, finish));
     AUTO_FD int root = openat(b->dir_fd, "root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    char used[128];
+    char used[128], why[96];
     int r = root < 0 ? err_set(&b->err, BRIG_E_HOST, errno, "the set's directory") : read_parts(b, root);
 
     if (r == 0 && (r = tree_remove(root, SET_WORK)) < 0)
@@ -161,7 +168,7 @@ static void finish_work(struct job *job)
     if (r == 0) {
         b->bytes = tree_size(b->dir_fd, "root");
         if (b->bytes > bytes_max(b))
-            r = err_set(&b->err, BRIG_E_INVALID, 0, "the packages need more than %llu MiB", (unsigned long long)(bytes_max(b) >> 20));
+            r = err_set(&b->err, BRIG_E_INVALID, 0, "%s", too_large(b, why));
     }
     if (r == 0) {
         int len = str_format(used, sizeof used, "%s\n%llu\n", b->wish.org, (unsigned long long)b->bytes);
@@ -219,7 +226,7 @@ static void explain(const struct build *b, const struct sets_result *result, str
     int r = wish_sentence(&b->wish, npm, text);
 
     (void)err_set(err, BRIG_E_INVALID, 0, "%s", text->data ? text->data : "the packages could not be installed");
-    if (r == 0 && !str_eq(result->cause, "exited"))
+    if (r == 0 && result->cause[0] && !str_eq(result->cause, "exited"))
         r = str_eq(result->cause, "timeout") ? buf_printf(text, "\nThe installer was ended after %u seconds.", (unsigned)(SET_TIMEOUT_MS / 1000))
                                              : buf_printf(text, "\nThe installer was ended: %s.", result->cause);
     if (r >= 0 && str_starts(said, "pip-missing\n"))
@@ -315,18 +322,27 @@ static void put_bind(struct json *json, const char *source, const char *target, 
     json_end(json);
 }
 
-/* Only what pip would do with a directory of wheels needs no network. */
+/* With a directory of wheels pip needs no network, nor npm for files of it. */
+static bool is_offline(const struct build *b)
+{
+    if (!b->sets->config->tools_find_links[0])
+        return false;
+    for (size_t i = 0; i < b->wish.npm.n; i++)
+        if (!strstr(b->wish.npm.items[i], "file:" SET_WHEELS "/"))
+            return false;
+    return true;
+}
+
 static int put_spec(const struct build *b, struct buf *out)
 {
     const struct config *config = b->sets->config;
     struct json json = JSON_INIT(out);
     char root[4096];
-    bool offline = config->tools_find_links[0] && b->wish.npm.n == 0;
 
     if (str_format(root, sizeof root, "%s/%s/root", b->sets->cache_path, b->tmp) < 0)
         return -ENAMETOOLONG;
     json_object(&json);
-    json_key(&json, "network"), json_string(&json, offline ? "none" : "packages");
+    json_key(&json, "network"), json_string(&json, is_offline(b) ? "none" : "packages");
     json_key(&json, "timeout"), json_u64(&json, SET_TIMEOUT_MS / 1000 + 30);
     json_key(&json, "limits"), json_object(&json);
     json_key(&json, "memory"), json_string(&json, "1g");
@@ -334,7 +350,7 @@ static int put_spec(const struct build *b, struct buf *out)
     json_end(&json);
     json_key(&json, "binds"), json_array(&json);
     put_bind(&json, root, SET_PATH, false);
-    if (config->tools_find_links[0] && b->wish.pip.n)
+    if (config->tools_find_links[0])
         put_bind(&json, config->tools_find_links, SET_WHEELS, true);
     json_end(&json);
     json_end(&json);

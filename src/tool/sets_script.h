@@ -22,7 +22,7 @@
     "fail() { echo \"failed $1\"; tail -n 25 log 2>/dev/null | tail -c 3000; exit 1; }\n"                                                                    \
     "if [ -f requirements.txt ]; then\n"                                                                                                                     \
     "  \"$BRIG_PYTHON\" -I -m venv --without-pip \"$BRIG_VENV\" >log 2>&1 || fail venv\n"                                                                    \
-    "  if \"$BRIG_PYTHON\" -I -m pip --version >/dev/null 2>&1; then\n"                                                                                      \
+    "  if \"$BRIG_PYTHON\" -I -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(\"pip\") is None)' 2>/dev/null; then\n"                     \
     "    pip() { \"$BRIG_PYTHON\" -I -m pip --python \"$BRIG_VENV/bin/python\" \"$@\"; }\n"                                                                  \
     "  else\n" /* the interpreter brings a pip of its own for new environments, or there is none */                                                         \
     "    \"$BRIG_PYTHON\" -I -m venv --upgrade-deps \"$BRIG_VENV\" >log 2>&1 || \"$BRIG_PYTHON\" -I -m venv \"$BRIG_VENV\" >>log 2>&1 || fail pip-missing\n" \

@@ -271,7 +271,16 @@ def show() -> dict:
 
     def typescript(self, name, source, properties, args, **members):
         schema = {"name": name, "description": "", "parameters": {"type": "object", "properties": properties, "required": list(properties)}}
-        return self.run_tool(self.tool(source, source_type="typescript", json_schema=schema, **members), args)
+        ran = self.run_tool(self.tool(source, source_type="typescript", json_schema=schema, **members), args)
+        if "cannot strip types" in (ran["error"] or ""):
+            self.skipTest("this host has neither a Node that strips types nor esbuild")
+        return ran
+
+    def test_T5_javascript_functions(self):
+        number = {"type": "number"}
+        schema = {"name": "addNumbers", "description": "", "parameters": {"type": "object", "properties": {"x": number, "y": number}, "required": ["x", "y"]}}
+        tool = self.tool("export async function addNumbers(x, y) {\n  return x + y;\n}\n", source_type="javascript", json_schema=schema)
+        self.assertEqual(self.run_tool(tool, {"x": 10, "y": 5})["result"], 15)
 
     def test_T5_typescript_functions(self):
         number, text = {"type": "number"}, {"type": "string"}
@@ -445,8 +454,9 @@ class Configurations(LettaTest):
         again = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "TEST_VAR", "value": "value-two"})
         self.assertEqual((again["id"], again["description"]), (made["id"], "about"))  # upsert by key
         for body in ({"key": "1A", "value": "x"}, {"key": "A=B", "value": "x"}, {"key": "A", "value": "x\0y"}, {"key": "A"}, {"value": "x"}, {"key": "A", "value": 1},
-                     {"key": "A", "value": "x", "more": 1}, {"key": "A", "value": "x" * 70000}):
+                     {"key": "A", "value": "x", "more": 1}):
             self.assertNotIn("x\0y", self.detail("POST", f"/sandbox-config/{config}/environment-variable", body, status=422))
+        self.detail("POST", f"/sandbox-config/{config}/environment-variable", {"key": "A", "value": "x" * 70000}, status=413)
         self.detail("POST", "/sandbox-config/sandbox-00000000-0000-4000-8000-000000000000/environment-variable", {"key": "A", "value": "x"}, status=404)
 
     def test_C9_update_env_var(self):

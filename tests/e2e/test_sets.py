@@ -24,13 +24,31 @@ SERVICE_ID = 62744
 PYTHON = "/usr/bin/python3"
 
 
+EVIL = """
+import os, socket, sys
+seen = [(path, os.access(path, os.W_OK)) for path in ('/opt', '/opt/brig-wheels', '/opt/brig')]
+try:
+    socket.create_connection(('192.0.2.1', 53), 1)
+    seen.append('connected')
+except OSError:
+    seen.append('no network')
+seen.append(sorted(k for k in os.environ if 'KEY' in k or 'TOKEN' in k or 'SECRET' in k))
+seen.append(sorted(os.listdir('/opt/brig')))
+os.chdir('/opt/brig/.brig')
+os.symlink('/etc/passwd', 'pip.json')
+os.mkfifo('package.json')
+os.makedirs('d/' * 60)
+os.chmod('d', 0)
+sys.exit('EVIL ' + repr(seen))
+"""
+
+
 def has(*argv):
     return subprocess.run(argv, capture_output=True, check=False, env={"PATH": PATH}).returncode == 0
 
 
 HAS_PIP = has(PYTHON, "-I", "-m", "pip", "--version") and has(PYTHON, "-I", "-c", "import venv")
 HAS_NPM = shutil.which("npm", path=PATH) is not None
-INVALID, USAGE = 14, 1  # filled in below from the header: the numbers are the library's
 
 
 def wheel(where, name, version, requires=(), text=None):
@@ -48,11 +66,10 @@ def wheel(where, name, version, requires=(), text=None):
         return hashlib.sha256(f.read()).hexdigest()
 
 
-def source(where, name, version, setup):
-    """A source distribution whose build runs setup: a line of Python."""
+def source(where, name, version, backend):
+    """A source distribution that another package of the directory builds."""
     path = f"{where}/{name}-{version}.tar.gz"
-    files = {"setup.py": f"{setup}\nfrom setuptools import setup\nsetup(name='{name}', version='{version}', py_modules=[])\n",
-             "PKG-INFO": f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"}
+    files = {"pyproject.toml": f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n", "PKG-INFO": f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"}
     with tarfile.open(path, "w:gz") as tar:
         for file, text in files.items():
             entry = tarfile.TarInfo(f"{name}-{version}/{file}")
@@ -195,9 +212,9 @@ class Pip(SetsTest):
         self.assertEqual(os.listdir(one["path"]), ["venv"])  # nothing of the making is left
         self.assertEqual(self.left(), [])
         # another organisation and another name are other sets
-        other, named = self.get("d", pip=["alpha"], org="org-2"), self.get("e", pip=["alpha"], venv="mine")
-        self.assertEqual(len({one["key"], other["key"], named["key"]}), 3)
-        self.assertEqual(named["venv"], "/opt/brig/mine")
+        other = self.get("d", org="org-2", venv="mine", pip=["beta"], txt="# what the directory needs\nalpha==1.0  # this\n")
+        self.assertNotEqual(one["key"], other["key"])
+        self.assertEqual(self.python(other, "import sys, alpha, beta; print(sys.prefix)"), "/opt/brig/mine\n")
         self.assertEqual({e["organization_id"] for e in self.host.list()}, {"org-1", "org-2"})
 
     def test_a_lock_outlives_its_set(self):
@@ -208,9 +225,10 @@ class Pip(SetsTest):
         wheel(self.wheels, "alpha", "2.0")
         self.assertEqual(self.get("b", pip=["alpha"])["lock"], before["lock"])
         self.host.say(release="b")
-        self.restart(BRIG_TOOLS_SETS_BYTES="1m")
-        wait_until("the set is collected", lambda: not os.path.exists(f"{self.sets}/{before['key']}") or self.host.say(collect=True))
-        self.restart()
+        self.host.end()
+        os.utime(f"{self.sets}/{before['key']}/used", (1, 1))
+        self.host = self.start()
+        wait_until("the set is collected", lambda: os.listdir(self.sets) == [f"{before['key']}.lock"])
         self.assertEqual(self.host.list(), [])
         again = self.get("c", pip=["alpha"])
         self.assertEqual((again["key"], again["lock"]), (before["key"], before["lock"]))
@@ -251,35 +269,21 @@ class Pip(SetsTest):
         self.assertIn("there are none", self.host.get("b")["error"])
         self.get("c", pip=["alpha"])  # and then it works
 
-    def test_requirements_txt_and_sharing(self):
+    def test_sharing(self):
         digest = wheel(self.wheels, "alpha", "1.0")
-        wheel(self.wheels, "beta", "1.0")
-        joined = self.get("a", pip=["beta"], txt="# what the directory needs\nalpha==1.0  # this\n")
-        self.assertEqual(self.python(joined, "import alpha, beta; print('both')"), "both\n")
         self.restart(BRIG_TOOLS_SHARE_SETS="true")
-        pinned = f"alpha==1.0 --hash=sha256:{digest}\n"
-        keys = {self.get(org, org=org, txt=pinned)["key"] for org in ("org-1", "org-2")}
+        keys = {self.get(org, org=org, txt=f"alpha==1.0 --hash=sha256:{digest}\n")["key"] for org in ("org-1", "org-2")}
         self.assertEqual(len(keys), 1)
-        keys = {self.get(org, org=org, pip=["alpha"])["key"] for org in ("org-3", "org-4")}
-        self.assertEqual(len(keys), 2)  # nothing says that both would get the same
 
     def test_what_a_package_does_while_it_is_built(self):
         """It can hurt its own set, and nothing else: no network, no secrets, no other set, no link out."""
         wheel(self.wheels, "alpha", "1.0")
         mine = self.get("a", pip=["alpha"])
-        script = ("import os, socket; seen = []\n"
-                  "for path in ('/opt/brig/..', '/opt', '/opt/brig-wheels'):\n    seen.append((path, os.access(path, os.W_OK)))\n"
-                  "try: socket.create_connection(('1.1.1.1', 53), 1); seen.append('connected')\n"
-                  "except OSError as why: seen.append(type(why).__name__)\n"
-                  "seen.append(sorted(k for k in os.environ if 'KEY' in k or 'TOKEN' in k or 'SECRET' in k))\n"
-                  "os.chdir('/opt/brig/.brig')\n"
-                  "os.remove('log'); os.symlink('/etc/shadow', 'pip.json'); os.mkfifo('package.json'); deep = 'd/' * 60\n"
-                  "os.makedirs(deep); os.chmod('d', 0)\n"
-                  "open('/opt/brig/log2', 'w').write(repr(seen))\n"
-                  "raise SystemExit(repr(seen))")
-        source(self.wheels, "rude", "1.0", script.replace("\n", "\n"))
+        wheel(self.wheels, "evil", "1.0", text=EVIL)
+        source(self.wheels, "rude", "1.0", "evil")
         answer = self.host.get("b", pip=["rude"])
         self.assertIn("Failed to install pip packages", answer["text"])
+        self.assertIn("EVIL [('/opt', False), ('/opt/brig-wheels', False), ('/opt/brig', True), 'no network', [], ['.brig', 'venv']]", answer["text"])
         wait_until("nothing of it is left", lambda: not self.left())
         self.assertEqual(self.python(mine, "import alpha; print(alpha.said)"), "alpha 1.0\n")
 
@@ -324,3 +328,33 @@ class PipOfAPlainUser(SetsTest):
 @unittest.skipUnless(HAS_NPM, "no npm")
 class Npm(SetsTest):
     ENV = {"BRIG_TOOLS_ALLOW_URLS": "true"}
+
+    def package(self, name, version, text):
+        path = f"{self.wheels}/{name}-{version}.tgz"
+        with tarfile.open(path, "w:gz") as tar:
+            for file, data in (("package.json", json.dumps({"name": name, "version": version, "main": "index.js", "scripts": {"postinstall": "echo ran > ran"}})), ("index.js", text)):
+                entry = tarfile.TarInfo(f"package/{file}")
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data.encode()))
+        os.chmod(path, 0o644)
+        return f"{name}@file:/opt/brig-wheels/{name}-{version}.tgz"
+
+    def test_installed_locked_and_verified(self):
+        wish = [self.package("gamma", "1.0.0", "module.exports = 'gamma one'\n")]
+        one = self.get("a", npm=wish)
+        self.assertEqual((one["venv"], one["node"]), ("", "/opt/brig/npm/node_modules"))
+        ask = ("-v", f"{one['path']}:/opt/brig:ro", "-e", f"NODE_PATH={one['node']}", "-m", "1g", "--", "node", "-p", "require('gamma')")
+        self.assertEqual(self.w.run(*ask).stdout, b"gamma one\n")
+        self.assertTrue(os.path.exists(f"{one['path']}/npm/node_modules/gamma/ran"))  # scripts run, in the install sandbox
+        with open(f"{self.sets}/{one['key']}/lock.json", encoding="utf-8") as f:
+            self.assertTrue(json.load(f)["package_lock"]["packages"]["node_modules/gamma"]["integrity"].startswith("sha512-"))
+        # the same words, another content
+        self.host.say(release="a")
+        self.host.end()
+        os.utime(f"{self.sets}/{one['key']}/used", (1, 1))
+        self.package("gamma", "1.0.0", "module.exports = 'something else'\n")
+        self.host = self.start()
+        wait_until("the set is collected", lambda: os.listdir(self.sets) == [f"{one['key']}.lock"])
+        answer = self.host.get("b", npm=wish)
+        self.assertIn("Failed to install npm packages", answer["text"])
+        self.assertIn("EINTEGRITY", answer["text"])
