@@ -81,15 +81,27 @@ static bool is_below_or_same(const char *path, const char *top)
     return strncmp(path, top, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
-/* Unpacked root file systems lie in our cache directory, and are filled and used like any other directory. */
+/*
+ * What lies in our own directories and is bound all the same: unpacked root file systems and requirement sets (cache), which are filled and used like any other directory, and the
+ * directory of tools (state). Who may bind them is said by the roots (BRIG_OWN_ROOTS), not here.
+ */
 static bool is_unpacked_root(const char *path)
 {
+    static const struct {
+        enum brig_dir dir;
+        const char *name;
+        bool itself;
+    } ours[] = {{BRIG_DIR_CACHE, "/rootfs", false}, {BRIG_DIR_CACHE, "/sets", false}, {BRIG_DIR_STATE, "/tool_execution_dir", true}};
     char dir[4096];
 
-    if (dirs_path(BRIG_DIR_CACHE, dir, sizeof dir - sizeof "/rootfs/", NULL) < 0)
-        return false;
-    memcpy(dir + strlen(dir), "/rootfs/", sizeof "/rootfs/");
-    return strncmp(path, dir, strlen(dir)) == 0;
+    for (size_t i = 0; i < ARRAY_SIZE(ours); i++) {
+        if (dirs_path(ours[i].dir, dir, sizeof dir - 32, NULL) < 0)
+            continue;
+        memcpy(dir + strlen(dir), ours[i].name, strlen(ours[i].name) + 1);
+        if (is_below_or_same(path, dir) && (ours[i].itself || path[strlen(dir)] == '/'))
+            return true;
+    }
+    return false;
 }
 
 static const char *forbidden_by(const char *path)
