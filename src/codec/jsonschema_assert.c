@@ -112,7 +112,10 @@ int check_pattern(struct check *check, const struct at *at)
 
 int check_format(struct check *check, const struct at *at)
 {
-    if (at->value->type != JSON_STRING || at->slot->format == 0 || schema_format_check(at->slot->format, at->value->string, at->value->len))
+    if (at->value->type != JSON_STRING || at->slot->format == 0)
+        return 1;
+    check_pay(check, schema_format_price(at->slot->format, at->value->len));
+    if (check->budget == 0 || schema_format_check(at->slot->format, at->value->string, at->value->len))
         return 1;
     return check_fail(check, at->value, NULL, "must be in the format %.60s", at->rule->string);
 }

@@ -65,6 +65,7 @@ static int run_keywords(struct check *check, keyword_fn *const *table, const str
         struct at at = {.node = node, .rule = member, .value = value, .slot = slot, .marks = marks};
         if (!table[slot->keyword])
             continue;
+        check_pay(check, (value->type == JSON_STRING ? value->len : value->type == JSON_NUMBER ? value->raw_len : 0) / 64);
         r = table[slot->keyword](check, &at);
         if (r >= 0 && check->budget == 0) /* whatever it found: it did not look at all of it */
             r = check_give_up(check);
@@ -92,7 +93,7 @@ static int run_marking(struct check *check, const struct json_value *node, const
 
     if (!bits)
         return err_nomem(check->err);
-    check->budget -= check->budget < words ? check->budget : words;
+    check_pay(check, words);
     int r = run_node(check, node, value, &marks);
     for (size_t i = 0; r == 1 && above && i < words; i++)
         above->bits[i] |= bits[i];

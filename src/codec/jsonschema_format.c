@@ -175,26 +175,27 @@ static bool format_regex(const char *at, size_t len)
 static const struct {
     const char *name;
     bool (*check)(const char *text, size_t len);
+    uint16_t price;
 } formats[] = {
-    {"date", format_date},
-    {"date-time", format_date_time},
-    {"duration", format_duration},
-    {"email", format_email},
-    {"hostname", format_hostname},
-    {"idn-email", format_idn_email},
-    {"idn-hostname", format_idn_hostname},
-    {"ipv4", format_ipv4},
-    {"ipv6", format_ipv6},
-    {"iri", format_iri},
-    {"iri-reference", format_iri_reference},
-    {"json-pointer", format_json_pointer},
-    {"regex", format_regex},
-    {"relative-json-pointer", format_relative_json_pointer},
-    {"time", format_time},
-    {"uri", format_uri},
-    {"uri-reference", format_uri_reference},
-    {"uri-template", format_uri_template},
-    {"uuid", format_uuid},
+    {"date", format_date, 10},
+    {"date-time", format_date_time, 10},
+    {"duration", format_duration, 10},
+    {"email", format_email, 100},
+    {"hostname", format_hostname, 100},
+    {"idn-email", format_idn_email, 100},
+    {"idn-hostname", format_idn_hostname, 100},
+    {"ipv4", format_ipv4, 10},
+    {"ipv6", format_ipv6, 10},
+    {"iri", format_iri, 10},
+    {"iri-reference", format_iri_reference, 10},
+    {"json-pointer", format_json_pointer, 10},
+    {"regex", format_regex, 2000},
+    {"relative-json-pointer", format_relative_json_pointer, 10},
+    {"time", format_time, 10},
+    {"uri", format_uri, 10},
+    {"uri-reference", format_uri_reference, 10},
+    {"uri-template", format_uri_template, 10},
+    {"uuid", format_uuid, 10},
 };
 
 uint8_t schema_format_find(const char *name)
@@ -203,6 +204,11 @@ uint8_t schema_format_find(const char *name)
         if (str_eq(formats[i].name, name))
             return (uint8_t)(i + 1);
     return 0;
+}
+
+uint64_t schema_format_price(uint8_t format, size_t len)
+{
+    return formats[format - 1].price + len * (formats[format - 1].price / 100) + len / 16;
 }
 
 bool schema_format_check(uint8_t format, const char *text, size_t len)

@@ -29,8 +29,7 @@ int check_dynamic_ref(struct check *check, const struct at *at)
                 if (anchor->dynamic && anchor->resource == check->scope[i] && str_eq(anchor->name, name))
                     found = anchor;
             }
-        uint64_t price = check->n_scope * (uint64_t)schema->n_anchors / 16;
-        check->budget -= check->budget < price ? check->budget : price;
+        check_pay(check, check->n_scope * (uint64_t)schema->n_anchors / 16);
         target = found ? found->slot : target;
     }
     return check_node(check, &schema->values[target], at->value, at->marks);

@@ -19,15 +19,21 @@ int check_object_size(struct check *check, const struct at *at)
                       at->slot->count == 1 ? "" : "s", at->value->count);
 }
 
+/* A look-up, paid for. */
+static const struct json_value *has(struct check *check, const struct json_value *object, const char *key, size_t len)
+{
+    check_pay(check, 1 + len / 64);
+    return check->budget > 0 ? json_get(object, key) : NULL;
+}
+
 /* All names of the list; why is NULL, or the member that asks for them. */
 static int need(struct check *check, const struct at *at, const struct json_value *list, const char *why)
 {
     for (const struct json_value *name = list->first; name; name = name->next) {
-        if (check->budget <= 1)
-            return check_give_up(check);
-        check->budget--;
-        if (json_get(at->value, name->string))
+        if (has(check, at->value, name->string, name->len))
             continue;
+        if (check->budget == 0)
+            return check_give_up(check);
         if (why)
             return check_fail(check, at->value, name->string, "is required when %.60s is given", why);
         return check_fail(check, at->value, name->string, "is required");
@@ -45,7 +51,7 @@ int check_dependent_required(struct check *check, const struct at *at)
     int r = 1;
 
     for (const struct json_value *list = at->rule->first; r == 1 && list; list = list->next)
-        if (json_get(at->value, list->key))
+        if (has(check, at->value, list->key, list->key_len))
             r = need(check, at, list, list->key);
     return r;
 }
@@ -55,7 +61,7 @@ int check_dependent_schemas(struct check *check, const struct at *at)
     int r = 1;
 
     for (const struct json_value *member = at->rule->first; r == 1 && member; member = member->next)
-        if (json_get(at->value, member->key))
+        if (has(check, at->value, member->key, member->key_len))
             r = check_node(check, member, at->value, at->marks);
     return r;
 }
@@ -65,7 +71,7 @@ int check_dependencies(struct check *check, const struct at *at)
     int r = 1;
 
     for (const struct json_value *member = at->rule->first; r == 1 && member; member = member->next) {
-        if (!json_get(at->value, member->key))
+        if (!has(check, at->value, member->key, member->key_len))
             continue;
         r = member->type == JSON_ARRAY ? need(check, at, member, member->key) : check_node(check, member, at->value, at->marks);
     }
@@ -80,7 +86,7 @@ int check_properties(struct check *check, const struct at *at)
     if (at->value->type != JSON_OBJECT)
         return 1;
     for (const struct json_value *member = at->value->first; r == 1 && member; member = member->next, i++) {
-        const struct json_value *node = json_get(at->rule, member->key);
+        const struct json_value *node = has(check, at->rule, member->key, member->key_len);
         if (!node)
             continue;
         r = check_node(check, node, member, NULL);
@@ -112,7 +118,7 @@ int check_pattern_properties(struct check *check, const struct at *at)
 /* 1: properties or patternProperties beside it speak of the member. */
 static int is_spoken_of(struct check *check, const struct json_value *properties, const struct json_value *patterns, const struct json_value *member)
 {
-    int r = json_get(properties, member->key) != NULL;
+    int r = has(check, properties, member->key, member->key_len) != NULL;
 
     for (const struct json_value *node = patterns ? patterns->first : NULL; r == 0 && node; node = node->next) {
         r = pattern_run(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);

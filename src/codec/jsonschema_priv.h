@@ -17,7 +17,8 @@
 
 #define SCHEMA_VALUES (1u << 15)   /* of a schema */
 #define SCHEMA_PATTERNS 256u       /* a compiled one may take 64 KiB */
-#define SCHEMA_NAMES 1024u         /* $id and $anchor, each */
+#define SCHEMA_NAMES 256u          /* $id and $anchor, each */
+#define SCHEMA_REFS 4096u          /* each looks through the names, or down a list */
 #define SCHEMA_URI 1024u           /* bytes of an absolute one */
 #define SCHEMA_DEPTH 400u          /* schemas within schemas while one validates; a document has 64 levels */
 #define SCHEMA_BUDGET 4000000u     /* steps of one validation, patterns included */
@@ -139,6 +140,7 @@ int schema_uri_resolve(const char *base, const char *reference, size_t len, char
 /* jsonschema_format.c: 0 when it is none that we know. */
 uint8_t schema_format_find(const char *name);
 bool schema_format_check(uint8_t format, const char *text, size_t len);
+uint64_t schema_format_price(uint8_t format, size_t len); /* steps of the budget */
 /* jsonschema_format_uri.c, jsonschema_format_name.c */
 bool format_uri(const char *text, size_t len);
 bool format_uri_reference(const char *text, size_t len);
@@ -199,6 +201,12 @@ int check_node(struct check *check, const struct json_value *node, const struct 
 int check_fail(struct check *check, const struct json_value *value, const char *member, const char *format, ...) PRINTF_LIKE(4, 5);
 int check_give_up(struct check *check);
 const char *say_type(enum json_type type);
+
+/* Work that no schema's application pays for. At 0 the keyword that ran ends without an answer. */
+static inline void check_pay(struct check *check, uint64_t price)
+{
+    check->budget -= check->budget < price ? check->budget : price;
+}
 
 static inline void marks_set(struct marks *marks, size_t i)
 {

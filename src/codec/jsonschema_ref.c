@@ -96,6 +96,8 @@ int schema_add_ref(struct schema *schema, const struct json_value *keyword, cons
 {
     uint32_t *refs = schema->refs;
 
+    if (schema->n_refs == SCHEMA_REFS)
+        return schema_refuse(schema, keyword, err, "one reference too many; a schema may have %u", SCHEMA_REFS);
     if ((schema->n_refs & (schema->n_refs - 1)) == 0) /* at powers of two */
         refs = mem_realloc_array(schema->refs, (schema->n_refs > 0 ? schema->n_refs * 2 : 1) * 2, sizeof(*refs));
     if (!refs)

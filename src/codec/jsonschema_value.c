@@ -18,7 +18,7 @@ static bool pay(uint64_t *budget, uint64_t price)
 
 bool value_equal(const struct json_value *a, const struct json_value *b, uint64_t *budget)
 {
-    if (a->type != b->type || !pay(budget, 1))
+    if (!pay(budget, 1) || a->type != b->type)
         return false;
     switch (a->type) {
     case JSON_BOOL: return a->boolean == b->boolean;
@@ -35,7 +35,7 @@ bool value_equal(const struct json_value *a, const struct json_value *b, uint64_
         if (a->count != b->count)
             return false;
         for (const struct json_value *member = a->first; member; member = member->next) {
-            const struct json_value *other = json_get(b, member->key);
+            const struct json_value *other = pay(budget, member->key_len / 64) ? json_get(b, member->key) : NULL;
             if (!other || !value_equal(member, other, budget))
                 return false;
         }
@@ -75,7 +75,7 @@ static uint64_t hash_value(const struct json_value *value, uint64_t *budget)
             hash = mix(hash * 31 + hash_value(item, budget));
         return hash;
     case JSON_OBJECT:
-        for (const struct json_value *member = value->first; member; member = member->next)
+        for (const struct json_value *member = value->first; member && pay(budget, member->key_len / 64); member = member->next)
             hash += mix(hash_bytes(member->key, member->key_len, 7) ^ hash_value(member, budget));
         return mix(hash);
     default: return hash;

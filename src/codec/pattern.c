@@ -20,6 +20,7 @@
 #define MAX_NESTING 64u       /* parentheses */
 #define HEAP_KIB (16u << 10)  /* of one match */
 #define ITEM_PRICE 4u
+#define MATCH_PRICE 8u /* of a match, for what it takes to begin one; and its text is looked at once in any case */
 #define OUT_OF_BUDGET (-1000) /* of the callout; no code of pcre2's */
 
 struct pattern {
@@ -116,7 +117,8 @@ int pattern_run(const struct pattern *pattern, const char *text, size_t len, uin
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     int r = PCRE2_ERROR_NOMEMORY;
 
-    if (context && data) {
+    if (context && data && *budget > MATCH_PRICE + len / 64) {
+        *budget -= MATCH_PRICE + len / 64;
         pcre2_set_callout(context, pay, &run);
         pcre2_set_heap_limit(context, HEAP_KIB);
         r = pcre2_match(pattern->code, (PCRE2_SPTR)text, len, 0, 0, data, context);

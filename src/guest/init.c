@@ -234,7 +234,7 @@ static void run_program(void)
 }
 
 /* The probe has read the layers back and said STARTED, or the service ends as a program that was not executed does. */
-__attribute__((noreturn)) static void serve(int signal_fd)
+static void await_probe(void)
 {
     int status = 0;
     long ret;
@@ -245,6 +245,22 @@ __attribute__((noreturn)) static void serve(int signal_fd)
     must(ret == main_pid);
     if (status != 0 || program.errnum != 0)
         say_exited(status);
+}
+
+/* A process that was here before us has read its layers back itself, and told the spawner: there is nothing to add. */
+static void say_started(void)
+{
+    const struct guest_started started = {.at_ns = guest_now_ns()};
+    uint8_t wire[GUEST_STARTED_SIZE];
+    int len = guest_started_put(wire, sizeof(wire), &started);
+
+    must(len > 0);
+    if (control_send(FRAME_STARTED, wire, (size_t)len, -1) != 0)
+        guest_exit(GUEST_EXIT_GONE);
+}
+
+__attribute__((noreturn)) static void serve(int signal_fd)
+{
     must(raw_call3(SYS_dup3, program.fds[0], SERVICE_FD_STREAM, O_CLOEXEC) == SERVICE_FD_STREAM);
     forget_start(SERVICE_FD_STREAM, signal_fd);
     service_main(&start, program.bounding, signal_fd);
@@ -296,9 +312,15 @@ __attribute__((noreturn)) void guest_main(void)
     must(fds[1].fd > INIT_FD_PROBE);
     say_hello();
     check_start(await_start());
-    run_program();
-    if (start.flags & GUEST_START_SERVICE)
+    if (start.flags & GUEST_START_ADOPT) {
+        say_started();
         serve(fds[1].fd);
+    }
+    run_program();
+    if (start.flags & GUEST_START_SERVICE) {
+        await_probe();
+        serve(fds[1].fd);
+    }
     forget_start(INIT_FD_CONTROL, fds[1].fd);
     for (;;) {
         long ready = raw_call3(SYS_poll, fds, 2, more ? 0 : -1);

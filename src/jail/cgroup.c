@@ -134,8 +134,13 @@ static int limit_memory(struct cg *cg, uint64_t bytes, struct brig_err *err)
     if (dir < 0)
         return 0;
     if (!cg_is_v2(cg, CG_MEMORY)) {
-        int r = put_number(dir, "memory.limit_in_bytes", bytes, err);
-        if (r == 0 && faccessat(dir, "memory.memsw.limit_in_bytes", W_OK, AT_EACCESS) == 0)
+        bool swap = faccessat(dir, "memory.memsw.limit_in_bytes", W_OK, AT_EACCESS) == 0;
+        uint64_t both = swap ? cg_number(dir, "memory.memsw.limit_in_bytes") : BRIG_USAGE_UNKNOWN;
+        /* Memory is never more than both together, also between the two writes. */
+        int r = swap && both < bytes ? put_number(dir, "memory.memsw.limit_in_bytes", bytes, err) : 0;
+        if (r == 0)
+            r = put_number(dir, "memory.limit_in_bytes", bytes, err);
+        if (r == 0 && swap && both >= bytes)
             r = put_number(dir, "memory.memsw.limit_in_bytes", bytes, err);
         /* v1 counts socket buffers apart, and only where it is told to. */
         if (r == 0 && faccessat(dir, "memory.kmem.tcp.limit_in_bytes", W_OK, AT_EACCESS) == 0)
@@ -240,6 +245,36 @@ int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_
         r = put_number(cg_dir(cg, CG_PIDS), "pids.max", l->pids + 1, err); /* pid 1 is ours, not the program's */
     if (r == 0)
         r = limit_io(cg, l, device, err);
+    return r;
+}
+
+static int can_change(const struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, struct brig_err *err)
+{
+    const struct {
+        const char *name;
+        uint64_t now, was;
+        enum cg_controller controller;
+    } all[] = {{"memory", l->memory, was->memory, CG_MEMORY}, {"cpus", l->cpus, was->cpus, CG_CPU}, {"pids", l->pids, was->pids, CG_PIDS}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+        if (all[i].now != all[i].was && cg_dir(cg, all[i].controller) < 0)
+            return err_set(err, BRIG_E_UNSUPPORTED, EOPNOTSUPP, "limits.%s: no cgroup to change it in", all[i].name);
+    uint64_t used = l->memory < was->memory ? cg_memory_bytes(cg) : 0;
+    if (used != BRIG_USAGE_UNKNOWN && used > l->memory) /* v1 refuses it, v2 would kill for it */
+        return err_set(err, BRIG_E_CONFLICT, EBUSY, "limits.memory %" PRIu64 ": %" PRIu64 " bytes are in use", l->memory, used);
+    return 0;
+}
+
+int cg_change_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, uint64_t off, struct brig_err *err)
+{
+    struct brig_limits now = {.memory = l->memory, .cpus = l->cpus, .pids = l->pids}, before = {.memory = was->memory, .cpus = was->cpus, .pids = was->pids};
+    int r = can_change(cg, l, was, err);
+
+    if (r < 0)
+        return r;
+    r = cg_set_limits(cg, &now, &before, NULL, off, err);
+    if (r < 0)
+        (void)!cg_set_limits(cg, &before, NULL, NULL, off, NULL);
     return r;
 }
 

@@ -68,6 +68,11 @@ int cg_open_tasks(const struct cg *cg, int *fds, unsigned max, struct brig_err *
 /* device: "major:minor" behind the store for the io limits, or NULL. off: layers switched off (test builds). */
 /* was: what is set already, and need not be set again (whoever cares reads back); or NULL. */
 int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, const char *device, uint64_t off, struct brig_err *err) MUST_CHECK;
+/*
+ * Of a live sandbox: memory, cpus and pids that differ from what is set. On failure what was set before is set again, as far as it can be. Memory that is in use already is not
+ * taken away (-EBUSY), and what no cgroup enforces cannot be changed (BRIG_E_UNSUPPORTED).
+ */
+int cg_change_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, uint64_t off, struct brig_err *err) MUST_CHECK;
 /* Reads limits and membership of pid back: the layers memory, cpu, pids, io. proc_fd: the full procfs. */
 void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const char *device, int proc_fd, pid_t pid,
                   struct reading readings[BRIG_LAYER_MAX]);
@@ -102,6 +107,7 @@ int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool sp
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids) MUST_CHECK;
 /* Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more). */
 int cg_leaf_enter(struct cg *cg, uint32_t leaf, int proc_fd, pid_t pid, pid_t init) MUST_CHECK;
+void cg_leaf_limit(const struct cg *cg, uint32_t leaf, uint64_t pids); /* the sandbox's own is another now */
 bool cg_leaf_is_empty(const struct cg *cg, uint32_t leaf);
 void cg_leaf_kill(const struct cg *cg, uint32_t leaf);
 void cg_leaf_count(const struct cg *cg, uint32_t leaf, struct guest_leaf_gone *ret);

@@ -82,11 +82,22 @@ int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool sp
     return 0;
 }
 
+/* The sandbox's limit again: since Linux 6.11 a refusal is counted where the limit is. */
+void cg_leaf_limit(const struct cg *cg, uint32_t leaf, uint64_t pids)
+{
+    char name[LEAF_FILE], text[24];
+
+    leaf_file(name, leaf, "pids.max");
+    snprintf(text, sizeof text, "%llu", (unsigned long long)pids);
+    if (cg_dir(cg, CG_PIDS) >= 0)
+        (void)!fd_write_file(cg_dir(cg, CG_PIDS), name, text);
+}
+
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids)
 {
     int dirs[1 + CG_HIERARCHIES];
     unsigned n = leaf_dirs(cg, dirs);
-    char name[LEAF_FILE], text[24];
+    char name[LEAF_FILE];
 
     leaf_file(name, leaf, "");
     for (unsigned i = 0; i < n; i++)
@@ -100,11 +111,7 @@ int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids)
     leaf_file(name, leaf, "memory.oom.group");
     if (cg_is_v2(cg, CG_MEMORY))
         (void)!fd_write_file(cg->v2_fd, name, "1");
-    /* The sandbox's limit again: since Linux 6.11 a refusal is counted where the limit is. */
-    leaf_file(name, leaf, "pids.max");
-    snprintf(text, sizeof text, "%llu", (unsigned long long)pids);
-    if (cg_dir(cg, CG_PIDS) >= 0)
-        (void)!fd_write_file(cg_dir(cg, CG_PIDS), name, text);
+    cg_leaf_limit(cg, leaf, pids);
     return 0;
 }
 

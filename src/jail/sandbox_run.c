@@ -408,17 +408,15 @@ void sandbox_broken(struct sandbox *s)
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
-/* A layer of a zygote's child is on where both brig-init's probe and the child have read it so. */
-static void join_readings(struct sandbox *s)
+/* What pid 2 of a zygote's sandbox has read back of itself. brig-init has no probe there. */
+static void take_readings(struct sandbox *s)
 {
     uint64_t missing = 0;
 
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
-        const struct reading *own = &s->checked_readings[i];
         if (is_outside((enum brig_layer)i))
             continue;
-        if (!own->on)
-            s->readings[i] = *own;
+        s->readings[i] = s->checked_readings[i];
         if (!s->readings[i].on)
             missing |= BRIG_LAYER_BIT(i);
     }
@@ -429,7 +427,7 @@ static void join_readings(struct sandbox *s)
 static void now_started(struct sandbox *s, int *fds, size_t n_fds)
 {
     if (s->adopt)
-        join_readings(s);
+        take_readings(s);
     if (s->failure.code)
         return;
     s->started = true;
@@ -470,7 +468,7 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
     }
     s->said_started = true;
     if (s->adopt && !s->checked)
-        return; /* pid 2 has the last word */
+        return; /* pid 2 has yet to tell */
     now_started(s, fds, n_fds);
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
+#include "jail/limits.h"
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
@@ -139,6 +140,63 @@ void service_freeze(struct sandbox *s, bool on)
     s->freeze_until = clock_mono_ns() + FREEZE_PATIENCE_NS;
     s->on_freeze = (struct loop_timer){.fn = on_freeze, .ctx = s};
     on_freeze(&s->on_freeze);
+}
+
+/* ---- limits --------------------------------------------------------------------------------------- */
+
+/* What was a layer of protection before is one afterwards, or nothing has changed. */
+static int still_on(const struct sandbox *s, const struct reading readings[BRIG_LAYER_MAX], struct brig_err *err)
+{
+    static const enum brig_layer layers[] = {BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS};
+
+    for (size_t i = 0; i < ARRAY_SIZE(layers); i++)
+        if (s->readings[layers[i]].on && !readings[layers[i]].on && !(s->spawner->off & BRIG_LAYER_BIT(layers[i])))
+            return err_set(err, BRIG_E_HOST, 0, "limits: %s reads back as something else", brig_layer_name(layers[i]));
+    return 0;
+}
+
+static int change(struct sandbox *s, const struct brig_limits *want, struct brig_err *err)
+{
+    struct reading readings[BRIG_LAYER_MAX] = {{0}};
+    struct brig_limits was = s->run->limits;
+    int r = cg_change_limits(&s->cg, want, &was, s->spawner->off, err);
+
+    if (r < 0)
+        return r;
+    cg_read_back(&s->cg, want, s->image.device[0] ? s->image.device : NULL, s->spawner->host.proc_fd, s->pid, readings);
+    r = still_on(s, readings, err);
+    if (r < 0) {
+        (void)!cg_change_limits(&s->cg, &was, want, s->spawner->off, NULL);
+        return r;
+    }
+    s->run->limits = *want;
+    service_leaves_limit(s);
+    return 0;
+}
+
+void service_limits(struct sandbox *s, const struct wire_limits *msg)
+{
+    struct wire_limits_are are = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_LIMITS_ARE, s->run->number}, .err = {.code = BRIG_E_NONE}};
+    struct brig_limits want = s->run->limits, rules;
+    int r = check(s, &are.err);
+
+    want.memory = msg->memory;
+    want.cpus = msg->cpus;
+    want.pids = msg->pids;
+    rules = want;
+    limits_fill(&rules, false); /* a service has no timeout, but the rules ask for one */
+    if (r == 0 && (msg->memory == 0 || msg->cpus == 0 || msg->pids == 0))
+        r = err_usage(&are.err, "limits: memory, cpus and pids must be given");
+    if (r == 0)
+        r = limits_check(&rules, &are.err);
+    if (r == 0)
+        r = change(s, &want, &are.err);
+    if (r == 0)
+        s->limits.memory = want.memory, s->limits.cpus = want.cpus, s->limits.pids = want.pids;
+    are.memory = s->run->limits.memory;
+    are.cpus = s->run->limits.cpus;
+    are.pids = s->run->limits.pids;
+    spawner_send(s->spawner, &are, NULL, 0);
 }
 
 /* ---- counters ------------------------------------------------------------------------------------- */

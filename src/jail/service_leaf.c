@@ -94,6 +94,12 @@ static void forget(struct sandbox *s, struct leaf **at)
     mem_free(leaf);
 }
 
+void service_leaves_limit(struct sandbox *s)
+{
+    for (const struct leaf *leaf = s->leaves; leaf; leaf = leaf->next)
+        cg_leaf_limit(&s->cg, leaf->number, s->run->limits.pids);
+}
+
 void service_leaves_done(struct sandbox *s)
 {
     while (s->leaves)

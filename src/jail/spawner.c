@@ -162,6 +162,10 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         if (s)
             service_stats(s);
         break;
+    case WIRE_LIMITS:
+        if (s)
+            service_limits(s, &msg->limits);
+        break;
     case WIRE_GATE:
         if (s)
             sandbox_gate_more(s, &msg->gate.want);

@@ -276,6 +276,10 @@ struct sandbox *sandbox_by_run(struct spawner *spawner, uint64_t number);
 
 /* sandbox_build.c: clones and starts the set-up. run may be NULL (for the pool); it is taken over on success. */
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err) MUST_CHECK;
+/* sandbox_setup.c: what comes on its sockets until brig-init runs, and its end. */
+void sandbox_on_setup(struct loop_source *source, uint32_t events);
+void sandbox_on_pidfd(struct loop_source *source, uint32_t events);
+void sandbox_move_up(int *fd); /* out of the numbers that children get a copy of */
 /* Its zygote has answered: pidfd is taken over; or will not. */
 void sandbox_cloned(struct sandbox *sandbox, pid_t pid, int pidfd);
 void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
@@ -306,6 +310,8 @@ void spawner_default_limits(struct brig_limits *limits);
 int service_begin(struct sandbox *sandbox, int *ret_stream, struct brig_err *err) MUST_CHECK;
 void service_attach(struct sandbox *sandbox);
 void service_freeze(struct sandbox *sandbox, bool on);
+void service_limits(struct sandbox *s, const struct wire_limits *msg);
+void service_leaves_limit(struct sandbox *s); /* of pids, as the sandbox's own is now */
 void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);

@@ -16,6 +16,7 @@ size_t wire_size(uint16_t type)
         [WIRE_LIST_END] = sizeof(struct wire_ready),   [WIRE_GATE] = sizeof(struct wire_gate),
         [WIRE_GATE_OPEN] = sizeof(struct wire_gate_open), [WIRE_KEEP] = sizeof(struct wire_plain),
         [WIRE_KEPT] = sizeof(struct wire_kept),       [WIRE_TAKE] = sizeof(struct wire_plain),
+        [WIRE_LIMITS] = sizeof(struct wire_limits),   [WIRE_LIMITS_ARE] = sizeof(struct wire_limits_are),
     };
 
     return type < WIRE_TYPE_MAX ? sizes[type] : 0;

@@ -54,6 +54,10 @@ enum wire_type {
     WIRE_KEEP, /* supervisor: head only; fds: enum wire_keep_fd */
     WIRE_KEPT, /* spawner: struct wire_kept; fds: the engine's end, the text, a pidfd of itself */
     WIRE_TAKE, /* the next supervisor: head only */
+
+    /* A long-lived sandbox: other limits from now on. Numbers above are known to other builds: new ones go here. */
+    WIRE_LIMITS,     /* engine: struct wire_limits */
+    WIRE_LIMITS_ARE, /* spawner: struct wire_limits_are */
     WIRE_TYPE_MAX
 };
 
@@ -162,6 +166,18 @@ struct wire_freeze {
     uint32_t unused;
 };
 
+/* All three are set. Its store stays as it was made, and so does everything else. */
+struct wire_limits {
+    struct wire_head head;
+    uint64_t memory, cpus, pids; /* as in struct brig_limits; none is 0 */
+};
+
+struct wire_limits_are {
+    struct wire_head head;
+    struct brig_err err; /* code BRIG_E_NONE: they are in force; else those before are */
+    uint64_t memory, cpus, pids;
+};
+
 struct wire_plain {
     struct wire_head head;
 };
@@ -212,6 +228,8 @@ union wire_any {
     struct wire_gate gate;
     struct wire_gate_open gate_open;
     struct wire_kept kept;
+    struct wire_limits limits;
+    struct wire_limits_are limits_are;
 };
 
 /* The exact size of a message of this type, 0 for an unknown type. */

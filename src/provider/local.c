@@ -341,6 +341,10 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
         if (box)
             local_on_stats(box, &msg->stats);
         break;
+    case WIRE_LIMITS_ARE:
+        if (box)
+            local_on_limits(box, &msg->limits_are);
+        break;
     case WIRE_GATE_OPEN:
         if (box)
             local_on_gate(box, &msg->gate_open, fds, n_fds);
@@ -379,6 +383,7 @@ static const struct provider_ops local_ops = {
     .attach = local_attach,
     .freeze = local_freeze,
     .stats = local_stats,
+    .limits = local_limits,
     .end = op_end,
     .recover = op_recover,
     .pool = op_pool,

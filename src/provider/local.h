@@ -17,12 +17,13 @@ struct queued;
 /* One question to the spawner that is yet to be answered. Those of one kind are answered in order. */
 struct question {
     struct question *next;
-    enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN, WIRE_STATS_ARE or WIRE_GATE_OPEN */
+    enum wire_type answer; /* WIRE_ATTACHED, WIRE_FROZEN, WIRE_STATS_ARE, WIRE_GATE_OPEN or WIRE_LIMITS_ARE */
     union {
         void (*attach)(void *ctx, int fd, const struct brig_err *err);
         void (*freeze)(void *ctx, const struct brig_err *err);
         void (*stats)(void *ctx, const struct box_stats *stats, const struct brig_err *err);
         void (*gate)(void *ctx, struct box_listeners *listeners, const struct brig_err *err);
+        void (*limits)(void *ctx, const struct brig_limits *limits, const struct brig_err *err);
     } done;
     void *ctx;
 };
@@ -82,12 +83,15 @@ int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct b
 int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 int local_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx,
                 struct brig_err *err) MUST_CHECK;
+int local_limits(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                 struct brig_err *err) MUST_CHECK;
 int local_gate(struct box *box, const struct provider_gate *want,
                void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 /* The same checks as the spawner's, so that a bad one never gets there. on may be false. */
 int local_gate_want(const struct provider_gate *want, struct wire_gate_want *ret, struct brig_err *err) MUST_CHECK;
 void local_on_answer(struct local_box *box, const struct wire_answer *msg, int *fds, size_t n_fds);
 void local_on_stats(struct local_box *box, const struct wire_stats *msg);
+void local_on_limits(struct local_box *box, const struct wire_limits_are *msg);
 void local_on_gate(struct local_box *box, const struct wire_gate_open *msg, int *fds, size_t n_fds);
 void local_fail_questions(struct local_box *box, const struct brig_err *err); /* all that are open */
 void local_drop_questions(struct local_box *box);                              /* without a word */

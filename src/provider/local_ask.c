@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "jail/limits.h"
 #include "provider/local.h"
 
 static struct local_box *box_of(struct box *box)
@@ -25,6 +26,8 @@ static void fail_question(const struct question *q, const struct brig_err *err)
         q->done.freeze(q->ctx, err);
     else if (q->answer == WIRE_GATE_OPEN)
         q->done.gate(q->ctx, NULL, err);
+    else if (q->answer == WIRE_LIMITS_ARE)
+        q->done.limits(q->ctx, NULL, err);
     else
         q->done.stats(q->ctx, NULL, err);
 }
@@ -120,6 +123,37 @@ void local_on_stats(struct local_box *box, const struct wire_stats *msg)
     if (!q)
         return;
     q->done.stats(q->ctx, &stats, NULL);
+    mem_free(q);
+}
+
+int local_limits(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                 struct brig_err *err)
+{
+    const struct question q = {.answer = WIRE_LIMITS_ARE, .done.limits = done, .ctx = ctx};
+    const struct wire_limits msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_LIMITS, box_of(box)->number}, limits->memory, limits->cpus, limits->pids};
+    struct brig_limits rules = {.memory = limits->memory, .cpus = limits->cpus, .pids = limits->pids};
+
+    /* The same checks as the spawner's, so that a bad one never gets there. */
+    if (!limits->memory || !limits->cpus || !limits->pids)
+        return err_usage(err, "limits: memory, cpus and pids must be given");
+    limits_fill(&rules, false);
+    int r = limits_check(&rules, err);
+    return r < 0 ? r : ask(box_of(box), &msg, &q, err);
+}
+
+void local_on_limits(struct local_box *box, const struct wire_limits_are *msg)
+{
+    struct question *q = take_question(box, WIRE_LIMITS_ARE);
+    const struct brig_limits are = {.memory = msg->memory, .cpus = msg->cpus, .pids = msg->pids};
+    struct brig_err err = msg->err;
+
+    if (!q)
+        return;
+    err.message[sizeof err.message - 1] = '\0';
+    if (err.code != BRIG_E_NONE)
+        fail_question(q, &err);
+    else
+        q->done.limits(q->ctx, &are, NULL);
     mem_free(q);
 }
 

@@ -100,9 +100,6 @@ struct provider_ops {
     int (*attach)(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err);
     int (*freeze)(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err); /* err NULL: done */
     int (*stats)(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err);
-    /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is called, with those that are. May be NULL: it cannot. */
-    int (*limits)(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
-                  struct brig_err *err);
     void (*end)(struct box *box); /* kills it; `ended` follows. Idempotent */
     /*
      * Boxes that live on from an earlier life of this process, once, before the first create. For each: found() fills
@@ -114,6 +111,9 @@ struct provider_ops {
     /* With PROVIDER_GATE; may be NULL without. Its listeners again, with those of ports it did not have yet. NULL and err on failure. */
     int (*gate)(struct box *box, const struct provider_gate *want, void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                 struct brig_err *err);
+    /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is called, with those that are. May be NULL: it cannot. */
+    int (*limits)(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                  struct brig_err *err);
 };
 
 struct provider {

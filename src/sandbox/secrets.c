@@ -17,23 +17,11 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
+#include "sandbox/secrets_priv.h"
 
 #define BROKERED_MIN 8u
 #define KIND "secret"
 #define DOC_MAX (SECRET_VALUE_MAX * 2 + 65536u)
-
-struct entry {
-    struct secret_info info;
-    struct sealed sealed; /* of KEY_ID_PLAIN: the value itself */
-};
-
-struct secrets {
-    struct store *store;
-    const struct keyring *ring;
-    bool plain;
-    struct entry **entries; /* sorted by organisation, then name, by bytes */
-    size_t n, cap, pending; /* pending: writes under way, each has room */
-};
 
 /* ---- entries ------------------------------------------------------------------------------------------ */
 
@@ -68,7 +56,7 @@ static size_t place_of(const struct secrets *secrets, const char *org, const cha
     return low;
 }
 
-static struct entry *find(const struct secrets *secrets, const char *org, const char *name)
+struct entry *secrets_entry(const struct secrets *secrets, const char *org, const char *name)
 {
     size_t at = place_of(secrets, org, name);
 
@@ -235,7 +223,7 @@ bool secrets_can_store(const struct secrets *secrets)
 
 const struct secret_info *secrets_find(const struct secrets *secrets, const char *org, const char *name)
 {
-    const struct entry *entry = find(secrets, org, name);
+    const struct entry *entry = secrets_entry(secrets, org, name);
 
     return entry ? &entry->info : NULL;
 }
@@ -260,38 +248,52 @@ void secrets_forget_org(struct secrets *secrets, const char *org)
 
 /* ---- changing ----------------------------------------------------------------------------------------- */
 
-struct change {
-    struct secrets *secrets;
-    store_done_fn *done;
-    void *ctx;
-    struct entry *entry;                /* put */
-    char org_id[64], name[SECRET_NAME_MAX]; /* delete */
-};
+static void change_add(struct secret_change *change)
+{
+    struct secrets *secrets = change->secrets;
+
+    change->next = secrets->changes;
+    if (change->next)
+        change->next->prev = change;
+    secrets->changes = change;
+}
+
+static void change_end(struct secret_change *change)
+{
+    *(change->prev ? &change->prev->next : &change->secrets->changes) = change->next;
+    if (change->next)
+        change->next->prev = change->prev;
+    mem_free(change);
+}
 
 static void on_put(void *ctx, const struct brig_err *err)
 {
-    struct change *change = ctx;
+    struct secret_change *change = ctx;
 
     change->secrets->pending--;
     if (err)
         entry_destroy(change->entry);
     else
         insert(change->secrets, change->entry);
-    if (change->done)
-        change->done(change->ctx, err);
-    mem_free(change);
+    store_done_fn *done = change->done;
+    void *done_ctx = change->ctx;
+    change_end(change);
+    if (done)
+        done(done_ctx, err);
 }
 
 static void on_deleted(void *ctx, const struct brig_err *err)
 {
-    struct change *change = ctx;
+    struct secret_change *change = ctx;
     size_t at = place_of(change->secrets, change->org_id, change->name);
 
     if (!err && at < change->secrets->n && compare(&change->secrets->entries[at]->info, change->org_id, change->name) == 0)
         take_out(change->secrets, at);
-    if (change->done)
-        change->done(change->ctx, err);
-    mem_free(change);
+    store_done_fn *done = change->done;
+    void *done_ctx = change->ctx;
+    change_end(change);
+    if (done)
+        done(done_ctx, err);
 }
 
 static size_t count_org(const struct secrets *secrets, const char *org)
@@ -334,7 +336,7 @@ static int check_put(const struct secrets *secrets, const char *org, const char 
     if (!secrets_can_store(secrets))
         return err_set(err, BRIG_E_CONFLICT, 0, "no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
                        "config.toml (or key_env, key_command), and restart the service");
-    if (!find(secrets, org, name) && count_org(secrets, org) + secrets->pending >= SECRETS_PER_ORG)
+    if (!secrets_entry(secrets, org, name) && count_org(secrets, org) + secrets->pending >= SECRETS_PER_ORG)
         return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u secrets", SECRETS_PER_ORG);
     return 0;
 }
@@ -361,7 +363,7 @@ static int seal(const struct secrets *secrets, struct entry *entry, const void *
     return 0;
 }
 
-static int write_row(struct secrets *secrets, struct change *change, struct brig_err *err)
+static int write_row(struct secrets *secrets, struct secret_change *change, struct brig_err *err)
 {
     const struct secret_info *info = &change->entry->info;
     struct store_object row = {.kind = KIND, .version = 1, .created_at_ns = info->created_at_ns, .updated_at_ns = info->updated_at_ns};
@@ -378,6 +380,23 @@ static int write_row(struct secrets *secrets, struct change *change, struct brig
     return r;
 }
 
+/* Takes both over, also when it fails. */
+static int submit(struct secrets *secrets, struct entry *entry, struct secret_change *change, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    *change = (struct secret_change){.secrets = secrets, .done = done, .ctx = ctx, .entry = entry};
+    memcpy(change->org_id, entry->info.org_id, sizeof change->org_id);
+    memcpy(change->name, entry->info.name, sizeof change->name);
+    int r = write_row(secrets, change, err);
+    if (r < 0) {
+        entry_destroy(entry);
+        mem_free(change);
+        return r;
+    }
+    secrets->pending++;
+    change_add(change);
+    return 0;
+}
+
 int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len, const struct json_value *broker, store_done_fn *done,
                 void *ctx, struct brig_err *err)
 {
@@ -386,7 +405,7 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
     if (r < 0)
         return r;
     struct entry *entry = mem_zalloc(sizeof *entry);
-    struct change *change = mem_zalloc(sizeof *change);
+    struct secret_change *change = mem_zalloc(sizeof *change);
     if (!entry || !change || reserve(secrets) < 0)
         r = err_nomem(err);
     if (r == 0 && broker && broker->type != JSON_NULL) {
@@ -402,27 +421,52 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
         entry->info.created_at_ns = entry->info.updated_at_ns = clock_real_ns();
         r = seal(secrets, entry, value, len, err);
     }
-    if (r == 0) {
-        *change = (struct change){.secrets = secrets, .done = done, .ctx = ctx, .entry = entry};
-        r = write_row(secrets, change, err);
-    }
     if (r < 0) {
         entry_destroy(entry);
         mem_free(change);
         return r;
     }
-    secrets->pending++;
-    return 0;
+    return submit(secrets, entry, change, done, ctx, err);
+}
+
+int secrets_reseal(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    const struct entry *old = secrets_entry(secrets, org, name);
+    uint8_t *value = NULL;
+    size_t len = 0;
+
+    if (!old || str_eq(old->sealed.key_id, secrets->ring ? keyring_current(secrets->ring) : KEY_ID_PLAIN))
+        return 1;
+    for (const struct secret_change *change = secrets->changes; change; change = change->next)
+        if (str_eq(change->org_id, org) && str_eq(change->name, name))
+            return 1;
+    int r = secrets_reveal(secrets, org, name, &value, &len, err);
+    if (r < 0)
+        return r;
+    struct entry *entry = mem_zalloc(sizeof *entry);
+    struct secret_change *change = mem_zalloc(sizeof *change);
+    r = entry && change && reserve(secrets) == 0 ? 0 : err_nomem(err);
+    if (r == 0) {
+        entry->info = old->info;
+        r = seal(secrets, entry, value, len, err);
+    }
+    crypto_secret_free(value, len);
+    if (r < 0) {
+        entry_destroy(entry);
+        mem_free(change);
+        return r;
+    }
+    return submit(secrets, entry, change, done, ctx, err);
 }
 
 int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
 {
-    if (!find(secrets, org, name))
+    if (!secrets_entry(secrets, org, name))
         return err_set(err, BRIG_E_NOT_FOUND, 0, "secret %.64s not found", name);
-    struct change *change = mem_zalloc(sizeof *change);
+    struct secret_change *change = mem_zalloc(sizeof *change);
     if (!change)
         return err_nomem(err);
-    *change = (struct change){.secrets = secrets, .done = done, .ctx = ctx};
+    *change = (struct secret_change){.secrets = secrets, .done = done, .ctx = ctx};
     int r = str_copy(change->org_id, sizeof change->org_id, org);
     if (r == 0)
         r = str_copy(change->name, sizeof change->name, name);
@@ -430,6 +474,8 @@ int secrets_delete(struct secrets *secrets, const char *org, const char *name, s
         r = store_delete_object(secrets->store, KIND, org, name, on_deleted, change, err);
     if (r < 0)
         mem_free(change);
+    else
+        change_add(change);
     return r;
 }
 
@@ -448,7 +494,7 @@ void secrets_placeholder(char out[PLACEHOLDER_LEN + 1])
 /* Found, and openable as far as can be told without opening it. */
 static int find_usable(const struct secrets *secrets, const char *org, const char *name, const struct entry **ret, struct brig_err *err)
 {
-    const struct entry *entry = find(secrets, org, name);
+    const struct entry *entry = secrets_entry(secrets, org, name);
 
     if (!entry)
         return err_set(err, BRIG_E_NOT_FOUND, 0, "secret %.64s not found", name);

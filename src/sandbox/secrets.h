@@ -36,6 +36,10 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
                 void *ctx, struct brig_err *err) MUST_CHECK;
 int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
+/* Seals everything that is under another key than the current one again, in the background. done, from the loop: how many; err: how many could not be, and why the first. */
+typedef void secrets_rotated_fn(void *ctx, uint64_t resealed, const struct brig_err *err);
+int secrets_rotate(struct secrets *secrets, secrets_rotated_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+
 /* One element of `secrets` of gate/slot_spec.h. placeholder: PLACEHOLDER_LEN characters, new for every sandbox (secrets_placeholder()). */
 void secrets_placeholder(char out[PLACEHOLDER_LEN + 1]);
 int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder, struct json *json, struct brig_err *err) MUST_CHECK;

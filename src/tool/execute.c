@@ -187,6 +187,8 @@ static void finish(struct run *run)
         (void)err_nomem(&err);
     if (run->events.done)
         run->events.done(run->events.ctx, r < 0 ? NULL : &result, r < 0 ? &err : NULL, 0);
+    if (run->executor->o.pool)
+        pool_breathe(run->executor->o.pool);
     run_free(run);
 }
 

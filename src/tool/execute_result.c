@@ -52,6 +52,18 @@ static int json_text(const struct buf *text, struct buf *out)
 
 /* ---- errors ---------------------------------------------------------------------------------------------------------------- */
 
+/* A runtime may have printed it already. */
+static bool ends_with(const struct buf *text, const struct buf *end)
+{
+    size_t n = end->len, len = text->len;
+
+    while (n > 0 && end->data[n - 1] == '\n')
+        n--;
+    while (len > 0 && text->data[len - 1] == '\n')
+        len--;
+    return n > 0 && len >= n && memcmp(text->data + len - n, end->data, n) == 0;
+}
+
 static int set_error(struct run *run, const char *type, const char *message, const char *traceback)
 {
     struct outcome *o = run->outcome;
@@ -68,7 +80,9 @@ static int set_error(struct run *run, const char *type, const char *message, con
     const char *text = o->error_message.data ? o->error_message.data : "";
     if (r == 0 && err->len && err->data[err->len - 1] != '\n')
         r = buf_append(err, "\n", 1);
-    if (r == 0 && o->traceback.len)
+    if (r == 0 && ends_with(err, &o->traceback))
+        r = 0;
+    else if (r == 0 && o->traceback.len)
         r = buf_append(err, o->traceback.data, o->traceback.len);
     else if (r == 0)
         r = buf_printf(err, "%s: %s\n", o->error_type, text);
@@ -236,6 +250,8 @@ static int judge(struct run *run, const struct child_done *done)
     if (r < 0)
         return no_answer(run, done, r);
     o->files = o->answer.files;
+    if (o->answer.exit_code >= 0 && run->kind != FRAME_TOOL)
+        o->r.exit_code = o->answer.exit_code;
     if (!o->answer.ok)
         return set_error(run, o->answer.error_type[0] ? o->answer.error_type : "Exception", o->answer.error_message, o->answer.traceback);
     o->ok = true;

@@ -181,7 +181,7 @@ static int member_of(const struct json_value *object, const char *key, enum json
 
 static int read_members(const char *payload, size_t len, struct frame_answer *a)
 {
-    const struct json_value *root = json_root(a->doc), *status = json_get(root, "status"), *error, *out;
+    const struct json_value *root = json_root(a->doc), *status = json_get(root, "status"), *error, *out, *code;
 
     if (root->type != JSON_OBJECT || !status || status->type != JSON_STRING)
         return -EPROTO;
@@ -192,17 +192,21 @@ static int read_members(const char *payload, size_t len, struct frame_answer *a)
     if (a->result_value && !raw_member(payload, payload + len, "result", &a->result, &a->result_len))
         return -EPROTO;
     if (member_of(root, "agent_state", JSON_OBJECT, &a->agent_state) < 0 || member_of(root, "files", JSON_ARRAY, &a->files) < 0 ||
-        member_of(root, "error", JSON_OBJECT, &error) < 0 || member_of(root, "out", JSON_BOOL, &out) < 0)
+        member_of(root, "error", JSON_OBJECT, &error) < 0 || member_of(root, "out", JSON_BOOL, &out) < 0 ||
+        member_of(root, "exit_code", JSON_NUMBER, &code) < 0)
         return -EPROTO;
     if (text_of(error, "type", &a->error_type) < 0 || text_of(error, "message", &a->error_message) < 0 || text_of(error, "traceback", &a->traceback) < 0)
         return -EPROTO;
     a->nothing_left = out && !out->boolean;
+    if (code && (!code->integer || code->i64 < 0 || code->i64 > 255))
+        return -EPROTO;
+    a->exit_code = code ? (int)code->i64 : -1;
     return a->ok || error ? 0 : -EPROTO;
 }
 
 int frame_answer_read(const uint8_t key[FRAME_KEY], const char *data, size_t len, struct frame_answer *ret)
 {
-    struct frame_answer a = {.result = "null", .result_len = 4, .error_type = "", .error_message = "", .traceback = ""};
+    struct frame_answer a = {.result = "null", .result_len = 4, .error_type = "", .error_message = "", .traceback = "", .exit_code = -1};
     uint8_t code[SHA256_SIZE], given[SHA256_SIZE];
 
     if (len < CODE_LEN + 1 || data[CODE_LEN] != '\n')

@@ -9,7 +9,7 @@
  *           "site": "/opt/brig/venv" | null (a requirement set), "tool_limit": ...}
  * answer   64 hex digits of HMAC-SHA256(key, payload), a newline, then the payload:
  *          {"status": "ok" | "error", "result": any, "result_type": "dict", "agent_state": {...}, "error": {"type", "message", "traceback"}, "files": [...], "notes": ["..."],
- *           "out": false (there is nothing in /workspace/out; absent: look)}
+ *           "out": false (there is nothing in /workspace/out; absent: look), "exit_code": 3 (of code and commands)}
  *
  * The key is made for one run, wiped from the runtime's variables before user code begins, and stands in no environment. An answer whose code does not fit is no answer.
  */
@@ -50,6 +50,7 @@ struct frame_answer {
     size_t result_len;
     const struct json_value *result_value, *agent_state, *files; /* or NULL */
     const char *error_type, *error_message, *traceback; /* "" when none */
+    int exit_code;      /* of code or a command; -1: none was given */
     bool nothing_left;  /* it says that /workspace/out is not there, or empty */
 };
 /* -EBADMSG: the code does not fit; -EPROTO: not what it should be. */

@@ -31,9 +31,8 @@ static void unpark(struct group *group, struct member *m)
     else
         group->parked_last = m->prev;
     group->n_parked--;
-    uint64_t bytes = child_memory(m->child);
-    group->bytes -= bytes < group->bytes ? bytes : group->bytes;
-    group->pool->bytes -= bytes < group->pool->bytes ? bytes : group->pool->bytes;
+    group->bytes -= m->bytes;
+    group->pool->bytes -= m->bytes;
 }
 
 static void park(struct group *group, struct member *m)
@@ -47,9 +46,19 @@ static void park(struct group *group, struct member *m)
     group->parked_last = m;
     group->n_parked++;
     m->parked = true;
-    uint64_t bytes = child_memory(m->child);
-    group->bytes += bytes;
-    group->pool->bytes += bytes;
+    m->bytes = child_memory(m->child);
+    group->bytes += m->bytes;
+    group->pool->bytes += m->bytes;
+}
+
+void group_weigh(struct group *group)
+{
+    for (struct member *m = group->parked; m; m = m->next) {
+        uint64_t now = child_memory(m->child);
+        group->bytes += now - m->bytes;
+        group->pool->bytes += now - m->bytes;
+        m->bytes = now;
+    }
 }
 
 static void made(struct group *group, struct member *m)
@@ -350,7 +359,7 @@ struct child *pool_try(struct pool *pool, const struct pool_want *want)
 
     if (child) {
         group_count(group);
-        pool_refill_soon(pool);
+        pool_refill_later(pool, group);
     }
     return child;
 }

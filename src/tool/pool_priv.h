@@ -10,6 +10,7 @@
 #define POOL_SECONDS 10u          /* of claims that are remembered */
 #define POOL_IDLE_NS (60 * NS_PER_SEC)
 #define POOL_MAKING_PER_CORE 4u   /* children in making at once: more only get into each other's way */
+#define POOL_LATER_NS (5 * NS_PER_MS)
 #define POOL_FAILURES_MAX 6u      /* doublings of the pause after a child that was not to be made */
 #define POOL_CHILD_BYTES (8u << 20) /* what one is taken for before any of its kind was measured */
 
@@ -27,6 +28,7 @@ struct member { /* one child of the pool, from its making until it is given away
     struct child *child;
     struct member *next, *prev;   /* of the parked ones, oldest first; or of those in making */
     bool parked;
+    uint64_t bytes;               /* what it counts for: it may be measured later */
 };
 
 /* Everything with one pool key. */
@@ -57,7 +59,7 @@ struct pool {
     struct loop_timer refill, tick;
     struct pool_wait *told, *told_last; /* to be called from the loop */
     struct loop_timer tell;
-    bool ticking;
+    bool ticking, refilling;      /* the timers are armed */
 };
 
 /* pool_size.c */
@@ -67,10 +69,12 @@ void group_count(struct group *group); /* one claim */
 void pool_tick(struct loop_timer *timer);
 void pool_refill(struct loop_timer *timer);
 void pool_refill_soon(struct pool *pool);
+void pool_refill_later(struct pool *pool, const struct group *group); /* one was taken from it: soon when few are left */
 
 /* pool.c */
 int group_make(struct group *group, struct brig_err *err) MUST_CHECK;
 void group_end_one(struct group *group); /* the oldest of the parked */
+void group_weigh(struct group *group);   /* its children may have been measured since */
 void group_free(struct group *group);    /* and everything in it; nobody waits */
 void group_fail_wait(struct group *group, const struct brig_err *why); /* the first that waits */
 

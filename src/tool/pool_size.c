@@ -38,7 +38,22 @@ void group_count(struct group *group)
 
 void pool_refill_soon(struct pool *pool)
 {
-    (void)!loop_timer_set(pool->loop, &pool->refill, loop_now_ns(), NULL); /* without memory for it the tick does it */
+    pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns(), NULL) == 0; /* without memory for it the tick does it */
+}
+
+/* Making a child costs a core some milliseconds, and the run that was just begun needs one. */
+void pool_refill_later(struct pool *pool, const struct group *group)
+{
+    if (group->n_parked * 4 < group_target(group))
+        pool_refill_soon(pool);
+    else if (!pool->refilling)
+        pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns() + POOL_LATER_NS, NULL) == 0;
+}
+
+void pool_breathe(struct pool *pool)
+{
+    if (pool->refilling)
+        pool_refill_soon(pool);
 }
 
 /* Those in making will be as large as the others. */
@@ -95,6 +110,7 @@ void pool_refill(struct loop_timer *timer)
     uint64_t now = loop_now_ns();
     struct brig_err err = {0};
 
+    pool->refilling = false;
     while (pool->n_making < pool->making_max) {
         struct group *group = next_waited(pool);
         bool waited = group != NULL;
@@ -131,6 +147,7 @@ void pool_tick(struct loop_timer *timer)
         next = g->next;
         memmove(g->seconds + 1, g->seconds, sizeof g->seconds - sizeof g->seconds[0]);
         g->seconds[0] = 0;
+        group_weigh(g);
         if (now - g->last_used_ns > POOL_IDLE_NS && !g->waits && !(g->want.keep && g->prewarm))
             group_free(g);
         else

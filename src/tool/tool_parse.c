@@ -11,8 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "base/utf8.h"
-#include "crypto/crypto.h"
+#include "tool/sets.h"
 
 #define REQUIREMENT_MAX 512u
 #define DESCRIPTION_MAX 65536u
@@ -209,6 +208,18 @@ static int parse_source(const struct json_value *json, struct tool *tool, struct
 
 /* ---- requirements, tags ------------------------------------------------------------------------------- */
 
+/* What no setting allows (control characters, a second line). Whether options and URLs are allowed is the run's to say. */
+static int check_requirement(const struct requirement *requirement, const char *list, struct brig_err *err)
+{
+    const bool npm = str_starts(list, "npm");
+    struct brig_err why = {0};
+    char text[2 * REQUIREMENT_MAX + 8];
+
+    if (str_format(text, sizeof text, "%s%s%s", requirement->name, requirement->version ? (npm ? "@" : "==") : "", requirement->version ? requirement->version : "") < 0)
+        return invalid(err, "%s: one is too long", list);
+    return requirement_ok(text, npm, true, &why) < 0 ? invalid(err, "%s: %.250s", list, why.message) : 0;
+}
+
 static int parse_requirement(const struct json_value *item, const char *list, struct requirement *ret, struct brig_err *err)
 {
     if (item->type == JSON_STRING) {
@@ -229,7 +240,7 @@ static int parse_requirement(const struct json_value *item, const char *list, st
         return invalid(err, "%s: one has no name", list);
     if (ret->version && ret->version[0] == '\0')
         ret->version = NULL;
-    return 0;
+    return check_requirement(ret, list, err);
 }
 
 static int parse_requirements(const struct json_value *json, const char *list, struct requirement **ret, size_t *ret_n, struct brig_err *err)

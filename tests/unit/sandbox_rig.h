@@ -68,6 +68,10 @@ struct fake_box {
     void (*attach_done)(void *ctx, int fd, const struct brig_err *err);
     void *attach_ctx;
     struct loop_timer attach;
+    void (*limits_done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err);
+    void *limits_ctx;
+    struct brig_limits limits;
+    struct loop_timer limiting;
 };
 
 struct fake {
@@ -76,6 +80,8 @@ struct fake {
     struct fake_box *boxes;
     unsigned n_boxes, made, orphans_ended;
     bool hold_up, hold_end, hold_freeze, fail_create, fail_freeze;
+    bool hold_limits, fail_limits;
+    unsigned n_limits;
     const char *fail_up; /* comes up dead, with this detail */
     enum brig_cause fail_cause;
     struct box_stats stats_are;
@@ -101,6 +107,7 @@ static inline void fake_free(struct fake_box *box)
     loop_timer_clear(loop, &box->freeze);
     loop_timer_clear(loop, &box->stats);
     loop_timer_clear(loop, &box->attach);
+    loop_timer_clear(loop, &box->limiting);
     if (box->peer)
         peer_done(box->peer);
     free(box->peer);
@@ -113,6 +120,33 @@ static inline void fake_soon(struct fake_box *box, struct loop_timer *timer, loo
     timer->fn = fn;
     timer->ctx = box;
     assert_int_equal(loop_timer_set(box->fake->provider.loop, timer, loop_now_ns(), NULL), 0);
+}
+
+/* They are in force in the next round; hold_limits: never. */
+static inline void fake_limited(struct loop_timer *timer)
+{
+    struct fake_box *box = timer->ctx;
+    struct brig_err err = {.code = BRIG_E_HOST, .message = "no"};
+    void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err) = take_ptr(&box->limits_done);
+
+    if (box->fake->fail_limits)
+        done(box->limits_ctx, NULL, &err);
+    else
+        done(box->limits_ctx, &box->limits, NULL);
+}
+
+static inline int fake_limits(struct box *b, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+                              struct brig_err *err UNUSED)
+{
+    struct fake_box *box = (struct fake_box *)b;
+
+    box->limits = *limits;
+    box->limits_done = done;
+    box->limits_ctx = ctx;
+    box->fake->n_limits++;
+    if (!box->fake->hold_limits)
+        fake_soon(box, &box->limiting, fake_limited);
+    return 0;
 }
 
 static inline void fake_ended(struct loop_timer *timer)
@@ -412,7 +446,7 @@ static inline struct rig *rig_create(void)
     rig_open_store(rig);
     rig->fake.ops = (struct provider_ops){
         .name = "fake", .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL, .create = fake_create,
-        .attach = fake_attach, .freeze = fake_freeze, .stats = fake_stats, .end = fake_end, .recover = fake_recover, .pool = fake_pool};
+        .attach = fake_attach, .freeze = fake_freeze, .stats = fake_stats, .end = fake_end, .recover = fake_recover, .pool = fake_pool, .limits = fake_limits};
     rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
     rig->config = (struct config){.max_sandboxes = 100, .idle_timeout_s = 3600, .cleanup_interval = 300, .gate_private_ranges = (char *)(uintptr_t)"admin", .pool = 4, .create_queue = 1024,
                                   .keep_runs_seconds = 86400, .keep_runs_bytes = 1u << 30, .image = (char *)(uintptr_t)"host",

@@ -458,6 +458,38 @@ static void patterns_end(void **state)
     buf_done(&text);
 }
 
+/* Many small schemas at one large value, and long lists in a schema at many values: neither is free. */
+static void large_values_are_paid_for(void **state)
+{
+    struct buf schema = BUF_INIT(1 << 20), text = BUF_INIT(4 << 20);
+    (void)state;
+
+    assert_int_equal(buf_append_str(&schema, "{\"allOf\":[true"), 0);
+    for (unsigned i = 0; i < 1000; i++)
+        assert_int_equal(buf_append_str(&schema, ",{\"minLength\":1}"), 0);
+    assert_int_equal(buf_append_str(&schema, "]}"), 0);
+    assert_int_equal(buf_append_str(&text, "\""), 0);
+    for (unsigned i = 0; i < 100000; i++)
+        assert_int_equal(buf_append_str(&text, "0123456789"), 0);
+    assert_int_equal(buf_append_str(&text, "\""), 0);
+    assert_string_equal(said(schema.data, text.data), too_much);
+    assert_string_equal(said("{\"minLength\":1}", text.data), "");
+    buf_done(&schema);
+    buf_done(&text);
+
+    assert_int_equal(buf_append_str(&schema, "{\"items\":{\"dependentRequired\":{\"x\":[]"), 0);
+    for (unsigned i = 0; i < 4000; i++)
+        assert_int_equal(buf_printf(&schema, ",\"x%u\":[]", i), 0);
+    assert_int_equal(buf_append_str(&schema, "}}}"), 0);
+    assert_int_equal(buf_append_str(&text, "[{}"), 0);
+    for (unsigned i = 0; i < 4000; i++)
+        assert_int_equal(buf_append_str(&text, ",{}"), 0);
+    assert_int_equal(buf_append_str(&text, "]"), 0);
+    assert_string_equal(said(schema.data, text.data), too_much);
+    buf_done(&schema);
+    buf_done(&text);
+}
+
 static void many_items_take_little(void **state)
 {
     struct buf text = BUF_INIT(1 << 22);
@@ -531,6 +563,7 @@ int main(void)
         cmocka_unit_test(loops_end),
         cmocka_unit_test(webs_end),
         cmocka_unit_test(patterns_end),
+        cmocka_unit_test(large_values_are_paid_for),
         cmocka_unit_test(many_items_take_little),
         cmocka_unit_test(deep_instances),
         cmocka_unit_test(survives_without_memory),

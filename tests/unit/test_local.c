@@ -357,6 +357,47 @@ static void questions(void **state)
     assert_heard("");
 }
 
+static struct brig_limits last_limits;
+
+static void on_limits(void *ctx, const struct brig_limits *limits, const struct brig_err *err)
+{
+    note(err ? "unlimited" : "limited", ctx);
+    if (limits)
+        last_limits = *limits;
+    if (err)
+        snprintf(last_error, sizeof last_error, "%s", err->message);
+}
+
+static void limits_of_a_live_box(void **state)
+{
+    struct test *t = *state;
+    struct box *a = create_up(t, "A");
+    const struct brig_limits want = {.memory = 64u << 20, .cpus = 500, .pids = 10, .disk = 1}, less = {.memory = 64u << 20, .cpus = 500},
+                             bad = {.memory = 1, .cpus = 500, .pids = 10};
+    const struct wire_limits_are are = {.head = head(WIRE_LIMITS_ARE, 5), .memory = 1, .cpus = 2, .pids = 3};
+    const struct wire_limits_are refused = {.head = head(WIRE_LIMITS_ARE, 5), .err = {.code = BRIG_E_CONFLICT, .message = "in use"}};
+    struct brig_err err;
+
+    assert_true(t->provider->ops->limits(a, &less, on_limits, (void *)"0", &err) < 0);
+    assert_true(t->provider->ops->limits(a, &bad, on_limits, (void *)"0", &err) < 0);
+    assert_non_null(strstr(err.message, "memory 1"));
+    assert_silent(t);
+    assert_int_equal(t->provider->ops->limits(a, &want, on_limits, (void *)"1", NULL), 0);
+    assert_int_equal(t->provider->ops->limits(a, &want, on_limits, (void *)"2", NULL), 0);
+    union wire_any asked = next(t, WIRE_LIMITS, NULL);
+    assert_int_equal(asked.limits.memory, 64u << 20);
+    assert_int_equal(asked.limits.cpus, 500);
+    assert_int_equal(asked.limits.pids, 10);
+    next(t, WIRE_LIMITS, NULL);
+    tell(t, &are, NULL);
+    tell(t, &refused, NULL);
+    tell(t, &are, NULL); /* nobody asked */
+    turn(t);
+    assert_heard("limited1 unlimited2");
+    assert_int_equal(last_limits.pids, 3);
+    assert_string_equal(last_error, "in use");
+}
+
 /* An answer without the stream that it promises is not a success. */
 static void no_stream(void **state)
 {
@@ -605,6 +646,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused, begin_recovered, end),
         cmocka_unit_test_setup_teardown(bad_specs, begin_recovered, end),
         cmocka_unit_test_setup_teardown(questions, begin_recovered, end),
+        cmocka_unit_test_setup_teardown(limits_of_a_live_box, begin_recovered, end),
         cmocka_unit_test_setup_teardown(no_stream, begin_recovered, end),
         cmocka_unit_test_setup_teardown(questions_die_with_the_box, begin_recovered, end),
         cmocka_unit_test_setup_teardown(ended, begin_recovered, end),

@@ -359,6 +359,72 @@ static void test_keys(void **state)
     box_close(&box);
 }
 
+struct rotated {
+    struct answer answer;
+    uint64_t n;
+};
+
+static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *err)
+{
+    struct rotated *rotated = ctx;
+
+    rotated->n = resealed;
+    on_done(&rotated->answer, err);
+}
+
+/* Sealed again while the service goes on: what is set or deleted meanwhile stays so; the old key is not needed after it. */
+static void test_rotation(void **state)
+{
+    struct kit *kit = *state;
+    struct box box;
+    struct rotated rotated = {0};
+    struct answer change = {0};
+    char name[16];
+
+    kit_put_org(kit, "org-1");
+    box_open(kit, &box, K1, false);
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "S%d", i);
+        put(kit, &box, "org-1", name, name, NULL);
+    }
+    put(kit, &box, "org-1", "RULED", VALUE, RULE);
+    box_reopen(kit, &box, K2 K1, false);
+    put(kit, &box, "org-1", "S0", "newer", NULL); /* under k2 already */
+    const int64_t updated = secrets_find(box.secrets, "org-1", "S5")->updated_at_ns;
+    assert_int_equal(put_with(&box, "org-1", "S1", "newest", 6, NULL, &change, NULL), 0); /* on its way when the rotation begins */
+    assert_int_equal(secrets_rotate(box.secrets, on_rotated, &rotated, NULL), 0);
+    assert_int_equal(rotated.answer.n, 0); /* never from within */
+    assert_int_equal(put_with(&box, "org-1", "S39", "last", 4, NULL, &change, NULL), 0);
+    assert_int_equal(secrets_delete(box.secrets, "org-1", "S38", on_done, &change, NULL), 0);
+    kit_wait_ok(kit, &rotated.answer, 1);
+    kit_wait_ok(kit, &change, 3);
+    assert_int_equal(rotated.n, 37); /* all but S0, and the three that were written anyway */
+    assert_null(secrets_find(box.secrets, "org-1", "S38"));
+    assert_int_equal(secrets_find(box.secrets, "org-1", "S5")->updated_at_ns, updated); /* the value is the same */
+    box_reopen(kit, &box, K2, false);
+    assert_value(&box, "org-1", "S0", "newer");
+    assert_value(&box, "org-1", "S1", "newest");
+    assert_value(&box, "org-1", "S5", "S5");
+    assert_value(&box, "org-1", "S39", "last");
+    assert_value(&box, "org-1", "RULED", VALUE);
+    assert_true(secrets_find(box.secrets, "org-1", "RULED")->brokered);
+    assert_null(secrets_find(box.secrets, "org-1", "S38"));
+    rotated = (struct rotated){0};
+    assert_int_equal(secrets_rotate(box.secrets, on_rotated, &rotated, NULL), 0);
+    kit_wait_ok(kit, &rotated.answer, 1);
+    assert_int_equal(rotated.n, 0);
+    /* with a ring that has not their key: told, and nothing is lost */
+    box_reopen(kit, &box, K1, false);
+    rotated = (struct rotated){0};
+    assert_int_equal(secrets_rotate(box.secrets, on_rotated, &rotated, NULL), 0);
+    kit_wait(kit, &rotated.answer, 1);
+    assert_int_equal(rotated.n, 0);
+    assert_non_null(strstr(rotated.answer.err.message, "40 of secret could not be sealed again"));
+    box_reopen(kit, &box, K2, false);
+    assert_value(&box, "org-1", "S5", "S5");
+    box_close(&box);
+}
+
 static void test_plain(void **state)
 {
     struct kit *kit = *state;
@@ -536,7 +602,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         KIT_CASE(test_rules),            KIT_CASE(test_rule_refusals),         KIT_CASE(test_rule_covers),         KIT_CASE(test_names),
         KIT_CASE(test_store_and_find),   KIT_CASE(test_each),                  KIT_CASE(test_moved_rows),          KIT_CASE(test_damaged_rows),
-        KIT_CASE(test_keys),             KIT_CASE(test_plain),                 KIT_CASE(test_limits),              KIT_CASE(test_slot),
+        KIT_CASE(test_keys),             KIT_CASE(test_rotation),              KIT_CASE(test_plain),                 KIT_CASE(test_limits),              KIT_CASE(test_slot),
         KIT_CASE(test_files),            KIT_CASE(test_no_memory),
     };
 

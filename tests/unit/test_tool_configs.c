@@ -14,7 +14,7 @@
 #define LEGACY "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug=="
 #define DIR "/root/.letta/tool_execution_dir"
 
-static char empty[] = "", exec_dir[] = DIR, allowed[] = "/srv/tools:/home/a//b/../c/", venv[] = "myenv", template[] = "tpl", legacy[] = LEGACY_KEY;
+static char empty[] = "", exec_dir[] = DIR, allowed[] = "/srv/tools:/opt/a//b/../c/", venv[] = "myenv", template[] = "tpl", legacy[] = LEGACY_KEY;
 static struct config settings;
 
 static struct keyring *ring_of(const char *text)
@@ -168,7 +168,7 @@ static void test_complete(void **state)
          "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\"},{\"name\":\"b\"},{\"name\":\"c==2\"}]}"},
         {"local", "{\"persist\":true,\"sandbox_dir\":\"/srv/tools/./x//y/\"}", NULL,
          "{\"sandbox_dir\":\"/srv/tools/x/y\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[],\"persist\":true}"},
-        {"local", "{\"persist\":\"off\",\"sandbox_dir\":\"/home/a/c\"}", NULL, "{\"sandbox_dir\":\"/home/a/c\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
+        {"local", "{\"persist\":\"off\",\"sandbox_dir\":\"/opt/a/c\"}", NULL, "{\"sandbox_dir\":\"/opt/a/c\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
         {"e2b", "{\"timeout\":\" 60 \",\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}", NULL, "{\"timeout\":60,\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}"},
         {"e2b", "{\"timeout\":60.0}", NULL, "{\"timeout\":60}"},
         {"e2b", "{\"timeout\":\"60.0\"}", NULL, "{\"timeout\":60}"},
@@ -217,7 +217,7 @@ static void test_refused(void **state)
         {"local", "{\"sandbox_dir\":\"/etc\"}", "/etc", BRIG_E_FORBIDDEN},
         {"local", "{\"sandbox_dir\":\"/srv/tools/../../etc\"}", "/etc", BRIG_E_FORBIDDEN},
         {"local", "{\"sandbox_dir\":\"/srv/toolsy\"}", "/srv/toolsy", BRIG_E_FORBIDDEN},
-        {"local", "{\"sandbox_dir\":\"/home/a/b\"}", "/home/a/b", BRIG_E_FORBIDDEN},
+        {"local", "{\"sandbox_dir\":\"/opt/a/b\"}", "/opt/a/b", BRIG_E_FORBIDDEN},
         {"local", "{\"sandbox_dir\":\"/\"}", "/", BRIG_E_FORBIDDEN},
         {"local", "{\"sandbox_dir\":\"/srv/tools\\u0000/x\"}", "sandbox_dir", BRIG_E_INVALID},
         {"local", "{\"use_venv\":\"maybe\"}", "use_venv", BRIG_E_INVALID},

@@ -207,6 +207,9 @@ static void refilled_by_demand(void **state)
     struct child *next = pool_try(t->pool, &python);
     assert_non_null(next); /* there is one more before anybody asked */
     t->given[t->n_given++] = next;
+    turn(t);
+    assert_int_equal(n_made, t->n_given + 1); /* the run that took it has the processor for itself, until it is over */
+    pool_breathe(t->pool);
     for (int i = 0; i < 3; i++)
         turn(t), park_all();
     assert_int_equal(n_alive - t->n_given, 3); /* two in this second: three */

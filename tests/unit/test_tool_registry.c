@@ -109,6 +109,7 @@ static void test_refused(void **state)
         {"{\"name\":\"f\",\"pip_requirements\":[{\"version\":\"1\"}]," SRC "}", "pip_requirements: one has no name", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"npm_requirements\":[\"\"]," SRC "}", "npm_requirements: one has no name", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"npm_requirements\":[{\"name\":\"a\",\"version\":1}]," SRC "}", "npm_requirements: version: must be a string", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"pip_requirements\":[\"a\\n--index-url x\"]," SRC "}", "pip_requirements", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"tags\":\"a\"," SRC "}", "tags", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"tags\":[1]," SRC "}", "tags", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"description\":1," SRC "}", "description: must be a string", BRIG_E_INVALID},
