@@ -5,8 +5,10 @@
 #include "cli/tool.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/str.h"
+#include "cli/escape.h"
 
 static int tool_main(int argc, char **argv);
 
@@ -239,6 +241,7 @@ static int show(int argc, char **argv)
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf out = BUF_INIT(64u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
+    struct escape escape = ESCAPE_INIT(ESCAPE_TERMINAL);
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "tool", &rest, &status))
@@ -246,11 +249,10 @@ static int show(int argc, char **argv)
     if (!service_open(&client) || !find_tool(client, argv[rest], &doc))
         return CLI_FAILED;
     const struct json_value *tool = the_tool(doc), *source = json_get(tool, "source_code");
-    if (!options.json && source && source->type == JSON_STRING)
-        return buf_append(&out, source->string, source->len) < 0 ? cli_error("out of memory") : cli_print(&out, 0);
-    if (json_print(tool, &out) < 0 || buf_append_str(&out, "\n") < 0)
-        return cli_error("out of memory");
-    return cli_print(&out, 0);
+    if (options.json || !source || source->type != JSON_STRING)
+        return service_print_value(tool);
+    int r = isatty(STDOUT_FILENO) ? escape_append(&escape, source->string, source->len, &out) : buf_append(&out, source->string, source->len);
+    return r < 0 ? cli_error("out of memory") : cli_print(&out, 0);
 }
 
 static int remove_tools(int argc, char **argv)
