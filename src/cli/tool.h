@@ -32,6 +32,7 @@ struct tool_service {
 };
 #define AUTO_TOOL_SERVICE __attribute__((cleanup(tool_service_close)))
 bool tool_service_open(struct tool_service *ret);
+bool tool_service_find(struct tool_service *ret);   /* the same, and without a word */
 bool tool_service_attach(struct tool_service *ret); /* only a daemon that is there */
 int tool_service_signal(struct tool_service *service); /* after -ECANCELED: the exit status of whom that signal ended */
 void tool_service_close(struct tool_service *service);

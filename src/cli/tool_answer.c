@@ -126,6 +126,18 @@ static int deliver(const struct tool_show *how, const struct json_value *receipt
     return run_receipt_write(how->receipt, text.data, text.len, &err) < 0 ? cli_error("%s", err.message) : 0;
 }
 
+/* As every receipt of `brig run`. */
+static int print_line(const struct json_value *receipt)
+{
+    AUTO_BUF struct buf text = BUF_INIT(ANSWER_MAX);
+    struct brig_err err = {0};
+
+    if (json_print_line(receipt, &text) < 0 || buf_append(&text, "\n", 1) < 0)
+        return cli_error("out of memory");
+    int r = run_receipt_print(text.data, text.len, &err);
+    return r == -EPIPE ? CLI_SIGPIPE : r < 0 ? cli_error("%s", err.message) : 0;
+}
+
 static int print_answer(struct asking *asking)
 {
     const struct tool_show *how = asking->how;
@@ -140,10 +152,11 @@ static int print_answer(struct asking *asking)
     if (deliver(how, receipt) != 0)
         return CLI_FAILED;
     if (how->json) {
-        int r = service_print_value(receipt);
+        int r = how->program ? print_line(receipt) : service_print_value(receipt);
         return r != 0 ? r : status;
     }
-    bool said = show_rest(asking, receipt, failed ? get_text(error, "message", "") : "");
+    /* All that a snippet printed has come; what the answer adds to it are words for those who see no exit status. */
+    bool said = how->program || show_rest(asking, receipt, failed ? get_text(error, "message", "") : "");
     if (asking->failed)
         return asking->failed == -EPIPE ? CLI_SIGPIPE : cli_error("standard output: %s", strerror(-asking->failed));
     if (status != 0 && read.cause != BRIG_CAUSE_EXITED)

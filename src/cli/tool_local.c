@@ -147,14 +147,22 @@ static bool wait_ready(struct tool_service *service)
     return false;
 }
 
-/* The daemon; err is about why not. Signals become a descriptor, so that what was begun can be ended. */
+/* The daemon; err is about why not. Signals become a descriptor, so that what was begun can be ended: only then, since who goes on without us has its own ways. */
 static bool open_daemon(struct tool_service *ret, struct brig_err *err)
 {
-    *ret = (struct tool_service){.signals = service_signals()};
+    *ret = (struct tool_service){.signals = -1};
     if (client_open(&ret->client, err) < 0)
         return false;
+    ret->signals = service_signals();
     client_set_cancel(ret->client, ret->signals);
     return true;
+}
+
+bool tool_service_find(struct tool_service *ret)
+{
+    struct brig_err err;
+
+    return open_daemon(ret, &err);
 }
 
 bool tool_service_attach(struct tool_service *ret)
@@ -185,6 +193,7 @@ bool tool_service_open(struct tool_service *ret)
         cli_error("%s", err.message);
         return false;
     }
+    ret->signals = service_signals(); /* before there is anything that a signal could leave behind */
     if (!make_dir(ret))
         return false;
     ret->pid = fork();
