@@ -175,16 +175,16 @@ static int list(int argc, char **argv)
 static bool remove_one(struct client *client, const struct env_options *options, const char *name)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL, *ignored = NULL;
+    AUTO_DOC struct json_doc *doc = NULL;
     const struct json_value *variables = NULL;
 
     if (options->agent)
-        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) && service_ask(client, "DELETE", &target, NULL, &ignored);
+        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) && service_ask(client, "DELETE", &target, NULL, NULL);
     if (!fetch(client, options, &doc, &variables))
         return false;
     for (const struct json_value *one = variables ? variables->first : NULL; one; one = one->next)
         if (str_eq(get_text(one, "key", ""), name))
-            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) && service_ask(client, "DELETE", &target, NULL, &ignored);
+            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) && service_ask(client, "DELETE", &target, NULL, NULL);
     cli_error("no variable \"%s\"", name);
     return false;
 }

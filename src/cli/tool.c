@@ -148,6 +148,10 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
     struct brig_err err;
     const char *language = tool_language_of(file);
 
+    if (language && !str_eq(language, "python") && !options->schema) {
+        cli_error("%s: what a tool in %s takes must be said: --schema FILE", file, language);
+        return false;
+    }
     if (!language || !service_read_file(file, &source) || (options->schema && !service_read_file(options->schema, &schema)))
         return false;
     if (options->schema && json_read(schema.data ? schema.data : "", schema.len, JSON_READ_VALUES, &doc, &err) < 0) {
@@ -267,9 +271,9 @@ static int remove_tools(int argc, char **argv)
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
         AUTO_BUF struct buf target = BUF_INIT(4096);
-        AUTO_DOC struct json_doc *found = NULL, *ignored = NULL;
+        AUTO_DOC struct json_doc *found = NULL;
         bool gone = find_tool(client, argv[rest], &found) && service_target(&target, "/v1/tools/%s", get_text(the_tool(found), "id", "")) &&
-                    service_ask(client, "DELETE", &target, NULL, &ignored);
+                    service_ask(client, "DELETE", &target, NULL, NULL);
         if (!gone || (!options.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     }
