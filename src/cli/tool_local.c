@@ -50,7 +50,7 @@ static bool make_dir(struct tool_service *service)
 
     for (size_t i = geteuid() == 0 ? 0 : 1; i < ARRAY_SIZE(places); i++)
         if (str_format(service->dir, sizeof service->dir, "%s/brig-tool-XXXXXX", places[i]) > 0 && mkdtemp(service->dir))
-            return true;
+            return chmod(service->dir, 0711) == 0; /* brigd of a root's service has an id of its own, and its directory in it */
     service->dir[0] = '\0';
     cli_error("a directory for the service of this command: %s", strerror(errno));
     return false;
