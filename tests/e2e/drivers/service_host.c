@@ -8,7 +8,7 @@
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all, zygote=KEY,
+ *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all, zygote=KEY, profile=paranoid,
  *                                statement=1 (then `layers KEY name=on:by:value ...` is told before `up`)
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     channel KEY                  of process 1, which was there before brig-init; every whole frame is told: `frame KEY TEXT`
@@ -360,6 +360,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.rootfs = value;
         else if (strcmp(words[i], "zygote") == 0)
             spec.zygote = value;
+        else if (strcmp(words[i], "profile") == 0)
+            spec.profile = strcmp(value, "paranoid") == 0 ? BRIG_PROFILE_PARANOID : BRIG_PROFILE_COMPAT;
         else if (strcmp(words[i], "statement") == 0)
             item->statement = true;
         else if (strcmp(words[i], "require") == 0)
