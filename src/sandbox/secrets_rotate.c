@@ -44,7 +44,7 @@ static void end(struct rotation *rotation)
     struct brig_err err = {0};
 
     if (rotation->failed)
-        (void)err_set(&err, rotation->first.code, 0, "%llu of secret could not be sealed again: %.300s", (unsigned long long)rotation->failed, rotation->first.message);
+        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of secret could not be sealed again: %.300s", (unsigned long long)rotation->failed, rotation->first.message);
     rotation->done(rotation->ctx, rotation->resealed, rotation->failed ? &err : NULL);
     rotation_free(rotation);
 }

@@ -246,9 +246,10 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
 
 static int put_prepare(struct config_put *put, const char *actor, const char *type, const struct json_value *config, struct brig_err *err)
 {
-    const char *text = config ? config->raw : "{}";
+    const bool given = config && config->raw; /* one made by hand is an empty object */
+    const char *text = given ? config->raw : "{}";
 
-    put->len = config ? config->raw_len : 2;
+    put->len = given ? config->raw_len : 2;
     put->text = mem_alloc(put->len + 1);
     if (!put->text)
         return err_nomem(err);

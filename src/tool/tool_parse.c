@@ -187,7 +187,7 @@ static int parse_schema(const struct json_value *json, struct tool *tool, struct
     struct brig_err why = {0};
     r = schema_compile(source, 0, &tool->schema, &why);
     if (r < 0)
-        return err_set(err, why.code == BRIG_E_USAGE ? BRIG_E_INVALID : why.code, why.code == BRIG_E_USAGE ? 0 : -r, "%s: %.300s",
+        return err_set(err, why.code == BRIG_E_USAGE ? BRIG_E_INVALID : (enum brig_code)why.code, why.code == BRIG_E_USAGE ? 0 : -r, "%s: %.300s",
                        parameters ? "json_schema.parameters" : "args_json_schema", why.message);
     return 0;
 }
