@@ -261,7 +261,6 @@ struct spawner {
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     struct zygote *zygotes;   /* newest first */
-    unsigned n_zygotes;
     uint64_t jobs; /* ever given to them */
     uint64_t off; /* layers switched off; test builds only */
 };

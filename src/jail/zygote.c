@@ -41,18 +41,28 @@ struct zygote {
     struct loop_timer on_late, on_old;
     struct sandbox *jobs; /* sent and not answered, newest first */
     unsigned n_children;
-    uint64_t born_ns;
+    uint64_t born_ns, asked_ns;
     bool orphans; /* it died with jobs: there may be children nobody knows */
 };
 
-static unsigned children_max(void)
+static unsigned number(const char *test_name UNUSED, unsigned otherwise)
 {
 #ifdef BRIG_TEST
-    const char *text = getenv("BRIG_TEST_ZYGOTE_CHILDREN");
+    const char *text = getenv(test_name);
     if (text)
         return (unsigned)strtoul(text, NULL, 10);
 #endif
-    return ZYGOTE_CHILDREN;
+    return otherwise;
+}
+
+static unsigned children_max(void)
+{
+    return number("BRIG_TEST_ZYGOTE_CHILDREN", ZYGOTE_CHILDREN);
+}
+
+static unsigned zygotes_max(void)
+{
+    return number("BRIG_TEST_ZYGOTES", ZYGOTES_MAX);
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------------- */
@@ -102,7 +112,6 @@ static void forget(struct zygote *z)
     while (*at != z)
         at = &(*at)->next;
     *at = z->next;
-    z->spawner->n_zygotes--;
     loop_timer_clear(z->spawner->loop, &z->on_late);
     mem_free(z);
 }
@@ -255,12 +264,31 @@ static void on_answer(struct loop_source *source, uint32_t events UNUSED)
 
 /* ---- who serves a key -------------------------------------------------------------------------------- */
 
+/* Where there are too many, whoever was asked longest ago makes room, unless all have jobs. */
+static int make_room(struct spawner *spawner, struct brig_err *err)
+{
+    struct zygote *oldest = NULL;
+    unsigned n = 0;
+
+    for (struct zygote *z = spawner->zygotes; z; z = z->next) {
+        n += z->state <= SERVING;
+        if (z->state == SERVING && !z->jobs && (!oldest || z->asked_ns < oldest->asked_ns))
+            oldest = z;
+    }
+    if (n < zygotes_max())
+        return 0;
+    if (!oldest)
+        return err_set(err, BRIG_E_BUSY, EAGAIN, "zygote: %u are at work", n);
+    leave(oldest);
+    return 0;
+}
+
 static int zygote_start(struct spawner *spawner, const char *key, struct zygote **ret, struct brig_err *err)
 {
     struct loop *loop = spawner->loop;
 
-    if (spawner->n_zygotes >= ZYGOTES_MAX)
-        return err_set(err, BRIG_E_BUSY, EAGAIN, "there are %u zygotes already", ZYGOTES_MAX);
+    if (make_room(spawner, err) < 0)
+        return -EAGAIN;
     struct zygote *z = mem_zalloc(sizeof *z);
     if (!z)
         return err_nomem(err);
@@ -278,7 +306,6 @@ static int zygote_start(struct spawner *spawner, const char *key, struct zygote 
     }
     z->next = spawner->zygotes;
     spawner->zygotes = z;
-    spawner->n_zygotes++;
     r = loop_add(loop, &z->on_end, z->pidfd, EPOLLIN, err);
     if (r == 0)
         r = loop_add(loop, &z->on_answer, z->fd, EPOLLIN, err);
@@ -346,6 +373,7 @@ int zygote_ask(struct spawner *spawner, const char *key, struct sandbox *s, stru
     s->next_job = z->jobs;
     z->jobs = s;
     z->n_children++;
+    z->asked_ns = clock_mono_ns();
     if (!s->next_job)
         set_patience(z);
     return 0;

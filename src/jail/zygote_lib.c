@@ -17,7 +17,9 @@
  */
 #include <fcntl.h>
 #include <linux/prctl.h>
+#include <malloc.h>
 #include <signal.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/rseq.h>
@@ -180,6 +182,8 @@ static void prepare(void)
     sigset_t all;
 
     look_up_thread();
+    __fpurge(stdin);       /* the rest of zygote.py is no child's input */
+    (void)malloc_trim(0);  /* every page that is here is mapped, and unmapped, once more per child */
     sigfillset(&all);
     if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "brig-zygote") < 0)
         _exit(1);

@@ -6,10 +6,12 @@ spawner goes on and nothing is left.
 """
 
 import contextlib
+import ctypes
 import glob
 import json
 import os
 import re
+import shutil
 import signal
 
 from helpers import wait_until
@@ -19,7 +21,7 @@ from test_jail_service import LIBEXEC, ServiceTest
 TEST_SPAWNER = next((p for p in (f"{PREFIX}/tests/e2e/spawner_knobs", f"{BUILD}/tests/e2e/spawner_knobs") if os.path.exists(p)), "spawner_knobs")
 MANY = 300
 SAME = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp",
-        "Seccomp_filters", "PPid", "Name", "CoreDumping", "Speculation_Store_Bypass", "SigQ")
+        "Seccomp_filters", "Name", "CoreDumping", "Speculation_Store_Bypass", "SigQ")
 
 # What a process can say of itself, executed or forked.
 LOOK = """
@@ -56,6 +58,36 @@ def fresh():
     """The source of a tool whose results must differ between children."""
     return ("def fresh():\n    import os, random, uuid, secrets, tempfile\n"
             "    return [random.random(), str(uuid.uuid4()), str(uuid.uuid1()), secrets.token_hex(8), os.urandom(8).hex(), next(tempfile._get_candidate_names())]\n")
+
+
+class Traced:
+    """A process that stops at its next clone."""
+
+    SEIZE, DETACH, GETEVENTMSG, TRACEFORK, TRACECLONE = 0x4206, 17, 0x4201, 2, 8
+    WALL = 0x40000000
+
+    def __init__(self, pid):
+        self.pid, self.child = pid, 0
+        self.libc = ctypes.CDLL(None, use_errno=True)
+
+    def ptrace(self, request, pid, data=None):
+        if self.libc.ptrace(request, pid, None, data) < 0:
+            raise OSError(ctypes.get_errno(), f"ptrace {request:#x}")
+
+    def __enter__(self):
+        self.ptrace(self.SEIZE, self.pid, ctypes.c_void_p(self.TRACEFORK | self.TRACECLONE))
+        return self
+
+    def cloned(self):
+        os.waitpid(self.pid, self.WALL)
+        number = ctypes.c_ulong()
+        self.ptrace(self.GETEVENTMSG, self.pid, ctypes.byref(number))
+        self.child = number.value
+        return self.child
+
+    def __exit__(self, *_):
+        os.waitpid(self.child, self.WALL)
+        self.ptrace(self.DETACH, self.child)
 
 
 class ZygoteTest(ServiceTest):
@@ -114,6 +146,7 @@ class Kinds:
         two = self.ask(host, "z", LOOK, "look")
         for field in SAME:
             self.assertEqual(two["status"].get(field), one["status"].get(field), field)
+        self.assertEqual(two["status"]["PPid"], "1")
         self.assertEqual(two["status"]["Seccomp"], "2")
         self.assertEqual(two["status"]["NoNewPrivs"], "1")
         self.assertEqual({two["status"][name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}, {"0" * 16})
@@ -244,6 +277,82 @@ class Root(Kinds, ZygoteTest):
         self.assertIn("ended b cancelled", host.until("ended ")[-1])
         self.end(host, "a")
 
+    def test_zygotes_that_are_killed_at_any_moment(self):
+        """Whoever was cloned for a job that was never answered is collected, too."""
+        host = self.host()
+        for turn in range(20):
+            keys = [f"k{turn}-{i}" for i in range(4)]
+            for key in keys:
+                host.say("create", key, "zygote=org")
+            if turn % 4:
+                host.until("up ", "ended ")  # while the others are being made
+            for zygote in self.zygotes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(zygote, signal.SIGKILL)
+            for key in keys:
+                host.say("end", key)
+            host.say("create", f"last{turn}")
+            host.until(f"up last{turn} ")
+            host.say("end", f"last{turn}")
+            host.until(f"ended last{turn} cancelled")
+        wait_until("no child is left, dead or alive", lambda: not self.children())
+        self.child(host, "z")
+        self.end(host, "z")
+
+    def test_a_child_that_no_zygote_told_of(self):
+        """Stopped by ptrace between the clone and the answer, and killed there."""
+        host = self.host()
+        self.child(host, "a")
+        (zygote,) = self.zygotes()
+        with Traced(zygote) as traced:
+            host.say("create", "b", "zygote=org")
+            orphan = traced.cloned()
+            os.kill(zygote, signal.SIGKILL)
+            os.waitpid(zygote, 0)  # as its tracer
+        self.assertRegex(host.until("ended b")[-1], "ended b host-error .*zygote: ended before it answered")
+        wait_until("its child is collected", lambda: str(orphan) not in read(f"/proc/{self.spawner.pid}/task/{self.spawner.pid}/children").split())
+        self.child(host, "c")
+        for key in "ac":
+            self.end(host, key)
+
+    def children(self):
+        """Of the spawner: the dead (but for the helper that has made a network namespace ahead), and those of sandboxes."""
+        found = []
+        for pid in read(f"/proc/{self.spawner.pid}/task/{self.spawner.pid}/children").split():
+            state = read(f"/proc/{pid}/stat", ") gone").rsplit(")", 1)[1].split()[0]
+            if (state == "Z" and comm(pid) != "brig-spawner") or comm(pid) == "brig-init":
+                found.append((pid, comm(pid), state))
+        return found
+
+    def test_other_profiles(self):
+        host = self.host()
+        for profile in ("paranoid", "compat"):
+            for key, words in (("a", ()), ("z", ("zygote=org",))):
+                host.say("create", key, "statement=1", f"profile={profile}", *words)
+                lines = host.until(f"up {key} ", f"ended {key}")
+                self.assertTrue(lines[-1].startswith("up"), lines)
+                host.until(f"hello {key}")
+                if key == "a":
+                    executed = lines[-2]
+            self.assertEqual(lines[-2].replace("layers z", "layers a"), executed)
+            self.ready(host, "z")
+            self.assertGreaterEqual(self.ask(host, "z", fresh(), "fresh")[0], 0)
+            self.end(host, "a")
+            self.end(host, "z")
+
+    def test_without_its_files_there_are_none(self):
+        helpers = self.w.mkdir("helpers")
+        shutil.copy(f"{LIBEXEC}/brig-init", helpers)
+        shutil.copy(f"{LIBEXEC}/brig-spawner", helpers)
+        self.let_go()
+        self.HELPERS = helpers
+        self.spawn()
+        host = self.host()
+        host.say("create", "a", "zygote=org")
+        self.assertRegex(host.until("ended a", "refused a")[-1], "zygote: brig-zygote.so: cannot be opened")
+        self.create(host, "b")
+        self.end(host, "b")
+
     def test_refused(self):
         host = self.host()
         host.say("create", "a", "zygote=" + "k" * 128)
@@ -270,6 +379,19 @@ class Knobs(ZygoteTest):
         self.assertGreaterEqual(len(served), 3)
         wait_until("the old ones have ended", lambda: len(self.zygotes()) <= 2)
 
+    def test_whoever_was_asked_longest_ago_makes_room(self):
+        self.respawn(BRIG_TEST_ZYGOTES="2")
+        host = self.host()
+        for key in "abc":
+            self.child(host, key, zygote=f"org-{key}")
+            if key == "a":
+                first = self.zygotes()
+        wait_until("two are left", lambda: len(self.zygotes()) == 2)
+        self.assertFalse(set(first) & set(self.zygotes()))
+        for key in "abc":
+            self.assertGreaterEqual(self.ask(host, key, fresh(), "fresh")[0], 0)
+            self.end(host, key)
+
     def test_a_layer_that_is_off_is_found_in_the_very_process(self):
         self.respawn(BRIG_TEST_OFF="seccomp")
         host = self.host()
@@ -288,6 +410,17 @@ class OneId(Kinds, ZygoteTest):
     @classmethod
     def make_world(cls):
         return World(uid=PLAIN_ID, gid=PLAIN_ID, delegated=True)
+
+
+@needs_root
+class Bare(Kinds, ZygoteTest):
+    """No cgroup of its own either: limits are rlimits."""
+
+    REQUIRE = ()
+
+    @classmethod
+    def make_world(cls):
+        return World(uid=PLAIN_ID, gid=PLAIN_ID)
 
 
 @needs_root
