@@ -4,12 +4,14 @@
 #
 # Theory of operation. Nothing but bash and what every Debian or busybox has beside it: sha256sum, head, sed, tr, base64, mktemp, rm, mkdir, cat; iconv where there is one. Unlike in Python
 # and Node, user code is another process: it has neither the channel nor the key, which never leaves this shell's variables (sha256sum gets it on its stdin, not as an argument).
-# JSON is split at its quotes in one step (mapfile), so that the work grows with the number of strings, not with their length.
+# JSON is split at its quotes in one step (a word split), so that the work grows with the number of strings, not with their length.
 LC_ALL=C
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 shopt -s extglob
+set -f
 declare -A got member
 declare -a order
+LONG=8192 # ${x//a/b} and ${x%a} take time with the square of the length; longer texts go through sed, and are cut by number
 
 # --- the channel -----------------------------------------------------------------------------------------------------------------------------
 
@@ -38,7 +40,8 @@ scan() {
     local -a parts
     local depth=0 key= raw= value=0 count=0 array=0 i=0 gap pre
     order=() member=()
-    mapfile -d '"' -t parts < <(printf '%s"' "$1")
+    IFS=\" parts=($1) # no globs: set -f
+    IFS=$' \t\n'
     while [ $i -lt ${#parts[@]} ]; do
         gap=${parts[i++]}
         while [ -n "$gap" ]; do
@@ -70,23 +73,29 @@ scan() {
         done
         [ $i -lt ${#parts[@]} ] || break
         pre=${parts[i++]}
-        while ends_escaped "$pre"; do pre+=\"${parts[i++]}; done
+        while ends_escaped "${parts[i - 1]}" && [ $i -lt ${#parts[@]} ]; do pre+=\"${parts[i++]}; done
         if [ $depth = 1 ] && [ $value = 0 ]; then unescape "$pre"; key=$text; [ -n "$key" ] || key=_; else raw+=\"$pre\"; fi
     done
 }
 
-ends_escaped() { # an odd number of backslashes at its end
-    local tail=${1##*[!\\]}
-    [ $((${#tail} % 2)) = 1 ]
+ends_escaped() { # an odd number of backslashes at its end; patterns would look at all of a long text
+    local n=${#1}
+    while [ $n -gt 0 ] && [ "${1:n-1:1}" = \\ ]; do n=$((n - 1)); done
+    [ $(((${#1} - n) % 2)) = 1 ]
 }
 
 # unescape RAW -> text
 unescape() {
     text=$1
     case $text in *\\*) ;; *) return ;; esac
-    text=${text//\\\\/\\x5c}
-    text=${text//\\\"/\\x22}
-    text=${text//\\\//\/}
+    if [ ${#text} -gt $LONG ]; then
+        text=$(printf '%s.' "$text" | sed 's/\\\\/\\x5c/g; s/\\"/\\x22/g; s/\\\//\//g')
+        text=${text:0:${#text}-1}
+    else
+        text=${text//\\\\/\\x5c}
+        text=${text//\\\"/\\x22}
+        text=${text//\\\//\/}
+    fi
     case $text in *\\u*) code_points ;; esac
     printf -v text '%b' "$text"
 }
@@ -131,12 +140,13 @@ quote() {
     if [[ $quoted == *[$'\x80'-$'\xff']* ]]; then
         if type iconv >/dev/null 2>&1; then
             quoted=$(printf '%s.' "$quoted" | iconv -c -f UTF-8 -t UTF-8 2>/dev/null)
-            quoted=${quoted%.}
+            quoted=${quoted:0:${#quoted}-1}
         else
             quoted=${quoted//[$'\x80'-$'\xff']/?}
         fi
     fi
     clean=$quoted
+    if [ ${#quoted} -gt $LONG ]; then quote_long; return; fi
     quoted=${quoted//\\/\\\\}
     quoted=${quoted//\"/\\\"}
     quoted=${quoted//$'\n'/\\n}
@@ -149,6 +159,18 @@ quote() {
         done
     fi
     quoted=\"$quoted\"
+}
+
+quote_long() {
+    local i code script='s/\\/\\\\/g;s/"/\\"/g;'
+    for ((i = 1; i < 32; i++)); do
+        [ $i != 10 ] || continue
+        printf -v code 's/\\x%02x/\\\\\\\\u%04x/g;' $i $i
+        printf -v code '%b' "$code"
+        script+=$code
+    done
+    quoted=$(printf '%s' "$quoted" | sed "$script" | sed 's/$/\\n/' | tr -d '\n')
+    quoted=\"${quoted:0:${#quoted}-2}\"
 }
 
 # is_json TEXT: reduces strings, numbers and words to V, then innermost brackets, until one V is left
@@ -302,10 +324,10 @@ run() {
     fi
     limit=${got[result_max]:-16777216}
     result=$(head -c $((limit + 1)) <&5 | tr -d '\0'; printf .)
-    result=${result%.}
-    result=${result%$'\n'}
+    result=${result:0:${#result}-1}
+    [ "${result: -1}" != $'\n' ] || result=${result:0:${#result}-1}
     [ ${#result} -le "$limit" ] || finish null null ResultTooLarge "the result is larger than the $limit bytes that are allowed" 1
-    [ -n "${result//[[:space:]]/}" ] || finish null null
+    [[ $result == *[![:space:]]* ]] || finish null null
     quote "$result"
     if [ "$clean" = "$result" ] && is_json "$result"; then finish "$result" json; else finish "$quoted" str; fi
 }

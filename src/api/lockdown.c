@@ -15,6 +15,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -57,6 +58,24 @@ static int allow(int ruleset, const char *path, uint64_t access, struct brig_err
     return syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0 ? err_host(err, "Landlock rule for %s", path) : 0;
 }
 
+/* Each directory of a list "a:b:c". */
+static int allow_list(int ruleset, const char *list, struct brig_err *err)
+{
+    char path[4096];
+    int r = 0;
+
+    for (const char *at = list; r == 0 && *at; at += at[0] == ':') {
+        size_t len = strcspn(at, ":");
+        if (len > 0 && len < sizeof path) {
+            memcpy(path, at, len);
+            path[len] = '\0';
+            r = allow(ruleset, path, READ, err);
+        }
+        at += len;
+    }
+    return r;
+}
+
 int lockdown_files(const struct lockdown *what, unsigned *ret_abi, struct brig_err *err)
 {
     long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
@@ -74,6 +93,8 @@ int lockdown_files(const struct lockdown *what, unsigned *ret_abi, struct brig_e
         r = allow(ruleset, what->writable[i], (READ | WRITE | UINT64_C(1) << 14) & handled, err);
     for (size_t i = 0; r == 0 && what->readable[i]; i++)
         r = allow(ruleset, what->readable[i], READ, err);
+    for (size_t i = 0; r == 0 && what->dir_lists && what->dir_lists[i]; i++)
+        r = allow_list(ruleset, what->dir_lists[i], err);
     if (r == 0 && syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
         r = err_host(err, "Landlock");
     return r;
@@ -85,7 +106,7 @@ int lockdown_files(const struct lockdown *what, unsigned *ret_abi, struct brig_e
 static const unsigned short allowed[] = {
     SYS_epoll_wait, SYS_read, SYS_write, SYS_recvmsg, SYS_sendmsg, SYS_writev, SYS_sendto, SYS_recvfrom, SYS_epoll_ctl, SYS_accept4, SYS_close,
     SYS_futex, SYS_clock_gettime, SYS_epoll_pwait, SYS_readv, SYS_fdatasync, SYS_fsync, SYS_pwrite64, SYS_pread64, SYS_poll, SYS_ppoll, SYS_madvise,
-    SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_brk, SYS_lseek, SYS_fstat, SYS_newfstatat, SYS_openat, SYS_getrandom, SYS_gettid, SYS_getpid,
+    SYS_mmap, SYS_munmap, SYS_mprotect, SYS_mremap, SYS_brk, SYS_lseek, SYS_fstat, SYS_newfstatat, SYS_openat, SYS_openat2, SYS_getrandom, SYS_gettid, SYS_getpid,
     SYS_getsockopt, SYS_setsockopt, SYS_getsockname, SYS_getpeername, SYS_shutdown, SYS_fcntl, SYS_timerfd_settime, SYS_timerfd_create, SYS_eventfd2,
     SYS_epoll_create1, SYS_signalfd4, SYS_memfd_create, SYS_pipe2, SYS_dup, SYS_dup3, SYS_stat, SYS_lstat, SYS_access, SYS_faccessat, SYS_faccessat2,
     SYS_statx, SYS_unlink, SYS_unlinkat, SYS_rename, SYS_renameat, SYS_renameat2, SYS_mkdir, SYS_mkdirat, SYS_ftruncate, SYS_fallocate, SYS_flock,

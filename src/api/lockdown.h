@@ -10,6 +10,7 @@
 struct lockdown {
     const char *const *writable; /* directories; NULL at the end */
     const char *const *readable; /* files and directories; NULL at the end; missing ones are skipped */
+    const char *const *dir_lists; /* of directories that are read, with colons between them; NULL at the end, or NULL */
     bool network;                /* may open connections (a PostgreSQL server over TCP, OTLP) */
 };
 

@@ -407,7 +407,8 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
                                     config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
                                     "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
                                     config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
-    const struct lockdown what = {.writable = writable, .readable = readable, .network = config->database_url[0] || config->otlp_endpoint[0] || config->tools_webhook_url[0]};
+    const char *const dir_lists[] = {config->tools_exec_dir, config->allowed_dirs, NULL}; /* requirements.txt of a tool's directory */
+    const struct lockdown what = {.writable = writable, .readable = readable, .dir_lists = dir_lists, .network = config->database_url[0] || config->otlp_endpoint[0] || config->tools_webhook_url[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 

@@ -71,10 +71,10 @@ void route_provider_list(struct request *rq)
 
 /* ---- rotation -------------------------------------------------------------------------------------------- */
 
-/* Variables first, then agents: each goes on in the background of the loop, and the answer comes when both are done. */
+/* Secrets, then variables, then agents: each goes on in the background of the loop, and the answer comes when all are done. */
 struct rotating {
     struct request *rq;
-    uint64_t variables;
+    uint64_t secrets, variables;
 };
 
 static void on_agents(void *ctx, uint64_t resealed, const struct brig_err *err)
@@ -88,6 +88,7 @@ static void on_agents(void *ctx, uint64_t resealed, const struct brig_err *err)
 
     audit_add(rq->api->audit, &event, NULL, NULL);
     json_object(&json);
+    json_key(&json, "secrets"), json_u64(&json, rotating->secrets);
     json_key(&json, "variables"), json_u64(&json, rotating->variables);
     json_key(&json, "agents"), json_u64(&json, resealed);
     json_end(&json);
@@ -110,6 +111,18 @@ static void on_variables(void *ctx, uint64_t resealed, const struct brig_err *fa
         on_agents(rotating, 0, &err);
 }
 
+static void on_secrets(void *ctx, uint64_t resealed, const struct brig_err *failed)
+{
+    struct rotating *rotating = ctx;
+    struct brig_err err = {0};
+
+    rotating->secrets = resealed;
+    if (failed)
+        on_agents(rotating, 0, failed);
+    else if (configs_rotate(rotating->rq->api->configs, on_variables, rotating, &err) < 0)
+        on_agents(rotating, 0, &err);
+}
+
 void route_secret_rotate(struct request *rq)
 {
     struct rotating *rotating = mem_zalloc(sizeof *rotating);
@@ -120,7 +133,7 @@ void route_secret_rotate(struct request *rq)
         return;
     }
     rotating->rq = rq;
-    if (configs_rotate(rq->api->configs, on_variables, rotating, &err) < 0) {
+    if (secrets_rotate(rq->api->secrets, on_secrets, rotating, &err) < 0) {
         mem_free(rotating);
         request_fail(rq, &err);
     }

@@ -3,7 +3,6 @@
  * policy.c: `brig policy set|ls|show|rm|check`: named network policies (docs/NETWORK.md). Nothing about policies is known here: files go to the daemon
  * as they are, and it says what is wrong with them; check asks the code that enforces.
  */
-#include <fcntl.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -95,34 +94,6 @@ static const struct flag_table check_table = {
 
 /* ---- files -------------------------------------------------------------------------------------------- */
 
-static bool read_input(const char *path, struct buf *out)
-{
-    bool is_stdin = str_eq(path, "-");
-    AUTO_FD int opened = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    int fd = is_stdin ? STDIN_FILENO : opened;
-
-    if (fd < 0) {
-        cli_error("%s: %s", path, strerrordesc_np(errno));
-        return false;
-    }
-    for (;;) {
-        if (buf_reserve(out, 65536) < 0) {
-            cli_error("%s: larger than 256 KiB", path);
-            return false;
-        }
-        ssize_t n = read(fd, out->data + out->len, 65536);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0) {
-            cli_error("%s: %s", path, strerrordesc_np(errno));
-            return false;
-        }
-        if (n == 0)
-            return true;
-        buf_commit(out, (size_t)n);
-    }
-}
-
 /* JSON text that another will be built around: it must be one value. */
 static bool is_json(const char *path, const struct buf *text)
 {
@@ -147,7 +118,7 @@ static int set(int argc, char **argv)
 
     if (!service_parse(&set_table, argc, argv, &options, 2, 2, "NAME FILE", &rest, &status))
         return status;
-    if (!read_input(argv[rest + 1], &body) || !is_json(argv[rest + 1], &body) || !service_open(&client) ||
+    if (!service_read_file(argv[rest + 1], &body) || !is_json(argv[rest + 1], &body) || !service_open(&client) ||
         !service_target(&target, "/v1/policies/%s", argv[rest]) || !service_ask(client, "PUT", &target, &body, &doc))
         return CLI_FAILED;
     if (options.json)
@@ -260,7 +231,7 @@ static bool put_question(struct buf *body, const char *what, const char *host, u
     struct json json = JSON_INIT(&rest);
     bool is_name = !is_file(what);
 
-    if (!is_name && (!read_input(what, &file) || !is_json(what, &file)))
+    if (!is_name && (!service_read_file(what, &file) || !is_json(what, &file)))
         return false;
     json_object(&json);
     service_put_text(&json, "network", is_name ? what : NULL);

@@ -4,29 +4,26 @@
  * the command line, which every process of the machine can read. It is sent as base64, byte for byte, and our copies are wiped.
  */
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <termios.h>
 
 #include "base/fd.h"
 #include "base/str.h"
+#include "cli/secret_value.h"
 #include "cli/service.h"
 
 static int secret_main(int argc, char **argv);
 
 const struct cli_verb cli_verb_secret = {
     .name = "secret",
-    .summary = "secrets that sandboxes use: set, ls, rm, keygen",
+    .summary = "secrets that sandboxes use: set, ls, rm, keygen, rotate",
     .main = secret_main,
 };
 
-#define VALUE_MAX (64u << 10)
-#define LINE_MAX_TTY 4095
-
 struct secret_options {
-    const char *broker, *file, *variable, *id;
+    struct value_source from;
+    const char *broker, *id;
     bool json, quiet;
 };
 
@@ -38,8 +35,8 @@ struct secret_options {
 
 static const struct flag set_flags[] = {
     {"broker", "RULE", "where the gate puts it: host=NAME[,host=...],header=NAME[,format=\"Bearer %s\"]", flag_set_text, AT(broker), 0},
-    {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(variable), 0},
-    {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(file), 0},
+    {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
+    {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
@@ -75,6 +72,13 @@ static const struct flag_table rm_table = {
     .flags = rm_flags,
     .n_flags = ARRAY_SIZE(rm_flags),
 };
+static const struct flag_table rotate_table = {
+    .usage = "brig secret rotate [-o FORMAT]",
+    .purpose = "Seals everything that is under an older key with the first key of the ring again: secrets, variables of configurations and of agents.\n"
+               "The service goes on meanwhile. Afterwards the older keys can be taken out of the ring.",
+    .flags = set_flags + 4,
+    .n_flags = 1,
+};
 static const struct flag_table keygen_table = {
     .usage = "brig secret keygen [--id ID] > FILE",
     .purpose = "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: without it the\n"
@@ -82,103 +86,6 @@ static const struct flag_table keygen_table = {
     .flags = keygen_flags,
     .n_flags = ARRAY_SIZE(keygen_flags),
 };
-
-/* ---- values ----------------------------------------------------------------------------------------- */
-
-struct value {
-    size_t len;
-    char data[VALUE_MAX + 2];
-};
-
-static bool too_large(const char *where)
-{
-    cli_error("%s: a secret has at most %u bytes", where, VALUE_MAX);
-    return false;
-}
-
-/* All of it, but for one newline at the end. */
-static bool read_fd(int fd, const char *where, struct value *out)
-{
-    ssize_t n = fd_read_all(fd, out->data, VALUE_MAX + 2);
-
-    if (n == -EFBIG)
-        return too_large(where);
-    if (n < 0) {
-        cli_error("%s: %s", where, strerror((int)-n));
-        return false;
-    }
-    out->len = (size_t)n;
-    if (n > 0 && out->data[n - 1] == '\n')
-        out->len--;
-    return out->len <= VALUE_MAX || too_large(where);
-}
-
-/* One line, without echo. The terminal is as before, also when it was interrupted: signals wait until then. */
-static bool read_terminal(const char *name, struct value *out)
-{
-    struct termios saved, quiet;
-    sigset_t set, old;
-
-    if (tcgetattr(STDIN_FILENO, &saved) < 0) {
-        cli_error("the terminal: %s", strerror(errno));
-        return false;
-    }
-    quiet = saved;
-    quiet.c_lflag &= ~(tcflag_t)(ECHO | ECHONL);
-    quiet.c_lflag |= ICANON;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT), sigaddset(&set, SIGTERM), sigaddset(&set, SIGHUP), sigaddset(&set, SIGTSTP);
-    sigprocmask(SIG_BLOCK, &set, &old);
-    quiet.c_lflag &= ~(tcflag_t)ISIG;
-    quiet.c_cc[VEOL] = 3; /* ^C ends the line too, and is then seen at its end */
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &quiet);
-    (void)!cli_write(STDERR_FILENO, "value of ", 9);
-    (void)!cli_write(STDERR_FILENO, name, strlen(name));
-    (void)!cli_write(STDERR_FILENO, ": ", 2);
-    ssize_t n = read(STDIN_FILENO, out->data, VALUE_MAX + 1);
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &saved);
-    sigprocmask(SIG_SETMASK, &old, NULL);
-    (void)!cli_write(STDERR_FILENO, "\n", 1);
-    if (n <= 0 || out->data[n - 1] == 3) {
-        cli_error("nothing was stored");
-        return false;
-    }
-    if (n >= LINE_MAX_TTY) { /* the kernel drops what is more, without a word */
-        cli_error("a line of a terminal has less than %d bytes: use --from-file", LINE_MAX_TTY);
-        return false;
-    }
-    out->len = (size_t)n - (out->data[n - 1] == '\n');
-    return true;
-}
-
-static bool read_value(const struct secret_options *options, const char *name, struct value *out)
-{
-    if (options->file && options->variable) {
-        cli_error("--from-file and --from-env: only one of them");
-        return false;
-    }
-    if (options->variable) {
-        const char *text = getenv(options->variable);
-        if (!text) {
-            cli_error("--from-env %s: there is no such variable", options->variable);
-            return false;
-        }
-        out->len = strlen(text);
-        if (out->len > VALUE_MAX)
-            return too_large(options->variable);
-        memcpy(out->data, text, out->len);
-        return true;
-    }
-    if (options->file) {
-        AUTO_FD int fd = open(options->file, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (fd < 0) {
-            cli_error("--from-file %s: %s", options->file, strerror(errno));
-            return false;
-        }
-        return read_fd(fd, options->file, out);
-    }
-    return isatty(STDIN_FILENO) ? read_terminal(name, out) : read_fd(STDIN_FILENO, "stdin", out);
-}
 
 /* ---- the broker rule -------------------------------------------------------------------------------- */
 
@@ -258,10 +165,10 @@ static bool put_broker(struct json *json, const char *rule)
 
 /* ---- set -------------------------------------------------------------------------------------------- */
 
-static int send_value(const struct secret_options *options, const char *name, const struct value *value)
+static int send_value(const struct secret_options *options, const char *name, const struct secret_value *value)
 {
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(VALUE_MAX * 2 + (64u << 10));
+    AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(SECRET_VALUE_BYTES * 2 + (64u << 10));
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
     int status = CLI_FAILED;
@@ -284,7 +191,7 @@ static int send_value(const struct secret_options *options, const char *name, co
 
 static int set(int argc, char **argv)
 {
-    static struct value value;
+    static struct secret_value value;
     struct secret_options options = {0};
     const char *name = NULL;
     int rest, status;
@@ -300,7 +207,7 @@ static int set(int argc, char **argv)
         name = argv[rest++];
     if (rest < argc)
         return cli_error("a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
-    status = read_value(&options, name, &value) ? send_value(&options, name, &value) : CLI_FAILED;
+    status = secret_value_read(&options.from, name, &value) ? send_value(&options, name, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);
     return status;
 }
@@ -406,12 +313,31 @@ static int keygen(int argc, char **argv)
     return r < 0 ? cli_error("stdout: %s", strerror(-r)) : 0;
 }
 
+static int rotate(int argc, char **argv)
+{
+    struct secret_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(64);
+    AUTO_DOC struct json_doc *doc = NULL;
+    int rest, status;
+
+    if (!service_parse(&rotate_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        return status;
+    if (!service_open(&client) || !service_target(&target, "/v1/secrets/rotate") || !service_ask(client, "POST", &target, NULL, &doc))
+        return CLI_FAILED;
+    const struct json_value *counts = json_root(doc);
+    return options.json ? service_print_json(doc)
+                        : service_say("sealed again: %lld secrets, %lld variables, %lld of agents", (long long)get_i64(counts, "secrets", 0), (long long)get_i64(counts, "variables", 0),
+                                      (long long)get_i64(counts, "agents", 0));
+}
+
 static int secret_main(int argc, char **argv)
 {
     static const struct cli_sub subs[] = {
         {"set", "store a secret, or replace it", set},
         {"ls", "list secrets", list},
         {"rm", "remove secrets", rm},
+        {"rotate", "seal everything with the newest key", rotate},
         {"keygen", "make a key for the service to seal secrets with", keygen},
     };
     return cli_sub_main("secret", subs, ARRAY_SIZE(subs), argc, argv);

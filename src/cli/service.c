@@ -5,11 +5,13 @@
  */
 #include "cli/service.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -309,4 +311,34 @@ int service_delete_each(const char *format, char *const *words, bool quiet)
             return CLI_FAILED;
     }
     return status;
+}
+
+/* ---- files ---------------------------------------------------------------------------------------- */
+
+bool service_read_file(const char *path, struct buf *out)
+{
+    bool is_stdin = str_eq(path, "-");
+    AUTO_FD int opened = is_stdin ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = is_stdin ? STDIN_FILENO : opened;
+
+    if (fd < 0) {
+        cli_error("%s: %s", path, strerrordesc_np(errno));
+        return false;
+    }
+    for (;;) {
+        if (buf_reserve(out, 65536) < 0) {
+            cli_error("%s: larger than %zu KiB", path, (out->max - 65536) >> 10);
+            return false;
+        }
+        ssize_t n = read(fd, out->data + out->len, 65536);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) {
+            cli_error("%s: %s", path, strerrordesc_np(errno));
+            return false;
+        }
+        if (n == 0)
+            return true;
+        buf_commit(out, (size_t)n);
+    }
 }

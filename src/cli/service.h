@@ -67,6 +67,9 @@ int service_put_pairs(struct json *json, const char *key, const char *const *ite
 int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err) MUST_CHECK;
 void service_put_text(struct json *json, const char *key, const char *value); /* nothing when value is NULL */
 
+/* A file, or stdin for "-", as far as the buffer goes. false: the line about it was said. */
+bool service_read_file(const char *path, struct buf *out);
+
 /* Members of an answer; what is missing, null or of another type is the otherwise. */
 const char *get_text(const struct json_value *object, const char *key, const char *otherwise);
 int64_t get_i64(const struct json_value *object, const char *key, int64_t otherwise);

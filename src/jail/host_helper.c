@@ -81,15 +81,27 @@ static bool is_below_or_same(const char *path, const char *top)
     return strncmp(path, top, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
-/* Unpacked root file systems lie in our cache directory, and are filled and used like any other directory. */
-static bool is_unpacked_root(const char *path)
+/*
+ * What lies in our own directories only to be bound: unpacked root file systems and requirement sets (never the directory of all of them), and the directory of tools that
+ * have none of their own. What a service may ask for of these is another question: roots.c.
+ */
+static bool is_made_to_share(const char *path)
 {
-    char dir[4096];
+    static const struct {
+        enum brig_dir dir;
+        const char *name;
+        bool itself;
+    } shared[] = {{BRIG_DIR_CACHE, "rootfs", false}, {BRIG_DIR_CACHE, "sets", false}, {BRIG_DIR_STATE, "tool_execution_dir", true}};
+    char dir[4096], top[4096 + 32];
 
-    if (dirs_path(BRIG_DIR_CACHE, dir, sizeof dir - sizeof "/rootfs/", NULL) < 0)
-        return false;
-    memcpy(dir + strlen(dir), "/rootfs/", sizeof "/rootfs/");
-    return strncmp(path, dir, strlen(dir)) == 0;
+    for (size_t i = 0; i < ARRAY_SIZE(shared); i++) {
+        if (dirs_path(shared[i].dir, dir, sizeof dir, NULL) < 0)
+            continue;
+        snprintf(top, sizeof top, "%s/%s", dir, shared[i].name);
+        if (is_below_or_same(path, top) && (shared[i].itself || path[strlen(top)] == '/'))
+            return true;
+    }
+    return false;
 }
 
 static const char *forbidden_by(const char *path)
@@ -99,11 +111,11 @@ static const char *forbidden_by(const char *path)
     if (strcmp(path, "/") == 0)
         return "/";
     for (size_t i = 0; i < ARRAY_SIZE(forbidden); i++)
-        if ((is_below_or_same(path, forbidden[i]) || is_below_or_same(forbidden[i], path)) && !is_unpacked_root(path))
+        if ((is_below_or_same(path, forbidden[i]) || is_below_or_same(forbidden[i], path)) && !is_made_to_share(path))
             return forbidden[i];
     for (int i = 0; i < BRIG_DIR_MAX; i++)
         if (dirs_path((enum brig_dir)i, dir, sizeof dir, NULL) == 0 && (is_below_or_same(path, dir) || is_below_or_same(dir, path)) &&
-            !is_unpacked_root(path))
+            !is_made_to_share(path))
             return dir;
     return NULL;
 }

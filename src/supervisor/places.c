@@ -98,6 +98,9 @@ int places_make(struct places *ret, struct brig_err *err)
         r = make_dir(state, ret->state, "keys", ret->keys, sizeof ret->keys, ret, err);
     if (r == 0)
         r = make_sets(ret, err);
+    /* The default directory of tools: the administrator puts files there, runs see them. */
+    if (r == 0 && mkdirat(state, "tool_execution_dir", 0755) < 0 && errno != EEXIST)
+        r = err_host(err, "%s/tool_execution_dir", ret->state);
     return r;
 }
 

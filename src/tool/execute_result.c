@@ -243,7 +243,14 @@ static void fill_receipt(struct run *run, const struct child_done *done)
 static int judge(struct run *run, const struct child_done *done)
 {
     struct outcome *o = run->outcome;
-    int r = done->answer && done->cause == BRIG_CAUSE_EXITED ? frame_answer_read(run->key, done->answer, done->answer_len, &o->answer) : -ENODATA;
+    const char *text = done->answer;
+
+    if (text && run->agent_version && run->collect) { /* the files outlive the child's done: the state is stored first */
+        text = run_copy(run, text, done->answer_len);
+        if (!text)
+            return -ENOMEM;
+    }
+    int r = text && done->cause == BRIG_CAUSE_EXITED ? frame_answer_read(run->key, text, done->answer_len, &o->answer) : -ENODATA;
 
     if (r == -ENOMEM)
         return r;

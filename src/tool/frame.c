@@ -3,8 +3,7 @@
  * frame.c: what goes down a child's channel and what comes back, as JSON in frames. The answer comes from a process that has run somebody's code: it counts
  * only with the code of this run's key over exactly these bytes, compared in constant time before anything of it is parsed, and every member must have its type.
  *
- * The result is handed out as the bytes that came, not as a tree: integers past 64 bits and the digits of a number survive. Its place in the payload is found by a scan
- * that relies on json_read() having accepted the text.
+ * The result is handed out as the bytes that came, not as a tree: integers past 64 bits and the digits of a number survive.
  */
 #include "tool/frame.h"
 
@@ -87,77 +86,6 @@ int frame_request_put(const struct frame_request *q, struct buf *out)
 
 /* ---- the answer ------------------------------------------------------------------------------------------------------- */
 
-static const char *skip_space(const char *at, const char *end)
-{
-    while (at < end && (*at == ' ' || *at == '\t' || *at == '\n' || *at == '\r'))
-        at++;
-    return at;
-}
-
-/* Past a string; at is its first quote. */
-static const char *skip_string(const char *at, const char *end)
-{
-    for (at++; at < end && *at != '"'; at++)
-        if (*at == '\\')
-            at++;
-    return at < end ? at + 1 : end;
-}
-
-static const char *skip_value(const char *at, const char *end)
-{
-    size_t depth = 0;
-
-    while (at < end) {
-        if (*at == '"') {
-            at = skip_string(at, end);
-            if (depth == 0)
-                return at;
-            continue;
-        }
-        if (*at == '{' || *at == '[')
-            depth++;
-        else if (depth == 0 && (*at == ',' || *at == '}' || *at == ']'))
-            return at;
-        else if (*at == '}' || *at == ']') {
-            if (--depth == 0)
-                return at + 1;
-        }
-        at++;
-    }
-    return end;
-}
-
-/* The bytes of a member of the outermost object. A key that is written with escapes is not found. */
-static bool raw_member(const char *at, const char *end, const char *name, const char **ret, size_t *ret_len)
-{
-    size_t len = strlen(name);
-
-    at = skip_space(at, end);
-    if (at == end || *at != '{')
-        return false;
-    for (at = skip_space(at + 1, end); at < end && *at == '"'; at = skip_space(at, end)) {
-        const char *key = at + 1;
-        at = skip_string(at, end);
-        bool found = (size_t)(at - 1 - key) == len && memcmp(key, name, len) == 0;
-        at = skip_space(at, end);
-        if (at == end || *at != ':')
-            return false;
-        const char *value = skip_space(at + 1, end);
-        at = skip_value(value, end);
-        if (found) {
-            while (at > value && strchr(" \t\r\n", at[-1]))
-                at--;
-            *ret = value;
-            *ret_len = (size_t)(at - value);
-            return at > value;
-        }
-        at = skip_space(at, end);
-        if (at < end && *at == ',')
-            at = skip_space(at + 1, end);
-    }
-    return false;
-}
-
 static int text_of(const struct json_value *object, const char *key, const char **ret)
 {
     const struct json_value *v = json_get(object, key);
@@ -179,7 +107,7 @@ static int member_of(const struct json_value *object, const char *key, enum json
     return !v || v->type == type || v->type == JSON_NULL ? 0 : -EPROTO;
 }
 
-static int read_members(const char *payload, size_t len, struct frame_answer *a)
+static int read_members(struct frame_answer *a)
 {
     const struct json_value *root = json_root(a->doc), *status = json_get(root, "status"), *error, *out, *code;
 
@@ -189,8 +117,10 @@ static int read_members(const char *payload, size_t len, struct frame_answer *a)
     if (!a->ok && !str_eq(status->string, "error"))
         return -EPROTO;
     a->result_value = json_get(root, "result");
-    if (a->result_value && !raw_member(payload, payload + len, "result", &a->result, &a->result_len))
-        return -EPROTO;
+    if (a->result_value) {
+        a->result = a->result_value->raw;
+        a->result_len = a->result_value->raw_len;
+    }
     if (member_of(root, "agent_state", JSON_OBJECT, &a->agent_state) < 0 || member_of(root, "files", JSON_ARRAY, &a->files) < 0 ||
         member_of(root, "error", JSON_OBJECT, &error) < 0 || member_of(root, "out", JSON_BOOL, &out) < 0 ||
         member_of(root, "exit_code", JSON_NUMBER, &code) < 0)
@@ -223,7 +153,7 @@ int frame_answer_read(const uint8_t key[FRAME_KEY], const char *data, size_t len
     r = json_read(payload, payload_len, ANSWER_VALUES, &a.doc, NULL);
     if (r < 0)
         return r == -ENOMEM || r == -EMSGSIZE ? r : -EPROTO;
-    r = read_members(payload, payload_len, &a);
+    r = read_members(&a);
     if (r < 0) {
         json_doc_free(a.doc);
         return r;

@@ -187,7 +187,7 @@ static int parse_schema(const struct json_value *json, struct tool *tool, struct
     struct brig_err why = {0};
     r = schema_compile(source, 0, &tool->schema, &why);
     if (r < 0)
-        return err_set(err, why.code == BRIG_E_USAGE ? BRIG_E_INVALID : why.code, why.code == BRIG_E_USAGE ? 0 : -r, "%s: %.300s",
+        return err_set(err, why.code == BRIG_E_USAGE ? BRIG_E_INVALID : (enum brig_code)why.code, why.code == BRIG_E_USAGE ? 0 : -r, "%s: %.300s",
                        parameters ? "json_schema.parameters" : "args_json_schema", why.message);
     return 0;
 }
@@ -215,7 +215,8 @@ static int check_requirement(const struct requirement *requirement, const char *
     struct brig_err why = {0};
     char text[2 * REQUIREMENT_MAX + 8];
 
-    if (str_format(text, sizeof text, "%s%s%s", requirement->name, requirement->version ? (npm ? "@" : "==") : "", requirement->version ? requirement->version : "") < 0)
+    if (str_format(text, sizeof text, "%s%s%s", requirement->name, requirement->version ? (npm ? "@" : "==") : "",
+                   requirement->version ? requirement->version : "") < 0)
         return invalid(err, "%s: one is too long", list);
     return requirement_ok(text, npm, true, &why) < 0 ? invalid(err, "%s: %.250s", list, why.message) : 0;
 }

@@ -323,6 +323,38 @@ class Counting(ServiceTest):
         self.assertGreater(then["peak"], 15_000_000)
         self.end(host, "a")
 
+    def test_limits_of_a_live_one(self):
+        host = self.host()
+        self.create(host, "a", f"memory={256 << 20}", "pids=20")
+
+        def eats():
+            return self.run_in(host, "a", "/usr/bin/python3", "-I", "-S", "-c", "x = bytearray(150 << 20)")[0]["status"]
+
+        def forks():
+            return self.run_in(host, "a", "/bin/sh", "-c", "for i in $(seq 30); do sleep 1000 & done; exit 0")[0]["status"]
+
+        self.assertEqual(eats(), 0)
+        self.assertNotEqual(forks(), 0)
+        host.say("limits", "a", str(100 << 20), "500", "60")
+        self.assertEqual(fields(host.expect("limits a ")), {"memory": 100 << 20, "cpus": 500, "pids": 60})
+        self.assertEqual(eats() & 127, signal.SIGKILL)
+        self.assertEqual(forks(), 0)
+        host.say("limits", "a", str(300 << 20), "1000", "20")
+        host.expect("limits a ")
+        self.assertEqual(eats(), 0)
+        # What cannot be changes nothing, and is said.
+        host.say("limits", "a", str(1 << 20), "1000", "20")
+        host.expect("refused a memory")
+        host.say("limits", "a", str(300 << 20), "0", "20")
+        host.expect("refused a limits")
+        host.say("run", "a", "/usr/bin/python3", "-I", "-S", "-c", "import time; x = bytearray(50 << 20); print('here', flush=True); time.sleep(1000)")
+        host.until("output a 1")
+        host.say("limits", "a", str(20 << 20), "1000", "20")
+        host.until("no-limits a limits.memory")
+        self.assertNotEqual(forks(), 0)
+        self.assertEqual(eats(), 0)
+        self.end(host, "a")
+
     def test_a_program_that_eats_memory_dies_alone(self):
         host = self.host()
         self.create(host, "a", "memory=64000000")

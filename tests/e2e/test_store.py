@@ -33,7 +33,10 @@ class StoreOnPostgres(unittest.TestCase):
         self.run_unit("test_store_faults", 11)
 
     def test_secrets(self):
-        self.run_unit("test_secrets", 14)
+        self.run_unit("test_secrets", 15)
+
+    def test_tool_objects(self):
+        self.run_unit("test_tool_objects", 8)
 
     def test_server_restart_keeps_data(self):
         """Of the helper itself: stop is a crash, start brings everything back, and the directory goes with the server."""

@@ -7,6 +7,8 @@
  *     deaf            until the test says so                  flood N      prints N bytes, exits 0
  *     cat             prints its stdin, exits at its end      oom, pids    die of a limit, says their leaf
  *     missing         cannot be executed (ENOENT)             nodir        has no working directory
+ *
+ * One with a channel says READY as soon as that is opened, unless its word is `sullen`.
  */
 #ifndef BRIG_TESTS_SANDBOX_PEER_H
 #define BRIG_TESTS_SANDBOX_PEER_H
@@ -36,6 +38,8 @@ struct peer_proc {
     char *env; /* joined with ; */
     struct buf out[3];
     struct svc_proc_exit exit;
+    struct buf asked; /* on its channel */
+    bool spoke;
 };
 struct peer_call {
     uint32_t request, type, proc;
@@ -154,7 +158,9 @@ static inline void peer_pump_all(struct peer *peer, uint32_t number)
             int n = svc_proc_exit_put(wire, sizeof wire, &proc->exit);
             assert_true(n > 0);
             peer_reply(peer, call->request, 0, 0, wire, (size_t)n);
-        } else if (call->type == SVC_PROC_INPUT && proc && proc->ended)
+        } else if (call->type == SVC_CHANNEL && proc && proc->ended)
+            peer_reply(peer, call->request, 0, 0, NULL, 0);
+        else if (call->type == SVC_PROC_INPUT && proc && proc->ended)
             peer_reply(peer, call->request, EPIPE, 0, NULL, 0);
     }
 }
@@ -183,6 +189,22 @@ static inline void peer_write(struct peer *peer, uint32_t number, unsigned strea
     peer_pump_all(peer, number);
 }
 
+/* Bytes of the program on its channel; with a length before them: a frame. */
+static inline void peer_say(struct peer *peer, uint32_t number, const void *data, size_t len, bool frame)
+{
+    uint8_t head[4];
+
+    le_put_u32(head, (uint32_t)len);
+    for (size_t i = 0; i < PEER_CALLS; i++)
+        if (peer->calls[i].request && peer->calls[i].type == SVC_CHANNEL && peer->calls[i].proc == number) {
+            if (frame)
+                peer_frame(peer, SVC_DATA, peer->calls[i].request, 1, head, sizeof head);
+            for (size_t at = 0; at < len; at += FRAME_PAYLOAD_MAX)
+                peer_frame(peer, SVC_DATA, peer->calls[i].request, 1, (const uint8_t *)data + at, len - at < FRAME_PAYLOAD_MAX ? len - at : FRAME_PAYLOAD_MAX);
+            return;
+        }
+}
+
 /* A program's output begins when its START has been answered and those who came with it are attached. */
 static inline void peer_start(struct peer *peer, uint32_t request, const uint8_t *data, size_t len)
 {
@@ -205,7 +227,8 @@ static inline void peer_start(struct peer *peer, uint32_t request, const uint8_t
     buf_done(&proc->out[1]);
     buf_done(&proc->out[2]);
     free(proc->env);
-    *proc = (struct peer_proc){.number = msg.proc, .flags = msg.flags, .running = true, .out = {{0}, BUF_INIT(64u << 20), BUF_INIT(64u << 20)}};
+    buf_done(&proc->asked);
+    *proc = (struct peer_proc){.number = msg.proc, .flags = msg.flags, .running = true, .asked = BUF_INIT(128u << 20), .out = {{0}, BUF_INIT(64u << 20), BUF_INIT(64u << 20)}};
     snprintf(proc->word, sizeof proc->word, "%s", word);
     snprintf(proc->cwd, sizeof proc->cwd, "%.*s", (int)msg.workdir.len, msg.workdir.data);
     struct buf env = BUF_INIT(1u << 20);
@@ -340,6 +363,16 @@ static inline void peer_open(struct peer *peer, uint16_t type, uint32_t request,
         else
             peer_pump_all(peer, call->proc);
         break;
+    case SVC_CHANNEL: {
+        struct peer_proc *p = peer_proc(peer, call->proc = svc_get_u32(&in));
+        if (!p)
+            peer_reply(peer, request, ESRCH, 0, NULL, 0);
+        else if (!p->spoke && !str_eq(p->word, "sullen"))
+            peer_say(peer, p->number, "{\"ready\":1}", 11, true);
+        if (p)
+            p->spoke = true;
+        break;
+    }
     case SVC_PROC_SIGNAL: peer_signal(peer, request, data, len); break;
     case SVC_PROC_RESIZE:
         svc_get_u32(&in);
@@ -354,6 +387,7 @@ static inline void peer_open(struct peer *peer, uint16_t type, uint32_t request,
         if (p && p->ended) {
             buf_done(&p->out[1]);
             buf_done(&p->out[2]);
+            buf_done(&p->asked);
             free(p->env);
             *p = peer->procs[--peer->n_procs];
             peer->procs[peer->n_procs] = (struct peer_proc){0};
@@ -398,6 +432,11 @@ static inline void peer_take(struct peer *peer, const struct frame *frame)
             peer_reply(peer, frame->request, ECANCELED, 0, NULL, 0);
         break;
     case SVC_DATA:
+        if (frame->request && call && call->type == SVC_CHANNEL && peer_proc(peer, call->proc)) {
+            assert_int_equal(buf_append(&peer_proc(peer, call->proc)->asked, frame->payload, frame->length), 0);
+            le_put_u32(wire, frame->length);
+            peer_frame(peer, SVC_CREDIT, frame->request, 0, wire, 4);
+        }
         if (frame->request && call && call->type == SVC_PROC_INPUT && peer_proc(peer, call->proc)) {
             le_put_u32(wire, frame->length);
             if (!peer->mute)
@@ -478,6 +517,7 @@ static inline void peer_done(struct peer *peer)
     for (unsigned i = 0; i < peer->n_procs; i++) {
         buf_done(&peer->procs[i].out[1]);
         buf_done(&peer->procs[i].out[2]);
+        buf_done(&peer->procs[i].asked);
         free(peer->procs[i].env);
     }
     peer->n_procs = 0;

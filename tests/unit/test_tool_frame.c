@@ -147,7 +147,7 @@ static void types_are_checked(void **state UNUSED)
     static const char *const bad[] = {
         "", "1", "[]", "{}", "{\"status\":1}", "{\"status\":\"fine\"}", "{\"status\":\"error\"}", "{\"status\":\"error\",\"error\":\"x\"}",
         "{\"status\":\"error\",\"error\":{\"type\":1}}", "{\"status\":\"ok\",\"agent_state\":[]}", "{\"status\":\"ok\",\"files\":{}}", "{\"status\":\"ok\",\"status\":\"ok\"}",
-        "{\"status\":\"ok\",\"result\":1}x", "{\"status\":\"ok\",\"r\\u0065sult\":1}", "{\"status\":\"ok\",\"result\":NaN}", "{\"status\":\"ok\",\"out\":0}", "\xff",
+        "{\"status\":\"ok\",\"result\":1}x", "{\"status\":\"ok\",\"result\":NaN}", "{\"status\":\"ok\",\"out\":0}", "\xff",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

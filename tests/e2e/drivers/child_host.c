@@ -9,7 +9,7 @@
  *     create KEY [memory=|pids=|ro=SOURCE:TARGET|trust|zygote=...] -- ARGUMENT...
  *     claim KEY [timeout=|output=|kill|keep|memory=|cpus=|pids=|disk=|answer=|stream] -- REQUEST
  *     inside KEY IN [timeout=...] -- REQUEST -- ARGUMENT...     a process in the sandbox of IN, which is parked
- *     cancel KEY | end KEY | release KEY | count KEY | bench KEY N -- ARGUMENT...
+ *     cancel KEY | end KEY | release KEY | count KEY | bench KEY N ZYGOTE REQUEST -- ARGUMENT...   ("-": none, and an echo)
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -43,6 +43,7 @@ static struct item *items;
 static bool stop, ready;
 static const char *const *bench_argv;
 static uint64_t bench_ns[100000];
+static char bench_zygote[64], bench_request[16384];
 static unsigned n_bench;
 
 /* ---- an audit that listens to nobody -------------------------------------------------------------------- */
@@ -115,7 +116,7 @@ static void on_bench(struct loop_timer *timer)
     struct item *item = timer->ctx;
 
     item->claimed_ns = clock_mono_ns();
-    claim(item, NULL, 0, "{\"echo\":1}", 10);
+    claim(item, NULL, 0, bench_request, strlen(bench_request));
 }
 
 static void bench_soon(struct item *item)
@@ -214,6 +215,8 @@ static void create(struct item *item, char **words, unsigned n, const char *cons
     struct brig_bind binds[8];
     struct brig_err err = {.message = ""};
 
+    if (item->bench && bench_zygote[0] != '-')
+        spec.zygote = bench_zygote;
     for (unsigned i = 0; i < n; i++) {
         char *colon = strchr(words[i], ':');
         spec.limits.memory = number_of(words[i], "memory", spec.limits.memory);
@@ -323,6 +326,8 @@ static void obey(char *line)
         bench_argv = bench_words;
         item = add(words[1]);
         item->bench = (unsigned)strtoul(words[2], NULL, 10);
+        snprintf(bench_zygote, sizeof bench_zygote, "%s", words[3]);
+        snprintf(bench_request, sizeof bench_request, "%s", words[4]);
         create(item, NULL, 0, bench_argv);
     } else if (!item) {
         printf("unknown %s\n", words[1]);

@@ -13,6 +13,7 @@
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
  *     channel KEY                  of process 1, which was there before brig-init; every whole frame is told: `frame KEY TEXT`
  *     ask KEY TEXT                 one frame down
+ *     limits KEY MEMORY CPUS PIDS
  *     await TEXT                   the next lines wait until one that starts so was told
  *
  * A box that was found at the start has its id as KEY.
@@ -293,6 +294,24 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
                stats->oom_kills, stats->pids_refused);
 }
 
+static void on_limits(void *ctx, const struct brig_limits *limits, const struct brig_err *err)
+{
+    if (err)
+        tell("no-limits %s %s\n", ((struct item *)ctx)->key, err->message);
+    else
+        tell("limits %s memory=%" PRIu64 " cpus=%" PRIu64 " pids=%" PRIu64 "\n", ((struct item *)ctx)->key, limits->memory, limits->cpus, limits->pids);
+}
+
+static int change_limits(struct item *item, char **words, unsigned n, struct brig_err *err)
+{
+    uint64_t values[3] = {0};
+
+    for (unsigned i = 0; i < n && i < 3; i++)
+        values[i] = strtoull(words[i], NULL, 10);
+    const struct brig_limits limits = {.memory = values[0], .cpus = values[1], .pids = values[2]};
+    return provider->ops->limits(item->box, &limits, on_limits, item, err);
+}
+
 static bool on_found(void *ctx UNUSED, struct box *box, const struct box_up *up, struct box_events *ret)
 {
     struct item *item = add(up->id);
@@ -386,6 +405,8 @@ static void obey(char *line)
         r = provider->ops->freeze(item->box, words[0][0] == 'f', on_frozen, item, &err);
     else if (strcmp(words[0], "stats") == 0)
         r = provider->ops->stats(item->box, on_stats, item, &err);
+    else if (strcmp(words[0], "limits") == 0)
+        r = change_limits(item, words + 2, n - 2, &err);
     else if (strcmp(words[0], "end") == 0)
         provider->ops->end(item->box);
     else if (strcmp(words[0], "channel") == 0)

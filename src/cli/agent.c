@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent.c: `brig agent add|ls|show|rm|attach|detach`: whom tools run for: variables, state, and which tools it may use. */
+#include <string.h>
+
+#include "base/str.h"
+#include "cli/service.h"
+
+static int agent_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_agent = {
+    .name = "agent",
+    .summary = "agents: add, ls, show, rm, attach, detach",
+    .main = agent_main,
+};
+
+struct agent_options {
+    const char *state;
+    bool json, quiet;
+};
+#define AT(field) offsetof(struct agent_options, field)
+#define FORMAT                                                                   \
+    {                                                                            \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
+    }
+
+static const struct flag add_flags[] = {
+    {"state", "FILE", "its state as JSON, such as {\"memory\": {\"blocks\": [...]}}; - is stdin", flag_set_text, AT(state), 0},
+    {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
+    FORMAT,
+};
+static const struct flag ls_flags[] = {
+    {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
+    FORMAT,
+};
+static const struct flag rm_flags[] = {
+    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+};
+static const struct flag_table add_table = {
+    .usage = "brig agent add [--state FILE] NAME", .purpose = "Makes an agent. Its variables are set with `brig env set --agent`.", .flags = add_flags, .n_flags = ARRAY_SIZE(add_flags)};
+static const struct flag_table ls_table = {.usage = "brig agent ls [-q] [-o FORMAT]", .purpose = "Lists agents.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table show_table = {.usage = "brig agent show ID", .purpose = "Prints an agent, without values of its variables.", .flags = NULL, .n_flags = 0};
+static const struct flag_table rm_table = {.usage = "brig agent rm [-q] ID...", .purpose = "Removes agents.", .flags = rm_flags, .n_flags = ARRAY_SIZE(rm_flags)};
+static const struct flag_table attach_table = {
+    .usage = "brig agent attach|detach AGENT-ID TOOL-ID", .purpose = "Gives an agent a tool, or takes it away.", .flags = NULL, .n_flags = 0};
+
+static bool make_agent(const char *name, const struct agent_options *options, struct buf *body)
+{
+    AUTO_BUF struct buf state = BUF_INIT((size_t)2 << 20);
+    AUTO_DOC struct json_doc *doc = NULL;
+    struct json json = JSON_INIT(body);
+    struct brig_err err;
+
+    if (options->state && !service_read_file(options->state, &state))
+        return false;
+    if (options->state && json_read(state.data ? state.data : "", state.len, JSON_READ_VALUES, &doc, &err) < 0) {
+        cli_error("%s: %s", options->state, err.message);
+        return false;
+    }
+    json_object(&json);
+    json_key(&json, "name"), json_string(&json, name);
+    if (doc)
+        json_key(&json, "state"), json_raw(&json, json_root(doc)->raw, json_root(doc)->raw_len);
+    json_end(&json);
+    if (json_finish(&json) == 0)
+        return true;
+    cli_error("%s: is not UTF-8, or too large", name);
+    return false;
+}
+
+static int add(int argc, char **argv)
+{
+    struct agent_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(64), body = BUF_INIT(8u << 20);
+    AUTO_DOC struct json_doc *doc = NULL;
+    int rest, status;
+
+    if (!service_parse(&add_table, argc, argv, &options, 1, 1, "NAME", &rest, &status))
+        return status;
+    if (!make_agent(argv[rest], &options, &body) || !service_open(&client) || !service_target(&target, "/v1/agents/") || !service_ask(client, "POST", &target, &body, &doc))
+        return CLI_FAILED;
+    return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
+}
+
+static int list(int argc, char **argv)
+{
+    static const char *const headers[] = {"ID", "*NAME", ">TOOLS"};
+    struct agent_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(64);
+    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_TABLE struct table table = {0};
+    int rest, status;
+
+    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        return status;
+    if (!service_open(&client) || !service_target(&target, "/v1/agents/?limit=1000&order=asc") || !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    if (options.json)
+        return service_print_json(doc);
+    table_init(&table, headers, ARRAY_SIZE(headers));
+    for (const struct json_value *agent = json_root(doc)->first; agent; agent = agent->next) {
+        const struct json_value *tools = json_get(agent, "tools");
+        if (options.quiet) {
+            if (service_say("%s", get_text(agent, "id", "")) != 0)
+                return CLI_FAILED;
+            continue;
+        }
+        table_cell(&table, "%s", get_text(agent, "id", "-"));
+        table_cell(&table, "%s", get_text(agent, "name", "-"));
+        table_cell(&table, "%zu", tools ? tools->count : 0);
+    }
+    return options.quiet ? 0 : table_print(&table);
+}
+
+static int show(int argc, char **argv)
+{
+    struct agent_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+    int rest, status;
+
+    if (!service_parse(&show_table, argc, argv, &options, 1, 1, "agent", &rest, &status))
+        return status;
+    if (!service_open(&client) || !service_target(&target, "/v1/agents/%s", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    return service_print_json(doc);
+}
+
+static int remove_agents(int argc, char **argv)
+{
+    struct agent_options options = {0};
+    int rest, status;
+
+    if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "agent", &rest, &status))
+        return status;
+    return service_delete_each("/v1/agents/%s", argv + rest, options.quiet);
+}
+
+static int attach(int argc, char **argv)
+{
+    struct agent_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+    bool on = str_eq(argv[0], "attach");
+    int rest, status;
+
+    if (!service_parse(&attach_table, argc, argv, &options, 2, 2, "AGENT-ID TOOL-ID", &rest, &status))
+        return status;
+    if (!service_open(&client) || !service_target(&target, on ? "/v1/agents/%s/tools/attach/%s" : "/v1/agents/%s/tools/detach/%s", argv[rest], argv[rest + 1]) ||
+        !service_ask(client, "PATCH", &target, NULL, &doc))
+        return CLI_FAILED;
+    return service_say("%s", argv[rest]);
+}
+
+static int agent_main(int argc, char **argv)
+{
+    static const struct cli_sub subs[] = {
+        {"add", "make an agent", add},           {"ls", "list agents", list},          {"show", "print an agent", show},
+        {"rm", "remove agents", remove_agents}, {"attach", "give it a tool", attach}, {"detach", "take a tool away", attach},
+    };
+    return cli_sub_main("agent", subs, ARRAY_SIZE(subs), argc, argv);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* receipts.c: `brig receipt ls|show|files`: what runs did, as the service has it until retention ends. */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "cli/service.h"
+
+static int receipt_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_receipt = {.name = "receipt", .summary = "receipts of runs: ls, show, files", .main = receipt_main};
+
+struct receipt_options {
+    const char *limit, *cause;
+    bool json, quiet;
+};
+#define AT(field) offsetof(struct receipt_options, field)
+
+static const struct flag ls_flags[] = {
+    {"limit", "N", "at most so many (default 20)", flag_set_text, AT(limit), 'n'},
+    {"cause", "CAUSE", "only those that ended so: exited, timeout, oom, ...", flag_set_text, AT(cause), 0},
+    {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+};
+static const struct flag_table ls_table = {.usage = "brig receipt ls [flags]", .purpose = "Lists runs, newest first.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table show_table = {.usage = "brig receipt show RUN-ID", .purpose = "Prints a receipt (docs/RECEIPT.md).", .flags = NULL, .n_flags = 0};
+static const struct flag_table files_table = {
+    .usage = "brig receipt files RUN-ID > FILE.tar", .purpose = "Writes what a run left under /workspace/out, as a tar, to stdout.", .flags = NULL, .n_flags = 0};
+
+static int list(int argc, char **argv)
+{
+    static const char *const headers[] = {"RUN", "KIND", "TOOL", "CAUSE", ">WALL", ">AGE"};
+    struct receipt_options options = {.limit = "20"};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_TABLE struct table table = {0};
+    char text[SHOW_SIZE];
+    int rest, status;
+
+    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        return status;
+    if (!service_open(&client) || !(options.cause ? service_target(&target, "/v1/runs?limit=%s&cause=%s", options.limit, options.cause) : service_target(&target, "/v1/runs?limit=%s", options.limit)) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    if (options.json)
+        return service_print_json(doc);
+    const struct json_value *runs = json_get(json_root(doc), "runs");
+    table_init(&table, headers, ARRAY_SIZE(headers));
+    for (const struct json_value *run = runs ? runs->first : NULL; run; run = run->next) {
+        const char *id = get_text(run, "id", "-");
+        if (options.quiet) {
+            if (service_say("%s", id) != 0)
+                return CLI_FAILED;
+            continue;
+        }
+        table_cell(&table, "%s", id);
+        table_cell(&table, "%s", get_text(run, "kind", "-"));
+        table_cell(&table, "%s", get_text(json_get(run, "tool"), "name", "-"));
+        table_cell(&table, "%s", get_text(json_get(run, "outcome"), "cause", "running"));
+        table_cell(&table, "%s", show_duration(text, get_i64(json_get(run, "usage"), "wall_ms", -1)));
+        table_cell(&table, "%s", show_age(text, get_text(run, "started_at", "")));
+    }
+    return options.quiet ? 0 : table_print(&table);
+}
+
+static int show(int argc, char **argv)
+{
+    struct receipt_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+    int rest, status;
+
+    if (!service_parse(&show_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))
+        return status;
+    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    return service_print_json(doc);
+}
+
+static int write_out(void *ctx UNUSED, const void *data, size_t len, struct brig_err *err UNUSED)
+{
+    return cli_write(STDOUT_FILENO, data, len);
+}
+
+static int files(int argc, char **argv)
+{
+    struct receipt_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    struct brig_err err = {0};
+    int rest, status;
+
+    if (!service_parse(&files_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))
+        return status;
+    if (isatty(STDOUT_FILENO))
+        return cli_error("a tar is not for a terminal: brig receipt files %s > FILE.tar", argv[rest]);
+    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s/files", argv[rest]))
+        return CLI_FAILED;
+    const struct client_request request = {.method = "GET", .target = target.data, .data = write_out};
+    return client_call(client, &request, &err) < 0 ? cli_error("%s", err.message[0] ? err.message : "stdout: cannot be written") : 0;
+}
+
+static int receipt_main(int argc, char **argv)
+{
+    static const struct cli_sub subs[] = {{"ls", "list runs", list}, {"show", "print a receipt", show}, {"files", "what a run left under /workspace/out", files}};
+
+    return cli_sub_main("receipt", subs, ARRAY_SIZE(subs), argc, argv);
+}
