@@ -112,7 +112,7 @@ class Runs(LettaTest):
         self.ask("PUT", "/secrets/BROKERED", {"value": "brokered-value-123", "broker": {"hosts": ["api.example"], "header": "Authorization", "format": "Bearer %s"}}, status=201)
         ran = self.f("import os\nreturn [os.environ['P'] == 'plain-' + 'value-123', os.environ['P']]", secrets=[{"name": "PLAIN", "env": "P", "expose": True}])
         self.assertEqual(ran["result"], [True, "[secret]"], ran)
-        ran = self.f("import os\nreturn os.environ['B']", secrets=[{"name": "BROKERED", "env": "B"}], network={"default": "deny", "rules": [{"allow": "api.example"}]})
+        ran = self.f("import os\nreturn os.environ['B']", secrets=[{"name": "BROKERED", "env": "B"}], network={"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]})
         self.assertEqual(ran["status"], "success", ran)
         self.assertGreater(len(ran["result"]), 16)
         self.assertNotIn("brokered-value", json.dumps(ran))
