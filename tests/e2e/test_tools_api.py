@@ -201,14 +201,16 @@ class Rotation(LettaTest):
     def test_sealed_again_with_the_new_key(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
         variable = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "V", "value": "one value"})["id"]
+        self.ask("PUT", "/secrets/NAMED", {"value": "a named one"}, status=201)
         agent = self.ask("POST", "/agents/", {"name": "r", "secrets": {"S": "one secret"}})["id"]
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32 + "\n" + KEY
         self.d.start()
-        self.assertEqual(self.ask("POST", "/secrets/rotate"), {"variables": 1, "agents": 1})
+        self.assertEqual(self.ask("POST", "/secrets/rotate"), {"secrets": 1, "variables": 1, "agents": 1})
         self.assertEqual(self.d.ask("POST", "/v1/secrets/rotate", key=self.d.key()).status, 403)
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32
         self.d.start()
+        self.assertEqual(self.ask("GET", "/secrets/NAMED")["key_id"], "k2")
         self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{variable}/reveal")["value"], "one value")
         self.assertEqual(self.ask("POST", f"/agents/{agent}/secrets/S/reveal")["value"], "one secret")
