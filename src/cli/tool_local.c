@@ -50,7 +50,7 @@ static bool make_dir(struct tool_service *service)
 
     for (size_t i = geteuid() == 0 ? 0 : 1; i < ARRAY_SIZE(places); i++)
         if (str_format(service->dir, sizeof service->dir, "%s/brig-tool-XXXXXX", places[i]) > 0 && mkdtemp(service->dir))
-            return true;
+            return chmod(service->dir, 0711) == 0; /* brigd of a root's service has an id of its own, and its directory in it */
     service->dir[0] = '\0';
     cli_error("a directory for the service of this command: %s", strerror(errno));
     return false;
@@ -68,6 +68,7 @@ static bool set_place(const char *name, const char *dir, const char *below)
 /* In the child. Its log is a file, shown only when it does not start. */
 static _Noreturn void become_service(const struct tool_service *service, pid_t parent)
 {
+    static const char only_the_socket[] = "[server]\nlisten = \"\"\n";
     char config[PATH_MAX], log[PATH_MAX];
     static const char *const without[] = {"BRIG_CONFIG", "BRIG_HOST", "BRIG_SOCKET", "BRIG_SERVER_SOCKET", "BRIG_LISTEN", "BRIG_SERVER_LISTEN", "BRIG_DATABASE_URL", "BRIG_STORE_DATABASE_URL"};
 
@@ -80,10 +81,10 @@ static _Noreturn void become_service(const struct tool_service *service, pid_t p
     int fd = str_format(config, sizeof config, "%s/config.toml", service->dir) > 0 ? open(config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     int out = fd >= 0 && str_format(log, sizeof log, "%s/log", service->dir) > 0 ? open(log, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (out < 0 || null < 0 || !set_place("BRIG_STATE_DIR", service->dir, "/state") || !set_place("BRIG_RUN_DIR", service->dir, "/run") ||
+    if (out < 0 || null < 0 || cli_write(fd, only_the_socket, strlen(only_the_socket)) < 0 || !set_place("BRIG_STATE_DIR", service->dir, "/state") || !set_place("BRIG_RUN_DIR", service->dir, "/run") ||
         dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(out, 2) < 0)
         _exit(CLI_FAILED);
-    char *const argv[] = {(char *)(uintptr_t) "brig", (char *)(uintptr_t) "serve", (char *)(uintptr_t) "--config", config, (char *)(uintptr_t) "--listen", (char *)(uintptr_t) "", NULL};
+    char *const argv[] = {(char *)(uintptr_t) "brig", (char *)(uintptr_t) "serve", (char *)(uintptr_t) "--config", config, NULL};
     execv("/proc/self/exe", argv);
     _exit(CLI_FAILED);
 }
