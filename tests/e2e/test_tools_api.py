@@ -197,6 +197,24 @@ class Runs(LettaTest):
         self.assertEqual(self.d.ask("GET", "/v1/tools/", key=key).status, 401)
 
 
+class Settings(LettaTest):
+    CONFIG = "[tools]\nprewarm = 1\n"
+
+    def test_warm_at_the_start(self):
+        wait_until("one is parked", lambda: [p for p in self.ask("GET", "/pools")["pools"] if p.get("parked", 0) > 0])
+
+    def test_reload(self):
+        self.ask("POST", "/tools/", {"source_code": "def t():\n    return 1\n", "json_schema": schema("t")})
+        self.assertEqual(self.ask("POST", "/tools/t/run")["result"], 1)
+        with open(self.d.config, "w", encoding="utf-8") as f:
+            f.write('[tools]\nprewarm = 1\ndefault = "deny"\n')
+        self.ask("POST", "/config/reload")
+        answer = self.d.ask("POST", "/v1/tools/t/run", {})
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (403, "Tool 't' not allowed"))
+        agent = self.ask("POST", "/agents/", {"name": "n", "tool_ids": [self.ask("GET", "/tools/t")["id"]]})
+        self.assertEqual(self.detail("POST", f"/agents/{agent['id']}/tools/t/run", {}, status=403), "Tool 't' not allowed")
+
+
 class Rotation(LettaTest):
     def test_sealed_again_with_the_new_key(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
