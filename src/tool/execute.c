@@ -409,6 +409,11 @@ const char *run_id(const struct run *run)
     return run->id;
 }
 
+bool run_waits(const struct run *run)
+{
+    return run->step == STEP_APPROVAL && run->asked;
+}
+
 void run_detach(struct run *run)
 {
     run->events = (struct run_events){0};
