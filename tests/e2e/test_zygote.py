@@ -299,9 +299,10 @@ class Root(Kinds, ZygoteTest):
             host.until(f"up last{turn} ")
             host.say("end", f"last{turn}")
             host.until(f"ended last{turn} cancelled")
-        wait_until("no child is left, dead or alive", lambda: not self.children())
         self.child(host, "z")
-        self.end(host, "z")
+        host.say("end", "z")
+        host.until("ended z cancelled")
+        wait_until("no child is left, dead or alive", lambda: not self.children())
 
     def test_a_child_that_no_zygote_told_of(self):
         """Stopped by ptrace between the clone and the answer, and killed there."""
