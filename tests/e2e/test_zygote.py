@@ -86,8 +86,10 @@ class Traced:
         return self.child
 
     def __exit__(self, *_):
-        os.waitpid(self.child, self.WALL)
-        self.ptrace(self.DETACH, self.child)
+        while not os.WIFSIGNALED(status := os.waitpid(self.child, self.WALL)[1]) and not os.WIFEXITED(status):
+            with contextlib.suppress(ProcessLookupError):  # killed meanwhile: that is the next to be waited for
+                self.ptrace(self.DETACH, self.child)
+                break
 
 
 class ZygoteTest(ServiceTest):
