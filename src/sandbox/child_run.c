@@ -94,7 +94,7 @@ static void fill_network(const struct child *child, struct child_done *done)
         return;
     network_totals(child->sbox->priv->network, &now);
     done->net_allowed = now.allowed - child->net.allowed;
-    done->net_denied = now.denied - child->net.denied;
+    done->net_denied = now.denied + now.names_refused - child->net.denied - child->net.names_refused;
     done->usage.net_in_bytes = now.bytes_in - child->net.bytes_in;
     done->usage.net_out_bytes = now.bytes_out - child->net.bytes_out;
 }

@@ -51,7 +51,6 @@ static int setup(void **state)
     rig->config.tools_max_runs = 3;
     rig->config.max_sandboxes = 1;
     rig->config.create_queue = 1;
-    rig_start(rig);
     rig->fake.stats_are = (struct box_stats){.cpu_ns = 5000000, .memory_bytes = 7u << 20, .memory_peak_bytes = 9u << 20, .pids_peak = 3, .disk_bytes = 4096,
                                              .disk_peak_bytes = BRIG_USAGE_UNKNOWN};
     *state = rig;
