@@ -2,6 +2,7 @@
 """The published letta-client, unmodified, against a real daemon over TCP with an API key: the newest one and the last one of the generation before. Each runs in a virtual environment of its
 own, filled from the index that this machine's pip is configured for; drivers/letta_*.py say what they do."""
 
+import os
 import pathlib
 import shutil
 import subprocess
@@ -29,7 +30,9 @@ class LettaClient(unittest.TestCase):
         cls.addClassCleanup(cls.daemon.close)
 
     def call(self, *command):
-        return subprocess.run(command, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("LETTA_", "PYTHON"))}
+        return subprocess.run(command, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                              env={**env, "NO_PROXY": ",".join(filter(None, [env.get("NO_PROXY"), "127.0.0.1"]))})
 
     def venv(self, version):
         """The interpreter of a new environment with that client."""
@@ -37,12 +40,12 @@ class LettaClient(unittest.TestCase):
         made = self.call(PYTHON, "-m", "venv", str(where))
         if made.returncode != 0:
             self.skipTest(f"no virtual environment with pip: {made.stdout.strip()[-200:]}")
-        pip = [str(where / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        done = self.call(*pip, "install", "--quiet", "--no-cache-dir", "--retries", "1", f"letta-client=={version}")
+        pip = [str(where / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir", "--retries", "1", "--timeout", "15"]
+        done = self.call(*pip, "install", "--quiet", f"letta-client=={version}")
         if done.returncode != 0:
-            said = [line for line in done.stdout.splitlines() if line.startswith("ERROR")] or ["pip said nothing"]
-            # An index that has pip but not this is a wrong pin, not a missing index.
-            if self.call(*pip, "download", "--quiet", "--no-deps", "--no-cache-dir", "--retries", "1", "-d", self.dir, "pip").returncode != 0:
+            # Where no version of it can be had there is no index; where another can, the pin is wrong.
+            if self.call(*pip, "download", "--quiet", "--no-deps", "-d", self.dir, "letta-client").returncode != 0:
+                said = [line for line in done.stdout.splitlines() if line.startswith("ERROR")] or ["pip said nothing"]
                 self.skipTest(f"no package index: {said[-1][:200]}")
             self.fail(done.stdout[-2000:])
         return pip[0]
