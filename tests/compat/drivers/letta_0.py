@@ -165,6 +165,10 @@ def listing(first):
     same([valid(AgentState, a).id for a in agents.list(query_text="tell")], [first.id])
     same([a.id for a in agents.list(tags=["listed"], order="asc", after=others[0].id, limit=1)], [others[1].id])
     same(agents.count(), 4)
+    # There is no model and no conversation here, and no file of a whole agent.
+    refused(ApiError, 404, agents.export_file, first.id)
+    refused(ApiError, 405, agents.search)
+    refused(ApiError, 405, agents.import_file, file=b"{}")
     for a in [first, *others]:
         agents.delete(a.id)
     refused(ApiError, 404, agents.retrieve, first.id)
@@ -189,6 +193,4 @@ listing(gambler)
 asyncio.run(asynchronous())
 for left in tools.list():
     tools.delete(left.id)
-same((tools.count(), tools.unseen(), attached.unseen()), (0, set(), set()))
-# There is no model and no conversation here, and no file of a whole agent.
-same(agents.unseen(), {"export_file", "import_file", "search"})
+same((tools.count(), tools.unseen(), agents.unseen(), attached.unseen()), (0, set(), set(), set()))

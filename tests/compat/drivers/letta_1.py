@@ -119,6 +119,10 @@ def listing(first):
     others = [agents.create(name=f"listed-{n}", model="openai/gpt-4o-mini", tags=["listed"]) for n in range(3)]
     same([a.id for a in agents.list(tags=["listed"], limit=2, order="asc")], [a.id for a in others])
     same([a.id for a in agents.list(name="teller")], [first.id])
+    # There is no model and no conversation here, and no file of a whole agent.
+    refused(NotFoundError, 404, agents.export_file, first.id)
+    refused(NotFoundError, 404, agents.recompile, first.id)
+    refused(APIStatusError, 405, agents.import_file, file=b"{}")
     for a in [first, *others]:
         agents.delete(a.id)
     refused(NotFoundError, 404, agents.retrieve, first.id)
@@ -144,6 +148,4 @@ listing(agent(roll, shout))
 asyncio.run(asynchronous())
 for left in list(tools.list()):
     tools.delete(left.id)
-same((tools.unseen(), attached.unseen()), (set(), set()))
-# There is no model and no conversation here, and no file of a whole agent.
-same(agents.unseen(), {"export_file", "import_file", "recompile"})
+same((tools.unseen(), agents.unseen(), attached.unseen()), (set(), set(), set()))
