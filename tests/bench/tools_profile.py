@@ -36,6 +36,8 @@ def samples(data):
         born = re.search(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)", line)
         if born:
             yield "fork", int(born.group(1)), int(born.group(2))
+        elif "PERF_RECORD_" in line:
+            continue
         elif not line.strip():
             if head:
                 yield int(head.group(2)), head.group(1), " ".join(frames), bool(frames) and "[kernel" in frames[0]
@@ -63,10 +65,10 @@ def take(directory, seconds, pids, load):
     perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", str(FREQUENCY), "-o", str(data), "--", "sleep", str(seconds)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     runs = load()
     perf.wait()
-    counts, total, pids = collections.Counter(), 0, set(pids)
+    counts, total, known, pids = collections.Counter(), 0, set(pids), set(pids)
     for first, *rest in samples(data):
         if first == "fork":
-            (pids.add if rest[1] in pids else pids.discard)(rest[0])
+            (pids.add if rest[1] in pids or rest[0] in known else pids.discard)(rest[0])
             continue
         comm, stack, kernel = rest
         if first not in pids and not kernel_thread(comm):
