@@ -194,7 +194,7 @@ route_fn route_variable_list, route_variable_create, route_variable_update, rout
 route_fn route_tool_list, route_tool_upsert, route_tool_get, route_tool_update, route_tool_delete, route_tool_count, route_tool_search, route_tool_schema, route_tool_base,
     route_tool_source, route_tool_run;
 route_fn route_agent_list, route_agent_create, route_agent_get, route_agent_update, route_agent_delete, route_agent_count, route_agent_tools, route_agent_attach,
-    route_agent_detach, route_agent_approval, route_agent_tool_run, route_agent_reveal;
+    route_agent_detach, route_agent_approval, route_agent_tool_run, route_agent_reveal, route_agent_secret_put, route_agent_secret_delete;
 route_fn route_run_once, route_run_cancel, route_run_files;
 route_fn route_approval_list, route_approval_approve, route_approval_deny;
 route_fn route_pool_list, route_pool_prewarm, route_provider_list, route_secret_rotate;

@@ -284,6 +284,102 @@ void route_agent_approval(struct request *rq)
         put(rq, agent->id, &text);
 }
 
+/* ---- one secret ------------------------------------------------------------------------------------------ */
+
+struct secret_writing { /* of its own: what the path and the body had may be gone by then */
+    struct request *rq;
+    bool remove;
+    char agent[128], key[260];
+};
+
+/* Names and ids only: an answer never has the value that the request brought. */
+static void put_secret_info(const struct object *agent, const char *key, struct json *json)
+{
+    const struct json_value *list = agent_secret_list(agent);
+
+    json_object(json);
+    for (const struct json_value *item = list ? list->first : NULL; item; item = item->next)
+        if (str_eq(json_get(item, "key")->string, key)) {
+            letta_put(json, "id", json_get(item, "id"));
+            letta_put_text(json, "key", key);
+            letta_put(json, "description", json_get(item, "description"));
+            letta_put_text(json, "agent_id", agent->id);
+        }
+    json_end(json);
+}
+
+static void on_secret(void *ctx, const struct object *agent, const struct brig_err *err)
+{
+    struct secret_writing *writing = ctx;
+    struct request *rq = writing->rq;
+    AUTO_BUF struct buf out = BUF_INIT(64u << 10);
+    struct json json = JSON_INIT(&out);
+    char object[400];
+
+    snprintf(object, sizeof object, "%s/%s", writing->agent, writing->key);
+    request_audit(rq, writing->remove ? "variable.remove" : "variable.set", object, err ? "failed" : "ok", "");
+    if (err) {
+        request_fail(rq, err);
+    } else if (writing->remove) {
+        request_status(rq, 204);
+    } else {
+        put_secret_info(agent, writing->key, &json);
+        request_json(rq, 200, &json);
+    }
+    mem_free(writing);
+}
+
+/* secret: NULL to remove it. */
+static void write_secret(struct request *rq, const struct object *agent, const char *key, const struct agent_secret *secret)
+{
+    struct secret_writing *writing = mem_zalloc(sizeof *writing);
+    char user[LETTA_USER];
+    struct brig_err err = {0};
+
+    if (!writing) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    *writing = (struct secret_writing){.rq = rq, .remove = !secret};
+    snprintf(writing->agent, sizeof writing->agent, "%s", agent->id);
+    snprintf(writing->key, sizeof writing->key, "%.256s", key);
+    if (agents_set_secret(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, key, secret, on_secret, writing, &err) == 0)
+        return;
+    mem_free(writing);
+    request_fail(rq, &err);
+}
+
+static bool is_text(const struct json_value *value)
+{
+    return value && value->type == JSON_STRING && strlen(value->string) == value->len;
+}
+
+void route_agent_secret_put(struct request *rq)
+{
+    static const char *const known[] = {"key", "value", "description", NULL};
+    const struct json_value *key = json_get(rq->json, "key"), *value = json_get(rq->json, "value"), *description = json_get(rq->json, "description");
+    const struct object *agent = find_agent(rq);
+
+    if (!agent || !api_only_members(rq, rq->json, known))
+        return;
+    if (description && description->type == JSON_NULL)
+        description = NULL;
+    if (!is_text(key) || !is_text(value) || (description && !is_text(description))) {
+        request_refuse(rq, BRIG_E_USAGE, "key and value must be given; they and description are text without a NUL");
+        return;
+    }
+    const struct agent_secret secret = {.value = value->string, .len = value->len, .description = description ? description->string : NULL};
+    write_secret(rq, agent, key->string, &secret);
+}
+
+void route_agent_secret_delete(struct request *rq)
+{
+    const struct object *agent = find_agent(rq);
+
+    if (agent)
+        write_secret(rq, agent, rq->arg[1], NULL);
+}
+
 /* ---- revealing a secret ---------------------------------------------------------------------------------- */
 
 struct revealing {

@@ -88,7 +88,8 @@ static bool strings_only(struct request *rq, const struct json_value *object, co
 
 static bool source_body_ok(struct request *rq, enum tool_language *language)
 {
-    static const char *const known[] = {"source_code", "args", "env_vars", "name", "source_type", "args_json_schema", "json_schema", "pip_requirements", "npm_requirements", NULL};
+    static const char *const known[] = {"source_code", "args", "env_vars", "name", "source_type", "args_json_schema", "json_schema", "pip_requirements", "npm_requirements",
+                                        "timeout", "limits", "network", "secrets", "strict", "agent_id", "provider", "fallback", NULL}; /* the last line is ours, as of a registered tool */
     const struct json_value *source = NULL, *args = NULL, *env = NULL, *name = NULL, *type = NULL, *other = NULL;
 
     if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "source_code", JSON_STRING, true, &source) || !letta_member(rq, "args", JSON_OBJECT, true, &args) ||
@@ -109,9 +110,10 @@ static void run_source(struct running *running, const char *schema, size_t len)
     struct request *rq = running->rq;
     struct brig_err err = {0};
 
-    running->ask.args_json = json_get(rq->json, "args");
-    const struct json_value *env = json_get(rq->json, "env_vars"), *name = json_get(rq->json, "name");
-    running->ask.env_vars = env && env->type == JSON_OBJECT ? env : NULL;
+    const struct json_value *name = json_get(rq->json, "name");
+    if (!running_read(running))
+        return;
+    running->stream = false; /* a message has one form */
     running->ask.no_schema_check = true; /* what does not fit is the function's own error there */
     if (name && name->type == JSON_STRING)
         running->name = mem_strdup(name->string);

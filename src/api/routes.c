@@ -103,6 +103,8 @@ const struct route api_routes[] = {
     {"PATCH", "/v1/agents/{agent_id}/tools/detach/{tool_id}", "*", L | W, route_agent_detach},
     {"PATCH", "/v1/agents/{agent_id}/tools/approval/{tool_name}", "requires_approval *", L | W | MAYBE, route_agent_approval},
     {"POST", "/v1/agents/{agent_id}/tools/{tool_name}/run", "*", L | W | MAYBE | ROUTE_SECRET, route_agent_tool_run},
+    {"PUT", "/v1/agents/{agent_id}/secrets", "", W | JSON | ROUTE_SECRET, route_agent_secret_put},
+    {"DELETE", "/v1/agents/{agent_id}/secrets/{key}", "", W, route_agent_secret_delete},
     {"POST", "/v1/agents/{agent_id}/secrets/{key}/reveal", "", W, route_agent_reveal},
 
     {"POST", "/v1/run", "", W | JSON | ROUTE_SECRET, route_run_once},

@@ -360,6 +360,19 @@ static void answer_background(struct running *running)
     request_json(rq, 202, &json);
 }
 
+/* Who waits may want to know for what: nothing else comes until somebody decides. */
+static void tell_waiting(struct running *running)
+{
+    AUTO_BUF struct buf out = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&out);
+
+    run_json(running->run, &json);
+    if (json_finish(&json) < 0)
+        return;
+    begin_stream(running);
+    exchange_sse(running->rq->x, "waiting", NULL, out.data, out.len);
+}
+
 void running_go(struct running *running)
 {
     struct request *rq = running->rq;
@@ -385,4 +398,6 @@ void running_go(struct running *running)
     }
     rq->state = running;
     rq->left = on_left;
+    if (running->stream && run_waits(running->run))
+        tell_waiting(running);
 }

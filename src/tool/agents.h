@@ -28,6 +28,14 @@ int agents_attach(struct agents *agents, const char *org, const char *actor, con
                   struct brig_err *err) MUST_CHECK;
 int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state, size_t len, objects_done_fn *done,
                      void *ctx, struct brig_err *err) MUST_CHECK;
+/* One secret, the others as they are: set to this value, or (NULL) removed: BRIG_E_NOT_FOUND. BRIG_E_INVALID, BRIG_E_CONFLICT (nothing to seal with), BRIG_E_LIMIT. */
+struct agent_secret {
+    const char *value;       /* text; copied into wiping memory */
+    size_t len;
+    const char *description; /* NULL: as it was */
+};
+int agents_set_secret(struct agents *agents, const char *org, const char *actor, const char *id, const char *key, const struct agent_secret *secret, objects_done_fn *done, void *ctx,
+                      struct brig_err *err) MUST_CHECK;
 /* Members of its document; or NULL. */
 const char *agent_name(const struct object *agent);
 const struct json_value *agent_tools(const struct object *agent);       /* array of ids */

@@ -92,6 +92,7 @@ struct run_events {
 /* Never calls back from within. *ret: until done. background: the run goes on without a listener; its receipt is in the store (GET /v1/runs/{id}). */
 int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events, struct run **ret, struct brig_err *err) MUST_CHECK;
 const char *run_id(const struct run *run);
+bool run_waits(const struct run *run); /* for an approval */
 void run_detach(struct run *run); /* nobody listens any more (background) */
 void run_cancel(struct run *run, const char *why); /* done follows (unless detached) with cause cancelled */
 struct run *executor_find(struct executor *executor, const char *org, const char *run_id); /* one that goes on; or NULL */

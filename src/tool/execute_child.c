@@ -191,7 +191,11 @@ int local_start(struct run *run, struct brig_err *err)
         return reuse_start(run, err);
     run->keep_files = run->executor->o.artifacts_fd >= 0 && run->kind != FRAME_SCHEMA;
     struct child *child = pool_try(pool, &want);
-    if (child)
+    if (child) {
+        if (run->breathes)
+            pool_breathe(pool); /* the second one: the first is gone */
+        run->breathes = true;
         return claim(run, child, err);
+    }
     return pool_take(pool, &want, on_given, run, &run->wait, err);
 }

@@ -359,7 +359,7 @@ struct child *pool_try(struct pool *pool, const struct pool_want *want)
 
     if (child) {
         group_count(group);
-        pool_refill_later(pool, group);
+        pool_refill_later(pool);
     }
     return child;
 }
