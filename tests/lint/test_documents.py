@@ -58,7 +58,6 @@ class Documents(unittest.TestCase):
         written = set(re.findall(r'json_key\(json, "(\w+)"\)', text_of("src/engine/receipt.c")))
         written |= set(re.findall(r'put_string\(json, "(\w+)"', text_of("src/engine/receipt.c")))
         written |= set(re.findall(r'put_time\(json, "(\w+)"', text_of("src/engine/receipt.c")))
-        written |= set(re.findall(r'put_string\(json, "(\w+)"', text_of("src/engine/receipt.c")))
         written |= set(re.findall(r'\{"(\w+)", u->', text_of("src/engine/receipt.c")))
         told = {part for word in first_cells(section("docs/RECEIPT.md", "Fields")) for part in word.split(".")}
         self.assertEqual(told - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"},
