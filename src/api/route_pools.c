@@ -71,15 +71,27 @@ void route_provider_list(struct request *rq)
 
 /* ---- rotation -------------------------------------------------------------------------------------------- */
 
-/* Variables first, then agents: each goes on in the background of the loop, and the answer comes when both are done. */
+/* Secrets, variables, agents, one after the other: each goes on in the background of the loop, and the answer comes when all are done. */
 struct rotating {
     struct request *rq;
-    uint64_t variables;
+    unsigned step;
+    uint64_t resealed[3];
 };
 
-static void on_agents(void *ctx, uint64_t resealed, const struct brig_err *err)
+static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *err);
+
+static int rotate_step(struct rotating *rotating, struct brig_err *err)
 {
-    struct rotating *rotating = ctx;
+    const struct api *api = rotating->rq->api;
+
+    if (rotating->step == 0)
+        return secrets_rotate(api->secrets, on_rotated, rotating, err);
+    return rotating->step == 1 ? configs_rotate(api->configs, on_rotated, rotating, err) : agents_rotate(api->agents, on_rotated, rotating, err);
+}
+
+static void rotated(struct rotating *rotating, const struct brig_err *err)
+{
+    static const char *const names[] = {"secrets", "variables", "agents"};
     struct request *rq = rotating->rq;
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
@@ -88,8 +100,8 @@ static void on_agents(void *ctx, uint64_t resealed, const struct brig_err *err)
 
     audit_add(rq->api->audit, &event, NULL, NULL);
     json_object(&json);
-    json_key(&json, "variables"), json_u64(&json, rotating->variables);
-    json_key(&json, "agents"), json_u64(&json, resealed);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        json_key(&json, names[i]), json_u64(&json, rotating->resealed[i]);
     json_end(&json);
     mem_free(rotating);
     if (err)
@@ -98,18 +110,19 @@ static void on_agents(void *ctx, uint64_t resealed, const struct brig_err *err)
         request_json(rq, 200, &json);
 }
 
-static void on_variables(void *ctx, uint64_t resealed, const struct brig_err *failed)
+static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *failed)
 {
     struct rotating *rotating = ctx;
     struct brig_err err = {0};
 
-    rotating->variables = resealed;
-    if (failed)
-        on_agents(rotating, 0, failed);
-    else if (agents_rotate(rotating->rq->api->agents, on_agents, rotating, &err) < 0)
-        on_agents(rotating, 0, &err);
+    rotating->resealed[rotating->step++] = resealed;
+    if (failed || rotating->step == ARRAY_SIZE(rotating->resealed))
+        rotated(rotating, failed);
+    else if (rotate_step(rotating, &err) < 0)
+        rotated(rotating, &err);
 }
 
+/* Of all organisations: the keys are the service's, not theirs. */
 void route_secret_rotate(struct request *rq)
 {
     struct rotating *rotating = mem_zalloc(sizeof *rotating);
@@ -120,7 +133,7 @@ void route_secret_rotate(struct request *rq)
         return;
     }
     rotating->rq = rq;
-    if (configs_rotate(rq->api->configs, on_variables, rotating, &err) < 0) {
+    if (rotate_step(rotating, &err) < 0) {
         mem_free(rotating);
         request_fail(rq, &err);
     }

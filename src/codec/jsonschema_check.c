@@ -88,7 +88,7 @@ static int run_node(struct check *check, const struct json_value *node, const st
 static int run_marking(struct check *check, const struct json_value *node, const struct json_value *value, struct marks *above)
 {
     size_t words = value->count / 64 + 1;
-    AUTO_FREE uint64_t *bits = mem_zalloc(words * sizeof(*bits));
+    uint64_t *bits = mem_zalloc(words * sizeof(*bits));
     struct marks marks = {.n = value->count, .bits = bits};
 
     if (!bits)
@@ -97,6 +97,7 @@ static int run_marking(struct check *check, const struct json_value *node, const
     int r = run_node(check, node, value, &marks);
     for (size_t i = 0; r == 1 && above && i < words; i++)
         above->bits[i] |= bits[i];
+    mem_free(bits);
     return r;
 }
 

@@ -127,6 +127,8 @@ bool number_is_multiple(const struct json_value *number, const struct json_value
     for (const char *at = d.first; at < d.end; at++)
         if (*at != '.')
             whole = whole * 10 + (uint64_t)(*at - '0');
+    if (whole == 0) /* it has a digit that is none; for who reads only this function */
+        return false;
     for (const char *at = n.first; at < n.end; at++)
         if (*at != '.')
             rest = (rest * 10 + (unsigned)(*at - '0')) % whole;

@@ -51,7 +51,8 @@ static ptrdiff_t lax_length(const char *text, size_t len)
 
 bool legacy_looks_encrypted(const char *text, size_t len)
 {
-    static const char *const prefixes[] = {"sk-", "pk-", "api-", "key-", "token-", "Bearer ", "xoxb-", "xoxp-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "AKIA", "ABIA", "ACCA", "ASIA"};
+    static const char *const prefixes[] = {"sk-", "pk-", "api-", "key-", "token-", "Bearer ", "xoxb-", "xoxp-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
+                                           "AKIA", "ABIA", "ACCA", "ASIA"};
 
     for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
         size_t n = strlen(prefixes[i]);

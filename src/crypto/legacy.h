@@ -18,8 +18,8 @@
 #define LEGACY_TEXT_MAX (256u * 1024u)
 
 /*
- * Into wiping memory (crypto_secret_free()). As the original reads: a text that does not open is the value itself unless it looks encrypted (-EBADMSG then: changed, or
- * another password). -ENOKEY: password is empty and the text looks encrypted. -EMSGSIZE.
+ * Into wiping memory (crypto_secret_free()). As the original reads: a text that does not open is the value itself unless it looks encrypted (-EBADMSG then:
+ * changed, or another password). -ENOKEY: password is empty and the text looks encrypted. -EMSGSIZE.
  */
 int legacy_open(const char *password, const char *text, size_t len, uint8_t **ret, size_t *ret_len) MUST_CHECK;
 /* The original's guess: no prefix that API keys have, and base64 (characters that are none are skipped) of at least 45 bytes. */

@@ -83,7 +83,7 @@ uint64_t cg_memory_bytes(const struct cg *cg); /* now; and so are these: */
 uint64_t cg_pids(const struct cg *cg);
 uint64_t cg_oom_kills(const struct cg *cg); /* since cg_mark(); 0 where nothing counts them */
 uint64_t cg_pids_refusals(const struct cg *cg);
-void cg_usage(const struct cg *cg, struct brig_usage *usage);
+uint64_t cg_usage(const struct cg *cg, struct brig_usage *usage); /* returns cg_cpu_ns(): to add that up costs more than all the rest */
 void cg_kill(const struct cg *cg); /* also what is frozen */
 /* 0, or -EOPNOTSUPP where no cgroup can. Freezing goes on after the call: see cg_is_frozen(). */
 int cg_freeze(const struct cg *cg, bool on) MUST_CHECK;

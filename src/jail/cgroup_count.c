@@ -79,7 +79,7 @@ static void io_usage(const struct cg *cg, struct brig_usage *usage)
         usage->written_bytes += strtoull(p + 7, NULL, 10);
 }
 
-void cg_usage(const struct cg *cg, struct brig_usage *usage)
+uint64_t cg_usage(const struct cg *cg, struct brig_usage *usage)
 {
     int memory = cg_dir(cg, CG_MEMORY);
     uint64_t ns = cg_cpu_ns(cg);
@@ -89,6 +89,7 @@ void cg_usage(const struct cg *cg, struct brig_usage *usage)
     usage->memory_peak_bytes = cg_number(memory, cg_is_v2(cg, CG_MEMORY) ? "memory.peak" : "memory.max_usage_in_bytes");
     usage->pids_peak = cg_number(cg_dir(cg, CG_PIDS), "pids.peak");
     io_usage(cg, usage);
+    return ns;
 }
 
 void cg_kill(const struct cg *cg)

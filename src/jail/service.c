@@ -206,8 +206,7 @@ void service_stats(struct sandbox *s)
     struct wire_stats msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_STATS_ARE, s->run->number}};
     struct brig_usage usage = {.read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
 
-    cg_usage(&s->cg, &usage);
-    msg.cpu_ns = cg_cpu_ns(&s->cg);
+    msg.cpu_ns = cg_usage(&s->cg, &usage);
     msg.memory_bytes = cg_memory_bytes(&s->cg);
     msg.memory_peak_bytes = usage.memory_peak_bytes;
     msg.pids = cg_pids(&s->cg);

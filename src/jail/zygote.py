@@ -7,6 +7,7 @@
 
 def zygote(space):
     import ctypes
+    import fcntl  # noqa: F401 (park() wants it: a tenth of a millisecond in every child)
     import gc
     import os
     import sys

@@ -7,10 +7,18 @@
  *
  * Theory of operation. The sandbox is an ephemeral one of the manager. The program is its process number 1: started by brig-init (SVC_PROC_START with SVC_PROC_CHANNEL), or, where
  * the provider has a zygote for it, forked into the sandbox and adopted by brig-init; from here on both are the same. Channel: descriptor 3 of the program, carried by
- * the call SVC_PROC_CHANNEL in both directions; it carries frames of the runtime protocol (docs/PROTOCOL.md, "Runtime"): u32 length (little-endian), payload. The first
+ * the call SVC_CHANNEL in both directions; it carries frames of the runtime protocol (docs/PROTOCOL.md, "Runtime"): u32 length (little-endian), payload. The first
  * frame of the program is READY (`{"ready":1,...}`): it is parked. A claim names who runs what: run id, limits, network, wall clock; the request goes down, and the first
  * complete answer frame ends the run, whatever else still holds a descriptor. Then, and also at the wall clock or a cancel, everything in the sandbox is killed. The answer is handed out when the
- * frame is there and stdout and stderr up to that moment have been read (the runtime flushes before it answers; brig-init is asked once for what its rings hold).
+ * frame is there; stdout and stderr up to that moment have been read by then (the runtime flushes before it answers, and brig-init sends what was written before the channel's bytes before them:
+ * docs/PROTOCOL.md, CHANNEL), and one question to the spawner has been answered: what the sandbox has used. Between claim and done nothing is stored, and with the limits and the network it was
+ * made with nothing else is asked.
+ *
+ * Whose numbers (struct child_done.usage): the kernel's counters of the whole sandbox, brig-init included; cpu and io since it was parked, peaks of its whole life. In a long-lived sandbox those of the
+ * process's own cgroup. None is the program's word.
+ *
+ * A child belongs to its creator until lost(), child_end(), a refused child_claim() or done() (keep_files: child_release(), also from within done()). One that the manager is destroyed under is gone
+ * without a word. Its sandbox is in no list, event, metric or quota of sandboxes; after a crash of brigd it is an orphan, and ended.
  * Limits that cgroups can change on a live sandbox (memory, cpus, pids) and the network policy are applied at the claim; others (disk, inodes, open_files,
  * file_size, binds, profile, whether there is a network at all) are those it was made with.
  */
@@ -35,7 +43,7 @@ struct child_spec {
     enum brig_profile profile;
     uint64_t require;
     bool network;               /* it will have one: routes and listeners are made now, with a policy that denies all; the claim's policy replaces it */
-    bool trust;                 /* with a CA bundle of its own (brokered secrets) */
+    bool trust;                 /* with a CA bundle of its own (brokered secrets): not yet; only `[gate] ca_bundle` gives one */
 };
 
 enum child_state { CHILD_MAKING, CHILD_PARKED, CHILD_CLAIMED, CHILD_ENDING };
@@ -86,7 +94,7 @@ struct child_claim {
     uint64_t answer_max;           /* 0: CHILD_FRAME_MAX */
     struct brig_limits limits;     /* zero members: as it was made */
     const struct json_value *network; /* with child_spec.network; NULL: deny all */
-    const struct sbox_secret *secrets;
+    const struct sbox_secret *secrets; /* refused (BRIG_E_UNSUPPORTED) unless none: an authority and its bundle are made with the sandbox */
     size_t n_secrets;
     bool keep_files;               /* do not end it with the answer: child_release() does (fetching /workspace/out) */
     /* As it comes, before it is capped for the receipt; may be NULL. stream 1 or 2. */

@@ -94,7 +94,7 @@ static void fill_network(const struct child *child, struct child_done *done)
         return;
     network_totals(child->sbox->priv->network, &now);
     done->net_allowed = now.allowed - child->net.allowed;
-    done->net_denied = now.denied - child->net.denied;
+    done->net_denied = now.denied + now.names_refused - child->net.denied - child->net.names_refused;
     done->usage.net_in_bytes = now.bytes_in - child->net.bytes_in;
     done->usage.net_out_bytes = now.bytes_out - child->net.bytes_out;
 }
@@ -108,7 +108,8 @@ static void tell(struct child *child, enum brig_cause cause)
         .cause = cause,
         .detail = child->detail,
         .answer_too_large = !child->answered && child->ready && child->frames.too_large,
-        .answer_broken = !child->answered && child->ready && child->sent && !child->frames.too_large && (child->frames.head_len > 0 || child->frames.more),
+        .answer_broken = !child->answered && child->ready && child->sent && !child->frames.too_large && child->frames.head_len > 0 &&
+                         (!child->frames.complete || child->frames.more),
         .limits = sbox->limits,
         .layers = sbox->layers,
         .protection_complete = sbox->protection_complete,
@@ -311,13 +312,25 @@ void child_cancel(struct child *child, const char *why)
     child_verdict(child, BRIG_CAUSE_CANCELLED, why ? why : "");
 }
 
+/* What the provider counted of its whole life. */
+static void take_end(struct child *child, const struct box_end *end)
+{
+    const struct brig_usage *u = &end->usage;
+
+    if (child->guest || child->has_stats)
+        return;
+    child->stats = (struct box_stats){.cpu_ns = u->cpu_ms == BRIG_USAGE_UNKNOWN ? u->cpu_ms : u->cpu_ms * NS_PER_MS, .memory_peak_bytes = u->memory_peak_bytes, .pids_peak = u->pids_peak,
+                                      .disk_bytes = u->disk_bytes, .disk_peak_bytes = u->disk_bytes, .read_bytes = u->read_bytes, .written_bytes = u->written_bytes};
+    child->has_stats = true;
+}
+
 void child_run_gone(struct child *child)
 {
     const struct sbox_private *priv = child->sbox->priv;
     enum brig_cause cause = BRIG_CAUSE_SANDBOX_GONE;
 
     if (child->answered || child->verdict != BRIG_CAUSE_MAX || (child->has_exit && child->over)) {
-        cause = cause_of(child);
+        cause = cause_of(child); /* without those counters, which are of another moment */
     } else if (priv->ending.why[0]) {
         cause = BRIG_CAUSE_CANCELLED;
         snprintf(child->detail, sizeof child->detail, "the sandbox was ended: %s", priv->ending.why);
@@ -329,6 +342,7 @@ void child_run_gone(struct child *child)
     }
     child->state = CHILD_ENDING;
     child->over = true;
+    take_end(child, &priv->end);
     tell(child, cause);
     child_forget_sandbox(child);
     if (!child->claim.keep_files || child->guest || child->released)

@@ -4,7 +4,7 @@
 #include "sandbox/child_private.h"
 #include "sandbox/processes.h"
 
-#define DENY_ALL "{\"default\":\"deny\"}"
+#define DENY_ALL "{\"default\":\"deny\",\"rules\":[]}"
 
 static size_t list_size(const char *const *list, size_t *ret_n)
 {

@@ -249,10 +249,10 @@ void sbox_box_ended(void *ctx, const struct box_end *end)
     (void)!sbox_park_later(sbox);
     if (priv->mkdir)
         call_drop(take_ptr(&priv->mkdir));
+    if (priv->announced)
+        children_gone(sbox); /* before their questions fail: an answer that was waiting for one is still an answer */
     sbox_fail_tickets(sbox);
     sbox_fail_change(sbox, &err);
-    if (priv->announced)
-        children_gone(sbox);
     processes_gone(sbox);
     if (!priv->announced) {
         create_ended(sbox);

@@ -66,6 +66,8 @@ static void audit(const struct net_update *update, const struct brig_err *err)
     const struct sbox *sbox = update->net->sbox;
     char detail[512];
 
+    if (sbox->priv->internal) /* the run's own event says which policy it had */
+        return;
     snprintf(detail, sizeof detail, "policy %s version %llu%s%s", update->choice.name, (unsigned long long)update->version, err ? ": " : "",
              err ? err->message : "");
     sandbox_audit(sbox->manager, update->caller.actor[0] ? &update->caller : NULL, sbox->org_id, "network.update", sbox->id, err ? "failed" : "ok", detail, true);

@@ -36,7 +36,10 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
                 void *ctx, struct brig_err *err) MUST_CHECK;
 int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
-/* Seals everything that is under another key than the current one again, in the background. done, from the loop: how many; err: how many could not be, and why the first. */
+/*
+ * Seals everything that is under another key than the current one again, in the background. done, from the loop: how many; err: how many could not be, and
+ * why the first.
+ */
 typedef void secrets_rotated_fn(void *ctx, uint64_t resealed, const struct brig_err *err);
 int secrets_rotate(struct secrets *secrets, secrets_rotated_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 

@@ -197,7 +197,8 @@ static int put_secrets(struct draft *draft)
 
 static bool is_ours(const char *name)
 {
-    static const char *const ours[] = {"id", "name", "project_id", "tools", "tool_ids", "state", "secrets", "tool_exec_environment_variables", "created_by_id", "last_updated_by_id",
+    static const char *const ours[] = {"id", "name", "project_id", "tools", "tool_ids", "state", "secrets", "tool_exec_environment_variables",
+                                       "created_by_id", "last_updated_by_id",
                                        "created_at", "updated_at", "organization_id"};
 
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
@@ -347,7 +348,8 @@ static void put_end(void *make_ctx)
     mem_free(put);
 }
 
-static int put_create(struct agents *agents, const char *org, const char *actor, const char *id, const char *text, size_t len, struct agent_put **ret, struct brig_err *err)
+static int put_create(struct agents *agents, const char *org, const char *actor, const char *id, const char *text, size_t len, struct agent_put **ret,
+                      struct brig_err *err)
 {
     struct agent_put *put = mem_zalloc(sizeof *put);
 
@@ -374,12 +376,14 @@ static int put_create(struct agents *agents, const char *org, const char *actor,
 
 static int submit(struct agent_put *put, objects_make_fn *make, uint64_t version, objects_done_fn *done, void *ctx, struct brig_err *err)
 {
-    const struct objects_change change = {.org = put->org, .id = put->id, .expect_version = version, .make = make, .end = put_end, .make_ctx = put, .done = done, .ctx = ctx};
+    const struct objects_change change = {.org = put->org, .id = put->id, .expect_version = version, .make = make, .end = put_end, .make_ctx = put,
+                                          .done = done, .ctx = ctx};
 
     return objects_change(put->agents->objects, &change, err);
 }
 
-int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json, objects_done_fn *done, void *ctx, struct brig_err *err)
+int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json, objects_done_fn *done, void *ctx,
+               struct brig_err *err)
 {
     struct agent_put *put = NULL;
 
@@ -389,7 +393,8 @@ int agents_put(struct agents *agents, const char *org, const char *actor, const 
     return r < 0 ? r : submit(put, put_make, 0, done, ctx, err);
 }
 
-int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id, bool on, objects_done_fn *done, void *ctx, struct brig_err *err)
+int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id, bool on, objects_done_fn *done, void *ctx,
+                  struct brig_err *err)
 {
     struct agent_put *put = NULL;
 
@@ -403,7 +408,8 @@ int agents_attach(struct agents *agents, const char *org, const char *actor, con
     return submit(put, attach_make, 0, done, ctx, err);
 }
 
-int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state, size_t len, objects_done_fn *done, void *ctx, struct brig_err *err)
+int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state, size_t len, objects_done_fn *done,
+                     void *ctx, struct brig_err *err)
 {
     struct agent_put *put = NULL;
     struct json_doc *doc = NULL;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_state.c: what an agent's state must be before it is kept: an object within its size, whose memory blocks have names of their own, text, and a bound that holds. */
+/*
+ * agent_state.c: what an agent's state must be before it is kept: an object within its size, whose memory blocks have names of their own, text, and a bound
+ * that holds.
+ */
 #include <string.h>
 
 #include "base/err.h"

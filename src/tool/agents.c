@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agents.c: agents as tools see them: a name, a project, tools by id, a state, and secrets, which are sealed in the document as variables are. What a full agent of the
- * original has besides is kept under `other` and means nothing here. Writing is in agent_put.c.
+ * agents.c: agents as tools see them: a name, a project, tools by id, a state, and secrets, which are sealed in the document as variables are. What a full
+ * agent of the original has besides is kept under `other` and means nothing here. Writing is in agent_put.c.
  */
 #include "tool/agents.h"
 
@@ -171,7 +171,8 @@ static int open_secret(const struct agents *agents, const struct object *agent, 
     return sealed_value_open(&agents->sealer, context, json_get(item, "sealed"), what, ret, ret_len, err);
 }
 
-int agent_secrets(const struct agents *agents, const struct object *agent, int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx, struct brig_err *err)
+int agent_secrets(const struct agents *agents, const struct object *agent, int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx,
+                  struct brig_err *err)
 {
     const struct json_value *list = agent_secret_list(agent);
 

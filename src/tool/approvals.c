@@ -70,9 +70,9 @@ void approvals_destroy(struct approvals *approvals)
 {
     if (!approvals)
         return;
-    while (approvals->first) {
-        struct entry *entry = approvals->first;
-        unlink_entry(entry);
+    for (struct entry *entry = approvals->first, *next; entry; entry = next) {
+        next = entry->next;
+        loop_timer_clear(approvals->loop, &entry->timer);
         free_entry(entry);
     }
     mem_free(approvals);

@@ -17,6 +17,7 @@
 #define ARTIFACT_MAX (64u << 20)
 #define ARTIFACT_NS (30 * NS_PER_SEC)
 #define OUT_DIR "out" /* of /workspace */
+#define SWEEP_NS (600 * NS_PER_SEC)
 
 struct artifact {
     struct executor *executor;
@@ -88,11 +89,52 @@ static void on_gone(void *ctx, struct sbox *sbox UNUSED)
     end(a, false);
 }
 
+/* They go with their runs' rows: as old as `[store] keep_runs` allows. */
+static void sweep_dir(int state, const char *org, int64_t before)
+{
+    int fd = openat(state, org, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    struct stat st;
+
+    if (!dir) {
+        base_close_fd(&fd);
+        return;
+    }
+    while ((entry = readdir(dir)))
+        if (entry->d_name[0] != '.' && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_mtime < before)
+            (void)!unlinkat(fd, entry->d_name, 0);
+    closedir(dir);
+    (void)!unlinkat(state, org, AT_REMOVEDIR); /* when it is empty */
+}
+
+static void sweep(struct executor *executor)
+{
+    uint64_t keep = executor->o.config->keep_runs_seconds, now = loop_now_ns();
+    int64_t seconds = clock_real_ns() / (int64_t)NS_PER_SEC;
+
+    if (keep == 0 || (executor->swept_ns && now - executor->swept_ns < SWEEP_NS))
+        return;
+    executor->swept_ns = now;
+    int fd = openat(executor->o.artifacts_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    if (!dir) {
+        base_close_fd(&fd);
+        return;
+    }
+    while ((entry = readdir(dir)))
+        if (plain(entry->d_name))
+            sweep_dir(fd, entry->d_name, seconds - (int64_t)keep);
+    closedir(dir);
+}
+
 static int open_file(struct artifact *a)
 {
     char name[64];
     int state = a->executor->o.artifacts_fd;
 
+    sweep(a->executor);
     if (mkdirat(state, a->org, 0700) < 0 && errno != EEXIST)
         return -errno;
     a->dir_fd = openat(state, a->org, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -191,7 +233,7 @@ void artifacts_free(struct executor *executor)
 /* Of whichever organisation: for the administrator of all. */
 static int open_any(int state, const char *id)
 {
-    int fd = dup(state);
+    int fd = openat(state, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *entry;
     char path[400];
@@ -201,7 +243,6 @@ static int open_any(int state, const char *id)
         base_close_fd(&fd);
         return -1;
     }
-    rewinddir(dir);
     while (ret < 0 && (entry = readdir(dir)))
         if (plain(entry->d_name) && str_format(path, sizeof path, "%s/%s.tar", entry->d_name, id) >= 0)
             ret = openat(state, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);

@@ -24,7 +24,8 @@
 
 #define invalid(err, ...) err_set(err, BRIG_E_INVALID, 0, __VA_ARGS__)
 
-enum field_type { FIELD_DIR, FIELD_BOOL, FIELD_SWITCH, FIELD_NAME, FIELD_TEXT, FIELD_SECONDS, FIELD_LANGUAGE, FIELD_PIP_OBJECTS, FIELD_PIP, FIELD_NPM, FIELD_TYPE_MAX };
+enum field_type { FIELD_DIR, FIELD_BOOL, FIELD_SWITCH, FIELD_NAME, FIELD_TEXT, FIELD_SECONDS, FIELD_LANGUAGE, FIELD_PIP_OBJECTS, FIELD_PIP, FIELD_NPM,
+                 FIELD_TYPE_MAX };
 
 static const struct field {
     const char *of, *name;
@@ -345,7 +346,8 @@ static bool is_venv_name(const struct json_value *value)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
 
-    return is_text(value) && value->len > 0 && value->len < 128 && value->string[strspn(value->string, letters)] == '\0' && value->string[0] != '.' && value->string[0] != '-';
+    return is_text(value) && value->len > 0 && value->len < 128 && value->string[strspn(value->string, letters)] == '\0' && value->string[0] != '.' &&
+           value->string[0] != '-';
 }
 
 static int put_text(const struct configs *configs, const struct field *field, const struct json_value *value, struct json *json, struct brig_err *err)
@@ -442,7 +444,8 @@ static int put_others(const struct configs *configs, const struct json_value *co
     return r;
 }
 
-int config_complete(const struct configs *configs, const char *type, const struct json_value *config, const struct json_value *old, struct buf *ret, struct brig_err *err)
+int config_complete(const struct configs *configs, const char *type, const struct json_value *config, const struct json_value *old, struct buf *ret,
+                    struct brig_err *err)
 {
     struct json json = JSON_INIT(ret);
     int r = 0;

@@ -110,7 +110,8 @@ int configs_create(const struct configs_options *options, struct configs **ret, 
     if (!configs)
         return err_nomem(err);
     configs->options = *options;
-    const struct objects_kind kind = {.kind = "config", .per_org = 100, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of, .changed = on_changed, .ctx = configs};
+    const struct objects_kind kind = {.kind = "config", .per_org = 100, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of, .changed = on_changed,
+                                      .ctx = configs};
     int r = set_default_dir(configs, err);
     if (r == 0)
         r = objects_create(options->store, &kind, &configs->objects, err);
@@ -269,7 +270,8 @@ static int put_prepare(struct config_put *put, const char *actor, const char *ty
     return str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0 ? err_usage(err, "the actor's id is too long") : 0;
 }
 
-int configs_put(struct configs *configs, const char *org, const char *actor, const char *id, const char *type, const struct json_value *config, bool default_only, objects_done_fn *done,
+int configs_put(struct configs *configs, const char *org, const char *actor, const char *id, const char *type, const struct json_value *config,
+                bool default_only, objects_done_fn *done,
                 void *ctx, struct brig_err *err)
 {
     struct config_put *put = mem_zalloc(sizeof *put);

@@ -93,6 +93,8 @@ static void run_free(struct run *run)
     if (run->next)
         run->next->prev = run->prev;
     executor->n_runs--;
+    if (run->breathes)
+        pool_breathe(executor->o.pool);
     mem_free(run);
 }
 
@@ -187,8 +189,6 @@ static void finish(struct run *run)
         (void)err_nomem(&err);
     if (run->events.done)
         run->events.done(run->events.ctx, r < 0 ? NULL : &result, r < 0 ? &err : NULL, 0);
-    if (run->executor->o.pool)
-        pool_breathe(run->executor->o.pool);
     run_free(run);
 }
 

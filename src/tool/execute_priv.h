@@ -109,6 +109,7 @@ struct run {
     bool persist;
     char fingerprint[FINGERPRINT_MAX];
     struct pool_wait *wait;
+    bool breathes;               /* its child came from pool_try() */
     struct child *child;
     struct reuse_wait *reusing;
     struct sbox *live;           /* during run_request() only: the sandbox it goes to */
@@ -158,6 +159,7 @@ struct executor {
     struct schema_job *schemas;
     struct schema_cache *schema_cache;
     struct artifact *artifacts;
+    uint64_t swept_ns;           /* when old ones were last looked for */
     struct reuse_wait *reuses;
 };
 

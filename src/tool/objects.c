@@ -5,9 +5,9 @@
  *     orgs: org-a -> first <-> ... <-> last   (created_at, id)
  *     by_id, by_key: (organisation, id or key) -> node
  *
- * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and never changes: a new version is a new node in the
- * old one's place, so that a run may hold on to the tool it began with. A row that does not load stops the start with its name: a tool that is there
- * must not become one that is not because a program is older than its data.
+ * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and never changes: a new version is a new
+ * node in the old one's place, so that a run may hold on to the tool it began with. A row that does not load stops the start with its name: a tool that is
+ * there must not become one that is not because a program is older than its data.
  */
 #include "tool/objects.h"
 
@@ -181,7 +181,8 @@ static int load_row(void *ctx, const struct store_object *row)
     int r = node_create(loading->objects, &like, text, len, &node, &why);
     if (r < 0) {
         mem_free(text);
-        return err_set(loading->err, why.code == BRIG_E_NOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, EBADMSG, "the row of %s %s of %s: %.200s", row->kind, row->name, row->org_id, why.message);
+        return err_set(loading->err, why.code == BRIG_E_NOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, EBADMSG, "the row of %s %s of %s: %.200s", row->kind, row->name,
+                       row->org_id, why.message);
     }
     loading->nodes[loading->n++] = node;
     return 0;
@@ -206,7 +207,8 @@ static int link_loaded(struct loading *loading)
         struct node *node = loading->nodes[loading->n - 1];
         struct objects_org *org = NULL;
         if (node->key && table_find(&objects->by_key, node->public.org_id, node->key))
-            return err_set(loading->err, BRIG_E_HOST, EBADMSG, "%s %s of %s: another one has the same name", objects->kind.kind, node->public.id, node->public.org_id);
+            return err_set(loading->err, BRIG_E_HOST, EBADMSG, "%s %s of %s: another one has the same name", objects->kind.kind, node->public.id,
+                           node->public.org_id);
         int r = objects_org_get(objects, node->public.org_id, &org);
         if (r < 0)
             return err_nomem(loading->err);

@@ -57,9 +57,9 @@ int objects_put(struct objects *objects, const char *org, const char *id, const 
 /* BRIG_E_NOT_FOUND. done gets the object as it was. */
 int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /*
- * A change that is made of what is there when its turn comes: make writes the new document; current is NULL when there is none. It returns 0, 1 (nothing to change: done
- * comes all the same, with the object as it is), or fails, and then so does the change: at once when it is called at once, through done when it had to wait. end (or NULL)
- * comes once, after the last use of make_ctx, also when this fails.
+ * A change that is made of what is there when its turn comes: make writes the new document; current is NULL when there is none. It returns 0, 1 (nothing to
+ * change: done comes all the same, with the object as it is), or fails, and then so does the change: at once when it is called at once, through done when it
+ * had to wait. end (or NULL) comes once, after the last use of make_ctx, also when this fails.
  */
 typedef int objects_make_fn(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err);
 struct objects_change {
@@ -74,7 +74,10 @@ struct objects_change {
 int objects_change(struct objects *objects, const struct objects_change *change, struct brig_err *err) MUST_CHECK;
 /* By its key (objects_kind.key). */
 const struct object *objects_by_key(const struct objects *objects, const char *org, const char *key); /* or NULL */
-/* The id of the object that has this key, or is about to; else a new one with the prefix. So two that make the same thing at once make one thing, one after the other. */
+/*
+ * The id of the object that has this key, or is about to; else a new one with the prefix. So two that make the same thing at once make one thing, one after
+ * the other.
+ */
 int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128]) MUST_CHECK;
 /* All of them, of all organisations; not changed from within; false ends it. */
 void objects_each(const struct objects *objects, bool (*each)(void *ctx, const struct object *object), void *ctx);

@@ -3,8 +3,8 @@
  * objects_change.c: changes of objects. Theory of operation.
  *
  * At most one change of an id is with the store; those that came meanwhile wait behind it in their order. Each is made (its document written, parsed,
- * approved, its key claimed, its version given) when its turn comes, of what was committed by then: so no change is lost to one that did not know of it, and one whose
- * predecessor the store refused does not carry what was refused. What is being written is in the tables `active` and `claims`; memory
+ * approved, its key claimed, its version given) when its turn comes, of what was committed by then: so no change is lost to one that did not know of it, and
+ * one whose predecessor the store refused does not carry what was refused. What is being written is in the tables `active` and `claims`; memory
  * follows the commit. Nothing is allocated between a commit and its place in memory.
  */
 #include "tool/objects.h"
@@ -272,7 +272,8 @@ int objects_change(struct objects *objects, const struct objects_change *want, s
             want->end(want->make_ctx);
         return err_nomem(err);
     }
-    *change = (struct change){.objects = objects, .expect = want->expect_version, .make = want->make, .end = want->end, .make_ctx = want->make_ctx, .done = want->done, .ctx = want->ctx};
+    *change = (struct change){.objects = objects, .expect = want->expect_version, .make = want->make, .end = want->end, .make_ctx = want->make_ctx,
+                              .done = want->done, .ctx = want->ctx};
     if (str_copy(change->org_id, sizeof change->org_id, want->org) < 0 || str_copy(change->id, sizeof change->id, want->id) < 0) {
         int r = err_usage(err, "%s %.100s: the id is too long", objects->kind.kind, want->id);
         change_free(change);
@@ -306,7 +307,8 @@ static void end_copy(void *make_ctx)
     mem_free(text);
 }
 
-int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len, uint64_t expect_version, objects_done_fn *done, void *ctx, struct brig_err *err)
+int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len, uint64_t expect_version, objects_done_fn *done,
+                void *ctx, struct brig_err *err)
 {
     struct buf *text = mem_alloc(sizeof *text);
 
@@ -316,9 +318,11 @@ int objects_put(struct objects *objects, const char *org, const char *id, const 
     int r = buf_append(text, doc, len);
     if (r < 0) {
         end_copy(text);
-        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, 0, "%s: the document has %zu bytes, at most %u are kept", objects->kind.kind, len, OBJECT_DOC_MAX);
+        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, 0, "%s: the document has %zu bytes, at most %u are kept", objects->kind.kind, len,
+                       OBJECT_DOC_MAX);
     }
-    const struct objects_change change = {.org = org, .id = id, .expect_version = expect_version, .make = make_copy, .end = end_copy, .make_ctx = text, .done = done, .ctx = ctx};
+    const struct objects_change change = {.org = org, .id = id, .expect_version = expect_version, .make = make_copy, .end = end_copy, .make_ctx = text,
+                                          .done = done, .ctx = ctx};
     return objects_change(objects, &change, err);
 }
 

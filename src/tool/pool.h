@@ -37,7 +37,7 @@ int pool_take(struct pool *pool, const struct pool_want *want, void (*given)(voi
 void pool_cancel(struct pool_wait *wait);
 /* The same at once: a parked child, or NULL: there is none now, pool_take() waits for one. */
 struct child *pool_try(struct pool *pool, const struct pool_want *want);
-/* A run is over: what it took is made again now. Otherwise that waits a few milliseconds, so that it does not take the processor from the run. */
+/* A run whose child came from pool_try() is over. What it took is made again when no other goes on, or a few milliseconds after: so the refill does not take the processor from runs. */
 void pool_breathe(struct pool *pool);
 int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count, struct brig_err *err) MUST_CHECK; /* until it is unused for a minute */
 void pool_retire(struct pool *pool, const char *org); /* everything parked for it goes: a configuration has changed */

@@ -10,7 +10,10 @@
 #define POOL_SECONDS 10u          /* of claims that are remembered */
 #define POOL_IDLE_NS (60 * NS_PER_SEC)
 #define POOL_MAKING_PER_CORE 4u   /* children in making at once: more only get into each other's way */
-#define POOL_LATER_NS (5 * NS_PER_MS)
+#define POOL_HELD_NS (40 * NS_PER_MS) /* a refill waits for short runs no longer than this */
+#define POOL_ROOM_NS (10 * NS_PER_MS) /* between two looks for room under `[tools] max_runs` */
+#define POOL_ROOM_TRIES 100u
+#define POOL_EXEC_NS (10 * NS_PER_SEC) /* without a zygote after it has failed */
 #define POOL_FAILURES_MAX 6u      /* doublings of the pause after a child that was not to be made */
 #define POOL_CHILD_BYTES (8u << 20) /* what one is taken for before any of its kind was measured */
 
@@ -27,7 +30,7 @@ struct member { /* one child of the pool, from its making until it is given away
     struct group *group;
     struct child *child;
     struct member *next, *prev;   /* of the parked ones, oldest first; or of those in making */
-    bool parked;
+    bool parked, forked;          /* forked: by a zygote */
     uint64_t bytes;               /* what it counts for: it may be measured later */
 };
 
@@ -44,8 +47,9 @@ struct group {
     struct pool_wait *waits, *waits_last; /* in the order they came */
     size_t n_waits;
     uint32_t seconds[POOL_SECONDS]; /* claims of each of the last seconds; [0] is now */
-    unsigned prewarm, failures;
+    unsigned prewarm, failures, limited; /* limited: times in a row that there was no room for one who waits */
     uint64_t last_used_ns, not_before_ns;
+    uint64_t exec_until_ns;       /* its zygote has failed: interpreters are executed until then */
     uint64_t claims, misses, bytes; /* bytes: of those that are parked */
 };
 
@@ -57,6 +61,8 @@ struct pool {
     size_t n_making, making_max;
     uint64_t bytes;
     struct loop_timer refill, tick;
+    size_t running;               /* taken, and not over yet */
+    uint64_t held_since_ns;       /* a refill waits since then; 0: none */
     struct pool_wait *told, *told_last; /* to be called from the loop */
     struct loop_timer tell;
     bool ticking, refilling;      /* the timers are armed */
@@ -69,7 +75,7 @@ void group_count(struct group *group); /* one claim */
 void pool_tick(struct loop_timer *timer);
 void pool_refill(struct loop_timer *timer);
 void pool_refill_soon(struct pool *pool);
-void pool_refill_later(struct pool *pool, const struct group *group); /* one was taken from it: soon when few are left */
+void pool_refill_later(struct pool *pool); /* one was taken */
 
 /* pool.c */
 int group_make(struct group *group, struct brig_err *err) MUST_CHECK;

@@ -41,18 +41,28 @@ void pool_refill_soon(struct pool *pool)
     pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns(), NULL) == 0; /* without memory for it the tick does it */
 }
 
-/* Making a child costs a core some milliseconds, and the run that was just begun needs one. */
-void pool_refill_later(struct pool *pool, const struct group *group)
+/*
+ * Making a child costs a core some milliseconds and the spawner its attention, which runs that end just then need too: after a claim it waits until those that go on are over, but
+ * not for ever, and not when somebody waits for a child.
+ */
+void pool_refill_later(struct pool *pool)
 {
-    if (group->n_parked * 4 < group_target(group))
+    uint64_t now = loop_now_ns();
+
+    pool->running++;
+    if (!pool->held_since_ns)
+        pool->held_since_ns = now;
+    if (now - pool->held_since_ns > POOL_HELD_NS)
         pool_refill_soon(pool);
     else if (!pool->refilling)
-        pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns() + POOL_LATER_NS, NULL) == 0;
+        pool->refilling = loop_timer_set(pool->loop, &pool->refill, pool->held_since_ns + POOL_HELD_NS, NULL) == 0;
 }
 
 void pool_breathe(struct pool *pool)
 {
-    if (pool->refilling)
+    if (pool->running > 0)
+        pool->running--;
+    if (pool->running == 0 && pool->held_since_ns)
         pool_refill_soon(pool);
 }
 
@@ -62,6 +72,16 @@ static bool memory_left(const struct pool *pool, const struct group *group)
     uint64_t planned = pool->bytes + pool->n_making * group_child_bytes(group);
 
     return planned + group_child_bytes(group) <= pool->config->tools_pool_memory;
+}
+
+/* Parked ones count in `[tools] max_runs` like those that run: for later only half of it is filled. */
+static bool room_left(const struct pool *pool)
+{
+    uint64_t n = pool->n_making;
+
+    for (const struct group *g = pool->groups; g; g = g->next)
+        n += g->n_parked;
+    return n < (pool->config->tools_max_runs + 1) / 2;
 }
 
 static void give_up_one(struct pool *pool, const struct group *but)
@@ -91,6 +111,8 @@ static struct group *next_wanted(struct pool *pool, uint64_t now)
     struct group *best = NULL;
     size_t best_have = 0, best_target = 1;
 
+    if (!room_left(pool))
+        return NULL;
     for (struct group *g = pool->groups; g; g = g->next) {
         size_t target = group_target(g), have = g->n_parked + (g->n_making > g->n_waits ? g->n_making - g->n_waits : 0);
         if (have >= target || now < g->not_before_ns || !memory_left(pool, g))
@@ -111,6 +133,7 @@ void pool_refill(struct loop_timer *timer)
     struct brig_err err = {0};
 
     pool->refilling = false;
+    pool->held_since_ns = 0;
     while (pool->n_making < pool->making_max) {
         struct group *group = next_waited(pool);
         bool waited = group != NULL;
@@ -120,11 +143,18 @@ void pool_refill(struct loop_timer *timer)
             return;
         if (waited && !memory_left(pool, group))
             give_up_one(pool, group);
-        if (group_make(group, &err) < 0) {
+        if (group_make(group, &err) == 0) {
+            group->limited = 0;
+        } else if (waited && err.code == BRIG_E_LIMIT && group->limited++ < POOL_ROOM_TRIES) {
+            /* No room: somebody else's goes, or one that runs ends. */
+            give_up_one(pool, group);
+            pool->refilling = loop_timer_set(pool->loop, &pool->refill, now + POOL_ROOM_NS, NULL) == 0;
+            return;
+        } else {
             group->not_before_ns = now + (UINT64_C(50) * NS_PER_MS << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX));
             group->failures++;
             if (waited)
-                group_fail_wait(group, &err);
+                group_fail_wait(group, &err), group->limited = 0;
         }
     }
 }

@@ -113,7 +113,7 @@ void rates_destroy(struct rates *rates)
 
 static uint64_t time_at(const struct window *window, size_t i)
 {
-    return window->times[(window->first + i) % window->cap];
+    return window->cap > 0 ? window->times[(window->first + i) % window->cap] : 0;
 }
 
 static bool has_left(uint64_t time, uint64_t now, uint64_t length)
@@ -124,7 +124,7 @@ static bool has_left(uint64_t time, uint64_t now, uint64_t length)
 static void drop_old(struct window *window, uint64_t now)
 {
     while (window->n > 0 && has_left(time_at(window, 0), now, window->length_ns)) {
-        window->first = (window->first + 1) % window->cap;
+        window->first = window->first + 1 < window->cap ? window->first + 1 : 0;
         window->n--;
     }
 }

@@ -62,8 +62,9 @@ static inline const struct tool *tool_of(const struct object *object) { return o
 
 /*
  * From a JSON document (a row's, or a request's): everything is checked: BRIG_E_INVALID (422) where a member is not what it must be, BRIG_E_USAGE (400) for
- * a name or a language that is none; one line, which begins with the member. Members that are not known are not looked at, but of `brig`. Reserved names (run, count, search,
- * generate-schema, add-base-tools) are refused. A name must be there: json_schema.name or `name`. tool->... points into json, which must live longer.
+ * a name or a language that is none; one line, which begins with the member. Members that are not known are not looked at, but of `brig`. Reserved names
+ * (run, count, search, generate-schema, add-base-tools) are refused. A name must be there: json_schema.name or `name`. tool->... points into json, which must
+ * live longer.
  */
 int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err *err) MUST_CHECK;
 void tool_done(struct tool *tool);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rotate.c: the names of what is stale are taken down once, then ROTATE_AT_ONCE changes are under way at any time, each begun when another is committed. A change is made of
- * what is there at its turn, so it cannot bring back what was replaced meanwhile. One that fails does not stop the others.
+ * rotate.c: the names of what is stale are taken down once, then ROTATE_AT_ONCE changes are under way at any time, each begun when another is committed. A
+ * change is made of what is there at its turn, so it cannot bring back what was replaced meanwhile. One that fails does not stop the others.
  */
 #include "tool/rotate.h"
 
@@ -63,7 +63,8 @@ static void end(struct rotation *rotation)
     struct brig_err err = {0};
 
     if (rotation->failed)
-        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of %s could not be sealed again: %.300s", (unsigned long long)rotation->failed, rotation->objects->kind.kind,
+        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of %s could not be sealed again: %.300s", (unsigned long long)rotation->failed,
+                      rotation->objects->kind.kind,
                       rotation->first.message);
     rotation->done(rotation->ctx, rotation->resealed, rotation->failed ? &err : NULL);
     rotation_free(rotation);
@@ -131,7 +132,8 @@ int rotate_objects(struct objects *objects, const struct rotate_kind *kind, rota
         return err_nomem(err);
     *rotation = (struct rotation){.objects = objects, .kind = *kind, .done = done, .ctx = ctx};
     objects_each(objects, collect, rotation);
-    int r = rotation->nomem ? err_nomem(err) : store_delete_object(objects->store, objects->kind.kind, "-", "-", on_turn, rotation, err); /* nobody's: a turn of the loop */
+    /* nobody's: a turn of the loop */
+    int r = rotation->nomem ? err_nomem(err) : store_delete_object(objects->store, objects->kind.kind, "-", "-", on_turn, rotation, err);
     if (r < 0)
         rotation_free(rotation);
     return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sealed_value.c: values in documents: sealed before they are written down, opened into wiping memory. The organisation, the owner and the name are bound into the seal, so that a
- * value does not open in another's row. What the original stored opens with its password and becomes ours when it is next written.
+ * sealed_value.c: values in documents: sealed before they are written down, opened into wiping memory. The organisation, the owner and the name are bound
+ * into the seal, so that a value does not open in another's row. What the original stored opens with its password and becomes ours when it is next written.
  */
 #include "tool/sealed_value.h"
 
@@ -17,7 +17,8 @@ int sealer_check(const struct sealer *sealer, struct brig_err *err)
 {
     if (sealer->ring || sealer->plain)
         return 0;
-    return err_set(err, BRIG_E_CONFLICT, 0, "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml (or key_env, "
+    return err_set(err, BRIG_E_CONFLICT, 0,
+                   "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml (or key_env, "
                    "key_command), and restart the service");
 }
 
@@ -66,7 +67,8 @@ bool sealed_value_ok(const struct json_value *sealed)
 {
     const struct json_value *key_id = json_get(sealed, "key_id");
 
-    return is_text(json_get(sealed, "legacy")) || (is_text(key_id) && key_id->len < KEY_ID_MAX && is_text(json_get(sealed, "nonce")) && is_text(json_get(sealed, "sealed")));
+    return is_text(json_get(sealed, "legacy")) || (is_text(key_id) && key_id->len < KEY_ID_MAX && is_text(json_get(sealed, "nonce")) &&
+                                                   is_text(json_get(sealed, "sealed")));
 }
 
 bool sealed_value_stale(const struct sealer *sealer, const struct json_value *sealed)
@@ -95,7 +97,8 @@ static int open_legacy(const struct sealer *sealer, const struct json_value *tex
     return r < 0 ? refuse(r, what, "is stored as the original stores values, and does not open with [tools] legacy_key", err) : 0;
 }
 
-static int open_ours(const struct sealer *sealer, const char *context, const struct json_value *json, const char *what, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+static int open_ours(const struct sealer *sealer, const char *context, const struct json_value *json, const char *what, uint8_t **ret, size_t *ret_len,
+                     struct brig_err *err)
 {
     const struct json_value *key_id = json_get(json, "key_id"), *nonce = json_get(json, "nonce"), *data = json_get(json, "sealed");
     struct sealed sealed = {0};
@@ -103,7 +106,8 @@ static int open_ours(const struct sealer *sealer, const char *context, const str
 
     if (!sealer->plain && str_eq(key_id->string, KEY_ID_PLAIN))
         return refuse(-ENOKEY, what, "is stored without encryption, and insecure_plaintext is off: set it again", err);
-    if (str_copy(sealed.key_id, sizeof sealed.key_id, key_id->string) < 0 || crypto_unbase64(nonce->string, nonce->len, sealed.nonce, SEAL_NONCE, &n) < 0 || n != SEAL_NONCE)
+    if (str_copy(sealed.key_id, sizeof sealed.key_id, key_id->string) < 0 || crypto_unbase64(nonce->string, nonce->len, sealed.nonce, SEAL_NONCE, &n) < 0 ||
+        n != SEAL_NONCE)
         return refuse(-EBADMSG, what, "is damaged", err);
     sealed.data = mem_alloc(data->len + 1);
     if (!sealed.data)
@@ -117,7 +121,8 @@ static int open_ours(const struct sealer *sealer, const char *context, const str
     return r < 0 ? refuse(r, what, "does not open: its row was changed or moved, or its key is another one", err) : 0;
 }
 
-int sealed_value_open(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+int sealed_value_open(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, uint8_t **ret, size_t *ret_len,
+                      struct brig_err *err)
 {
     const struct json_value *legacy = json_get(sealed, "legacy");
 
@@ -126,7 +131,8 @@ int sealed_value_open(const struct sealer *sealer, const char *context, const st
     return legacy ? open_legacy(sealer, legacy, what, ret, ret_len, err) : open_ours(sealer, context, sealed, what, ret, ret_len, err);
 }
 
-int sealed_value_renew(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, bool must_open, struct json *json, struct brig_err *err)
+int sealed_value_renew(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, bool must_open, struct json *json,
+                       struct brig_err *err)
 {
     uint8_t *value = NULL;
     size_t len = 0;

@@ -40,6 +40,7 @@ struct build {
     struct loop_timer on_measure;
     struct job measure, finish;
     uint64_t bytes;      /* of measure, and of finish */
+    uint64_t max;        /* of them; a copy, for the threads: the configuration may be replaced */
     struct buf lock;     /* of finish, as the rest */
     int finished;
     struct brig_err err;
@@ -88,17 +89,12 @@ static void measure_work(struct job *job)
     b->bytes = tree_size(b->dir_fd, "root");
 }
 
-static uint64_t bytes_max(const struct build *b)
-{
-    return b->sets->config->tools_sets_bytes < SET_BYTES_MAX ? b->sets->config->tools_sets_bytes : SET_BYTES_MAX;
-}
-
 static const char *too_large(const struct build *b, char why[96])
 {
     if (b->bytes == UINT64_MAX)
         snprintf(why, 96, "the packages make directories in directories without end");
     else
-        snprintf(why, 96, "the packages need more than %llu MiB", (unsigned long long)(bytes_max(b) >> 20));
+        snprintf(why, 96, "the packages need more than %llu MiB", (unsigned long long)(b->max >> 20));
     return why;
 }
 
@@ -112,7 +108,7 @@ static void measure_done(struct job *job)
         build_free(b);
         return;
     }
-    if (b->run && b->bytes > bytes_max(b))
+    if (b->run && b->bytes > b->max)
         sets_run_stop(b->run, too_large(b, why));
 }
 
@@ -167,7 +163,7 @@ static void finish_work(struct job *job)
         (void)err_set(&b->err, BRIG_E_HOST, -r, "what the installer left");
     if (r == 0) {
         b->bytes = tree_size(b->dir_fd, "root");
-        if (b->bytes > bytes_max(b))
+        if (b->bytes > b->max)
             r = err_set(&b->err, BRIG_E_INVALID, 0, "%s", too_large(b, why));
     }
     if (r == 0) {
@@ -407,6 +403,7 @@ int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
         return err_nomem(err);
     *b = (struct build){.sets = sets, .entry = entry, .versions = sets->versions, .dir_fd = -1, .on_measure = {.fn = on_measure, .ctx = b}, .lock = BUF_INIT(LOCK_MAX), .next = sets->builds};
     sets->builds = b;
+    b->max = sets->config->tools_sets_bytes < SET_BYTES_MAX ? sets->config->tools_sets_bytes : SET_BYTES_MAX;
     b->wish = first->wish;
     int r = make_dirs(b, first->rebuild, err);
     if (r == 0)

@@ -153,7 +153,9 @@ static void collect_locks(struct sets *sets, int64_t now)
         size_t len = strlen(entry->d_name);
         if (len < 5 || !str_eq(entry->d_name + len - 5, ".lock") || fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        if (now - st.st_mtim.tv_sec > (int64_t)(sets->config->tools_sets_seconds * LOCKS_KEEP))
+        char key[SHA256_HEX];
+        snprintf(key, sizeof key, "%.64s", entry->d_name);
+        if (!entry_ready(sets, key) && now - st.st_mtim.tv_sec > (int64_t)(sets->config->tools_sets_seconds * LOCKS_KEEP))
             (void)!unlinkat(fd, entry->d_name, 0);
     }
     if (dir)

@@ -215,7 +215,8 @@ static int check_requirement(const struct requirement *requirement, const char *
     struct brig_err why = {0};
     char text[2 * REQUIREMENT_MAX + 8];
 
-    if (str_format(text, sizeof text, "%s%s%s", requirement->name, requirement->version ? (npm ? "@" : "==") : "", requirement->version ? requirement->version : "") < 0)
+    if (str_format(text, sizeof text, "%s%s%s", requirement->name, requirement->version ? (npm ? "@" : "==") : "",
+                   requirement->version ? requirement->version : "") < 0)
         return invalid(err, "%s: one is too long", list);
     return requirement_ok(text, npm, true, &why) < 0 ? invalid(err, "%s: %.250s", list, why.message) : 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * variables.c: environment variables of a sandbox configuration. The value is sealed before it is written down, with organisation, configuration and name bound in: so a new
- * name means a new seal. One without its configuration (a crash between two deletions) goes when it is noticed: at the start, and after a commit.
+ * variables.c: environment variables of a sandbox configuration. The value is sealed before it is written down, with organisation, configuration and name
+ * bound in: so a new name means a new seal. One without its configuration (a crash between two deletions) goes when it is noticed: at the start, and after a
+ * commit.
  */
 #include <string.h>
 
@@ -332,7 +333,8 @@ static int find_id(struct variable_put *put, const struct variable_change *chang
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "make an id") : 0;
 }
 
-int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id, const struct variable_change *change, objects_done_fn *done, void *ctx,
+int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id, const struct variable_change *change,
+                  objects_done_fn *done, void *ctx,
                   struct brig_err *err)
 {
     const struct sealer sealer = configs_sealer(configs);
@@ -348,7 +350,9 @@ int variables_put(struct configs *configs, const char *org, const char *actor, c
     if (!put)
         return err_nomem(err);
     *put = (struct variable_put){.configs = configs, .by_id = id != NULL};
-    if (str_copy(put->org, sizeof put->org, org) < 0 || (!id && str_copy(put->config_id, sizeof put->config_id, config_id) < 0) || str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0)
+    if (str_copy(put->org, sizeof put->org, org) < 0 || (!id && str_copy(put->config_id, sizeof put->config_id, config_id) < 0) || str_copy(put->actor,
+                                                                                                                                            sizeof put->actor,
+                                                                                                                                                actor ? actor : "") < 0)
         r = err_usage(err, "variable: an id is too long");
     if (r == 0)
         r = take_change(put, change, err);

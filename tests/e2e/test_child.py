@@ -202,6 +202,32 @@ class ChildTest(JailTest):
         self.claim("host", "r = [p for p in os.listdir('/proc') if p.isdigit()]")
         self.assertEqual(len(json.loads(self.done("host")["answer"])), 1)  # itself: brig-init is not for it to see
 
+    def test_children_of_a_zygote(self):
+        def ask(key, body, *words):
+            source = "import os, time\ndef tool():\n" + "\n".join(f"    {line}" for line in body.split("\n"))
+            request = {"v": 1, "key": "ab" * 32, "kind": "tool", "language": "python", "name": "tool", "source": source, "args": {}, "schema": None, "env": {},
+                       "cwd": "/workspace", "agent_id": None, "result_max": 60000, "site": None}
+            self.host.say("claim", key, *words, "--", json.dumps(request))
+            return self.done(key)
+
+        parked = [self.park(k, "zygote=one") for k in ("a", "b", "c", "d", "e")]
+        if parked[0]["zygote"] == "0":
+            self.skipTest("no zygotes here")
+        self.assertEqual(len({p["sandbox"] for p in parked}), 5)
+        done = ask("a", "print('out')\nreturn [1, os.getpid()]")
+        self.assertEqual((done["cause"], done["out"], done["complete"], json.loads(done["answer"].split("\n", 1)[1])["result"]), ("exited", "out\n", "1", [1, 2]))
+        self.assertTrue(0 < int(done["peak"]) < 1 << 30 and int(done["pids"]) >= 2, done)
+        done = ask("b", "print('part', flush=True)\nos._exit(3)")
+        self.assertEqual((done["cause"], done["code"], done["out"], "answer" in done), ("exited", "3", "part\n", False))
+        done = ask("c", "return len(bytearray(200 << 20))", f"memory={64 << 20}")
+        self.assertEqual((done["cause"], done["memory"]), ("oom", str(64 << 20)))
+        # It has no cgroup of its own: what it left behind goes all the same.
+        done = ask("d", "print('in', flush=True)\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\n    time.sleep(1000)\nos._exit(5)")
+        self.assertEqual((done["cause"], done["code"], done["out"]), ("exited", "5", "in\n"))
+        done = ask("e", "print('in', flush=True)\nos.fork()\ntime.sleep(1000)", "timeout=300")
+        self.assertEqual((done["cause"], done["out"]), ("timeout", "in\n"))
+        wait_until("the sandboxes to go", lambda: self.count()["children"] == "0")
+
     def test_the_sandbox_goes(self):
         parked = self.park("a")
         self.claim("a", "print('in', flush=True); time.sleep(1000)", "stream")

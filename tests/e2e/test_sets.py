@@ -11,12 +11,16 @@ import shutil
 import socket
 import subprocess
 import tarfile
+import tempfile
 import time
 import unittest
 import zipfile
 
 from helpers import BRIG, PATIENCE, wait_until
+from internet import Internet
 from jailkit import BUILD, IS_ROOT, PATH, PLAIN_ID, PREFIX, JailTest, World, needs_root
+from service import Daemon
+from test_gate_clients import SHELF, Shelf, npm_registry, python_index
 
 HOST = next((p for p in (f"{PREFIX}/tests/e2e/sets_host", f"{BUILD}/tests/e2e/sets_host") if os.path.exists(p)), "sets_host")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
@@ -230,6 +234,12 @@ class Pip(SetsTest):
         self.host = self.start()
         wait_until("the set is collected", lambda: os.listdir(self.sets) == [f"{before['key']}.lock"])
         self.assertEqual(self.host.list(), [])
+        # a file that is another one now is not taken
+        wheel(self.wheels, "alpha", "1.0", text="said = 'something else'\n")
+        answer = self.host.get("x", pip=["alpha"])
+        self.assertIn("DO NOT MATCH THE HASHES", answer["text"])
+        self.assertIn("verified by its lock", answer["text"])
+        wheel(self.wheels, "alpha", "1.0")
         again = self.get("c", pip=["alpha"])
         self.assertEqual((again["key"], again["lock"]), (before["key"], before["lock"]))
         self.assertEqual(self.python(again, "import alpha; print(alpha.said)"), "alpha 1.0\n")
@@ -241,18 +251,6 @@ class Pip(SetsTest):
         self.assertEqual(sorted((e["state"], e["users"]) for e in self.host.list()), [("ready", 1), ("replaced", 1)])
         self.host.say(release="c")
         wait_until("the old one is removed", lambda: not self.left())
-
-    def test_a_file_that_changed_is_not_taken(self):
-        wheel(self.wheels, "alpha", "1.0")
-        before = self.get("a", pip=["alpha"])
-        self.host.say(release="a")
-        shutil.rmtree(f"{self.sets}/{before['key']}")
-        self.restart()
-        wheel(self.wheels, "alpha", "1.0", text="said = 'something else'\n")
-        answer = self.host.get("b", pip=["alpha"])
-        self.assertIn("DO NOT MATCH THE HASHES", answer["text"])
-        self.assertIn("verified by its lock", answer["text"])
-        self.assertEqual(self.python(self.get("c", pip=["alpha"], rebuild=True), "import alpha; print(alpha.said)"), "something else\n")
 
     def test_failures_are_told(self):
         wheel(self.wheels, "alpha", "1.0")
@@ -358,3 +356,87 @@ class Npm(SetsTest):
         answer = self.host.get("b", npm=wish)
         self.assertIn("Failed to install npm packages", answer["text"])
         self.assertIn("EINTEGRITY", answer["text"])
+
+
+# ---- the whole service ------------------------------------------------------------------------------------------------
+
+SOURCE = """def f() -> str:
+    '''Where it is from.'''
+    import os, brigtest
+    return brigtest.said + ' ' + brigtest.__file__ + ' ' + os.environ.get('VIRTUAL_ENV', '')
+"""
+
+
+def run_tool(daemon, source, **more):
+    answer = daemon.ask("POST", "/v1/tools/run", {"source_code": source, "args": {}, **more})
+    return answer.status, json.loads(answer.body)
+
+
+def gone(daemon):
+    return not [n for n in os.listdir(f"{daemon.dir}/cache/sets") if ".tmp-" in n or ".old-" in n]
+
+
+@needs_root
+class ThroughTheGate(unittest.TestCase):
+    """A tool with requirements, against a daemon whose host is configured for an index and a registry of the tests' own internet."""
+
+    LIMIT_SECONDS = 120
+
+    @classmethod
+    def setUpClass(cls):
+        cls.net = Internet().usual()
+        cls.addClassCleanup(cls.net.close)
+        cls.net.there.run("ip", "addr", "add", f"{SHELF}/24", "dev", "world0")
+        cls.net.zone.update({"shelf.test": [SHELF]})
+        cls.net.shelf = {}
+        cls.net.web(SHELF, 443, "shelf", "shelf.test", handler=Shelf)
+        env = {k: v for k, v in cls.net.environment().items() if k.startswith("BRIG_GATE_")}
+        cls.d = cls.net.here.inside(lambda: Daemon(env={**env, "PIP_INDEX_URL": "https://me:secret-of-the-index@shelf.test/simple/", "npm_config_registry": "https://shelf.test/"}))
+        cls.addClassCleanup(cls.d.close)
+
+    @unittest.skipUnless(HAS_PIP, "no pip and venv for /usr/bin/python3")
+    def test_pip(self):
+        python_index(self.net.shelf)
+        status, said = run_tool(self.d, SOURCE, pip_requirements=[{"name": "brigtest", "version": "1.0"}])
+        self.assertEqual((status, said["status"]), (200, "success"), said)
+        self.assertRegex(said["tool_return"], r"^from a wheel /opt/brig/venv/lib/python3\.\d+/site-packages/brigtest\.py /opt/brig/venv$")
+        self.assertFalse([s for s in self.net.seen if "Authorization" in s[3]])  # the index's password stays outside
+        before = len(self.net.seen)
+        self.assertEqual(run_tool(self.d, SOURCE, pip_requirements=[{"name": "brigtest", "version": "1.0"}])[1]["tool_return"], said["tool_return"])
+        self.assertEqual(len(self.net.seen), before)  # built once
+        status, said = run_tool(self.d, SOURCE, pip_requirements=[{"name": "brigtest", "version": "9"}])
+        self.assertEqual(said["status"], "error", said)
+        self.assertIn("Failed to install pip packages (sandbox requirements: none; tool requirements: brigtest==9). This may be due to", said["tool_return"])
+        self.assertIn("No matching distribution found for brigtest==9", str(said))
+        wait_until("nothing of it is left", lambda: gone(self.d))
+
+    @unittest.skipUnless(HAS_NPM, "no npm")
+    def test_npm(self):
+        npm_registry(self.net.shelf)
+        status, said = run_tool(self.d, "function f() { return require('brigtest') }", source_type="javascript", npm_requirements=[{"name": "brigtest", "version": "1.0.0"}],
+                                json_schema={"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}})
+        self.assertEqual((status, said["status"], said["tool_return"]), (200, "success", "from a registry"), said)
+
+    def test_a_request_cannot_bind_what_the_service_may(self):
+        answer = self.d.ask("POST", "/v1/sandboxes", {"binds": [{"source": f"{self.d.dir}/cache/sets", "target": "/x"}]})
+        self.assertIn("not in a directory that this service may share", answer.body.decode())
+        self.assertGreaterEqual(answer.status, 400)
+
+
+class Configured(unittest.TestCase):
+    """The index of this machine, where it answers the host's own pip. Its name is nobody's business here."""
+
+    LIMIT_SECONDS = 120
+
+    @unittest.skipUnless(HAS_PIP, "no pip and venv for /usr/bin/python3")
+    def test_pip(self):
+        with tempfile.TemporaryDirectory() as where:
+            outside = subprocess.run(["env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", PYTHON, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout", "10", "-d", where,
+                                      "idna"], capture_output=True, timeout=30, check=False, cwd="/")
+        if outside.returncode != 0:
+            self.skipTest("the configured Python index does not answer")
+        daemon = Daemon(env={n: os.environ[n] for n in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST") if n in os.environ})
+        self.addCleanup(daemon.close)
+        status, said = run_tool(daemon, SOURCE.replace("brigtest.said", "brigtest.__name__").replace("brigtest", "idna"), pip_requirements=[{"name": "idna"}])
+        self.assertEqual((status, said["status"]), (200, "success"), said["tool_return"][:2000])
+        self.assertIn("/opt/brig/venv/lib/python3", said["tool_return"])

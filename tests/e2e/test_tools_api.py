@@ -197,18 +197,38 @@ class Runs(LettaTest):
         self.assertEqual(self.d.ask("GET", "/v1/tools/", key=key).status, 401)
 
 
+class Settings(LettaTest):
+    CONFIG = "[tools]\nprewarm = 1\n"
+
+    def test_warm_at_the_start(self):
+        wait_until("one is parked", lambda: [p for p in self.ask("GET", "/pools")["pools"] if p.get("parked", 0) > 0])
+
+    def test_reload(self):
+        self.ask("POST", "/tools/", {"source_code": "def t():\n    return 1\n", "json_schema": schema("t")})
+        self.assertEqual(self.ask("POST", "/tools/t/run")["result"], 1)
+        with open(self.d.config, "w", encoding="utf-8") as f:
+            f.write('[tools]\nprewarm = 1\ndefault = "deny"\n')
+        self.ask("POST", "/config/reload")
+        answer = self.d.ask("POST", "/v1/tools/t/run", {})
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (403, "Tool 't' not allowed"))
+        agent = self.ask("POST", "/agents/", {"name": "n", "tool_ids": [self.ask("GET", "/tools/t")["id"]]})
+        self.assertEqual(self.detail("POST", f"/agents/{agent['id']}/tools/t/run", {}, status=403), "Tool 't' not allowed")
+
+
 class Rotation(LettaTest):
     def test_sealed_again_with_the_new_key(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
         variable = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "V", "value": "one value"})["id"]
+        self.ask("PUT", "/secrets/NAMED", {"value": "a named one"}, status=201)
         agent = self.ask("POST", "/agents/", {"name": "r", "secrets": {"S": "one secret"}})["id"]
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32 + "\n" + KEY
         self.d.start()
-        self.assertEqual(self.ask("POST", "/secrets/rotate"), {"variables": 1, "agents": 1})
+        self.assertEqual(self.ask("POST", "/secrets/rotate"), {"secrets": 1, "variables": 1, "agents": 1})
         self.assertEqual(self.d.ask("POST", "/v1/secrets/rotate", key=self.d.key()).status, 403)
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32
         self.d.start()
+        self.assertEqual(self.ask("GET", "/secrets/NAMED")["key_id"], "k2")
         self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{variable}/reveal")["value"], "one value")
         self.assertEqual(self.ask("POST", f"/agents/{agent}/secrets/S/reveal")["value"], "one secret")

@@ -10,6 +10,9 @@ from helpers import wait_until
 from lettakit import ADD, LettaTest
 
 
+PLUS = ADD.replace("def add", "def plus")  # for who counts its versions
+
+
 def source(body, name="f", args=""):
     lines = "\n".join("    " + line for line in body.splitlines())
     return f'def {name}({args}):\n    """Does what the test wants."""\n{lines}\n'
@@ -31,12 +34,12 @@ class Runs(LettaTest):
         return [e for e in events if run_id in e.get("detail", "")]
 
     def test_receipt_row_and_audit(self):
-        tool = self.tool(ADD)
+        tool = self.tool(PLUS)
         ran = self.run_tool(tool, {"x": 2, "y": 3}, env_vars={"TOKEN": "hunter2-hunter2"})
         self.assertEqual((ran["status"], ran["result"], ran["error"]), ("success", 5, None))
         receipt = ran["receipt"]
         self.assertEqual(receipt["kind"], "tool")
-        self.assertEqual(receipt["tool"], {"name": "add", "version": 1})
+        self.assertEqual(receipt["tool"], {"name": "plus", "version": 1})
         self.assertEqual((receipt["provider"], receipt["providers_tried"]), ("local", []))
         self.assertTrue(receipt["protection"]["complete"])
         self.assertEqual(receipt["fingerprint"], ran["sandbox_config_fingerprint"])
@@ -50,11 +53,11 @@ class Runs(LettaTest):
         self.assertNotIn("hunter2", json.dumps(row))
         events = self.audit(ran["id"])
         self.assertEqual([e["action"] for e in events], ["tool.run"])
-        self.assertEqual((events[0]["object"], events[0]["outcome"]), ("add", "exited"))
+        self.assertEqual((events[0]["object"], events[0]["outcome"]), ("plus", "exited"))
         self.assertEqual(events[0]["seq"], receipt["audit_seq"])
         self.assertIn("version 1 source sha256:", events[0]["detail"])
         # A new version is another one in the receipt, and strict shares nothing.
-        self.tool(ADD.replace("return x + y", "return x + y + 1"))
+        self.tool(PLUS.replace("return x + y", "return x + y + 1"))
         ran = self.run_tool(tool, {"x": 2, "y": 3}, strict=True)
         self.assertEqual((ran["result"], ran["receipt"]["tool"]["version"], ran["receipt"]["shared"]), (6, 2, []))
 
@@ -102,6 +105,26 @@ class Runs(LettaTest):
         ran = self.f("import os\nraise ValueError(os.environ['TOKEN'])", env_vars={"TOKEN": "correct-horse-battery"})
         self.assertNotIn("correct-horse", json.dumps(ran))
         self.assertIn("ValueError: [secret]", ran["error"])
+
+    def test_stored_secrets(self):
+        """Exposed: in a variable, and scrubbed. Brokered: only a placeholder is in the sandbox."""
+        self.ask("PUT", "/secrets/PLAIN", {"value": "plain-value-123"}, status=201)
+        self.ask("PUT", "/secrets/BROKERED", {"value": "brokered-value-123", "broker": {"hosts": ["api.example"], "header": "Authorization", "format": "Bearer %s"}}, status=201)
+        ran = self.f("import os\nreturn [os.environ['P'] == 'plain-' + 'value-123', os.environ['P']]", secrets=[{"name": "PLAIN", "env": "P", "expose": True}])
+        self.assertEqual(ran["result"], [True, "[secret]"], ran)
+        ran = self.f("import os\nreturn os.environ['B']", secrets=[{"name": "BROKERED", "env": "B"}], network={"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]})
+        self.assertEqual(ran["status"], "success", ran)
+        self.assertGreater(len(ran["result"]), 16)
+        self.assertNotIn("brokered-value", json.dumps(ran))
+        sandbox = ran["receipt"]["sandbox_id"]
+        wait_until("the sandbox made for it is gone", lambda: self.d.ask("GET", f"/v1/sandboxes/{sandbox}").status == 404)
+
+    def test_network(self):
+        """None by default; with a policy the run has what it allows."""
+        body = "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 2)\nexcept OSError as e:\n    return type(e).__name__"
+        self.assertEqual(self.f(body)["receipt"]["network"], {"policy": "none"})
+        ran = self.f(body, network={"default": "deny"})
+        self.assertEqual((ran["status"], ran["receipt"]["network"]["policy"]), ("success", "custom"), ran)
 
     def test_files_are_kept(self):
         ran = self.f("import os\nos.makedirs('/workspace/out/sub')\nopen('/workspace/out/sub/a.txt', 'w').write('kept')\nreturn 1")

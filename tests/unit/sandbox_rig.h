@@ -80,7 +80,7 @@ struct fake {
     struct fake_box *boxes;
     unsigned n_boxes, made, orphans_ended;
     bool hold_up, hold_end, hold_freeze, fail_create, fail_freeze;
-    bool hold_limits, fail_limits;
+    bool hold_limits, fail_limits, hold_stats;
     unsigned n_limits;
     const char *fail_up; /* comes up dead, with this detail */
     enum brig_cause fail_cause;
@@ -318,7 +318,8 @@ static inline int fake_stats(struct box *b, void (*done)(void *ctx, const struct
         return err_set(err, BRIG_E_CONFLICT, 0, "ending, or asked already");
     box->stats_done = done;
     box->stats_ctx = ctx;
-    fake_soon(box, &box->stats, fake_stats_are);
+    if (!box->fake->hold_stats)
+        fake_soon(box, &box->stats, fake_stats_are);
     return 0;
 }
 

@@ -51,7 +51,6 @@ static int setup(void **state)
     rig->config.tools_max_runs = 3;
     rig->config.max_sandboxes = 1;
     rig->config.create_queue = 1;
-    rig_start(rig);
     rig->fake.stats_are = (struct box_stats){.cpu_ns = 5000000, .memory_bytes = 7u << 20, .memory_peak_bytes = 9u << 20, .pids_peak = 3, .disk_bytes = 4096,
                                              .disk_peak_bytes = BRIG_USAGE_UNKNOWN};
     *state = rig;
@@ -392,6 +391,30 @@ static void files_are_kept(void **state)
     nobody_is_left(rig);
 }
 
+/* The answer is there, and what the sandbox has used is asked for: its end does not take the answer back. */
+static void gone_while_it_is_counted(void **state)
+{
+    struct rig *rig = *state;
+    struct child_claim claim = plain();
+    struct child *child = claimed(rig, &claim);
+
+    RIG_UNTIL(rig, child->has_parked);
+    rig->fake.hold_stats = true;
+    peer_say(rig_peer(child_sbox(child)), 1, "a", 1, true);
+    RIG_UNTIL(rig, child->over);
+    assert_int_equal(seen.done, 0);
+    fake_die(rig_box(child_sbox(child)), BRIG_CAUSE_SANDBOX_GONE, "broken");
+    RIG_UNTIL(rig, seen.done == 1);
+    assert_string_equal(seen.answer, "a");
+    assert_int_equal(seen.how.cause, BRIG_CAUSE_EXITED);
+    nobody_is_left(rig);
+    /* And when it was asked what it has when it is parked. */
+    child = park(rig);
+    fake_die(rig_box(child_sbox(child)), BRIG_CAUSE_SANDBOX_GONE, "broken");
+    RIG_UNTIL(rig, seen.lost == 1);
+    nobody_is_left(rig);
+}
+
 static void a_large_request_waits_for_credit(void **state)
 {
     struct rig *rig = *state;
@@ -477,6 +500,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(answers_that_are_none, setup, teardown),
         cmocka_unit_test_setup_teardown(limits_come_first, setup, teardown),
         cmocka_unit_test_setup_teardown(files_are_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(gone_while_it_is_counted, setup, teardown),
         cmocka_unit_test_setup_teardown(a_large_request_waits_for_credit, setup, teardown),
         cmocka_unit_test_setup_teardown(in_a_sandbox_that_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(the_manager_goes_first, setup, teardown),

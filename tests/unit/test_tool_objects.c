@@ -75,7 +75,8 @@ static void on_changed(void *ctx, const struct object *before, const struct obje
 
 static struct objects *make(struct kit *kit, struct told *told, size_t per_org)
 {
-    const struct objects_kind kind = {.kind = "thing", .per_org = per_org, .secret = true, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of, .changed = on_changed, .ctx = told};
+    const struct objects_kind kind = {.kind = "thing", .per_org = per_org, .secret = true, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of,
+                                      .changed = on_changed, .ctx = told};
     struct objects *objects = NULL;
     struct brig_err err = {0};
 
@@ -401,7 +402,8 @@ static void test_many(void **state)
     kit_open(kit);
     objects = make(kit, &all, 1000);
     for (const struct object *object = objects_first(objects, ORG); object; object = object->next, n++)
-        assert_true(!object->next || (object->next->prev == object && (object->created_at_ns < object->next->created_at_ns || strcmp(object->id, object->next->id) < 0)));
+        assert_true(!object->next || (object->next->prev == object && (object->created_at_ns < object->next->created_at_ns || strcmp(object->id,
+                                                                                                                                     object->next->id) < 0)));
     assert_int_equal(n, 500);
     assert_string_equal(objects_by_key(objects, ORG, "k3")->id, "id257");
     kit_close(kit);
@@ -412,8 +414,10 @@ static void test_many(void **state)
 static void test_ids(void **state)
 {
     static const char *const bad[] = {"", "tool", "tool-", "tool-123", "tool-123e4567-e89b-12d3-a456-426614174000", "tool-123e4567-e89b-42d3-c456-426614174000",
-                                      "tool-123E4567-e89b-42d3-a456-426614174000", "tool-123e4567-e89b-42d3-a456-4266141740000", "tools-123e4567-e89b-42d3-a456-426614174000",
-                                      "agent-123e4567-e89b-42d3-a456-426614174000", "tool-123e4567-e89b-42d3-a456-42661417400\n", "tool_123e4567-e89b-42d3-a456-426614174000"};
+                                      "tool-123E4567-e89b-42d3-a456-426614174000", "tool-123e4567-e89b-42d3-a456-4266141740000",
+                                          "tools-123e4567-e89b-42d3-a456-426614174000",
+                                      "agent-123e4567-e89b-42d3-a456-426614174000", "tool-123e4567-e89b-42d3-a456-42661417400\n",
+                                          "tool_123e4567-e89b-42d3-a456-426614174000"};
     char id[128];
 
     (void)state;
