@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input to tools, and bad tools: each with the exact answer. What the service refuses it refuses with a status and a sentence; what a tool does to itself is the outcome of its own run."""
 
+import base64
 import hashlib
 import json
 
@@ -188,6 +189,8 @@ class Tools(BadTest):
         self.assertEqual(ran["long_words"]["error"], ("Error executing function long_words: ValueError: " + "x" * 1000)[:1000])
         self.assertEqual(len(ran["long_words"]["receipt"]["error"]["message"]), 65536)
         self.returned(ran["odd_bytes"], "\ufffd\0", stdout="\ufffd\ufffd\0ok\ufffd\ufffd\ufeff\n")
+        receipt = ran["odd_bytes"]["receipt"]  # C06: the bytes themselves
+        self.assertEqual((receipt["stdout_encoding"], base64.b64decode(receipt["stdout"])), ("base64", b"\xff\xfe\0ok\xc0\xaf\xef\xbb\xbf\n"))
 
     def test_they_cannot_speak_for_the_runtime(self):
         """Bytes of a tool's own on the channel are no answer, whatever they say: partial, endless, twice, without the run's code."""
