@@ -136,6 +136,7 @@ def load(parts=PART_NAMES, modules=("json", "typing", "inspect", "traceback", "l
             __import__(name)
         except ImportError:
             pass
+    rehearse(False, 32)
 
 
 def _refresh():
@@ -157,6 +158,7 @@ def park(fd=3):
     fd = _keep(fd)
     if "BRIG_ZYGOTE" in OURS:
         _refresh()
+        rehearse(True)
     version = "%d.%d.%d" % sys.version_info[:3]
     _send(fd, b'{"ready":1,"language":"python","version":"%s","pid":%d}' % (version.encode(), posix.getpid()))
     request = _loads(str(_read(fd, int.from_bytes(_read(fd, 4), "little")), "utf-8"))

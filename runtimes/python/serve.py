@@ -347,5 +347,53 @@ def _serve(request, answer):
         "ok" if trouble is None else "error", values[1], quote(values[0]), "".join([",%s" % field for field in fields]))))
 
 
+# --- rehearsal -------------------------------------------------------------------------------------------------------------------------------
+
+REHEARSAL = ('{"kind":"tool","name":"f","source":"def f(x: int, y: int) -> int:\\n    return x + y\\n","args":{"x":2,"y":3},"env":{"BRIG":"1"},"limits":{"a":[1.5,null,true]},"key":"'
+             + "00" * 32 + '"}')
+
+
+def _rehearse(here):
+    """The way of a run, without a word and without a trace. A child of a zygote that has gone it before it is parked has made the pages that a run writes to its own: two hundred
+    faults that the run need not wait for. In the zygote, where here is false and streams and files are nobody's, the interpreter learns these functions once for all children."""
+    request = _loads(REHEARSAL)
+    _answerer(-1, request)
+    digest = _sha256(b"").copy()
+    digest.update(b"")
+    environ, source, filename = os.environ, request["source"], "<rehearsal>"
+    for name, value in request["env"].items():
+        environ[name] = value
+        del environ[name]
+    warnings = sys.modules.get("warnings")
+    if warnings is not None:
+        options, filters = sys.warnoptions[:], warnings.filters[:]
+        _quiet("tool")
+        sys.warnoptions[:], warnings.filters[:] = options, filters
+        warnings._filters_mutated()
+    space = type(sys)("rehearsal").__dict__
+    space["__builtins__"] = builtins
+    code = compile(source, filename, "exec", FLAG_AWAIT, True)
+    _typing_names(code, space)
+    eval(code, space)
+    function = _find(request, source, filename, space)
+    first, named = _arguments(function, request, None)
+    result = function(*first, **named)
+    text = _utf8('{"status":"%s","result":%s,"result_type":%s%s}' % ("ok", _encoder(1 << 20, [])(result), _quote(type(result).__name__), "".join([",%s" % part for part in ("a", "b")])))
+    memoryview(len(text).to_bytes(4, "little") + digest.hexdigest().encode() + b"\n" + text)[1:]
+    source.splitlines(True)
+    if here:
+        _streams()
+        _flush()
+        _nothing_left()
+
+
+def rehearse(here, times=1):
+    try:
+        for _ in range(times):
+            _rehearse(here)
+    except Exception:
+        pass  # a run that can be slower is not one that fails
+
+
 if "BRIG_ZYGOTE" not in OURS:
     eval("park(3)", {"park": park, "__builtins__": __builtins__})  # 3.9 hands on the builtins of a caller with the same globals: this one has others

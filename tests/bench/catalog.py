@@ -119,6 +119,39 @@ GATE = [
     ),
 ]
 
+# Of tools: tools.py measures them. Each run has a fresh sandbox, used once.
+TOOLS = [
+    Number(
+        "tools_warm", "tools: warm", "warm", "a registered Python tool with two arguments",
+        "`POST /v1/tools/add/run` on one keep-alive connection to the unix socket, from the first byte sent to the last received; 16 children are parked. Between two runs the client waits until "
+        "as many are parked again, as they are in a service that is not busy; the making of the next child is not in the time. Ten, then ten back to back, then one of each peer, and again.",
+    ),
+    Number("tools_warm_p99", "tools: warm, p99", "warm", "the same, its p99", "The same runs."),
+    Number("tools_back_to_back", "tools: back to back", "warm", "the same without waiting", "Ten on the connection, one after the other: what is made for the next takes its part of the CPUs."),
+    Number("tools_refill", "tools: refill", "warm", "until the pool is full again", "From the answer to the moment that the client sees it, looking every 2 ms."),
+    Number("tools_bwrap", "tools: warm to bwrap", "warm", "times faster than bubblewrap", "Against `bwrap --unshare-all --ro-bind / / python3 -I -S -c 'print(2 + 3)'`: no limits, no filter, no receipt."),
+    Number("tools_docker_exec", "tools: warm to docker exec", "warm", "times faster than `docker exec`", "Against `docker exec CONTAINER /bin/true` (no Python, no fresh sandbox) on a private engine with overlay2."),
+    Number("tools_docker_run", "tools: warm to docker run", "warm", "times faster than `docker run`", "Against `docker run --rm --network none IMAGE /bin/true` (no Python) on that engine."),
+    Number("tools_sustained", "tools: sustained", "sustained", "fresh sandboxes per second", "60 s, 8 connections, each with the next run as soon as its last is answered; at most 64 parked; client and service share all CPUs. Any failure ends it."),
+    Number("tools_sustained_each", "tools: sustained, each", "sustained", "a run of them", "As its client saw it. Beside p50 only the p99 is kept."),
+    Number(
+        "tools_left", "tools: left behind", "sustained", "left behind by them",
+        "Processes below the service, its cgroups, mounts and descriptors of its daemons, with 64 children parked before and after: what there is more, all kinds together.",
+    ),
+    Number("tools_burst_full", "tools: burst, full pool", "burst", "100 at once, pool of 100", "100 connections, opened before; each time is from before the first request was sent to that connection's answer; the percentiles are of all of them, the promise is of the p99."),
+    Number("tools_burst_empty", "tools: burst, empty pool", "burst", "100 at once, nothing parked", "The same with `pool_max = 0`: every child is made when its run asks for it. The zygote is up."),
+    Number("tools_node", "tools: node", "node", "a registered JavaScript tool", "As the first, with 4 children parked."),
+    Number(
+        "tools_cold", "tools: cold, 20 packages", "cold", "Python with 20 packages, nothing parked",
+        "The requirement set is built, `pool_max = 0`; the tool imports all 20 packages (small wheels from a directory, `[tools] find_links`). Against `python3 -c 'import ...'` with the same modules "
+        "on `PYTHONPATH`, compiled already. In turns.",
+    ),
+    Number("tools_parked", "tools: parked child", "parked", "a parked Python child, unshared", "`Private_*` of `/proc/PID/smaps_rollup` of the interpreter and of its brig-init; 20 children of one zygote. What the kernel keeps for them is in `service_memory`."),
+    Number("tools_parked_init", "tools: its brig-init", "parked", "brig-init's part of it", "The same."),
+    Number("tools_humaneval", "tools: HumanEval passed", "humaneval", "HumanEval, canonical solutions that pass", "Each task a run of one registered tool that has program and tests as its argument; 4 connections. Data: `BRIG_TEST_DATA`."),
+    Number("tools_humaneval_rate", "tools: HumanEval", "humaneval", "HumanEval, tasks per second", "The same runs."),
+]
+
 # Row, command, what it sets up. brig first.
 PEERS = [
     ("brig run", "brig run -- /bin/true", "all layers: 7 namespaces, own ids, overlay root, limits by cgroup, seccomp, Landlock, each read back"),

@@ -7,11 +7,13 @@ The page is written anew each time but for what stands between the two markers: 
 import re
 
 import chart
-from catalog import GATE, NUMBERS, PEERS, SERVICE
+import tools_profile
+from catalog import GATE, NUMBERS, PEERS, SERVICE, TOOLS
 
 BEGIN, END = "<!-- written by hand: begin -->", "<!-- written by hand: end -->"
 SERVICE_BEGIN, SERVICE_END = "<!-- the service: begin -->", "<!-- the service: end -->"
 GATE_BEGIN, GATE_END = "<!-- the gate: begin -->", "<!-- the gate: end -->"
+TOOLS_BEGIN, TOOLS_END = "<!-- tools: begin -->", "<!-- tools: end -->"
 NOTHING_YET = "Nothing was written here yet."
 LABELS = {
     "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off", "burst_pooled": "100 at once / posix_spawn",
@@ -45,6 +47,8 @@ def show(value, unit):
         return f"{value / 1000:.2f} ms" if value < 100000 else f"{value / 1000:.0f} ms"
     if unit == "ops/s":
         return f"{value / 1e6:.1f} M/s" if value >= 1e6 else f"{value / 1e3:.1f} k/s"
+    if unit == "MiB" and value < 10:
+        return f"{value:.2f} MiB"
     return f"{value:.0f} {unit}"
 
 
@@ -53,6 +57,7 @@ def bound_of(row):
     if "kept" not in row:
         return "reported"
     side, value = ("at least", row["at_least"]) if "at_least" in row else ("at most", row["at_most"])
+    side = f"{row['of']} {side}" if "of" in row else side
     if "ratio" in row:
         return f"{side} {value:.2f} ×"
     if "added" in row:
@@ -211,13 +216,29 @@ another; where brig-egress shares theirs, that is said. What is decided is writt
     return f"{GATE_BEGIN}\n{section(results, GATE, 'gate.py', 'The gate', intro)}\n{GATE_END}\n"
 
 
+def profile_table(lines):
+    """Of CPU time per run: who has it, and in which stages."""
+    if not lines:
+        return ""
+    rows = [[who, f"{share:.0%}", f"{us:.0f} µs", ", ".join(f"{name} {value:.0f}" for name, value in stages if value >= us / 50)] for who, share, us, stages in tools_profile.by_who(lines) if share >= 0.005]
+    words = """Where the CPU time of a sustained load goes, all CPUs together, per run (samples of `cpu-clock` by `perf record -a -g`, put together by the program that ran and the kernel's function it was in; the
+client's own share is in it):"""
+    return words + "\n\n" + table(["who", "share", "per run", "of that, in µs"], rows, right=(1, 2))
+
+
+def tools_section(results):
+    intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/tools_client.c`). Each run is in a fresh sandbox that is used once, with every layer on (a
+receipt is looked at before anything is measured), and is audited and stored as always. What is compared takes turns in one run."""
+    return f"{TOOLS_BEGIN}\n{section(results, TOOLS, 'tools.py', 'Tools', intro, profile_table(results.get('profile')).rstrip())}\n{TOOLS_END}\n"
+
+
 def old_part(old, begin, end):
     hit = re.search(re.escape(begin) + r"\n.*?" + re.escape(end) + r"\n", old, re.S)
     return hit.group(0) if hit else ""
 
 
 def old_parts(old):
-    return "".join(part + "\n" for part in (old_part(old, SERVICE_BEGIN, SERVICE_END), old_part(old, GATE_BEGIN, GATE_END)) if part)
+    return "".join(part + "\n" for part in (old_part(old, SERVICE_BEGIN, SERVICE_END), old_part(old, GATE_BEGIN, GATE_END), old_part(old, TOOLS_BEGIN, TOOLS_END)) if part)
 
 
 def with_part(old, part, begin, end):
@@ -234,6 +255,10 @@ def with_service(old, results):
 
 def with_gate(old, results):
     return with_part(old, gate_section(results), GATE_BEGIN, GATE_END)
+
+
+def with_tools(old, results):
+    return with_part(old, tools_section(results), TOOLS_BEGIN, TOOLS_END)
 
 
 def svg(results):

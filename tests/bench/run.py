@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver behind `make bench`: runs `brig bench -o json` of a build and writes docs/BENCHMARKS.md and docs/benchmarks.svg.
 
-  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py, gate.py  measured after it
+  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py, gate.py, tools.py  measured after it
 
 `brig bench` measures and knows the bounds; this only sees to a tidy run and to the words.  Peers are Debian's, so PATH is the system's.
 Nothing stays behind: the bench has its own session and temporary directory, which are ended and removed however this ends, and what
@@ -29,6 +29,8 @@ sys.dont_write_bytecode = True
 import gate  # noqa: E402
 import page  # noqa: E402
 import service  # noqa: E402
+import tools  # noqa: E402
+import tools_profile  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -167,13 +169,18 @@ def load_now():
 # ---- The documents --------------------------------------------------------------------------------------------------
 
 
-def write(results, of_service, of_gate, out):
+# What is measured after `brig bench`, each a section of its own.
+PARTS = (("service", page.with_service), ("gate", page.with_gate), ("tools", page.with_tools))
+
+
+def write(results, saved, out):
     out.mkdir(parents=True, exist_ok=True)
     target = out / "BENCHMARKS.md"
     old = read(target)
     text = page.page(results, old)
-    text = page.with_service(text, of_service) if of_service else text
-    target.write_text(page.with_gate(text, of_gate) if of_gate else text, encoding="utf-8")
+    for name, put in PARTS:
+        text = put(text, saved[name]) if saved.get(name) else text
+    target.write_text(text, encoding="utf-8")
     (out / "benchmarks.svg").write_text(page.svg(results), encoding="utf-8")
     for number in page.unexplained(results, page.written_by_hand(old)):
         say(f'{number} was missed: say why in the last section of BENCHMARKS.md, naming "{number}"')
@@ -214,6 +221,7 @@ def collect(args):
     if not args.only:
         saved["service"] = service.measure(args.build, args.runs)
         saved["gate"] = gate.measure(args.build, args.runs, quick=args.runs < ENOUGH_RUNS)
+        saved["tools"] = tools.measure(args.build, args.runs, quick=args.runs < ENOUGH_RUNS)
     if args.save:
         args.save.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     return saved
@@ -231,13 +239,14 @@ def main():
         return 130
     results = page.Results(saved["bench"], saved["machine"])
     report(results)
-    of_service, of_gate = saved.get("service"), saved.get("gate")
-    for part in filter(None, (of_service, of_gate)):
+    parts = [saved[name] for name, _ in PARTS if saved.get(name)]
+    for part in parts:
         service.report(part)
+    tools_profile.report(saved.get("tools", {}).get("profile", []))
     out = args.out or (None if saved["trial"] else ROOT / "docs")
     if out:
-        write(results, of_service, of_gate, out)
-    skipped = results.bench["skipped"] or any(part["skipped"] for part in (of_service, of_gate) if part)
+        write(results, saved, out)
+    skipped = results.bench["skipped"] or any(part["skipped"] for part in parts)
     return 1 if skipped or (results.missing and not args.only) else 0
 
 
