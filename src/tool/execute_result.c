@@ -276,6 +276,31 @@ static void fill_receipt(struct run *run, const struct child_done *done)
         r->truncated[i] = done->truncated[i];
 }
 
+static bool is_asked(const struct json_value *collect, const struct json_value *path)
+{
+    for (const struct json_value *want = collect->first; path && path->type == JSON_STRING && want; want = want->next)
+        if (want->type == JSON_STRING && want->len == path->len && memcmp(want->string, path->string, path->len) == 0)
+            return true;
+    return false;
+}
+
+/* Only what was asked for, by the names it was asked by: who takes files out of an answer may write them where they say. */
+static int take_files(struct run *run, const struct json_value *files)
+{
+    if (!run->collect || !files)
+        return 0;
+    for (const struct json_value *file = files->first; file; file = file->next) {
+        const struct json_value *base64 = json_get(file, "base64"), *error = json_get(file, "error");
+
+        if (file->type != JSON_OBJECT || file->count != 2 || !is_asked(run->collect, json_get(file, "path")) || (base64 ? base64 : error ? error : file)->type != JSON_STRING)
+            return -EPROTO;
+    }
+    if (files->count > run->collect->count)
+        return -EPROTO;
+    run->outcome->files = files;
+    return 0;
+}
+
 static int judge(struct run *run, const struct child_done *done)
 {
     struct outcome *o = run->outcome;
@@ -292,9 +317,10 @@ static int judge(struct run *run, const struct child_done *done)
         return r;
     if (r == 0 && o->answer.result_len > RESULT_MAX)
         r = -EMSGSIZE;
+    if (r == 0)
+        r = take_files(run, o->answer.files);
     if (r < 0)
         return no_answer(run, done, r);
-    o->files = o->answer.files;
     if (o->answer.exit_code >= 0 && run->kind != FRAME_TOOL)
         o->r.exit_code = o->answer.exit_code;
     if (!o->answer.ok)

@@ -80,6 +80,15 @@ class AttackTest(BadTest):
                 return {pid: every[pid] for pid in ours if pid in every}
             ours |= more
 
+    def runs_of(self, *tools):
+        """Their events in the log."""
+        return [e for e in self.audit() if e["action"] == "tool.run" and e["object"] in tools]
+
+    def sandbox(self):
+        made = self.ask("POST", "/sandboxes", {}, status=201)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made}")
+        return made
+
     def org(self, name):
         made = self.ask("POST", "/orgs", {"name": name}, status=201)["id"]
         return made, self.d.key(org=made)
@@ -132,7 +141,8 @@ return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in made]"""
         # C13: an end at the very moment of the clock is one of the two, and only one.
         self.put("race", "import time\ntime.sleep(s)\nreturn 'done'", "s")
         answers = self.at_once({i: lambda i=i: self.go("race", args={"s": 0.18 + i / 500}, timeout=0.2).json for i in range(20)}, 10)
-        events = [e for e in self.audit() if e["action"] == "tool.run" and e["object"] == "race"]
+        wait_until("all are in the log", lambda: len(self.runs_of("race")) >= 20)
+        events = self.runs_of("race")
         for ran in answers.values():
             cause, code = ran["receipt"]["outcome"]["cause"], ran["receipt"]["outcome"]["exit_code"]
             # One that was told to go and had just finished has an exit code of its own; it is late all the same.
@@ -194,7 +204,8 @@ return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in made]"""
                 looked += len(data)
                 self.assertFalse([x for x in forms if x in data], path)
         self.assertGreater(looked, 10000)
-        audit = [e for e in self.audit() if e["action"] == "tool.run" and e["object"] in ("works", "fails")]
+        wait_until("all are in the log", lambda: len(self.runs_of("works", "fails")) >= 3)
+        audit = self.runs_of("works", "fails")
         self.assertEqual(len(audit), 3)
         self.assertTrue(all("result=" in e["detail"] and not any(m in json.dumps(e) for m in kept) for e in audit), audit)
 
@@ -299,6 +310,9 @@ return sorted(os.listdir('/workspace')), sorted(os.listdir('/tmp')), sorted(int(
         ran = self.at_once({who: lambda who=who: self.go("neighbour", args={"who": who}).json for who in "abcd"})
         for who, answer in ran.items():
             self.returned(answer, [[who], [who], True])
+        # In a sandbox that lives on, too: files stay, processes do not.
+        sandbox = self.sandbox()
+        self.returned(self.go("neighbour", args={"who": "e"}, sandbox_id=sandbox).json, [["e"], ["e"], True])
         wait_until("its daemons are gone", lambda: not [p for p, (_, _, argv, _) in processes().items() if name.encode() in argv])
 
     def test_the_next_interpreter_is_as_before(self):
