@@ -188,18 +188,24 @@ static int no_answer(struct run *run, const struct child_done *done, int why)
 
 /* ---- results --------------------------------------------------------------------------------------------------------------- */
 
+static int clean_value(void *ctx, const char *data, size_t len, struct buf *out)
+{
+    return clean(ctx, data, len, out);
+}
+
 /* The agent's state as the tool gave it back. What is not allowed fails the run: its result may rest on it. */
 static int take_state(struct run *run, const struct frame_answer *a)
 {
     struct outcome *o = run->outcome;
     struct json_doc *before = NULL;
     struct brig_err err = {0};
+    const struct state_clean clean_it = {clean_value, run};
 
     if (!a->agent_state || !run->state_before)
         return 0;
     int r = json_read(run->state_before, run->state_before_len, JSON_READ_VALUES, &before, &err);
     if (r == 0)
-        r = state_apply(json_root(before), a->agent_state, &o->state, &o->state_diff, &err);
+        r = state_apply_clean(json_root(before), a->agent_state, run->scrub ? &clean_it : NULL, &o->state, &o->state_diff, &err);
     json_doc_free(before);
     if (r == -ENOMEM)
         return r;

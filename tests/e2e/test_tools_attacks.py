@@ -236,6 +236,13 @@ forms = [t, base64.b64encode(t.encode()).decode(), base64.urlsafe_b64encode(b'x'
         self.assertEqual(ran["as_a_number"]["result"], "[1,[secret]]")
         self.assertEqual(ran["cut_off"]["stdout"], "." * ((1 << 16) - 10))
         self.assertGreaterEqual(ran["everywhere"]["receipt"]["scrubbed"], 28)
+        # What goes into an agent's memory is stored: without it, too; what was there stays as it was.
+        agent = self.agent(state={"memory": {"blocks": [{"label": "human", "value": "", "limit": 100}, {"label": SECRET, "value": f"old {SECRET}", "limit": 100}]}})
+        self.put("remembers", "import os\nagent_state.memory.update_block_value('human', 'it is ' + os.environ['TOKEN'])\nreturn 1", "agent_state")
+        ran = self.go("remembers", agent_id=agent["id"], **env).json
+        self.assertEqual(ran["status"], "success", ran)
+        self.assertEqual([b["value"] for b in self.ask("GET", f"/agents/{agent['id']}")["state"]["memory"]["blocks"]], ["it is [secret]", f"old {SECRET}"])
+        self.assertEqual(ran["receipt"]["agent_state"]["blocks"]["human"]["after"], "it is [secret]")
         # A stream, as it comes.
         self.put("streams", "import os, time\nt = os.environ['TOKEN'].encode()\nos.write(1, b'a ' + t[:9])\ntime.sleep(0.1)\nos.write(1, t[9:] + b' z\\n')\nreturn 1")
         text = self.go("streams", stream=True, **env).body.decode()
@@ -521,7 +528,6 @@ class Packages(AttackTest):
         sdist(cls.wheels, "bomb", "bomber")
         sdist(cls.wheels, "linked", "spy", [member("linked-1.0/out", tarfile.SYMTYPE, "/etc"), member("linked-1.0/out/through", data=b"x")])
         sdist(cls.wheels, "climber", "spy", [member("climber-1.0/../../../../../../opt/brig/climbed", data=b"x")])
-        sdist(cls.wheels, "device", "spy", [member("device-1.0/null", tarfile.CHRTYPE, mode=0o666)])
         with zipfile.ZipFile(f"{cls.wheels}/slip-1.0-py3-none-any.whl", "w") as z:
             info = "slip-1.0.dist-info/"
             files = {"slip.py": "", "../../../../../../../../tmp/slipped": "x", info + "METADATA": "Metadata-Version: 2.1\nName: slip\nVersion: 1.0\n",
@@ -559,7 +565,7 @@ class Packages(AttackTest):
         used = "import os, rude\ntry:\n    open(os.path.dirname(rude.__file__) + '/later.pth', 'w')\nexcept OSError as e:\n    wrote = e.strerror\n" \
                "return rude.seen, os.environ.get('OF_PTH'), wrote, [p for p in os.listdir('/proc') if p.isdigit()]"
         calls = {"rude": self.uses("rude", used, "rude", **env)}
-        calls.update({name: self.uses(name, "return 'installed'", name) for name in ("bomb", "linked", "climber", "device", "slip")})
+        calls.update({name: self.uses(name, "return 'installed'", name) for name in ("bomb", "linked", "climber", "slip")})
         if HAS_NPM:
             code = "console.log(require('gamma'))"
             calls["npm"] = lambda: self.d.ask("POST", "/v1/run", {"language": "javascript", "code": code, "npm_requirements": ["gamma@file:/opt/brig-wheels/gamma-1.0.0.tgz"], **env})
@@ -573,7 +579,7 @@ class Packages(AttackTest):
         if HAS_NPM:
             self.assertEqual((ran["npm"]["status"], ran["npm"]["stdout"]), ("success", "0\n\n"), ran["npm"])
         # D04, D10: what cannot be installed says so, with the installer's own words, and no run begins.
-        for name, words in (("bomb", "BOMB True Resource temporarily unavailable"), ("linked", "Read-only file system"), ("climber", "trying to install outside target directory"), ("device", "pip/_internal"),
+        for name, words in (("bomb", "BOMB True Resource temporarily unavailable"), ("linked", "Read-only file system"), ("climber", "trying to install outside target directory"),
                             ("slip", "trying to install outside the target directory")):
             error, outcome = ran[name]["receipt"]["error"], ran[name]["receipt"]["outcome"]
             self.assertEqual((ran[name]["status"], ran[name]["result"], error["type"], outcome["cause"]), ("error", None, "RuntimeError", "policy"), ran[name])
