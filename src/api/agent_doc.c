@@ -246,6 +246,36 @@ static void put_agent_tools(const struct api *api, const struct object *agent, s
     json_end(json);
 }
 
+static void put_besides(const struct object *agent, const char *name, enum json_type type, const char *key, const char *otherwise, struct json *json)
+{
+    const struct json_value *value = agent_besides(agent, name);
+
+    json_key(json, key);
+    if (value && value->type == type)
+        json_raw(json, value->raw, value->raw_len);
+    else
+        json_raw(json, otherwise, strlen(otherwise));
+}
+
+/* There is no model here. Clients validate these two all the same: they get the handles that the agent was made with, and for the rest values that mean nothing. */
+static void put_models(const struct object *agent, struct json *json)
+{
+    if (!agent_besides(agent, "llm_config")) {
+        json_key(json, "llm_config"), json_object(json);
+        put_besides(agent, "model", JSON_STRING, "model", "\"\"", json);
+        letta_put_text(json, "model_endpoint_type", "openai");
+        put_besides(agent, "context_window_limit", JSON_NUMBER, "context_window", "0", json);
+        json_end(json);
+    }
+    if (!agent_besides(agent, "embedding_config")) {
+        json_key(json, "embedding_config"), json_object(json);
+        put_besides(agent, "embedding", JSON_STRING, "embedding_model", "\"\"", json);
+        letta_put_text(json, "embedding_endpoint_type", "openai");
+        put_besides(agent, "embedding_dim", JSON_NUMBER, "embedding_dim", "0", json);
+        json_end(json);
+    }
+}
+
 /* What every client of the original expects to find, where nothing was sent for it. */
 static void put_defaults(const struct object *agent, struct json *json)
 {
@@ -262,6 +292,7 @@ static void put_defaults(const struct object *agent, struct json *json)
         letta_put_text(json, "metadata", NULL);
     if (!agent_besides(agent, "description"))
         letta_put_text(json, "description", NULL);
+    put_models(agent, json);
 }
 
 void agent_doc_put(void *ctx, struct json *json, const struct object *agent)

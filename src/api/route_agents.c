@@ -225,13 +225,13 @@ static bool attached(void *ctx, const struct object *tool)
 
 void route_agent_tools(struct request *rq)
 {
+    const char *order = request_query(rq, "order"); /* before find_agent(), which may end the request */
     const struct object *agent = find_agent(rq);
-    const char *order = request_query(rq, "order");
+    if (!agent)
+        return;
     const struct letta_list list = {.objects = registry_objects(rq->api->registry), .kind = "Tool", .wanted = attached, .put = tool_doc_put, .ctx = (void *)(uintptr_t)agent,
                                     .limit = 10 * LETTA_LIST_DEFAULT, .descending = order && str_eq(order, "desc")};
-
-    if (agent)
-        letta_list(rq, &list);
+    letta_list(rq, &list);
 }
 
 /* An agent may ask for an approval where the tool itself does not; it cannot take away the tool's own rule. */
@@ -260,8 +260,8 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
 void route_agent_approval(struct request *rq)
 {
     static const char *const known[] = {"requires_approval", NULL};
+    const char *query = request_query(rq, "requires_approval"); /* before find_agent(), which may end the request */
     const struct object *agent = find_agent(rq);
-    const char *query = request_query(rq, "requires_approval");
     const struct json_value *member = NULL;
     AUTO_BUF struct buf text = BUF_INIT(AGENT_DOC_MAX);
     struct json json = JSON_INIT(&text);
@@ -408,10 +408,10 @@ static int reveal_one(void *ctx, const char *name, const char *value, size_t len
 /* Native: an event of its own in the audit log. */
 void route_agent_reveal(struct request *rq)
 {
-    const struct object *agent = find_agent(rq);
     AUTO_BUF struct buf out = BUF_INIT(8 * VARIABLE_VALUE_MAX);
     struct json json = JSON_INIT(&out);
     struct revealing revealing = {.name = rq->arg[1], .json = &json, .out = &out};
+    const struct object *agent = find_agent(rq);
     struct brig_err err = {0};
     char object[256];
 

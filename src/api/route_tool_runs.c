@@ -197,6 +197,10 @@ static void put_once(const struct json_value *code, const struct json_value *com
         else
             letta_put_text(json, "source_type", "python");
         letta_put(json, "source_code", code);
+        if (language && language->type == JSON_STRING && str_eq(language->string, "typescript")) { /* of a tool it cannot be found out; a snippet takes nothing */
+            static const char schema[] = "{\"name\":\"code\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}";
+            json_key(json, "json_schema"), json_raw(json, schema, sizeof schema - 1);
+        }
     }
     static const char *const lists[] = {"pip_requirements", "npm_requirements"};
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {

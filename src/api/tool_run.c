@@ -205,6 +205,8 @@ bool running_read(struct running *running)
         running_refuse(running, BRIG_E_USAGE, "stream and background: only one of the two");
         return false;
     }
+    if (ask->fallback && !str_eq(ask->fallback, "auto") && !str_eq(ask->fallback, "none")) /* a slip of the pen is no permission */
+        return bad(running, "fallback", "auto or none");
     if (ask->sandbox_id && ask->reuse != REUSE_NONE) {
         running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two");
         return false;

@@ -16,7 +16,7 @@ struct decide_options {
 
 static const struct flag decide_flags[] = {
     {"reason", "TEXT", "for the receipt and the log", flag_set_text, AT(reason), 'r'},
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+    {"quiet", NULL, "say nothing; of the list: only ids", flag_set_true, AT(quiet), 'q'},
     {NULL, "FORMAT", "of the list: table (default) or json", flag_set_table, AT(json), 'o'},
 };
 static const struct flag_table approve_table = {
@@ -41,13 +41,18 @@ static int list(const struct decide_options *options)
     table_init(&table, headers, ARRAY_SIZE(headers));
     for (const struct json_value *one = approvals ? approvals->first : NULL; one; one = one->next) {
         const struct json_value *args = json_get(one, "arguments");
+        if (options->quiet) {
+            if (service_say("%s", get_text(one, "run_id", "")) != 0)
+                return CLI_FAILED;
+            continue;
+        }
         table_cell(&table, "%s", get_text(one, "run_id", get_text(one, "id", "-")));
         table_cell(&table, "%s", get_text(one, "tool", "-"));
-        table_cell(&table, "%s", get_text(one, "actor", "-"));
+        table_cell(&table, "%s", get_text(one, "asked_by", "-"));
         table_cell(&table, "%s", show_age(age, get_text(one, "asked_at", "")));
-        table_cell(&table, "%.*s", args ? (int)(args->raw_len > 200 ? 200 : args->raw_len) : 1, args ? args->raw : "-");
+        table_cell(&table, "%.200s", args && args->type == JSON_STRING ? args->string : "-");
     }
-    return table_print(&table);
+    return options->quiet ? 0 : table_print(&table);
 }
 
 static int decide_main(int argc, char **argv)
@@ -72,8 +77,7 @@ static int decide_main(int argc, char **argv)
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
         AUTO_BUF struct buf target = BUF_INIT(4096);
-        AUTO_DOC struct json_doc *doc = NULL;
-        if (!service_target(&target, yes ? "/v1/approvals/%s/approve" : "/v1/approvals/%s/deny", argv[rest]) || !service_ask(client, "POST", &target, &body, &doc) ||
+        if (!service_target(&target, yes ? "/v1/approvals/%s/approve" : "/v1/approvals/%s/deny", argv[rest]) || !service_ask(client, "POST", &target, &body, NULL) ||
             (!options.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     }

@@ -33,7 +33,7 @@ static const char bash_script[] =
     "        words=\"@VERBS@\"\n"
     "    elif [[ $cur == -* ]]; then\n"
     "        local sub=\n"
-    "        case $verb in key|org|policy|secret|config) sub=${COMP_WORDS[2]} ;; esac\n"
+    "        case $verb in @SUBBED@) sub=${COMP_WORDS[2]} ;; esac\n"
     "        words=$(brig \"$verb\" $sub --help 2>/dev/null | grep -oE '^ +(-[a-zA-Z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+')\n"
     "    else\n"
     "        case $verb in\n"
@@ -41,6 +41,13 @@ static const char bash_script[] =
     "        org) [ \"$COMP_CWORD\" -eq 2 ] && words=\"create ls rm\" ;;\n"
     "        policy) if [ \"$COMP_CWORD\" -eq 2 ]; then words=\"check ls rm set show\"; elif [ \"$COMP_CWORD\" -eq 3 ]; then words=$(brig policy ls -q 2>/dev/null); fi ;;\n"
     "        secret) [ \"$COMP_CWORD\" -eq 2 ] && words=\"keygen ls rm set\" ;;\n"
+    "        tool) if [ \"$COMP_CWORD\" -eq 2 ]; then words=\"add ls rm run schema show\"; else case ${COMP_WORDS[2]} in run|rm|show) words=$(brig tool ls -q 2>/dev/null) ;; esac; fi ;;\n"
+    "        agent) if [ \"$COMP_CWORD\" -eq 2 ]; then words=\"add attach detach ls rm show\"; elif [ \"${COMP_WORDS[2]}\" != add ]; then words=$(brig agent ls -q 2>/dev/null); fi ;;\n"
+    "        env) [ \"$COMP_CWORD\" -eq 2 ] && words=\"ls rm set show\" ;;\n"
+    "        pool) [ \"$COMP_CWORD\" -eq 2 ] && words=\"ls prewarm\" ;;\n"
+    "        receipt) if [ \"$COMP_CWORD\" -eq 2 ]; then words=\"files ls show\"; else words=$(brig receipt ls -q 2>/dev/null); fi ;;\n"
+    "        approve|deny) words=$(brig approve -q 2>/dev/null) ;;\n"
+    "        help) words=\"@VERBS@\" ;;\n"
     "        config) [ \"$COMP_CWORD\" -eq 2 ] && words=\"check reload sample show\" ;;\n"
     "        audit) [ \"$COMP_CWORD\" -eq 2 ] && words=\"export show tail verify\" ;;\n"
     "        completion) words=\"bash fish zsh\" ;;\n"
@@ -64,7 +71,7 @@ static const char zsh_script[] =
     "        words_=(${=:-\"@VERBS@\"})\n"
     "    elif [[ ${words[CURRENT]} == -* ]]; then\n"
     "        local sub=\n"
-    "        case $verb in (key|org|policy|secret|config) sub=${words[3]} ;; esac\n"
+    "        case $verb in (@SUBBED@) sub=${words[3]} ;; esac\n"
     "        words_=(${(f)\"$(brig $verb $sub --help 2>/dev/null | grep -oE '^ +(-[a-zA-Z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+')\"})\n"
     "    else\n"
     "        case $verb in\n"
@@ -72,6 +79,13 @@ static const char zsh_script[] =
     "        (org) (( CURRENT == 3 )) && words_=(create ls rm) ;;\n"
     "        (policy) if (( CURRENT == 3 )); then words_=(check ls rm set show); elif (( CURRENT == 4 )); then words_=(${(f)\"$(brig policy ls -q 2>/dev/null)\"}); fi ;;\n"
     "        (secret) (( CURRENT == 3 )) && words_=(keygen ls rm set) ;;\n"
+    "        (tool) if (( CURRENT == 3 )); then words_=(add ls rm run schema show); else words_=(${(f)\"$(brig tool ls -q 2>/dev/null)\"}); _files; fi ;;\n"
+    "        (agent) if (( CURRENT == 3 )); then words_=(add attach detach ls rm show); else words_=(${(f)\"$(brig agent ls -q 2>/dev/null)\"}); fi ;;\n"
+    "        (env) (( CURRENT == 3 )) && words_=(ls rm set show) ;;\n"
+    "        (pool) (( CURRENT == 3 )) && words_=(ls prewarm) ;;\n"
+    "        (receipt) if (( CURRENT == 3 )); then words_=(files ls show); else words_=(${(f)\"$(brig receipt ls -q 2>/dev/null)\"}); fi ;;\n"
+    "        (approve|deny) words_=(${(f)\"$(brig approve -q 2>/dev/null)\"}) ;;\n"
+    "        (help) words_=(${=:-\"@VERBS@\"}) ;;\n"
     "        (config) (( CURRENT == 3 )) && words_=(check reload sample show) ;;\n"
     "        (audit) (( CURRENT == 3 )) && words_=(export show tail verify) ;;\n"
     "        (completion) words_=(bash fish zsh) ;;\n"
@@ -92,7 +106,7 @@ static const char fish_script[] =
     "    set -l words (commandline -opc)\n"
     "    test (count $words) -ge 2; or return\n"
     "    set -l sub\n"
-    "    contains -- $words[2] key org policy secret config; and test (count $words) -ge 3; and set sub $words[3]\n"
+    "    contains -- $words[2] @SUBBED_BLANK@; and test (count $words) -ge 3; and set sub $words[3]\n"
     "    brig $words[2] $sub --help 2>/dev/null | string match -r -a -- '^ +(?:-[a-zA-Z], )?--[a-z-]+' | string match -r -- '--[a-z-]+'\n"
     "end\n"
     "complete -c brig -n __fish_use_subcommand -f -a '@VERBS@'\n"
@@ -101,6 +115,13 @@ static const char fish_script[] =
     "complete -c brig -n '__fish_seen_subcommand_from org' -f -a 'create ls rm'\n"
     "complete -c brig -n '__fish_seen_subcommand_from policy' -a 'check ls rm set show (brig policy ls -q 2>/dev/null)'\n"
     "complete -c brig -n '__fish_seen_subcommand_from secret' -f -a 'keygen ls rm set'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from tool' -a 'add ls rm run schema show (brig tool ls -q 2>/dev/null)'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from agent' -f -a 'add attach detach ls rm show (brig agent ls -q 2>/dev/null)'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from env' -f -a 'ls rm set show'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from pool' -f -a 'ls prewarm'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from receipt' -f -a 'files ls show (brig receipt ls -q 2>/dev/null)'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from approve deny' -f -a '(brig approve -q 2>/dev/null)'\n"
+    "complete -c brig -n '__fish_seen_subcommand_from help' -f -a '@VERBS@'\n"
     "complete -c brig -n '__fish_seen_subcommand_from config' -f -a 'check reload sample show'\n"
     "complete -c brig -n '__fish_seen_subcommand_from audit' -f -a 'export show tail verify'\n"
     "complete -c brig -n '__fish_seen_subcommand_from completion' -f -a 'bash fish zsh'\n"
@@ -109,6 +130,9 @@ static const char fish_script[] =
 /* Verbs whose words are sandboxes. */
 static const char *const of_boxes[] = {"cp",     "exec", "inspect", "logs",  "ls",   "pause", "port",
                                        "resume", "rm",   "shell",   "stats", "stop", "top"};
+
+/* Verbs that have verbs of their own. */
+static const char *const of_verbs[] = {"agent", "config", "env", "key", "org", "policy", "pool", "receipt", "secret", "tool"};
 
 static int put_list(struct buf *out, const char *name)
 {
@@ -119,16 +143,18 @@ static int put_list(struct buf *out, const char *name)
             r = buf_printf(out, "%s%s", i > 0 ? " " : "", cli_verb_at(i)->name);
         return r;
     }
-    const char *between = strcmp(name, "BOXES") == 0 ? "|" : " ";
-    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(of_boxes); i++)
-        r = buf_printf(out, "%s%s", i > 0 ? between : "", of_boxes[i]);
+    const bool boxes = strncmp(name, "BOXES", 5) == 0;
+    const char *const *list = boxes ? of_boxes : of_verbs, *between = strstr(name, "BLANK") ? " " : "|";
+    size_t n = boxes ? ARRAY_SIZE(of_boxes) : ARRAY_SIZE(of_verbs);
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = buf_printf(out, "%s%s", i > 0 ? between : "", list[i]);
     return r;
 }
 
 /* The script with its @NAMES@ filled in; "$@" of the shell has no second one on its line. */
 static int put_script(struct buf *out, const char *script)
 {
-    static const char *const names[] = {"VERBS", "BOXES_BLANK", "BOXES"};
+    static const char *const names[] = {"VERBS", "BOXES_BLANK", "BOXES", "SUBBED_BLANK", "SUBBED"};
     int r = 0;
 
     while (r == 0 && *script != '\0') {

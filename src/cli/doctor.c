@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/doctor.h"
+#include "cli/escape.h"
 #include "cli/flags.h"
 
 static int doctor_main(int argc, char **argv);
@@ -20,10 +22,14 @@ const struct cli_verb cli_verb_doctor = {
 enum { DOCTOR_COMPLETE = 0, DOCTOR_INCOMPLETE = 1, DOCTOR_UNUSABLE = 2 };
 
 struct doctor_options {
-    bool json;
+    bool json, tools;
 };
 
 static const struct flag doctor_flags[] = {
+    {.name = "tools",
+     .help = "also what tools need: interpreters, installers, package indexes (they are asked), directories, keys",
+     .apply = flag_set_true,
+     .field = offsetof(struct doctor_options, tools)},
     {.letter = 'o',
      .value = "FORMAT",
      .help = "text (default) or json",
@@ -32,12 +38,37 @@ static const struct flag doctor_flags[] = {
 };
 
 static const struct flag_table doctor_table = {
-    .usage = "brig doctor [-o FORMAT]",
+    .usage = "brig doctor [--tools] [-o FORMAT]",
     .purpose = "Makes a sandbox, reads every layer back from the kernel, and names the fix for what is missing.\n"
-               "Exit status: 0 a full sandbox is possible, 1 only an incomplete one, 2 none.",
+               "Exit status: 0 a full sandbox is possible, 1 only an incomplete one, 2 none.\n"
+               "What --tools finds does not change it.",
     .flags = doctor_flags,
     .n_flags = ARRAY_SIZE(doctor_flags),
 };
+
+static int put_tools_text(struct buf *out, const struct tool_rows *tools)
+{
+    size_t width = strlen("tools");
+    for (size_t i = 0; i < tools->n; i++)
+        if (strlen(tools->rows[i].name) > width)
+            width = strlen(tools->rows[i].name);
+
+    int r = buf_printf(out, "\n%-*s  %-4s  %s\n", (int)width, "tools", "", "state");
+    for (size_t i = 0; r == 0 && i < tools->n; i++) {
+        const struct brig_doctor_row *row = &tools->rows[i];
+        struct escape escape = ESCAPE_INIT(ESCAPE_LINE); /* versions and reasons are words of programs */
+        r = buf_printf(out, "%-*s  %-4s  ", (int)width, row->name, row->on ? "ok" : "warn");
+        if (r == 0)
+            r = escape_append(&escape, row->state, strlen(row->state), out);
+        if (r == 0)
+            r = escape_finish(&escape, out);
+        if (r == 0)
+            r = buf_append(out, "\n", 1);
+        if (r == 0 && row->fix[0] != '\0')
+            r = buf_printf(out, "%*s        fix: %s\n", (int)width, "", row->fix);
+    }
+    return r;
+}
 
 static int put_text(struct buf *out, const struct brig_doctor *found)
 {
@@ -58,12 +89,14 @@ static int put_text(struct buf *out, const struct brig_doctor *found)
     return r < 0 ? r : buf_printf(out, "\n%s\n", found->summary);
 }
 
-static int put_json_row(struct buf *out, const struct brig_doctor_row *row)
+static int put_json_row(struct buf *out, const struct brig_doctor_row *row, bool tool)
 {
     int r = buf_append_str(out, "{\"name\":");
     if (r == 0)
         r = cli_json_string(out, row->name);
-    if (r == 0)
+    if (r == 0 && tool)
+        r = buf_printf(out, ",\"ok\":%s,\"state\":", row->on ? "true" : "false");
+    else if (r == 0)
         r = buf_printf(out, ",\"on\":%s,\"needed\":%s,\"state\":", row->on ? "true" : "false",
                        row->needed ? "true" : "false");
     if (r == 0)
@@ -76,7 +109,7 @@ static int put_json_row(struct buf *out, const struct brig_doctor_row *row)
     return r < 0 ? r : buf_append(out, "}", 1);
 }
 
-static int put_json(struct buf *out, const struct brig_doctor *found)
+static int put_json(struct buf *out, const struct brig_doctor *found, const struct tool_rows *tools)
 {
     int r = buf_printf(out, "{\"complete\":%s,\"usable\":%s,\"require_version\":%d,\"summary\":",
                        found->complete ? "true" : "false", found->usable ? "true" : "false", BRIG_REQUIRE_VERSION);
@@ -87,7 +120,14 @@ static int put_json(struct buf *out, const struct brig_doctor *found)
     for (size_t i = 0; r == 0 && i < found->n_rows; i++) {
         r = i > 0 ? buf_append(out, ",", 1) : 0;
         if (r == 0)
-            r = put_json_row(out, &found->rows[i]);
+            r = put_json_row(out, &found->rows[i], false);
+    }
+    if (r == 0 && tools)
+        r = buf_append_str(out, "],\"tools\":[");
+    for (size_t i = 0; r == 0 && tools && i < tools->n; i++) {
+        r = i > 0 ? buf_append(out, ",", 1) : 0;
+        if (r == 0)
+            r = put_json_row(out, &tools->rows[i], true);
     }
     return r < 0 ? r : buf_append_str(out, "]}\n");
 }
@@ -95,6 +135,7 @@ static int put_json(struct buf *out, const struct brig_doctor *found)
 static int doctor_main(int argc, char **argv)
 {
     static struct brig_doctor found; /* 30 KiB: not for the stack */
+    static struct tool_rows tools;
     const struct brig_engine_options engine = {.size = sizeof(engine), .flags = BRIG_ENGINE_FORK};
     struct doctor_options options = {0};
     struct brig_err err;
@@ -114,7 +155,11 @@ static int doctor_main(int argc, char **argv)
     }
     int status = found.complete ? DOCTOR_COMPLETE : found.usable ? DOCTOR_INCOMPLETE : DOCTOR_UNUSABLE;
     struct buf out = BUF_INIT(256 << 10);
-    r = options.json ? put_json(&out, &found) : put_text(&out, &found);
+    if (options.tools)
+        doctor_tools(&tools);
+    r = options.json ? put_json(&out, &found, options.tools ? &tools : NULL) : put_text(&out, &found);
+    if (r == 0 && options.tools && !options.json)
+        r = put_tools_text(&out, &tools);
     status = r < 0 ? cli_error("doctor: %s", strerror(-r)) : cli_print(&out, status);
     buf_done(&out);
     return status;

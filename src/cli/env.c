@@ -156,8 +156,8 @@ static int list(int argc, char **argv)
         return status;
     if (!service_open(&client) || !fetch(client, &options, &doc, &variables))
         return CLI_FAILED;
-    if (options.json && !options.agent)
-        return service_print_json(doc);
+    if (options.json)
+        return variables ? service_print_value(variables) : cli_error("the daemon's answer has no variables");
     table_init(&table, headers, ARRAY_SIZE(headers));
     for (const struct json_value *one = variables ? variables->first : NULL; one; one = one->next) {
         if (options.quiet) {
@@ -175,16 +175,16 @@ static int list(int argc, char **argv)
 static bool remove_one(struct client *client, const struct env_options *options, const char *name)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL, *ignored = NULL;
+    AUTO_DOC struct json_doc *doc = NULL;
     const struct json_value *variables = NULL;
 
     if (options->agent)
-        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) && service_ask(client, "DELETE", &target, NULL, &ignored);
+        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) && service_ask(client, "DELETE", &target, NULL, NULL);
     if (!fetch(client, options, &doc, &variables))
         return false;
     for (const struct json_value *one = variables ? variables->first : NULL; one; one = one->next)
         if (str_eq(get_text(one, "key", ""), name))
-            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) && service_ask(client, "DELETE", &target, NULL, &ignored);
+            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) && service_ask(client, "DELETE", &target, NULL, NULL);
     cli_error("no variable \"%s\"", name);
     return false;
 }
@@ -210,7 +210,7 @@ static int show(int argc, char **argv)
     static const char *const headers[] = {"NAME", "LAYER"};
     struct env_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(4096), out = BUF_INIT(16u << 20);
+    AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     AUTO_TABLE struct table table = {0};
     int rest, status;
@@ -221,7 +221,7 @@ static int show(int argc, char **argv)
         return CLI_FAILED;
     const struct json_value *environment = json_get(json_root(doc), "environment");
     if (options.json)
-        return !environment || json_print(environment, &out) < 0 || buf_append_str(&out, "\n") < 0 ? cli_error("%s: its receipt has no environment", argv[rest]) : cli_print(&out, 0);
+        return environment ? service_print_value(environment) : cli_error("%s: its receipt has no environment", argv[rest]);
     table_init(&table, headers, ARRAY_SIZE(headers));
     for (const struct json_value *one = environment ? environment->first : NULL; one; one = one->next) {
         table_cell(&table, "%s", one->key);

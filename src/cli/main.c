@@ -89,14 +89,14 @@ static int no_such_verb(const char *word)
     return cli_error("%s: no such verb; brig --help lists them", word);
 }
 
-/* brig help VERB is brig VERB --help. */
-static int help_of(char *word)
+/* brig help VERB is brig VERB --help, and brig help VERB SUB is brig VERB SUB --help. */
+static int help_of(char *word, char *sub)
 {
-    char flag[] = "--help", *argv[] = {word, flag, NULL};
+    char flag[] = "--help", *argv[] = {word, sub ? sub : flag, sub ? flag : NULL, NULL};
 
     for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
         if (strcmp(word, verbs[i]->name) == 0)
-            return verbs[i]->main(2, argv);
+            return verbs[i]->main(sub ? 3 : 2, argv);
     return no_such_verb(word);
 }
 
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], verbs[i]->name) == 0)
             return verbs[i]->main(argc - 1, argv + 1);
     if (argc > 2 && strcmp(argv[1], "help") == 0)
-        return help_of(argv[2]);
+        return help_of(argv[2], argc > 3 ? argv[3] : NULL);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
         return help(0);
     if (strcmp(argv[1], "--version") == 0)

@@ -90,6 +90,8 @@ static int run_main(int argc, char **argv)
     int r = run_options_parse(&options, argc, argv, &status, &err);
     if (r == 0)
         r = brig_spec_check(&options.spec, &err); /* before anything is made */
+    if (r == 0 && options.language && run_code(&options, &status))
+        r = 1;
     if (r == 0 && run_remote(&options, &status))
         r = 1;
     if (r == 0)

@@ -46,6 +46,7 @@ static const struct flag run_flags[] = {
     NET_FLAG_ROWS(OPTION(net)),
     {"interactive", NULL, "forward stdin; without it the program's is empty", flag_set_true, OPTION(interactive), 'i'},
     {"tty", NULL, "give the program a terminal", flag_set_true, OPTION(tty), 't'},
+    {"lang", "LANGUAGE", "a snippet instead of a command: python, node, typescript or bash", run_code_flag, 0, 0},
     {"local", NULL, "in this process, even if a daemon answers", flag_set_true, OPTION(local), 0},
     {"name", "NAME", "a name for people, in the receipt", flag_set_text, OPTION(spec.name), 0},
     {"quiet", NULL, "do not say which limit ended the run", flag_set_true, OPTION(quiet), 'q'},
@@ -56,12 +57,13 @@ static const struct flag run_flags[] = {
 /* clang-format on */
 
 static const struct flag_table run_table = {
-    .usage = "brig run [flags] -- CMD [ARGS]",
+    .usage = "brig run [flags] -- CMD [ARGS]\n       brig run --lang LANGUAGE [flags] FILE|-",
     .purpose = "Runs CMD in a sandbox of its own. Its output and exit status pass through. 124 means that the\n"
                "timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused or failed,\n"
                "126 or 127 that CMD could not be executed or found. A daemon does it if one answers; with --local, -v,\n"
                "--rootfs, --tmpfs or --cpu-time it is done here.\n"
                "There is no network but what --net, --policy and --allow open; --net learn prints the policy CMD needs.\n"
+               "With --lang the text of FILE (- is stdin) is run by that interpreter; without -i its stdin is empty.\n"
                "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
     .flags = run_flags,
     .n_flags = ARRAY_SIZE(run_flags),
@@ -275,12 +277,14 @@ int run_options_parse(struct run_options *options, int argc, char **argv, int *r
     r = net_flags_finish(&options->net, err);
     if (r < 0)
         return r;
-    if (rest >= argc)
+    if (rest >= argc && !options->language)
         return err_usage(err, "no command given: brig run [flags] -- CMD [ARGS]");
     options->spec.argv = (const char *const *)(argv + rest);
 
     r = check_together(options, err);
-    if (r < 0)
+    if (r == 0 && options->language)
+        r = run_code_read(options, argc - rest, argv + rest, err);
+    if (r != 0)
         return r;
     unsigned flags = 0;
     flags |= options->interactive ? BRIG_RUN_STDIN : 0;
@@ -333,6 +337,7 @@ void run_options_done(struct run_options *options)
     }
     net_flags_done(&options->net);
     buf_done(&options->policy);
+    buf_done(&options->code);
     free(options->env_file.items);
     free(options->env_flag.items);
 }

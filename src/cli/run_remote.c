@@ -17,7 +17,7 @@
 
 /* ---- what is asked for ---------------------------------------------------------------------------- */
 
-static void put_limits(struct json *json, const struct brig_limits *l, const struct net_flags *net)
+void run_put_limits(struct json *json, const struct brig_limits *l, const struct net_flags *net)
 {
     const struct {
         uint64_t value;
@@ -109,7 +109,7 @@ static int put_spec(struct buf *out, const struct run_options *options, struct b
         service_put_text(&json, "profile", brig_profile_name(spec->profile));
     if (options->writable_root)
         json_key(&json, "writable_root"), json_bool(&json, true);
-    put_limits(&json, &spec->limits, &options->net);
+    run_put_limits(&json, &spec->limits, &options->net);
     put_require(&json, spec->require);
     net_flags_put(&options->net, &json);
     json_end(&json);

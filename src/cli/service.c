@@ -253,6 +253,7 @@ int service_signals(void)
     sigemptyset(&mask);
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGHUP);
     if (sigprocmask(SIG_BLOCK, &mask, NULL) < 0)
         return -1;
     return signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -280,11 +281,11 @@ int service_say(const char *format, ...)
     return status;
 }
 
-int service_print_json(const struct json_doc *doc)
+int service_print_value(const struct json_value *value)
 {
     struct escape escape = ESCAPE_INIT(ESCAPE_JSON);
     struct buf text = BUF_INIT(SIZE_MAX / 2), shown = BUF_INIT(SIZE_MAX / 2);
-    int r = json_print(json_root(doc), &text);
+    int r = json_print(value, &text);
 
     if (r == 0)
         r = escape_append(&escape, text.data, text.len, &shown);
@@ -294,6 +295,11 @@ int service_print_json(const struct json_doc *doc)
     buf_done(&text);
     buf_done(&shown);
     return status;
+}
+
+int service_print_json(const struct json_doc *doc)
+{
+    return service_print_value(json_root(doc));
 }
 
 int service_delete_each(const char *format, char *const *words, bool quiet)

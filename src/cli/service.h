@@ -86,6 +86,7 @@ int service_signals(void);
 
 int json_print(const struct json_value *value, struct buf *out) MUST_CHECK; /* indented, without a line's end */
 int json_print_line(const struct json_value *value, struct buf *out) MUST_CHECK;
+int service_print_value(const struct json_value *value);
 int service_print_json(const struct json_doc *doc); /* on stdout, escaped for a terminal; the exit status */
 /* One line on stdout; control bytes are escaped. */
 int service_say(const char *format, ...) PRINTF_LIKE(1, 2);

@@ -5,8 +5,10 @@
 #include "cli/tool.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/str.h"
+#include "cli/escape.h"
 
 static int tool_main(int argc, char **argv);
 
@@ -146,6 +148,10 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
     struct brig_err err;
     const char *language = tool_language_of(file);
 
+    if (language && !str_eq(language, "python") && !options->schema) {
+        cli_error("%s: what a tool in %s takes must be said: --schema FILE", file, language);
+        return false;
+    }
     if (!language || !service_read_file(file, &source) || (options->schema && !service_read_file(options->schema, &schema)))
         return false;
     if (options->schema && json_read(schema.data ? schema.data : "", schema.len, JSON_READ_VALUES, &doc, &err) < 0) {
@@ -239,6 +245,7 @@ static int show(int argc, char **argv)
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf out = BUF_INIT(64u << 20);
     AUTO_DOC struct json_doc *doc = NULL;
+    struct escape escape = ESCAPE_INIT(ESCAPE_TERMINAL);
     int rest, status;
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "tool", &rest, &status))
@@ -246,11 +253,10 @@ static int show(int argc, char **argv)
     if (!service_open(&client) || !find_tool(client, argv[rest], &doc))
         return CLI_FAILED;
     const struct json_value *tool = the_tool(doc), *source = json_get(tool, "source_code");
-    if (!options.json && source && source->type == JSON_STRING)
-        return buf_append(&out, source->string, source->len) < 0 ? cli_error("out of memory") : cli_print(&out, 0);
-    if (json_print(tool, &out) < 0 || buf_append_str(&out, "\n") < 0)
-        return cli_error("out of memory");
-    return cli_print(&out, 0);
+    if (options.json || !source || source->type != JSON_STRING)
+        return service_print_value(tool);
+    int r = isatty(STDOUT_FILENO) ? escape_append(&escape, source->string, source->len, &out) : buf_append(&out, source->string, source->len);
+    return r < 0 ? cli_error("out of memory") : cli_print(&out, 0);
 }
 
 static int remove_tools(int argc, char **argv)
@@ -265,9 +271,9 @@ static int remove_tools(int argc, char **argv)
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
         AUTO_BUF struct buf target = BUF_INIT(4096);
-        AUTO_DOC struct json_doc *found = NULL, *ignored = NULL;
+        AUTO_DOC struct json_doc *found = NULL;
         bool gone = find_tool(client, argv[rest], &found) && service_target(&target, "/v1/tools/%s", get_text(the_tool(found), "id", "")) &&
-                    service_ask(client, "DELETE", &target, NULL, &ignored);
+                    service_ask(client, "DELETE", &target, NULL, NULL);
         if (!gone || (!options.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     }

@@ -3,15 +3,11 @@
  * tool_run.c: `brig tool run NAME|FILE`: one run of a tool, registered or in a file. The result is on stdout as JSON, what the tool itself printed on stderr, and the
  * exit status says whose fault it was: 0, 1 when the tool failed, else as `brig run`.
  */
-#include <signal.h>
 #include <string.h>
 
 #include "base/str.h"
-#include "cli/attach.h"
-#include "cli/run.h"
 #include "cli/tool.h"
 
-#define EXIT_TOOL_FAILED 1
 #define ARGS_LIMIT ((size_t)16 << 20)
 
 struct tool_run_options {
@@ -72,6 +68,23 @@ static int put_common(struct json *json, const struct tool_run_options *options,
     return options->env.n ? service_put_pairs(json, "env_vars", options->env.items, options->env.n, err) : 0;
 }
 
+/* "words" of examples/words.js. Of a Python file the service finds the function itself, as when it is registered. */
+static void put_name(struct json *json, const char *file)
+{
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
+    char name[64] = "tool";
+    size_t n = 0;
+
+    for (; base[n] && base[n] != '.' && n < sizeof name - 1; n++) {
+        bool letter = (base[n] >= 'a' && base[n] <= 'z') || (base[n] >= 'A' && base[n] <= 'Z') || base[n] == '_', digit = base[n] >= '0' && base[n] <= '9';
+        name[n] = letter || (digit && n > 0) ? base[n] : '_';
+    }
+    if (n > 0)
+        name[n] = '\0';
+    bool taken = str_eq(name, "run") || str_eq(name, "count") || str_eq(name, "search"); /* paths of the interface: no tool is called so */
+    service_put_text(json, "name", taken ? "tool" : name);
+}
+
 /* Of a registered tool everything can be said; a file is run as the original's interface does it. */
 static bool make_request(const char *word, const struct tool_run_options *options, struct buf *target, struct buf *body)
 {
@@ -87,6 +100,8 @@ static bool make_request(const char *word, const struct tool_run_options *option
     if (file) {
         json_key(&json, "source_code"), json_string_n(&json, source.data ? source.data : "", source.len);
         json_key(&json, "source_type"), json_string(&json, language);
+        if (!str_eq(language, "python"))
+            put_name(&json, word);
     }
     service_put_text(&json, "timeout", options->timeout);
     service_put_text(&json, "agent_id", options->agent);
@@ -106,60 +121,11 @@ static bool make_request(const char *word, const struct tool_run_options *option
     return file ? service_target(target, "/v1/tools/run") : service_target(target, "/v1/tools/%s/run", word);
 }
 
-/* ---- the answer ---------------------------------------------------------------------------------------- */
-
-static int exit_status(const struct json_value *receipt, bool quiet)
-{
-    struct brig_receipt read;
-
-    receipt_read(receipt, &read);
-    const struct json_value *error = json_get(receipt, "error");
-    if (read.cause == BRIG_CAUSE_EXITED && read.exit_code == 0)
-        return error && error->type == JSON_OBJECT ? EXIT_TOOL_FAILED : 0;
-    run_end_say(&read, quiet);
-    return brig_exit_status(&read);
-}
-
-static void print_streams(const struct json_value *receipt)
-{
-    AUTO_BUF struct buf out = BUF_INIT(64u << 20);
-
-    if (service_get_bytes(receipt, "stdout", "stdout_encoding", &out) == 0 && out.len > 0)
-        (void)!cli_write(STDERR_FILENO, out.data, out.len);
-    out.len = 0;
-    if (service_get_bytes(receipt, "stderr", "stderr_encoding", &out) == 0 && out.len > 0)
-        (void)!cli_write(STDERR_FILENO, out.data, out.len);
-}
-
-static int print_answer(const struct json_value *answer, const struct tool_run_options *options)
-{
-    AUTO_BUF struct buf out = BUF_INIT(256u << 20);
-    const struct json_value *receipt = json_get(answer, "receipt"), *result = json_get(receipt, "result");
-
-    if (!receipt)
-        return cli_error("the daemon's answer has no receipt");
-    int status = exit_status(receipt, options->quiet);
-    if (options->json)
-        return json_print(receipt, &out) < 0 || buf_append_str(&out, "\n") < 0 ? cli_error("out of memory") : cli_print(&out, status);
-    if (!options->quiet)
-        print_streams(receipt);
-    const struct json_value *error = json_get(receipt, "error");
-    if (error && error->type == JSON_OBJECT && !get_text(error, "traceback", "")[0])
-        cli_error("%s: %s", get_text(error, "type", "error"), get_text(error, "message", ""));
-    if (status != 0)
-        return status;
-    if ((result ? json_print(result, &out) : buf_append_str(&out, "null")) < 0 || buf_append_str(&out, "\n") < 0)
-        return cli_error("out of memory");
-    return cli_print(&out, 0);
-}
-
 int tool_run_main(int argc, char **argv)
 {
     struct tool_run_options options = {0};
     AUTO_TOOL_SERVICE struct tool_service service = {0};
     AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(ARGS_LIMIT + 4 * TOOL_SOURCE_LIMIT);
-    AUTO_DOC struct json_doc *doc = NULL;
-    struct brig_err err;
     int rest, ignored, status = CLI_FAILED;
 
     if (!service_parse(&run_table, argc, argv, &options, 1, -1, "NAME or FILE", &rest, &status))
@@ -169,14 +135,11 @@ int tool_run_main(int argc, char **argv)
         words_done(&options.env);
         return status;
     }
+    const bool file = tool_is_file(argv[rest]);
+    const struct tool_show how = {.json = options.json, .quiet = options.quiet, .stream = !file};
     status = CLI_FAILED;
-    if (make_request(argv[rest], &options, &target, &body) && tool_service_open(&service)) {
-        const struct client_request request = {.method = "POST", .target = target.data, .body = body.data, .body_len = body.len, .timeout_ms = CLIENT_NO_TIMEOUT, .max_reply = 256u << 20};
-        if (client_json(service.client, &request, &doc, &err) < 0)
-            cli_error("%s", err.message);
-        else
-            status = print_answer(json_root(doc), &options);
-    }
+    if (make_request(argv[rest], &options, &target, &body) && (file ? tool_service_open(&service) : tool_service_attach(&service)))
+        status = tool_ask(&service, target.data, &body, &how);
     words_done(&options.env);
     return status;
 }

@@ -158,22 +158,34 @@ static const char *text_of(const struct json_value *object, const char *key)
     return value && value->type == JSON_STRING ? value->string : "";
 }
 
+/* {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]}: the original's routes. Of several the first: one at a time is what people can mend. */
+static const char *detail_of(const struct json_value *root, char where[128])
+{
+    const struct json_value *detail = json_get(root, "detail"), *first = detail && detail->type == JSON_ARRAY ? detail->first : NULL,
+                            *loc = first ? json_get(first, "loc") : NULL, *name = loc && loc->type == JSON_ARRAY && loc->first ? loc->first->next : NULL;
+
+    if (name && name->type == JSON_STRING)
+        snprintf(where, 128, "%.120s: ", name->string);
+    return first ? text_of(first, "msg") : text_of(root, "detail");
+}
+
 /* {"error":{"code","message","hint","request_id"}} */
 static void explain(struct client *client, enum brig_code code, struct brig_err *err)
 {
     struct json_doc *doc = NULL;
     const char *message = "", *hint = "";
+    char where[128] = "";
 
     if (client->reply.len > 0 && json_read(client->reply.data, client->reply.len, 256, &doc, NULL) == 0) {
         const struct json_value *error = json_get(json_root(doc), "error");
-        message = text_of(error, "message");
+        message = error ? text_of(error, "message") : detail_of(json_root(doc), where);
         hint = text_of(error, "hint");
         snprintf(client->error_code, sizeof(client->error_code), "%s", text_of(error, "code"));
     }
     if (*message == '\0')
         err_set(err, code, 0, "%s: it answered %u %s", client->where, client->status, http_reason(client->status));
     else if (*hint == '\0')
-        err_set(err, code, 0, "%s", message);
+        err_set(err, code, 0, "%s%s", where, message);
     else
         err_set(err, code, 0, "%s (%s)", message, hint);
     json_doc_free(doc);

@@ -311,6 +311,7 @@ int spawner_main(int engine_fd, const char *helper_dir)
     ready->cgroup = cg_host_by(&spawner.host.cg, CG_MEMORY);
     ready->image_store = image_possible(&spawner.host);
     ready->landlock_abi = spawner.host.landlock_abi;
+    ready->zygotes = spawner.host.zygote.boot_fd >= 0;
     spawner_send(&spawner, ready, NULL, 0);
     while (r == 0 && !spawner.stop)
         r = loop_run_once(spawner.loop, -1, NULL);

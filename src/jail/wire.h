@@ -75,6 +75,8 @@ struct wire_ready {
     uint32_t cgroup;        /* enum reading_by of the limits, BY_NONE without */
     uint32_t image_store;   /* images can be had */
     uint32_t landlock_abi;
+    uint32_t zygotes; /* WIRE_RUN_ZYGOTE can be had */
+    uint32_t unused;
     uint64_t list; /* LIST_END: the number of the LIST it answers; 0 otherwise */
 };
 

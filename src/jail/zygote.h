@@ -5,7 +5,7 @@
  * A zygote is a process of the trusted base: a child of the spawner, with its rights, that runs the host's own /usr/bin/python3 and has
  * loaded our runtime. It is given filled plans, clones each as a child of the spawner (zygote_lib.c), and is told nothing else; no byte of a tenant ever
  * reaches it. One per key, so that what children of one zygote have in common (hash seed, layout of the address space, stack canary) is
- * never shared by two organisations; and it is replaced after ZYGOTE_CHILDREN children or ZYGOTE_AGE.
+ * never shared by two organisations; and it is replaced after ZYGOTE_CHILDREN children or ten minutes.
  *
  *     STARTING --READY--> serving --old, or used up--> leaving (no new jobs) --last answer--> socket closed, ends
  *         \------------------\---- does not answer: killed

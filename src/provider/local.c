@@ -112,6 +112,8 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
         return err_set(err, BRIG_E_BUSY, EAGAIN, "the spawner has not answered yet");
     if (spec->rootfs && stat(spec->rootfs, &st) == 0 && S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
+    if (spec->zygote && !(provider->ops->caps & PROVIDER_ZYGOTE))
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "zygote: there are none on this host");
     int r = local_gate_want(&spec->gate, &msg.gate, err);
     if (r == 0)
         r = spec_service(&wanted, spec->zygote, provider->image_store, &msg, &fds[0], err);
@@ -304,6 +306,8 @@ static void on_list_end(struct local *local, const struct wire_ready *msg)
     local->next_number = msg->head.run + 1;
     local->provider.rootless = msg->rootless;
     local->provider.image_store = msg->image_store;
+    if (msg->zygotes)
+        local->ops.caps |= PROVIDER_ZYGOTE;
     for (size_t i = 0; i < n; i++)
         give_out(local, &found[i]);
     mem_free(found);
@@ -377,7 +381,7 @@ static void op_destroy(struct provider *provider)
 static const struct provider_ops local_ops = {
     .name = "local",
     .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL |
-            PROVIDER_GATE | PROVIDER_ZYGOTE,
+            PROVIDER_GATE,
     .destroy = op_destroy,
     .create = op_create,
     .attach = local_attach,
@@ -396,7 +400,8 @@ int provider_local_create(struct loop *loop, int spawner_fd, struct provider **r
 
     if (!local)
         return err_nomem(err);
-    local->provider.ops = &local_ops;
+    local->ops = local_ops;
+    local->provider.ops = &local->ops;
     local->provider.loop = loop;
     local->fd = spawner_fd;
     local->next_number = 1;

@@ -44,6 +44,7 @@ struct local_box {
 
 struct local {
     struct provider provider;
+    struct provider_ops ops; /* what this host's spawner can do */
     int fd; /* the spawner's socket, not ours to close */
     struct loop_source on_spawner;
     uint32_t events;

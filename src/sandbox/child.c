@@ -396,7 +396,8 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
     child->memory = CHILD_MEMORY_GUESS;
     child->network = spec->network;
     child->verdict = BRIG_CAUSE_MAX;
-    child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE);
+    /* a zygote is the host's own interpreter */
+    child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE) && (!spec->template_name || str_eq(spec->template_name, "host"));
     snprintf(caller.org_id, sizeof caller.org_id, "%s", spec->org_id);
     child->timer.fn = on_timer;
     child->timer.ctx = child;

@@ -93,20 +93,21 @@ static void add_secret(void *ctx, const char *value, size_t len)
 
     if (len < SCRUB_MIN)
         return;
-    if (!run->scrub && scrub_create(&run->scrub) < 0)
-        run->refused.code = BRIG_E_NOMEM;
-    else if (scrub_add(run->scrub, value, len) < 0)
-        run->refused.code = BRIG_E_NOMEM;
+    int r = run->scrub ? 0 : scrub_create(&run->scrub);
+    r = r < 0 ? r : scrub_add(run->scrub, value, len);
+    if (r < 0)
+        run->refused.code = r == -E2BIG ? BRIG_E_TOO_LARGE : BRIG_E_NOMEM;
 }
 
 int run_scrub_make(struct run *run, struct brig_err *err)
 {
     environment_each_secret(run->env, add_secret, run);
-    bool failed = run->refused.code != 0;
+    int failed = run->refused.code;
     run->refused.code = 0;
-    if (failed || (run->scrub && scrub_ready(run->scrub) < 0))
-        return err_nomem(err); /* a run whose secrets cannot be kept does not begin */
-    return 0;
+    /* A run whose secrets cannot be kept does not begin. */
+    if (failed == BRIG_E_TOO_LARGE)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "environment: its variables are too long to be kept out of the output");
+    return failed || (run->scrub && scrub_ready(run->scrub) < 0) ? err_nomem(err) : 0;
 }
 
 int step_environment(struct run *run, struct brig_err *err)

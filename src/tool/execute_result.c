@@ -9,6 +9,9 @@
 
 #include "tool/execute_priv.h"
 
+#define MESSAGE_MAX (256u << 10)
+#define TRACEBACK_MAX (1u << 20)
+
 void outcome_done(struct outcome *o)
 {
     for (int i = 0; i < 3; i++)
@@ -41,6 +44,33 @@ static int clean(struct run *run, const char *data, size_t len, struct buf *out)
     return run->scrub ? scrub_text(run->scrub, data, len, out) : len ? buf_append(out, data, len) : 0;
 }
 
+/* Output that was cut: its last bytes may be the first of a secret. */
+static int clean_cut(struct run *run, const char *data, size_t len, bool cut, struct buf *out)
+{
+    return run->scrub && cut ? scrub_text_cut(run->scrub, data, len, out) : clean(run, data, len, out);
+}
+
+/* At most so many bytes of it, whole code points: the first, or the last. */
+static void keep_first(struct buf *text, size_t max)
+{
+    if (text->len <= max)
+        return;
+    while (max > 0 && ((unsigned char)text->data[max] & 0xc0) == 0x80)
+        max--;
+    text->len = max;
+    text->data[max] = '\0';
+}
+
+static void keep_last(struct buf *text, size_t max)
+{
+    size_t from = text->len > max ? text->len - max : 0;
+
+    while (from > 0 && from < text->len && ((unsigned char)text->data[from] & 0xc0) == 0x80)
+        from++;
+    if (from > 0)
+        buf_consume(text, from);
+}
+
 static int json_text(const struct buf *text, struct buf *out)
 {
     struct json json = JSON_INIT(out);
@@ -68,15 +98,21 @@ static int set_error(struct run *run, const char *type, const char *message, con
 {
     struct outcome *o = run->outcome;
     struct buf *err = &o->out[2];
+    AUTO_BUF struct buf name = BUF_INIT(TEXT_MAX);
     int r;
 
     o->ok = false;
     o->has_error = true;
-    snprintf(o->error_type, sizeof o->error_type, "%s", type);
+    r = clean(run, type, strlen(type), &name); /* a class may be called anything */
+    keep_first(&name, sizeof o->error_type - 1);
+    snprintf(o->error_type, sizeof o->error_type, "%s", name.data ? name.data : "");
     o->error_message.len = 0;
-    r = clean(run, message, strlen(message), &o->error_message);
+    if (r == 0)
+        r = clean(run, message, strlen(message), &o->error_message);
     if (r == 0)
         r = clean(run, traceback, strlen(traceback), &o->traceback);
+    keep_first(&o->error_message, MESSAGE_MAX); /* our runtimes keep to these; what speaks for them may not */
+    keep_last(&o->traceback, TRACEBACK_MAX);
     const char *text = o->error_message.data ? o->error_message.data : "";
     if (r == 0 && err->len && err->data[err->len - 1] != '\n')
         r = buf_append(err, "\n", 1);
@@ -254,6 +290,8 @@ static int judge(struct run *run, const struct child_done *done)
 
     if (r == -ENOMEM)
         return r;
+    if (r == 0 && o->answer.result_len > RESULT_MAX)
+        r = -EMSGSIZE;
     if (r < 0)
         return no_answer(run, done, r);
     o->files = o->answer.files;
@@ -276,7 +314,7 @@ bool run_result(struct run *run, const struct child_done *done)
     o->here = run->child != NULL;
     o->of_zygote = run->child && child_of_zygote(run->child);
     for (int i = 1; i < 3 && r == 0; i++)
-        r = clean(run, done->output[i] ? done->output[i] : "", done->output[i] ? done->output_len[i] : 0, &o->out[i]);
+        r = clean_cut(run, done->output[i] ? done->output[i] : "", done->output[i] ? done->output_len[i] : 0, done->truncated[i], &o->out[i]);
     if (r == 0)
         r = judge(run, done);
     if (r < 0) { /* what cannot be cleaned is not shown */

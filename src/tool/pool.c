@@ -168,6 +168,9 @@ static void on_lost(void *ctx, struct child *child UNUSED, const struct brig_err
 
     if (m->parked) {
         unpark(group, m);
+    } else if (m->forked) {
+        made(group, m);
+        group->exec_until_ns = loop_now_ns() + POOL_EXEC_NS; /* who waits gets one that was executed */
     } else {
         made(group, m);
         uint64_t pause = UINT64_C(50) * NS_PER_MS << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX);
@@ -195,7 +198,8 @@ static const struct brig_bind *binds_of(const struct group *group, struct brig_b
 int group_make(struct group *group, struct brig_err *err)
 {
     struct brig_bind binds[2];
-    struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = group->want.strict || group->want.language != TOOL_PYTHON ? NULL : group->zygote,
+    bool forked = !group->want.strict && group->want.language == TOOL_PYTHON && loop_now_ns() >= group->exec_until_ns;
+    struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = forked ? group->zygote : NULL,
                               .template_name = group->want.template_name, .network = group->want.network, .trust = group->want.trust, .limits = group->want.limits};
     struct member *m = mem_zalloc(sizeof *m);
 
@@ -212,6 +216,7 @@ int group_make(struct group *group, struct brig_err *err)
         mem_free(m);
         return r;
     }
+    m->forked = child_of_zygote(m->child);
     m->next = group->making;
     if (m->next)
         m->next->prev = m;

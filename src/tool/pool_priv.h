@@ -13,6 +13,7 @@
 #define POOL_HELD_NS (40 * NS_PER_MS) /* a refill waits for short runs no longer than this */
 #define POOL_ROOM_NS (10 * NS_PER_MS) /* between two looks for room under `[tools] max_runs` */
 #define POOL_ROOM_TRIES 100u
+#define POOL_EXEC_NS (10 * NS_PER_SEC) /* without a zygote after it has failed */
 #define POOL_FAILURES_MAX 6u      /* doublings of the pause after a child that was not to be made */
 #define POOL_CHILD_BYTES (8u << 20) /* what one is taken for before any of its kind was measured */
 
@@ -29,7 +30,7 @@ struct member { /* one child of the pool, from its making until it is given away
     struct group *group;
     struct child *child;
     struct member *next, *prev;   /* of the parked ones, oldest first; or of those in making */
-    bool parked;
+    bool parked, forked;          /* forked: by a zygote */
     uint64_t bytes;               /* what it counts for: it may be measured later */
 };
 
@@ -48,6 +49,7 @@ struct group {
     uint32_t seconds[POOL_SECONDS]; /* claims of each of the last seconds; [0] is now */
     unsigned prewarm, failures, limited; /* limited: times in a row that there was no room for one who waits */
     uint64_t last_used_ns, not_before_ns;
+    uint64_t exec_until_ns;       /* its zygote has failed: interpreters are executed until then */
     uint64_t claims, misses, bytes; /* bytes: of those that are parked */
 };
 

@@ -370,3 +370,17 @@ int scrub_text(struct scrub *scrub, const void *data, size_t len, struct buf *ou
 
     return r < 0 ? r : e;
 }
+
+int scrub_text_cut(struct scrub *scrub, const void *data, size_t len, struct buf *out)
+{
+    struct scrub_stream stream = {0};
+    int r = scrub_feed(scrub, &stream, data, len, out);
+    size_t under_way = stream.held.len ? stream.held.len - scrub->nodes[stream.state].depth : 0;
+
+    if (r == 0 && stream.held.len > 0)
+        r = let_out(scrub, &stream, under_way > stream.match_end ? under_way : stream.match_end, out);
+    stream.held.len = 0;
+    stream.match_end = 0;
+    int e = scrub_end(scrub, &stream, out); /* wipes */
+    return r < 0 ? r : e;
+}

@@ -27,5 +27,6 @@ struct scrub_stream { /* one per stream; zero to begin with. All of it is privat
 int scrub_feed(struct scrub *scrub, struct scrub_stream *stream, const void *data, size_t len, struct buf *out) MUST_CHECK;
 int scrub_end(struct scrub *scrub, struct scrub_stream *stream, struct buf *out) MUST_CHECK;
 int scrub_text(struct scrub *scrub, const void *data, size_t len, struct buf *out) MUST_CHECK; /* all at once */
+int scrub_text_cut(struct scrub *scrub, const void *data, size_t len, struct buf *out) MUST_CHECK; /* of something longer: what may be the beginning of a word is left out at the end */
 
 #endif

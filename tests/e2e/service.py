@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -140,9 +141,17 @@ class Daemon:
     def close(self):
         try:
             self.stop()
+            crashes = re.findall(r"brig\S* \(pid \d+\) was killed by signal (?:4|6|7|8|11|31)\b", self.all_text())
+            if crashes:  # the supervisor starts it again, and a test might not notice
+                raise AssertionError(f"{crashes}: {self.text()[-2000:]}")
         finally:
             self.log.close()
             shutil.rmtree(self.dir, ignore_errors=True)
+
+    def all_text(self):
+        self.log.flush()
+        with open(self.log.name, "rb") as f:
+            return f.read().decode(errors="replace")
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 

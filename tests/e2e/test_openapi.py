@@ -116,6 +116,7 @@ class Description(ServiceTest):
     def test_requests_from_the_description(self):
         rng = random.Random(SEED)
         sid = self.sandbox(limits={"memory": "128m"})
+        brigd = self.d.children()["brigd"]
         for _ in range(ROUNDS):
             for path, method, operation, parameters in self.operations():
                 if operation["operationId"] in STREAMS or operation["operationId"] in OTHERS:
@@ -134,3 +135,4 @@ class Description(ServiceTest):
                 if made["id"] != sid:
                     self.d.ask("DELETE", f"/v1/sandboxes/{made['id']}")
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}").status, 200)
+        self.assertEqual(self.d.children()["brigd"], brigd, "brigd has died, and the supervisor has started another")

@@ -13,7 +13,7 @@ CLI = ROOT / "src/cli"
 FLAG = re.compile(r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
 VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
 # of several verbs in one file; of verbs whose flags stand in another file
-SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"]}
+SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"], "tool_run": ["tool"]}
 NETWORK = ["run", "create"]  # verbs with the flags of net_flags.h
 
 

@@ -105,10 +105,29 @@ static void bounds(void **state UNUSED)
     free(value);
 }
 
+static void cut(void **state UNUSED)
+{
+    static const struct {
+        const char *text, *clean;
+    } cases[] = {{"plain text", "plain text"}, {"x hunter2-h", "x "}, {"x hunter2-hunter2", "x [secret]"}, {"hunter2-hunter2hunter", "[secret]"}, {"hunter2-hunter2 end", "[secret] end"}, {"", ""}};
+    struct scrub *scrub;
+
+    assert_int_equal(scrub_create(&scrub), 0);
+    assert_int_equal(scrub_add(scrub, "hunter2-hunter2", 15), 0);
+    assert_int_equal(scrub_ready(scrub), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct buf out = BUF_INIT(4096);
+        assert_int_equal(scrub_text_cut(scrub, cases[i].text, strlen(cases[i].text), &out), 0);
+        assert_string_equal(out.data ? out.data : "", cases[i].clean);
+        buf_done(&out);
+    }
+    scrub_destroy(scrub);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms), cmocka_unit_test(escapes), cmocka_unit_test(several), cmocka_unit_test(short_ones), cmocka_unit_test(bounds),
+        cmocka_unit_test(forms), cmocka_unit_test(escapes), cmocka_unit_test(several), cmocka_unit_test(short_ones), cmocka_unit_test(bounds), cmocka_unit_test(cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
