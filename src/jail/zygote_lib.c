@@ -32,6 +32,9 @@
 #include "jail/zygote_msg.h"
 
 #define CHANNEL_FD 3
+#define HOLE_MAX (24u + 2048u * 16u)
+#define HOLE_MIN 24u        /* the smallest piece that the C library has */
+#define HOLE_STEP 16u       /* between two sizes of pieces */
 #define KEPT_FDS CHANNEL_FD /* the highest that pid 2 has when it returns */
 
 /* Returns 0 in pid 2 of a sandbox, ready to park. Does not return otherwise. */
@@ -177,6 +180,24 @@ static void await_job(void)
     job.plan.shared_fds = false;
 }
 
+/*
+ * Free pieces lie all over the heap, and a child that takes one writes to a page that it shares: a copy for a few bytes. Taken here, and never given back, they are in
+ * nobody's way; what a child takes comes from the end of the heap, one piece beside the other.
+ */
+static void use_up_holes(void)
+{
+    const char *end = (char *)sbrk(0) - mallinfo2().keepcost; /* behind it is nothing but the end */
+
+    for (size_t size = HOLE_MAX; size >= HOLE_MIN; size -= HOLE_STEP)
+        for (;;) {
+            char *piece = malloc(size);
+            if (piece && piece < end)
+                continue;
+            free(piece);
+            break;
+        }
+}
+
 static void prepare(void)
 {
     sigset_t all;
@@ -184,6 +205,7 @@ static void prepare(void)
     look_up_thread();
     __fpurge(stdin);       /* the rest of zygote.py is no child's input */
     (void)malloc_trim(0);  /* every page that is here is mapped, and unmapped, once more per child */
+    use_up_holes();
     sigfillset(&all);
     if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "brig-zygote") < 0)
         _exit(1);

@@ -271,7 +271,7 @@ def bursts(bench, name, config, at_most):
         add_tool(daemon, client)
         if name == "full":
             prewarm(daemon, client, BURST)
-        for _ in range(max(3, bench.runs // 10)):
+        for _ in range(max(3, bench.runs // 20)):
             if name == "full":
                 client.words("parked", BURST)
             time.sleep(0.5 if bench.quick else 1.5)  # what the last one left is taken apart

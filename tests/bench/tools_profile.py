@@ -13,7 +13,8 @@ import subprocess
 
 FREQUENCY = 1999
 OURS = (("brigd", "brigd: HTTP, policy, request, receipt, audit, pool"), ("brig-spawner", "brig-spawner: sandboxes made, ended, counted"), ("brig-init", "brig-init: pid 1 of each sandbox"),
-        ("brig-egress", "brig-egress"), ("brig", "brig serve"), ("python3", "Python: zygote and children"), ("node", "Node"), ("tools_client", "the client"))
+        ("brig-zygote", "brig-zygote: clones of the interpreter"), ("brig-reaper", "brig-reaper: cgroups removed"), ("brig-audit", "brigd: the audit log's thread"),
+        ("brig-egress", "brig-egress"), ("brig", "brig serve"), ("python3", "Python: the children, from their clone to their end"), ("node", "Node"), ("tools_client", "the client"))
 # The first that fits anywhere in the stack, outermost last. "" is everything else.
 STAGES = (("end of processes", r"do_exit|do_group_exit|exit_mmap|release_task|zap_pid_ns"), ("fork", r"kernel_clone|copy_process"), ("exec", r"execve"),
           ("namespaces and mounts", r"unshare|create_new_namespaces|mount|umount|pivot_root|copy_tree|cleanup_mnt|put_mnt_ns|copy_mnt_ns|setns|free_nsproxy"),
@@ -21,7 +22,9 @@ STAGES = (("end of processes", r"do_exit|do_group_exit|exit_mmap|release_task|za
           ("sockets", r"sock|unix_stream|sys_send|sys_recv"), ("waiting", r"epoll|poll|schedule|futex"))
 
 
-def stage_of(stack, kernel):
+def stage_of(comm, stack, kernel):
+    if not stack:  # the spawner's helper that makes network namespaces runs on a stack that perf does not follow
+        return "network namespaces" if comm == "brig-spawner" else "not known"
     for name, pattern in STAGES:
         if re.search(pattern, stack):
             return name
@@ -74,7 +77,7 @@ def take(directory, seconds, pids, load):
         if first not in pids and not kernel_thread(comm):
             continue
         total += 1
-        counts["the kernel's own threads" if kernel_thread(comm) else who_of(comm), stage_of(stack, kernel)] += 1
+        counts["the kernel's own threads" if kernel_thread(comm) else who_of(comm), stage_of(comm, stack, kernel)] += 1
     data.unlink()
     if not total:
         raise RuntimeError("perf has no samples here")
