@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's part about tools, as it is written there."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+from helpers import BRIG, PATIENCE, environment, read_line
+from lettakit import KEY
+from service import Daemon
+from test_documents import ROOT, examples, pattern
+
+
+class Tour(unittest.TestCase):
+    LIMIT_SECONDS = 120
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="brig-tour-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        os.symlink(ROOT / "examples", f"{self.dir}/examples")
+        # At first there is no service, also if this machine has one.
+        self.env = environment(PATH=os.path.dirname(os.path.abspath(BRIG)) + ":/usr/sbin:/usr/bin:/sbin:/bin", BRIG_SOCKET=f"{self.dir}/none.sock")
+
+    def start(self, command):
+        return subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=self.env, cwd=self.dir, bufsize=0)
+
+    def service(self):
+        daemon = Daemon(env={"BRIG_SECRETS_KEY": KEY})
+        self.addCleanup(daemon.close)
+        self.env = {**daemon.env, "PATH": self.env["PATH"]}
+
+    def test_as_written(self):
+        steps = examples("tools")
+        self.assertEqual(len(steps), 11)
+        waiting = run_id = None
+        for command, lines in steps:
+            if command.startswith("brig tool add examples"):
+                self.service()
+            with self.subTest(command):
+                if command.endswith("&"):
+                    waiting = self.start(command.rstrip("& "))
+                    said = read_line(waiting.stdout).decode().strip("\n")
+                    run_id = re.search(r"run-[0-9a-f-]{36}", said).group(0)
+                else:
+                    done = self.start(command.replace("run-…", run_id or ""))
+                    said = done.communicate(timeout=PATIENCE)[0].decode().strip("\n")
+                    self.assertEqual(done.returncode, 0, said)
+                if command.endswith("approve run-…"):
+                    said = said.replace(run_id, "", 1).strip("\n") + waiting.communicate(timeout=PATIENCE)[0].decode().strip("\n")
+                    self.assertEqual(waiting.returncode, 0, said)
+                if lines:
+                    self.assertTrue(re.fullmatch(pattern(lines), "\n".join(sorted(said.splitlines())), re.S), f"\n{command}\nshown:\n{lines}\nseen:\n{said}")
