@@ -54,7 +54,7 @@ int run_request(struct run *run, struct buf *out, struct frame_request *ret, str
         return r;
     *ret = (struct frame_request){.kind = run->kind, .tool = &run->tool, .schema = run->schema, .schema_len = run->schema_len, .args = run->args, .args_len = run->args_len,
                                   .agent_state = run->state_before, .agent_state_len = run->state_before_len, .agent_id = run->agent_id[0] ? run->agent_id : NULL,
-                                  .site = run->set ? run->set->venv : NULL, .cwd = "/workspace", .files = run->files, .collect = run->collect};
+                                  .site = !run->set ? NULL : run->tool.language == TOOL_PYTHON ? run->set->venv : run->set->node_path, .cwd = "/workspace", .files = run->files, .collect = run->collect};
     memcpy(ret->key, run->key, sizeof ret->key);
     ret->n_env = environment_pairs(run->env, &ret->env);
     /* One allocation, not one per doubling: the sizes are known but for escapes. */

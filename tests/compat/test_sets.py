@@ -132,7 +132,6 @@ class Npm(Configured):
         self.assertEqual(self.run_tool(tool, {"who": "you"})["result"], "Hello you")
         self.assertEqual(self.sets(), built)
 
-    @unittest.expectedFailure  # `import` does not look at NODE_PATH, and Node's runtime is told of the Python part of a set only; when that is mended this line goes
     def test_T12_npm_requirement_imported(self):
         ran = self.run_tool(self.greeting(AS_MODULE), {"who": "world"})
         self.assertEqual((ran["status"], ran["result"]), ("success", "Hello world"), ran)
