@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The README's part about tools, as it is written there."""
 
+import json
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ import unittest
 from helpers import BRIG, PATIENCE, environment, read_line
 from lettakit import KEY
 from service import Daemon
-from test_documents import ROOT, examples, pattern
+from test_documents import ROOT, examples, pattern, text_of
 
 
 class Tour(unittest.TestCase):
@@ -31,6 +32,7 @@ class Tour(unittest.TestCase):
         daemon = Daemon(env={"BRIG_SECRETS_KEY": KEY})
         self.addCleanup(daemon.close)
         self.env = {**daemon.env, "PATH": self.env["PATH"]}
+        return daemon
 
     def test_as_written(self):
         steps = examples("tools")
@@ -53,3 +55,21 @@ class Tour(unittest.TestCase):
                     self.assertEqual(waiting.returncode, 0, said)
                 if lines:
                     self.assertTrue(re.fullmatch(pattern(lines), "\n".join(sorted(said.splitlines())), re.S), f"\n{command}\nshown:\n{lines}\nseen:\n{said}")
+
+    def test_registering(self):
+        """docs/TOOLS.md: the whole object is taken as it stands there, and its rules are in force."""
+        daemon = self.service()
+        tool = json.loads(re.search(r"^```json\n(.*?)^```", text_of("docs/TOOLS.md"), re.M | re.S).group(1))
+        for method in ("POST", "PUT"):
+            self.assertEqual(daemon.ask(method, "/v1/tools/", tool).status, 200, method)
+        ran = daemon.ask("POST", "/v1/tools/send_email/run", {"args": {"to": ["a@example.com"], "subject": "hi"}}).json
+        self.assertEqual((ran["result"], ran["receipt"]["limits"]["memory"]), ("hi to 1", 256 << 20))
+        for args, field in (({"to": ["a@example.com", "b@evil.example"], "subject": "hi"}, "to"), ({"to": [], "subject": "a\r\nBcc: b"}, "subject")):
+            refused = daemon.ask("POST", "/v1/tools/send_email/run", {"args": args})
+            self.assertEqual(refused.status, 422, refused)
+            self.assertIn(field, refused.json["error"]["message"])
+        schema = json.loads(re.search(r"A schema is what a model is shown: `(.*?)`\.", text_of("docs/TOOLS.md")).group(1))
+        with open(f"{self.dir}/words.json", "w", encoding="utf-8") as f:
+            json.dump(schema, f)
+        done = self.start("brig tool add -q --schema words.json examples/words.js && brig tool run -q words --args '{\"text\": \"to be or not to be\"}'")
+        self.assertIn(b'"to": 2', done.communicate(timeout=PATIENCE)[0])
