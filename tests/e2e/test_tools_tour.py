@@ -73,3 +73,15 @@ class Tour(unittest.TestCase):
             json.dump(schema, f)
         done = self.start("brig tool add -q --schema words.json examples/words.js && brig tool run -q words --args '{\"text\": \"to be or not to be\"}'")
         self.assertIn(b'"to": 2', done.communicate(timeout=PATIENCE)[0])
+
+    def test_agent(self):
+        """docs/TOOLS.md: a tool that changes its agent, by names."""
+        self.service()
+        done = self.start("""brig tool add -q examples/remember.py &&
+            A=$(echo '{"memory": {"blocks": [{"label": "human", "value": "", "limit": 200}]}}' | brig agent add -q --state - me) &&
+            brig agent attach "$A" nosuch; brig agent attach "$A" remember &&
+            brig tool run remember --agent "$A" --args '{"fact": "likes tea"}' && brig agent show "$A" | grep value && brig agent detach "$A" remember""")
+        said = done.communicate(timeout=PATIENCE)[0].decode()
+        self.assertEqual(done.returncode, 0, said)
+        for part in ('no tool "nosuch"', '"1 facts by now"', '"value": "likes tea"'):
+            self.assertIn(part, said)
