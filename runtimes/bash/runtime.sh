@@ -299,7 +299,7 @@ start() {
         exec "${argv[@]}" ;;
     *)
         [ ${#source} -le 120000 ] || exec "$BASH" /dev/fd/6 6< <(printf %s "$source")
-        exec "$BASH" -c "$source" "$title" ;;
+        exec "$BASH" -c -- "$source" "$title" ;;
     esac
 }
 

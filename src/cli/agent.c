@@ -41,7 +41,7 @@ static const struct flag_table ls_table = {.usage = "brig agent ls [-q] [-o FORM
 static const struct flag_table show_table = {.usage = "brig agent show ID", .purpose = "Prints an agent, without values of its variables.", .flags = NULL, .n_flags = 0};
 static const struct flag_table rm_table = {.usage = "brig agent rm [-q] ID...", .purpose = "Removes agents.", .flags = rm_flags, .n_flags = ARRAY_SIZE(rm_flags)};
 static const struct flag_table attach_table = {
-    .usage = "brig agent attach|detach AGENT-ID TOOL-ID", .purpose = "Gives an agent a tool, or takes it away.", .flags = NULL, .n_flags = 0};
+    .usage = "brig agent attach|detach AGENT-ID TOOL", .purpose = "Gives an agent a tool (its name or id), or takes it away.", .flags = NULL, .n_flags = 0};
 
 static bool make_agent(const char *name, const struct agent_options *options, struct buf *body)
 {
@@ -138,18 +138,36 @@ static int remove_agents(int argc, char **argv)
     return service_delete_each("/v1/agents/%s", argv + rest, options.quiet);
 }
 
+/* The route takes ids only; people know names. */
+static bool tool_id(struct client *client, const char *word, struct json_doc **ret, const char **ret_id)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+
+    *ret_id = word;
+    if (str_starts(word, "tool-"))
+        return true;
+    if (!service_target(&target, "/v1/tools/?name=%s&limit=1", word) || !service_ask(client, "GET", &target, NULL, ret))
+        return false;
+    *ret_id = get_text(json_root(*ret)->first, "id", "");
+    if (**ret_id)
+        return true;
+    cli_error("no tool \"%s\"", word);
+    return false;
+}
+
 static int attach(int argc, char **argv)
 {
     struct agent_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_DOC struct json_doc *doc = NULL, *found = NULL;
     bool on = str_eq(argv[0], "attach");
+    const char *tool;
     int rest, status;
 
-    if (!service_parse(&attach_table, argc, argv, &options, 2, 2, "AGENT-ID TOOL-ID", &rest, &status))
+    if (!service_parse(&attach_table, argc, argv, &options, 2, 2, "AGENT-ID and TOOL", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, on ? "/v1/agents/%s/tools/attach/%s" : "/v1/agents/%s/tools/detach/%s", argv[rest], argv[rest + 1]) ||
+    if (!service_open(&client) || !tool_id(client, argv[rest + 1], &found, &tool) || !service_target(&target, on ? "/v1/agents/%s/tools/attach/%s" : "/v1/agents/%s/tools/detach/%s", argv[rest], tool) ||
         !service_ask(client, "PATCH", &target, NULL, &doc))
         return CLI_FAILED;
     return service_say("%s", argv[rest]);

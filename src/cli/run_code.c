@@ -174,7 +174,6 @@ bool run_code(const struct run_options *options, int *ret_status)
     }
     if (!must && !client_is_remote() && !tool_service_find(&service))
         return false;
-    if (service.client || tool_service_open(&service))
-        *ret_status = tool_ask(&service, "/v1/run", &body, &how);
+    *ret_status = service.client || tool_service_open(&service) ? tool_ask(&service, "/v1/run", &body, &how) : tool_service_signal(&service);
     return true;
 }

@@ -299,7 +299,7 @@ static int schema(int argc, char **argv)
     if (json_finish(&json) < 0)
         return cli_error("%s: is not UTF-8, or too large", argv[rest]);
     if (!tool_service_open(&service) || !service_target(&target, "/v1/tools/generate-schema") || !service_ask(service.client, "POST", &target, &body, &doc))
-        return CLI_FAILED;
+        return tool_service_signal(&service);
     return service_print_json(doc);
 }
 

@@ -34,7 +34,7 @@ struct tool_service {
 bool tool_service_open(struct tool_service *ret);
 bool tool_service_find(struct tool_service *ret);   /* the same, and without a word */
 bool tool_service_attach(struct tool_service *ret); /* only a daemon that is there */
-int tool_service_signal(struct tool_service *service); /* after -ECANCELED: the exit status of whom that signal ended */
+int tool_service_signal(struct tool_service *service); /* after -ECANCELED, or when it could not be opened: the exit status of whom a signal ended; 125 when none did */
 void tool_service_close(struct tool_service *service);
 
 struct tool_show {

@@ -73,11 +73,27 @@ static bool set_place(const char *name, const char *dir, const char *below)
     return str_format(path, sizeof path, "%s%s", dir, below) > 0 && setenv(name, path, 1) == 0;
 }
 
+/* Every setting can also be a variable; only where our programs are stays. */
+static void forget_settings(void)
+{
+    for (size_t i = 0; environ[i];) {
+        char name[128];
+        size_t len = strcspn(environ[i], "=");
+        bool ours = str_starts(environ[i], "BRIG_") && !str_starts(environ[i], "BRIG_LIBEXEC_DIR=") && len < sizeof name;
+        if (!ours) {
+            i++;
+            continue;
+        }
+        memcpy(name, environ[i], len);
+        name[len] = '\0';
+        unsetenv(name); /* the next one is here now */
+    }
+}
+
 /* In the child. Its log is a file, shown only when it does not start. */
 static _Noreturn void become_service(const struct tool_service *service, pid_t parent)
 {
     char config[PATH_MAX], log[PATH_MAX];
-    static const char *const without[] = {"BRIG_CONFIG", "BRIG_HOST", "BRIG_SOCKET", "BRIG_SERVER_SOCKET", "BRIG_LISTEN", "BRIG_SERVER_LISTEN", "BRIG_DATABASE_URL", "BRIG_STORE_DATABASE_URL"};
 
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
@@ -86,8 +102,7 @@ static _Noreturn void become_service(const struct tool_service *service, pid_t p
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    for (size_t i = 0; i < ARRAY_SIZE(without); i++)
-        unsetenv(without[i]);
+    forget_settings();
     int fd = str_format(config, sizeof config, "%s/config.toml", service->dir) > 0 ? open(config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
     int out = fd >= 0 && str_format(log, sizeof log, "%s/log", service->dir) > 0 ? open(log, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);

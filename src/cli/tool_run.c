@@ -138,8 +138,8 @@ int tool_run_main(int argc, char **argv)
     const bool file = tool_is_file(argv[rest]);
     const struct tool_show how = {.json = options.json, .quiet = options.quiet, .stream = !file};
     status = CLI_FAILED;
-    if (make_request(argv[rest], &options, &target, &body) && (file ? tool_service_open(&service) : tool_service_attach(&service)))
-        status = tool_ask(&service, target.data, &body, &how);
+    if (make_request(argv[rest], &options, &target, &body))
+        status = (file ? tool_service_open(&service) : tool_service_attach(&service)) ? tool_ask(&service, target.data, &body, &how) : tool_service_signal(&service);
     words_done(&options.env);
     return status;
 }

@@ -188,18 +188,24 @@ static int no_answer(struct run *run, const struct child_done *done, int why)
 
 /* ---- results --------------------------------------------------------------------------------------------------------------- */
 
+static int clean_value(void *ctx, const char *data, size_t len, struct buf *out)
+{
+    return clean(ctx, data, len, out);
+}
+
 /* The agent's state as the tool gave it back. What is not allowed fails the run: its result may rest on it. */
 static int take_state(struct run *run, const struct frame_answer *a)
 {
     struct outcome *o = run->outcome;
     struct json_doc *before = NULL;
     struct brig_err err = {0};
+    const struct state_clean clean_it = {clean_value, run};
 
     if (!a->agent_state || !run->state_before)
         return 0;
     int r = json_read(run->state_before, run->state_before_len, JSON_READ_VALUES, &before, &err);
     if (r == 0)
-        r = state_apply(json_root(before), a->agent_state, &o->state, &o->state_diff, &err);
+        r = state_apply_clean(json_root(before), a->agent_state, run->scrub ? &clean_it : NULL, &o->state, &o->state_diff, &err);
     json_doc_free(before);
     if (r == -ENOMEM)
         return r;
@@ -276,6 +282,31 @@ static void fill_receipt(struct run *run, const struct child_done *done)
         r->truncated[i] = done->truncated[i];
 }
 
+static bool is_asked(const struct json_value *collect, const struct json_value *path)
+{
+    for (const struct json_value *want = collect->first; path && path->type == JSON_STRING && want; want = want->next)
+        if (want->type == JSON_STRING && want->len == path->len && memcmp(want->string, path->string, path->len) == 0)
+            return true;
+    return false;
+}
+
+/* Only what was asked for, by the names it was asked by: who takes files out of an answer may write them where they say. */
+static int take_files(struct run *run, const struct json_value *files)
+{
+    if (!run->collect || !files)
+        return 0;
+    for (const struct json_value *file = files->first; file; file = file->next) {
+        const struct json_value *base64 = json_get(file, "base64"), *error = json_get(file, "error");
+
+        if (file->type != JSON_OBJECT || file->count != 2 || !is_asked(run->collect, json_get(file, "path")) || (base64 ? base64 : error ? error : file)->type != JSON_STRING)
+            return -EPROTO;
+    }
+    if (files->count > run->collect->count)
+        return -EPROTO;
+    run->outcome->files = files;
+    return 0;
+}
+
 static int judge(struct run *run, const struct child_done *done)
 {
     struct outcome *o = run->outcome;
@@ -292,9 +323,10 @@ static int judge(struct run *run, const struct child_done *done)
         return r;
     if (r == 0 && o->answer.result_len > RESULT_MAX)
         r = -EMSGSIZE;
+    if (r == 0)
+        r = take_files(run, o->answer.files);
     if (r < 0)
         return no_answer(run, done, r);
-    o->files = o->answer.files;
     if (o->answer.exit_code >= 0 && run->kind != FRAME_TOOL)
         o->r.exit_code = o->answer.exit_code;
     if (!o->answer.ok)

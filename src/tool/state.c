@@ -130,26 +130,47 @@ static int check(const struct json_value *before, const struct json_value *chang
 
 /* ---- writing ---------------------------------------------------------------------------------------------- */
 
-static void put(struct json *json, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth);
+struct writer {
+    struct json json;
+    const struct state_clean *clean; /* of values that are new; or NULL */
+    int failed;
+};
+
+static void put(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth);
+
+static void put_value(struct writer *w, const struct json_value *before, const struct json_value *after)
+{
+    AUTO_BUF struct buf text = BUF_INIT(SIZE_MAX / 4);
+
+    if (!w->clean || (before && equal(before, after))) {
+        json_string_n(&w->json, after->string, after->len);
+        return;
+    }
+    int r = w->clean->fn(w->clean->ctx, after->string, after->len, &text);
+    w->failed = w->failed ? w->failed : r;
+    json_string_n(&w->json, text.data ? text.data : "", text.len);
+}
 
 /* depth 3: a block's members; its value comes from the other side. */
-static void put_members(struct json *json, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth)
+static void put_members(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth)
 {
     const struct json_value *label = depth == 3 ? json_get(value, "label") : NULL;
     const struct json_value *after = label ? block_named(changed_blocks, label) : NULL;
 
     for (const struct json_value *item = value->first; item; item = item->next) {
         bool on_the_way = (depth == 0 && str_eq(item->key, "memory")) || (depth == 1 && str_eq(item->key, "blocks"));
-        json_key(json, item->key);
+        json_key(&w->json, item->key);
         if (after && str_eq(item->key, "value"))
-            put(json, json_get(after, "value"), NULL, DEEP);
+            put_value(w, item, json_get(after, "value"));
         else
-            put(json, item, on_the_way ? changed_blocks : NULL, on_the_way ? depth + 1 : DEEP);
+            put(w, item, on_the_way ? changed_blocks : NULL, on_the_way ? depth + 1 : DEEP);
     }
 }
 
-static void put(struct json *json, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth)
+static void put(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth)
 {
+    struct json *json = &w->json;
+
     switch (value->type) {
     case JSON_NULL: json_null(json); break;
     case JSON_BOOL: json_bool(json, value->boolean); break;
@@ -157,20 +178,21 @@ static void put(struct json *json, const struct json_value *value, const struct 
     case JSON_NUMBER: json_raw(json, value->raw, value->raw_len); break;
     case JSON_OBJECT:
         json_object(json);
-        put_members(json, value, changed_blocks, depth);
+        put_members(w, value, changed_blocks, depth);
         json_end(json);
         break;
     default:
         json_array(json);
         for (const struct json_value *item = value->first; item; item = item->next)
-            put(json, item, changed_blocks, depth == 2 ? 3 : DEEP);
+            put(w, item, changed_blocks, depth == 2 ? 3 : DEEP);
         json_end(json);
     }
 }
 
 /* {"blocks": {"label": {"before_sha256", "after"}}}: how many differ. */
-static int put_diff(const struct json_value *blocks, const struct json_value *changed_blocks, struct json *json)
+static int put_diff(const struct json_value *blocks, const struct json_value *changed_blocks, struct writer *w)
 {
+    struct json *json = &w->json;
     int n = 0;
 
     json_object(json);
@@ -187,7 +209,7 @@ static int put_diff(const struct json_value *blocks, const struct json_value *ch
         crypto_hex(hash, sizeof hash, hex);
         json_key(json, label->string), json_object(json);
         json_key(json, "before_sha256"), json_string(json, hex);
-        json_key(json, "after"), json_string_n(json, after->string, after->len);
+        json_key(json, "after"), put_value(w, before, after);
         json_end(json);
         n++;
     }
@@ -197,16 +219,21 @@ static int put_diff(const struct json_value *blocks, const struct json_value *ch
     return r < 0 ? r : n;
 }
 
-int state_apply(const struct json_value *before, const struct json_value *changed, struct buf *ret, struct buf *ret_diff, struct brig_err *err)
+int state_apply_clean(const struct json_value *before, const struct json_value *changed, const struct state_clean *clean, struct buf *ret, struct buf *ret_diff, struct brig_err *err)
 {
-    struct json state = JSON_INIT(ret), diff = JSON_INIT(ret_diff);
+    struct writer state = {.json = JSON_INIT(ret), .clean = clean}, diff = {.json = JSON_INIT(ret_diff), .clean = clean};
     int r = check(before, changed, err);
 
     if (r < 0)
         return r;
     put(&state, before, blocks_of(changed), 0);
-    r = json_finish(&state);
+    r = json_finish(&state.json);
     if (r == 0)
         r = put_diff(blocks_of(before), blocks_of(changed), &diff);
-    return r < 0 ? err_nomem(err) : r > 0;
+    return r < 0 || state.failed || diff.failed ? err_nomem(err) : r > 0;
+}
+
+int state_apply(const struct json_value *before, const struct json_value *changed, struct buf *ret, struct buf *ret_diff, struct brig_err *err)
+{
+    return state_apply_clean(before, changed, NULL, ret, ret_diff, err);
 }

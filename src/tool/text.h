@@ -24,5 +24,12 @@ size_t text_length(const char *data, size_t len); /* code points */
  * Returns 1 when something changed, 0 when not.
  */
 int state_apply(const struct json_value *before, const struct json_value *changed, struct buf *ret, struct buf *ret_diff, struct brig_err *err) MUST_CHECK;
+/* The same; what is new goes through `clean` before it is written anywhere: a secret that a tool put into a block is not stored. */
+struct state_clean {
+    int (*fn)(void *ctx, const char *data, size_t len, struct buf *out);
+    void *ctx;
+};
+int state_apply_clean(const struct json_value *before, const struct json_value *changed, const struct state_clean *clean, struct buf *ret, struct buf *ret_diff,
+                      struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -26,6 +26,12 @@ class Verbs(BrigTest):
                 self.assertEqual((done.returncode, done.stderr), (0, b""), verb)
                 self.assertIn(f"usage: brig {verb}".encode(), done.stdout)
 
+    def test_help_verb(self):
+        self.assertEqual(brig("help", "run").stdout, brig("run", "--help").stdout)
+        done = brig("help", "tool", "run")
+        self.assertEqual((done.returncode, done.stdout), (0, brig("tool", "run", "--help").stdout))
+        self.assertIn(b"usage: brig tool run NAME|FILE", done.stdout)
+
     def test_help_names_every_flag(self):
         text = brig("run", "--help").stdout.decode()
         for flag in ("-e,", "--env-file", "-v,", "-w,", "-m, --memory", "-c, --cpus", "--pids", "--disk", "--inodes", "--open-files",

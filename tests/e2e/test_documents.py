@@ -19,13 +19,14 @@ def text_of(name):
 
 
 def examples(part=""):
-    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the parts "service" and "network" are
-    test_service_tour.py's and test_gate_tour.py's."""
+    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the parts "service", "network" and "tools" are
+    test_service_tour.py's, test_gate_tour.py's and test_tools_tour.py's."""
     found = []
     before, rest = text_of("README.md").split("### The service\n", 1)
     service, rest = rest.split("### The network\n", 1)
-    network, after = rest.split("\nFrom C, ", 1)
-    for line in {"service": service, "network": network, "": before + after}[part].splitlines():
+    network, rest = rest.split("### Tools\n", 1)
+    tools, after = rest.split("\nFrom C, ", 1)
+    for line in {"service": service, "network": network, "tools": tools, "": before + after}[part].splitlines():
         if line.startswith("    $ "):
             found.append((line[6:], []))
         elif line.startswith("    ") and found and found[-1][1] is not None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/TROUBLESHOOTING.md: every message in it is what a user gets to see. Each fenced block has the name of a case here; … is anything."""
 
+import http.server
 import json
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import zipfile
 
 from helpers import BRIG, PATIENCE, wait_until
@@ -31,6 +33,16 @@ def depends(directory, name, version, on):
         z.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: {on}\n")
 
 
+class NoCredentials(http.server.BaseHTTPRequestHandler):
+    """A credential webhook that has none for us."""
+
+    def do_POST(self):
+        self.send_error(403)
+
+    def log_message(self, *args):
+        pass
+
+
 class Troubleshooting(LettaTest):
     @classmethod
     def setUpClass(cls):
@@ -39,8 +51,12 @@ class Troubleshooting(LettaTest):
         os.chmod(cls.wheels, 0o755)
         wheel(cls.wheels, "alpha", "1.0", {"alpha.py": ""})
         depends(cls.wheels, "beta", "1.0", "alpha==2.0")
-        cls.d = Daemon(f'[tools]\nfind_links = "{cls.wheels}"\napproval_timeout = "100ms"\nmax_runs = 8\nwebhook_url = "http://127.0.0.1:9"\n'
-                       'webhook_key = "k"\nwebhook_timeout = "200ms"\n')
+        webhook = http.server.ThreadingHTTPServer(("127.0.0.1", 0), NoCredentials)
+        cls.addClassCleanup(webhook.server_close)
+        cls.addClassCleanup(webhook.shutdown)
+        threading.Thread(target=webhook.serve_forever, daemon=True).start()
+        cls.d = Daemon(f'[tools]\nfind_links = "{cls.wheels}"\napproval_timeout = "100ms"\nmax_runs = 24\npool_max = 2\n'
+                       f'webhook_url = "http://127.0.0.1:{webhook.server_port}"\nwebhook_key = "k"\n')
 
     # ---- ways to ask ------------------------------------------------------------------------------------------------
 
@@ -144,7 +160,7 @@ class Troubleshooting(LettaTest):
         return self.said(f"/tools/{name}/run", {})
 
     def case_too_many_runs(self):
-        begun = [self.ask("POST", "/run", {"command": ["sleep", "600"], "background": True}, status=202)["id"] for _ in range(8)]
+        begun = [self.ask("POST", "/run", {"command": ["sleep", "600"], "background": True}, status=202)["id"] for _ in range(24)]
         try:
             return self.code("1")
         finally:

@@ -256,9 +256,76 @@ static void test_refused(void **state)
     kit_open(kit);
 }
 
+static void set_secret(struct kit *kit, struct agents *agents, const char *id, const char *key, const char *value, const char *description, struct told *told)
+{
+    const struct agent_secret secret = {.value = value ? value : "", .len = value ? strlen(value) : 0, .description = description};
+    struct brig_err err = {0};
+    unsigned n = told->n;
+
+    if (agents_set_secret(agents, ORG, "key-2", id, key, value ? &secret : NULL, on_object, told, &err) < 0)
+        fail_msg("%s", err.message);
+    wait_for(kit, told, n + 1);
+}
+
+/* One secret at a time: the others, their order, ids and descriptions stay. */
+static void test_one_secret(void **state)
+{
+    struct kit *kit = *state;
+    struct told told = {0};
+    struct brig_err err = {0};
+    struct agents *agents = NULL;
+    struct keyring *ring = NULL;
+    char id[128], large[VARIABLE_VALUE_MAX + 2];
+
+    kit_put_org(kit, ORG);
+    assert_int_equal(keyring_parse(K1, strlen(K1), &ring, NULL), 0);
+    assert_int_equal(agents_create(kit->store, ring, false, &agents, NULL), 0);
+    must_put(kit, agents, NULL, "{\"name\":\"a\",\"secrets\":{\"A\":\"1\",\"B\":\"2\"},\"model\":\"m\"}", &told);
+    snprintf(id, sizeof id, "%s", told.id);
+    set_secret(kit, agents, id, "C", "3", "third", &told);
+    assert_secrets(agents, id, "A=1;B=2;C=3;");
+    set_secret(kit, agents, id, "A", "one", NULL, &told);
+    set_secret(kit, agents, id, "C", "", NULL, &told); /* an empty value is one; the description stays */
+    assert_int_equal(told.failed, 0);
+    assert_secrets(agents, id, "A=one;B=2;C=;");
+    assert_non_null(strstr(told.text, "\"description\":\"third\""));
+    assert_non_null(strstr(told.text, "\"model\":\"m\""));
+    assert_non_null(strstr(told.text, "\"last_updated_by_id\":\"key-2\""));
+    assert_null(strstr(told.text, "\"one\"")); /* sealed */
+    set_secret(kit, agents, id, "B", NULL, NULL, &told);
+    assert_secrets(agents, id, "A=one;C=;");
+    /* refused: at once */
+    memset(large, 'x', sizeof large);
+    const struct agent_secret too_large = {.value = large, .len = VARIABLE_VALUE_MAX + 1}, with_nul = {.value = "a\0b", .len = 3}, fine = {.value = "x", .len = 1};
+    assert_true(agents_set_secret(agents, ORG, NULL, id, "B", NULL, on_object, &told, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_NOT_FOUND);
+    assert_true(agents_set_secret(agents, ORG, NULL, id, "a-b", &fine, on_object, &told, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_INVALID);
+    assert_true(agents_set_secret(agents, ORG, NULL, id, "A", &too_large, on_object, &told, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_INVALID);
+    assert_true(agents_set_secret(agents, ORG, NULL, id, "A", &with_nul, on_object, &told, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_INVALID);
+    assert_true(agents_set_secret(agents, ORG, NULL, "agent-123e4567-e89b-42d3-8456-426614174000", "A", &fine, on_object, &told, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_NOT_FOUND);
+    assert_secrets(agents, id, "A=one;C=;");
+    kit_close(kit);
+    agents_destroy(agents);
+    kit_open(kit);
+    /* as it was stored; and nothing is sealed without a key */
+    assert_int_equal(agents_create(kit->store, NULL, false, &agents, NULL), 0);
+    assert_true(agents_set_secret(agents, ORG, NULL, id, "A", &fine, on_object, &told, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_CONFLICT);
+    set_secret(kit, agents, id, "C", NULL, NULL, &told); /* removing needs none */
+    assert_int_equal(told.failed, 0);
+    kit_close(kit);
+    agents_destroy(agents);
+    keyring_destroy(ring);
+    kit_open(kit);
+}
+
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_life), KIT_CASE(test_refused)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_life), KIT_CASE(test_one_secret), KIT_CASE(test_refused)};
 
     return kit_run("tool_agents", cases, ARRAY_SIZE(cases), true);
 }
