@@ -159,7 +159,7 @@ with a private data root, and its start is not counted; its image is `/bin/true`
 {peers_table(results)}
 {"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}## How each is measured
 
-All at once: `make bench`, at most 10 minutes. One group: the command in the table, with `-o json` for a program and `--runs N` for more or fewer
+All at once: `make bench`, at most 20 minutes. One group: the command in the table, with `-o json` for a program and `--runs N` for more or fewer
 than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by nearest rank; nothing is averaged and no run is left out.
 
 {how_table(results)}

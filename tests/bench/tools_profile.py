@@ -18,7 +18,7 @@ OURS = (("brigd", "brigd: HTTP, policy, request, receipt, audit, pool"), ("brig-
 # The first that fits anywhere in the stack, outermost last. "" is everything else.
 STAGES = (("end of processes", r"do_exit|do_group_exit|exit_mmap|release_task|zap_pid_ns"), ("fork", r"kernel_clone|copy_process"), ("exec", r"execve"),
           ("namespaces and mounts", r"unshare|create_new_namespaces|mount|umount|pivot_root|copy_tree|cleanup_mnt|put_mnt_ns|copy_mnt_ns|setns|free_nsproxy"),
-          ("cgroups", r"cgroup"), ("page faults", r"page_fault|handle_mm_fault"), ("files", r"sys_(openat|open|stat|newfstatat|read|write|close|mkdir|unlink|getdents|readlink|lseek|pread|fcntl)"),
+          ("network namespaces", r"cleanup_net|copy_net_ns|ops_undo"), ("cgroups", r"cgroup|css_|memcg_offline"), ("RCU", r"rcu_do_batch|rcu_exp|rcu_gp|sync_rcu"), ("page faults", r"page_fault|handle_mm_fault"), ("files", r"sys_(openat|open|stat|newfstatat|read|write|close|mkdir|unlink|getdents|readlink|lseek|pread|fcntl)"),
           ("sockets", r"sock|unix_stream|sys_send|sys_recv"), ("waiting", r"epoll|poll|schedule|futex"))
 
 
@@ -28,7 +28,7 @@ def stage_of(comm, stack, kernel):
     for name, pattern in STAGES:
         if re.search(pattern, stack):
             return name
-    return "other system calls" if kernel else "own code"
+    return "other work" if kernel and kernel_thread(comm) else "other system calls" if kernel else "own code"
 
 
 def samples(data):
