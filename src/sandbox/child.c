@@ -421,8 +421,10 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
 int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const struct child_claim *claim, struct child **ret, struct brig_err *err)
 {
     int r = sbox_usable(sbox, err);
-    struct child *child = r < 0 ? NULL : mem_zalloc(sizeof *child);
 
+    if (r == 0 && claim->limits.cpu_time)
+        r = err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
+    struct child *child = r < 0 ? NULL : mem_zalloc(sizeof *child);
     if (r < 0 || !child)
         return r < 0 ? r : err_nomem(err);
     child->manager = sbox->manager;

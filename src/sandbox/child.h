@@ -19,7 +19,7 @@
  *
  * A child belongs to its creator until lost(), child_end(), a refused child_claim() or done() (keep_files: child_release(), also from within done()). One that the manager is destroyed under is gone
  * without a word. Its sandbox is in no list, event, metric or quota of sandboxes; after a crash of brigd it is an orphan, and ended.
- * Limits that cgroups can change on a live sandbox (memory, cpus, pids) and the network policy are applied at the claim; others (disk, inodes, open_files,
+ * CPU time is counted since it was parked, by looking at its cgroup. Limits that cgroups can change on a live sandbox (memory, cpus, pids) and the network policy are applied at the claim; others (disk, inodes, open_files,
  * file_size, binds, profile, whether there is a network at all) are those it was made with.
  */
 #ifndef BRIG_SANDBOX_CHILD_H

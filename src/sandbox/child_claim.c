@@ -42,7 +42,7 @@ int child_claim_begin(struct child *child, const struct child_claim *claim, stru
     child->state = CHILD_CLAIMED;
     if (child->guest)
         sbox_hold(child->sbox);
-    child_set_timer(child, now + claim->timeout_ms * NS_PER_MS);
+    child_run_arm(child, claim->limits.cpu_time);
     return 0;
 }
 
@@ -91,6 +91,8 @@ static int want_limits(const struct child *child, const struct brig_limits *aske
         {"io_write_bps", asked->io_write_bps, has->io_write_bps},
     };
 
+    if (asked->cpu_time && child->has_parked && child->parked.cpu_ns == BRIG_USAGE_UNKNOWN)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it here; use cpus and timeout");
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].has)
             return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.%s: a child has what it was made with", fixed[i].name);

@@ -18,6 +18,7 @@
 #define CHILD_MEMORY_GUESS (12u << 20) /* of one that was not measured yet */
 #define CHILD_PARK_NS (30 * NS_PER_SEC) /* an interpreter that is not ready by then never will be */
 #define CHILD_KILL_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
+#define CHILD_COUNT_NS (20 * NS_PER_MS) /* the least between two looks at its CPU time */
 #define CHILD_DEAF_NS (5 * NS_PER_SEC)  /* after SIGKILL, for brig-init to say so */
 
 /* Frames of the channel as they come: u32 length, payload. */
@@ -76,6 +77,7 @@ struct child {
     bool truncated[3];
     int64_t started_at_ns;
     uint64_t sent_ns;        /* CLOCK_MONOTONIC, of the claim */
+    bool counting;           /* its CPU time is asked for */
     bool sent;               /* the request, or a part of it */
     bool answered;
     bool over;               /* decided: only statistics are still to come */
@@ -118,6 +120,7 @@ void child_run_data(struct child *child);             /* the frame has grown */
 void child_run_output(struct child *child, unsigned stream, const uint8_t *data, size_t len);
 void child_run_check(struct child *child);            /* a call was answered: is it over? */
 void child_run_clock(struct child *child);
+void child_run_arm(struct child *child, uint64_t cpu_left_ms); /* the wall clock, or the next look at its CPU time */
 void child_run_gone(struct child *child);             /* the sandbox took it along */
 void child_verdict(struct child *child, enum brig_cause cause, const char *detail);
 

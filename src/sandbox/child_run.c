@@ -102,7 +102,8 @@ static void fill_network(const struct child *child, struct child_done *done)
 /* After it nothing of the child is used: with keep_files it is ENDING until child_release(). */
 static void tell(struct child *child, enum brig_cause cause)
 {
-    static const enum brig_limit limit_of[BRIG_CAUSE_MAX + 1] = {[BRIG_CAUSE_TIMEOUT] = BRIG_LIMIT_TIMEOUT, [BRIG_CAUSE_OUTPUT_LIMIT] = BRIG_LIMIT_OUTPUT};
+    static const enum brig_limit limit_of[BRIG_CAUSE_MAX + 1] = {[BRIG_CAUSE_TIMEOUT] = BRIG_LIMIT_TIMEOUT, [BRIG_CAUSE_CPU_LIMIT] = BRIG_LIMIT_CPU_TIME,
+                                                                [BRIG_CAUSE_OUTPUT_LIMIT] = BRIG_LIMIT_OUTPUT};
     const struct sbox *sbox = child->sbox;
     struct child_done done = {
         .cause = cause,
@@ -133,6 +134,7 @@ static void tell(struct child *child, enum brig_cause cause)
         done.output_len[i] = child->output[i].len;
         done.truncated[i] = child->truncated[i];
     }
+    done.limits.cpu_time = child->claim.limits.cpu_time;
     fill_usage(child, &done.usage);
     fill_network(child, &done);
     child->telling = true;
@@ -195,6 +197,8 @@ static void over(struct child *child)
         return;
     child->over = true;
     child->waits = 0;
+    if (child->counting)
+        sbox_drop_stats(child->sbox, child);
     child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
     if ((!child->guest || (child->has_exit && child->exit.status != 0 && !child->answered)) && sbox_stats(child->sbox, on_stats, child, NULL) == 0)
         child->waits |= CHILD_WAITS_STATS;
@@ -286,6 +290,45 @@ void child_verdict(struct child *child, enum brig_cause cause, const char *detai
     child_set_timer(child, now + CHILD_DEAF_NS);
 }
 
+/* ---- the clocks ------------------------------------------------------------------------------------------------ */
+
+/* The spawner counts, and has a clock of CPU time for programs only: of a child we look ourselves, when it can have used up what is left at the earliest. */
+void child_run_arm(struct child *child, uint64_t cpu_left_ms)
+{
+    uint64_t now = clock_mono_ns(), wall = child->sent_ns + child->claim.timeout_ms * NS_PER_MS, cpus = child->sbox->limits.cpus ? child->sbox->limits.cpus : 1000;
+    uint64_t look = child->claim.limits.cpu_time ? now + cpu_left_ms * NS_PER_MS / cpus * 1000 : wall;
+
+    if (child->claim.limits.cpu_time && look < now + CHILD_COUNT_NS)
+        look = now + CHILD_COUNT_NS;
+    child_set_timer(child, look < wall ? look : wall);
+}
+
+static void on_cpu(void *ctx, const struct box_stats *stats, const struct brig_err *err)
+{
+    struct child *child = ctx;
+    uint64_t limit = child->claim.limits.cpu_time;
+    uint64_t used = err ? BRIG_USAGE_UNKNOWN : since(stats->cpu_ns, child->has_parked ? child->parked.cpu_ns : 0);
+
+    child->counting = false;
+    if (child->over || child->verdict != BRIG_CAUSE_MAX)
+        return;
+    if (used == BRIG_USAGE_UNKNOWN)
+        child_verdict(child, BRIG_CAUSE_HOST_ERROR, "its CPU time cannot be counted");
+    else if (used / NS_PER_MS >= limit)
+        child_verdict(child, BRIG_CAUSE_CPU_LIMIT, "");
+    else
+        child_run_arm(child, limit - used / NS_PER_MS);
+}
+
+static bool count_cpu(struct child *child)
+{
+    if (!child->claim.limits.cpu_time || clock_mono_ns() >= child->sent_ns + child->claim.timeout_ms * NS_PER_MS)
+        return false;
+    child->counting = sbox_stats(child->sbox, on_cpu, child, NULL) == 0;
+    child_run_arm(child, child->counting ? child->claim.timeout_ms : 0);
+    return true;
+}
+
 void child_run_clock(struct child *child)
 {
     char detail[64];
@@ -301,7 +344,7 @@ void child_run_clock(struct child *child)
         child->killing = true;
         send_signal(child, SIGKILL, SVC_SIGNAL_ALL);
         child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
-    } else {
+    } else if (!count_cpu(child)) {
         snprintf(detail, sizeof detail, "after %" PRIu64 " ms", child->claim.timeout_ms);
         child_verdict(child, BRIG_CAUSE_TIMEOUT, detail);
     }

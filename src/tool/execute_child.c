@@ -124,7 +124,7 @@ void run_child_done(void *ctx, const struct child_done *done)
 void run_claim(struct run *run, struct child_claim *ret, const struct buf *request)
 {
     *ret = (struct child_claim){.caller = &run->caller, .request = request->data, .request_len = request->len, .timeout_ms = run->timeout_ms, .output = run->limits.output,
-                                .answer_max = 2 * (uint64_t)RESULT_MAX, .limits = {.memory = run->limits.memory, .cpus = run->limits.cpus, .pids = run->limits.pids},
+                                .answer_max = 2 * (uint64_t)RESULT_MAX, .limits = {.memory = run->limits.memory, .cpus = run->limits.cpus, .pids = run->limits.pids, .cpu_time = run->limits.cpu_time},
                                 .network = run->network,
                                 .keep_files = run->keep_files, .output_data = run->events.output ? on_output : NULL, .done = run_child_done, .ctx = run};
     snprintf(ret->run_id, sizeof ret->run_id, "%s", run->id);
@@ -175,7 +175,7 @@ static struct brig_limits fixed_limits(const struct brig_limits *limits)
 {
     struct brig_limits fixed = *limits;
 
-    fixed.memory = fixed.cpus = fixed.pids = fixed.timeout = fixed.output = 0;
+    fixed.memory = fixed.cpus = fixed.pids = fixed.cpu_time = fixed.timeout = fixed.output = 0;
     return fixed;
 }
 

@@ -80,6 +80,12 @@ class Runs(LettaTest):
         self.assertEqual((ran["receipt"]["outcome"]["cause"], ran["stdout"]), ("timeout", "tick\n"))
         ran = self.f("import os, time\nif os.fork() == 0:\n    time.sleep(60)\nreturn 'early'")
         self.assertEqual((ran["status"], ran["result"]), ("success", "early"))
+        # CPU time: of the run, not of its start, and of everything it has started.
+        ran = self.f("import os\nos.fork()\nwhile True: pass", limits={"cpu_time": 0.3})
+        self.assertEqual((ran["receipt"]["outcome"]["cause"], ran["receipt"]["outcome"]["limits_hit"]), ("cpu-limit", ["cpu_time"]))
+        self.assertEqual(ran["receipt"]["limits"]["cpu_time"], 0.3)
+        ran = self.f("return 1", limits={"cpu_time": 0.3})
+        self.assertEqual((ran["status"], ran["receipt"]["outcome"]["cause"]), ("success", "exited"))
         # A limit of the call, over the tool's.
         ran = self.f("return len(bytearray(400 << 20))", limits={"memory": "100m"})
         self.assertEqual(ran["status"], "error")
