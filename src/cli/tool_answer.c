@@ -99,7 +99,7 @@ static bool show_rest(struct asking *asking, const struct json_value *receipt, c
         AUTO_BUF struct buf bytes = BUF_INIT(ANSWER_MAX);
         if (service_get_bytes(receipt, names[i], encodings[i], &bytes) < 0 || bytes.len == 0)
             continue;
-        said = said || memmem(bytes.data, bytes.len, message, strlen(message));
+        said = said || memmem(bytes.data, bytes.len, message, strcspn(message, "\n"));
         if (bytes.len > asking->out[i].n)
             show(asking, i, bytes.data + asking->out[i].n, bytes.len - asking->out[i].n);
     }
@@ -162,7 +162,7 @@ static int print_answer(struct asking *asking)
     if (status != 0 && read.cause != BRIG_CAUSE_EXITED)
         run_end_say(&read, how->quiet);
     else if (failed && !said && !how->program)
-        cli_error("%s: %s", get_text(error, "type", "error"), get_text(error, "message", ""));
+        cli_error("%s: %.*s", get_text(error, "type", "error"), (int)strcspn(get_text(error, "message", ""), "\n"), get_text(error, "message", ""));
     if (status != 0 || how->program)
         return status;
     return result ? service_print_value(result) : service_say("null");
