@@ -87,6 +87,8 @@ class Child:
             answer.keyed = hmac.compare_digest(code, hmac.new(key, payload, "sha256").hexdigest().encode())
             answer.raw = payload.decode("utf-8")
             answer.update(json.loads(answer.raw))
+        if frame is not None:
+            self.ours.shutdown(socket.SHUT_WR)  # a zygote's child waits to be killed, or for this
         answer.returncode = self.process.wait(PATIENCE)
         answer.stdout, answer.stderr = self.text(self.out), self.text(self.err)
         answer.more = self.frame() is not None

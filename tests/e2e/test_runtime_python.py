@@ -397,8 +397,28 @@ os.close(3)
 os.wait()
 """
 
+REHEARSAL = """
+import json, os, sys, warnings
+space = {"__name__": "brig", "BRIG_ZYGOTE": True, "BRIG_PARTS": sys.argv[2:]}
+exec(compile(sys.argv[1], "<brig>", "exec"), space)
+space["load"]()
+look = lambda: [sorted(sys.modules), dict(os.environ), warnings.filters[:], sys.warnoptions[:], sys.argv, sys.path, os.getcwd(), sorted(space), sys.modules["linecache"].cache]
+import copy
+before = copy.deepcopy(look())
+space["_rehearse"](True)
+after = look()
+print(json.dumps([[i for i in range(len(after)) if before[i] != after[i]], space["_rehearse"].__name__]))
+"""
+
 
 class Zygote(Base):
+    def test_a_rehearsal_leaves_no_trace(self):
+        """And it goes through: one that fails is only slow, and nobody would see it."""
+        text = texts()
+        command = ["/usr/bin/python3", "-I", "-S", "-c", REHEARSAL, text["python_core"], text["python_values"], text["python_schema"]]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env={"A": "b"})
+        self.assertEqual((done.stdout, done.stderr), ('[[], "_rehearse"]\n', ""))
+
     def test_a_forked_child_is_a_runtime(self):
         text = texts()
         command = ["/usr/bin/python3", "-I", "-S", "-c", ZYGOTE, text["python_core"], text["python_values"], text["python_schema"]]
