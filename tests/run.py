@@ -296,7 +296,8 @@ def flatten(suite):
 
 
 SECOND_LANE = ("lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config.py", "e2e:test_audit.py", "e2e:test_tar.py",
-               "e2e:test_openapi.py", "e2e:test_cli_service*.py", "e2e:test_gate_*.py")
+               "e2e:test_openapi.py", "e2e:test_cli_service*.py", "e2e:test_gate_*.py", "e2e:test_letta_api.py", "e2e:test_tools_*.py", "e2e:test_runtime_*.py",
+               "e2e:test_cli_tools.py", "e2e:test_jsonschema.py", "e2e:test_troubleshooting.py", "e2e:test_webhook.py")
 
 
 def lane_dirs(lane):

@@ -20,7 +20,7 @@ import zipfile
 
 from badkit import ANY, BadTest, source
 from helpers import wait_until
-from test_sets import HAS_NPM, HAS_PIP, wheel
+from wheelkit import HAS_NPM, HAS_PIP, wheel
 
 SECRET = "correct-horse/battery+staple=="
 # What of the form canary-<32 hexadecimal digits> is anywhere in this process: the digests of what was found. The pattern itself does not match.

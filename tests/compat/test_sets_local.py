@@ -10,22 +10,24 @@ import select
 import shutil
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 import unittest
-import zipfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "e2e"))
 
 from helpers import BRIG, PATIENCE, wait_until
 from internet import Internet
 from jailkit import BUILD, IS_ROOT, PATH, PLAIN_ID, PREFIX, JailTest, World, needs_root
 from service import Daemon
 from test_gate_clients import SHELF, Shelf, npm_registry, python_index
+from wheelkit import HAS_NPM, HAS_PIP, PYTHON, wheel
 
 HOST = next((p for p in (f"{PREFIX}/tests/e2e/sets_host", f"{BUILD}/tests/e2e/sets_host") if os.path.exists(p)), "sets_host")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 SERVICE_ID = 62744
-PYTHON = "/usr/bin/python3"
 
 
 EVIL = """
@@ -45,29 +47,6 @@ os.makedirs('d/' * 60)
 os.chmod('d', 0)
 sys.exit('EVIL ' + repr(seen))
 """
-
-
-def has(*argv):
-    return subprocess.run(argv, capture_output=True, check=False, env={"PATH": PATH}).returncode == 0
-
-
-HAS_PIP = has(PYTHON, "-I", "-m", "pip", "--version") and has(PYTHON, "-I", "-c", "import venv")
-HAS_NPM = shutil.which("npm", path=PATH) is not None
-
-
-def wheel(where, name, version, requires=(), text=None):
-    about = f"{name}-{version}.dist-info/"
-    files = {f"{name}.py": text or f"said = '{name} {version}'\n",
-             about + "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires),
-             about + "WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    path = f"{where}/{name}-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as z:
-        for file, data in files.items():
-            z.writestr(zipfile.ZipInfo(file), data)
-        z.writestr(zipfile.ZipInfo(about + "RECORD"), "".join(f"{n},,\n" for n in [*files, about + "RECORD"]))
-    os.chmod(path, 0o644)
-    with open(path, "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
 
 
 def source(where, name, version, backend):

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wheels made by tests, and whether this host can install them."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import zipfile
+
+from jailkit import PATH
+
+PYTHON = "/usr/bin/python3"
+
+
+def has(*argv):
+    return subprocess.run(argv, capture_output=True, check=False, env={"PATH": PATH}).returncode == 0
+
+
+HAS_PIP = has(PYTHON, "-I", "-m", "pip", "--version") and has(PYTHON, "-I", "-c", "import venv")
+HAS_NPM = shutil.which("npm", path=PATH) is not None
+
+
+def wheel(where, name, version, requires=(), text=None):
+    about = f"{name}-{version}.dist-info/"
+    files = {f"{name}.py": text or f"said = '{name} {version}'\n",
+             about + "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires),
+             about + "WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    path = f"{where}/{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as z:
+        for file, data in files.items():
+            z.writestr(zipfile.ZipInfo(file), data)
+        z.writestr(zipfile.ZipInfo(about + "RECORD"), "".join(f"{n},,\n" for n in [*files, about + "RECORD"]))
+    os.chmod(path, 0o644)
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
