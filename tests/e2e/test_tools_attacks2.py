@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one organisation could do to the others by way of tools, and cannot."""
 
+import glob
+import os
+
+from helpers import wait_until
 from lettakit import LettaTest
 
 
@@ -25,3 +29,26 @@ class AcrossTest(LettaTest):
         self.assertIn("config.sandbox_dir", self.detail("PATCH", f"/sandbox-config/{made['id']}", {"config": {"sandbox_dir": f"{there}/x"}}, status=403, key=key, tcp=True))
         kept = self.ask("PATCH", f"/sandbox-config/{made['id']}", {"config": {"sandbox_dir": there, "use_venv": False}}, key=key, tcp=True)
         self.assertEqual(kept["config"], given["config"])
+
+    def test_files_that_runs_leave_are_bounded_per_organisation(self):
+        org, key = self.org("hoarder")
+        top = os.path.dirname(os.path.dirname(self.left(self.leave())))
+        os.makedirs(f"{top}/{org}", exist_ok=True)
+        olds = [f"{top}/{org}/run-old{i}.tar" for i in range(4)]
+        for i, old in enumerate(olds):
+            with open(old, "wb") as f:
+                f.truncate(400 << 20)  # in size only
+            os.utime(old, (10**9 + i, 10**9 + i))
+        os.chown(f"{top}/{org}", *(lambda st: (st.st_uid, st.st_gid))(os.stat(top)))
+        new = self.left(self.leave(key=key, tcp=True))
+        wait_until("the oldest are gone", lambda: [os.path.exists(old) for old in olds] == [False, False, True, True])
+        self.assertTrue(os.path.exists(new))
+
+    def leave(self, **more):
+        source = 'def leave():\n    """Leaves a file."""\n    import os\n    os.makedirs("/workspace/out")\n    open("/workspace/out/x", "w").close()\n'
+        return self.ask("POST", "/tools/run", {"source_code": source, "args": {}}, **more)["receipt"]["id"]
+
+    def left(self, run):
+        """The file of what a run left, once it is whole."""
+        wait_until("its files are there", lambda: glob.glob(f"{self.d.dir}/state/**/{run}.tar", recursive=True))
+        return glob.glob(f"{self.d.dir}/state/**/{run}.tar", recursive=True)[0]
