@@ -3,12 +3,22 @@
 
 import glob
 import os
+import tempfile
+import threading
 
 from helpers import wait_until
 from lettakit import LettaTest
 
 
 class AcrossTest(LettaTest):
+    WHEELS = tempfile.mkdtemp(prefix="brig-wheels-")  # with none in it: pip looks, and ends
+    CONFIG = f'[tools]\nfind_links = "{WHEELS}"\nshare_sets = true\n'
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        os.rmdir(cls.WHEELS)
+
     def org(self, name):
         made = self.ask("POST", "/orgs", {"name": name}, status=201)["id"]
         return made, self.d.key(org=made, role="admin")
@@ -29,6 +39,25 @@ class AcrossTest(LettaTest):
         self.assertIn("config.sandbox_dir", self.detail("PATCH", f"/sandbox-config/{made['id']}", {"config": {"sandbox_dir": f"{there}/x"}}, status=403, key=key, tcp=True))
         kept = self.ask("PATCH", f"/sandbox-config/{made['id']}", {"config": {"sandbox_dir": there, "use_venv": False}}, key=key, tcp=True)
         self.assertEqual(kept["config"], given["config"])
+
+    def test_nobody_gets_into_an_installation(self):
+        """Sets may be shared: what is in one must come from the installer alone."""
+        org, key = self.org("intruder")
+        self.ask("POST", "/sandbox-config/local", {"pip_requirements": [{"name": "nosuch", "version": "1.0"}]}, key=key, tcp=True)
+        build = threading.Thread(target=self.d.ask, args=("POST", "/v1/sandbox-config/local/recreate-venv"), kwargs={"key": key, "tcp": True})
+        build.start()
+        self.addCleanup(build.join)
+
+        def running():
+            return [s["id"] for s in self.ask("GET", "/sandboxes")["sandboxes"] if s["organization_id"] == org and s["state"] == "running"]
+        wait_until("the administrator sees the installation", running)
+        asked = [self.d.ask("GET", "/v1/sandboxes", key=key, tcp=True)]
+        for box in running():
+            for method, path, body in (("GET", "", None), ("POST", "/run", {"argv": ["/bin/true"]}), ("POST", "/processes", {"argv": ["/bin/true"]}), ("DELETE", "", None)):
+                asked.append(self.d.ask(method, f"/v1/sandboxes/{box}{path}", body, key=key, tcp=True))
+            asked.append(self.d.ask("POST", "/v1/run", {"code": "1", "language": "python", "sandbox_id": box}, key=key, tcp=True))
+        self.assertEqual(asked[0].json["sandboxes"], [])
+        self.assertEqual({a.status for a in asked[1:]} - {404}, set(), asked)
 
     def test_files_that_runs_leave_are_bounded_per_organisation(self):
         org, key = self.org("hoarder")
