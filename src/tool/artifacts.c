@@ -177,7 +177,7 @@ static int list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
         }
         struct kept *k = &(*list)[(*n)++];
         *k = (struct kept){.bytes = (uint64_t)st.st_size, .at = st.st_mtim};
-        snprintf(k->name, sizeof k->name, "%s", entry->d_name);
+        snprintf(k->name, sizeof k->name, "%.63s", entry->d_name);
         *bytes += k->bytes;
     }
     closedir(dir);
