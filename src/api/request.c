@@ -301,7 +301,9 @@ struct sbox *request_find(struct request *rq, const char *id)
 {
     struct sbox *sbox = manager_find(rq->api->manager, &rq->caller, id);
 
-    if (!sbox && api_sandbox_by_id(rq->api, id)) /* another organisation's: the manager has written the event */
+    const struct sbox *other = sbox ? NULL : api_sandbox_by_id(rq->api, id);
+
+    if (other && !str_eq(other->org_id, rq->caller.org_id)) /* another organisation's: the manager has written the event */
         count_denial(rq->api, &rq->caller, id);
     return sbox;
 }

@@ -62,11 +62,31 @@ static void on_config(void *ctx, const struct object *object, const struct brig_
         answer_config(rq, object);
 }
 
+/*
+ * Directories are the administrator's and every organisation's: whoever writes through to one puts code first on the module path of the others. So that is the administrator's to give, and a
+ * configuration that has it stays where it is.
+ */
+static bool may_write_through(struct request *rq, const struct json_value *config)
+{
+    const struct object *old = configs_by_type(rq->api->configs, rq->caller.org_id, "local");
+    const struct json_value *was = old ? json_get(old->json, "config") : NULL, *was_dir = json_get(was, "sandbox_dir");
+    const struct json_value *persist = json_get(config, "persist"), *dir = json_get(config, "sandbox_dir");
+    bool asks = persist && persist->type != JSON_NULL && !(persist->type == JSON_BOOL && !persist->boolean);
+    bool moves = json_get(was, "persist") && dir && !(dir->type == JSON_STRING && was_dir && was_dir->type == JSON_STRING && str_eq(dir->string, was_dir->string));
+
+    if (rq->caller.socket || (!asks && !moves))
+        return true;
+    letta_refuse(rq, 403, "config.%s: only the administrator on the unix socket may have runs write to a directory of the host", asks ? "persist" : "sandbox_dir");
+    return false;
+}
+
 static void put_by(struct request *rq, const char *id, const char *type, const struct json_value *config, bool default_only)
 {
     char user[LETTA_USER];
     struct brig_err err = {0};
 
+    if (!may_write_through(rq, config))
+        return;
     if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), id, type, config, default_only, on_config, rq, &err) < 0)
         fail_config(rq, &err);
 }

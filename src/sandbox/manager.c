@@ -159,8 +159,10 @@ struct sbox *manager_find(struct manager *manager, const struct caller *caller, 
     struct sbox *sbox = id[0] ? sbox_by_id(manager, id) : NULL;
 
     if (sbox) {
-        if (caller->socket || str_eq(sbox->org_id, caller->org_id))
+        if (caller->socket || (str_eq(sbox->org_id, caller->org_id) && !sbox->spec.service))
             return sbox;
+        if (str_eq(sbox->org_id, caller->org_id))
+            return NULL;
         sandbox_audit(manager, caller, NULL, "denied", id, "denied", "a sandbox of another organisation", true);
         return NULL;
     }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * artifacts.c: files that a run left under /workspace/out, as one tar per run below the state directory: <organisation>/<run id>.tar. Fetched after the run was answered: the child has ended its
- * program and waits to be released. Bounded in bytes and time; written under another name and renamed when it is whole. Whoever reads one opens it by organisation and id, both checked to be plain names.
+ * program and waits to be released. Bounded in bytes and time, and per organisation: whoever leaves more than ARTIFACTS_ORG_MAX loses the oldest, since the store lives on the same disk; written under another name and renamed when it is whole. Whoever reads one opens it by organisation and id, both checked to be plain names.
  */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -15,6 +16,8 @@
 #include "tool/execute_priv.h"
 
 #define ARTIFACT_MAX (64u << 20)
+#define ARTIFACTS_ORG_MAX (UINT64_C(1) << 30)
+#define WEIGH_BYTES (UINT64_C(256) << 20) /* so much is written between two looks at what is there */
 #define ARTIFACT_NS (30 * NS_PER_SEC)
 #define OUT_DIR "out" /* of /workspace */
 #define SWEEP_NS (600 * NS_PER_SEC)
@@ -60,6 +63,8 @@ static void artifact_free(struct artifact *a)
     mem_free(a);
 }
 
+static void count_left(struct artifact *a);
+
 static void end(struct artifact *a, bool whole)
 {
     struct child *child = a->child;
@@ -70,6 +75,8 @@ static void end(struct artifact *a, bool whole)
         snprintf(to, sizeof to, "%s.tar", a->id);
         if (!whole || a->failed || renameat(a->dir_fd, from, a->dir_fd, to) < 0)
             (void)!unlinkat(a->dir_fd, from, 0);
+        else
+            count_left(a);
     }
     artifact_free(a);
     child_release(child);
@@ -127,6 +134,93 @@ static void sweep(struct executor *executor)
         if (plain(entry->d_name))
             sweep_dir(fd, entry->d_name, seconds - (int64_t)keep);
     closedir(dir);
+}
+
+/* ---- the bound of an organisation ------------------------------------------------------------------------ */
+
+struct kept {
+    char name[64];
+    uint64_t bytes;
+    struct timespec at;
+};
+
+static int by_age(const void *a, const void *b)
+{
+    const struct timespec *x = &((const struct kept *)a)->at, *y = &((const struct kept *)b)->at;
+
+    return x->tv_sec != y->tv_sec ? (x->tv_sec < y->tv_sec ? -1 : 1) : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+static int list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
+{
+    int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
+    struct stat st;
+    size_t room = 0;
+
+    if (!dir) {
+        base_close_fd(&fd);
+        return -EIO;
+    }
+    while (r == 0 && (entry = readdir(dir))) {
+        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || strlen(entry->d_name) >= sizeof (*list)->name)
+            continue;
+        if (*n == room) {
+            struct kept *more = mem_realloc_array(*list, room + 256, sizeof *more);
+            if (!more) {
+                r = -ENOMEM;
+                break;
+            }
+            *list = more;
+            room += 256;
+        }
+        struct kept *k = &(*list)[(*n)++];
+        *k = (struct kept){.bytes = (uint64_t)st.st_size, .at = st.st_mtim};
+        snprintf(k->name, sizeof k->name, "%.63s", entry->d_name);
+        *bytes += k->bytes;
+    }
+    closedir(dir);
+    return r;
+}
+
+/* The oldest go while there is too much. One that is being written has the newest time, and goes last. */
+static void weigh(int dir_fd)
+{
+    AUTO_FREE struct kept *list = NULL;
+    size_t n = 0;
+    uint64_t bytes = 0;
+
+    (void)!list_kept(dir_fd, &list, &n, &bytes);
+    if (n == 0 || bytes <= ARTIFACTS_ORG_MAX)
+        return;
+    qsort(list, n, sizeof *list, by_age);
+    for (size_t i = 0; i < n && bytes > ARTIFACTS_ORG_MAX; i++)
+        if (unlinkat(dir_fd, list[i].name, 0) == 0)
+            bytes -= list[i].bytes;
+}
+
+static struct left *left_of(struct executor *executor, const char *org)
+{
+    struct left *slot = &executor->left[sandbox_bucket(org, "") % ARRAY_SIZE(executor->left)];
+
+    if (!str_eq(slot->org, org)) { /* another's, or the first since the start: looked at now */
+        *slot = (struct left){.bytes = WEIGH_BYTES};
+        snprintf(slot->org, sizeof slot->org, "%s", org);
+    }
+    return slot;
+}
+
+/* A whole one was added. */
+static void count_left(struct artifact *a)
+{
+    struct left *left = left_of(a->executor, a->org);
+
+    left->bytes += a->size;
+    if (left->bytes < WEIGH_BYTES)
+        return;
+    left->bytes = 0;
+    weigh(a->dir_fd);
 }
 
 static int open_file(struct artifact *a)

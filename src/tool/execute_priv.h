@@ -143,6 +143,11 @@ struct fingerprint_of {
 struct schema_job;
 struct artifact;
 
+struct left { /* what an organisation's runs have left since its files were last weighed */
+    char org[64];
+    uint64_t bytes;
+};
+
 struct executor {
     struct executor_options o;
     struct run *runs;
@@ -159,6 +164,7 @@ struct executor {
     struct schema_job *schemas;
     struct schema_cache *schema_cache;
     struct artifact *artifacts;
+    struct left left[64];
     uint64_t swept_ns;           /* when old ones were last looked for */
     struct reuse_wait *reuses;
 };

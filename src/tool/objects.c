@@ -114,6 +114,7 @@ static void put_behind(struct objects_org *org, struct object *object, struct ob
     *(object->next ? &object->next->prev : &org->last) = object;
     *(before ? &before->next : &org->first) = object;
     org->count++;
+    org->bytes += object->len;
 }
 
 void node_unlink(struct node *node)
@@ -124,6 +125,7 @@ void node_unlink(struct node *node)
     *(object->next ? &object->next->prev : &node->org->last) = object->prev;
     object->next = object->prev = NULL;
     node->org->count--;
+    node->org->bytes -= object->len;
     node->org = NULL;
     table_remove(&node->objects->by_id, &node->by_id);
     table_remove(&node->objects->by_key, &node->by_key);

@@ -13,6 +13,7 @@
 #include "store/store.h"
 
 #define OBJECT_DOC_MAX (16u << 20)
+#define OBJECTS_ORG_BYTES (256u << 20)
 #define OBJECTS_NEW UINT64_MAX /* expect_version: there must be none yet */
 
 struct objects; /* all of one kind */
@@ -32,6 +33,7 @@ struct object {
 struct objects_kind {
     const char *kind; /* of the store, at most 15 bytes */
     size_t per_org;   /* most of them in one organisation: BRIG_E_LIMIT past it */
+    size_t org_bytes; /* most of their text in one organisation, since all of it is in memory: the same. 0: OBJECTS_ORG_BYTES */
     bool secret;      /* documents are wiped when freed */
     /* Checks and completes a document that was read or is about to be written: fills object->extra. May be NULL. */
     int (*loaded)(void *ctx, struct object *object, struct brig_err *err);

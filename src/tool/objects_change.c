@@ -127,6 +127,18 @@ static int write_row(struct change *change, const struct object *object, struct 
     return store_put_object(change->objects->store, &row, on_committed, change, err);
 }
 
+/* One that gets no larger is always taken. */
+static int check_bytes(const struct change *change, const struct node *old, size_t len, struct brig_err *err)
+{
+    const struct objects_kind *kind = &change->objects->kind;
+    const struct objects_org *org = objects_org_find(change->objects, change->org_id);
+    size_t max = kind->org_bytes ? kind->org_bytes : OBJECTS_ORG_BYTES, was = old ? old->public.len : 0;
+
+    if (!org || len <= was || org->bytes - was + len <= max)
+        return 0;
+    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu bytes of %s", max, kind->kind);
+}
+
 /* 0 and *ret, or 1: nothing to change. */
 static int make_node(struct change *change, struct node *old, struct node **ret, struct brig_err *err)
 {
@@ -137,6 +149,8 @@ static int make_node(struct change *change, struct node *old, struct node **ret,
 
     if (r == 1 && old)
         return 1;
+    if (r == 0)
+        r = check_bytes(change, old, doc.len, err);
     if (r == 0)
         r = enter(change, old, &like, err);
     if (r < 0)

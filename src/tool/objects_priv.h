@@ -9,6 +9,7 @@
 struct objects_org {
     char id[64];
     struct object *first, *last;
+    size_t bytes; /* of the documents in the list */
     size_t count, coming; /* coming: new ones that are being written */
     struct table_link link;
 };

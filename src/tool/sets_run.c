@@ -167,6 +167,7 @@ static int create(struct sets_run *run, struct manager *manager, const struct co
     if (r < 0)
         return r;
     spec.ephemeral = true;
+    spec.service = true; /* a set may be shared: whoever it is built for must not get a program into its installation */
     return manager_create_sandbox(manager, &run->caller, &spec, NULL, no_fingerprint, on_created, run, err);
 }
 

@@ -342,6 +342,30 @@ static void test_store_fails(void **state)
     assert_non_null(strstr(err.message, "thing a of org-1: bad: is"));
 }
 
+static void test_bytes(void **state)
+{
+    struct kit *kit = *state;
+    struct told all = {0}, told = {0};
+    const struct objects_kind kind = {.kind = "thing", .per_org = 100, .org_bytes = 20, .ctx = &all};
+    struct objects *objects = NULL;
+    struct brig_err err = {0};
+
+    kit_put_org(kit, ORG);
+    assert_int_equal(objects_create(kit->store, &kind, &objects, &err), 0);
+    must_put(kit, objects, "a", "{\"n\":12345}");
+    assert_true(put(objects, "b", "{\"n\":1234}", 0, &told, &err) < 0); /* 11 and 10 */
+    assert_int_equal(err.code, BRIG_E_LIMIT);
+    assert_string_equal(err.message, "an organisation has at most 20 bytes of thing");
+    must_put(kit, objects, "b", "{\"n\":123}");
+    assert_true(put(objects, "a", "{\"n\":123456}", 0, &told, &err) < 0);
+    must_put(kit, objects, "a", "{\"n\":54321}"); /* no larger */
+    must_put(kit, objects, "a", "{}");
+    must_put(kit, objects, "c", "{\"n\":123}"); /* what went is free again */
+    kit_close(kit);
+    objects_destroy(objects);
+    kit_open(kit);
+}
+
 static void test_memory(void **state)
 {
     struct kit *kit = *state;
@@ -434,7 +458,7 @@ static void test_ids(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {KIT_CASE(test_life),  KIT_CASE(test_order),       KIT_CASE(test_refusals), KIT_CASE(test_held),
-                                       KIT_CASE(test_many), KIT_CASE(test_store_fails), KIT_CASE(test_memory),   KIT_CASE(test_ids)};
+                                       KIT_CASE(test_many), KIT_CASE(test_store_fails), KIT_CASE(test_memory),   KIT_CASE(test_ids), KIT_CASE(test_bytes)};
 
     return kit_run("tool_objects", cases, ARRAY_SIZE(cases), true);
 }
