@@ -86,6 +86,8 @@ static void on_credentials(void *ctx, const struct json_value *vars, const struc
     run->webhook = NULL;
     if (vars) {
         r = environment_add_json(run->env, ENV_WEBHOOK, vars, &err);
+        if (r == 0 && run->project && run->project[0]) /* in the same layer, and the agent's own wins */
+            r = environment_add(run->env, ENV_WEBHOOK, "PROJECT_ID", run->project, strlen(run->project), false, &err);
     } else if (run->tool.needs_credentials) {
         r = err_set(&err, BRIG_E_BUSY, 0, "credentials: %.200s", why ? why->message : "none came");
     } else {
