@@ -8,8 +8,8 @@
 #include "api/letta.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "tool/config_set.h"
 #include "tool/configs.h"
-#include "tool/sets.h"
 
 #define CONFIGS_LIST_DEFAULT 1000u
 
@@ -221,8 +221,6 @@ void route_config_delete(struct request *rq)
 
 /* ---- recreate-venv --------------------------------------------------------------------------------------- */
 
-#define PIP_MAX 1000u
-
 static void on_rebuilt(void *ctx, const struct set *set, const struct brig_err *err)
 {
     struct request *rq = ctx;
@@ -240,50 +238,17 @@ static void on_rebuilt(void *ctx, const struct set *set, const struct brig_err *
         letta_not_found(rq, "SandboxConfig", "local");
 }
 
-/* The configuration's requirements as pip takes them; *ret is one allocation. */
-static int read_pip(const struct json_value *list, char (**ret)[256], size_t *ret_n)
-{
-    size_t n = 0;
-
-    *ret_n = 0;
-    *ret = NULL;
-    if (!list || list->type != JSON_ARRAY || list->count == 0)
-        return 0;
-    if (list->count > PIP_MAX)
-        return -E2BIG;
-    *ret = mem_realloc_array(NULL, list->count, sizeof **ret);
-    if (!*ret)
-        return -ENOMEM;
-    for (const struct json_value *item = list->first; item; item = item->next) {
-        const struct json_value *name = item->type == JSON_OBJECT ? json_get(item, "name") : item, *version = json_get(item, "version");
-        const bool has_version = version && version->type == JSON_STRING;
-        if (!name || name->type != JSON_STRING || str_format((*ret)[n++], sizeof **ret, "%s%s%s", name->string, has_version ? "==" : "", has_version ? version->string : "") < 0)
-            return -EINVAL;
-    }
-    *ret_n = n;
-    return 0;
-}
-
 /* Builds the set of the configuration anew; the answer is the configuration, when it is there. */
 static void rebuild(struct request *rq, const struct object *object)
 {
-    const struct json_value *config = json_get(object->json, "config"), *venv = json_get(config, "venv_name");
-    AUTO_FREE char(*pip)[256] = NULL;
-    const char *list[PIP_MAX];
-    struct set_want want = {.org_id = rq->caller.org_id, .pip = list, .venv_name = venv && venv->type == JSON_STRING ? venv->string : "venv", .python = "/usr/bin/python3"};
     struct set_build *build = NULL;
     struct brig_err err = {0};
+    int r = config_set_rebuild(rq->api->sets, config_get(rq->api->config), &rq->caller, json_get(object->json, "config"), on_rebuilt, rq, &build, &err);
 
-    if (read_pip(json_get(config, "pip_requirements"), &pip, &want.n_pip) < 0) {
-        letta_refuse(rq, 400, "pip_requirements: more than %u, or not what they should be", PIP_MAX);
-        return;
-    }
-    for (size_t i = 0; i < want.n_pip; i++)
-        list[i] = pip[i];
-    if (want.n_pip == 0)
-        answer_config(rq, object);
-    else if (sets_get(rq->api->sets, &rq->caller, &want, true, on_rebuilt, rq, &build, &err) < 0)
+    if (r < 0)
         request_fail(rq, &err);
+    else if (r == 0)
+        answer_config(rq, object);
     else
         rq->state = build;
 }

@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "tool/config_set.h"
 #include "tool/execute.h"
 
 /* Every change of a configuration is an event; what was kept warm for the old one goes. */
@@ -31,6 +32,8 @@ static void on_config_change(void *ctx, const char *org, const char *type, const
     audit_add(api->audit, &event, NULL, NULL);
     if (api->pool)
         pool_retire(api->pool, org);
+    if (api->executor && str_eq(type, "local"))
+        executor_retire(api->executor, org, after);
 }
 
 static int open_sets_dir(struct api *api, const char *state_dir, struct brig_err *err)
@@ -96,11 +99,11 @@ int api_tools_start(struct api *api, struct brig_err *err)
 {
     const struct config *config = config_get(api->config);
     const struct sets_options sets = {.loop = api->loop, .manager = api->manager, .config = config, .cache_dir_fd = api->sets_dir_fd, .cache_path = api->sets_path};
-    const struct pool_options pool = {.loop = api->loop, .manager = api->manager, .config = config};
     int r = start_webhook(api, err);
 
     if (r == 0)
         r = sets_create(&sets, &api->sets, err);
+    const struct pool_options pool = {.loop = api->loop, .manager = api->manager, .config = config, .sets = api->sets};
     if (r == 0)
         r = pool_create(&pool, &api->pool, err);
     if (r < 0)
@@ -111,10 +114,35 @@ int api_tools_start(struct api *api, struct brig_err *err)
     return executor_create(&options, &api->executor, err);
 }
 
-static void on_default(void *ctx UNUSED, const struct object *object UNUSED, const struct brig_err *err)
+static void on_reloaded(void *ctx, const struct set *set, const struct brig_err *err)
+{
+    struct api *api = ctx;
+
+    if (err)
+        log_line(LOG_ERROR, "tools", "autoreload_venv: %s", err->message);
+    else
+        set_release(api->sets, set); /* it is there for the first run */
+}
+
+/* [tools] autoreload_venv: what the default organisation's runs find installed is built again, in the background; a run that comes before has the old one. */
+static void reload(struct api *api, const struct object *object)
+{
+    const struct config *config = config_get(api->config);
+    struct caller caller = {.role = STORE_ROLE_ADMIN, .org_id = API_DEFAULT_ORG, .actor = "system"};
+    struct set_build *build = NULL;
+    struct brig_err err = {0};
+
+    if (api->sets && config->tools_autoreload_venv && config->tools_venv_name[0] &&
+        config_set_rebuild(api->sets, config, &caller, config_content(object), on_reloaded, api, &build, &err) < 0)
+        log_line(LOG_ERROR, "tools", "autoreload_venv: %s", err.message);
+}
+
+static void on_default(void *ctx, const struct object *object, const struct brig_err *err)
 {
     if (err)
         log_line(LOG_ERROR, "tools", "the default configuration: %s", err->message);
+    else
+        reload(ctx, object);
 }
 
 int api_tools_ready(struct api *api, struct brig_err *err)
@@ -125,7 +153,7 @@ int api_tools_ready(struct api *api, struct brig_err *err)
     struct brig_err failed = {0};
 
     /* Made once; the original wrote it again at every start, and undid what had been changed. */
-    if (configs_put(api->configs, API_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000", NULL, "local", &none, true, on_default, NULL, &failed) < 0)
+    if (configs_put(api->configs, API_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000", NULL, "local", &none, true, on_default, api, &failed) < 0)
         log_line(LOG_ERROR, "tools", "the default configuration: %s", failed.message);
     return config->tools_prewarm > 0 ? pool_prewarm(api->pool, &want, (unsigned)config->tools_prewarm, err) : 0;
 }

@@ -43,6 +43,8 @@ struct executor_options {
 int executor_create(const struct executor_options *options, struct executor **ret, struct brig_err *err) MUST_CHECK;
 void executor_destroy(struct executor *executor);
 void executor_configure(struct executor *executor, const struct config *config);
+/* The organisation's local configuration has another fingerprint now ("": none): sandboxes that were kept for runs under one before end. */
+void executor_retire(struct executor *executor, const char *org, const char *fingerprint);
 
 struct run_ask {
     const struct caller *caller;

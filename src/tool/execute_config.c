@@ -6,15 +6,11 @@
  * The directory is only looked at: whether it is there and holds anything decides which pool a run comes from, so that the common case, an empty one, shares one pool.
  */
 #include <dirent.h>
-#include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 
-#include "base/fd.h"
 #include "sandbox/private.h"
+#include "tool/config_set.h"
 #include "tool/execute_priv.h"
 
 static const struct object *config_object(const struct run *run)
@@ -171,41 +167,16 @@ static bool dir_filled(struct executor *executor, const char *path)
     return executor->dir.filled;
 }
 
-static int read_requirements(const char *path, struct buf *out)
-{
-    const struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    struct stat st;
-    AUTO_FD int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-    if (dir < 0)
-        return 0;
-    AUTO_FD int fd = (int)syscall(SYS_openat2, dir, "requirements.txt", &how, sizeof how);
-    if (fd < 0)
-        return 0; /* there is none, or none that is in the directory */
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return 0;
-    if ((uint64_t)st.st_size >= out->max)
-        return -EFBIG;
-    int r = buf_reserve(out, (size_t)st.st_size + 1);
-    if (r < 0)
-        return r;
-    ssize_t n = fd_read_all(fd, out->data + out->len, (size_t)st.st_size + 1);
-    if (n < 0)
-        return (int)n;
-    buf_commit(out, (size_t)n);
-    return 0;
-}
-
 int run_workspace(struct run *run, struct buf *requirements)
 {
-    const struct json_value *config = run_config(run), *dir = json_get(config, "sandbox_dir"), *persist = json_get(config, "persist");
-    const char *path = dir && dir->type == JSON_STRING ? dir->string : run->executor->o.config->tools_exec_dir;
+    const struct json_value *config = run_config(run), *persist = json_get(config, "persist");
+    const char *path = config_set_dir(config, run->executor->o.config);
 
-    if (!path || path[0] != '/' || !dir_filled(run->executor, path))
+    if (!path || !dir_filled(run->executor, path))
         return 0;
     run->workspace = run_copy_text(run, path);
     if (!run->workspace)
         return -ENOMEM;
     run->persist = persist && persist->type == JSON_BOOL && persist->boolean;
-    return requirements ? read_requirements(path, requirements) : 0;
+    return requirements ? config_set_file(path, requirements) : 0;
 }

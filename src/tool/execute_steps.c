@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/id.h"
+#include "tool/config_set.h"
 #include "tool/execute_priv.h"
 
 #define REQUIREMENTS_MAX 512u
-#define REQUIREMENTS_TXT_MAX (64u << 10)
 
 int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
 {
@@ -86,6 +86,8 @@ static void on_credentials(void *ctx, const struct json_value *vars, const struc
     run->webhook = NULL;
     if (vars) {
         r = environment_add_json(run->env, ENV_WEBHOOK, vars, &err);
+        if (r == 0 && run->project && run->project[0]) /* in the same layer, and the agent's own wins */
+            r = environment_add(run->env, ENV_WEBHOOK, "PROJECT_ID", run->project, strlen(run->project), false, &err);
     } else if (run->tool.needs_credentials) {
         r = err_set(&err, BRIG_E_BUSY, 0, "credentials: %.200s", why ? why->message : "none came");
     } else {
@@ -192,7 +194,7 @@ static void on_set(void *ctx, const struct set *set, const struct brig_err *why)
 int step_set(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
-    const struct json_value *config = run_config(run), *venv = json_get(config, "venv_name");
+    const struct json_value *config = run_config(run);
     struct wants wants = {.n_pip = 0};
     AUTO_BUF struct buf text = BUF_INIT(REQUIREMENTS_TXT_MAX);
 
@@ -208,10 +210,7 @@ int step_set(struct run *run, struct brig_err *err)
     if (!o->sets)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "requirements cannot be installed here");
     const struct set_want want = {.org_id = run->caller.org_id, .pip = wants.pip, .n_pip = wants.n_pip, .n_config_pip = wants.n_config_pip, .npm = wants.npm, .n_npm = wants.n_npm,
-                                  .venv_name = venv && venv->type == JSON_STRING && venv->string[0] ? venv->string
-                                               : o->config->tools_venv_name[0]                      ? o->config->tools_venv_name
-                                                                                                    : "venv",
-                                  .python = "/usr/bin/python3", .requirements_txt = text.len ? text.data : NULL};
+                                  .venv_name = config_set_venv(config, o->config), .python = "/usr/bin/python3", .requirements_txt = text.len ? text.data : NULL};
     r = sets_get(o->sets, &run->caller, &want, false, on_set, run, &run->build, err);
     if (r < 0 && err->code == BRIG_E_INVALID) {
         struct brig_err why = *err;

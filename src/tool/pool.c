@@ -6,7 +6,8 @@
  * parked, the first of the queue has it, else it lies in the group until a claim comes. A child that was not to be made fails the first of the queue, when there are now
  * fewer in making than wait: with none waiting only a pause follows, which doubles. How many are to be there, and who is made next, is pool_size.c's.
  *
- * Invariants: a child belongs to the pool until it is given away, and is given away once; the pool calls nobody from within a call of theirs.
+ * Invariants: a child belongs to the pool until it is given away, and is given away once; the pool calls nobody from within a call of theirs; a group holds the set that its children mount, so
+ * that it is not collected. One that was built again is another set, and so another group: the address of a set that is held is nobody else's.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -187,8 +188,8 @@ static const struct brig_bind *binds_of(const struct group *group, struct brig_b
 {
     size_t n = 0;
 
-    if (group->want.set)
-        out[n++] = (struct brig_bind){.source = group->set.host_path, .target = SET_PATH, .read_only = true};
+    if (group->want.set) /* one that was replaced lies elsewhere now */
+        out[n++] = (struct brig_bind){.source = group->held ? group->held->host_path : group->set.host_path, .target = SET_PATH, .read_only = true};
     if (group->want.workspace)
         out[n++] = (struct brig_bind){.source = group->want.workspace, .target = "/workspace", .overlay = !group->want.persist};
     *ret_n = n;
@@ -255,6 +256,8 @@ void group_free(struct group *group)
         pool->groups = group->next;
     if (group->next)
         group->next->prev = group->prev;
+    if (group->held)
+        set_release(pool->sets, group->held);
     mem_free(group->key);
     mem_free(group);
 }
@@ -267,12 +270,13 @@ static enum tool_language runtime_of(enum tool_language language)
     return language == TOOL_TYPESCRIPT && runtime_argv(TOOL_TYPESCRIPT) == runtime_argv(TOOL_JAVASCRIPT) ? TOOL_JAVASCRIPT : language;
 }
 
-static int key_of(const struct pool_want *want, char *out, size_t size)
+static int key_of(const struct pool *pool, const struct pool_want *want, char *out, size_t size)
 {
     const struct brig_limits *l = &want->limits;
 
-    return str_format(out, size, "%s\n%s\n%s\n%s %s\n%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s", want->org_id, want->template_name ? want->template_name : "",
+    return str_format(out, size, "%s\n%s\n%s\n%s %s %p\n%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s", want->org_id, want->template_name ? want->template_name : "",
                       tool_language_name(runtime_of(want->language)), want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
+                      pool->sets ? (const void *)want->set : NULL,
                       want->strict, want->network, want->trust, want->persist, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
                       l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
 }
@@ -318,7 +322,7 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
 {
     char key[8192];
 
-    if (key_of(want, key, sizeof key) < 0) {
+    if (key_of(pool, want, key, sizeof key) < 0) {
         (void)err_set(err, BRIG_E_TOO_LARGE, 0, "a path is too long");
         return NULL;
     }
@@ -332,6 +336,10 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
         return NULL;
     }
     group->pool = pool;
+    if (pool->sets && want->set) {
+        group->held = want->set;
+        set_hold(pool->sets, group->held);
+    }
     snprintf(group->zygote, sizeof group->zygote, "%s/%s", group->want.org_id, tool_language_name(group->want.language));
     group->last_used_ns = loop_now_ns();
     group->next = pool->groups;
@@ -359,7 +367,7 @@ static struct child *claim_parked(struct group *group)
 struct child *pool_try(struct pool *pool, const struct pool_want *want)
 {
     char key[8192];
-    struct group *group = key_of(want, key, sizeof key) < 0 ? NULL : find(pool, key);
+    struct group *group = key_of(pool, want, key, sizeof key) < 0 ? NULL : find(pool, key);
     struct child *child = group && !group->waits ? claim_parked(group) : NULL;
 
     if (child) {
@@ -447,7 +455,7 @@ int pool_create(const struct pool_options *options, struct pool **ret, struct br
 
     if (!pool)
         return err_nomem(err);
-    *pool = (struct pool){.loop = options->loop, .manager = options->manager, .config = options->config, .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
+    *pool = (struct pool){.loop = options->loop, .manager = options->manager, .config = options->config, .sets = options->sets, .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
     pool->refill = (struct loop_timer){.fn = pool_refill, .ctx = pool};
     pool->tick = (struct loop_timer){.fn = pool_tick, .ctx = pool};
     pool->tell = (struct loop_timer){.fn = on_tell, .ctx = pool};

@@ -16,6 +16,7 @@ struct pool_options {
     struct loop *loop;
     struct manager *manager;
     const struct config *config;
+    struct sets *sets; /* of the wants' sets, which are held while there are children with them; outlives it. NULL: sets are only names */
 };
 int pool_create(const struct pool_options *options, struct pool **ret, struct brig_err *err) MUST_CHECK;
 void pool_destroy(struct pool *pool);

@@ -39,8 +39,9 @@ struct group {
     struct pool *pool;
     struct group *next, *prev;
     char *key;                    /* the text that is compared; the want's strings lie behind it */
-    struct pool_want want;        /* set: only host_path, key, venv, node_path */
+    struct pool_want want;        /* set: only host_path, key */
     struct set set;
+    const struct set *held;       /* or NULL: set_release() at its end */
     char zygote[160];
     struct member *parked, *parked_last, *making;
     size_t n_parked, n_making;
@@ -57,6 +58,7 @@ struct pool {
     struct loop *loop;
     struct manager *manager;
     const struct config *config;
+    struct sets *sets;            /* or NULL */
     struct group *groups;
     size_t n_making, making_max;
     uint64_t bytes;

@@ -4,7 +4,7 @@
  * run whose brokered secrets must be known when it is made. In each the run is a new process with the same protocol.
  *
  * A sandbox that lives on is found by its name, "reuse-" and a hash of the agent or the fingerprint, so that it survives a restart; its metadata has the fingerprint of the configuration that it
- * was made under. One with another is ended, and a new one takes its name. Runs that come while it is being made wait for it.
+ * was made under. It ends when the configuration changes (executor_retire()), or when a run finds it with another fingerprint; a new one takes its name. Runs that come while it is being made wait for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -288,4 +288,16 @@ int reuse_start(struct run *run, struct brig_err *err)
     }
     run->reusing = wait;
     return 0;
+}
+
+void executor_retire(struct executor *executor, const char *org, const char *fingerprint)
+{
+    for (struct sbox *sbox = manager_first(executor->o.manager), *next; sbox; sbox = next) {
+        const char *of = fingerprint_of_sandbox(sbox);
+        next = sbox->next;
+        if (!of[0] || !str_eq(sbox->org_id, org) || !str_starts(sbox->spec.name, "reuse-") || str_eq(of, fingerprint))
+            continue;
+        if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
+            (void)!sbox_end(sbox, NULL, "replaced", NULL, NULL, NULL); /* one that is not to be ended now is found by the next run */
+    }
 }

@@ -397,6 +397,13 @@ const char *set_build_error(const struct set_build *build)
     return build->text;
 }
 
+void set_hold(struct sets *sets, const struct set *set)
+{
+    for (struct entry *entry = sets->entries; set && entry; entry = entry->next)
+        if (&entry->set == set)
+            entry->users++;
+}
+
 void set_release(struct sets *sets, const struct set *set)
 {
     for (struct entry *entry = sets->entries; set && entry; entry = entry->next) {

@@ -55,6 +55,7 @@ void set_build_cancel(struct set_build *build); /* done does not come; the build
 /* During done() with an err of an installer: the whole of it, several lines: the original's sentence and the installer's last words. err has its beginning only. */
 const char *set_build_error(const struct set_build *build);
 void sets_configure(struct sets *sets, const struct config *config);
+void set_hold(struct sets *sets, const struct set *set); /* once more: a set_release() more */
 void set_release(struct sets *sets, const struct set *set);
 /* A requirement as a request has it: name[extras](op version)?; options, paths and URLs are refused (BRIG_E_USAGE names it) unless allow_urls. npm: name[@version]. */
 int requirement_ok(const char *text, bool npm, bool allow_urls, struct brig_err *err) MUST_CHECK;

@@ -3,7 +3,7 @@
  * webhook.c: one POST per (organisation, tool, agent) and cache time, through libcurl's multi interface on our loop.
  *
  * A call is FLYING (libcurl has it), RESTING (between two attempts) or TOLD from a timer (an answer from the cache, never from within). Answers are in wiping
- * memory, here and in the cache, and no part of one is ever in a message. A failure that may be over soon (no connection, a time-out, 5xx) is tried twice
+ * memory, here and in the cache, and no part of one is ever in a message. A failure that may be over soon (no connection, 5xx) is tried twice
  * more; what the server says otherwise is its answer.
  */
 #include "tool/webhook.h"

@@ -172,6 +172,20 @@ class Runs(LettaTest):
         ran = [self.f(body, reuse="agent", agent_id=agent["id"]) for _ in range(2)]
         self.assertEqual([r["result"] for r in ran], [False, True], ran)
 
+    def test_a_change_of_the_configuration_ends_what_was_kept(self):
+        config = self.local(venv_name="first")
+        agent = self.agent()
+        ran = [self.f("return 1", reuse="fingerprint"), self.f("return 1", reuse="agent", agent_id=agent["id"])]
+        kept = [r["receipt"]["sandbox_id"] for r in ran]
+        mine = self.ask("POST", "/sandboxes", {"name": "reuse-of-mine"}, status=201)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{mine}")
+        alive = lambda: {s["id"] for s in self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]} & {*kept, mine}
+        self.ask("PATCH", f"/sandbox-config/{config['id']}", {"config": {"venv_name": "first"}})  # nothing is another
+        self.assertEqual(alive(), {*kept, mine})
+        self.ask("PATCH", f"/sandbox-config/{config['id']}", {"config": {"venv_name": "second"}})
+        wait_until("they have ended", lambda: alive() == {mine})
+        self.assertNotIn(self.f("return 1", reuse="agent", agent_id=agent["id"])["receipt"]["sandbox_id"], kept)
+
     def test_code_and_commands(self):
         ran = self.ask("POST", "/run", {"language": "python", "code": "print(6 * 7)\nopen('made.txt', 'w').write('x')", "collect": ["made.txt"]})
         self.assertEqual((ran["status"], ran["stdout"], ran["receipt"]["kind"]), ("success", "42\n", "code"))

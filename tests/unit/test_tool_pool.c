@@ -96,6 +96,23 @@ static void park_all(void)
     }
 }
 
+/* ---- sets ---- */
+
+static int n_held;
+static const struct set *last_held, *last_released;
+
+void set_hold(struct sets *sets UNUSED, const struct set *set)
+{
+    n_held++;
+    last_held = set;
+}
+
+void set_release(struct sets *sets UNUSED, const struct set *set)
+{
+    n_held--;
+    last_released = set;
+}
+
 /* ---- a pool -------------------------------------------------------------------------------------------------------------------- */
 
 struct test {
@@ -280,6 +297,39 @@ static void keys_do_not_mix(void **state)
     t->n_given++;
 }
 
+/* As long as there may be children that mount it; one that was built again is another. */
+static void sets_are_held(void **state)
+{
+    struct test *t = *state;
+    const struct pool_options options = {.loop = t->loop, .config = &t->config, .sets = (struct sets *)t};
+    const struct set old = {.key = "abc", .host_path = "/old", .lock_hash = "1"}, again = {.key = "abc", .host_path = "/new", .lock_hash = "1"};
+    struct pool_want want = {.org_id = ORG, .language = TOOL_PYTHON, .set = &old};
+
+    pool_destroy(t->pool);
+    n_held = 0;
+    assert_int_equal(pool_create(&options, &t->pool, NULL), 0);
+    assert_null(pool_try(t->pool, &want));
+    assert_int_equal(n_held, 0);
+    assert_int_equal(pool_prewarm(t->pool, &want, 1, NULL), 0);
+    assert_int_equal(pool_prewarm(t->pool, &want, 2, NULL), 0);
+    assert_int_equal(n_held, 1);
+    assert_ptr_equal(last_held, &old);
+    for (int i = 0; i < 3; i++)
+        turn(t), park_all();
+    want.set = &again;
+    assert_null(pool_try(t->pool, &want)); /* those that are parked have the old one */
+    assert_int_equal(pool_prewarm(t->pool, &want, 1, NULL), 0);
+    assert_int_equal(n_held, 2);
+    for (struct group *g = t->pool->groups; g; g = g->next)
+        if (g->held == &old)
+            g->last_used_ns = loop_now_ns() - POOL_IDLE_NS - NS_PER_SEC;
+    pool_tick(&t->pool->tick);
+    assert_int_equal(n_held, 1);
+    assert_ptr_equal(last_released, &old);
+    pool_destroy(take_ptr(&t->pool));
+    assert_int_equal(n_held, 0);
+}
+
 static void failures_are_told(void **state)
 {
     struct test *t = *state;
@@ -376,7 +426,7 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(waiters_are_served_in_order), CASE(refilled_by_demand), CASE(prewarmed_and_bounded), CASE(keys_do_not_mix), CASE(failures_are_told), CASE(lost_while_parked),
+        CASE(waiters_are_served_in_order), CASE(refilled_by_demand), CASE(prewarmed_and_bounded), CASE(keys_do_not_mix), CASE(sets_are_held), CASE(failures_are_told), CASE(lost_while_parked),
         CASE(cancelled_ones_take_nothing), CASE(memory_goes_to_who_waits),
     };
 
