@@ -172,6 +172,8 @@ int run_workspace(struct run *run, struct buf *requirements)
     const struct json_value *config = run_config(run), *persist = json_get(config, "persist");
     const char *path = config_set_dir(config, run->executor->o.config);
 
+    if (path && run->executor->o.configs && !config_dir_allowed(run->executor->o.configs, path))
+        return -EACCES; /* the administrator has changed his mind since it was stored */
     if (!path || !dir_filled(run->executor, path))
         return 0;
     run->workspace = run_copy_text(run, path);

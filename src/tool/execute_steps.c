@@ -201,6 +201,8 @@ int step_set(struct run *run, struct brig_err *err)
     if (run->sandbox_id[0] || run->reuse != REUSE_NONE || run->kind == FRAME_SCHEMA)
         return 0; /* a live sandbox has what it has */
     int r = run_workspace(run, run->tool.language == TOOL_PYTHON ? &text : NULL);
+    if (r == -EACCES)
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox_dir %.200s: is not below a directory of [sandbox] allowed_dirs any more", config_set_dir(config, o->config));
     if (r == 0)
         r = collect(run, &wants, config);
     if (r < 0)
