@@ -11,6 +11,7 @@
 #include "tool/execute_priv.h"
 
 #define REQUIREMENTS_MAX 512u
+#define UNREGISTERED "run"
 
 int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
 {
@@ -20,10 +21,13 @@ int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
 
     if (ask->args_json && ask->args_json->type != JSON_OBJECT)
         return err_usage(err, "args: must be an object");
-    if (run->kind != FRAME_TOOL)
+    if (run->kind == FRAME_SCHEMA)
         return 0;
-    const char *name = tool->name ? tool->name : "";
+    /* Whoever brings the source can call it as he likes: all of it is `run`, a name that no tool can have. */
+    const char *name = ask->tool_object ? tool->name : UNREGISTERED;
     int r = tool_allowed(ask->org_doc, ask->key_doc, str_eq(o->config->tools_default, "deny"), name, err);
+    if (r < 0 || run->kind != FRAME_TOOL)
+        return r;
     if (r == 0 && tool->rate_max && o->rates)
         r = rates_take(o->rates, run->caller.org_id, run->agent_id, name, tool->rate_max, tool->rate_window_s, loop_now_ns(), &checks->retry_s, err);
     if (r == 0 && tool->schema && ask->args_json && !ask->no_schema_check)

@@ -130,6 +130,12 @@ class Runs(LettaTest):
         self.assertEqual(self.error("POST", "/tools/ok/run", {}, status=403, key=user), "Tool 'ok' not allowed")
         self.ask("PUT", f"/orgs/{org}/tools", {"allow": ["o*"]}, key=admin)
         self.assertEqual(self.ask("POST", "/tools/ok/run", {}, key=user)["result"], 1)
+        # Source that is brought along is `run`, whatever it calls itself.
+        answer = self.d.ask("POST", "/v1/tools/run", {"source_code": "def ok():\n    return 1\n", "name": "ok", "args": {}}, key=user)
+        self.assertEqual((answer.status, answer.json), (403, {"detail": "Tool 'run' not allowed"}))
+        self.assertEqual(self.error("POST", "/run", {"language": "python", "code": "print(1)"}, status=403, key=user), "Tool 'run' not allowed")
+        self.ask("PUT", f"/orgs/{org}/tools", {"allow": ["o*", "run"]}, key=admin)
+        self.assertEqual(self.ask("POST", "/run", {"language": "python", "code": "print(1)"}, key=user)["stdout"], "1\n")
         ident = [k["id"] for k in self.ask("GET", "/keys", key=admin)["keys"] if k["role"] == "user"][0]
         self.ask("PUT", f"/keys/{ident}/tools", {"default": "deny"}, key=admin)
         self.assertEqual(self.error("POST", "/tools/ok/run", {}, status=403, key=user), "Tool 'ok' not allowed")

@@ -412,12 +412,12 @@ static void refused_before_anything_runs(void **state)
 {
     struct test *t = *state;
     struct tool tool = add_tool();
-    struct json_doc *org = json_of("{\"tools\":{\"deny\":[\"add\"]}}"), *bad = json_of("{\"2BAD\":\"x\"}"), *limits = json_of("{\"memory\":\"tiny\"}");
+    struct json_doc *org = json_of("{\"tools\":{\"deny\":[\"run\"]}}"), *bad = json_of("{\"2BAD\":\"x\"}"), *limits = json_of("{\"memory\":\"tiny\"}");
 
     run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .org_doc = json_root(org)});
     assert_false(t->has_result);
     assert_int_equal(t->refused.code, BRIG_E_FORBIDDEN);
-    assert_string_equal(t->refused.message, "Tool 'add' not allowed");
+    assert_string_equal(t->refused.message, "Tool 'run' not allowed"); /* it is not a registered one */
     assert_int_equal(count_in_log(t, "\"outcome\":\"denied\""), 1);
     run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .env_vars = json_root(bad)});
     assert_int_equal(t->refused.code, BRIG_E_USAGE);
