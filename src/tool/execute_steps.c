@@ -24,8 +24,8 @@ int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
     if (run->kind == FRAME_SCHEMA)
         return 0;
     /* Whoever brings the source can call it as he likes: all of it is `run`, a name that no tool can have. */
-    const char *name = ask->tool_object ? tool->name : UNREGISTERED;
-    int r = tool_allowed(ask->org_doc, ask->key_doc, str_eq(o->config->tools_default, "deny"), name, err);
+    const char *name = tool->name ? tool->name : "";
+    int r = tool_allowed(ask->org_doc, ask->key_doc, str_eq(o->config->tools_default, "deny"), ask->tool_object ? name : UNREGISTERED, err);
     if (r < 0 || run->kind != FRAME_TOOL)
         return r;
     if (r == 0 && tool->rate_max && o->rates)
