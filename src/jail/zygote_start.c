@@ -111,10 +111,12 @@ static int arrange_fds(const struct host *host, int sock, int mnt)
 
 static void default_signals(void)
 {
+    static const uint64_t by_default[4]; /* the kernel's struct sigaction: handler, flags, restorer, mask */
     sigset_t none;
 
+    /* What the spawner ignores, an interpreter would go on to ignore. Not by signal(): libc keeps two of them to itself. */
     for (int signum = 1; signum <= 64; signum++)
-        signal(signum, SIG_DFL); /* what the spawner ignores, an interpreter would go on to ignore */
+        syscall(SYS_rt_sigaction, signum, by_default, NULL, sizeof(uint64_t));
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
