@@ -10,7 +10,7 @@
 #define POOL_SECONDS 10u          /* of claims that are remembered */
 #define POOL_IDLE_NS (60 * NS_PER_SEC)
 #define POOL_MAKING_PER_CORE 4u   /* children in making at once: more only get into each other's way */
-#define POOL_HELD_NS (40 * NS_PER_MS) /* a refill waits for short runs no longer than this */
+#define POOL_HELD_NS (150 * NS_PER_MS) /* a refill waits for short runs no longer than this */
 #define POOL_ROOM_NS (10 * NS_PER_MS) /* between two looks for room under `[tools] max_runs` */
 #define POOL_ROOM_TRIES 100u
 #define POOL_EXEC_NS (10 * NS_PER_SEC) /* without a zygote after it has failed */
