@@ -138,6 +138,7 @@ void request_free(struct request *rq); /* without an answer: only when rq->x is 
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 void request_status(struct request *rq, unsigned status); /* an empty answer */
+void request_done(void *rq, const struct brig_err *err); /* of a write: 204, or why not */
 /* The JSON that was written; a failure of it is a 500. */
 void request_json(struct request *rq, unsigned status, struct json *json);
 void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len);

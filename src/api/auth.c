@@ -433,16 +433,6 @@ void route_key_list(struct request *rq)
     request_json(rq, 200, &json);
 }
 
-static void on_written(void *ctx, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
-}
-
 void route_key_revoke(struct request *rq)
 {
     struct store_key *key = auth_find_key(rq->api->auth, rq->arg[0]);
@@ -460,6 +450,6 @@ void route_key_revoke(struct request *rq)
                                       .detail = "", .request_id = rq->caller.request_id, .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
     server_cut(rq->api->server, key->id, rq->x);
-    if (store_put_key(rq->api->store, key, on_written, rq, &err) < 0)
+    if (store_put_key(rq->api->store, key, request_done, rq, &err) < 0)
         request_fail(rq, &err);
 }

@@ -133,16 +133,6 @@ void route_org_list(struct request *rq)
     request_json(rq, 200, &json);
 }
 
-static void on_written(void *ctx, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
-}
-
 /* Its keys die with it; sandboxes must be gone before. */
 void route_org_delete(struct request *rq)
 {
@@ -175,7 +165,7 @@ void route_org_delete(struct request *rq)
     request_audit(rq, "org.delete", org->id, "ok", org->name);
     secrets_forget_org(rq->api->secrets, org->id);
     api_tools_forget_org(rq->api, org->id);
-    if (store_delete_org(rq->api->store, org->id, on_written, rq, &err) < 0) {
+    if (store_delete_org(rq->api->store, org->id, request_done, rq, &err) < 0) {
         request_fail(rq, &err);
         return;
     }

@@ -271,3 +271,8 @@ void letta_list(struct request *rq, const struct letta_list *list)
     json_end(&json);
     request_json(rq, 200, &json);
 }
+
+void letta_deleted(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
+{
+    request_done(ctx, err);
+}

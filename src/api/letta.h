@@ -51,4 +51,6 @@ struct letta_list {
 /* after, before and limit are read from the query. Answers. */
 void letta_list(struct request *rq, const struct letta_list *list);
 
+objects_done_fn letta_deleted; /* 204, or why not; ctx is the request */
+
 #endif

@@ -241,6 +241,14 @@ void request_status(struct request *rq, unsigned status)
     request_text(rq, status, NULL, NULL, 0);
 }
 
+void request_done(void *rq, const struct brig_err *err)
+{
+    if (err)
+        request_fail(rq, err);
+    else
+        request_status(rq, 204);
+}
+
 void request_json(struct request *rq, unsigned status, struct json *json)
 {
     if (json_finish(json) < 0)

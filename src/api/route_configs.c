@@ -200,22 +200,12 @@ void route_config_update(struct request *rq)
         put_by(rq, object->id, NULL, config, false);
 }
 
-static void on_deleted(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
-}
-
 void route_config_delete(struct request *rq)
 {
     const struct object *object = find_config(rq);
     struct brig_err err = {0};
 
-    if (object && configs_delete(rq->api->configs, rq->caller.org_id, object->id, on_deleted, rq, &err) < 0)
+    if (object && configs_delete(rq->api->configs, rq->caller.org_id, object->id, letta_deleted, rq, &err) < 0)
         request_fail(rq, &err);
 }
 

@@ -187,28 +187,18 @@ void route_variable_update(struct request *rq)
     write_variable(rq, config ? config->string : "", object->id, &change);
 }
 
-static void on_deleted(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else
-        request_status(rq, 204);
-}
-
 void route_variable_delete(struct request *rq)
 {
     const struct object *object = find_variable(rq);
     struct brig_err err = {0};
 
-    if (object && variables_delete(rq->api->configs, rq->caller.org_id, object->id, on_deleted, rq, &err) < 0)
+    if (object && variables_delete(rq->api->configs, rq->caller.org_id, object->id, letta_deleted, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
 /* ---- revealing ------------------------------------------------------------------------------------------- */
 
-/* Native: an event of its own in the audit log, written before the value leaves. */
+/* Native: an event of its own in the audit log, on its way to the disk before the value leaves. */
 void route_variable_reveal(struct request *rq)
 {
     const struct object *object = find_variable(rq);
