@@ -73,13 +73,24 @@ static bool set_place(const char *name, const char *dir, const char *below)
     return str_format(path, sizeof path, "%s%s", dir, below) > 0 && setenv(name, path, 1) == 0;
 }
 
-/* Every setting can also be a variable; only where our programs are stays. */
+/* What stays: where our programs are, and what `brig run` without a service takes from the environment too. */
+static bool is_kept(const char *variable)
+{
+    static const char *const kept[] = {"BRIG_LIBEXEC_DIR=", "BRIG_GATE_RESOLVERS=", "BRIG_GATE_CA_BUNDLE="};
+
+    for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+        if (str_starts(variable, kept[i]))
+            return true;
+    return false;
+}
+
+/* Every setting can also be a variable, and this service is to have none of somebody else's. */
 static void forget_settings(void)
 {
     for (size_t i = 0; environ[i];) {
         char name[128];
         size_t len = strcspn(environ[i], "=");
-        bool ours = str_starts(environ[i], "BRIG_") && !str_starts(environ[i], "BRIG_LIBEXEC_DIR=") && len < sizeof name;
+        bool ours = str_starts(environ[i], "BRIG_") && !is_kept(environ[i]) && len < sizeof name;
         if (!ours) {
             i++;
             continue;

@@ -31,6 +31,17 @@
 
 struct child;
 
+/* What a gate must be made with, because it cannot be added later: part of what a child is chosen by. */
+enum gate_shape {
+    GATE_SHAPE_PORTS,  /* a listener per port; others can be added */
+    GATE_SHAPE_PROXY,  /* the same, and the policy names the port that is our proxy's elsewhere */
+    GATE_SHAPE_ANY,    /* every port is redirected: `open`, `learn`, default allow, too many ports */
+    GATE_SHAPE_MAX
+};
+/* The shape that this `network` of a run needs; also the refusal of one that does not exist. */
+int network_shape(struct manager *manager, const char *org, const struct json_value *network, enum gate_shape *ret,
+                  struct brig_err *err) MUST_CHECK;
+
 struct child_spec {
     char org_id[64];
     const char *const *argv;    /* the interpreter and our runtime; NULL-terminated; copied */
@@ -43,6 +54,7 @@ struct child_spec {
     enum brig_profile profile;
     uint64_t require;
     bool network;               /* it will have one: routes and listeners are made now, with a policy that denies all; the claim's policy replaces it */
+    enum gate_shape shape;      /* of that network: the claim's policy must fit it */
     bool trust;                 /* with a CA bundle of its own (brokered secrets): not yet; only `[gate] ca_bundle` gives one */
 };
 
@@ -78,6 +90,7 @@ struct child_done {
     const struct brig_layer_state *layers; /* BRIG_LAYER_MAX */
     bool protection_complete;
     uint64_t net_allowed, net_denied;
+    const char *learned;           /* what it tried under the network `learn`, as a policy; else NULL */
     int64_t started_at_ns, ended_at_ns; /* wall; started: the claim */
     bool started;                  /* user code may have begun: the request was sent */
     const char *sandbox_id;

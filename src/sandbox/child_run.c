@@ -86,8 +86,10 @@ static enum brig_cause cause_of(struct child *child)
     return BRIG_CAUSE_HOST_ERROR;
 }
 
-static void fill_network(const struct child *child, struct child_done *done)
+/* learned: memory for its text. */
+static void fill_network(const struct child *child, struct child_done *done, struct buf *learned)
 {
+    const struct learn *learn = child->sbox && child->sbox->priv->network ? child->sbox->priv->network->learn : NULL;
     struct gate_counts now = {0};
 
     if (!child->sbox || !child->sbox->priv->network)
@@ -96,6 +98,8 @@ static void fill_network(const struct child *child, struct child_done *done)
     done->net_allowed = now.allowed - child->net.allowed;
     done->net_denied = now.denied + now.names_refused - child->net.denied - child->net.names_refused;
     done->usage.net_in_bytes = now.bytes_in - child->net.bytes_in;
+    if (learn && learn_put_json(learn, learned) == 0)
+        done->learned = learned->data;
     done->usage.net_out_bytes = now.bytes_out - child->net.bytes_out;
 }
 
@@ -105,6 +109,7 @@ static void tell(struct child *child, enum brig_cause cause)
     static const enum brig_limit limit_of[BRIG_CAUSE_MAX + 1] = {[BRIG_CAUSE_TIMEOUT] = BRIG_LIMIT_TIMEOUT, [BRIG_CAUSE_CPU_LIMIT] = BRIG_LIMIT_CPU_TIME,
                                                                 [BRIG_CAUSE_OUTPUT_LIMIT] = BRIG_LIMIT_OUTPUT};
     const struct sbox *sbox = child->sbox;
+    AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
     struct child_done done = {
         .cause = cause,
         .detail = child->detail,
@@ -136,7 +141,7 @@ static void tell(struct child *child, enum brig_cause cause)
     }
     done.limits.cpu_time = child->claim.limits.cpu_time;
     fill_usage(child, &done.usage);
-    fill_network(child, &done);
+    fill_network(child, &done, &learned);
     child->telling = true;
     child->claim.done(child->claim.ctx, &done);
     child->telling = false;

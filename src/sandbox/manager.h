@@ -76,6 +76,7 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     size_t n_secrets;            /* at most SLOT_SECRETS_MAX */
     bool internal;               /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
     bool service;                /* the service works in it, for an organisation: nobody but the socket's administrator finds it or sees it in a list */
+    bool any_port, proxy_port;   /* with internal: its gate is made for more than its first policy names (enum gate_shape) */
     bool trust;                  /* with internal: a CA bundle of its own */
     const char *zygote;          /* with internal: struct provider_spec; of `memory` */
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */

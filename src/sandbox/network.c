@@ -97,11 +97,22 @@ static int prepare(struct sbox_network *net, gate_prepared_fn *done, struct brig
                  : gate_client_prepare(net->sbox->manager->network->client, net->slot, net->version, net->choice.learn ? GATE_LEARN : 0, spec.data, spec.len, done, net, err);
 }
 
+/* A child's first policy denies all, but its gate is made for the policy of its claim. */
+static void shape_ports(struct sbox_network *net)
+{
+    const struct sbox_spec *spec = &net->sbox->spec;
+
+    net->any_port = net->any_port || spec->any_port;
+    if (spec->proxy_port && !net->any_port && net->n_ports < POLICY_PORTS_MAX)
+        net->ports[net->n_ports++] = GATE_PROXY_PORT;
+}
+
 static void take_ports(struct sbox_network *net, const struct gate_prepared *prepared)
 {
     net->any_port = prepared->any_port != 0;
     net->n_ports = prepared->n_ports <= POLICY_PORTS_MAX ? prepared->n_ports : 0;
     memcpy(net->ports, prepared->ports, net->n_ports * sizeof net->ports[0]);
+    shape_ports(net);
 }
 
 static void on_prepared(void *ctx, const struct gate_prepared *prepared, const char *ca, const struct brig_err *err)
@@ -151,6 +162,7 @@ static int begin_gated(struct sbox_network *net, struct brig_err *err)
         return 1;
     /* Its answer will be the same: it is the same code. LISTEN comes after PREPARE whoever is faster. */
     net->n_ports = net->choice.policy ? policy_ports(net->choice.policy, net->ports, &net->any_port) : 0;
+    shape_ports(net);
     return 0;
 }
 

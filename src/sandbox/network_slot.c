@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
+#include "sandbox/child.h"
 #include "sandbox/private.h"
 
 #define BUNDLE_MAX (8u << 20)
@@ -33,6 +34,29 @@ int slot_choose(struct manager *manager, const char *org, const char *network, s
     if (r < 0 && err && err->code == BRIG_E_NOT_FOUND)
         err->code = BRIG_E_REFUSED; /* what was asked for is a sandbox: that is not what is missing */
     json_doc_free(doc);
+    return r;
+}
+
+int network_shape(struct manager *manager, const char *org, const struct json_value *network, enum gate_shape *ret,
+                  struct brig_err *err)
+{
+    struct network_choice choice = {0};
+    uint16_t ports[POLICY_PORTS_MAX];
+    bool any = false;
+
+    *ret = GATE_SHAPE_PORTS;
+    if (!manager->network)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: this service has no gate; only none");
+    int r = policies_choose(manager->network->policies, org, network, &choice, err);
+    if (r < 0 && err && err->code == BRIG_E_NOT_FOUND)
+        err->code = BRIG_E_REFUSED; /* as slot_choose() has it */
+    size_t n = r == 0 && choice.policy ? policy_ports(choice.policy, ports, &any) : 0;
+    for (size_t i = 0; i < n; i++)
+        if (ports[i] == GATE_PROXY_PORT)
+            *ret = GATE_SHAPE_PROXY;
+    if (any)
+        *ret = GATE_SHAPE_ANY;
+    network_choice_done(&choice);
     return r;
 }
 

@@ -233,7 +233,8 @@ static int begin(struct sbox_network *net, struct network_choice *choice, char *
     struct net_update *update = mem_zalloc(sizeof *update);
     struct provider_gate want;
 
-    if (!update) {
+    if (!update || (choice->learn && !net->learn && learn_create(&net->learn) < 0)) {
+        mem_free(update);
         network_choice_done(choice);
         mem_free(network);
         return err_nomem(err);

@@ -55,7 +55,7 @@ struct tried {
 struct outcome {
     bool ok;
     struct brig_receipt r;       /* its output points into out[] */
-    struct buf out[3], func_return, text, error_message, traceback, state, state_diff;
+    struct buf out[3], func_return, text, error_message, traceback, state, state_diff, learned;
     char error_type[128];
     bool has_error, of_zygote, here, state_changed;
     uint64_t scrubbed;

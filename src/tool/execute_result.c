@@ -22,6 +22,7 @@ void outcome_done(struct outcome *o)
     buf_done(&o->traceback);
     buf_done(&o->state);
     buf_done(&o->state_diff);
+    buf_done(&o->learned);
     frame_answer_done(&o->answer);
 }
 
@@ -30,7 +31,7 @@ static struct outcome *outcome_begin(struct run *run)
     struct outcome *o = run->outcome = &run->outcome_memory;
 
     *o = (struct outcome){.func_return = BUF_INIT(TEXT_MAX), .text = BUF_INIT(TEXT_MAX), .error_message = BUF_INIT(TEXT_MAX), .traceback = BUF_INIT(TEXT_MAX),
-                          .state = BUF_INIT(TEXT_MAX), .state_diff = BUF_INIT(TEXT_MAX)};
+                          .state = BUF_INIT(TEXT_MAX), .state_diff = BUF_INIT(TEXT_MAX), .learned = BUF_INIT(TEXT_MAX)};
     for (int i = 0; i < 3; i++)
         o->out[i] = BUF_INIT(TEXT_MAX);
     o->r = (struct brig_receipt){.size = sizeof o->r};
@@ -278,6 +279,9 @@ static void fill_receipt(struct run *run, const struct child_done *done)
     r->ended_at_ns = done->ended_at_ns ? done->ended_at_ns : clock_real_ns();
     r->network.allowed = done->net_allowed;
     r->network.denied = done->net_denied;
+    struct buf *learned = &run->outcome->learned;
+    if (done->learned && buf_append(learned, done->learned, strlen(done->learned) + 1) == 0)
+        r->learned = learned->data;
     for (int i = 1; i < 3; i++)
         r->truncated[i] = done->truncated[i];
 }

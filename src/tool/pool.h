@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.h: parked children by pool key (organisation, template, language and interpreter, lock hash of the requirement set, strict, network or not, lower directory), refilled in the background, sized by demand:
+ * pool.h: parked children by pool key (organisation, template, language and interpreter, lock hash of the requirement set, strict, network and its shape, lower directory), refilled in the background, sized by demand:
  * each key aims at the most claims of any second of the last ten plus one half, at least what a prewarm asked for and at most `[tools] pool_max`, all keys together within `[tools] pool_memory`;
  * keys unused for a minute shrink to nothing, unless their prewarm is to be kept. A claim that finds none parked waits for the next one that is, and one more is begun.
  */
@@ -27,6 +27,7 @@ struct pool_want {
     enum tool_language language;
     const struct set *set;              /* or NULL */
     bool strict, network, trust;
+    enum gate_shape shape;              /* of the network */
     const char *workspace;              /* host directory that is the lower layer of /workspace, or NULL */
     bool persist;                       /* writes go through to it */
     struct brig_limits limits;          /* those that a claim cannot change (disk, open_files ...); zero: defaults */

@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run's network: its child was made with one that denies all; the claim's policy takes its place before the request is sent."""
 
-from lettakit import LettaTest
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+from helpers import brig
+from internet import PUBLIC, Internet
+from lettakit import KEY, LettaTest
+from service import Daemon
 
 LOOK = '''
 def look(host: str):
@@ -32,3 +41,79 @@ class ChildNetwork(LettaTest):
         ran = self.run_tool(tool, {"host": "b.invalid"}, network="none")
         self.assertNotEqual(ran["result"], "connected")
         self.assertEqual(ran["receipt"]["network"]["policy"], "none")
+
+
+FETCH = '''
+def fetch(url: str):
+    """Reads a page.
+
+    Args:
+        url (str): which.
+    """
+    import urllib.request
+    return urllib.request.urlopen(url, timeout=20).read().decode()
+'''
+SNIPPET = 'import urllib.request\nprint(urllib.request.urlopen("http://allowed.test:8080/", timeout=20).read().decode(), end="")\n'
+PAGE = "many GET allowed.test:8080 /\n"
+PROXY_PORT = 3128  # our proxy's, in a sandbox whose policy does not name it
+
+
+class AnyPort(LettaTest):
+    """Networks whose gate cannot grow out of the one that every child has: `open`, `learn`, and a policy that names the proxy's port."""
+
+    CONFIG = "[tools]\nmax_runs = 20\n"
+
+    @classmethod
+    def setUpClass(cls):
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("needs root to make network namespaces")
+        cls.net = Internet().usual()
+        cls.net.web(PUBLIC, 8080, "many")
+        cls.net.web(PUBLIC, PROXY_PORT, "proxy's")
+        cls.addClassCleanup(cls.net.close)
+        gate = {k: v for k, v in cls.net.environment().items() if k.startswith("BRIG_GATE_")}
+        cls.d = Daemon(cls.CONFIG, env={"BRIG_SECRETS_KEY": KEY, **gate}, preexec=cls.net.here.enter)
+        cls.dir = tempfile.mkdtemp(prefix="brig-any-port-")
+        cls.addClassCleanup(shutil.rmtree, cls.dir)
+        cls.files = {"tool": f"{cls.dir}/fetch.py", "snippet": f"{cls.dir}/snippet.py"}
+        for name, text in (("tool", FETCH), ("snippet", SNIPPET)):
+            with open(cls.files[name], "w", encoding="utf-8") as f:
+                f.write(text)
+
+    def cli(self, *words, daemon):
+        places = {"BRIG_SOCKET": self.d.socket} if daemon else {"BRIG_SOCKET": f"{self.dir}/none.sock", "HOME": self.dir}
+        done = brig(*words, env=self.net.environment(**places), preexec_fn=self.net.here.enter)
+        self.assertEqual(done.returncode, 0, done)
+        return done.stdout.decode()
+
+    def test_open_and_learn_by_the_api(self):
+        tool = self.tool(FETCH)
+        for network in ("open", "learn", {"default": "allow", "rules": []}):
+            ran = self.run_tool(tool, {"url": "http://allowed.test:8080/"}, network=network)
+            self.assertEqual((ran["status"], ran["result"]), ("success", PAGE), ran)
+            self.assertEqual(ran["receipt"]["network"]["decisions"]["allowed"], 1, ran["receipt"]["network"])
+            code = self.ask("POST", "/run", {"language": "python", "code": SNIPPET, "network": network})
+            self.assertEqual((code["status"], code["stdout"]), ("success", PAGE), code)
+        # and what those allow is not what the next one allows
+        ran = self.run_tool(tool, {"url": "http://allowed.test:8080/"}, network={"default": "deny", "rules": [{"action": "allow", "domain": "other.test"}]})
+        self.assertEqual(ran["status"], "error", ran)
+
+    def test_what_was_learned(self):
+        ran = self.run_tool(self.tool(FETCH), {"url": "http://allowed.test:8080/"}, network="learn")
+        rules = ran["receipt"]["network"]["learned"]["rules"]
+        self.assertEqual([(r["domain"], r["ports"]) for r in rules], [("allowed.test", [8080])])
+        again = self.run_tool(self.tool(FETCH), {"url": "http://allowed.test:8080/"}, network={"default": "deny", "rules": rules})
+        self.assertEqual(again["result"], PAGE, again)
+
+    def test_the_proxys_port(self):
+        policy = {"default": "deny", "rules": [{"action": "allow", "domain": "allowed.test", "ports": [PROXY_PORT]}]}
+        ran = self.run_tool(self.tool(FETCH), {"url": f"http://allowed.test:{PROXY_PORT}/"}, network=policy)
+        self.assertEqual(ran["result"], f"proxy's GET allowed.test:{PROXY_PORT} /\n", ran)
+
+    def test_open_and_learn_by_the_command(self):
+        url = '{"url": "http://allowed.test:8080/"}'
+        for daemon in (True, False):
+            for network in ("open", "learn"):
+                out = self.cli("tool", "run", "--network", network, self.files["tool"], "--args", url, daemon=daemon)
+                self.assertEqual(json.loads(out), PAGE)
+                self.assertEqual(self.cli("run", "--lang", "python", "--net", network, self.files["snippet"], daemon=daemon), PAGE)
