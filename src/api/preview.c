@@ -149,8 +149,8 @@ static bool start_tunnel(struct preview *p)
         return false;
     }
     p->answered = p->tunnel = true;
+    p->up_ended = p->chunked_up = false; /* the request had no body, but now the client may speak */
     exchange_write(p->rq->x, out.data, out.len);
-    exchange_body_proceed(p->rq->x);
     return true;
 }
 
@@ -235,7 +235,7 @@ static void on_eof(void *ctx, unsigned stream UNUSED)
     struct preview *p = ctx;
 
     if (p->tunnel)
-        finish(p, true);
+        exchange_tunnel_shut(p->rq->x); /* the client's side goes on; on_reply() is the end of both */
     else if (p->answered)
         finish(p, p->body.kind == HTTP_BODY_UNTIL_CLOSE);
     else
@@ -314,10 +314,7 @@ static void on_body_end(void *ctx, struct exchange *x UNUSED)
 
 static void tunnel_data(void *ctx, struct exchange *x UNUSED, const char *data, size_t len)
 {
-    struct preview *p = ctx;
-
-    p->chunked_up = false;
-    queue_up(p, data, len);
+    queue_up(ctx, data, len);
 }
 
 static void tunnel_eof(void *ctx, struct exchange *x UNUSED)

@@ -74,6 +74,7 @@ void exchange_reset(struct exchange *x)
     x->too_large = false;
     x->read_done = NULL;
     x->ws = NULL;
+    x->shut_due = x->shut = false;
     x->begun = x->over = x->aborted = x->no_body = x->chunked = x->until_close = x->want_drained = x->wrong_length =
         false;
     x->cors_origin = NULL;

@@ -130,6 +130,9 @@ struct tunnel_events {
 };
 int exchange_tunnel(struct exchange *x, const struct tunnel_events *events,
                     struct brig_err *err) MUST_CHECK; /* then exchange_write(), exchange_end() */
+/* Nothing more will be written to a tunnel: the client sees the end once it has all of it. What the client still sends is read on, unless
+ * it is silent for body_timeout: it may not have noticed. */
+void exchange_tunnel_shut(struct exchange *x);
 
 /* Server-sent events (after exchange_begin(x, 200, "text/event-stream", UINT64_MAX)): id and event may be NULL; data may have newlines. */
 bool exchange_sse(struct exchange *x, const char *event, const char *id, const void *data, size_t len);

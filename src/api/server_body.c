@@ -11,7 +11,6 @@
 #include "base/err.h"
 
 #define ROOM_MAX (256u << 10)
-#define HUNG_UP ((uint32_t)(EPOLLHUP | EPOLLERR))
 
 void exchange_deliver_gone(struct exchange *x)
 {
@@ -229,11 +228,11 @@ bool body_watch(struct exchange *x)
     uint32_t events = conn->revents;
 
     conn->revents = 0;
-    if (events & HUNG_UP) {
+    if ((events & EPOLLERR) || ((events & EPOLLHUP) && !x->shut)) {
         conn_fail(conn);
         return true;
     }
-    if (events & EPOLLRDHUP) {
+    if (events & (EPOLLRDHUP | EPOLLHUP)) {
         /* With a body still to be read, the rest of it may be in the kernel: the read will find the end. */
         if (x->input == INPUT_NONE && x->body_end && !conn->half) {
             conn_fail(conn);
@@ -350,4 +349,13 @@ int exchange_tunnel(struct exchange *x, const struct tunnel_events *events, stru
     x->drained_ctx = events->ctx;
     exchange_flow(x);
     return 0;
+}
+
+void exchange_tunnel_shut(struct exchange *x)
+{
+    if (x->over || x->reading != READING_TUNNEL)
+        return;
+    x->shut_due = true;
+    x->conn->since_ms = server_clock(x->conn->server);
+    conn_touch(x->conn);
 }

@@ -236,6 +236,13 @@ static void finish(struct conn *conn)
     }
 }
 
+static void shut_our_side(struct conn *conn)
+{
+    if (conn->tls)
+        tls_shutdown(conn->tls);
+    shutdown(conn->source.fd, SHUT_WR);
+}
+
 static bool step_busy(struct conn *conn)
 {
     struct exchange *x = conn->x;
@@ -254,6 +261,12 @@ static bool step_busy(struct conn *conn)
         x->want_drained = false;
         if (x->drained)
             x->drained(x->drained_ctx, x);
+        return true;
+    }
+    if (x->shut_due && conn_pending(conn) == 0) {
+        shut_our_side(conn);
+        x->shut = true;
+        x->shut_due = false;
         return true;
     }
     return x->ws ? websocket_step(x) : body_step(x);
@@ -280,9 +293,7 @@ static bool step_flush(struct conn *conn)
         conn_close(conn);
         return true;
     }
-    if (conn->tls)
-        tls_shutdown(conn->tls);
-    shutdown(conn->source.fd, SHUT_WR);
+    shut_our_side(conn);
     conn->state = CONN_LINGER;
     conn->since_ms = conn->server->now_ms;
     return true;
@@ -337,6 +348,8 @@ static uint64_t patience(const struct conn *conn)
         return websocket_closing(x) ? LINGER_MS : 0;
     if (conn->state == CONN_BUSY && x->input == INPUT_FLOWING && x->reading != READING_TUNNEL && !x->body_end)
         return config->body_timeout;
+    if (conn->state == CONN_BUSY && x->shut && x->input == INPUT_FLOWING)
+        return config->body_timeout;
     return 0;
 }
 
@@ -351,6 +364,8 @@ static uint32_t interest(const struct conn *conn)
             events &= ~(uint32_t)EPOLLIN;
         if (conn->half)
             events &= ~(uint32_t)EPOLLRDHUP;
+        if (conn->x->shut)
+            events |= EPOLLET; /* both sides have ended, but bytes are still to be read: EPOLLHUP once, not for ever */
     }
     if ((conn->blocked && conn_pending(conn) > 0) || (conn->tls && tls_wants_out(conn->tls)))
         events |= EPOLLOUT;

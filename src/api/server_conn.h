@@ -119,6 +119,7 @@ struct exchange {
     struct websocket *ws;
 
     /* the answer */
+    bool shut_due, shut; /* of a tunnel: our side ends when all is written; it has */
     bool begun, over, aborted, no_body, chunked, until_close, want_drained, wrong_length;
     const char *cors_origin; /* an allowed origin that is not our own */
     unsigned status;

@@ -9,7 +9,7 @@
  * Callbacks may do anything, destroying the link included. So whoever calls them holds the link (link_hold), and looks
  * again afterwards (link_release). A link that has ended stays until it is destroyed; its calls do not.
  *
- * Nothing that an owner must be able to do can fail: CREDIT and CANCEL are flags and numbers in the call until there is
+ * Nothing that an owner must be able to do can fail: CREDIT, EOF and CANCEL are flags and numbers in the call until there is
  * room for their frames.
  */
 #include "link/link_private.h"
@@ -306,19 +306,13 @@ ssize_t call_write(struct call *call, const void *data, size_t len)
 
 int call_eof(struct call *call)
 {
-    const struct frame frame = {.type = SVC_EOF, .request = call->request};
-    int r;
-
     if (call->link->over)
         return -ENOTCONN;
     if (call->eof_sent)
         return -EPIPE;
-    r = link_queue(call->link, &frame, NULL);
-    if (r < 0)
-        return r;
-    call->eof_sent = true;
+    call->eof_sent = call->eof_due = true;
     call->hungry = false;
-    link_send_soon(call->link);
+    link_want_control(call); /* behind the data, which is in the queue already */
     return 0;
 }
 

@@ -27,7 +27,7 @@
 #define BREATH_NS (20 * NS_PER_MS) /* until memory is asked for again */
 #define OUT_FLUSH (256u * 1024)    /* so much is not kept waiting for the round to end */
 #define DIRECT_FRAMES 4u /* in one write without a copy */
-#define CONTROL_ROOM (2 * (FRAME_HEADER + 4) + FRAME_HEADER) /* of one call: two CREDITs and a CANCEL */
+#define CONTROL_ROOM (2 * (FRAME_HEADER + 4) + 2 * FRAME_HEADER) /* of one call: two CREDITs, an EOF and a CANCEL */
 
 _Static_assert(IN_SIZE >= 2 * (FRAME_HEADER + FRAME_PAYLOAD_MAX), "the largest frame fits behind an incomplete one");
 
@@ -156,6 +156,10 @@ static void queue_controls(struct link *link)
             call->received[stream] -= call->consumed[stream];
             call->consumed[stream] = 0;
         }
+        const struct frame eof = {.type = SVC_EOF, .request = call->request};
+        if (call->eof_due && !call->dropped && link_queue(link, &eof, NULL) < 0)
+            return;
+        call->eof_due = false;
         const struct frame cancel = {.type = SVC_CANCEL, .request = call->request};
         if (call->cancel && link_queue(link, &cancel, NULL) < 0)
             return;

@@ -14,9 +14,10 @@ struct call {
     bool dropped;       /* its owner has gone; kept until the REPLY, because until then frames may carry its number */
     bool ended;         /* the REPLY is being delivered */
     bool eof_sent;      /* of stream 0 */
+    bool eof_due;       /* and it is yet to be queued */
     bool hungry;        /* call_write() took less than it was given */
     bool cancel;        /* CANCEL is yet to be queued */
-    bool controls;      /* in the link's list of calls that have CREDIT or CANCEL to queue */
+    bool controls;      /* in the link's list of calls that have CREDIT, EOF or CANCEL to queue */
     uint32_t in_flight; /* of stream 0: sent and not yet given back */
     uint32_t received[STREAMS]; /* of 1 and 2: come and not yet given back */
     uint32_t consumed[STREAMS]; /* given back by our caller, CREDIT not yet queued; part of received */
@@ -53,7 +54,7 @@ struct link {
     struct call **calls; /* by slot; request = (generation << SLOT_BITS | slot) + 1 */
     uint32_t n_slots, n_calls, next_slot;
     uint32_t generation;
-    struct call *controls; /* calls with CREDIT or CANCEL to queue */
+    struct call *controls; /* calls with CREDIT, EOF or CANCEL to queue */
     struct brig_err why;
 };
 

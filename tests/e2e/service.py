@@ -196,8 +196,8 @@ class Daemon:
     def sh(self, sandbox, command, **members):
         return self.run(sandbox, "/bin/sh", "-c", command, **members)
 
-    def websocket(self, path, tcp=False, headers=None):
-        return WebSocket(self.connection(tcp), path, headers)
+    def websocket(self, path, tcp=False, headers=None, host="localhost"):
+        return WebSocket(self.connection(tcp), path, headers, host)
 
     def events(self, path, headers=None, timeout=PATIENCE):
         """Server-sent events, one (event, id, data) after the other."""
@@ -234,11 +234,11 @@ class Events:
 class WebSocket:
     """A client of RFC 6455, just large enough, that can also misbehave."""
 
-    def __init__(self, connection, path, headers=None):
+    def __init__(self, connection, path, headers=None, host="localhost"):
         connection.connect()
         self.sock = connection.sock
         key = base64.b64encode(os.urandom(16)).decode()
-        lines = [f"GET {path} HTTP/1.1", "Host: localhost", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
                  f"Sec-WebSocket-Key: {key}", *(f"{k}: {v}" for k, v in (headers or {}).items()), "", ""]
         self.sock.sendall("\r\n".join(lines).encode())
         self.buffer = b""

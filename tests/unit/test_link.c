@@ -340,6 +340,39 @@ static void input_stops_at_the_window(void **state)
     bed_destroy(bed);
 }
 
+static void an_end_is_told_when_there_is_room_for_it(void **state)
+{
+    struct bed *bed = bed_create(true);
+    struct probe early = {0}, filler[16] = {0};
+    uint8_t *data = calloc(1, SVC_WINDOW);
+    unsigned ends = 0;
+    (void)state;
+
+    assert_non_null(data);
+    assert_int_equal(probe_open(bed, &early, "", 0), 0);
+    uint32_t request = expect(bed, SVC_PROC_ATTACH).request;
+    for (unsigned i = 0; i < 16; i++)
+        assert_int_equal(probe_open(bed, &filler[i], "", 0), 0);
+    for (unsigned i = 0; i < 16; i++)
+        assert_true(call_write(filler[i].call, data, SVC_WINDOW) >= 0);
+    assert_int_equal(call_write(filler[15].call, data, 1), 0); /* full */
+    assert_int_equal(call_eof(early.call), 0);
+    for (unsigned idle = 0; ends == 0 && idle < 2;) {
+        struct frame frame;
+        settle(bed);
+        int used = svc_frame_parse(bed->in, bed->in_len, &frame);
+        idle = used > 0 ? 0 : idle + 1;
+        if (used <= 0)
+            continue;
+        ends += frame.type == SVC_EOF && frame.request == request;
+        memmove(bed->in, bed->in + used, bed->in_len - (size_t)used);
+        bed->in_len -= (size_t)used;
+    }
+    assert_int_equal(ends, 1);
+    free(data);
+    bed_destroy(bed);
+}
+
 static void output_is_credited_when_consumed(void **state)
 {
     static uint8_t block[FRAME_PAYLOAD_MAX];
@@ -680,6 +713,7 @@ int main(void)
         cmocka_unit_test(opens_travel_in_one_write),
         cmocka_unit_test(a_long_open_is_cut),
         cmocka_unit_test(input_stops_at_the_window),
+        cmocka_unit_test(an_end_is_told_when_there_is_room_for_it),
         cmocka_unit_test(output_is_credited_when_consumed),
         cmocka_unit_test(data_beyond_its_credit_ends_the_link),
         cmocka_unit_test(breaches_end_the_link),
