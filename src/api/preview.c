@@ -414,6 +414,10 @@ static void admit(struct request *rq, const char *id, const char *port_text, con
         request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only");
         return;
     }
+    if (by_key && sbox_check_use(sbox, &rq->caller, &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
     snprintf(subject, sizeof subject, "%u-%s", port, sbox->id);
     bool has_cookie = cookie_token(http_field(head, "Cookie"), cookie, sizeof cookie);
     bool by_query = token_ok(rq, query, subject);

@@ -320,6 +320,7 @@ static bool find_sandbox(struct request *rq)
 {
     const struct route *route = rq->route;
     struct sbox *sbox = request_find(rq, rq->arg[0]);
+    struct brig_err err;
 
     if (!sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
@@ -327,6 +328,11 @@ static bool find_sandbox(struct request *rq)
     }
     if ((route->flags & ROUTE_RUNNING) && (sbox->state != SBOX_RUNNING || !sbox->link)) {
         request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
+        return false;
+    }
+    /* Every route but those that only show the sandbox: what runs in it, and what its files say, is what it holds. */
+    if ((route->flags & (ROUTE_WRITE | ROUTE_RUNNING | ROUTE_PROCESS)) && sbox_check_use(sbox, &rq->caller, &err) < 0) {
+        request_fail(rq, &err);
         return false;
     }
     request_use_sandbox(rq, sbox);

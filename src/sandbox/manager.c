@@ -149,7 +149,7 @@ struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const cha
 {
     struct sbox *sbox = manager->by_name[sandbox_bucket(name, NULL)];
 
-    while (sbox && !(str_eq(sbox->spec.name, name) && (!org_id || str_eq(sbox->org_id, org_id))))
+    while (sbox && !(str_eq(sbox->spec.name, name) && str_eq(sbox->org_id, org_id)))
         sbox = sbox->priv->by_name;
     return sbox;
 }
@@ -166,8 +166,9 @@ struct sbox *manager_find(struct manager *manager, const struct caller *caller, 
         sandbox_audit(manager, caller, NULL, "denied", id, "denied", "a sandbox of another organisation", true);
         return NULL;
     }
+    /* A name is looked for in the caller's own organisation only: another one could have given it to a sandbox of its own. */
     sbox = id[0] ? sbox_by_name(manager, caller->org_id, id) : NULL;
-    return sbox || !caller->socket || !id[0] ? sbox : sbox_by_name(manager, NULL, id);
+    return sbox && sbox->spec.service && !caller->socket ? NULL : sbox;
 }
 
 struct sbox *manager_first(struct manager *manager)

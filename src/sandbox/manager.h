@@ -35,6 +35,10 @@ struct caller {
     bool socket;       /* came over the unix socket: the administrator of everything */
     char request_id[40];
 };
+static inline bool caller_is_admin(const struct caller *caller)
+{
+    return caller->socket || caller->role == STORE_ROLE_ADMIN;
+}
 
 enum sbox_state { SBOX_CREATING, SBOX_RUNNING, SBOX_PAUSING, SBOX_PAUSED, SBOX_RESUMING, SBOX_STOPPING, SBOX_ENDED, SBOX_STATE_MAX };
 const char *sbox_state_name(enum sbox_state state);
@@ -133,8 +137,12 @@ typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *e
 /* idempotency_key may be NULL; fingerprint: of the request. done comes after the store's commit. */
 int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec /* taken over */, const char *idempotency_key,
                            const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* NULL when there is none, or it is another organisation's (then an audit event was written). The socket's administrator sees all. */
+/* NULL when there is none, or it is another organisation's (then an audit event was written). The socket's administrator finds those of all organisations by id. */
 struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
+/* Whether the caller may run programs in it, read its files or end it: only who could have created it. BRIG_E_FORBIDDEN. */
+int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
+/* Whether the caller may change its network: an administrator, or any key where no administrator made it. BRIG_E_FORBIDDEN. */
+int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 struct sbox *manager_first(struct manager *manager); /* newest first; follow ->next; the caller filters by organisation */
 
 int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;

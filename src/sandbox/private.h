@@ -251,7 +251,7 @@ struct sbox *sbox_new(struct manager *manager, bool internal); /* in the list, i
 void sbox_table_add(struct sbox *sbox);         /* by id, once it has one */
 void sbox_name_add(struct sbox *sbox);
 struct sbox *sbox_by_id(struct manager *manager, const char *id);
-struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name); /* org_id NULL: of any */
+struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name);
 void sbox_retire(struct sbox *sbox); /* nobody finds it any more */
 void sbox_forget(struct sbox *sbox); /* frees it, when nothing holds it and its link has gone */
 const char *sbox_label(const struct sbox *sbox); /* id, else name, else "(new)" */
@@ -295,6 +295,8 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
 void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
 /* admin: who may name private ranges, whatever `[gate] private_ranges` says. */
 int spec_network(const struct json_value *v, bool admin, const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
+/* The same question of a network that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
+int spec_network_judge(const char *network, const struct caller *caller, const struct config *config, struct brig_err *err) MUST_CHECK;
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;

@@ -19,6 +19,7 @@ static void put_row(struct json *json, const struct sbox *sbox)
     json_key(json, "recreated"), json_u64(json, priv->recreated);
     json_key(json, "next_proc"), json_u64(json, priv->reserved);
     json_key(json, "created_by"), json_string(json, priv->creator.actor);
+    json_key(json, "created_by_admin"), json_bool(json, caller_is_admin(&priv->creator));
     network_put_row(json, sbox);
     json_key(json, "spec");
     json_object(json);
@@ -92,6 +93,10 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
     snprintf(priv->box_id, sizeof priv->box_id, "%s", get_string(doc, "box_id"));
     snprintf(sbox->boot_id, sizeof sbox->boot_id, "%s", get_string(doc, "boot_id"));
     snprintf(priv->creator.actor, sizeof priv->creator.actor, "%s", get_string(doc, "created_by"));
+    /* A row without the member is from an older brigd: only administrators may change that sandbox's network. */
+    const struct json_value *by_admin = json_get(doc, "created_by_admin");
+    const bool user = by_admin && by_admin->type == JSON_BOOL && !by_admin->boolean;
+    priv->creator.role = user ? STORE_ROLE_USER : STORE_ROLE_ADMIN;
     sbox->ends_at_boot_ns = get_u64(doc, "ends_at_boot_ns");
     priv->paused_by_timeout = by_timeout && by_timeout->type == JSON_BOOL && by_timeout->boolean;
     priv->recreated = (uint32_t)get_u64(doc, "recreated");

@@ -20,11 +20,6 @@ struct spec_in {
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
 
-static bool is_admin(const struct caller *caller)
-{
-    return caller->socket || caller->role == STORE_ROLE_ADMIN;
-}
-
 static int read_template(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
     const char *text;
@@ -162,7 +157,7 @@ static int read_user(struct spec_in *in UNUSED, const struct json_value *v, stru
 
 static int read_network(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    return spec_network(v, is_admin(in->caller), in->config, &in->spec->network, err);
+    return spec_network(v, caller_is_admin(in->caller), in->config, &in->spec->network, err);
 }
 
 static int read_secrets(struct spec_in *in, const struct json_value *v, struct brig_err *err)
@@ -170,7 +165,7 @@ static int read_secrets(struct spec_in *in, const struct json_value *v, struct b
     int r = spec_secrets(v, &in->arena, &in->spec->secrets, &in->spec->n_secrets, err);
 
     for (size_t i = 0; r == 0 && i < in->spec->n_secrets; i++)
-        if (in->spec->secrets[i].expose && !is_admin(in->caller))
+        if (in->spec->secrets[i].expose && !caller_is_admin(in->caller))
             r = err_set(err, BRIG_E_FORBIDDEN, 0, "secrets.expose: only an administrator may give a program the value itself");
     return r;
 }
@@ -216,7 +211,7 @@ static int read_binds(struct spec_in *in, const struct json_value *v, struct bri
         return err_usage(err, "binds: must be an array");
     if (v->count > WIRE_BINDS_MAX)
         return err_usage(err, "binds: %zu of them, at most %u", v->count, WIRE_BINDS_MAX);
-    if (v->count > 0 && !is_admin(in->caller))
+    if (v->count > 0 && !caller_is_admin(in->caller))
         return err_set(err, BRIG_E_FORBIDDEN, 0, "binds: only for administrators");
     struct brig_bind *binds = arena_take(&in->arena, v->count * sizeof *binds, _Alignof(struct brig_bind));
     size_t n = 0;
@@ -370,7 +365,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     if (r == 0)
         r = spec_secrets_check(&spec, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
-        r = spec_template(spec.template_name, config, is_admin(caller), rootfs, sizeof rootfs, spec.note, sizeof spec.note, err);
+        r = spec_template(spec.template_name, config, caller_is_admin(caller), rootfs, sizeof rootfs, spec.note, sizeof spec.note, err);
     if (r < 0) {
         mem_free(in.arena.base);
         mem_free(spec.network);

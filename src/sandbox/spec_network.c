@@ -87,6 +87,20 @@ int spec_network(const struct json_value *v, bool admin, const struct config *co
     return 0;
 }
 
+int spec_network_judge(const char *network, const struct caller *caller, const struct config *config, struct brig_err *err)
+{
+    struct json_doc *doc = NULL;
+
+    /* Only a rule with a range can name a private one; most networks have none, and nothing needs to be read. */
+    if (caller_is_admin(caller) || !network || !strstr(network, "\"cidr\"") || str_eq(config->gate_private_ranges, "all"))
+        return 0;
+    int r = json_read(network, strlen(network), JSON_READ_VALUES, &doc, err);
+    if (r == 0 && json_root(doc)->type == JSON_OBJECT)
+        r = check_private(json_root(doc), err);
+    json_doc_free(doc);
+    return r;
+}
+
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err)
 {
     const char *name = config->network && config->network[0] ? config->network : config->network_enabled ? "open" : "none";

@@ -124,7 +124,7 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     if (r < 0 || run->kind == FRAME_SCHEMA)
         return r;
     /* A tool's own policy was written by who registered it; only an administrator's may name private ranges. */
-    bool admin = run->caller.socket || run->caller.role == STORE_ROLE_ADMIN;
+    bool admin = caller_is_admin(&run->caller);
     r = asked && asked->type != JSON_NULL ? spec_network(asked, admin, config, &text, err) : spec_network_default(config, &text, err);
     if (r < 0 || !text)
         return r;

@@ -266,7 +266,8 @@ int reuse_start(struct run *run, struct brig_err *err)
         struct sbox *sbox = manager_find(executor->o.manager, &run->caller, run->sandbox_id);
         if (!sbox)
             return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "sandbox %.64s not found", run->sandbox_id);
-        return reuse_claim(run, sbox, err);
+        int may = sbox_check_use(sbox, &run->caller, err);
+        return may < 0 ? may : reuse_claim(run, sbox, err);
     }
     if (run->reuse == REUSE_AGENT && !run->agent_id[0])
         return err_usage(err, "reuse agent: the run has no agent");

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * access.c: who may use a sandbox of an organisation, and who may change what bounds it.
+ *
+ * A sandbox can hold what only an administrator may give: a directory of the host, the value of a secret, a way into
+ * a private network. Whoever can run a program in it, or read its files, has all of that. So a caller may use a
+ * sandbox only if the same caller could have created it: the weaker of maker and user decides. A sandbox without
+ * such gifts is open to every key of its organisation.
+ */
+#include "sandbox/private.h"
+
+static bool exposes(const struct sbox_spec *spec)
+{
+    for (size_t i = 0; i < spec->n_secrets; i++)
+        if (spec->secrets[i].expose)
+            return true;
+    return false;
+}
+
+int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)
+{
+    const struct sbox_spec *spec = &sbox->spec;
+    struct brig_err why;
+
+    if (!caller_is_admin(caller) && (spec->n_binds > 0 || exposes(spec) || spec->template_name[0] == '/'))
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s holds %s; only an administrator may use it", sbox_label(sbox),
+                       spec->n_binds > 0 ? "a directory of the host" :
+                       exposes(spec)     ? "the value of a secret" :
+                                           "a root file system named by its path");
+    if (spec_network_judge(spec->network, caller, sbox->manager->config, &why) < 0)
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s has a network that this key may not use (%.160s)",
+                       sbox_label(sbox), why.message);
+    return 0;
+}
+
+int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)
+{
+    if (caller_is_admin(caller) || !caller_is_admin(&sbox->priv->creator))
+        return 0;
+    return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s: an administrator made it, and only an administrator may change "
+                   "its network", sbox_label(sbox));
+}

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user's key may do with a sandbox that an administrator made: everything, unless the sandbox holds what the
+key could not have asked for itself. The weaker of maker and user decides, at every door."""
+
+import os
+import signal
+import tempfile
+import unittest
+
+from helpers import wait_until
+from service import Daemon, ServiceTest
+
+KEY = "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+VALUE = "the-value-of-the-secret"
+SITE = {"rules": [{"action": "allow", "domain": "example.com"}]}
+
+
+class SandboxRoles(ServiceTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = tempfile.mkdtemp(prefix="brig-shared-")
+        os.chmod(cls.shared, 0o755)
+        cls.d = Daemon(f'[sandbox]\nbind_roots = "{cls.shared}"\n', env={"BRIG_SECRETS_KEY": KEY})
+        cls.user = cls.d.key(role="user")
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        os.rmdir(cls.shared)
+
+    def make(self, body, **how):
+        made = self.d.ask("POST", "/v1/sandboxes", body, **how)
+        self.assertEqual(made.status, 201, made)
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made.json['id']}")
+        return made.json["id"]
+
+    def as_user(self, method, path, body=None):
+        return self.d.ask(method, path, body, tcp=True, key=self.user)
+
+    def wait_for_network(self, box):
+        """A change is taken again as soon as brigd and brig-egress have found each other."""
+        same = {"network": {"rules": []}}
+        wait_until("the network can be changed", lambda: self.d.ask("PATCH", f"/v1/sandboxes/{box}", same).status == 200)
+
+    def doors(self, box):
+        """Every way in that could show what the sandbox holds, or change it."""
+        at = f"/v1/sandboxes/{box}"
+        return [("POST", f"{at}/run", {"argv": ["env"]}), ("POST", f"{at}/processes", {"argv": ["env"]}),
+                ("POST", f"{at}/shells", {}), ("GET", f"{at}/files?path=/proc/self/environ", None),
+                ("GET", f"{at}/files/list?path=/", None), ("GET", f"{at}/files/tar?path=/workspace", None),
+                ("POST", f"{at}/files/mkdir", {"path": "/workspace/x"}), ("GET", f"{at}/ports", None),
+                ("POST", f"{at}/ports/8000/token", {}), ("GET", f"{at}/proxy/8000/", None), ("GET", f"{at}/logs", None),
+                ("POST", f"{at}/pause", None), ("PATCH", at, {"network": SITE}), ("DELETE", at, None),
+                ("POST", "/v1/run", {"code": "print(1)", "language": "python", "sandbox_id": box})]
+
+    def refused_everywhere(self, box, why):
+        for method, path, body in self.doors(box):
+            with self.subTest(method=method, path=path):
+                answer = self.as_user(method, path, body)
+                self.assertEqual(answer.status, 403, answer)
+                self.assertIn(why, answer.json["error"]["message"])
+        self.assertEqual(self.as_user("GET", f"/v1/sandboxes/{box}").json["state"], "running")
+
+    def test_a_sandbox_with_an_exposed_secret(self):
+        self.assertEqual(self.d.ask("PUT", "/v1/secrets/DBPASS", {"value": VALUE}).status, 201)
+        box = self.make({"secrets": [{"name": "DBPASS", "env": "X", "expose": True}]})
+        self.refused_everywhere(box, "holds the value of a secret; only an administrator may use it")
+        ran = self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["sh", "-c", "echo $X"]})
+        self.assertEqual(ran.json["stdout"].strip(), VALUE)
+
+    def test_a_sandbox_with_a_directory_of_the_host(self):
+        box = self.make({"binds": [{"source": self.shared, "target": "/data", "read_only": True}]})
+        self.refused_everywhere(box, "holds a directory of the host; only an administrator may use it")
+
+    def test_a_sandbox_with_a_private_range(self):
+        box = self.make({"network": {"rules": [{"action": "allow", "cidr": "10.1.0.0/16", "ports": [80]}]}})
+        self.refused_everywhere(box, "has a network that this key may not use (network: cidr 10.1.0.0/16 is private")
+
+    def test_a_plain_sandbox_of_an_administrator(self):
+        box = self.make({})
+        ran = self.as_user("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]})
+        self.assertEqual((ran.status, ran.json["outcome"]["cause"]), (200, "exited"))
+
+    def test_only_an_administrator_changes_the_network_of_his_sandbox(self):
+        """Also after a restart of brigd: the row says who made it."""
+        his = self.make({"network": {"rules": []}})
+        own = self.make({"network": {"rules": []}}, tcp=True, key=self.user)
+        for _ in range(2):
+            answer = self.as_user("PATCH", f"/v1/sandboxes/{his}", {"network": SITE})
+            self.assertEqual(answer.status, 403, answer)
+            self.assertIn("only an administrator may change its network", answer.json["error"]["message"])
+            self.assertEqual(self.as_user("PATCH", f"/v1/sandboxes/{own}", {"network": SITE}).status, 200)
+            self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{his}", {"network": {"rules": []}}).status, 200)
+            old = self.d.children()["brigd"]
+            os.kill(old, signal.SIGKILL)
+            wait_until("brigd is another one", lambda: self.d.children().get("brigd", old) != old)
+            self.d.wait_ready()
+            self.wait_for_network(his)
+            self.wait_for_network(own)
+
+    def test_a_name_is_not_found_in_another_organisation(self):
+        """The administrator's `brig cp FILE demo:` must not end in a sandbox that somebody else called demo."""
+        org = self.d.ask("POST", "/v1/orgs", {"name": "planter"}).json["id"]
+        box = self.make({"name": "demo"}, tcp=True, key=self.d.key(role="user", org=org))
+        self.refused(self.d.ask("PUT", "/v1/sandboxes/demo/files?path=/workspace/x"), 404, "not_found", "Sandbox demo not found")
+        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{box}").status, 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
