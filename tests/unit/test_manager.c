@@ -62,7 +62,7 @@ static void other_organisation(void **state)
     assert_true(rig_audited(rig, "denied|key-2|" ORG2 "|"));
     assert_true(rig_audited(rig, "req-9|sync"));
     assert_ptr_equal(manager_find(rig->manager, &socket, sbox->id), sbox);
-    assert_ptr_equal(manager_find(rig->manager, &socket, "mine"), sbox);
+    assert_null(manager_find(rig->manager, &socket, "mine")); /* a name could have been planted */
 }
 
 static void names_are_unique(void **state)
