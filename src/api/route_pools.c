@@ -46,6 +46,14 @@ void route_pool_prewarm(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
         return;
     }
+    if (template && template->type != JSON_STRING) {
+        request_refuse(rq, BRIG_E_USAGE, "template: must be a string");
+        return;
+    }
+    if (template && sbox_template_check(template->string, config_get(rq->api->config), &rq->caller, &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
     if (!count || !count->integer || count->i64 < 0 || count->i64 > PREWARM_MAX) {
         request_refuse(rq, BRIG_E_USAGE, "count: must be a number from 0 to %d", PREWARM_MAX);
         return;

@@ -91,6 +91,8 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
 struct json_value;
 int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 void sbox_spec_done(struct sbox_spec *spec);
+/* Whether there is such a template, and the caller may name it: paths are for administrators. */
+int sbox_template_check(const char *name, const struct config *config, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 /* Of a request: what it binds must lie in a directory that the administrator named (BRIG_BIND_ROOTS), not in one of those that the spawner lets this service bind for runs. BRIG_E_REFUSED. */
 int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 

@@ -388,6 +388,15 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
     return r;
 }
 
+int sbox_template_check(const char *name, const struct config *config, const struct caller *caller, struct brig_err *err)
+{
+    char rootfs[sizeof ((struct sbox_spec *)0)->template_name + 4096], note[256];
+
+    if (strlen(name) >= sizeof ((struct sbox_spec *)0)->template_name)
+        return err_usage(err, "template %.64s: too long", name);
+    return spec_template(name, config, caller_is_admin(caller), rootfs, sizeof rootfs, note, sizeof note, err);
+}
+
 /* By name only; that no link leads out of the directory is the spawner's to see. */
 static bool is_below(const char *path, const char *roots)
 {

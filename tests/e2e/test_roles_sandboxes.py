@@ -105,6 +105,14 @@ class SandboxRoles(ServiceTest):
         self.refused(self.d.ask("PUT", "/v1/sandboxes/demo/files?path=/workspace/x"), 404, "not_found", "Sandbox demo not found")
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{box}").status, 200)
 
+    def test_a_user_parks_children_of_templates_that_a_create_would_take(self):
+        """Parked children are sandboxes as well: their root is judged like that of a create."""
+        for template, status, why in (("/etc", 403, "paths are only for administrators"), ("nothing", 400, "nothing here can"),
+                                      (7, 400, "must be a string"), ("x" * 200, 400, "too long")):
+            answer = self.as_user("POST", "/v1/pools/prewarm", {"language": "python", "count": 1, "template": template})
+            self.assertEqual(answer.status, status, answer)
+            self.assertIn(why, answer.json["error"]["message"])
+
 
 if __name__ == "__main__":
     unittest.main()
