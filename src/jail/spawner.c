@@ -27,6 +27,7 @@
 
 #define POOL_MAX 2048
 #define NOFILE_WANTED 65536u
+#define FD_TABLE 4096 /* places in the table of descriptors from the start: 32 KB, and enough for some 500 sandboxes */
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
 #define REFILL_LATEST_NS (500 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
@@ -240,10 +241,28 @@ static void harden(void)
     }
 }
 
+/*
+ * Grows the table of descriptors while nobody shares it. Growing it later, beside a child or a helper that was cloned with
+ * CLONE_FILES, makes the kernel wait for an RCU grace period: ten milliseconds of a run.
+ */
+static void grow_fd_table(int fd)
+{
+    struct rlimit limit;
+    int last = FD_TABLE - 1;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur <= (rlim_t)last)
+        last = (int)limit.rlim_cur - 1;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, last); /* where it fails, the table grows when it must */
+    if (high >= 0)
+        close(high);
+}
+
 static int open_engine(int engine_fd, bool keep_others, pid_t *ret_pid)
 {
     struct ucred peer;
     socklen_t len = sizeof peer;
+
+    grow_fd_table(engine_fd);
     int fd = fcntl(engine_fd, F_DUPFD_CLOEXEC, SPAWNER_FD_MIN);
 
     if (fd < 0 || getsockopt(engine_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0)

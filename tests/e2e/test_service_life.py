@@ -48,6 +48,17 @@ class Life(unittest.TestCase):
             self.assertEqual(len(users), 2)  # neither can signal or trace the other
         self.assertEqual(os.stat(self.d.socket).st_mode & 0o777 in (0o600, 0o660), True)
 
+    def test_the_table_of_descriptors_is_grown_before_it_is_shared(self):
+        """Growing it beside a child that shares it makes the kernel wait ten milliseconds, in the middle of a run."""
+        def places():
+            with open(f"/proc/{self.d.children()['brig-spawner']}/status", encoding="utf-8") as f:
+                return next(int(line.split()[1]) for line in f if line.startswith("FDSize:"))
+
+        before = places()
+        sid = self.d.create()["id"]
+        self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["true"]}).json["outcome"]["exit_code"], 0)
+        self.assertEqual(places(), before)
+
     def test_sandboxes_outlive_brigd(self):
         sid = self.d.create(metadata={"a": "b"}, env={"E": "1"})["id"]
         self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path=kept", b"data")
