@@ -184,12 +184,14 @@ static const struct seccomp_clause seccomp_rule_ioctl[] = {
 /*
  * prctl. Refused: SET_SECUREBITS (set-up has locked them), SET_MM (forges /proc/self/exe and cmdline), SET_IO_FLUSHER
  * (dips into the machine's memory reserve), SCHED_CORE (can pin and probe sibling threads), SET_MEMORY_MERGE (KSM:
- * equal pages of two sandboxes become one, which timing shows; CVE-2015-2877), SET_PTRACER. Past GET_MEMORY_MERGE, the
- * newest that matters to programs, only naming memory areas.
+ * equal pages of two sandboxes become one, which timing shows; CVE-2015-2877), SET_PTRACER. A filter of the program's
+ * own (SET_SECCOMP, mode 2) is answered as a kernel without filters does: see the rule seccomp. Past GET_MEMORY_MERGE,
+ * the newest that matters to programs, only naming memory areas.
  */
 static const struct seccomp_clause seccomp_rule_prctl[] = {
     SC_IF1(SC_ALLOW, SC_EQ(0, 0x53564d41)),        /* PR_SET_VMA */
     SC_IF1(SC_DENY(EPERM), SC_EQ(0, 0x59616d61)),  /* PR_SET_PTRACER */
+    SC_IF2(SC_DENY(EINVAL), SC_EQ(0, 22), SC_EQ(1, 2)), /* PR_SET_SECCOMP, SECCOMP_MODE_FILTER */
     SC_IF1(SC_DENY(EPERM), SC_EQ(0, 28)),          /* PR_SET_SECUREBITS */
     SC_IF1(SC_DENY(EPERM), SC_EQ(0, 35)),          /* PR_SET_MM */
     SC_IF1(SC_DENY(EPERM), SC_EQ(0, 57)),          /* PR_SET_IO_FLUSHER */
@@ -199,23 +201,62 @@ static const struct seccomp_clause seccomp_rule_prctl[] = {
     SC_ELSE(SC_DENY(EINVAL)),
 };
 
-/* madvise: not MADV_MERGEABLE, the other door to KSM. The answer is that of a kernel built without it. */
+/*
+ * madvise: not MADV_MERGEABLE, the other door to KSM, and not MADV_PAGEOUT, which drops pages of a file that others
+ * share (see fadvise64). The answers are those of a kernel without them.
+ */
 static const struct seccomp_clause seccomp_rule_madvise[] = {
     SC_IF1(SC_DENY(EINVAL), SC_EQ(2, 12)),
+    SC_IF1(SC_DENY(EINVAL), SC_EQ(2, 21)),
     SC_ELSE(SC_ALLOW),
 };
 
 /*
- * setsockopt. Refused: programs on sockets (SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_EBPF), SO_BINDTODEVICE and its sibling
- * SO_BINDTOIFINDEX (around the gate's routes), the netfilter tables (CVE-2021-22555: 64 and up for IPv4; for IPv6 64
+ * fadvise64: POSIX_FADV_DONTNEED drops pages of the host's page cache, which all sandboxes share: one drops and reads,
+ * the other times its reads, and that is a channel of a kilobyte a second. It is advice, so it is answered 0 and not
+ * done. preadv2 with RWF_NOWAIT (8) says without a clock, and without loading it, whether a page is in memory, and
+ * RWF_DONTCACHE (0x80) reads a page without leaving it there; the answer is that of a file system that cannot do it,
+ * and programs then read as usual.
+ */
+static const struct seccomp_clause seccomp_rule_fadvise64[] = {
+    SC_IF1(SC_DENY(0), SC_EQ(3, 4)),
+    SC_ELSE(SC_ALLOW),
+};
+static const struct seccomp_clause seccomp_rule_preadv2[] = {
+    SC_IF1(SC_ALLOW, SC_MASK(5, 0x88, 0)),
+    SC_ELSE(SC_DENY(EOPNOTSUPP)),
+};
+
+/*
+ * mmap (flags 3), shmget (2), memfd_create (1): huge pages come out of a pool of the whole host, which the memory
+ * limit does not count. MAP_HUGETLB is answered as by an empty pool, SHM_HUGETLB as to any user without the privilege,
+ * MFD_HUGETLB as by a kernel before 4.14. Transparent huge pages are ordinary memory and stay.
+ */
+static const struct seccomp_clause seccomp_rule_mmap[] = {
+    SC_IF1(SC_ALLOW, SC_MASK(3, 0x40000, 0)),
+    SC_ELSE(SC_DENY(ENOMEM)),
+};
+static const struct seccomp_clause seccomp_rule_shmget[] = {
+    SC_IF1(SC_ALLOW, SC_MASK(2, 04000, 0)),
+    SC_ELSE(SC_DENY(EPERM)),
+};
+static const struct seccomp_clause seccomp_rule_memfd_create[] = {
+    SC_IF1(SC_ALLOW, SC_MASK(1, 4, 0)),
+    SC_ELSE(SC_DENY(EINVAL)),
+};
+
+/*
+ * setsockopt. Refused: programs on sockets (SO_ATTACH_FILTER, SO_ATTACH_BPF and both of SO_ATTACH_REUSEPORT_*: their
+ * machine code counts against net.core.bpf_jit_limit, one number for the whole host that no cgroup divides; when it is
+ * used up no new sandbox gets its own filter), SO_BINDTODEVICE and its sibling SO_BINDTOIFINDEX (around the gate's routes), the netfilter tables (CVE-2021-22555: 64 and up for IPv4; for IPv6 64
  * and 65 only, since 66 and 67 are the traffic class that ssh and node set; 200 and up multicast routing), ipsec
  * policies (the xfrm half of Dirty Frag), TCP_MD5SIG, TCP_REPAIR and its helpers, TCP_ULP (kTLS: CVE-2023-0461,
  * CVE-2025-38616), TCP_AO, UDP_ENCAP (its ESP half). Levels of families that cannot be opened do not exist.
  */
 static const struct seccomp_clause seccomp_rule_setsockopt[] = {
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 25)),           /* SO_BINDTODEVICE */
-    SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 50)),           /* SO_ATTACH_BPF */
-    SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 52)),           /* SO_ATTACH_REUSEPORT_EBPF */
+    SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 26)),           /* SO_ATTACH_FILTER */
+    SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_RANGE(2, 50, 52)),    /* SO_ATTACH_BPF, SO_ATTACH_REUSEPORT_CBPF, _EBPF */
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 62)),           /* SO_BINDTOIFINDEX */
     SC_IF1(SC_ALLOW, SC_EQ(1, 1)),
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 6), SC_EQ(2, 14)),           /* TCP_MD5SIG */
@@ -305,11 +346,13 @@ static const struct seccomp_clause seccomp_rule_personality[] = {
 };
 
 /*
- * seccomp: programs may narrow themselves further, and ask which actions exist (libseccomp does). No listener
- * (flag 8): a tree can have one, it is ours to give, and it would let one process answer for another.
+ * seccomp: programs may ask which actions exist (libseccomp does). No filters of their own: each thread could hold
+ * 32,768 instructions of them, and their machine code counts against net.core.bpf_jit_limit (see setsockopt). EINVAL is
+ * the answer of a kernel built without filters, which programs that would narrow themselves expect (man-db, OpenSSH,
+ * systemd's units go on without). A listener (flag 8) would besides let one process answer for another.
  */
 static const struct seccomp_clause seccomp_rule_seccomp[] = {
-    SC_IF2(SC_ALLOW, SC_EQ(0, 1), SC_MASK(1, 8, 0)),
+    SC_IF2(SC_DENY(EINVAL), SC_EQ(0, 1), SC_MASK(1, 8, 0)),
     SC_IF1(SC_ALLOW, SC_EQ(0, 2)),
     SC_ELSE(SC_DENY(EPERM)),
 };
@@ -341,6 +384,11 @@ static const struct seccomp_clause seccomp_rule_setpriority[] = {
     X(IOCTL, ioctl) \
     X(PRCTL, prctl) \
     X(MADVISE, madvise) \
+    X(FADVISE64, fadvise64) \
+    X(PREADV2, preadv2) \
+    X(MMAP, mmap) \
+    X(SHMGET, shmget) \
+    X(MEMFD_CREATE, memfd_create) \
     X(SETSOCKOPT, setsockopt) \
     X(FCNTL, fcntl) \
     X(MODE1, mode1) \

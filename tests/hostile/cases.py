@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of hostile cases: groups F, P, R, I and C of the attack list, as far as they need no daemon.
+"""The table of hostile cases: groups F, P, R, I, C and S of the attack list, as far as they need no daemon.
 
 A case is held when its run ends as `expect` says, the probe reports no BREACH, no canary shows up anywhere, the host is as
 it was, and nothing of brig is left. `off` names the layers that stop it: with all of them switched off (test build) the
@@ -228,7 +228,16 @@ CHANNEL = (
     Case("C13", "end at the boundary", scenario="boundary", why=ENGINE),
 )
 
-CASES = FILESYSTEM + PROCESSES + RESOURCES + INFORMATION + CHANNEL
+# What the whole host shares: the table in SECURITY.md names the case of each row.
+HOST = (
+    Case("S01", "machine code of filters", off=("seccomp",)),
+    Case("S01-compat", "machine code of filters, compat", probe=("S01",), off=("seccomp",), **COMPAT),
+    Case("S01-paranoid", "machine code of filters, paranoid", probe=("S01",), off=("seccomp",), **PARANOID),
+    Case("S02", "huge pages of the host's pool", scenario="huge_pages", off=("seccomp",), alone=True),
+    Case("S06", "page cache as a channel", scenario="page_cache", off=("seccomp",)),
+)
+
+CASES = FILESYSTEM + PROCESSES + RESOURCES + INFORMATION + CHANNEL + HOST
 
 # In the attack list, not here yet, and what each waits for.
 LATER = {

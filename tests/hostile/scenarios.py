@@ -5,8 +5,11 @@ Each takes the Context and returns a list of problems; empty means held. With la
 called and must come back with problems: that is the bite.
 """
 
+import contextlib
+import ctypes
 import io
 import json
+import mmap
 import os
 import pty
 import secrets
@@ -682,3 +685,60 @@ def boundary(ctx):
     if run.receipt is not None and json.dumps(run.receipt).count('"cause"') != 1:
         problems.append("more than one cause")
     return problems
+
+
+HUGE_POOL = "/proc/sys/vm/nr_hugepages"
+
+
+@contextlib.contextmanager
+def _huge_pool(pages):
+    """A pool of huge pages, as a database's host has one; the machine's own size afterwards."""
+    with open(HUGE_POOL, encoding="ascii") as f:
+        before = f.read().strip()
+    try:
+        with open(HUGE_POOL, "w", encoding="ascii") as f:
+            f.write(str(int(before) + pages))
+        with open(HUGE_POOL, encoding="ascii") as f:
+            if int(f.read()) < int(before) + pages:
+                raise Skip("memory in one piece for huge pages")
+        yield
+    except OSError as e:
+        raise Skip(f"leave to set vm.nr_hugepages ({e.strerror})") from e
+    finally:
+        with contextlib.suppress(OSError), open(HUGE_POOL, "w", encoding="ascii") as f:
+            f.write(before)
+
+
+def huge_pages(ctx):
+    with _huge_pool(4):
+        return breaches(ctx.run(ctx.probe("S02"), BOUND), ctx)
+
+
+SHARED_FILE = "/usr/share/common-licenses/GPL-3"  # nobody maps it, so nothing keeps its pages but the cache
+
+
+def _pages_in_memory(path):
+    """How many pages of the file are in the page cache: mincore() tells root the truth."""
+    size, libc = os.path.getsize(path), ctypes.CDLL(None, use_errno=True)
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as m:
+        pages = (size + mmap.PAGESIZE - 1) // mmap.PAGESIZE
+        vec, at = (ctypes.c_ubyte * pages)(), ctypes.c_char.from_buffer(m)
+        rc = libc.mincore(ctypes.c_void_p(ctypes.addressof(at)), ctypes.c_size_t(size), vec)
+        del at
+        if rc != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return sum(v & 1 for v in vec), pages
+
+
+def page_cache(ctx):
+    with open(SHARED_FILE, "rb") as f:
+        f.read()
+    before, pages = _pages_in_memory(SHARED_FILE)
+    if before != pages:
+        raise Skip("a page cache that keeps what was read")
+    run = ctx.run(ctx.probe("S06", SHARED_FILE), BOUND)
+    found = breaches(run, ctx)
+    if b"DROPPED" not in run.out:
+        found.append(f"the probe did not report: {run.describe()}")
+    after, _ = _pages_in_memory(SHARED_FILE)
+    return found + ([f"{pages - after} of {pages} pages were dropped from inside"] if after < pages else [])

@@ -179,7 +179,7 @@ static void test_rules_at_their_boundaries(void **state)
 
 struct fact {
     int nr;
-    uint64_t args[4];
+    uint64_t args[6];
     uint32_t normal;
     uint32_t paranoid;
 };
@@ -287,7 +287,9 @@ static const struct fact facts[] = {
     { SYS_prctl, { 1 }, BOTH(ALLOW) },                              /* PDEATHSIG */
     { SYS_prctl, { 4 }, BOTH(ALLOW) },                              /* DUMPABLE */
     { SYS_prctl, { 15 }, BOTH(ALLOW) },                             /* NAME */
-    { SYS_prctl, { 22 }, BOTH(ALLOW) },                             /* SECCOMP */
+    { SYS_prctl, { 22, 1 }, BOTH(ALLOW) },                          /* SECCOMP, strict */
+    { SYS_prctl, { 22, 2 }, BOTH(DENY(EINVAL)) },                   /* a filter of its own */
+    { SYS_prctl, { HIGH | 22, HIGH | 2 }, BOTH(DENY(EINVAL)) },
     { SYS_prctl, { 24 }, BOTH(ALLOW) },                             /* CAPBSET_DROP */
     { SYS_prctl, { 36 }, BOTH(ALLOW) },                             /* CHILD_SUBREAPER */
     { SYS_prctl, { 38 }, BOTH(ALLOW) },                             /* NO_NEW_PRIVS */
@@ -303,6 +305,24 @@ static const struct fact facts[] = {
     { SYS_madvise, { 0, 0, 4 }, BOTH(ALLOW) },
     { SYS_madvise, { 0, 0, 12 }, BOTH(DENY(EINVAL)) },
     { SYS_madvise, { 0, 0, HIGH | 12 }, BOTH(DENY(EINVAL)) },
+    { SYS_madvise, { 0, 0, 21 }, BOTH(DENY(EINVAL)) },              /* PAGEOUT */
+    { SYS_fadvise64, { 3, 0, 0, 3 }, BOTH(ALLOW) },                 /* WILLNEED */
+    { SYS_fadvise64, { 3, 0, 0, 4 }, BOTH(DENY(0)) },               /* DONTNEED: answered, not done */
+    { SYS_fadvise64, { 3, 0, 0, HIGH | 4 }, BOTH(DENY(0)) },
+    { SYS_preadv2, { 3, 0, 1, 0, 0, 1 }, BOTH(ALLOW) },             /* RWF_HIPRI */
+    { SYS_preadv2, { 3, 0, 1, 0, 0, 8 }, BOTH(DENY(EOPNOTSUPP)) },  /* RWF_NOWAIT */
+    { SYS_preadv2, { 3, 0, 1, 0, 0, 0x81 }, BOTH(DENY(EOPNOTSUPP)) },
+
+    /* the host's pool of huge pages */
+    { SYS_mmap, { 0, 4096, 3, 0x22 }, BOTH(ALLOW) },
+    { SYS_mmap, { 0, 4096, 3, 0xffffffffu & ~0x40000u }, BOTH(ALLOW) },
+    { SYS_mmap, { 0, 4096, 3, 0x40022 }, BOTH(DENY(ENOMEM)) },
+    { SYS_mmap, { 0, 4096, 3, HIGH | (30u << 26) | 0x40001 }, BOTH(DENY(ENOMEM)) },
+    { SYS_shmget, { 0, 4096, 0x3b6 }, ALLOW, DENY(ENOSYS) },
+    { SYS_shmget, { 0, 4096, 0xbb6 }, DENY(EPERM), DENY(ENOSYS) },
+    { SYS_memfd_create, { 0, 3 }, BOTH(ALLOW) },
+    { SYS_memfd_create, { 0, HIGH | 4 }, BOTH(DENY(EINVAL)) },
+    { SYS_memfd_create, { 0, (21u << 26) | 5 }, BOTH(DENY(EINVAL)) },
 
     { SYS_setsockopt, { 0, 1, 2 }, BOTH(ALLOW) },                   /* SO_REUSEADDR */
     { SYS_setsockopt, { 0, 6, 1 }, BOTH(ALLOW) },                   /* TCP_NODELAY */
@@ -318,7 +338,12 @@ static const struct fact facts[] = {
     { SYS_setsockopt, { 0, 0, 67 }, BOTH(DENY(EPERM)) },
     { SYS_setsockopt, { 0, 0, 96 }, BOTH(DENY(EPERM)) },            /* arptables */
     { SYS_setsockopt, { 0, 41, 64 }, BOTH(DENY(EPERM)) },
+    { SYS_setsockopt, { 0, 1, 26 }, BOTH(DENY(EPERM)) },            /* SO_ATTACH_FILTER */
+    { SYS_setsockopt, { 0, HIGH | 1, HIGH | 26 }, BOTH(DENY(EPERM)) },
+    { SYS_setsockopt, { 0, 1, 27 }, BOTH(ALLOW) },                  /* SO_DETACH_FILTER */
     { SYS_setsockopt, { 0, 1, 50 }, BOTH(DENY(EPERM)) },            /* SO_ATTACH_BPF */
+    { SYS_setsockopt, { 0, 1, 51 }, BOTH(DENY(EPERM)) },            /* SO_ATTACH_REUSEPORT_CBPF */
+    { SYS_setsockopt, { 0, 1, 52 }, BOTH(DENY(EPERM)) },            /* SO_ATTACH_REUSEPORT_EBPF */
     { SYS_setsockopt, { 0, 1, HIGH | 25 }, BOTH(DENY(EPERM)) },     /* SO_BINDTODEVICE */
     { SYS_setsockopt, { 0, 1, 62 }, BOTH(DENY(EPERM)) },            /* SO_BINDTOIFINDEX */
     { SYS_setsockopt, { 0, 279, 1 }, BOTH(DENY(ENOPROTOOPT)) },     /* SOL_ALG */
@@ -357,8 +382,8 @@ static const struct fact facts[] = {
     { SYS_personality, { UINT64_MAX }, BOTH(ALLOW) },
     { SYS_personality, { 0x40000 }, BOTH(DENY(EPERM)) },
     { SYS_personality, { HIGH | 0x400000 }, BOTH(DENY(EPERM)) },
-    { SYS_seccomp, { 1, 0 }, BOTH(ALLOW) },
-    { SYS_seccomp, { 1, 1 }, BOTH(ALLOW) },
+    { SYS_seccomp, { 1, 0 }, BOTH(DENY(EINVAL)) },                  /* as a kernel without filters */
+    { SYS_seccomp, { 1, 1 }, BOTH(DENY(EINVAL)) },
     { SYS_seccomp, { 2, 0 }, BOTH(ALLOW) },
     { SYS_seccomp, { 1, 8 }, BOTH(DENY(EPERM)) },
     { SYS_seccomp, { HIGH | 1, HIGH | 9 }, BOTH(DENY(EPERM)) },
@@ -420,13 +445,16 @@ static void test_every_rule_has_facts(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         const struct seccomp_row *row = seccomp_table_row(facts[i].nr);
+        uint32_t verdicts[2][2] = {{row ? row->normal : 0, facts[i].normal}, {row ? row->paranoid : 0, facts[i].paranoid}};
 
-        if (!row || (row->paranoid & SECCOMP_RET_ACTION_FULL) != SECCOMP_TABLE_RULE)
-            continue;
-        if (facts[i].paranoid == ALLOW)
-            granted[row->paranoid & SECCOMP_RET_DATA]++;
-        else
-            refused[row->paranoid & SECCOMP_RET_DATA]++;
+        for (int k = 0; k < 2; k++) {
+            if ((verdicts[k][0] & SECCOMP_RET_ACTION_FULL) != SECCOMP_TABLE_RULE)
+                continue;
+            if (verdicts[k][1] == ALLOW)
+                granted[verdicts[k][0] & SECCOMP_RET_DATA]++;
+            else
+                refused[verdicts[k][0] & SECCOMP_RET_DATA]++;
+        }
     }
     granted[SECCOMP_RULE_OPEN2]++;  /* shares its shape with OPEN1 */
     granted[SECCOMP_RULE_MKNOD2]++; /* and MKNOD1 */
