@@ -340,7 +340,7 @@ int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone 
     le_put_u32(out, msg->leaf);
     le_put_u32(out + 4, msg->oom_kills);
     le_put_u32(out + 8, msg->pids_refused);
-    le_put_u32(out + 12, 0);
+    le_put_u32(out + 12, msg->store);
     le_put_u64(out + 16, msg->cpu_ns);
     le_put_u64(out + 24, msg->memory_peak);
     le_put_u64(out + 32, msg->pids_peak);
@@ -349,12 +349,13 @@ int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone 
 
 int guest_leaf_gone_parse(const uint8_t *in, size_t len, struct guest_leaf_gone *ret)
 {
-    if (len != GUEST_LEAF_GONE_SIZE || le_get_u32(in) == 0 || le_get_u32(in + 12) != 0)
+    if (len != GUEST_LEAF_GONE_SIZE || le_get_u32(in) == 0 || (le_get_u32(in + 12) & ~GUEST_STORE_ALL))
         return -EPROTO;
     *ret = (struct guest_leaf_gone){
         .leaf = le_get_u32(in),
         .oom_kills = le_get_u32(in + 4),
         .pids_refused = le_get_u32(in + 8),
+        .store = le_get_u32(in + 12),
         .cpu_ns = le_get_u64(in + 16),
         .memory_peak = le_get_u64(in + 24),
         .pids_peak = le_get_u64(in + 32),

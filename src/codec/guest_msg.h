@@ -162,9 +162,15 @@ struct guest_leaf_ready {
 int guest_leaf_ready_put(uint8_t *out, size_t size, const struct guest_leaf_ready *msg) MUST_CHECK;
 int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_ready *ret) MUST_CHECK;
 
+/* What a store has run out of. */
+#define GUEST_STORE_FULL (1u << 0)
+#define GUEST_STORE_NO_INODES (1u << 1)
+#define GUEST_STORE_ALL (GUEST_STORE_FULL | GUEST_STORE_NO_INODES)
+
 struct guest_leaf_gone {
     uint32_t leaf;
     uint32_t oom_kills, pids_refused;
+    uint32_t store; /* GUEST_STORE_*: of the sandbox, when the leaf was gone */
     uint64_t cpu_ns, memory_peak, pids_peak; /* UINT64_MAX: not known */
 };
 #define GUEST_LEAF_GONE_SIZE 40u

@@ -207,6 +207,7 @@ struct svc_proc_exit {
     uint32_t oom_kills, pids_refused;        /* its leaf's counters; 0 where there is no leaf */
     uint32_t leaf;                           /* 1: it had a cgroup of its own */
     uint32_t killed; /* 1: by SVC_PROC_SIGNAL with SVC_SIGNAL_ALL and SIGKILL, before it ended by itself */
+    uint32_t store;  /* GUEST_STORE_*: what the sandbox's store had run out of at its end; 0 where there is no leaf */
 };
 int svc_proc_exit_put(uint8_t *out, size_t size, const struct svc_proc_exit *msg) MUST_CHECK;
 int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret) MUST_CHECK;

@@ -162,6 +162,7 @@ static void put_exit(struct svc_cursor *out, const struct svc_proc_exit *msg)
     svc_put_u32(out, msg->pids_refused);
     svc_put_u32(out, msg->leaf);
     svc_put_u32(out, msg->killed);
+    svc_put_u32(out, msg->store);
 }
 
 static struct svc_proc_exit get_exit(struct svc_reader *in)
@@ -180,7 +181,8 @@ static struct svc_proc_exit get_exit(struct svc_reader *in)
     msg.pids_refused = svc_get_u32(in);
     msg.leaf = svc_get_u32(in);
     msg.killed = svc_get_u32(in);
-    if (msg.status > 0xffff || msg.leaf > 1 || msg.killed > 1)
+    msg.store = svc_get_u32(in);
+    if (msg.status > 0xffff || msg.leaf > 1 || msg.killed > 1 || (msg.store & ~GUEST_STORE_ALL))
         in->bad = true;
     return msg;
 }

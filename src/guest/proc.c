@@ -156,6 +156,7 @@ void proc_leaf_gone(const struct guest_leaf_gone *gone)
     proc->exit.leaf = 1;
     proc->exit.oom_kills = gone->oom_kills;
     proc->exit.pids_refused = gone->pids_refused;
+    proc->exit.store = gone->store;
     proc->exit.pids_peak = gone->pids_peak;
     if (gone->cpu_ns != UINT64_MAX)
         proc->exit.cpu_ns = gone->cpu_ns;

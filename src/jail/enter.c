@@ -341,6 +341,7 @@ static const struct {
     {SETUP_STORE, true, enter_store_places},
     {SETUP_TMPFS, true, enter_tmpfs},
     {SETUP_BINDS, true, enter_binds},
+    {SETUP_STORE, true, enter_store_size},
     {SETUP_PIVOT, true, enter_pivot},
     {SETUP_CGROUP, false, join_prepared},
     {SETUP_CGROUP_NS, false, enter_cgroup_ns},

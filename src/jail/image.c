@@ -12,6 +12,7 @@
 #include <sys/sysmacros.h>
 
 #include "base/err.h"
+#include "jail/image_shape.h"
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
@@ -22,21 +23,14 @@ bool image_possible(const struct host *host)
     return host->privileged && host->loop_control_fd >= 0 && host->state_fd >= 0 && host->cache_fd >= 0;
 }
 
-/* mkfs rounds up to whole blocks of inodes in every group; a limit rounds down. */
-static uint64_t inodes_for_mkfs(uint64_t disk, uint64_t inodes)
-{
-    uint64_t group = UINT64_C(32768) * 4096, groups = (disk + group - 1) / group;
-    uint64_t per_group = inodes / groups / 16 * 16;
-
-    return (per_group ? per_group : 16) * groups; /* at least 16 a group: limits_check_image() */
-}
-
-/* The prepared file system of this size, made on first use. */
+/* The prepared file system of this size, made on first use. The name tells how it was made: 2, see helper_mkfs(). */
 static int open_golden(const struct host *host, uint64_t disk, uint64_t inodes, struct brig_err *err)
 {
     char name[64], temporary[96];
+    struct image_shape shape;
 
-    snprintf(name, sizeof name, "store-%llu-%llu.ext4", (unsigned long long)disk, (unsigned long long)inodes);
+    image_shape(disk, inodes, &shape);
+    snprintf(name, sizeof name, "store2-%llu-%llu.ext4", (unsigned long long)disk, (unsigned long long)inodes);
     int fd = openat(host->cache_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 || errno != ENOENT)
         return fd < 0 ? err_host(err, "%s", name) : fd;
@@ -44,7 +38,7 @@ static int open_golden(const struct host *host, uint64_t disk, uint64_t inodes, 
     AUTO_FD int made = openat(host->cache_fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (made < 0)
         return err_host(err, "%s", temporary);
-    int r = ftruncate(made, (off_t)disk) < 0 ? err_host(err, "%s", temporary) : helper_mkfs(host, made, inodes_for_mkfs(disk, inodes), err);
+    int r = ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK)) < 0 ? err_host(err, "%s", temporary) : helper_mkfs(host, made, shape.inodes, err);
     if (r == 0 && renameat(host->cache_fd, temporary, host->cache_fd, name) < 0)
         r = err_host(err, "%s", name);
     if (r < 0) {

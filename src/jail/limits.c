@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "jail/image_shape.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -74,7 +75,10 @@ int limits_check(const struct brig_limits *l, struct brig_err *err)
 
 int limits_check_image(const struct brig_limits *l, struct brig_err *err)
 {
-    uint64_t least = 16 * (1 + l->disk / (UINT64_C(32768) * 4096)); /* one block of inodes in every group of blocks */
+    struct image_shape shape;
+
+    image_shape(l->disk, l->inodes, &shape);
+    uint64_t least = IMAGE_INODES_PER_BLOCK * shape.groups; /* one block of inodes in every group of blocks */
     if (l->inodes < least)
         return err_usage(err, "inodes %" PRIu64 ": disk %" PRIu64 " needs at least %" PRIu64, l->inodes, l->disk, least);
     if (l->inodes > l->disk / 512) /* 256 bytes each: half of the disk */

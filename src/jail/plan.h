@@ -181,6 +181,7 @@ int enter_proc_compat(struct enter *e, int proc_fd) MUST_CHECK; /* proc_compat.c
 int enter_dev(struct enter *e) MUST_CHECK;
 int enter_store(struct enter *e) MUST_CHECK;        /* mounts it at /s and makes its directories */
 int enter_store_places(struct enter *e) MUST_CHECK; /* binds them to where programs write */
+int enter_store_size(struct enter *e) MUST_CHECK;   /* leaves the limit, and no more */
 int enter_binds(struct enter *e) MUST_CHECK;
 int enter_tmpfs(struct enter *e) MUST_CHECK;
 int enter_pivot(struct enter *e) MUST_CHECK;

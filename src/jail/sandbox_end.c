@@ -59,7 +59,7 @@ static enum brig_cause natural_cause(struct sandbox *s, struct wire_done *done)
     if (oom && killed && WTERMSIG(s->exit.status) == SIGKILL)
         return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
     bool failed = killed || WEXITSTATUS(s->exit.status) != 0;
-    if (failed && (s->store_full || s->inodes_full))
+    if (failed && s->store_seen)
         return BRIG_CAUSE_DISK_LIMIT;
     if (failed && pids)
         return BRIG_CAUSE_PIDS_LIMIT;
@@ -126,7 +126,8 @@ static void report(struct sandbox *s)
 {
     struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
 
-    done.limits_hit = (s->store_full ? 1u << BRIG_LIMIT_DISK : 0) | (s->inodes_full ? 1u << BRIG_LIMIT_INODES : 0) |
+    done.limits_hit = (s->store_seen & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) |
+                      (s->store_seen & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0) |
                       (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) | (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
     done.cause = judge(s, &done);
     done.started = s->started && !(s->exited && s->exit.failed);

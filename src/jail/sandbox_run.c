@@ -12,11 +12,13 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/parse.h"
+#include "jail/image_shape.h"
 #include "jail/spawner.h"
 #include "jail/sys.h"
 
 #define GRACE_NS (500 * NS_PER_MS)   /* between SIGTERM and the end */
 #define SAMPLE_NS (100 * NS_PER_MS)  /* of the store's fill */
+#define STORE_FULL_BLOCKS 4u
 #define CPU_SAMPLE_MIN_NS (5 * NS_PER_MS)
 
 /* A parked sandbox has everything that set-up decides at its default; cgroup limits can still be changed. */
@@ -37,15 +39,22 @@ uint64_t sandbox_measure(struct sandbox *s)
 
     if (s->store_fd < 0 || fstatfs(s->store_fd, &fs) < 0)
         return BRIG_USAGE_UNKNOWN;
-    uint64_t used = ((uint64_t)fs.f_blocks - (uint64_t)fs.f_bfree) * (uint64_t)fs.f_bsize;
+    uint64_t unit = (uint64_t)fs.f_bsize, left = (uint64_t)fs.f_bavail;
+    uint64_t used = (uint64_t)fs.f_blocks - (uint64_t)fs.f_bfree;
+    if (s->store == STORE_IMAGE) { /* what the file system and the set-up took is not the program's (enter_store_size) */
+        uint64_t all = image_blocks(s->limits.disk);
+        used = all > left ? all - left : 0;
+    }
+    used *= unit;
     if (used > s->disk_peak)
         s->disk_peak = used;
-    /* ext4 refuses a large write while less than its size is left, so "full" begins a little before the last block. */
-    uint64_t left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize, near = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize / 64 + (128u << 10);
-    if (left < 4 * (uint64_t)fs.f_bsize || (s->store == STORE_IMAGE && left < near && left < (1u << 20)))
-        s->store_full = true;
-    if (fs.f_ffree == 0)
-        s->inodes_full = true;
+    /*
+     * Both kinds of store take blocks one by one, so a write of any size is refused only when none is left. A few are allowed
+     * for what comes after the refusal: a program that closes, renames or truncates something on its way out.
+     */
+    s->store_now = (left < STORE_FULL_BLOCKS && fs.f_blocks > 0 ? GUEST_STORE_FULL : 0) |
+                   (fs.f_ffree == 0 && fs.f_files > 0 ? GUEST_STORE_NO_INODES : 0);
+    s->store_seen |= s->store_now;
     return used;
 }
 

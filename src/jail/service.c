@@ -217,6 +217,7 @@ void service_stats(struct sandbox *s)
     msg.disk_peak_bytes = s->store_fd >= 0 ? s->disk_peak : BRIG_USAGE_UNKNOWN;
     msg.oom_kills = (uint32_t)service_oom_kills(s);
     msg.pids_refused = (uint32_t)service_pids_refused(s);
+    msg.store = s->store_now;
     spawner_send(s->spawner, &msg, NULL, 0);
 }
 

@@ -286,8 +286,10 @@ static int left(struct sandbox *s, struct leaf **at, const struct guest_leaf_gon
     forget(s, at);
     s->leaf_oom_kills += gone->oom_kills;
     s->leaf_pids_refused += gone->pids_refused;
-    (void)sandbox_measure(s); /* the store's fill, at a moment when it may have changed */
-    return say_gone(s, gone);
+    (void)sandbox_measure(s);
+    struct guest_leaf_gone said = *gone;
+    said.store = s->store_now;
+    return say_gone(s, &said);
 }
 
 static void on_answer(struct spawner *spawner, const struct move_answer *msg)

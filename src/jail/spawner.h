@@ -211,7 +211,8 @@ struct sandbox {
     uint64_t verdict_ns;
     struct brig_err failure;   /* of set-up, or of a check */
     struct brig_usage usage;
-    bool store_full, inodes_full, grace;
+    uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
+    bool grace;
     int pending_signal; /* asked for before START could be sent */
     uint64_t disk_peak;
     uint8_t in[512];

@@ -4,8 +4,11 @@
  * it, so that `disk` and `inodes` are one sum. An ext4 image (root) is not charged to memory and fills with
  * ENOSPC; a tmpfs is charged to memory, so its size is at most half of the memory limit (spec_check.c).
  */
+#include <fcntl.h>
 #include <stdio.h>
+#include <sys/statfs.h>
 
+#include "jail/image_shape.h"
 #include "jail/plan.h"
 #include "jail/sys.h"
 
@@ -54,6 +57,30 @@ int enter_store(struct enter *e)
     }
     if (overlays)
         TRY(e, "lower", SYS(mkdirat(e->store_fd, "lower", 0700)));
+    return 0;
+}
+
+/*
+ * An image has room for all that the set-up may put there, and what that did not need is given to a file that no program sees:
+ * now exactly the limit is left, for data.
+ */
+int enter_store_size(struct enter *e)
+{
+    const struct jail_plan *p = e->plan;
+    uint64_t want = image_blocks(p->limits.disk);
+    struct statfs fs;
+
+    if (p->store != STORE_IMAGE)
+        return 0;
+    TRY(e, "size", SYS(fstatfs(e->store_fd, &fs)));
+    if ((uint64_t)fs.f_bavail < want) {
+        e->what = "size: the image is too small";
+        return -ENOSPC;
+    }
+    AUTO_FD int fd = SYS(openat(e->store_fd, "rest", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+    TRY(e, "rest", fd);
+    if ((uint64_t)fs.f_bavail > want)
+        TRY(e, "rest", SYS(fallocate(fd, 0, 0, (off_t)(((uint64_t)fs.f_bavail - want) * IMAGE_BLOCK))));
     return 0;
 }
 

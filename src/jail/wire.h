@@ -205,6 +205,8 @@ struct wire_stats {
     struct wire_head head;
     uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
     uint32_t oom_kills, pids_refused;
+    uint32_t store; /* GUEST_STORE_* */
+    uint32_t unused;
 };
 
 struct wire_pool {

@@ -118,7 +118,8 @@ void local_on_stats(struct local_box *box, const struct wire_stats *msg)
 {
     struct question *q = take_question(box, WIRE_STATS_ARE);
     const struct box_stats stats = {msg->cpu_ns,           msg->memory_bytes, msg->memory_peak_bytes, msg->pids,      msg->pids_peak,   msg->disk_bytes,
-                                    msg->disk_peak_bytes,  msg->read_bytes,   msg->written_bytes,     msg->oom_kills, msg->pids_refused};
+                                    msg->disk_peak_bytes,  msg->read_bytes,   msg->written_bytes,     msg->oom_kills, msg->pids_refused,
+                                    msg->store};
 
     if (!q)
         return;

@@ -80,6 +80,7 @@ struct box_end {
 struct box_stats { /* at this moment; BRIG_USAGE_UNKNOWN where not known */
     uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
     uint32_t oom_kills, pids_refused;
+    uint32_t store; /* GUEST_STORE_*: full at this moment */
 };
 
 struct box_events {

@@ -159,6 +159,21 @@ static void send_signal(struct child *child, uint32_t signum, uint32_t flags)
         (void)!link_call(child->sbox->link, SVC_PROC_SIGNAL, message, (size_t)n, &none, &call, NULL);
 }
 
+/* Limits that were reached without being what ended it. The counters of a guest's sandbox are those of others too. */
+static uint32_t limits_reached(const struct child *child)
+{
+    static const struct svc_proc_exit no_leaf;
+    const struct box_stats *now = child->has_stats ? &child->stats : NULL;
+    uint32_t hit = judge_limits(child->has_exit ? &child->exit : &no_leaf, now);
+
+    if (now && !child->guest) {
+        const uint32_t oom = child->has_parked ? child->parked.oom_kills : 0;
+        const uint32_t pids = child->has_parked ? child->parked.pids_refused : 0;
+        hit |= (now->oom_kills > oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (now->pids_refused > pids ? 1u << BRIG_LIMIT_PIDS : 0);
+    }
+    return hit;
+}
+
 static void finish(struct child *child)
 {
     bool keep = child->claim.keep_files && !child->guest && child->sbox->link;
@@ -166,6 +181,7 @@ static void finish(struct child *child)
     child->state = CHILD_ENDING; /* whoever ends it from within done() finds it so */
     if (keep || child->guest)
         send_signal(child, SIGKILL, SVC_SIGNAL_ALL);
+    child->limits_hit |= limits_reached(child);
     tell(child, cause_of(child));
     if (!keep || child->released)
         child_release(child);
@@ -205,7 +221,8 @@ static void over(struct child *child)
     if (child->counting)
         sbox_drop_stats(child->sbox, child);
     child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
-    if ((!child->guest || (child->has_exit && child->exit.status != 0 && !child->answered)) && sbox_stats(child->sbox, on_stats, child, NULL) == 0)
+    if ((!child->guest || (child->has_exit && !child->exit.leaf) ||
+         (child->has_exit && child->exit.status != 0 && !child->answered)) && sbox_stats(child->sbox, on_stats, child, NULL) == 0)
         child->waits |= CHILD_WAITS_STATS;
     if (child->sbox->priv->network && (child->counts_ask = child_ask_new(child))) {
         if (sbox_count_network(child->sbox, on_counts, child->counts_ask, NULL) == 1)

@@ -4,9 +4,10 @@
  * cancel): the earlier on the monotonic clock wins. Of its own end, the kernel's counters decide; nothing is guessed from an
  * exit status.
  *
- * Counters come from the process's leaf cgroup, with its exit. What the leaf cannot know (a full store, refusals at the
- * sandbox's own limit) is asked of the provider, and only for a process that failed: success costs no question. Those
- * counters are the whole sandbox's, so a rise since they were last seen is put down to the one that failed now.
+ * Counters come from the process's leaf cgroup, with its exit, and so does whether the store was full then. What the leaf
+ * cannot know (refusals at the sandbox's own limit) is asked of the provider, and only for a process that failed: success
+ * costs no question. Those counters are the whole sandbox's, so a rise since they were last seen is put down to the one that
+ * failed now. A process without a leaf costs a question, however it ended.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -24,12 +25,12 @@ static bool ended_by_itself(const struct process *process)
     return process->has_exit && (process->verdict == BRIG_CAUSE_MAX || process->exit.ended_ns < process->verdict_ns);
 }
 
-/* "Full" begins a little before the last block, as in the jail. */
-static bool store_full(const struct sbox *sbox, uint64_t used)
+/* The spawner looks at the store when the leaf is gone; of a process without one, when it is asked. */
+static uint32_t store_limits(const struct svc_proc_exit *exit, const struct box_stats *stats)
 {
-    uint64_t limit = sbox->limits.disk;
+    uint32_t store = exit->leaf ? exit->store : stats ? stats->store : 0;
 
-    return limit && used != BRIG_USAGE_UNKNOWN && used + limit / 64 + (128u << 10) >= limit;
+    return (store & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) | (store & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0);
 }
 
 /* The host's own shortage, below the sandbox's limit, is not the program's. */
@@ -40,19 +41,26 @@ static bool oom_was_ours(const struct sbox *sbox, const struct box_stats *stats)
     return !stats || limit == 0 || stats->memory_peak_bytes == BRIG_USAGE_UNKNOWN || stats->memory_peak_bytes >= limit - limit / 8;
 }
 
+/* Limits that were reached whoever ended it. What the leaf cannot know is in `stats`, if they were asked for. */
+uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *stats)
+{
+    return store_limits(exit, stats) | (exit->oom_kills > 0 ? 1u << BRIG_LIMIT_MEMORY : 0) |
+           (exit->pids_refused > 0 ? 1u << BRIG_LIMIT_PIDS : 0);
+}
+
 enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size)
 {
     struct box_stats *seen = &sbox->priv->seen;
-    bool oom = exit->oom_kills > 0, pids = exit->pids_refused > 0, disk = false, bad = exit->status != 0;
+    bool oom = exit->oom_kills > 0, pids = exit->pids_refused > 0, bad = exit->status != 0;
 
     if (stats) {
         if (!exit->leaf)
             oom = oom || stats->oom_kills > seen->oom_kills;
         pids = pids || stats->pids_refused > seen->pids_refused;
-        disk = store_full(sbox, stats->disk_bytes) || (store_full(sbox, stats->disk_peak_bytes) && stats->disk_peak_bytes > seen->disk_peak_bytes);
         *seen = *stats;
     }
-    *limits_hit |= (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0) | (disk ? 1u << BRIG_LIMIT_DISK : 0);
+    bool disk = store_limits(exit, stats) != 0;
+    *limits_hit |= judge_limits(exit, stats) | (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0);
     /* Whether the kernel's victim was the main process or something it waited for: the run failed for want of memory. */
     if (oom && bad) {
         if (oom_was_ours(sbox, stats))
@@ -100,6 +108,7 @@ static enum brig_cause decide(struct process *process, const struct box_stats *s
         cause = judge_exit(process->sbox, &process->exit, stats, &process->limits_hit, process->detail, sizeof process->detail);
     else if (process->verdict != BRIG_CAUSE_MAX) {
         cause = process->verdict;
+        process->limits_hit |= process->has_exit ? judge_limits(&process->exit, stats) : 0;
         snprintf(process->detail, sizeof process->detail, "%s%s%s", process->verdict_detail, process->verdict_detail[0] && process->deaf ? "; " : "",
                  process->deaf ? "brig-init does not answer" : "");
     } else if (!process->detail[0]) {
@@ -134,7 +143,8 @@ void process_judge(struct process *process)
         return;
     process->state = PROCESS_JUDGING;
     /* The list keeps it while the question is out: evicted are only those that have ended. */
-    if (ended_by_itself(process) && failed(process) && sbox_stats(process->sbox, on_stats, process, NULL) == 0)
+    bool ask = ended_by_itself(process) ? failed(process) || !process->exit.leaf : process->has_exit && !process->exit.leaf;
+    if (ask && sbox_stats(process->sbox, on_stats, process, NULL) == 0)
         return;
     process->cause = decide(process, NULL);
     count_and_end(process);

@@ -133,8 +133,8 @@ class Service:
 
     def end_of(self, number):
         """A dict: how it ended, once nothing of it is left."""
-        fields = struct.unpack("<IQQQQQQQIIII", self.of(PROC_WAIT, number).ok().payload)
-        names = "status started_ns ended_ns stdout stderr cpu_ns memory_peak pids_peak oom_kills pids_refused leaf killed"
+        fields = struct.unpack("<IQQQQQQQIIIII", self.of(PROC_WAIT, number).ok().payload)
+        names = "status started_ns ended_ns stdout stderr cpu_ns memory_peak pids_peak oom_kills pids_refused leaf killed store"
         return dict(zip(names.split(), fields))
 
     def run(self, *argv, **kw):

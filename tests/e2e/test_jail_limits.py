@@ -93,7 +93,56 @@ class Pids(JailTest):
         self.assertEqual(self.python("import os\ntry: os.fork()\nexcept OSError as why: print(why.errno)", "--pids", "1").strip(), str(errno.EAGAIN))
 
 
+# Writes one file in pieces of argv[1] bytes until the kernel refuses; prints the errno and how much went in, exits with argv[2].
+PIECES = """
+import os, sys
+fd, data, total = os.open('/tmp/x', os.O_WRONLY | os.O_CREAT), b'x' * int(sys.argv[1]), 0
+try:
+    while True: total += os.write(fd, data)
+except OSError as why:
+    print(why.errno, total)
+sys.exit(int(sys.argv[2]))
+"""
+
+
 class Disk(JailTest):
+    def test_the_limit_is_what_can_be_written_whatever_the_size_of_a_write(self):
+        for disk in (4 << 20, 16 << 20):
+            for size in (4096, 10240, 100_003, 1 << 20, 3 << 20, disk - 1, disk + 1):
+                r = self.outcome("--disk", str(disk), *PY, PIECES, str(size), "1", cause="disk-limit", status=1)
+                self.assertEqual(r["stdout"].split(), [str(errno.ENOSPC), str(disk)], (disk, size))
+                self.assertEqual((r["outcome"]["limits_hit"], r["usage"]["disk_bytes"]), (["disk"], disk), (disk, size))
+
+    def test_many_files_hold_as_much(self):
+        script = "for i in range(%d): open(f'/tmp/{i}', 'wb').write(b'x' * 65536)"
+        r = self.outcome("--disk", "16m", *PY, script % 256, cause="exited", status=0)
+        self.assertEqual((r["outcome"]["limits_hit"], r["usage"]["disk_bytes"]), (["disk"], 16 << 20))
+        r = self.outcome("--disk", "16m", *PY, script % 255, cause="exited", status=0)
+        self.assertEqual((r["outcome"]["limits_hit"], r["usage"]["disk_bytes"]), ([], 255 << 16))
+
+    def test_what_a_set_up_needs_is_not_the_programs(self):
+        show = "import os\nfs = os.statvfs('/tmp')\nprint(fs.f_bavail * fs.f_frsize)"
+        lower = self.w.mkdir("lower", 0o755)
+        overlays = [word for i in range(4) for word in ("-v", f"{lower}:/over{i}:overlay")]
+        for disk in ("1m", "16m", "128m", "130m", "1g", "5000001"):
+            for flags in ((), ("--writable-root",), overlays):
+                left = int(self.python(show, "--disk", disk, "-m", "3g", *flags))
+                want = {"m": 1 << 20, "g": 1 << 30}.get(disk[-1], 0) * int(disk[:-1]) or int(disk)
+                self.assertEqual(left, -(-want // 4096) * 4096, (disk, flags))
+
+    def test_a_failure_with_room_left_is_the_programs_own(self):
+        for left in (16 << 10, 100 << 10, 1 << 20):
+            script = f"open('/tmp/x', 'wb').write(b'x' * {(16 << 20) - left})\nraise SystemExit(1)"
+            r = self.outcome("--disk", "16m", *PY, script, cause="exited", status=1)
+            self.assertEqual(r["outcome"]["limits_hit"], [], left)
+
+    def test_reserved_blocks_are_refused_and_told(self):
+        script = "import os\nfd = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)\nos.posix_fallocate(fd, 0, %d)"
+        flags = ("--disk", "16m")
+        self.outcome(*flags, *PY, script % (16 << 20), cause="exited", status=0)
+        if image_stores():  # a tmpfs gives back what it has taken when it refuses: RECEIPT.md
+            self.outcome(*flags, *PY, script % ((16 << 20) + 1), cause="disk-limit", status=1)
+
     def fill(self, *flags, place="/tmp/fill", want=64 << 20):
         out = self.w.run(*flags, *PY, FILL, str(want), place)
         self.assertEqual(out.returncode, 0, out)

@@ -38,7 +38,7 @@ static void on_leaf(struct rig *rig, uint32_t leaf, pid_t pid)
 /* There is no cgroup here: the main process's session stands for it. */
 static void on_leaf_end(struct rig *rig, uint32_t leaf)
 {
-    const struct guest_leaf_gone gone = {leaf, 1, 2, 3000, 4000, 5};
+    const struct guest_leaf_gone gone = {leaf, 1, 2, GUEST_STORE_NO_INODES, 3000, 4000, 5};
     uint8_t wire[GUEST_LEAF_GONE_SIZE];
 
     rig->n_leaf_end++;

@@ -258,6 +258,9 @@ static inline void peer_start(struct peer *peer, uint32_t request, const uint8_t
     } else if (str_eq(word, "oom")) {
         proc->exit.oom_kills = 1;
         peer_end(peer, msg.proc, SIGKILL);
+    } else if (str_eq(word, "disk") && parse_u64(arg, &bytes) == 0) { /* ends with this code, the store full */
+        proc->exit.store = GUEST_STORE_FULL;
+        peer_end(peer, msg.proc, (uint32_t)bytes << 8);
     } else if (str_eq(word, "pids")) {
         proc->exit.pids_refused = 2;
         peer_end(peer, msg.proc, 1 << 8);

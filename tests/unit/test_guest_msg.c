@@ -12,7 +12,7 @@ static const char golden_exited_not_found[] = "00e1f505 00000000 00000000 010000
 static const char golden_leaf[] = "05000000";
 static const char golden_leaf_ready[] = "05000000 0c000000";
 static const char golden_leaf_gone[] =
-    "05000000 01000000 02000000 00000000 8096980000000000 0000100000000000 0300000000000000";
+    "05000000 01000000 02000000 01000000 8096980000000000 0000100000000000 0300000000000000";
 static const char golden_start_service[] =
     "0c000000 e8030000 e8030000 0000 0000 00000000 05000000" /* flags, uid, gid, rows, cols, profile, store_by */
     "ffff0f00 00000000 00000000 00000000"                    /* require, skip */
@@ -426,7 +426,7 @@ static void start_of_a_service(void **state)
 static void leaves(void **state)
 {
     const struct guest_leaf_ready ready = {5, ENOMEM};
-    const struct guest_leaf_gone gone = {5, 1, 2, 10000000, 1 << 20, 3};
+    const struct guest_leaf_gone gone = {5, 1, 2, GUEST_STORE_FULL, 10000000, 1 << 20, 3};
     struct guest_leaf_ready ready_back;
     struct guest_leaf_gone gone_back;
     uint8_t bytes[64] = {0};
@@ -462,12 +462,13 @@ static void leaves(void **state)
     assert_int_equal(gone_back.leaf, 5);
     assert_int_equal(gone_back.oom_kills, 1);
     assert_int_equal(gone_back.pids_refused, 2);
+    assert_int_equal(gone_back.store, GUEST_STORE_FULL);
     assert_int_equal(gone_back.cpu_ns, 10000000);
     assert_int_equal(gone_back.memory_peak, 1 << 20);
     assert_int_equal(gone_back.pids_peak, 3);
     assert_int_equal(guest_leaf_gone_parse(bytes, 39, &gone_back), -EPROTO);
     assert_int_equal(guest_leaf_gone_parse(bytes, 41, &gone_back), -EPROTO);
-    bytes[12] = 1;
+    bytes[12] = 4; /* no such bit */
     assert_int_equal(guest_leaf_gone_parse(bytes, 40, &gone_back), -EPROTO);
 }
 

@@ -22,7 +22,7 @@ static const char golden_svc_proc_exit[] =
     "00090000 00e1f50500000000 00c2eb0b00000000"         /* status, started_ns, ended_ns */
     "0a00000000000000 0b00000000000000"                  /* output */
     "8096980000000000 0000100000000000 0300000000000000" /* cpu_ns, memory_peak, pids_peak */
-    "01000000 02000000 01000000 00000000";               /* oom_kills, pids_refused, leaf, killed */
+    "01000000 02000000 01000000 00000000 01000000";      /* oom_kills, pids_refused, leaf, killed, store */
 static const char golden_svc_proc_signal[] = "05000000 09000000 01000000";
 static const char golden_svc_proc_info[] =
     "05000000 2a000000 01000000 01000000 00e1f50500000000"                /* proc, pid, flags, running, started_ns */
@@ -30,7 +30,7 @@ static const char golden_svc_proc_info[] =
     "00000000 0000000000000000 0000000000000000"                          /* exit: all zeroes while it runs */
     "0000000000000000 0000000000000000"
     "0000000000000000 0000000000000000 0000000000000000"
-    "00000000 00000000 00000000 00000000"
+    "00000000 00000000 00000000 00000000 00000000"
     "04000000 62617368"; /* "bash" */
 static const char golden_svc_shell_result[] = "03000000 00000000 04000000 2f746d70";
 static const char golden_svc_port[] = "901f 04 01 e8030000";
@@ -51,6 +51,7 @@ static const struct svc_proc_exit example_exit = {
     .oom_kills = 1,
     .pids_refused = 2,
     .leaf = 1,
+    .store = GUEST_STORE_FULL,
 };
 
 /* ---- every message: golden bytes, too small a buffer, every cut, one byte too many --------------- */

@@ -105,15 +105,20 @@ static void causes(void **state)
     assert_int_equal(number_at(doc, "outcome", "exit_code"), 1);
     json_doc_free(doc);
 
-    rig->fake.stats_are.disk_bytes = (256u << 20) - 4096;
-    doc = run(rig, sbox, "false", NULL);
+    doc = run(rig, sbox, "disk", "1");
     assert_string_equal(text_at(doc, "outcome", "cause"), "disk-limit");
     assert_true(hit(doc, "disk"));
     json_doc_free(doc);
-    doc = run(rig, sbox, "true", NULL); /* success is success, also on a full disk */
+    doc = run(rig, sbox, "disk", "0"); /* success is success, also on a full disk */
+    assert_string_equal(text_at(doc, "outcome", "cause"), "exited");
+    assert_true(hit(doc, "disk"));
+    json_doc_free(doc);
+    /* nearly full is not full: no threshold is guessed from the bytes in use */
+    rig->fake.stats_are.disk_bytes = rig->fake.stats_are.disk_peak_bytes = (256u << 20) - 4096;
+    doc = run(rig, sbox, "false", NULL);
     assert_string_equal(text_at(doc, "outcome", "cause"), "exited");
     json_doc_free(doc);
-    rig->fake.stats_are.disk_bytes = 0;
+    rig->fake.stats_are.disk_bytes = rig->fake.stats_are.disk_peak_bytes = 0;
 
     /* refusals at the sandbox's own limit, which no leaf counts */
     rig->fake.stats_are.pids_refused = 5;
