@@ -163,6 +163,8 @@ bool api_size(const struct json_value *object, const char *name, uint16_t *ret) 
 /* auth.c: keys and organisations, cached in memory, written through to the store */
 int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK; /* loads; makes the default organisation */
 void auth_destroy(struct auth *auth);
+/* Keys that were revoked or have expired some days ago are forgotten. */
+int auth_prune(struct auth *auth, struct brig_err *err) MUST_CHECK;
 /* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
 int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret, struct brig_err *err) MUST_CHECK;
 /* The organisation of the original's user "user-<uuid4>": the one with the same number, where there is one and this caller may choose (the socket, or a key made with user_ids). */

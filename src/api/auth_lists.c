@@ -14,6 +14,7 @@
 #define LIST_NAMES_MAX 10000u
 #define LIST_NAME_MAX 128u
 #define DOC_MAX (1u << 20)
+#define ORG_BYTES (16u << 20)
 
 const char *auth_org_doc(struct auth *auth, const char *id)
 {
@@ -101,20 +102,6 @@ static void answer_list(struct request *rq, const char *doc)
     json_doc_free(parsed);
 }
 
-static void on_stored(void *ctx, const struct brig_err *err)
-{
-    struct request *rq = ctx;
-
-    if (err)
-        request_fail(rq, err);
-    else if (!rq->x)
-        request_free(rq); /* its argument went with the client */
-    else if (rq->route->fn == route_key_tools_put)
-        answer_list(rq, auth_key_doc(rq->api->auth, rq->arg[0]));
-    else
-        answer_list(rq, auth_org_doc(rq->api->auth, rq->arg[0]));
-}
-
 /* The row's, or NULL and the refusal was sent: another organisation's is not there. */
 static struct store_org *own_org(struct request *rq)
 {
@@ -156,51 +143,111 @@ void route_key_tools_get(struct request *rq)
         answer_list(rq, key->doc);
 }
 
-/* In force at once, and stays so when the store is slow: a tool that was just forbidden does not run once more. */
-static int change(struct request *rq, const char **doc, struct brig_err *err)
-{
-    AUTO_BUF struct buf out = BUF_INIT(DOC_MAX);
-    int r = rebuild(*doc, rq->json, &out, err);
+/* Another document of an organisation or a key, on its way to the store. It is in force when it is stored. */
+struct new_list {
+    struct request *rq;
+    char org_id[64], key_id[64]; /* key_id "": of the organisation itself */
+    const char *doc;
+};
 
-    return r == 0 ? auth_set_doc(doc, out.data, err) : r;
+static void list_free(struct new_list *list)
+{
+    mem_free((char *)(uintptr_t)list->doc);
+    mem_free(list);
 }
 
-static void audit_change(struct request *rq, const char *object, const char *org)
+static void on_stored(void *ctx, const struct brig_err *err)
 {
-    const struct audit_event event = {.action = "tools.lists", .actor = rq->caller.actor, .org = org, .object = object, .outcome = "ok", .detail = "",
-                                      .request_id = rq->caller.request_id, .sync = true};
+    struct new_list *list = ctx;
+    struct request *rq = list->rq;
+    struct auth *auth = rq->api->auth;
+    struct store_key *key = list->key_id[0] ? auth_find_key(auth, list->key_id) : NULL;
+    struct store_org *org = list->key_id[0] ? NULL : auth_find_org(auth, list->org_id);
+    const char **doc = key ? &key->doc : org ? &org->doc : NULL;
 
-    audit_add(rq->api->audit, &event, NULL, NULL);
+    if (err) {
+        request_fail(rq, err);
+    } else if (!doc) {
+        request_refuse(rq, BRIG_E_NOT_FOUND, "it was removed meanwhile");
+    } else {
+        const struct audit_event event = {.action = "tools.lists", .actor = rq->caller.actor, .org = list->org_id, .object = key ? key->id : org->id,
+                                          .outcome = "ok", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+        mem_free((char *)(uintptr_t)*doc);
+        *doc = take_ptr(&list->doc);
+        audit_add(rq->api->audit, &event, NULL, NULL);
+        if (rq->x)
+            answer_list(rq, *doc);
+        else
+            request_free(rq);
+    }
+    list_free(list);
+}
+
+/* All lists of an organisation and its keys are in memory: so many bytes of them. One that gets no larger is always taken. */
+static int check_bytes(const struct auth *auth, const char *org, size_t was, size_t len, struct brig_err *err)
+{
+    size_t sum = len - was;
+
+    if (len <= was)
+        return 0;
+    for (size_t i = 0; i < auth->n_orgs; i++)
+        sum += str_eq(auth->orgs[i].id, org) ? strlen(auth->orgs[i].doc) : 0;
+    for (size_t i = 0; i < auth->n_keys; i++)
+        sum += str_eq(auth->keys[i].org_id, org) ? strlen(auth->keys[i].doc) : 0;
+    return sum <= ORG_BYTES ? 0 : err_set(err, BRIG_E_LIMIT, 0, "an organisation and its keys have at most %u bytes of lists", ORG_BYTES);
+}
+
+static struct new_list *make_list(struct request *rq, const char *org_id, const char *doc, struct brig_err *err)
+{
+    struct new_list *list = mem_zalloc(sizeof *list);
+    AUTO_BUF struct buf out = BUF_INIT(DOC_MAX);
+    int r = list ? rebuild(doc, rq->json, &out, err) : err_nomem(err);
+
+    if (r == 0)
+        r = check_bytes(rq->api->auth, org_id, strlen(doc), strlen(out.data), err);
+    if (r == 0)
+        r = auth_set_doc(&list->doc, out.data, err);
+    if (r < 0) {
+        mem_free(list);
+        return NULL;
+    }
+    list->rq = rq;
+    snprintf(list->org_id, sizeof list->org_id, "%s", org_id);
+    return list;
 }
 
 void route_org_tools_put(struct request *rq)
 {
-    struct store_org *org = own_org(rq);
+    const struct store_org *org = own_org(rq);
     struct brig_err err;
 
     if (!org || !check_list(rq))
         return;
-    int r = change(rq, &org->doc, &err);
-    if (r == 0) {
-        audit_change(rq, org->id, org->id);
-        r = store_put_org(rq->api->store, org, on_stored, rq, &err);
-    }
-    if (r < 0)
+    struct new_list *list = make_list(rq, org->id, org->doc, &err);
+    struct store_org row = *org;
+    row.doc = list ? list->doc : NULL;
+    if (!list || store_put_org(rq->api->store, &row, on_stored, list, &err) < 0) {
+        if (list)
+            list_free(list);
         request_fail(rq, &err);
+    }
 }
 
 void route_key_tools_put(struct request *rq)
 {
-    struct store_key *key = own_key(rq);
+    const struct store_key *key = own_key(rq);
     struct brig_err err;
 
     if (!key || !check_list(rq))
         return;
-    int r = change(rq, &key->doc, &err);
-    if (r == 0) {
-        audit_change(rq, key->id, key->org_id);
-        r = store_put_key(rq->api->store, key, on_stored, rq, &err);
-    }
-    if (r < 0)
+    struct new_list *list = make_list(rq, key->org_id, key->doc, &err);
+    struct store_key row = *key;
+    row.doc = list ? list->doc : NULL;
+    if (list)
+        memcpy(list->key_id, key->id, sizeof list->key_id);
+    if (!list || store_put_key(rq->api->store, &row, on_stored, list, &err) < 0) {
+        if (list)
+            list_free(list);
         request_fail(rq, &err);
+    }
 }

@@ -12,18 +12,16 @@
 
 #define ORGS_MAX 10000u
 
-int auth_add_org(struct auth *auth, const struct store_org *org, struct brig_err *err)
+int auth_org_room(struct auth *auth, size_t coming, struct brig_err *err)
 {
-    int r = auth_grow((void **)&auth->orgs, auth->n_orgs, &auth->cap_orgs, sizeof *auth->orgs, ORGS_MAX, err);
+    if (auth->n_orgs + coming >= ORGS_MAX)
+        return err_set(err, BRIG_E_LIMIT, 0, "there are %u organisations already, and no more than that are kept", ORGS_MAX);
+    return auth_grow((void **)&auth->orgs, auth->n_orgs + coming, &auth->cap_orgs, sizeof *auth->orgs, err);
+}
 
-    if (r == 0) {
-        struct store_org *row = &auth->orgs[auth->n_orgs];
-        *row = *org;
-        row->doc = NULL;
-        r = auth_set_doc(&row->doc, org->doc, err);
-        auth->n_orgs += r == 0;
-    }
-    return r;
+void auth_add_org(struct auth *auth, const struct store_org *org)
+{
+    auth->orgs[auth->n_orgs++] = *org;
 }
 
 void auth_user(struct auth *auth, const char *user, struct caller *caller)
@@ -72,15 +70,15 @@ static void on_org_stored(void *ctx, const struct brig_err *failed)
 {
     struct new_org *made = ctx;
     struct request *rq = made->rq;
-    struct brig_err err;
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
 
+    rq->api->auth->making_orgs--;
     if (failed) {
+        mem_free((char *)(uintptr_t)made->org.doc);
         request_fail(rq, failed);
-    } else if (auth_add_org(rq->api->auth, &made->org, &err) < 0) {
-        request_fail(rq, &err);
     } else {
+        auth_add_org(rq->api->auth, &made->org); /* there is room: it was asked for before the write */
         request_audit(rq, "org.create", made->org.id, "ok", made->org.name);
         org_json(&made->org, &json);
         request_json(rq, 201, &json);
@@ -108,13 +106,21 @@ void route_org_create(struct request *rq)
         return;
     }
     made->rq = rq;
-    made->org = (struct store_org){.created_at_ns = clock_real_ns(), .doc = "{}"};
+    made->org = (struct store_org){.created_at_ns = clock_real_ns()};
     snprintf(made->org.id, sizeof made->org.id, "org-%s", uuid + 4);
     memcpy(made->org.name, name->string, name->len);
-    if (store_put_org(rq->api->store, &made->org, on_org_stored, made, &err) < 0) {
-        mem_free(made);
-        request_fail(rq, &err);
+    int r = auth_org_room(rq->api->auth, rq->api->auth->making_orgs, &err);
+    if (r == 0)
+        r = auth_set_doc(&made->org.doc, "{}", &err);
+    if (r == 0)
+        r = store_put_org(rq->api->store, &made->org, on_org_stored, made, &err);
+    if (r == 0) {
+        rq->api->auth->making_orgs++;
+        return;
     }
+    mem_free((char *)(uintptr_t)made->org.doc);
+    mem_free(made);
+    request_fail(rq, &err);
 }
 
 void route_org_list(struct request *rq)
@@ -133,11 +139,65 @@ void route_org_list(struct request *rq)
     request_json(rq, 200, &json);
 }
 
+/* An organisation that is being deleted. Its keys are refused at once, and are keys again if the store refuses. */
+struct deletion {
+    struct request *rq;
+    char org_id[64], name[128];
+    int64_t at_ns;
+};
+
+static void refuse_keys(struct request *rq, const struct deletion *deletion, int64_t from_ns, int64_t to_ns)
+{
+    struct auth *auth = rq->api->auth;
+
+    for (size_t i = 0; i < auth->n_keys; i++)
+        if (str_eq(auth->keys[i].org_id, deletion->org_id) && auth->keys[i].revoked_at_ns == from_ns) {
+            auth->keys[i].revoked_at_ns = to_ns;
+            server_cut(rq->api->server, auth->keys[i].id, rq->x);
+        }
+}
+
+static void forget_org(struct auth *auth, const char *id)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < auth->n_keys; i++) {
+        if (str_eq(auth->keys[i].org_id, id))
+            mem_free((char *)(uintptr_t)auth->keys[i].doc);
+        else
+            auth->keys[n++] = auth->keys[i];
+    }
+    auth->n_keys = n;
+    struct store_org *org = auth_find_org(auth, id);
+    if (org) {
+        mem_free((char *)(uintptr_t)org->doc);
+        *org = auth->orgs[--auth->n_orgs];
+    }
+}
+
+static void on_org_deleted(void *ctx, const struct brig_err *failed)
+{
+    struct deletion *deletion = ctx;
+    struct request *rq = deletion->rq;
+
+    if (failed) {
+        refuse_keys(rq, deletion, deletion->at_ns, 0);
+        request_fail(rq, failed);
+    } else {
+        request_audit(rq, "org.delete", deletion->org_id, "ok", deletion->name);
+        secrets_forget_org(rq->api->secrets, deletion->org_id);
+        policies_forget_org(rq->api->policies, deletion->org_id);
+        api_tools_forget_org(rq->api, deletion->org_id);
+        forget_org(rq->api->auth, deletion->org_id);
+        request_status(rq, 204);
+    }
+    mem_free(deletion);
+}
+
 /* Its keys die with it; sandboxes must be gone before. */
 void route_org_delete(struct request *rq)
 {
-    struct auth *auth = rq->api->auth;
-    struct store_org *org = auth_find_org(auth, rq->arg[0]);
+    const struct store_org *org = auth_find_org(rq->api->auth, rq->arg[0]);
     struct brig_err err;
 
     if (!org) {
@@ -153,22 +213,18 @@ void route_org_delete(struct request *rq)
             request_refuse(rq, BRIG_E_CONFLICT, "organisation %s has sandboxes; delete them first", org->id);
             return;
         }
-    for (size_t i = 0; i < auth->n_keys; i++)
-        if (str_eq(auth->keys[i].org_id, org->id) && !auth->keys[i].revoked_at_ns) {
-            auth->keys[i].revoked_at_ns = clock_real_ns();
-            server_cut(rq->api->server, auth->keys[i].id, rq->x);
-            if (store_put_key(rq->api->store, &auth->keys[i], NULL, NULL, &err) < 0) {
-                request_fail(rq, &err);
-                return;
-            }
-        }
-    request_audit(rq, "org.delete", org->id, "ok", org->name);
-    secrets_forget_org(rq->api->secrets, org->id);
-    api_tools_forget_org(rq->api, org->id);
-    if (store_delete_org(rq->api->store, org->id, request_done, rq, &err) < 0) {
+    struct deletion *deletion = mem_zalloc(sizeof *deletion);
+    if (!deletion) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    *deletion = (struct deletion){.rq = rq, .at_ns = clock_real_ns()};
+    memcpy(deletion->org_id, org->id, sizeof deletion->org_id);
+    memcpy(deletion->name, org->name, sizeof deletion->name);
+    if (store_delete_org(rq->api->store, org->id, on_org_deleted, deletion, &err) < 0) {
+        mem_free(deletion);
         request_fail(rq, &err);
         return;
     }
-    mem_free((char *)(uintptr_t)org->doc);
-    *org = auth->orgs[--auth->n_orgs];
+    refuse_keys(rq, deletion, 0, deletion->at_ns);
 }

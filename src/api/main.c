@@ -422,9 +422,12 @@ static void on_prune(struct loop_timer *timer)
     struct daemon_state *d = timer->ctx;
     const struct config *config = config_get(d->api.config);
     int64_t now = clock_real_ns(), day = INT64_C(86400) * (int64_t)NS_PER_SEC;
+    struct brig_err err;
 
     if (store_prune(d->api.store, now - (int64_t)(config->keep_runs_seconds * NS_PER_SEC), config->keep_runs_bytes, now - day, NULL, NULL, NULL) < 0)
         log_line(LOG_WARN, "store", "retention could not be applied");
+    if (auth_prune(d->api.auth, &err) < 0)
+        log_line(LOG_WARN, "store", "keys that are over could not be removed: %s", err.message);
     (void)!loop_timer_set(d->api.loop, timer, clock_mono_ns() + 600 * NS_PER_SEC, NULL);
 }
 

@@ -45,6 +45,7 @@ struct config {
     uint64_t pool;              /* prepared slots: 4 */
     uint64_t org_max_sandboxes, org_max_cpus, org_max_memory, org_max_disk; /* 0: no quota of its own */
     uint64_t key_max_sandboxes, key_max_cpus, key_max_memory, key_max_disk;
+    uint64_t org_max_keys;      /* 1000 */
     uint64_t create_queue;      /* creates that may wait: 1024; more are 429 */
 
     /* [sandbox]: defaults of a create; A.1's keys and ours */

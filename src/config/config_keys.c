@@ -94,6 +94,8 @@ const struct config_key config_keys[] = {
     QUOTA("key", "cpus", key_max_cpus, CONFIG_CPUS, MAX_SIZE),
     QUOTA("key", "memory", key_max_memory, CONFIG_SIZE, MAX_SIZE),
     QUOTA("key", "disk", key_max_disk, CONFIG_SIZE, MAX_SIZE),
+    {"manager", "org_max_keys", CONFIG_COUNT, AT(org_max_keys), .fallback = "1000", .min = 1, .max = 10000, LIVE,
+     .help = "keys of one organisation"},
 
     /* ---- [sandbox]; the bounds of limits are the jail's (jail/limits.c) ---- */
     {"sandbox", "image", CONFIG_TEXT, AT(image), .fallback = "host", .rule = config_rule_image, LIVE, .help = "template; python:... means host"},

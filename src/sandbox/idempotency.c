@@ -227,6 +227,8 @@ static int on_row(void *ctx, const struct store_idempotency *row)
     if (!row->doc || json_read(row->doc, strlen(row->doc), 64, &doc, NULL) < 0)
         return 0; /* not ours to refuse the start for */
     const struct json_value *id = json_get(json_root(doc), "sandbox_id");
+    while (manager->n_idems >= IDEM_MAX) /* the oldest came first */
+        drop(manager, manager->idem_first);
     struct idem *idem = id && id->type == JSON_STRING ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns) : NULL;
     if (idem)
         snprintf(idem->sandbox_id, sizeof idem->sandbox_id, "%s", id->string);

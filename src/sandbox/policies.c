@@ -246,6 +246,20 @@ void policies_destroy(struct policies *policies)
     mem_free(policies);
 }
 
+void policies_forget_org(struct policies *policies, const char *org)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < policies->n; i++) {
+        struct entry *entry = policies->entries[i];
+        if (str_eq(entry->public.org_id, org) && entry->under_way == 0)
+            entry_free(entry);
+        else /* one that is being written is refused by the store, and goes then */
+            policies->entries[n++] = entry;
+    }
+    policies->n = n;
+}
+
 void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy),
                         void *ctx)
 {
@@ -330,6 +344,24 @@ static int check_room(const struct policies *policies, const char *org, struct b
                : err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u policies", POLICIES_PER_ORG);
 }
 
+/* One that gets no larger is always taken. */
+static int check_bytes(const struct policies *policies, const struct entry *entry, size_t len, struct brig_err *err)
+{
+    const char *org = entry->public.org_id;
+    size_t sum = len;
+    bool there;
+
+    if (entry->public.json && len <= strlen(entry->public.json))
+        return 0;
+    for (size_t at = place_of(policies, org, "", &there);
+         at < policies->n && str_eq(policies->entries[at]->public.org_id, org); at++)
+        if (policies->entries[at] != entry && policies->entries[at]->public.json)
+            sum += strlen(policies->entries[at]->public.json);
+    return sum <= POLICIES_ORG_BYTES ? 0
+                                     : err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u bytes of policies",
+                                               POLICIES_ORG_BYTES);
+}
+
 static int new_change(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx,
                       struct change **ret, struct brig_err *err)
 {
@@ -368,6 +400,25 @@ static int canonical(const struct policy *policy, char **ret, struct brig_err *e
                        CANONICAL_MAX);
     *ret = r == 0 ? buf_take(&text, NULL) : NULL;
     return *ret ? 0 : err_nomem(err);
+}
+
+/* What a start will read is read once before it is stored: a row that could not be would keep the service from starting. */
+static int compile_stored(struct change *change, struct brig_err *err)
+{
+    struct policy *read = NULL;
+    size_t len = strlen(change->json);
+
+    if (len > POLICY_JSON_MAX)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "a policy with everything written out has at most %u bytes",
+                       POLICY_JSON_MAX);
+    int r = check_bytes(change->policies, change->entry, len, err);
+    if (r == 0)
+        r = policy_compile_text(change->json, len, &read, err);
+    if (r == 0) {
+        policy_unref(change->policy);
+        change->policy = read;
+    }
+    return r;
 }
 
 /* A policy object, with what it extends. *ret_learn NULL: learning is not for here. */
@@ -412,6 +463,8 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
     r = compile(policies, org, json, &change->policy, NULL, err);
     if (r == 0)
         r = canonical(change->policy, &change->json, err);
+    if (r == 0)
+        r = compile_stored(change, err);
     if (r == 0) {
         struct store_object object = {
             .kind = KIND, .version = entry->last_version + 1, .updated_at_ns = change->at_ns, .doc = change->json};

@@ -12,6 +12,7 @@
 
 #define POLICY_NAME_MAX 64u /* [a-z0-9][a-z0-9_.-]{0,62} */
 #define POLICIES_PER_ORG 1000u
+#define POLICIES_ORG_BYTES (16u << 20) /* of them with everything written out, since all of them are in memory */
 
 struct policies;
 
@@ -34,6 +35,8 @@ void policies_each(const struct policies *policies, const char *org, const char 
 /* Makes or replaces; committed before done(err NULL). In memory from then on; changed() is called after. */
 int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
+/* The organisation is gone, and its rows with it. */
+void policies_forget_org(struct policies *policies, const char *org);
 /* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network.c sets this). */
 void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy), void *ctx);
 

@@ -97,6 +97,8 @@ int store_put_org(struct store *store, const struct store_org *org, store_done_f
 int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* The organisation must be there: else BRIG_E_CONFLICT. */
 int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Keys that were revoked or had expired before that time go. org_id "": of all organisations. */
+int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* The sandbox goes and its certificate comes, in one transaction. */
 int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
@@ -115,6 +117,7 @@ int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int6
 int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* ---- reads at start: synchronous, before the loop runs ------------------------------------------------- */
+/* each returns 0, or a negative errno that ends the reading with it. Keys come by organisation, the oldest of each first. */
 int store_each_org(struct store *store, int (*each)(void *ctx, const struct store_org *org), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_each_key(struct store *store, int (*each)(void *ctx, const struct store_key *key), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_each_sandbox(struct store *store, int (*each)(void *ctx, const struct store_sandbox *sandbox), void *ctx, struct brig_err *err) MUST_CHECK;

@@ -158,7 +158,13 @@ static int each_row(void *ctx, const struct store_value *row, size_t n, struct b
 
     (void)n;
     each->told = true;
-    return each->row(each, row, err);
+    if (err)
+        err->code = BRIG_E_NONE;
+    int r = each->row(each, row, err);
+    /* Whoever takes the row says why not, mostly in words of its own; a failure without any is one all the same. */
+    if (r < 0 && err && err->code == BRIG_E_NONE)
+        (void)err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "database: a row could not be taken");
+    return r;
 }
 
 static int each_read(const struct store_ops *ops, struct store_conn *conn, void *ctx, struct brig_err *err)

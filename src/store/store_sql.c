@@ -26,6 +26,8 @@ static const char *const fixed[SQL_FIXED_MAX] = {
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = excluded.hash,"
         " hint = excluded.hint, role = excluded.role, expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, doc = excluded.doc"
         " WHERE keys.org_id = excluded.org_id",
+    [SQL_FORGET_KEYS] =
+        "DELETE FROM keys WHERE ($1 = '' OR org_id = $1) AND ((revoked_at <> 0 AND revoked_at < $2) OR (expires_at <> 0 AND expires_at < $2))",
     [SQL_PUT_SANDBOX] =
         "INSERT INTO sandboxes (id, org_id, key_id, name, state, provider, created_at, updated_at, doc)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET key_id = excluded.key_id, name = excluded.name,"
@@ -74,7 +76,7 @@ static const char *const fixed[SQL_FIXED_MAX] = {
 
     [SQL_EACH_ORG] = "SELECT id, name, created_at, doc FROM orgs ORDER BY created_at, id",
     [SQL_EACH_KEY] =
-        "SELECT id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc FROM keys ORDER BY created_at, id",
+        "SELECT id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc FROM keys ORDER BY org_id, created_at, id",
     [SQL_EACH_SANDBOX] =
         "SELECT id, org_id, key_id, name, state, provider, created_at, updated_at, doc FROM sandboxes ORDER BY created_at, id",
     [SQL_EACH_IDEMPOTENCY] =

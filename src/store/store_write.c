@@ -148,6 +148,15 @@ int store_put_key(struct store *store, const struct store_key *key, store_done_f
     return add(store, WRITE_PUT_KEY, &draft, done, ctx, err);
 }
 
+int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct draft draft = {.err = err};
+
+    put_array(&draft, "organisation's id", org_id, sizeof ((struct store_org *)NULL)->id);
+    put_int(&draft, before_ns);
+    return add(store, WRITE_FORGET_KEYS, &draft, done, ctx, err);
+}
+
 int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct draft draft = {.err = err};
@@ -309,6 +318,7 @@ int write_apply(struct store *store, struct write *write, struct brig_err *err)
     case WRITE_PUT_ORG: return put(store, SQL_PUT_ORG, write, err);
     case WRITE_DELETE_ORG: return delete_org(store, write, err);
     case WRITE_PUT_KEY: return put(store, SQL_PUT_KEY, write, err);
+    case WRITE_FORGET_KEYS: return run(store, SQL_FORGET_KEYS, write, write->n, err);
     case WRITE_PUT_SANDBOX: return put(store, SQL_PUT_SANDBOX, write, err);
     case WRITE_END_SANDBOX:
         r = run(store, SQL_DELETE_SANDBOX, write, 2, err);
