@@ -23,7 +23,7 @@ packages() {
     # what `make run` needs: the compilers, and mkfs.ext4 for the store of a sandbox
     build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs libidn2-dev libssl-dev libsqlite3-dev libpq-dev zlib1g-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
     # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`; what tests run inside sandboxes
-    test) echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild python3-numpy python3-pydantic python3-pip python3-venv ;;
+    test) echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild python3-numpy python3-pydantic python3-pip python3-venv chromium ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py
     vm) echo qemu-system-x86 uidmap e2fsprogs ;;
     # what installs other people's packages: the clients of tests/compat, and requirement sets

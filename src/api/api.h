@@ -41,6 +41,7 @@ struct sets;
 struct pool;
 struct executor;
 struct keyring;
+struct tickets;
 
 struct api {
     struct loop *loop;
@@ -70,6 +71,7 @@ struct api {
     int sets_dir_fd, artifacts_fd;
     char *sets_path;
     uint8_t token_key[32]; /* of previews */
+    struct tickets *tickets; /* and their single-use ones; NULL until there is one */
     int supervisor_fd;
     struct request *reloading; /* who waits for the answer to a reload */
     bool ready, draining, drained;
@@ -212,7 +214,7 @@ void api_tools_stop(struct api *api);      /* before the manager goes */
 void api_tools_close(struct api *api);     /* after the store: what was on its way comes back */
 void api_tools_forget_org(struct api *api, const char *org);
 
-/* preview.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */
+/* preview_admit.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */
 bool preview_handle(struct api *api, struct exchange *x);
 
 #endif

@@ -27,6 +27,7 @@
 #include "api/audit_verb.h"
 #include "api/lockdown.h"
 #include "api/log.h"
+#include "api/preview.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -487,6 +488,7 @@ static int start(struct daemon_state *d, struct brig_err *err)
 static void close_parts(struct daemon_state *d)
 {
     server_destroy(d->api.server);
+    tickets_free(d->api.tickets);
     api_tools_stop(&d->api);
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);

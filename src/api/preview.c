@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview.c: HTTP and WebSocket to a port inside a sandbox, by path (/v1/sandboxes/{id}/proxy/{port}/...) or by host name
- * (<port>-<id>.<domain>).
+ * preview.c: HTTP and WebSocket to a port inside a sandbox, for a request that preview_admit.c has let in.
  *
  * Theory of operation. The request is parsed by our strict codec and written anew, so that what reaches the program is one
  * well-formed request, and what comes back is parsed and written anew as well: neither side can smuggle. The bytes travel
  * over a SVC_PORT_CONNECT call: no socket of the host is involved. One request per connection to the program.
  *
- * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for this
- * port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields that
- * carried them are taken out (preview_head.c). Everything else is 404, as for a sandbox that does not exist.
+ * By path the answer shares its origin with the API and all other previews, so that a browser may show it only as a page without
+ * an origin: every such answer says "Content-Security-Policy: sandbox". Programs do not care.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,8 +21,11 @@
 #include "base/str.h"
 
 
+#define SANDBOXED "sandbox allow-scripts allow-forms allow-modals allow-popups allow-downloads allow-pointer-lock"
+
 struct preview {
     struct request *rq;
+    struct preview_way way;
     struct call *call;
     struct buf up;   /* to the program, not yet taken */
     struct buf down; /* from the program: the head while it is incomplete */
@@ -129,6 +130,29 @@ static bool pass_body(struct preview *p, const char *data, size_t len)
 static void tunnel_data(void *ctx, struct exchange *x UNUSED, const char *data, size_t len);
 static void tunnel_eof(void *ctx, struct exchange *x UNUSED);
 
+/* A field of the program's answer, to whoever `put` writes for. Returns what put does; 0 as well for one that may not pass. */
+static int pass_field(const struct preview *p, const struct http_field *field, int (*put)(void *to, const char *name, const char *value), void *to)
+{
+    AUTO_BUF struct buf cookie = BUF_INIT(PREVIEW_HEAD_MAX);
+
+    if (!preview_passes(&p->head, field->name))
+        return 0;
+    if (strcasecmp(field->name, "set-cookie") != 0)
+        return put(to, field->name, field->value);
+    int r = preview_put_set_cookie(&cookie, field->value, &p->way);
+    return r == -EINVAL ? 0 : r < 0 ? r : put(to, field->name, cookie.data);
+}
+
+static int put_in_head(void *to, const char *name, const char *value)
+{
+    return http_put_field(to, name, value);
+}
+
+static int put_in_answer(void *to, const char *name, const char *value)
+{
+    return strcasecmp(name, "content-type") == 0 ? 0 : exchange_add_field(to, name, value);
+}
+
 static bool start_tunnel(struct preview *p)
 {
     const struct tunnel_events events = {tunnel_data, tunnel_eof, on_drained, p};
@@ -141,7 +165,12 @@ static bool start_tunnel(struct preview *p)
         return false;
     }
     for (size_t i = 0; r == 0 && i < p->head.n_fields; i++)
-        r = http_put_field(&out, p->head.fields[i].name, p->head.fields[i].value);
+        r = pass_field(p, &p->head.fields[i], put_in_head, &out);
+    const char *protocol = http_field(&p->head, "Upgrade");
+    if (r == 0 && protocol)
+        r = http_put_field(&out, "Upgrade", protocol);
+    if (r == 0)
+        r = http_put_field(&out, "Connection", "Upgrade");
     if (r == 0)
         r = http_put_end(&out);
     if (r < 0 || exchange_tunnel(p->rq->x, &events, &err) < 0) {
@@ -160,9 +189,12 @@ static bool start_answer(struct preview *p)
     const char *type = http_field(&p->head, "Content-Type");
     uint64_t length = p->head.body == HTTP_BODY_LENGTH ? p->head.content_length : p->head.body == HTTP_BODY_NONE ? 0 : UINT64_MAX;
 
+    if (p->way.prefix[0] && exchange_add_field(x, "Content-Security-Policy", SANDBOXED) < 0) {
+        fail(p, "out of memory");
+        return false;
+    }
     for (size_t i = 0; i < p->head.n_fields; i++)
-        if (preview_passes(&p->head, p->head.fields[i].name) && strcasecmp(p->head.fields[i].name, "content-type") != 0)
-            exchange_add_field(x, p->head.fields[i].name, p->head.fields[i].value);
+        (void)pass_field(p, &p->head.fields[i], put_in_answer, x);
     p->answered = true;
     exchange_begin(x, p->head.status, type, length);
     exchange_on_drained(x, on_drained, p);
@@ -342,7 +374,7 @@ static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSE
     }
 }
 
-static void start(struct request *rq, uint32_t port, const char *path, size_t path_len, bool by_key)
+void preview_start(struct request *rq, const struct preview_way *way, const char *path, size_t path_len)
 {
     struct preview *p = mem_zalloc(sizeof *p);
     const struct call_events events = {.event = on_connected, .data = on_data, .eof = on_eof, .writable = on_writable, .reply = on_reply, .ctx = p};
@@ -354,12 +386,12 @@ static void start(struct request *rq, uint32_t port, const char *path, size_t pa
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
         return;
     }
-    *p = (struct preview){.rq = rq, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
+    *p = (struct preview){.rq = rq, .way = *way, .up = BUF_INIT(4u << 20), .down = BUF_INIT(PREVIEW_HEAD_MAX)};
     snprintf(p->method, sizeof p->method, "%s", exchange_head(rq->x)->method);
-    svc_put_u16(&out, (uint16_t)port);
+    svc_put_u16(&out, (uint16_t)way->port);
     const struct http_head *head = exchange_head(rq->x);
     p->chunked_up = head->body == HTTP_BODY_CHUNKED;
-    int r = preview_put_request(&p->up, head, path, path_len, exchange_target(rq->x)->query_raw, by_key, exchange_is_tls(rq->x));
+    int r = preview_put_request(&p->up, head, path, path_len, exchange_target(rq->x)->query_raw, way);
     if (r < 0)
         (void)err_usage(&err, "the request is too long to be passed on");
     else
@@ -371,120 +403,4 @@ static void start(struct request *rq, uint32_t port, const char *path, size_t pa
     }
     rq->state = p;
     rq->left = preview_left;
-}
-
-/* ---- who may --------------------------------------------------------------------------------------------- */
-
-static bool token_ok(struct request *rq, const char *token, const char *subject)
-{
-    return token && crypto_token_check(rq->api->token_key, "preview", subject, token, clock_real_ns() / (int64_t)NS_PER_SEC) == 0;
-}
-
-static bool cookie_token(const char *cookies, char *out, size_t size)
-{
-    for (const char *at = cookies ? cookies : ""; *at;) {
-        while (*at == ' ')
-            at++;
-        size_t n = strcspn(at, ";");
-        if (str_starts(at, PREVIEW_COOKIE "=") && n - sizeof PREVIEW_COOKIE < size) {
-            memcpy(out, at + sizeof PREVIEW_COOKIE, n - sizeof PREVIEW_COOKIE);
-            out[n - sizeof PREVIEW_COOKIE] = '\0';
-            return true;
-        }
-        at += n + (at[n] == ';');
-    }
-    return false;
-}
-
-static void admit(struct request *rq, const char *id, const char *port_text, const char *path, size_t path_len, const char *cookie_path)
-{
-    const struct http_head *head = exchange_head(rq->x);
-    const char *query = http_query(exchange_target(rq->x), PREVIEW_COOKIE);
-    char subject[96], cookie[TOKEN_MAX], set[TOKEN_MAX + 256];
-    uint32_t port = 0;
-    bool by_key = rq->caller.socket || rq->caller.key_id[0];
-    struct sbox *sbox = by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id); /* a token names its sandbox */
-    struct brig_err err;
-
-    if (parse_u32(port_text, &port) < 0 || port == 0 || port > UINT16_MAX || !sbox) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
-        return;
-    }
-    if (by_key && rq->caller.role == STORE_ROLE_READ_ONLY && (head->upgrade || (!str_eq(head->method, "GET") && !str_eq(head->method, "HEAD")))) {
-        request_refuse(rq, BRIG_E_FORBIDDEN, "this key is read-only");
-        return;
-    }
-    if (by_key && sbox_check_use(sbox, &rq->caller, &err) < 0) {
-        request_fail(rq, &err);
-        return;
-    }
-    snprintf(subject, sizeof subject, "%u-%s", port, sbox->id);
-    bool has_cookie = cookie_token(http_field(head, "Cookie"), cookie, sizeof cookie);
-    bool by_query = token_ok(rq, query, subject);
-    if (!by_key && !by_query && !token_ok(rq, http_field(head, "X-Brig-Token"), subject) && !(has_cookie && token_ok(rq, cookie, subject))) {
-        api_denied(rq->api, &rq->caller, id, "preview without a key or a valid token");
-        (void)err_set(&err, BRIG_E_UNAUTHENTICATED, 0, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
-        exchange_fail(rq->x, &err); /* not request_fail(): the denial was noted, with the sandbox */
-        request_free(rq);
-        return;
-    }
-    if (sbox->state != SBOX_RUNNING || !sbox->link) {
-        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
-        return;
-    }
-    if (by_query) {
-        snprintf(set, sizeof set, PREVIEW_COOKIE "=%s; Path=%s; HttpOnly; SameSite=Lax%s", query, cookie_path, exchange_is_tls(rq->x) ? "; Secure" : "");
-        exchange_add_field(rq->x, "Set-Cookie", set);
-    }
-    request_use_sandbox(rq, sbox);
-    request_audit(rq, "port.open", sbox->id, "ok", port_text);
-    start(rq, port, path, path_len, by_key);
-}
-
-/* The part of the raw path after "/proxy/{port}": what the program sees. */
-void route_proxy(struct request *rq)
-{
-    const char *raw = exchange_target(rq->x)->rest_raw, *at = raw;
-    char cookie_path[128];
-
-    for (int slashes = 0; *at && slashes < 6; at++)
-        slashes += *at == '/';
-    if (at > raw && at[-1] == '/')
-        at--;
-    size_t len = strcspn(at, "?");
-    snprintf(cookie_path, sizeof cookie_path, "/v1/sandboxes/%.40s/proxy/%.8s/", rq->arg[0], rq->arg[1]);
-    admit(rq, rq->arg[0], rq->arg[1], len > 0 ? at : "/", len > 0 ? len : 1, cookie_path);
-}
-
-bool preview_handle(struct api *api, struct exchange *x)
-{
-    const struct http_head *head = exchange_head(x);
-    const char *host = http_field(head, "Host"), *domain = config_get(api->config)->domain;
-    char label[64];
-    struct brig_err err;
-
-    /* "8080-<26 characters>.<domain>[:port]" */
-    size_t n = host ? strcspn(host, ".:") : 0;
-    const char *dash = n > 0 && n < sizeof label ? memchr(host, '-', n) : NULL;
-    if (!dash || dash == host || host[n] != '.' || strncasecmp(host + n + 1, domain, strlen(domain)) != 0 ||
-        (host[n + 1 + strlen(domain)] != '\0' && host[n + 1 + strlen(domain)] != ':'))
-        return false;
-    struct request *rq = request_create(api, x);
-    if (!rq) {
-        (void)err_nomem(&err);
-        exchange_fail(x, &err);
-        return true;
-    }
-    memcpy(label, host, n);
-    label[n] = '\0';
-    label[dash - host] = '\0';
-    const char *key = http_field(head, "X-API-Key");
-    if (auth_check(api->auth, x, key, &rq->caller, &err) < 0 && key) {
-        request_fail(rq, &err);
-        return true;
-    }
-    exchange_set_owner(x, rq->caller.key_id);
-    const char *path = exchange_target(x)->rest_raw;
-    admit(rq, label + (dash - host) + 1, label, path, strcspn(path, "?"), "/");
-    return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_head.c: heads of previews, written anew. What belongs to one connection stays on it: the fields that say so, and
+ * preview_head.c: heads of previews, written anew (cookies: preview_cookie.c). What belongs to one connection stays on it: the fields that say so, and
  * those that Connection names. Keys and tokens are ours and are taken out wherever the codec would have found them: so the names
  * in a query are compared as they decode.
  */
@@ -42,9 +42,10 @@ static bool nominated(const struct http_head *head, const char *name)
 
 bool preview_passes(const struct http_head *head, const char *name)
 {
-    /* The last one would let a page of one preview answer for all that is served from this host. */
+    /* From the second line on: what would hold for all that is served from this host, or from the domain above it. */
     static const char *const never[] = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "te", "trailer", "upgrade", "content-length",
-                                        "service-worker-allowed"};
+                                        "service-worker-allowed", "clear-site-data", "strict-transport-security", "public-key-pins", "alt-svc", "nel",
+                                        "report-to"};
 
     return !in_list(name, never, ARRAY_SIZE(never)) && !nominated(head, name);
 }
@@ -67,7 +68,7 @@ static bool is_token(const char *at, size_t len)
     return matched == sizeof name - 1;
 }
 
-static int put_query(struct buf *out, const char *query)
+int preview_put_query(struct buf *out, const char *query)
 {
     char mark = '?';
     int r = 0;
@@ -85,31 +86,7 @@ static int put_query(struct buf *out, const char *query)
     return r;
 }
 
-/* A Cookie field without ours. */
-static int put_cookies(struct buf *out, const char *value)
-{
-    AUTO_BUF struct buf kept = BUF_INIT(PREVIEW_HEAD_MAX);
-    int r = 0;
-
-    for (const char *at = value; r == 0 && *at;) {
-        size_t n = strcspn(at, ";");
-        while (n > 0 && *at == ' ') {
-            at++;
-            n--;
-        }
-        if (n > 0 && !str_starts(at, PREVIEW_COOKIE "=")) {
-            r = kept.len > 0 ? buf_append(&kept, "; ", 2) : 0;
-            if (r == 0)
-                r = buf_append(&kept, at, n);
-        }
-        at += n + (at[n] == ';');
-    }
-    if (r == 0 && kept.len > 0 && (r = buf_append(&kept, "", 1)) == 0)
-        r = http_put_field(out, "Cookie", kept.data);
-    return r;
-}
-
-static int put_fields(struct buf *out, const struct http_head *head, bool by_key, bool tls)
+static int put_fields(struct buf *out, const struct http_head *head, const struct preview_way *way)
 {
     static const char *const ours[] = {"expect", "x-api-key", "x-brig-token", "x-forwarded-proto"};
     int r = 0;
@@ -118,9 +95,9 @@ static int put_fields(struct buf *out, const struct http_head *head, bool by_key
         const char *name = head->fields[i].name, *value = head->fields[i].value;
         bool upgrade = head->upgrade && strcasecmp(name, "upgrade") == 0;
 
-        if ((!upgrade && !preview_passes(head, name)) || in_list(name, ours, ARRAY_SIZE(ours)) || (by_key && strcasecmp(name, "authorization") == 0))
+        if ((!upgrade && !preview_passes(head, name)) || in_list(name, ours, ARRAY_SIZE(ours)) || (way->by_key && strcasecmp(name, "authorization") == 0))
             continue;
-        r = strcasecmp(name, "cookie") == 0 ? put_cookies(out, value) : http_put_field(out, name, value);
+        r = strcasecmp(name, "cookie") == 0 ? preview_put_cookies(out, value, way) : http_put_field(out, name, value);
     }
     if (r == 0)
         r = http_put_field(out, "Connection", head->upgrade ? "Upgrade" : "close");
@@ -132,20 +109,21 @@ static int put_fields(struct buf *out, const struct http_head *head, bool by_key
         r = http_put_field(out, "Content-Length", length);
     }
     if (r == 0)
-        r = http_put_field(out, "X-Forwarded-Proto", tls ? "https" : "http");
+        r = http_put_field(out, "X-Forwarded-Proto", way->tls ? "https" : "http");
     return r == 0 ? http_put_end(out) : r;
 }
 
-int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len, const char *query, bool by_key, bool tls)
+int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len, const char *query,
+                        const struct preview_way *way)
 {
     AUTO_BUF struct buf target = BUF_INIT(HTTP_TARGET_MAX + 1);
     int r = buf_append(&target, path, path_len);
 
     if (r == 0)
-        r = put_query(&target, query);
+        r = preview_put_query(&target, query);
     if (r == 0)
         r = buf_append(&target, "", 1);
     if (r == 0)
         r = http_put_request(out, head->method, target.data);
-    return r == 0 ? put_fields(out, head, by_key, tls) : r;
+    return r == 0 ? put_fields(out, head, way) : r;
 }

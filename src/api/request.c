@@ -469,6 +469,8 @@ void api_handle(void *ctx, struct exchange *x)
     struct api *api = ctx;
     const struct http_head *head = exchange_head(x);
 
+    if (preview_handle(api, x))
+        return;
     /* The one path that is called a hundred thousand times a second. */
     if (strcmp(head->target, "/healthz") == 0 && strcmp(head->method, "GET") == 0) {
         exchange_reply(x, 200, "text/plain", "ok\n", 3);
@@ -478,8 +480,6 @@ void api_handle(void *ctx, struct exchange *x)
         const char *parent = http_field(head, "traceparent");
         exchange_keep(x, parent ? parent : "");
     }
-    if (preview_handle(api, x))
-        return;
     struct request *rq = request_create(api, x);
     if (rq) {
         start(rq, head, exchange_target(x));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/api.h"
+#include "api/preview.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
@@ -86,6 +87,44 @@ void route_port_list(struct request *rq)
     rq->left = ports_left;
 }
 
+/* ---- where a browser finds a preview ---------------------------------------------------------------------- */
+
+/* The host and port that this request was sent to, or that the listener has if it came over the socket; "": there is none. */
+static void find_host(const struct request *rq, char *out, size_t size)
+{
+    const struct config *config = config_get(rq->api->config);
+    const char *host = http_field(exchange_head(rq->x), "Host"), *colon = strrchr(config->listen, ':');
+
+    if (!exchange_is_unix(rq->x))
+        snprintf(out, size, "%s", host ? host : "");
+    else if (colon && (str_starts(config->listen, "0.0.0.0:") || str_starts(config->listen, "[::]:")))
+        snprintf(out, size, "localhost%s", colon);
+    else
+        snprintf(out, size, "%s", config->listen);
+}
+
+/* By host name, or by path where a browser could not reach the name; NULL when only the socket is served. */
+static void put_url(struct json *json, const struct request *rq, uint32_t port, const char *token)
+{
+    const struct config *config = config_get(rq->api->config);
+    const char *scheme = exchange_is_tls(rq->x) || (exchange_is_unix(rq->x) && config->tls_cert[0]) ? "https" : "http";
+    struct preview_way way = {.port = port};
+    char host[300], own[400], url[TOKEN_MAX + 700];
+
+    find_host(rq, host, sizeof(host));
+    snprintf(way.id, sizeof(way.id), "%s", rq->sbox->id);
+    json_key(json, "url");
+    if (host[0] == '\0') {
+        json_null(json);
+        return;
+    }
+    if (preview_host(config->domain, host, &way, own, sizeof(own)))
+        snprintf(url, sizeof(url), "%s://%s/?" PREVIEW_COOKIE "=%s", scheme, own, token);
+    else
+        snprintf(url, sizeof(url), "%s://%s/v1/sandboxes/%s/proxy/%u/?" PREVIEW_COOKIE "=%s", scheme, host, way.id, port, token);
+    json_string(json, url);
+}
+
 /* ---- tokens ---------------------------------------------------------------------------------------------- */
 
 void route_port_token(struct request *rq)
@@ -119,6 +158,7 @@ void route_port_token(struct request *rq)
     json_object(&json);
     json_key(&json, "token");
     json_string(&json, token);
+    put_url(&json, rq, port, token);
     json_key(&json, "path");
     json_string(&json, url);
     json_key(&json, "host");

@@ -30,7 +30,7 @@ static const struct flag_table port_table = {
     .usage = "brig port [flags] SANDBOX [PORT]",
     .purpose =
         "Lists the ports that programs in the sandbox listen on. With PORT: prints an address at which a browser\n"
-        "sees it; whoever has the address has the port, until it expires.\n\n"
+        "sees it, on a host name of its own; whoever has the address has the port, until it expires.\n\n"
         "  brig port build\n"
         "  xdg-open \"$(brig port build 8000)\"",
     .flags = port_flags,
@@ -54,34 +54,11 @@ static int list(const struct port_options *options, const struct json_value *por
     return options->quiet ? 0 : table_print(&table);
 }
 
-/* Where a browser reaches this daemon: BRIG_HOST, or what the daemon says it listens on. "" when nowhere. */
-static void find_base(struct client *client, char *out, size_t size)
-{
-    AUTO_BUF struct buf target = BUF_INIT(256);
-    AUTO_DOC struct json_doc *doc = NULL;
-    struct brig_err ignored;
-
-    out[0] = '\0';
-    if (client_is_remote()) {
-        snprintf(out, size, "%s", client_where(client));
-        return;
-    }
-    if (client_target(&target, "/v1/config") < 0 || service_try(client, "GET", &target, NULL, &doc, &ignored) < 0 ||
-        !doc)
-        return;
-    const struct json_value *values = json_get(json_root(doc), "values");
-    for (const struct json_value *row = values ? values->first : NULL; row; row = row->next)
-        if (str_eq(get_text(row, "section", ""), "server") && str_eq(get_text(row, "key", ""), "listen") &&
-            *get_text(row, "value", "") != '\0')
-            snprintf(out, size, "http://%s", get_text(row, "value", ""));
-}
-
 static int preview(struct client *client, const struct port_options *options, const char *sandbox, uint64_t port)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
     struct json json = JSON_INIT(&body);
-    char base[300];
 
     json_object(&json);
     service_put_text(&json, "expires", options->expires);
@@ -93,11 +70,10 @@ static int preview(struct client *client, const struct port_options *options, co
         return CLI_FAILED;
     if (options->json)
         return service_print_json(doc);
-    const char *path = get_text(json_root(doc), "path", get_text(json_root(doc), "url", ""));
-    find_base(client, base, sizeof(base));
-    if (*base == '\0')
+    const char *url = get_text(json_root(doc), "url", "");
+    if (*url == '\0')
         cli_error("the daemon listens on its socket only (server.listen): this is the path");
-    return service_say("%s%s", base, path);
+    return service_say("%s", *url ? url : get_text(json_root(doc), "path", ""));
 }
 
 static int port_main(int argc, char **argv)

@@ -89,6 +89,11 @@ static int read_expiry(const char *token, size_t len, int64_t *ret)
     return 0;
 }
 
+int crypto_token_expiry(const char *token, int64_t *ret)
+{
+    return read_expiry(token, strcspn(token, "."), ret);
+}
+
 int crypto_token_check(const uint8_t key[32], const char *purpose, const char *subject, const char *token, int64_t now)
 {
     char want[TOKEN_MAX];

@@ -112,6 +112,31 @@ while True:
 """
 
 
+# A page with a script and a secret, by a program that would like to be more than its own preview.
+PAGE_SERVER = r"""
+import http.server
+FIELDS = [('Set-Cookie', 'sid=WHO; Path=/'), ('Set-Cookie', 'wide=WHO; Path=/; Domain=localhost; SameSite=Lax'),
+          ('Set-Cookie', 'brig_token=stolen; Path=/'), ('Set-Cookie', '__host-Brig_Token=stolen; Path=/'), ('Set-Cookie', '=sid=nameless'),
+          ('Clear-Site-Data', '"cookies", "storage"'), ('Service-Worker-Allowed', '/'), ('Alt-Svc', 'h2="evil.example:443"'),
+          ('Strict-Transport-Security', 'max-age=9; includeSubDomains'), ('NEL', '{}'), ('Report-To', '{}')]
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+    def do_GET(self):
+        path = self.path.split('?')[0]
+        kind, text = 'text/html', '<title>WHO</title><script src="/app.js"></script><p>secret of WHO</p>'
+        if path == '/app.js': kind, text = 'text/javascript', 'window.loaded = "WHO"; window.data = "secret of WHO";'
+        elif path == '/seen': kind, text = 'text/plain', self.path + '\n' + str(self.headers)
+        elif path == '/healthz': kind, text = 'text/plain', 'the program is well'
+        self.send_response(200)
+        for name, value in [('Content-Type', kind), ('Content-Length', str(len(text)))] + FIELDS:
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text.encode())
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(('127.0.0.1', 8080), H).serve_forever()
+"""
+
+
 def serve(daemon, sandbox, source, *ports, name="serve.py"):
     """Runs the Python text in the sandbox and waits until it listens on the ports."""
     daemon.ask("PUT", f"/v1/sandboxes/{sandbox}/files?path={name}", source.encode())

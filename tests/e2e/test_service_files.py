@@ -268,10 +268,10 @@ class Previews(ServiceTest):
         self.assertEqual(first.status, 200)
         self.assertNotIn(made["token"].encode(), first.body)
         cookie = first.headers["Set-Cookie"].split(";")[0]
-        again = self.d.ask("GET", f"/v1/sandboxes/{sid}/proxy/8080/x", tcp=True, headers={"Cookie": f"a=b; {cookie}"})
-        self.assertEqual(again.status, 200)
-        self.assertIn(b"a=b", again.body)
-        self.assertNotIn(made["token"].encode(), again.body)
+        for path, host, own in ((f"/v1/sandboxes/{sid}/proxy/8080/x", "127.0.0.1", False), ("/x", f"8080-{sid}.localhost", True)):
+            again = self.d.ask("GET", path, tcp=True, headers={"Host": host, "Cookie": f"a=b; {cookie}"})
+            self.assertEqual((again.status, b"a=b" in again.body), (200, own))
+            self.assertNotIn(made["token"].encode(), again.body)
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}/proxy/8081/?brig_token={made['token']}", tcp=True).status, 401)
         short = self.d.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {"expires": 1}).json
         time.sleep(2.1)

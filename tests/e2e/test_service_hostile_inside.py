@@ -652,7 +652,9 @@ listen(8080)
             self.assertEqual(a.status, 200, (headers, a))
             self.assertNotIn(key.encode(), a.body)
             self.assertNotIn(token.encode(), a.body, (headers, query))
-        self.assertIn(b"Cookie: a=1; b=2", self.proxy("echo", headers={"Cookie": f"a=1; brig_token={token}; b=2"}, tcp=True).body)
+        headers = {"Cookie": f"a=1; brig_token={token}; b=2", "Host": f"8080-{self.sids[0]}.localhost"}
+        self.assertIn(b"Cookie: a=1; b=2", self.d.ask("GET", "/echo", headers=headers, tcp=True).body)
+        self.assertNotIn(b"Cookie", self.proxy("echo", headers={"Cookie": f"a=1; brig_token={token}; b=2"}, tcp=True).body)
 
     def test_a_token_is_for_one_port_of_one_sandbox(self):
         a, b = self.sids
