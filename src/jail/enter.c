@@ -39,9 +39,16 @@
 
 _Static_assert((int)JAIL_PROFILE_MAX == (int)BRIG_PROFILE_MAX, "seccomp profiles are the public ones");
 
+/* By what each does: the name is what a reader of the failure looks for. */
 static const char *const stage_names[] = {
-    "cgroup", "network", "root",   "template", "etc",    "proc",    "dev",  "store",    "binds",   "tmpfs", "pivot",
-    "cgroup namespace",  "user namespace",     "ids",    "sysctl",  "session", "rlimits", "capabilities", "landlock", "seccomp", "exec",
+    [SETUP_FDS] = "descriptors", [SETUP_OOM_SCORE] = "oom score", [SETUP_HOST_NAME] = "host name",
+    [SETUP_ROOT] = "root", [SETUP_TEMPLATE] = "template", [SETUP_ETC] = "etc", [SETUP_PROC] = "proc", [SETUP_DEV] = "dev",
+    [SETUP_STORE] = "store", [SETUP_BINDS] = "binds", [SETUP_TMPFS] = "tmpfs", [SETUP_PIVOT] = "pivot",
+    [SETUP_TAKE_PREPARED] = "prepared parts", [SETUP_NETWORK] = "network", [SETUP_CGROUP] = "cgroup",
+    [SETUP_CGROUP_NS] = "cgroup namespace", [SETUP_USER_NS] = "user namespace", [SETUP_IDS] = "ids",
+    [SETUP_SYSCTL] = "sysctl", [SETUP_SESSION] = "session", [SETUP_RLIMITS] = "rlimits", [SETUP_CAPS] = "capabilities",
+    [SETUP_NO_NEW_PRIVS] = "no_new_privs", [SETUP_LANDLOCK] = "landlock", [SETUP_SECCOMP] = "seccomp",
+    [SETUP_FORK] = "fork", [SETUP_WORKDIR] = "working directory", [SETUP_CHECK] = "self-check", [SETUP_EXEC] = "exec",
 };
 _Static_assert(ARRAY_SIZE(stage_names) == SETUP_STAGE_MAX, "a name for every stage");
 
@@ -54,7 +61,7 @@ const char *setup_stage_name(enum setup_stage stage)
 static int own_fds(struct enter *e)
 {
     if (e->plan->shared_fds)
-        TRY(e, "descriptors", SYS(close_range((unsigned)e->plan->highest_fd + 1, ~0u, CLOSE_RANGE_UNSHARE)));
+        TRY(e, "own table", SYS(close_range((unsigned)e->plan->highest_fd + 1, ~0u, CLOSE_RANGE_UNSHARE)));
     e->sysctl_fd = openat(e->plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC); /* a bad one is found when it is used */
     return 0;
 }
@@ -72,7 +79,7 @@ static int be_the_first_to_go(struct enter *e)
 static int name_host(struct enter *e)
 {
     if (!plan_off(e->plan, BRIG_LAYER_UTS_NS))
-        TRY(e, "host name", SYS(sethostname(e->plan->hostname, strlen(e->plan->hostname))));
+        TRY(e, "sethostname", SYS(sethostname(e->plan->hostname, strlen(e->plan->hostname))));
     return 0;
 }
 
@@ -86,38 +93,38 @@ static int bring_up_loopback(struct enter *e)
     return 0;
 }
 
-static int enter_network(struct enter *e, int netns_fd)
+/* What the spawner made for us while we built the root. */
+static int take_prepared(struct enter *e)
+{
+    struct setup_msg msg;
+    ssize_t n = fd_recv(e->plan->setup_fd, &msg, sizeof msg, e->prepared, PLAN_PREPARED, &e->n_prepared);
+
+    if (n != (ssize_t)sizeof msg || msg.type != SETUP_PREPARED || msg.netns > 1 || msg.netns > e->n_prepared) {
+        e->what = "message";
+        return n < 0 ? (int)n : -EPROTO;
+    }
+    e->has_netns = msg.netns == 1;
+    return 0;
+}
+
+static int join_network(struct enter *e)
 {
     if (plan_off(e->plan, BRIG_LAYER_NET_NS))
         return 0;
-    if (netns_fd >= 0) {
-        TRY(e, "setns", SYS(setns(netns_fd, CLONE_NEWNET)));
+    if (e->has_netns) {
+        TRY(e, "setns", SYS(setns(e->prepared[0], CLONE_NEWNET)));
         return 0;
     }
     TRY(e, "network namespace", SYS(unshare(CLONE_NEWNET)));
     return bring_up_loopback(e);
 }
 
-/* What the spawner made for us while we built the root: v1 cgroups, perhaps a network namespace. */
-static int join_prepared(struct enter *e)
+static int join_cgroups(struct enter *e)
 {
-    struct setup_msg msg;
-    int fds[PLAN_PREPARED];
-    size_t n_fds = 0;
-    ssize_t n = fd_recv(e->plan->setup_fd, &msg, sizeof msg, fds, PLAN_PREPARED, &n_fds);
-
-    if (n != (ssize_t)sizeof msg || msg.type != SETUP_PREPARED || msg.netns > n_fds) {
-        e->what = "prepared descriptors";
-        return n < 0 ? (int)n : -EPROTO;
-    }
-    int r = enter_network(e, msg.netns ? fds[0] : -1);
-    for (size_t i = msg.netns; r == 0 && i < n_fds; i++)
-        if (SYS(write(fds[i], "0", 1)) < 0) {
-            e->what = "tasks";
-            r = -errno;
-        }
-    fd_close_all(fds, n_fds);
-    return r;
+    for (size_t i = e->has_netns ? 1 : 0; i < e->n_prepared; i++)
+        TRY(e, "tasks", SYS(write(e->prepared[i], "0", 1)));
+    fd_close_all(e->prepared, e->n_prepared);
+    return 0;
 }
 
 /* Test builds, mount_ns off: the host's own tree. */
@@ -203,7 +210,7 @@ static int enter_ids(struct enter *e)
 static int enter_no_new_privs(struct enter *e)
 {
     if (!plan_off(e->plan, BRIG_LAYER_NO_NEW_PRIVS))
-        TRY(e, "no_new_privs", SYS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
+        TRY(e, "prctl", SYS(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)));
     return 0;
 }
 
@@ -312,7 +319,7 @@ static int leave_to_adopted(struct enter *e)
     long ret = split(e->plan->tid_address);
     if (ret == 0)
         return IS_PID_2;
-    e->what = "fork";
+    e->what = "pid 2";
     return (int)ret;
 }
 
@@ -329,9 +336,9 @@ static const struct {
     bool tree; /* only with a mount namespace of its own */
     stage_fn *fn;
 } stages[] = {
-    {SETUP_EXEC, false, own_fds},
-    {SETUP_CGROUP, false, be_the_first_to_go},
-    {SETUP_NETWORK, false, name_host},
+    {SETUP_FDS, false, own_fds},
+    {SETUP_OOM_SCORE, false, be_the_first_to_go},
+    {SETUP_HOST_NAME, false, name_host},
     {SETUP_ROOT, true, enter_root},
     {SETUP_STORE, true, enter_store},
     {SETUP_TEMPLATE, true, enter_template},
@@ -343,20 +350,22 @@ static const struct {
     {SETUP_BINDS, true, enter_binds},
     {SETUP_STORE, true, enter_store_size},
     {SETUP_PIVOT, true, enter_pivot},
-    {SETUP_CGROUP, false, join_prepared},
+    {SETUP_TAKE_PREPARED, false, take_prepared},
+    {SETUP_NETWORK, false, join_network},
+    {SETUP_CGROUP, false, join_cgroups},
     {SETUP_CGROUP_NS, false, enter_cgroup_ns},
     {SETUP_USER_NS, false, enter_user_ns},
     {SETUP_IDS, false, enter_ids},
     {SETUP_SYSCTL, false, enter_sysctl},
     {SETUP_SESSION, false, enter_session},
-    {SETUP_EXEC, false, arrange_fds}, /* before the rlimits: a full table above the new limit leaves no number to open */
-    {SETUP_EXEC, false, enter_adopt_fds},
+    {SETUP_FDS, false, arrange_fds}, /* before the rlimits: a full table above the new limit leaves no number to open */
+    {SETUP_FDS, false, enter_adopt_fds},
     {SETUP_RLIMITS, false, enter_rlimits},
     {SETUP_CAPS, false, enter_caps},
-    {SETUP_CAPS, false, enter_no_new_privs},
+    {SETUP_NO_NEW_PRIVS, false, enter_no_new_privs},
     {SETUP_LANDLOCK, false, enter_landlock},
     {SETUP_SECCOMP, false, enter_seccomp},
-    {SETUP_EXEC, false, leave_to_adopted}, /* and executes, of a plan with adopt */
+    {SETUP_FORK, false, leave_to_adopted}, /* and executes, of a plan with adopt */
     {SETUP_EXEC, false, exec_init},
 };
 

@@ -101,8 +101,9 @@ struct jail_plan {
 };
 
 enum setup_stage {
-    SETUP_CGROUP,
-    SETUP_NETWORK,
+    SETUP_FDS,
+    SETUP_OOM_SCORE,
+    SETUP_HOST_NAME,
     SETUP_ROOT,
     SETUP_TEMPLATE,
     SETUP_ETC,
@@ -112,6 +113,9 @@ enum setup_stage {
     SETUP_BINDS,
     SETUP_TMPFS,
     SETUP_PIVOT,
+    SETUP_TAKE_PREPARED,
+    SETUP_NETWORK,
+    SETUP_CGROUP,
     SETUP_CGROUP_NS,
     SETUP_USER_NS,
     SETUP_IDS,
@@ -119,8 +123,12 @@ enum setup_stage {
     SETUP_SESSION,
     SETUP_RLIMITS,
     SETUP_CAPS,
+    SETUP_NO_NEW_PRIVS,
     SETUP_LANDLOCK,
     SETUP_SECCOMP,
+    SETUP_FORK,
+    SETUP_WORKDIR,
+    SETUP_CHECK,
     SETUP_EXEC,
     SETUP_STAGE_MAX
 };
@@ -162,6 +170,9 @@ struct enter {
     int root_fd;  /* the new root's mount, attached at /r of the inherited tree until the pivot */
     int store_fd; /* the store's mount, attached at /s */
     int sysctl_fd; /* /proc/sys of a full procfs, O_PATH */
+    int prepared[PLAN_PREPARED]; /* what the spawner made: first the network namespace, if has_netns, then v1 cgroups */
+    size_t n_prepared;
+    bool has_netns;
 };
 
 /* Remembers what was tried, for the failure report. */

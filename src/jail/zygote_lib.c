@@ -69,11 +69,11 @@ static void set_stdio(void)
 {
     int null = SYS(open("/dev/null", O_RDONLY | O_CLOEXEC));
 
-    must(SETUP_EXEC, "/dev/null", null);
-    must(SETUP_EXEC, "stdin", SYS(dup2(null, 0)));
-    must(SETUP_EXEC, "stdout", SYS(dup2(ADOPTED_FD_OUT, 1)));
-    must(SETUP_EXEC, "stderr", SYS(dup2(ADOPTED_FD_ERR, 2)));
-    must(SETUP_EXEC, "channel", SYS(dup2(ADOPTED_FD_CHANNEL, CHANNEL_FD))); /* over pid 1's control socket */
+    must(SETUP_FDS, "/dev/null", null);
+    must(SETUP_FDS, "stdin", SYS(dup2(null, 0)));
+    must(SETUP_FDS, "stdout", SYS(dup2(ADOPTED_FD_OUT, 1)));
+    must(SETUP_FDS, "stderr", SYS(dup2(ADOPTED_FD_ERR, 2)));
+    must(SETUP_FDS, "channel", SYS(dup2(ADOPTED_FD_CHANNEL, CHANNEL_FD))); /* over pid 1's control socket */
 }
 
 /* Really closed, not at an execve that never comes. What the self-check still needs follows at the end. */
@@ -81,9 +81,9 @@ static void close_others(void)
 {
     unsigned setup = (unsigned)job.plan.setup_fd;
 
-    must(SETUP_EXEC, "close", SYS(close_range(INIT_FD_PROBE + 1, setup - 1, 0)));
-    must(SETUP_EXEC, "close", SYS(close_range(setup + 1, ~0u, 0)));
-    must(SETUP_EXEC, "close", SYS(close_range(INIT_FD_PROBE, INIT_FD_PROBE, CLOSE_RANGE_CLOEXEC)));
+    must(SETUP_FDS, "close", SYS(close_range(INIT_FD_PROBE + 1, setup - 1, 0)));
+    must(SETUP_FDS, "close", SYS(close_range(setup + 1, ~0u, 0)));
+    must(SETUP_FDS, "close", SYS(close_range(INIT_FD_PROBE, INIT_FD_PROBE, CLOSE_RANGE_CLOEXEC)));
 }
 
 /* The statement is about this very process: ids, capabilities, filter and descriptors are final. */
@@ -96,8 +96,8 @@ static void check(void)
     jail_selfcheck(&plan, msg.readings);
     for (unsigned i = 0; i < BRIG_LAYER_MAX; i++)
         whole = whole && (msg.readings[i].on || !(job.start.require & BRIG_LAYER_BIT(i)));
-    must(SETUP_EXEC, "close", SYS(close(INIT_FD_PROBE)));
-    must(SETUP_EXEC, "self-check", SYS(send(job.plan.setup_fd, &msg, sizeof msg, MSG_NOSIGNAL)));
+    must(SETUP_FDS, "close", SYS(close(INIT_FD_PROBE)));
+    must(SETUP_CHECK, "tell", SYS(send(job.plan.setup_fd, &msg, sizeof msg, MSG_NOSIGNAL)));
     if (!whole)
         _exit(125); /* the spawner says which */
     close(job.plan.setup_fd);
@@ -121,7 +121,7 @@ static void become_program(void)
     must(SETUP_SESSION, "setsid", SYS(setsid()));
     set_stdio();
     umask(022);
-    must(SETUP_EXEC, "working directory", SYS(chdir(job.workdir)));
+    must(SETUP_WORKDIR, job.workdir, SYS(chdir(job.workdir)));
     close_others();
     check();
     register_thread();

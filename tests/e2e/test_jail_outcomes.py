@@ -386,6 +386,25 @@ class Brigs(JailTest):
                 self.assertIsNone(r["outcome"]["exit_code"])
         self.assertGreater(seen, 3)
 
+    def test_host_error_names_the_step_that_failed(self):
+        steps = {
+            "close_range((unsigned)e->plan->highest_fd": "descriptors: own table",
+            "self/oom_score_adj": "oom score: oom_score_adj",
+            "sethostname": "host name: sethostname",
+            "setns(e->prepared": "network: setns",
+            "unshare(CLONE_NEWCGROUP)": "cgroup namespace: unshare",
+            "unshare(CLONE_NEWUSER)": "user namespace: unshare",
+            "dup3(p->control_fd": "descriptors: control",
+            "PR_SET_NO_NEW_PRIVS": "no_new_privs: prctl",
+            "sys_execveat(INIT_FD_EXEC": "exec: brig-init",
+        }
+        if "v1" in self.outcome("--", "/bin/true", cause="exited", status=0)["protection"]["layers"]["pids"].get("by", ""):
+            steps["write(e->prepared"] = "cgroup: tasks"
+        for text, step in steps.items():
+            done = self.w.run("-o", "json", "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": text})
+            told = json.loads(done.stdout)["outcome"]
+            self.assertEqual((told["cause"], told.get("detail")), ("host-error", f"set-up, {step}: Input/output error"), text)
+
     def held(self, *flags):
         process = self.w.start(*flags, *SH, "trap '' INT TERM; echo up; while :; do sleep 0.02; done")
         self.assertEqual(read_line(process.stdout), b"up\n")
