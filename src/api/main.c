@@ -54,6 +54,7 @@ struct daemon_state {
     size_t n_listeners;
     struct loop_source on_supervisor;
     struct loop_timer on_drain, on_prune;
+    uint64_t drain_ns; /* when draining began */
     bool spawner_gone, quit, keep;
     int status;
 };
@@ -158,7 +159,7 @@ static void on_drain(struct loop_timer *timer)
     struct daemon_state *d = timer->ctx;
     uint64_t limit = config_get(d->api.config)->drain_timeout * NS_PER_MS;
 
-    if (server_exchanges(d->api.server) == 0 || clock_mono_ns() - d->api.started_ns > limit) {
+    if (server_exchanges(d->api.server) == 0 || clock_mono_ns() - d->drain_ns > limit) {
         end_sandboxes(d);
         return;
     }
@@ -173,7 +174,7 @@ static void drain(struct daemon_state *d, bool keep)
              (unsigned long long)config_get(d->api.config)->drain_timeout);
     d->api.draining = true;
     d->keep = keep;
-    d->api.started_ns = clock_mono_ns();
+    d->drain_ns = clock_mono_ns();
     server_drain(d->api.server);
     (void)!loop_timer_set(d->api.loop, &d->on_drain, clock_mono_ns(), NULL);
 }

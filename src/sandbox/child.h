@@ -89,7 +89,7 @@ struct child_done {
     struct brig_limits limits;     /* as enforced */
     const struct brig_layer_state *layers; /* BRIG_LAYER_MAX */
     bool protection_complete;
-    uint64_t net_allowed, net_denied;
+    struct brig_network network;   /* name and version of the policy when it began; what it allowed and denied */
     const char *learned;           /* what it tried under the network `learn`, as a policy; else NULL */
     int64_t started_at_ns, ended_at_ns; /* wall; started: the claim */
     bool started;                  /* user code may have begun: the request was sent */

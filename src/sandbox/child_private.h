@@ -91,6 +91,7 @@ struct child {
     struct box_stats stats;
     bool has_stats;
     struct gate_counts net; /* when it was claimed */
+    struct brig_network policy; /* name and version when its request was sent */
     uint32_t limits_hit;
     struct child_ask *network_ask, *counts_ask;
     bool telling, released; /* child_release() from within done() */

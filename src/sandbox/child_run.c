@@ -26,6 +26,8 @@
 
 void child_send(struct child *child)
 {
+    if (!child->sent)
+        network_name(child->sbox, !child->guest, &child->policy);
     child->sent = true;
     while (child->channel && child->request_at < child->request_len) {
         ssize_t n = call_write(child->channel, child->request + child->request_at, child->request_len - child->request_at);
@@ -92,11 +94,13 @@ static void fill_network(const struct child *child, struct child_done *done, str
     const struct learn *learn = child->sbox && child->sbox->priv->network ? child->sbox->priv->network->learn : NULL;
     struct gate_counts now = {0};
 
+    done->network = child->policy;
     if (!child->sbox || !child->sbox->priv->network)
         return;
     network_totals(child->sbox->priv->network, &now);
-    done->net_allowed = now.allowed - child->net.allowed;
-    done->net_denied = now.denied + now.names_refused - child->net.denied - child->net.names_refused;
+    done->network.allowed = now.allowed - child->net.allowed;
+    done->network.denied = now.denied + now.names_refused - child->net.denied - child->net.names_refused;
+    done->limits_hit |= now.limits_hit & ~child->net.limits_hit;
     done->usage.net_in_bytes = now.bytes_in - child->net.bytes_in;
     if (learn && learn_put_json(learn, learned) == 0)
         done->learned = learned->data;

@@ -137,8 +137,19 @@ static int ask(struct process *process, gate_counts_fn *done)
     return gate_client_count(process->sbox->manager->network->client, net->slot, done, process, NULL);
 }
 
+/* The version of a child's own sandbox counts its claim too: there the policy's own number is told. */
+void network_name(const struct sbox *sbox, bool own_child, struct brig_network *ret)
+{
+    const struct sbox_network *net = sbox->priv->network;
+    bool gated = net && net->gated;
+
+    snprintf(ret->policy, sizeof ret->policy, "%s", gated ? net->choice.name : "none");
+    ret->version = !gated ? 0 : own_child ? net->choice.version : net->version;
+}
+
 void network_process_started(struct process *process)
 {
+    network_name(process->sbox, false, &process->policy);
     if (!process->sbox->priv->network)
         return;
     network_totals(process->sbox->priv->network, &process->net);
@@ -161,11 +172,12 @@ void network_process_fill(const struct process *process, struct brig_receipt *r,
     const struct sbox_network *net = process->sbox->priv->network;
     struct gate_counts now;
 
-    snprintf(r->network.policy, sizeof r->network.policy, "%s", net && net->gated ? net->choice.name : "none");
+    r->network = process->policy;
+    if (!r->network.policy[0]) /* it never began */
+        network_name(process->sbox, false, &r->network);
     if (!net || !net->gated)
         return;
     network_totals(net, &now);
-    r->network.version = net->version;
     r->network.allowed = grown(process->net.allowed, now.allowed);
     r->network.denied = grown(process->net.denied + process->net.names_refused, now.denied + now.names_refused);
     r->usage.net_in_bytes = grown(process->net.bytes_in, now.bytes_in);

@@ -360,6 +360,7 @@ void network_counted(struct sbox_network *net, const struct gate_counts *counts)
 void network_restarted(struct sbox_network *net); /* its counters begin anew */
 void network_totals(const struct sbox_network *net, struct gate_counts *ret);
 /* What went through while a process ran: counted at its start and its end. */
+void network_name(const struct sbox *sbox, bool own_child, struct brig_network *ret); /* name and version */
 void network_process_started(struct process *process);
 bool network_process_ending(struct process *process); /* true: process_ended() follows */
 void network_process_free(struct process *process);

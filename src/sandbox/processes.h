@@ -62,6 +62,7 @@ struct process {
     enum brig_cause cause;
     uint32_t limits_hit;
     struct gate_counts net; /* of the sandbox, when it started */
+    struct brig_network policy; /* name and version, when it started */
     char detail[256];
     bool deaf; /* brig-init did not answer */
 

@@ -11,13 +11,14 @@
 
 static const char *const kinds[FRAME_KIND_MAX] = {"tool", "code", "command", "schema"};
 
+/* What ran knows its policy (fill_receipt). If nothing ran, the receipt has the name that was asked for, and no version. */
 static void name_network(struct run *run)
 {
     struct brig_network *n = &run->outcome->r.network;
     const char *name = !run->network ? "none" : run->network->type == JSON_STRING ? run->network->string : "custom";
 
-    snprintf(n->policy, sizeof n->policy, "%.63s", name);
-    n->version = run->network ? 1 : 0;
+    if (!n->policy[0])
+        snprintf(n->policy, sizeof n->policy, "%.63s", name);
 }
 
 int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out)

@@ -277,8 +277,7 @@ static void fill_receipt(struct run *run, const struct child_done *done)
     r->protection_complete = done->protection_complete;
     r->started_at_ns = done->started_at_ns ? done->started_at_ns : run->created_at_ns;
     r->ended_at_ns = done->ended_at_ns ? done->ended_at_ns : clock_real_ns();
-    r->network.allowed = done->net_allowed;
-    r->network.denied = done->net_denied;
+    r->network = done->network;
     struct buf *learned = &run->outcome->learned;
     if (done->learned && buf_append(learned, done->learned, strlen(done->learned) + 1) == 0)
         r->learned = learned->data;

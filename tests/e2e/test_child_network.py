@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import unittest
 
-from helpers import brig
+from helpers import brig, wait_until
 from internet import PUBLIC, Internet
 from lettakit import KEY, LettaTest
 from service import Daemon
@@ -41,6 +41,31 @@ class ChildNetwork(LettaTest):
         ran = self.run_tool(tool, {"host": "b.invalid"}, network="none")
         self.assertNotEqual(ran["result"], "connected")
         self.assertEqual(ran["receipt"]["network"]["policy"], "none")
+
+    def test_the_version_of_the_policy(self):
+        tool = self.tool(LOOK)
+        for version in (1, 2, 3):
+            put = self.ask("PUT", "/policies/mine", {"default": "deny", "rules": [{"action": "allow", "domain": f"{version}.invalid"}]}, status=201 if version == 1 else 200)
+            self.assertEqual(put["version"], version)
+            told = self.run_tool(tool, {"host": "b.invalid"}, network="mine")["receipt"]["network"]
+            self.assertEqual((told["policy"], told["version"]), ("mine", version))
+        told = self.run_tool(tool, {"host": "b.invalid"}, network={"default": "deny", "rules": []})["receipt"]["network"]
+        self.assertEqual((told["policy"], told["version"]), ("custom", 1))
+        # in a sandbox that is there it is the sandbox's
+        made = self.d.create(network="mine")
+        told = self.run_tool(tool, {"host": "b.invalid"}, sandbox_id=made["id"])["receipt"]["network"]
+        self.assertEqual((told["policy"], told["version"]), ("mine", 3))
+
+    def test_a_process_tells_the_version_it_began_with(self):
+        self.ask("PUT", "/policies/live", {"default": "deny", "rules": []}, status=201)
+        made = self.d.create(network="live")
+        path = f"/v1/sandboxes/{made['id']}"
+        number = self.d.ask("POST", f"{path}/processes", {"argv": ["sleep", "1000"]}).json["number"]
+        self.ask("PUT", "/policies/live", {"default": "deny", "rules": [{"action": "allow", "domain": "x.invalid"}]})
+        wait_until("the new policy is there", lambda: self.d.ask("GET", path).json["network"]["version"] == 2)
+        self.d.ask("POST", f"{path}/processes/{number}/signal", {"signal": "KILL"})
+        told = self.d.ask("GET", f"{path}/processes/{number}/wait").json["network"]
+        self.assertEqual((told["policy"], told["version"]), ("live", 1))
 
 
 FETCH = '''

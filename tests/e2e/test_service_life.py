@@ -4,7 +4,9 @@
 import http.client
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -152,6 +154,30 @@ class Life(unittest.TestCase):
         self.d.process.send_signal(signal.SIGTERM)
         t.join(PATIENCE)
         self.assertEqual(answers[0]["stdout"], "finished\n")
+        self.d.process.wait(PATIENCE)
+
+    def test_draining_does_not_make_it_younger(self):
+        def age(text):
+            return int(re.search(r"^brig_uptime_seconds (\d+)$", text, re.M).group(1))
+
+        def begun(head):
+            s = socket.socket(socket.AF_UNIX)
+            self.addCleanup(s.close)
+            s.settimeout(PATIENCE)
+            s.connect(self.d.socket)
+            s.sendall(head)
+            return s
+
+        wait_until("some age", lambda: age(self.d.ask("GET", "/metrics").body.decode()) >= 2)
+        held = begun(b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        asking = begun(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
+        self.assertEqual(self.d.ask("GET", "/readyz").status, 200)  # it has read both: they came first
+        self.d.process.send_signal(signal.SIGTERM)
+        wait_until("it drains", lambda: "finishing" in self.d.text())
+        asking.sendall(b"\r\n")
+        with asking.makefile("rb") as answer:
+            self.assertGreaterEqual(age(answer.read().decode()), 2)
+        held.close()
         self.d.process.wait(PATIENCE)
 
     def test_kill_of_the_supervisor_leaves_nothing(self):

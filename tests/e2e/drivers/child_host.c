@@ -180,7 +180,7 @@ static void on_done(void *ctx, const struct child_done *done)
            " cut=%d,%d allowed=%" PRIu64 " denied=%" PRIu64,
            item->key, brig_cause_name(done->cause), done->exit_code, done->signal, done->limits_hit, done->started, done->answer_too_large, done->answer_broken,
            done->protection_complete, done->usage.cpu_ms, done->usage.memory_peak_bytes, done->usage.pids_peak, done->limits.memory, done->truncated[1],
-           done->truncated[2], done->net_allowed, done->net_denied);
+           done->truncated[2], done->network.allowed, done->network.denied);
     put_text("out", done->output[1], done->output_len[1] < 2000 ? done->output_len[1] : 2000);
     put_text("err", done->output[2], done->output_len[2] < 2000 ? done->output_len[2] : 2000);
     printf(" outlen=%zu errlen=%zu answerlen=%zu", done->output_len[1], done->output_len[2], done->answer_len);
