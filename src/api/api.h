@@ -98,6 +98,7 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_BODY (1u << 8)    /* reads its body itself */
 #define ROUTE_SECRET (1u << 10) /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9) /* with ROUTE_JSON: no body at all is {} */
+#define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own, or what it reads: lists of tools judge it as `run` (auth_tool_allowed()) */
 #define ROUTE_LETTA (1u << 11)  /* of the original's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked at */
 
 struct route {
@@ -174,6 +175,8 @@ void auth_user(struct auth *auth, const char *user, struct caller *caller);
 /* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
 const char *auth_org_doc(struct auth *auth, const char *id);
 const char *auth_key_doc(struct auth *auth, const char *id);
+/* Do the lists of the organisation and the key allow a tool of this name? BRIG_E_FORBIDDEN "Tool '<n>' not allowed". */
+int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err) MUST_CHECK;
 route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;
 
 /* route_*.c */

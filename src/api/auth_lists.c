@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "tool/rules.h"
 
 #define LIST_NAMES_MAX 10000u
 #define LIST_NAME_MAX 128u
@@ -28,6 +29,26 @@ const char *auth_key_doc(struct auth *auth, const char *id)
     const struct store_key *key = id[0] ? auth_find_key(auth, id) : NULL;
 
     return key ? key->doc : "{}";
+}
+
+/* "{}" for nearly everybody: then there is nothing to read. */
+static int read_lists(const char *text, struct json_doc **ret, struct brig_err *err)
+{
+    return str_eq(text, "{}") ? 0 : json_read(text, strlen(text), JSON_READ_VALUES, ret, err);
+}
+
+int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err)
+{
+    struct json_doc *org = NULL, *key = NULL;
+    int r = read_lists(auth_org_doc(api->auth, caller->org_id), &org, err);
+
+    if (r == 0)
+        r = read_lists(auth_key_doc(api->auth, caller->key_id), &key, err);
+    if (r == 0)
+        r = tool_allowed(org ? json_root(org) : NULL, key ? json_root(key) : NULL, str_eq(config_get(api->config)->tools_default, "deny"), name, err);
+    json_doc_free(org);
+    json_doc_free(key);
+    return r;
 }
 
 /* ---- what a list may be ---------------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "tool/rules.h"
 
 /* ---- routes ---------------------------------------------------------------------------------------------- */
 
@@ -414,6 +415,17 @@ static bool check_role(struct request *rq)
     return false;
 }
 
+/* A key that may run only what is on a list does not run programs of its own by another door. */
+static bool check_lists(struct request *rq)
+{
+    struct brig_err err;
+
+    if (!(rq->route->flags & ROUTE_OWN_CODE) || auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) == 0)
+        return true;
+    request_fail(rq, &err);
+    return false;
+}
+
 static const char *key_of(const struct http_head *head)
 {
     const char *field = http_field(head, "Authorization");
@@ -453,7 +465,7 @@ static void start(struct request *rq, const struct http_head *head, const struct
         return;
     }
     exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
-    if (!check_query(rq, target) || !check_role(rq) || ((rq->route->flags & ROUTE_LETTA) && !letta_begin(rq)))
+    if (!check_query(rq, target) || !check_role(rq) || !check_lists(rq) || ((rq->route->flags & ROUTE_LETTA) && !letta_begin(rq)))
         return;
     if (rq->route->flags & ROUTE_JSON) {
         rq->left = request_free;

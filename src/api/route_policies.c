@@ -200,7 +200,10 @@ void route_policy_put(struct request *rq)
     if (!change)
         return;
     change->made = !policies_find(rq->api->policies, rq->caller.org_id, change->name);
-    if (policies_put(rq->api->policies, rq->caller.org_id, change->name, rq->json, on_put, change, &err) < 0) {
+    int r = policy_ranges_check(rq->json, caller_standing(&rq->caller), config_get(rq->api->config), &err);
+    if (r == 0)
+        r = policies_put(rq->api->policies, rq->caller.org_id, change->name, rq->json, on_put, change, &err);
+    if (r < 0) {
         mem_free(change);
         request_fail(rq, &err);
     }

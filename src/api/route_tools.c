@@ -2,8 +2,8 @@
 /*
  * route_tools.c: the registry of tools as the original's clients see it (letta.md 1.4): upsert by name, update, read, delete.
  *
- * A write goes body -> (schema derived in a sandbox) -> document -> store. An update whose version changed between reading and writing is made again from the new document; two
- * that bring the same new name at once are one after the other (registry_upsert()).
+ * A write goes body -> (schema derived in a sandbox) -> document -> store. Who may write is asked of the document that is replaced; if that is another by the time of the commit, all is asked and
+ * made again from the new one. Two that bring the same new name at once are one after the other.
  */
 #include "api/tool_doc.h"
 
@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "tool/execute.h"
 
-#define TRIES 5u
+#define TRIES 100u /* each time somebody else was first */
 
 struct write {
     struct request *rq;
@@ -56,7 +56,7 @@ static void on_put(void *ctx, const struct object *object, const struct brig_err
     AUTO_BUF struct buf out = BUF_INIT(TOOL_DOC_MAX + 4096);
     struct json json = JSON_INIT(&out);
 
-    if (err && write->update && err->code == BRIG_E_CONFLICT && ++write->tries < TRIES) {
+    if (err && err->code == BRIG_E_CONFLICT && ++write->tries < TRIES) {
         go_on(write);
         return;
     }
@@ -72,9 +72,47 @@ static void on_put(void *ctx, const struct object *object, const struct brig_err
 
 /* ---- the document ---------------------------------------------------------------------------------------- */
 
-/* The name and the hash of a document that is to be written; what is wrong with it is told here. */
-static int judge(const struct buf *doc, char *name, size_t size, char hash[13], struct brig_err *err)
+static bool has(const struct json_value *body, const char *name)
 {
+    const struct json_value *value = json_get(body, name);
+
+    return value && value->type != JSON_NULL;
+}
+
+static struct tool_doc doc_of(const struct write *write, const struct object *old, const char *hash)
+{
+    const struct json_value *body = write->rq->json;
+    struct tool_doc doc = {.body = body, .old = old, .update = write->update, .schema = write->schema, .schema_len = write->schema_len, .user = write->user,
+                           .project = write->project[0] ? write->project : NULL, .modal = write->modal, .hash = hash};
+
+    tool_hands(old ? tool_of(old) : NULL, &write->rq->caller, !write->update, has(body, "brig") || has(body, "default_requires_approval"), &doc.registrant, &doc.guard);
+    return doc;
+}
+
+/*
+ * Lists bind whoever brings source, also when he registers it: the name must be allowed, and so must source of his own (`run`), or a name on the list would stand for
+ * anything. Those who write the lists are not asked.
+ */
+static int may_register(const struct request *rq, const char *name, struct brig_err *err)
+{
+    if (caller_is_admin(&rq->caller))
+        return 0;
+    int r = auth_tool_allowed(rq->api, &rq->caller, name, err);
+    return r == 0 ? auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, err) : r;
+}
+
+/* Of what would be replaced, and of the name. */
+static int may_write(const struct write *write, const struct object *old, struct brig_err *err)
+{
+    int r = old ? tool_may_change(tool_of(old), &write->rq->caller, err) : 0;
+
+    return r == 0 ? may_register(write->rq, write->name, err) : r;
+}
+
+/* The name and the hash of a document that is to be written; what is wrong with it, or more than its writer may ask for, is told here. */
+static int judge(struct write *write, const struct buf *doc, char hash[13], struct brig_err *err)
+{
+    struct request *rq = write->rq;
     struct json_doc *parsed = NULL;
     struct tool tool = {0};
     int r = json_read(doc->data, doc->len, JSON_READ_VALUES, &parsed, err);
@@ -85,19 +123,17 @@ static int judge(const struct buf *doc, char *name, size_t size, char hash[13], 
     if (r == 0) {
         r = tool_hash(&tool, hash);
         if (r == 0)
-            r = str_copy(name, size, tool.name);
+            r = str_copy(write->name, sizeof write->name, tool.name);
         if (r < 0)
             (void)err_set(err, BRIG_E_HOST, -r, "hash the tool");
+        if (r == 0)
+            r = may_write(write, write->update ? NULL : registry_by_name(rq->api->registry, write->org, write->name), err);
+        if (r == 0)
+            r = tool_may_ask(&tool, &rq->caller, rq->api->secrets, config_get(rq->api->config), err);
         tool_done(&tool);
     }
     json_doc_free(parsed);
     return r;
-}
-
-static struct tool_doc doc_of(const struct write *write, const struct object *old, const char *hash)
-{
-    return (struct tool_doc){.body = write->rq->json, .old = old, .update = write->update, .schema = write->schema, .schema_len = write->schema_len, .user = write->user,
-                             .project = write->project[0] ? write->project : NULL, .modal = write->modal, .hash = hash};
 }
 
 /* The source of an update must still have the function: clients send one without the other. */
@@ -124,7 +160,7 @@ static int put(struct write *write, const struct object *old, const char *hash, 
     if (r < 0)
         return r;
     if (!write->update)
-        return registry_upsert(registry, write->org, doc.data, doc.len, on_put, write, err);
+        return registry_upsert(registry, write->org, old, doc.data, doc.len, on_put, write, err);
     return objects_put(registry_objects(registry), write->org, old->id, doc.data, doc.len, old->version, on_put, write, err);
 }
 
@@ -139,9 +175,11 @@ static int step(struct write *write, struct brig_err *err)
 
     if (write->update && !old)
         return err_set(err, BRIG_E_NOT_FOUND, 0, "Tool not found with id='%.100s'", write->id);
-    int r = tool_doc_build(&in, &doc, err);
+    int r = old ? tool_may_change(tool_of(old), &write->rq->caller, err) : 0;
     if (r == 0)
-        r = judge(&doc, write->name, sizeof write->name, hash, err);
+        r = tool_doc_build(&in, &doc, err);
+    if (r == 0)
+        r = judge(write, &doc, hash, err);
     if (r == 0 && write->update)
         r = check_source(write, old, err);
     if (r < 0)
@@ -149,7 +187,7 @@ static int step(struct write *write, struct brig_err *err)
     const struct object *named = registry_by_name(registry, write->org, write->name);
     if (write->update && named && named != old)
         return err_usage(err, "INVALID_ARGUMENT: Tool with name '%s' already exists in your organization", write->name);
-    return put(write, write->update ? old : named, hash, err);
+    return r < 0 ? r : put(write, write->update ? old : named, hash, err);
 }
 
 static void go_on(struct write *write)
@@ -203,13 +241,6 @@ static bool begin(struct request *rq, bool update, struct write **ret)
     }
     *ret = write;
     return true;
-}
-
-static bool has(const struct json_value *body, const char *name)
-{
-    const struct json_value *value = json_get(body, name);
-
-    return value && value->type != JSON_NULL;
 }
 
 /* Without a schema one is derived; an update does so only where it brings another one for the arguments. */
@@ -304,7 +335,14 @@ void route_tool_delete(struct request *rq)
 
     if (!object)
         return;
-    request_audit(rq, "tool.delete", object->id, "ok", tool_of(object)->name);
-    if (objects_delete(registry_objects(rq->api->registry), rq->caller.org_id, object->id, on_deleted, rq, &err) < 0)
+    int r = tool_may_change(tool_of(object), &rq->caller, &err);
+    if (r == 0 && !caller_is_admin(&rq->caller))
+        r = auth_tool_allowed(rq->api, &rq->caller, tool_of(object)->name, &err);
+    if (r == 0) {
+        const struct objects_change change = {.org = rq->caller.org_id, .id = object->id, .expect_version = object->version, .done = on_deleted, .ctx = rq};
+        request_audit(rq, "tool.delete", object->id, "ok", tool_of(object)->name);
+        r = objects_change(registry_objects(rq->api->registry), &change, &err);
+    }
+    if (r < 0)
         request_fail(rq, &err);
 }

@@ -7,6 +7,7 @@
 #define P (ROUTE_SANDBOX | ROUTE_PROCESS)
 #define W ROUTE_WRITE
 #define L ROUTE_LETTA
+#define OWN (ROUTE_WRITE | ROUTE_OWN_CODE)
 #define JSON ROUTE_JSON
 #define MAYBE (ROUTE_JSON | ROUTE_EMPTY_OK)
 #define BOX "/v1/sandboxes/{id}"
@@ -31,33 +32,33 @@ const struct route api_routes[] = {
     {"GET", BOX "/logs", "", R, route_sandbox_logs},
     {"POST", "/v1/prune", "", W | ROUTE_ADMIN, route_prune},
 
-    {"POST", BOX "/run", "", R | W | ROUTE_JSON, route_run},
-    {"POST", BOX "/processes", "", R | W | ROUTE_JSON, route_process_start},
+    {"POST", BOX "/run", "", R | OWN | ROUTE_JSON, route_run},
+    {"POST", BOX "/processes", "", R | OWN | ROUTE_JSON, route_process_start},
     {"GET", BOX "/processes", "", S, route_process_list},
     {"GET", PROC, "", P, route_process_get},
     {"DELETE", PROC, "", P | W, route_process_kill},
     {"GET", PROC "/output", "stdout stderr stream follow", P, route_process_output},
-    {"GET", PROC "/attach", "stdout stderr", P | W, route_process_attach},
-    {"POST", PROC "/stdin", "eof", P | W | ROUTE_BODY, route_process_stdin},
+    {"GET", PROC "/attach", "stdout stderr", P | OWN, route_process_attach},
+    {"POST", PROC "/stdin", "eof", P | OWN | ROUTE_BODY, route_process_stdin},
     {"POST", PROC "/signal", "", P | W | ROUTE_JSON, route_process_signal},
     {"POST", PROC "/resize", "", P | W | ROUTE_JSON, route_process_resize},
     {"GET", PROC "/wait", "timeout", P, route_process_wait},
 
-    {"POST", BOX "/shells", "", R | W | ROUTE_JSON | ROUTE_EMPTY_OK, route_shell_open},
-    {"POST", BOX "/shells/{n}/run", "", R | W | ROUTE_JSON, route_shell_run},
+    {"POST", BOX "/shells", "", R | OWN | ROUTE_JSON | ROUTE_EMPTY_OK, route_shell_open},
+    {"POST", BOX "/shells/{n}/run", "", R | OWN | ROUTE_JSON, route_shell_run},
     {"DELETE", BOX "/shells/{n}", "", R | W, route_shell_close},
 
     {"GET", BOX "/files", "path path_encoding", R, route_file_get},
     {"HEAD", BOX "/files", "path path_encoding", R, route_file_get},
-    {"PUT", BOX "/files", "path path_encoding mode append offset parents exclusive", R | W | ROUTE_BODY, route_file_put},
+    {"PUT", BOX "/files", "path path_encoding mode append offset parents exclusive", R | OWN | ROUTE_BODY, route_file_put},
     {"DELETE", BOX "/files", "path path_encoding recursive", R | W, route_file_delete},
     {"GET", BOX "/files/stat", "path path_encoding follow", R, route_file_stat},
     {"GET", BOX "/files/list", "path path_encoding depth limit", R, route_file_list},
     {"POST", BOX "/files/mkdir", "", R | W | ROUTE_JSON, route_file_mkdir},
-    {"POST", BOX "/files/move", "", R | W | ROUTE_JSON, route_file_move},
+    {"POST", BOX "/files/move", "", R | OWN | ROUTE_JSON, route_file_move},
     {"GET", BOX "/files/watch", "path path_encoding recursive", R, route_file_watch},
     {"GET", BOX "/files/tar", "path path_encoding", R, route_tar_get},
-    {"PUT", BOX "/files/tar", "path path_encoding max_bytes max_members", R | W | ROUTE_BODY, route_tar_put},
+    {"PUT", BOX "/files/tar", "path path_encoding max_bytes max_members", R | OWN | ROUTE_BODY, route_tar_put},
 
     {"GET", BOX "/ports", "", R, route_port_list},
     {"POST", BOX "/ports/{port}/token", "", R | W | ROUTE_JSON | ROUTE_EMPTY_OK, route_port_token},
@@ -72,7 +73,7 @@ const struct route api_routes[] = {
     {"POST", "/v1/sandbox-config/local/recreate-venv", "*", L | W, route_config_recreate},
     {"PATCH", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W | JSON | ROUTE_SECRET, route_variable_update},
     {"DELETE", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W, route_variable_delete},
-    {"POST", "/v1/sandbox-config/environment-variable/{env_var_id}/reveal", "", W, route_variable_reveal},
+    {"POST", "/v1/sandbox-config/environment-variable/{env_var_id}/reveal", "", W | ROUTE_ADMIN, route_variable_reveal},
     {"GET", "/v1/sandbox-config/{sandbox_config_id}", "*", L, route_config_one},
     {"PATCH", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W | JSON, route_config_update},
     {"DELETE", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W, route_config_delete},
@@ -105,7 +106,7 @@ const struct route api_routes[] = {
     {"POST", "/v1/agents/{agent_id}/tools/{tool_name}/run", "*", L | W | MAYBE | ROUTE_SECRET, route_agent_tool_run},
     {"PUT", "/v1/agents/{agent_id}/secrets", "", W | JSON | ROUTE_SECRET, route_agent_secret_put},
     {"DELETE", "/v1/agents/{agent_id}/secrets/{key}", "", W, route_agent_secret_delete},
-    {"POST", "/v1/agents/{agent_id}/secrets/{key}/reveal", "", W, route_agent_reveal},
+    {"POST", "/v1/agents/{agent_id}/secrets/{key}/reveal", "", W | ROUTE_ADMIN, route_agent_reveal},
 
     {"POST", "/v1/run", "", W | JSON | ROUTE_SECRET, route_run_once},
     {"DELETE", "/v1/runs/{run}", "", W, route_run_cancel},
@@ -117,9 +118,9 @@ const struct route api_routes[] = {
     {"POST", "/v1/pools/prewarm", "", W | JSON, route_pool_prewarm},
     {"GET", "/v1/providers", "", 0, route_provider_list},
 
-    {"POST", "/v1/runs", "", W | ROUTE_JSON, route_runs_create},
+    {"POST", "/v1/runs", "", OWN | ROUTE_JSON, route_runs_create},
     {"GET", "/v1/runs", "sandbox cause since until limit cursor", 0, route_runs_list},
-    {"GET", "/v1/runs/attach", "", W, route_runs_attach},
+    {"GET", "/v1/runs/attach", "", OWN, route_runs_attach},
     {"GET", "/v1/runs/{run}", "", 0, route_runs_get},
     {"GET", "/v1/certificates", "cause since until limit cursor", 0, route_certificates_list},
     {"GET", "/v1/certificates/{sandbox}", "", 0, route_certificates_get},

@@ -152,6 +152,14 @@ static void put_named(const struct tool_doc *in, const struct json_value *schema
     put_given(json, "json_schema", schema);
 }
 
+static void put_hand(struct json *json, const char *name, const struct tool_hand *hand)
+{
+    json_key(json, name), json_object(json);
+    letta_put_text(json, "key_id", hand->key_id ? hand->key_id : "");
+    letta_put_text(json, "role", standing_name(hand->as));
+    json_end(json);
+}
+
 static void put_rest(const struct tool_doc *in, struct json *json)
 {
     const struct json_value *limit = pick(in, "return_char_limit"), *parallel = pick(in, "enable_parallel_execution"), *project = pick(in, "project_id"),
@@ -173,6 +181,8 @@ static void put_rest(const struct tool_doc *in, struct json *json)
     else
         put_given(json, "project_id", project);
     put_given(json, "brig", pick(in, "brig"));
+    put_hand(json, "registrant", &in->registrant);
+    put_hand(json, "guard", &in->guard);
 }
 
 int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *err)
@@ -237,6 +247,7 @@ void tool_doc_put(void *ctx UNUSED, struct json *json, const struct object *obje
         letta_put(json, members[i], json_get(object->json, members[i]));
     json_key(json, "brig"), json_object(json);
     json_key(json, "version"), json_u64(json, object->version);
+    put_hand(json, "registrant", &tool_of(object)->registrant);
     for (const struct json_value *m = ours ? ours->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "version"))
             letta_put(json, m->key, m);

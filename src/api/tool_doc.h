@@ -20,6 +20,7 @@ struct tool_doc {
     const char *user, *project;  /* project NULL: none was sent */
     bool modal;                  /* the header that asks for Modal */
     const char *hash;            /* or NULL */
+    struct tool_hand registrant, guard;
 };
 int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *err) MUST_CHECK;
 /* A document of a tool that is not kept (run from source): source, schema, name and requirements of the body. */

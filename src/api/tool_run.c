@@ -394,7 +394,7 @@ void running_go(struct running *running)
         running_free(running);
         return;
     }
-    if (ask->background) {
+    if (ask->background && !run_is_refused(running->run)) {
         answer_background(running);
         return;
     }

@@ -95,7 +95,7 @@ struct config {
 
     /* [gate] */
     char *gate_resolvers;       /* space-separated; "": resolv.conf's */
-    char *gate_private_ranges;  /* who may allow private ranges in a request: admin, all */
+    char *gate_private_ranges;  /* who may write policies that allow private ranges: socket, admin, all */
     char *gate_ca_bundle;       /* "": the system's */
 };
 

@@ -181,8 +181,8 @@ const struct config_key config_keys[] = {
     /* ---- [gate]: brig-egress ---- */
     {"gate", "resolvers", CONFIG_TEXT, AT(gate_resolvers), .fallback = "", .rule = config_rule_resolvers, .list = true,
      .help = "name servers, ADDRESS[:PORT] each, instead of those of /etc/resolv.conf"},
-    {"gate", "private_ranges", CONFIG_TEXT, AT(gate_private_ranges), .fallback = "admin", .rule = config_rule_private_ranges, LIVE,
-     .help = "who may allow private ranges in a request's own policy: admin or all keys"},
+    {"gate", "private_ranges", CONFIG_TEXT, AT(gate_private_ranges), .fallback = "socket", .rule = config_rule_private_ranges, LIVE,
+     .help = "who may write policies that allow private ranges: socket (the administrator on the unix socket), admin or all keys"},
     {"gate", "ca_bundle", CONFIG_TEXT, AT(gate_ca_bundle), .fallback = "", .rule = config_rule_file,
      .help = "file of the certificate authorities that are trusted; empty: the system's"},
 };

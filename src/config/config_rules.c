@@ -193,7 +193,9 @@ const char *config_rule_shutdown(const char *text)
 
 const char *config_rule_private_ranges(const char *text)
 {
-    return str_eq(text, "admin") || str_eq(text, "all") ? NULL : "must be admin or all";
+    static const char *const words[] = {"socket", "admin", "all"};
+
+    return is_one_of(text, words, ARRAY_SIZE(words)) ? NULL : "must be socket, admin or all";
 }
 
 /* An address: the daemon that connects to it looks no names up. */

@@ -5,7 +5,8 @@
  * A sandbox can hold what only an administrator may give: a directory of the host, the value of a secret, a way into
  * a private network. Whoever can run a program in it, or read its files, has all of that. So a caller may use a
  * sandbox only if the same caller could have created it: the weaker of maker and user decides. A sandbox without
- * such gifts is open to every key of its organisation.
+ * such gifts is open to every key of its organisation. One that was made for runs (of tool/reuse.c, or for a single
+ * run) holds what those runs were given, variables and files: it is its maker's, and administrators'.
  */
 #include "sandbox/private.h"
 
@@ -20,11 +21,17 @@ static bool exposes(const struct sbox_spec *spec)
 int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)
 {
     const struct sbox_spec *spec = &sbox->spec;
+    const bool of_runs = spec->reuse[0] || spec->ephemeral; /* binds of such a one are the service's own */
+    const bool binds = spec->n_binds > 0 && !of_runs;
     struct brig_err why;
 
-    if (!caller_is_admin(caller) && (spec->n_binds > 0 || exposes(spec) || spec->template_name[0] == '/'))
+    if (!caller_is_admin(caller) && of_runs && !str_eq(sbox->key_id, caller->key_id))
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "sandbox %s was made for runs of another key; only that key or an administrator may use it",
+                       sbox_label(sbox));
+    if (!caller_is_admin(caller) && (binds || exposes(spec) || spec->template_name[0] == '/'))
         return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s holds %s; only an administrator may use it", sbox_label(sbox),
-                       spec->n_binds > 0 ? "a directory of the host" :
+                       binds             ? "a directory of the host" :
                        exposes(spec)     ? "the value of a secret" :
                                            "a root file system named by its path");
     if (spec_network_judge(spec->network, caller, sbox->manager->config, &why) < 0)
@@ -35,7 +42,8 @@ int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct 
 
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)
 {
-    if (caller_is_admin(caller) || !caller_is_admin(&sbox->priv->creator))
+    /* A parked interpreter is the service's own; its network is the run's, whose caller was asked before. */
+    if (sbox->priv->internal || caller_is_admin(caller) || caller_standing(&sbox->priv->creator) == STANDING_USER)
         return 0;
     return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s: an administrator made it, and only an administrator may change "
                    "its network", sbox_label(sbox));

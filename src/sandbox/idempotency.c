@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idempotency.c: the same create twice is one sandbox. A key belongs to its organisation; another organisation's key of the
- * same text is another key. It is remembered for 24 hours, here and in the store (so also over a restart), with a
+ * idempotency.c: the same create twice is one sandbox. A key belongs to the API key that sent it: the same text of another one is
+ * another key, so that nobody is answered with a sandbox that somebody else has put there. It is remembered for 24 hours, here and in the store (so also over a restart), with a
  * fingerprint of the request: the same key with another request is a conflict, not a second sandbox.
  *
  * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that failed
@@ -146,6 +146,22 @@ static int wait_for(struct idem *idem, sbox_done_fn *done, void *ctx, struct bri
     return 1;
 }
 
+/* What is kept of the text: for an API key a hash with its id; the socket's as it is. */
+static int scope(const struct caller *caller, const char *key, char out[IDEM_KEY_MAX + 1])
+{
+    char text[sizeof caller->key_id + IDEM_KEY_MAX + 2];
+    uint8_t sum[SHA256_SIZE];
+
+    if (!caller->key_id[0])
+        return str_copy(out, IDEM_KEY_MAX + 1, key);
+    int r = str_format(text, sizeof text, "%s\n%s", caller->key_id, key);
+    if (r >= 0)
+        r = crypto_sha256(text, strlen(text), sum);
+    if (r >= 0)
+        crypto_hex(sum, sizeof sum, out);
+    return r < 0 ? r : 0;
+}
+
 int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
                struct idem **ret, struct brig_err *err)
 {
@@ -156,8 +172,12 @@ int idem_begin(struct manager *manager, const struct caller *caller, const char 
     for (size_t i = 0; i < len; i++)
         if ((unsigned char)key[i] < 0x20 || key[i] == 0x7f)
             return err_usage(err, "Idempotency-Key: must not hold control characters");
+    char own[IDEM_KEY_MAX + 1];
+    int r = scope(caller, key, own);
+    if (r < 0)
+        return err_set(err, BRIG_E_HOST, -r, "hash the Idempotency-Key");
     int64_t now = clock_real_ns();
-    struct idem *idem = find(manager, caller->org_id, key);
+    struct idem *idem = find(manager, caller->org_id, own);
     if (idem && !idem->pending && !idem->waits && now - idem->created_at_ns > IDEM_KEEP_NS) {
         drop(manager, idem);
         idem = NULL;
@@ -169,7 +189,7 @@ int idem_begin(struct manager *manager, const struct caller *caller, const char 
     }
     while (manager->n_idems >= IDEM_MAX && manager->idem_first && !manager->idem_first->pending)
         drop(manager, manager->idem_first);
-    idem = add(manager, caller->org_id, key, fingerprint, now);
+    idem = add(manager, caller->org_id, own, fingerprint, now);
     if (!idem)
         return err_nomem(err);
     idem->pending = true;

@@ -40,6 +40,13 @@ static inline bool caller_is_admin(const struct caller *caller)
     return caller->socket || caller->role == STORE_ROLE_ADMIN;
 }
 
+/* What a caller may, weakest first; a row keeps its maker's by name. */
+enum standing { STANDING_NONE, STANDING_USER, STANDING_ADMIN, STANDING_SOCKET, STANDING_MAX };
+enum standing caller_standing(const struct caller *caller);
+const char *standing_name(enum standing standing);
+enum standing standing_parse(const char *name); /* STANDING_NONE for what is no name of one */
+enum standing standing_weaker(enum standing a, enum standing b);
+
 enum sbox_state { SBOX_CREATING, SBOX_RUNNING, SBOX_PAUSING, SBOX_PAUSED, SBOX_RESUMING, SBOX_STOPPING, SBOX_ENDED, SBOX_STATE_MAX };
 const char *sbox_state_name(enum sbox_state state);
 
@@ -83,6 +90,8 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     bool any_port, proxy_port;   /* with internal: its gate is made for more than its first policy names (enum gate_shape) */
     bool trust;                  /* with internal: a CA bundle of its own */
     const char *zygote;          /* with internal: struct provider_spec; of `memory` */
+    char reuse[40];              /* of tool/reuse.c: what its runs have in common; "" for all others. No request can set it */
+    char reuse_config[80];       /* with reuse: the configuration it was made under */
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
     char *memory;                /* owns the strings */
     char note[256];              /* e.g. python:3.12 given by host's python 3.11 */

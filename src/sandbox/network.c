@@ -268,8 +268,10 @@ void network_running(struct sbox *sbox)
     const struct sbox_network *net = sbox->priv->network;
 
     for (size_t i = 0; net && i < sbox->spec.n_secrets; i++)
-        if (net->exposed[i])
-            sandbox_audit(sbox->manager, &sbox->priv->creator, sbox->org_id, "secret.expose", sbox->id, "ok", sbox->spec.secrets[i].name, true);
+        if (net->exposed[i]) {
+            const struct secret_use use = slot_use(sbox, i);
+            secrets_say_exposed(&use);
+        }
 }
 
 /* ---- again, with the listeners that the provider kept -------------------------------------------------------- */

@@ -121,6 +121,11 @@ static int check_hosts(const struct network_choice *choice, const char *name, co
                    rule->n_hosts > 1 ? ", ..." : "");
 }
 
+struct secret_use slot_use(const struct sbox *sbox, size_t i)
+{
+    return (struct secret_use){.caller = &sbox->priv->creator, .name = sbox->spec.secrets[i].name, .object = sbox->id, .audit = sbox->manager->audit};
+}
+
 int slot_check_secrets(const struct sbox *sbox, const struct network_choice *choice, struct brig_err *err)
 {
     for (size_t i = 0; i < sbox->spec.n_secrets; i++) {
@@ -130,9 +135,14 @@ int slot_check_secrets(const struct sbox *sbox, const struct network_choice *cho
 
         if (!info)
             return -ENOENT;
-        if (info->brokered)
+        if (secret->expose && !sbox->priv->announced) {
+            const struct secret_use use = slot_use(sbox, i);
+            r = secrets_may_expose(sbox->manager->network->secrets, &use, err);
+        } else if (secret->expose) {
+            continue; /* it has the value already */
+        } else if (info->brokered)
             r = check_hosts(choice, secret->name, &info->rule, err);
-        else if (!secret->expose)
+        else
             r = err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true (--expose) to allow that",
                         secret->name);
         if (r < 0)
@@ -144,10 +154,10 @@ int slot_check_secrets(const struct sbox *sbox, const struct network_choice *cho
 static int expose(struct sbox_network *net, size_t i, struct brig_err *err)
 {
     const struct sbox *sbox = net->sbox;
-    const char *name = sbox->spec.secrets[i].name;
+    const struct secret_use use = slot_use(sbox, i);
     uint8_t *value = NULL;
     size_t len = 0;
-    int r = secrets_reveal(sbox->manager->network->secrets, sbox->org_id, name, &value, &len, err);
+    int r = secrets_expose(sbox->manager->network->secrets, &use, &value, &len, err);
 
     if (r < 0)
         return r;
@@ -157,7 +167,7 @@ static int expose(struct sbox_network *net, size_t i, struct brig_err *err)
         memcpy(net->exposed[i], value, len);
         net->exposed[i][len] = '\0';
     }
-    r = net->exposed[i] ? 0 : err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: a value with a NUL fits no variable", name);
+    r = net->exposed[i] ? 0 : err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: a value with a NUL fits no variable", use.name);
     crypto_secret_free(value, len);
     return r;
 }
@@ -182,9 +192,11 @@ int slot_secrets(struct sbox_network *net, struct brig_err *err)
         const struct secret_info *info = find_secret(sbox, sbox->spec.secrets[i].name, err);
         if (!info)
             return -ENOENT;
-        if (info->brokered && !net->placeholders[i][0])
+        /* By what was asked for, not by what the secret has become: a placeholder is never replaced by the value. */
+        bool exposes = sbox->spec.secrets[i].expose;
+        if (!exposes && info->brokered && !net->placeholders[i][0])
             secrets_placeholder(net->placeholders[i]);
-        else if (!info->brokered && !net->exposed[i])
+        else if (exposes && !net->exposed[i])
             r = expose(net, i, err);
     }
     return r;

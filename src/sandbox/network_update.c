@@ -275,7 +275,7 @@ int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struc
         return err_set(err, BRIG_E_CONFLICT, 0, "network: another change of sandbox %s is under way", sbox_label(sbox));
     if (net->slot == 0 || !gate_client_connected(sbox->manager->network->client))
         return err_set(err, BRIG_E_BUSY, EAGAIN, "network: brig-egress is not running");
-    r = spec_network(network, caller_is_admin(caller), sbox->manager->config, &text, err);
+    r = spec_network(network, caller_standing(caller), sbox->manager->config, &text, err);
     if (r == 0)
         r = slot_choose(sbox->manager, sbox->org_id, text, &choice, err);
     if (r == 0)

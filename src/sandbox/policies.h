@@ -8,6 +8,7 @@
 
 #include "codec/json.h"
 #include "gate/policy.h"
+#include "sandbox/manager.h"
 #include "store/store.h"
 
 #define POLICY_NAME_MAX 64u /* [a-z0-9][a-z0-9_.-]{0,62} */
@@ -51,5 +52,7 @@ struct network_choice {
 };
 int policies_choose(const struct policies *policies, const char *org, const struct json_value *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
 void network_choice_done(struct network_choice *choice);
+/* May one of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */
+int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config, struct brig_err *err) MUST_CHECK;
 
 #endif

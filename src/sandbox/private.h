@@ -293,8 +293,8 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
-/* admin: who may name private ranges, whatever `[gate] private_ranges` says. */
-int spec_network(const struct json_value *v, bool admin, const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
+/* who: `[gate] private_ranges` says from which standing on a policy may name private ranges. */
+int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 /* The same question of a network that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
 int spec_network_judge(const char *network, const struct caller *caller, const struct config *config, struct brig_err *err) MUST_CHECK;
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
@@ -338,6 +338,7 @@ int network_read_row(struct sbox *sbox, const struct json_value *gate, struct br
 /* ---- network_slot.c: what a slot is made of ---------------------------------------------------------------- */
 int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
 int slot_secrets(struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* makes placeholders; takes exposed values */
+struct secret_use slot_use(const struct sbox *sbox, size_t i); /* its i-th secret, for its creator */
 int slot_check_secrets(const struct sbox *sbox, const struct network_choice *choice, struct brig_err *err) MUST_CHECK;
 int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out, struct brig_err *err) MUST_CHECK;
 int slot_trust(const struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* a sealed memfd */

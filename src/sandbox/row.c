@@ -19,7 +19,11 @@ static void put_row(struct json *json, const struct sbox *sbox)
     json_key(json, "recreated"), json_u64(json, priv->recreated);
     json_key(json, "next_proc"), json_u64(json, priv->reserved);
     json_key(json, "created_by"), json_string(json, priv->creator.actor);
-    json_key(json, "created_by_admin"), json_bool(json, caller_is_admin(&priv->creator));
+    json_key(json, "created_as"), json_string(json, standing_name(caller_standing(&priv->creator)));
+    if (sbox->spec.reuse[0]) {
+        json_key(json, "reuse"), json_string(json, sbox->spec.reuse);
+        json_key(json, "reuse_config"), json_string(json, sbox->spec.reuse_config);
+    }
     network_put_row(json, sbox);
     json_key(json, "spec");
     json_object(json);
@@ -78,6 +82,16 @@ static const char *get_string(const struct json_value *doc, const char *key)
     return v && v->type == JSON_STRING ? v->string : "";
 }
 
+/* As what it was made: a row that does not say so was made by somebody who may nothing. */
+static void read_creator(const struct json_value *doc, struct caller *ret)
+{
+    enum standing as = standing_parse(get_string(doc, "created_as"));
+
+    snprintf(ret->actor, sizeof ret->actor, "%s", get_string(doc, "created_by"));
+    ret->socket = as == STANDING_SOCKET;
+    ret->role = as >= STANDING_ADMIN ? STORE_ROLE_ADMIN : as == STANDING_USER ? STORE_ROLE_USER : STORE_ROLE_READ_ONLY;
+}
+
 static int read_doc(struct manager *manager, const struct json_value *doc, struct sbox *sbox, struct brig_err *err)
 {
     static const struct caller admin = {.role = STORE_ROLE_ADMIN, .socket = true}; /* what it may ask for was judged at its create */
@@ -92,11 +106,9 @@ static int read_doc(struct manager *manager, const struct json_value *doc, struc
         return r;
     snprintf(priv->box_id, sizeof priv->box_id, "%s", get_string(doc, "box_id"));
     snprintf(sbox->boot_id, sizeof sbox->boot_id, "%s", get_string(doc, "boot_id"));
-    snprintf(priv->creator.actor, sizeof priv->creator.actor, "%s", get_string(doc, "created_by"));
-    /* A row without the member is from an older brigd: only administrators may change that sandbox's network. */
-    const struct json_value *by_admin = json_get(doc, "created_by_admin");
-    const bool user = by_admin && by_admin->type == JSON_BOOL && !by_admin->boolean;
-    priv->creator.role = user ? STORE_ROLE_USER : STORE_ROLE_ADMIN;
+    read_creator(doc, &priv->creator);
+    snprintf(sbox->spec.reuse, sizeof sbox->spec.reuse, "%s", get_string(doc, "reuse"));
+    snprintf(sbox->spec.reuse_config, sizeof sbox->spec.reuse_config, "%s", get_string(doc, "reuse_config"));
     sbox->ends_at_boot_ns = get_u64(doc, "ends_at_boot_ns");
     priv->paused_by_timeout = by_timeout && by_timeout->type == JSON_BOOL && by_timeout->boolean;
     priv->recreated = (uint32_t)get_u64(doc, "recreated");
@@ -110,6 +122,8 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
 {
     struct json_doc *doc = NULL;
     snprintf(sbox->org_id, sizeof sbox->org_id, "%s", row->org_id); /* whose secrets and policies */
+    snprintf(sbox->priv->creator.org_id, sizeof sbox->priv->creator.org_id, "%s", row->org_id);
+    snprintf(sbox->id, sizeof sbox->id, "%s", row->id);
     int r = json_read(row->doc ? row->doc : "", row->doc ? strlen(row->doc) : 0, JSON_READ_VALUES, &doc, err);
 
     if (r == 0)
@@ -117,9 +131,7 @@ int row_read(struct manager *manager, const struct store_sandbox *row, struct sb
     json_doc_free(doc);
     if (r < 0)
         return r;
-    snprintf(sbox->id, sizeof sbox->id, "%s", row->id);
     snprintf(sbox->key_id, sizeof sbox->key_id, "%s", row->key_id);
-    snprintf(sbox->priv->creator.org_id, sizeof sbox->priv->creator.org_id, "%s", row->org_id);
     sbox->created_at_ns = row->created_at_ns;
     sbox->updated_at_ns = row->updated_at_ns;
     return 0;

@@ -40,10 +40,10 @@ void json_value_put(struct json *json, const struct json_value *v)
 }
 
 /*
- * A policy in a request is its caller's own: one who is no administrator could name the host's loopback, its metadata service, the network it
- * is in. Stored policies are an administrator's.
+ * A policy is its maker's own: one who may not could name the host's loopback, its metadata service, the network it is in. The same is asked of
+ * a request's policy, a tool's and a stored one's, which others use by name because its maker was allowed to write it.
  */
-static int check_private(const struct json_value *policy, struct brig_err *err)
+static int check_private(const struct json_value *policy, const char *who, struct brig_err *err)
 {
     const struct json_value *rules = json_get(policy, "rules"), *base = json_get(policy, "extends");
     struct gate_cidr cidr;
@@ -53,13 +53,22 @@ static int check_private(const struct json_value *policy, struct brig_err *err)
         const struct json_value *action = range ? json_get(rule, "action") : NULL;
         bool deny = action && action->type == JSON_STRING && str_eq(action->string, "deny");
         if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 && (gate_cidr_private(&cidr) || cidr.bits == 128))
-            return err_set(err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is %s; only an administrator may allow it (here, or in a stored policy)", range->string,
-                           gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own");
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is %s; only %s may allow it ([gate] private_ranges)", range->string,
+                           gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own", who);
     }
-    return base && base->type == JSON_OBJECT ? check_private(base, err) : 0; /* as deep as JSON may be */
+    return base && base->type == JSON_OBJECT ? check_private(base, who, err) : 0; /* as deep as JSON may be */
 }
 
-int spec_network(const struct json_value *v, bool admin, const struct config *config, char **ret, struct brig_err *err)
+int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config, struct brig_err *err)
+{
+    const bool admins = str_eq(config->gate_private_ranges, "admin");
+
+    if (str_eq(config->gate_private_ranges, "all") || who >= (admins ? STANDING_ADMIN : STANDING_SOCKET))
+        return 0;
+    return check_private(policy, admins ? "an administrator" : "the administrator on the unix socket", err);
+}
+
+int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret, struct brig_err *err)
 {
     struct buf buf = BUF_INIT(POLICY_JSON_MAX);
     struct json json = JSON_INIT(&buf);
@@ -70,8 +79,8 @@ int spec_network(const struct json_value *v, bool admin, const struct config *co
         r = spec_string(v, "network", 63, false, &text, err);
     else if (v->type != JSON_OBJECT)
         r = err_usage(err, "network: must be the name of a policy (none, packages, open, learn, or one of your own) or a policy");
-    if (r == 0 && v->type == JSON_OBJECT && !admin && !str_eq(config->gate_private_ranges, "all"))
-        r = check_private(v, err);
+    if (r == 0 && v->type == JSON_OBJECT)
+        r = policy_ranges_check(v, who, config, err);
     if (r < 0)
         return r;
     json_value_put(&json, v);
@@ -92,11 +101,11 @@ int spec_network_judge(const char *network, const struct caller *caller, const s
     struct json_doc *doc = NULL;
 
     /* Only a rule with a range can name a private one; most networks have none, and nothing needs to be read. */
-    if (caller_is_admin(caller) || !network || !strstr(network, "\"cidr\"") || str_eq(config->gate_private_ranges, "all"))
+    if (!network || !strstr(network, "\"cidr\""))
         return 0;
     int r = json_read(network, strlen(network), JSON_READ_VALUES, &doc, err);
     if (r == 0 && json_root(doc)->type == JSON_OBJECT)
-        r = check_private(json_root(doc), err);
+        r = policy_ranges_check(json_root(doc), caller_standing(caller), config, err);
     json_doc_free(doc);
     return r;
 }

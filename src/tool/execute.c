@@ -278,7 +278,8 @@ static int copy_tool(struct run *run, const struct tool *from)
     struct tool *to = &run->tool;
 
     *to = (struct tool){.source_len = from->source ? from->source_len : 0, .version = from->version, .language = from->language, .return_limit = from->return_limit,
-                        .requires_approval = from->requires_approval, .needs_credentials = from->needs_credentials, .no_fallback = from->no_fallback};
+                        .requires_approval = from->requires_approval, .needs_credentials = from->needs_credentials, .no_fallback = from->no_fallback,
+                        .registrant.as = from->registrant.as};
     if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 || copy_text(run, from->provider, &to->provider) < 0)
         return -ENOMEM;
     to->source = run_copy(run, from->source ? from->source : "", to->source_len);
@@ -325,6 +326,7 @@ static int copy_ask(struct run *run, const struct run_ask *ask)
 {
     run->caller = *ask->caller;
     run->kind = ask->kind;
+    run->of_row = ask->tool_object != NULL;
     run->strict = ask->strict || run->executor->o.config->tools_strict;
     run->background = ask->background;
     run->reuse = (int)ask->reuse;
@@ -412,6 +414,11 @@ const char *run_id(const struct run *run)
 bool run_waits(const struct run *run)
 {
     return run->step == STEP_APPROVAL && run->asked;
+}
+
+bool run_is_refused(const struct run *run)
+{
+    return run->step == STEP_OVER && run->refused.code;
 }
 
 void run_detach(struct run *run)

@@ -95,6 +95,7 @@ struct run_events {
 int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events, struct run **ret, struct brig_err *err) MUST_CHECK;
 const char *run_id(const struct run *run);
 bool run_waits(const struct run *run); /* for an approval */
+bool run_is_refused(const struct run *run); /* before anything began; its done follows */
 void run_detach(struct run *run); /* nobody listens any more (background) */
 void run_cancel(struct run *run, const char *why); /* done follows (unless detached) with cause cancelled */
 struct run *executor_find(struct executor *executor, const char *org, const char *run_id); /* one that goes on; or NULL */

@@ -17,7 +17,8 @@ static const struct object *config_object(const struct run *run)
 {
     const struct executor_options *o = &run->executor->o;
 
-    return o->configs ? configs_by_type(o->configs, run->caller.org_id, "local") : NULL;
+    /* Every user key can write the configuration: packages and directories of it are not put beside the value of a secret. */
+    return o->configs && !run->exposes ? configs_by_type(o->configs, run->caller.org_id, "local") : NULL;
 }
 
 const struct json_value *run_config(const struct run *run)
@@ -104,28 +105,92 @@ static bool is_none(const struct json_value *network)
     return !network || network->type == JSON_NULL || (network->type == JSON_STRING && str_eq(network->string, "none"));
 }
 
+struct secret_use run_secret_use(const struct run *run, size_t i)
+{
+    return (struct secret_use){.caller = &run->caller, .registrant = run->row_secrets ? &run->tool.registrant.as : NULL, .name = run->secrets[i].name,
+                               .object = run->id, .audit = run->executor->o.audit};
+}
+
+/* Those of the list that are not exposed. */
+static int keep_brokered(struct run *run, const struct json_value *list)
+{
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&text);
+    const struct json_value *item = list->first;
+    size_t n = 0;
+
+    json_array(&json);
+    for (size_t i = 0; i < run->n_secrets; i++, item = item->next)
+        if (!run->secrets[i].expose) {
+            json_value_put(&json, item);
+            n++;
+        }
+    json_end(&json);
+    if (n == 0)
+        return 0;
+    if (run->n_docs >= ARRAY_SIZE(run->docs) || json_finish(&json) < 0 || json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
+        return -ENOMEM;
+    run->secrets_json = json_root(run->docs[run->n_docs++]);
+    return 0;
+}
+
+static int read_secrets(struct run *run, const struct json_value *list, struct brig_err *err)
+{
+    struct arena arena;
+
+    if (!list || list->type == JSON_NULL || !list->count)
+        return 0;
+    if (arena_init(&arena, list, 256) < 0)
+        return err_nomem(err);
+    run->secrets_memory = arena.base;
+    int r = spec_secrets(list, &arena, &run->secrets, &run->n_secrets, err);
+    for (size_t i = 0; r == 0 && i < run->n_secrets; i++) {
+        const struct secret_use use = run_secret_use(run, i);
+        if (!run->secrets[i].expose)
+            continue;
+        run->exposes = true;
+        r = secrets_may_expose(run->executor->o.secrets, &use, err);
+    }
+    if (r == 0 && run->exposes && (run->sandbox_id[0] || run->reuse != REUSE_NONE)) /* whoever was there before could read it */
+        r = err_set(err, BRIG_E_REFUSED, 0, "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse");
+    if (r == 0 && keep_brokered(run, list) < 0)
+        r = err_nomem(err);
+    return r;
+}
+
+/* An administrator's tool that gets the value of a secret runs as he wrote it: its caller does not say what is around it, or where that may go. */
+static int check_overrides(const struct run *run, const struct run_ask *ask, struct brig_err *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0}, {"network", ask->network}, {"secrets", ask->secrets}, {"provider", ask->provider}};
+
+    if (!run->of_row || !tool_exposes(ask->tool) || caller_is_admin(&run->caller))
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
+        if (members[i].given)
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "%s: only an administrator may say it for a tool that is given a secret's value", members[i].name);
+    return 0;
+}
+
 int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err)
 {
     const struct config *config = run->executor->o.config;
     const struct json_value *asked = ask->network ? ask->network : ask->tool->network, *secrets = ask->secrets ? ask->secrets : ask->tool->secrets;
+    enum standing who = caller_standing(&run->caller);
     AUTO_FREE char *text = NULL;
-    int r = 0;
 
-    if (secrets && secrets->type != JSON_NULL && secrets->count) {
-        struct arena arena;
-        if (arena_init(&arena, secrets, 256) < 0)
-            return err_nomem(err);
-        run->secrets_memory = arena.base;
-        r = spec_secrets(secrets, &arena, &run->secrets, &run->n_secrets, err);
-    }
-    for (size_t i = 0; r == 0 && i < run->n_secrets; i++)
-        if (!run->secrets[i].expose && !run->secrets_json && run_keep(run, secrets, &run->secrets_json) < 0)
-            return err_nomem(err);
+    run->row_secrets = run->of_row && !ask->secrets;
+    int r = check_overrides(run, ask, err);
+    if (r == 0)
+        r = read_secrets(run, secrets, err);
     if (r < 0 || run->kind == FRAME_SCHEMA)
         return r;
-    /* A tool's own policy was written by who registered it; only an administrator's may name private ranges. */
-    bool admin = caller_is_admin(&run->caller);
-    r = asked && asked->type != JSON_NULL ? spec_network(asked, admin, config, &text, err) : spec_network_default(config, &text, err);
+    /* A tool's own policy was written by who registered it, and is used by who runs it: the weaker of the two counts. */
+    if (run->of_row && !ask->network)
+        who = standing_weaker(who, run->tool.registrant.as);
+    r = asked && asked->type != JSON_NULL ? spec_network(asked, who, config, &text, err) : spec_network_default(config, &text, err);
     if (r < 0 || !text)
         return r;
     if (run->n_docs >= ARRAY_SIZE(run->docs) || json_read(text, strlen(text), JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)

@@ -65,9 +65,8 @@ static int add_exposed(struct run *run, struct brig_err *err)
         size_t len = 0;
         if (!run->secrets[i].expose)
             continue;
-        if (!o->secrets)
-            return err_set(err, BRIG_E_UNSUPPORTED, 0, "secrets: there are none here");
-        r = secrets_reveal(o->secrets, run->caller.org_id, run->secrets[i].name, &value, &len, err);
+        const struct secret_use use = run_secret_use(run, i);
+        r = secrets_expose(o->secrets, &use, &value, &len, err);
         if (r == 0)
             r = environment_add(run->env, ENV_SANDBOX, run->secrets[i].env, (const char *)value, len, true, err);
         crypto_secret_free(value, len);
@@ -114,11 +113,10 @@ int step_environment(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
     struct adding adding = {run, err};
-    int r = add_variables(run, err);
+    /* User keys write the variables of configurations and agents: they could tell a tool where to send the value that it was given. */
+    int r = run->exposes ? add_exposed(run, err) : add_variables(run, err);
 
-    if (r == 0)
-        r = add_exposed(run, err);
-    if (r == 0 && run->agent_version) {
+    if (r == 0 && run->agent_version && !run->exposes) {
         const struct object *agent = o->agents ? objects_find(agents_objects(o->agents), run->caller.org_id, run->agent_id) : NULL;
         if (!agent)
             return err_set(err, BRIG_E_NOT_FOUND, 0, "%.64s not found", run->agent_id);

@@ -88,7 +88,10 @@ struct run {
     struct sbox_secret *secrets;
     size_t n_secrets;
     char *secrets_memory;
-    const struct json_value *secrets_json; /* as asked, when any is brokered: it needs a sandbox made for it */
+    const struct json_value *secrets_json; /* those that are brokered: they need a sandbox made for them */
+    bool of_row;                 /* the tool is a registered one */
+    bool row_secrets;            /* the list of secrets is the tool's own: tool.registrant decided it */
+    bool exposes;                /* it gets the value of a secret: then nothing that others can write is put beside it */
     bool has_network;
     struct brig_limits limits;
     uint64_t timeout_ms;
@@ -198,6 +201,7 @@ int run_scrub_make(struct run *run, struct brig_err *err) MUST_CHECK;
 const struct json_value *run_config(const struct run *run); /* or NULL: none is stored */
 void run_fingerprint(struct run *run);
 int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
+struct secret_use run_secret_use(const struct run *run, size_t i);
 int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
 int run_workspace(struct run *run, struct buf *requirements) MUST_CHECK; /* requirements: the text of its requirements.txt; or NULL */
 /* execute_provider.c */

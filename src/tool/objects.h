@@ -67,7 +67,7 @@ typedef int objects_make_fn(void *make_ctx, const struct object *current, struct
 struct objects_change {
     const char *org, *id;
     uint64_t expect_version;
-    objects_make_fn *make;
+    objects_make_fn *make; /* NULL: it is deleted */
     void (*end)(void *make_ctx);
     void *make_ctx;
     objects_done_fn *done; /* or NULL */

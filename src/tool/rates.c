@@ -2,7 +2,7 @@
 /*
  * rates.c: how often a tool was called of late. Exact: each window keeps the time of every call in it, in a ring that grows to at most the limit.
  *
- *     table of chains -> window {organisation, agent, tool; ring of times, oldest first}
+ *     table of chains -> window {organisation, tool; ring of times, oldest first}
  *
  * Bounded: so many windows, so many times in all of them together, and of both an organisation has its share, so none fills the room of the
  * others; where one is full a call is refused, not let through uncounted. A window whose last call has left it is forgotten: each call looks at
@@ -36,8 +36,7 @@ struct window {
     uint64_t *times;
     size_t first, n, cap;
     uint64_t length_ns; /* as of the last call */
-    size_t tool_at;
-    char names[]; /* agent, tool, each with its NUL */
+    char tool[];
 };
 
 struct rates {
@@ -144,23 +143,23 @@ static void sweep_chain(struct rates *rates, size_t chain, uint64_t now)
     }
 }
 
-static struct window *find(const struct rates *rates, size_t chain, const char *org, const char *agent, const char *tool)
+static struct window *find(const struct rates *rates, size_t chain, const char *org, const char *tool)
 {
     for (struct window *window = rates->chains[chain]; window; window = window->next)
-        if (str_eq(window->share->org, org) && str_eq(window->names, agent) && str_eq(window->names + window->tool_at, tool))
+        if (str_eq(window->share->org, org) && str_eq(window->tool, tool))
             return window;
     return NULL;
 }
 
 /* -ENOMEM, or -ENOSPC when there are enough. */
-static int add(struct rates *rates, size_t chain, const char *org, const char *agent, const char *tool, struct window **ret)
+static int add(struct rates *rates, size_t chain, const char *org, const char *tool, struct window **ret)
 {
-    size_t org_size = strlen(org) + 1, agent_size = strlen(agent) + 1, tool_size = strlen(tool) + 1;
+    size_t org_size = strlen(org) + 1, tool_size = strlen(tool) + 1;
     struct share **share = find_share(rates, org);
 
     if (rates->n_windows == MAX_WINDOWS || (*share && (*share)->n_windows == MAX_WINDOWS / SHARE))
         return -ENOSPC;
-    struct window *window = mem_zalloc(sizeof(*window) + agent_size + tool_size);
+    struct window *window = mem_zalloc(sizeof(*window) + tool_size);
     if (window && !*share) {
         *share = mem_zalloc(sizeof(**share) + org_size);
         if (*share)
@@ -172,9 +171,7 @@ static int add(struct rates *rates, size_t chain, const char *org, const char *a
     }
     window->share = *share;
     window->share->n_windows++;
-    window->tool_at = agent_size;
-    memcpy(window->names, agent, agent_size);
-    memcpy(window->names + window->tool_at, tool, tool_size);
+    memcpy(window->tool, tool, tool_size);
     window->next = rates->chains[chain];
     rates->chains[chain] = window;
     rates->n_windows++;
@@ -215,10 +212,10 @@ static int refuse(const char *tool, uint64_t wait_ns, uint64_t *ret_retry_s, str
     return err_set(err, BRIG_E_LIMIT, 0, "Rate limit exceeded for %.64s", tool);
 }
 
-int rates_take(struct rates *rates, const char *org, const char *agent, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns, uint64_t *ret_retry_s,
+int rates_take(struct rates *rates, const char *org, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns, uint64_t *ret_retry_s,
                struct brig_err *err)
 {
-    size_t chain = hash_text(hash_text(hash_text(rates->seed, org), agent), tool) % CHAINS;
+    size_t chain = hash_text(hash_text(rates->seed, org), tool) % CHAINS;
     uint64_t length;
 
     if (__builtin_mul_overflow(window_s, SECOND, &length))
@@ -227,8 +224,8 @@ int rates_take(struct rates *rates, const char *org, const char *agent, const ch
         sweep_chain(rates, rates->hand++ % CHAINS, now_ns);
     if (max == 0)
         return refuse(tool, length, ret_retry_s, err);
-    struct window *window = find(rates, chain, org, agent, tool);
-    int r = window ? 0 : add(rates, chain, org, agent, tool, &window);
+    struct window *window = find(rates, chain, org, tool);
+    int r = window ? 0 : add(rates, chain, org, tool, &window);
     if (r < 0)
         return r == -ENOMEM ? err_nomem(err) : refuse(tool, SECOND, ret_retry_s, err);
     window->length_ns = length;

@@ -3,8 +3,9 @@
  * reuse.c: runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that lives on between runs (`reuse: agent | fingerprint`), and one made for a single
  * run whose brokered secrets must be known when it is made. In each the run is a new process with the same protocol.
  *
- * A sandbox that lives on is found by its name, "reuse-" and a hash of the agent or the fingerprint, so that it survives a restart; its metadata has the fingerprint of the configuration that it
- * was made under. It ends when the configuration changes (executor_retire()), or when a run finds it with another fingerprint; a new one takes its name. Runs that come while it is being made wait for it.
+ * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs have in common, which is the key that made it, the agent or the fingerprint, and the
+ * network and secrets that it was given. So nobody can put one of his own in its place, and no run finds more in it than it could have asked for. Its metadata is for people. It ends when the configuration
+ * changes (executor_retire()), or when a run finds it with another fingerprint. Runs that come while it is being made wait for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,7 @@ struct reuse_wait {
     uint64_t until_ns;
     bool asked;           /* a callback of the manager's is on its way */
     bool ephemeral;
-    char name[64];
+    char mark[40];        /* "" of an ephemeral one */
 };
 
 static void wait_free(struct reuse_wait *wait)
@@ -108,7 +109,7 @@ static void look_later(struct reuse_wait *wait)
     struct brig_err err = {0};
 
     if (loop_now_ns() > wait->until_ns)
-        (void)err_set(&err, BRIG_E_BUSY, 0, "the sandbox %s did not get ready", wait->name);
+        (void)err_set(&err, BRIG_E_BUSY, 0, "the sandbox of the %s did not get ready", wait->run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
     else if (loop_timer_set(wait->executor->o.loop, &wait->timer, loop_now_ns() + LOOK_AGAIN_NS, &err) == 0)
         return;
     fail(wait, &err);
@@ -140,7 +141,6 @@ static int put_spec(const struct run *run, const struct reuse_wait *wait, struct
 
     json_object(&json);
     if (!wait->ephemeral) {
-        json_key(&json, "name"), json_string(&json, wait->name);
         json_key(&json, "metadata"), json_object(&json);
         json_key(&json, "reuse"), json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
         json_key(&json, "fingerprint"), json_string(&json, run->fingerprint);
@@ -200,6 +200,8 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
         return r;
     raise_limits(&run->limits, &spec.limits);
     spec.ephemeral = wait->ephemeral;
+    snprintf(spec.reuse, sizeof spec.reuse, "%s", wait->mark);
+    snprintf(spec.reuse_config, sizeof spec.reuse_config, "%s", run->fingerprint);
     wait->asked = true;
     r = manager_create_sandbox(o->manager, &run->caller, &spec, NULL, NULL, on_made, wait, err);
     if (r < 0)
@@ -207,12 +209,14 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     return r;
 }
 
-static const char *fingerprint_of_sandbox(const struct sbox *sbox)
+/* By the mark, and made by this key in this organisation; whatever state it is in. */
+static struct sbox *find_marked(struct manager *manager, const struct caller *caller, const char *mark)
 {
-    for (size_t i = 0; i < sbox->spec.n_metadata; i++)
-        if (str_eq(sbox->spec.metadata[i].name, "fingerprint"))
-            return sbox->spec.metadata[i].value;
-    return "";
+    struct sbox *sbox = manager_first(manager);
+
+    while (sbox && !(str_eq(sbox->spec.reuse, mark) && str_eq(sbox->org_id, caller->org_id) && str_eq(sbox->key_id, caller->key_id)))
+        sbox = sbox->next;
+    return sbox;
 }
 
 /* Found, made, or waited for. */
@@ -220,10 +224,10 @@ static void look(struct reuse_wait *wait)
 {
     struct run *run = wait->run;
     struct manager *manager = run->executor->o.manager;
-    struct sbox *sbox = wait->ephemeral ? NULL : sbox_by_name(manager, run->caller.org_id, wait->name);
+    struct sbox *sbox = wait->ephemeral ? NULL : find_marked(manager, &run->caller, wait->mark);
     struct brig_err err = {0};
 
-    if (sbox && sbox->state == SBOX_RUNNING && str_eq(fingerprint_of_sandbox(sbox), run->fingerprint)) {
+    if (sbox && sbox->state == SBOX_RUNNING && str_eq(sbox->spec.reuse_config, run->fingerprint)) {
         go(wait, sbox);
         return;
     }
@@ -234,7 +238,7 @@ static void look(struct reuse_wait *wait)
         return;
     }
     if (make(wait, &err) < 0)
-        err.code == BRIG_E_CONFLICT ? look_later(wait) : fail(wait, &err);
+        fail(wait, &err);
 }
 
 static void on_look(struct loop_timer *timer)
@@ -242,20 +246,29 @@ static void on_look(struct loop_timer *timer)
     look(timer->ctx);
 }
 
-static int name_of(const struct run *run, char *out, size_t size)
+static int mark_of(const struct run *run, char *out, size_t size)
 {
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&text);
     uint8_t sum[SHA256_SIZE];
-    char text[512], hex[33];
-    int r = str_format(text, sizeof text, "%s\n%s\n%s", run->caller.org_id, run->reuse == REUSE_AGENT ? "agent" : "fingerprint",
-                       run->reuse == REUSE_AGENT ? run->agent_id : run->fingerprint);
+    char hex[33];
 
-    if (r >= 0)
-        r = crypto_sha256(text, strlen(text), sum);
+    json_array(&json);
+    json_string(&json, run->caller.org_id);
+    json_string(&json, run->caller.key_id);
+    json_string(&json, standing_name(caller_standing(&run->caller)));
+    json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
+    json_string(&json, run->reuse == REUSE_AGENT ? run->agent_id : run->fingerprint);
+    run->network ? json_value_put(&json, run->network) : json_null(&json);
+    run->secrets_json ? json_value_put(&json, run->secrets_json) : json_null(&json);
+    json_end(&json);
+    int r = json_finish(&json);
+    if (r == 0)
+        r = crypto_sha256(text.data, text.len, sum);
     if (r < 0)
         return r;
     crypto_hex(sum, 16, hex);
-    r = str_format(out, size, "reuse-%s", hex);
-    return r < 0 ? r : 0;
+    return str_copy(out, size, hex);
 }
 
 int reuse_start(struct run *run, struct brig_err *err)
@@ -280,7 +293,7 @@ int reuse_start(struct run *run, struct brig_err *err)
     if (wait->next)
         wait->next->prev = wait;
     executor->reuses = wait;
-    int r = wait->ephemeral ? 0 : name_of(run, wait->name, sizeof wait->name);
+    int r = wait->ephemeral ? 0 : mark_of(run, wait->mark, sizeof wait->mark);
     if (r == 0) /* from the loop: whatever look() finds, it may tell the run at once */
         r = loop_timer_set(executor->o.loop, &wait->timer, loop_now_ns(), err);
     if (r < 0) {
@@ -294,9 +307,8 @@ int reuse_start(struct run *run, struct brig_err *err)
 void executor_retire(struct executor *executor, const char *org, const char *fingerprint)
 {
     for (struct sbox *sbox = manager_first(executor->o.manager), *next; sbox; sbox = next) {
-        const char *of = fingerprint_of_sandbox(sbox);
         next = sbox->next;
-        if (!of[0] || !str_eq(sbox->org_id, org) || !str_starts(sbox->spec.name, "reuse-") || str_eq(of, fingerprint))
+        if (!sbox->spec.reuse[0] || !str_eq(sbox->org_id, org) || str_eq(sbox->spec.reuse_config, fingerprint))
             continue;
         if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
             (void)!sbox_end(sbox, NULL, "replaced", NULL, NULL, NULL); /* one that is not to be ended now is found by the next run */

@@ -13,6 +13,8 @@
 #include "codec/jsonschema.h"
 #include "loop/loop.h"
 
+/* What source is called that is brought along, whatever it calls itself: no tool can have this name. */
+#define TOOL_UNREGISTERED "run"
 int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny, const char *name, struct brig_err *err) MUST_CHECK;
 
 /* {field, allow|deny: regex, within: path, format: name}: field is "to", "to[]" (each item) or "a.b"; an argument that is not there, or null, passes; one that is no string fails. An object with several of them is several rules. */
@@ -27,12 +29,15 @@ void rules_free(struct rule *rules, size_t n);
 /* BRIG_E_INVALID (422): "<field>: <rule>". within: lexically cleaned, absolute or relative to /workspace, never out of it by `..`. */
 int rules_check(const struct rule *rules, size_t n, const struct json_value *args, struct brig_err *err) MUST_CHECK;
 
-/* Sliding windows, one per (tool, agent or "", organisation): exact, bounded memory, forgotten when empty. */
+/*
+ * Sliding windows, one per tool and organisation: exact, bounded memory, forgotten when empty. Agents and keys have none of their own: whoever can make another agent
+ * would have another window.
+ */
 struct rates;
 int rates_create(struct rates **ret, struct brig_err *err) MUST_CHECK;
 void rates_destroy(struct rates *rates);
 /* Counts the call. BRIG_E_LIMIT "Rate limit exceeded for <n>"; *ret_retry_s: Retry-After, at least 1. */
-int rates_take(struct rates *rates, const char *org, const char *agent, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns, uint64_t *ret_retry_s,
+int rates_take(struct rates *rates, const char *org, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns, uint64_t *ret_retry_s,
                struct brig_err *err) MUST_CHECK;
 
 /* Runs that wait for a yes. Ids are the runs'. Bounded in number (BRIG_E_LIMIT) and in time (then `decided` with expired). */

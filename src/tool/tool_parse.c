@@ -130,6 +130,8 @@ static int check_name(const char *name, struct brig_err *err)
     for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
         if (str_eq(name, reserved[i]))
             return err_usage(err, "name: \"%s\" is reserved", name);
+    if (objects_id_ok("tool", name)) /* a name will do where an id is asked for */
+        return err_usage(err, "name: \"%s\" has the form of an id", name);
     return 0;
 }
 
@@ -395,6 +397,16 @@ static int parse_brig(const struct json_value *json, struct tool *tool, struct b
     return r < 0 ? err_set(err, BRIG_E_INVALID, 0, "%s%.300s", str_starts(why.message, "brig.") ? "" : "brig.", why.message) : 0;
 }
 
+/* The service's own members: a request's are never looked at, a document of it has none or those of tool_doc.c. */
+static struct tool_hand parse_hand(const struct json_value *json, const char *name)
+{
+    const struct json_value *hand = member(json, name), *key = json_get(hand, "key_id"), *role = json_get(hand, "role");
+
+    if (!key || key->type != JSON_STRING || !role || role->type != JSON_STRING)
+        return (struct tool_hand){.as = STANDING_NONE};
+    return (struct tool_hand){.key_id = key->string, .as = standing_parse(role->string)};
+}
+
 /* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static int check_rest(const struct json_value *json, struct brig_err *err)
@@ -439,6 +451,8 @@ int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err 
         r = parse_brig(json, &tool, err);
     if (r == 0)
         r = check_rest(json, err);
+    tool.registrant = parse_hand(json, "registrant");
+    tool.guard = parse_hand(json, "guard");
     if (r < 0) {
         tool_done(&tool);
         return r;

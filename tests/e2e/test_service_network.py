@@ -266,14 +266,14 @@ class Policies(NetworkTest):
 
 
     def test_who_may_name_private_ranges(self):
-        """An administrator, here or in a stored policy; a request of another key may not, in no spelling."""
-        key = self.d.ask("POST", "/v1/keys", {"role": "user"}).json["key"]
+        """The administrator on the socket, here or in a stored policy; a request of a key may not, in no spelling."""
+        key = self.d.ask("POST", "/v1/keys", {"role": "admin"}).json["key"]
         for range_ in ("127.0.0.1", "127.0.0.0/8", "169.254.169.254/32", "10.0.0.0/8", "::1", "fd00::/8", "::ffff:127.0.0.1"):
             rule = {"action": "allow", "cidr": range_}
             for network in ({"rules": [rule]}, {"extends": "open", "rules": [rule]}, {"extends": {"rules": [rule]}, "rules": []}):
                 answer = self.d.ask("POST", "/v1/sandboxes", {"network": network}, tcp=True, key=key)
                 self.assertEqual(answer.status, 403, (network, answer))
-                self.assertIn("only an administrator may allow it", answer.json["error"]["message"])
+                self.assertIn("only the administrator on the unix socket may allow it", answer.json["error"]["message"])
         made = self.d.ask("POST", "/v1/sandboxes", {"network": {"rules": [{"action": "allow", "domain": "x.test"}, {"action": "deny", "cidr": "10.0.0.0/8"}]}},
                           tcp=True, key=key)
         self.assertEqual(made.status, 201, made)

@@ -415,7 +415,7 @@ return sorted(w for w in refused if w.startswith(('/usr', '/etc', '/opt')) or w 
 
     def test_A02_another_organisation(self):
         _, mine = self.org("mine")
-        _, theirs = self.org("theirs")
+        theirs = self.d.key(org=self.org("theirs")[0], role="admin")  # all that another organisation's key can be
         tool = self.put("private", "import time\ntime.sleep(60)", key=mine)
         agent = self.ask("POST", "/agents/", {"name": "a", "secrets": {"S": "a secret of mine"}}, key=mine)["id"]
         config = self.ask("POST", "/sandbox-config/local/default", key=mine)["id"]

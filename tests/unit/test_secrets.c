@@ -4,7 +4,7 @@
 
 #include "codec/json_read.h"
 #include "crypto/crypto.h"
-#include "sandbox/secrets.h"
+#include "sandbox/secrets_priv.h"
 
 #define K1 "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
 #define K2 "k2:ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
@@ -120,36 +120,36 @@ static void test_names(void **state)
 
 /* ---- in the store ------------------------------------------------------------------------------------- */
 
-struct box {
+struct safe {
     struct keyring *ring;
     struct secrets *secrets;
 };
 
-static void box_open(struct kit *kit, struct box *box, const char *keys, bool plain)
+static void box_open(struct kit *kit, struct safe *box, const char *keys, bool plain)
 {
     struct brig_err err = {0};
 
-    *box = (struct box){0};
+    *box = (struct safe){0};
     if (keys)
         assert_int_equal(keyring_parse(keys, strlen(keys), &box->ring, NULL), 0);
     if (secrets_create(kit->store, box->ring, plain, &box->secrets, &err) < 0)
         fail_msg("%s", err.message);
 }
 
-static void box_close(struct box *box)
+static void box_close(struct safe *box)
 {
     secrets_destroy(box->secrets);
     keyring_destroy(box->ring);
 }
 
-static void box_reopen(struct kit *kit, struct box *box, const char *keys, bool plain)
+static void box_reopen(struct kit *kit, struct safe *box, const char *keys, bool plain)
 {
     box_close(box);
     kit_reopen(kit);
     box_open(kit, box, keys, plain);
 }
 
-static int put_with(struct box *box, const char *org, const char *name, const char *value, size_t len, const char *rule, struct answer *answer, struct brig_err *err)
+static int put_with(struct safe *box, const char *org, const char *name, const char *value, size_t len, const char *rule, struct answer *answer, struct brig_err *err)
 {
     struct json_doc *doc = NULL;
 
@@ -160,7 +160,7 @@ static int put_with(struct box *box, const char *org, const char *name, const ch
     return r;
 }
 
-static void put(struct kit *kit, struct box *box, const char *org, const char *name, const char *value, const char *rule)
+static void put(struct kit *kit, struct safe *box, const char *org, const char *name, const char *value, const char *rule)
 {
     struct answer answer = {0};
     struct brig_err err = {0};
@@ -170,7 +170,7 @@ static void put(struct kit *kit, struct box *box, const char *org, const char *n
     kit_wait_ok(kit, &answer, 1);
 }
 
-static void assert_value(const struct box *box, const char *org, const char *name, const char *value)
+static void assert_value(const struct safe *box, const char *org, const char *name, const char *value)
 {
     uint8_t *out = NULL;
     size_t len = 0;
@@ -183,7 +183,7 @@ static void assert_value(const struct box *box, const char *org, const char *nam
     crypto_secret_free(out, len);
 }
 
-static void assert_shut(const struct box *box, const char *org, const char *name, int error, const char *part)
+static void assert_shut(const struct safe *box, const char *org, const char *name, int error, const char *part)
 {
     uint8_t *out = NULL;
     size_t len = 0;
@@ -199,7 +199,7 @@ static void assert_shut(const struct box *box, const char *org, const char *name
 static void test_store_and_find(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
 
     kit_put_org(kit, "org-1");
     kit_put_org(kit, "org-2");
@@ -254,7 +254,7 @@ static void test_each(void **state)
 {
     static const char *const names[] = {"b", "a", "B", "c", "a.b", "stop", "z"};
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
     AUTO_BUF struct buf out = BUF_INIT(4096);
 
     kit_put_org(kit, "org-1");
@@ -278,7 +278,7 @@ static void test_each(void **state)
 static void test_moved_rows(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
 
     kit_put_org(kit, "org-1");
     kit_put_org(kit, "org-2");
@@ -331,7 +331,7 @@ static void test_damaged_rows(void **state)
 static void test_keys(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
     struct answer answer = {0};
     struct brig_err err = {0};
 
@@ -376,7 +376,7 @@ static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *err)
 static void test_rotation(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
     struct rotated rotated = {0};
     struct answer change = {0};
     char name[16];
@@ -430,7 +430,7 @@ static void test_rotation(void **state)
 static void test_plain(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
 
     kit_put_org(kit, "org-1");
     box_open(kit, &box, NULL, true);
@@ -452,7 +452,7 @@ static void test_limits(void **state)
 {
     static char large[SECRET_VALUE_MAX + 1];
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
     struct answer answer = {0};
     struct brig_err err = {0};
     char name[32];
@@ -496,7 +496,7 @@ static void test_limits(void **state)
 static void test_slot(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
     AUTO_BUF struct buf out = BUF_INIT(1u << 16);
     struct json json = JSON_INIT(&out);
     struct json_doc *doc = NULL;
@@ -546,7 +546,7 @@ static void test_slot(void **state)
 static void test_files(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
 
     if (kit->pg)
         return; /* its files are the server's; what is sent is the same */
@@ -574,7 +574,7 @@ static void test_files(void **state)
 static void test_no_memory(void **state)
 {
     struct kit *kit = *state;
-    struct box box;
+    struct safe box;
 
     kit_put_org(kit, "org-1");
     box_open(kit, &box, K1, false);

@@ -226,23 +226,34 @@ static void test_registry(void **state)
 
     kit_put_org(kit, ORG);
     assert_int_equal(registry_create(kit->store, &registry, NULL), 0);
-    /* two at once of one name are one tool with two versions */
-    assert_int_equal(registry_upsert(registry, ORG, one, strlen(one), on_object, &told, NULL), 0);
-    assert_int_equal(registry_upsert(registry, ORG, two, strlen(two), on_object, &told, NULL), 0);
+    /* two at once of one name: the second was made of what is no more, and is told; made of what is there it is the next version */
+    assert_int_equal(registry_upsert(registry, ORG, NULL, one, strlen(one), on_object, &told, NULL), 0);
+    assert_int_equal(registry_upsert(registry, ORG, NULL, two, strlen(two), on_object, &told, NULL), 0);
     wait_for(kit, &told, 2);
+    assert_int_equal(told.failed, 1);
+    assert_int_equal(told.err.code, BRIG_E_CONFLICT);
+    assert_int_equal(told.version, 1);
+    memcpy(id, told.id, sizeof id);
+    told.failed = 0;
+    assert_int_equal(registry_upsert(registry, ORG, registry_by_name(registry, ORG, "f"), two, strlen(two), on_object, &told, NULL), 0);
+    wait_for(kit, &told, 3);
     assert_int_equal(told.failed, 0);
     assert_int_equal(told.version, 2);
-    memcpy(id, told.id, sizeof id);
+    assert_string_equal(told.id, id);
     assert_true(objects_id_ok("tool", id));
     const struct object *object = registry_by_name(registry, ORG, "f");
     assert_string_equal(tool_of(object)->description, "two");
     assert_string_equal(tool_of(object)->id, id);
     assert_int_equal(tool_of(object)->version, 2);
     assert_null(registry_by_name(registry, "org-2", "f"));
-    assert_true(registry_upsert(registry, ORG, bad, strlen(bad), on_object, &told, &err) < 0);
+    assert_true(registry_upsert(registry, ORG, NULL, bad, strlen(bad), on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_USAGE);
-    assert_int_equal(registry_upsert(registry, ORG, schema, strlen(schema), on_object, &told, NULL), 0);
-    wait_for(kit, &told, 3);
+    assert_int_equal(registry_upsert(registry, ORG, NULL, schema, strlen(schema), on_object, &told, NULL), 0);
+    wait_for(kit, &told, 4);
+    /* a deletion of what is another by now is none */
+    struct objects_change gone = {.org = ORG, .id = id, .expect_version = 1, .done = on_object, .ctx = &told};
+    assert_true(objects_change(registry_objects(registry), &gone, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_CONFLICT);
     /* a name that another tool has */
     assert_true(objects_put(registry_objects(registry), ORG, told.id, one, strlen(one), 0, on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);

@@ -229,10 +229,10 @@ static void bad_rules_are_refused(void **state)
 
 /* ---- rates ---------------------------------------------------------------------------------------- */
 
-static int take(struct rates *rates, const char *org, const char *agent, const char *tool, uint64_t max, uint64_t at_ms, uint64_t *retry)
+static int take(struct rates *rates, const char *org, const char *tool, uint64_t max, uint64_t at_ms, uint64_t *retry)
 {
     struct brig_err err = {0};
-    int r = rates_take(rates, org, agent, tool, max, 60, at_ms * 1000000, retry, &err);
+    int r = rates_take(rates, org, tool, max, 60, at_ms * 1000000, retry, &err);
 
     if (r < 0) {
         assert_int_equal(err.code, BRIG_E_LIMIT);
@@ -249,21 +249,20 @@ static void windows_slide(void **state)
 
     assert_int_equal(rates_create(&rates, NULL), 0);
     for (unsigned i = 0; i < 10; i++)
-        assert_int_equal(take(rates, "o", "", "t", 10, 1000 + i * 1000, &retry), 0);
-    assert_int_equal(take(rates, "o", "", "t", 10, 11000, &retry), -EAGAIN);
+        assert_int_equal(take(rates, "o", "t", 10, 1000 + i * 1000, &retry), 0);
+    assert_int_equal(take(rates, "o", "t", 10, 11000, &retry), -EAGAIN);
     assert_int_equal(retry, 50); /* the first leaves at 61 s */
-    assert_int_equal(take(rates, "o", "", "t", 10, 60999, &retry), -EAGAIN);
+    assert_int_equal(take(rates, "o", "t", 10, 60999, &retry), -EAGAIN);
     assert_int_equal(retry, 1);
-    assert_int_equal(take(rates, "o", "", "t", 10, 61000, &retry), 0);      /* exactly then */
-    assert_int_equal(take(rates, "o", "", "t", 10, 61000, &retry), -EAGAIN); /* and just one */
-    assert_int_equal(take(rates, "o", "", "t", 10, 62000, &retry), 0);      /* the refused ones did not count */
-    assert_int_equal(take(rates, "o", "", "t", 3, 63000, &retry), -EAGAIN); /* lowered: it takes more than one to leave */
-    assert_int_equal(take(rates, "p", "", "t", 1, 63000, &retry), 0);
-    assert_int_equal(take(rates, "o", "a", "t", 1, 63000, &retry), 0);
-    assert_int_equal(take(rates, "o", "", "u", 1, 63000, &retry), 0);
-    assert_int_equal(take(rates, "o", "", "u", 1, 63000, &retry), -EAGAIN);
-    assert_int_equal(take(rates, "oa", "", "t", 1, 63000, &retry), 0); /* names do not run together */
-    assert_int_equal(take(rates, "o", "", "z", 0, 63000, &retry), -EAGAIN);
+    assert_int_equal(take(rates, "o", "t", 10, 61000, &retry), 0);      /* exactly then */
+    assert_int_equal(take(rates, "o", "t", 10, 61000, &retry), -EAGAIN); /* and just one */
+    assert_int_equal(take(rates, "o", "t", 10, 62000, &retry), 0);      /* the refused ones did not count */
+    assert_int_equal(take(rates, "o", "t", 3, 63000, &retry), -EAGAIN); /* lowered: it takes more than one to leave */
+    assert_int_equal(take(rates, "p", "t", 1, 63000, &retry), 0);
+    assert_int_equal(take(rates, "o", "u", 1, 63000, &retry), 0);
+    assert_int_equal(take(rates, "o", "u", 1, 63000, &retry), -EAGAIN);
+    assert_int_equal(take(rates, "oa", "t", 1, 63000, &retry), 0); /* names do not run together */
+    assert_int_equal(take(rates, "o", "z", 0, 63000, &retry), -EAGAIN);
     assert_int_equal(retry, 60);
     rates_destroy(rates);
     rates_destroy(NULL);
@@ -277,11 +276,11 @@ static void a_lowered_limit_says_when(void **state)
 
     assert_int_equal(rates_create(&rates, NULL), 0);
     for (unsigned i = 0; i < 5; i++)
-        assert_int_equal(take(rates, "o", "", "t", 5, i * 1000, &retry), 0);
-    assert_int_equal(take(rates, "o", "", "t", 2, 5000, &retry), -EAGAIN);
+        assert_int_equal(take(rates, "o", "t", 5, i * 1000, &retry), 0);
+    assert_int_equal(take(rates, "o", "t", 2, 5000, &retry), -EAGAIN);
     assert_int_equal(retry, 58); /* calls at 0 to 3 s must leave: the last of them at 63 s */
-    assert_int_equal(take(rates, "o", "", "t", 2, 62999, &retry), -EAGAIN);
-    assert_int_equal(take(rates, "o", "", "t", 2, 63000, &retry), 0);
+    assert_int_equal(take(rates, "o", "t", 2, 62999, &retry), -EAGAIN);
+    assert_int_equal(take(rates, "o", "t", 2, 63000, &retry), 0);
     rates_destroy(rates);
 }
 
@@ -300,7 +299,7 @@ static void counts_exactly(void **state)
         size_t inside = 0;
         for (size_t j = 0; j < n; j++)
             inside += now - times[j] < 60000;
-        bool took = take(rates, "o", "a", "t", 13, now, &retry) == 0;
+        bool took = take(rates, "o", "t", 13, now, &retry) == 0;
         assert_int_equal(took, inside < 13);
         if (took)
             times[n++] = now;
@@ -313,21 +312,21 @@ static void memory_is_bounded(void **state)
     struct rates *rates = NULL;
     uint64_t retry = 0;
     unsigned taken = 0;
-    char agent[32];
+    char tool[32];
     (void)state;
 
     assert_int_equal(rates_create(&rates, NULL), 0);
     for (unsigned i = 0; i < 20000; i++) {
-        assert_true(str_format(agent, sizeof(agent), "agent-%u", i) > 0);
-        taken += take(rates, "o", agent, "t", 1, 1000, &retry) == 0;
+        assert_true(str_format(tool, sizeof(tool), "tool-%u", i) > 0);
+        taken += take(rates, "o", tool, 1, 1000, &retry) == 0;
     }
     assert_true(taken > 1000 && taken < 20000); /* an organisation has so many windows, then no call goes uncounted */
-    assert_int_equal(take(rates, "other", "", "t", 1, 1000, &retry), 0); /* the others do not feel it */
+    assert_int_equal(take(rates, "other", "t", 1, 1000, &retry), 0); /* the others do not feel it */
     taken = 0;
     for (unsigned i = 0; i < 2000; i++) /* a minute later all are forgotten, a few at a time */
-        taken += take(rates, "other", "", "t", 10000, 62000, &retry) == 0;
+        taken += take(rates, "other", "t", 10000, 62000, &retry) == 0;
     assert_int_equal(taken, 2000);
-    assert_int_equal(take(rates, "o", "new", "t", 1, 62000, &retry), 0);
+    assert_int_equal(take(rates, "o", "new", 1, 62000, &retry), 0);
     rates_destroy(rates);
 }
 

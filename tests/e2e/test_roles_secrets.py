@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may have a secret's value: every door that leads to it asks the same question (attacks T02, T03, T10)."""
+
+import json
+import os
+import signal
+import unittest
+
+from helpers import wait_until
+from lettakit import LettaTest
+
+VALUE = "db-password-4711-correct-horse"
+ADMIN_ONLY = "secrets.expose: only an administrator may give a program the value itself"
+BROKER = {"hosts": ["api.example"], "header": "Authorization", "format": "Bearer %s"}
+# The value in a form that no scrubber knows.
+PEEK = "import os\nreturn [ord(c) ^ 1 for c in os.environ.get('X', '')]"
+NONE = {"type": "object", "properties": {}}
+
+
+def function(name, body):
+    return f"def {name}():\n" + "".join(f"    {line}\n" for line in body.split("\n"))
+
+
+def seen(codes):
+    return "".join(chr(c ^ 1) for c in codes)
+
+
+def exposing(name="PLAIN"):
+    return [{"name": name, "env": "X", "expose": True}]
+
+
+class SecretTest(LettaTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.user, cls.other, cls.admin = cls.d.key(), cls.d.key(), cls.d.key(role="admin")
+        for name, body in (("PLAIN", {"value": VALUE}), ("BROKERED", {"value": VALUE, "broker": BROKER})):
+            answer = cls.d.ask("PUT", f"/v1/secrets/{name}", body)
+            assert answer.status == 201, answer
+
+    def refused(self, method, path, body, key, words, status=403):
+        answer = self.d.ask(method, f"/v1{path}", body, key=key)
+        self.assertEqual(answer.status, status, answer)
+        said = answer.json
+        self.assertEqual(said["detail"] if "detail" in said else said["error"]["message"], words)
+        self.assertNotIn(VALUE, answer.body.decode())
+
+    def audit(self, action):
+        lines = self.d.ask("GET", "/v1/audit?limit=10000").body.splitlines()
+        return [e for e in map(json.loads, lines) if e["action"] == action]
+
+    def register(self, name, body=PEEK, key=None, status=200, **members):
+        made = {"source_code": function(name, body), "json_schema": {"name": name, "parameters": NONE}, **members}
+        return self.ask("POST", "/tools/", made, status=status, key=key)
+
+    def run_as(self, key, name, **members):
+        return self.ask("POST", f"/tools/{name}/run", members, key=key)
+
+
+class Doors(SecretTest):
+    def test_a_user_key_at_every_door(self):
+        """The same refusal wherever a value could be asked for; nothing was started, and no event says that it was given."""
+        before = len(self.audit("secret.expose"))
+        self.register("plain", "return 1")
+        agent = self.agent(self.ask("GET", "/tools/plain"))
+        for path, body in (("/run", {"language": "python", "code": "print(1)"}), ("/run", {"command": ["env"]}),
+                           ("/run", {"language": "bash", "code": "env", "background": True}),
+                           ("/tools/plain/run", {}), ("/tools/plain/run", {"agent_id": agent["id"]}),
+                           ("/tools/plain/run", {"background": True}),
+                           ("/tools/run", {"source_code": function("f", PEEK), "name": "f", "args": {}}),
+                           ("/sandboxes", {}), ("/runs", {"process": {"argv": ["env"]}, "sandbox": {}})):
+            asked = {"secrets": exposing()}
+            inner = {**body, "sandbox": asked} if "sandbox" in body else {**body, **asked}
+            with self.subTest(path=path, body=body):
+                self.refused("POST", path, inner, self.user, ADMIN_ONLY)
+        # One that is brokered beside it makes the run one with a sandbox of its own: the same.
+        both = exposing() + [{"name": "BROKERED", "env": "B"}]
+        network = {"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]}
+        self.refused("POST", "/run", {"command": ["env"], "secrets": both, "network": network}, self.user, ADMIN_ONLY)
+        self.assertEqual(len(self.audit("secret.expose")), before)
+
+    def test_an_administrator_may_and_it_is_told(self):
+        for key in (self.admin, None):
+            ran = self.ask("POST", "/run", {"language": "python", "code": "import os\nprint([ord(c) ^ 1 for c in os.environ['X']])",
+                                            "secrets": exposing()}, key=key)
+            self.assertEqual(seen(json.loads(ran["stdout"])), VALUE, ran)
+            wait_until("the event is there", lambda: [e for e in self.audit("secret.expose")
+                                                      if e["object"] == ran["id"] and e["detail"] == "PLAIN"])
+
+    def test_a_brokered_value_is_never_exposed(self):
+        words = "secret BROKERED: it is brokered, and the value of a brokered secret is never given to a program"
+        for key in (self.admin, None):
+            for path, body in (("/run", {"command": ["env"]}), ("/sandboxes", {}),
+                               ("/tools/run", {"source_code": function("f", PEEK), "name": "f", "args": {}})):
+                self.refused("POST", path, {**body, "secrets": exposing("BROKERED")}, key, words, status=422)
+            tool = {"source_code": function("b", PEEK), "json_schema": {"name": "b", "parameters": NONE},
+                    "brig": {"secrets": exposing("BROKERED")}}
+            self.refused("POST", "/tools/", tool, key, words, status=422)
+
+    def test_revealing_is_the_administrators(self):
+        config = self.local()
+        variable = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable", {"key": "V", "value": "a value of it"})["id"]
+        agent = self.agent(secrets={"S": "a secret of it"})
+        for path in (f"/sandbox-config/environment-variable/{variable}/reveal", f"/agents/{agent['id']}/secrets/S/reveal"):
+            self.refused("POST", path, None, self.user, "only a key with the role admin may do this")
+            self.assertIn("of it", self.ask("POST", path, key=self.admin)["value"])
+        self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
+
+
+class Tools(SecretTest):
+    def test_a_user_key_cannot_register_it(self):
+        for brig in ({"secrets": exposing()}, {"secrets": [*exposing(), {"name": "BROKERED"}]}):
+            body = {"source_code": function("mine", PEEK), "json_schema": {"name": "mine", "parameters": NONE}, "brig": brig}
+            for method in ("POST", "PUT"):
+                self.refused(method, "/tools/", body, self.user, ADMIN_ONLY)
+        self.assertEqual(self.ask("GET", "/tools/?name=mine"), [])
+        self.register("mine", key=self.user)
+        self.refused("PATCH", "/tools/mine", {"brig": {"secrets": exposing()}}, self.user, ADMIN_ONLY)
+
+    def test_an_administrators_tool(self):
+        """The administrator decided that it may have the value; so a user key may run it as it is, and only as it is."""
+        tool = self.register("given", key=self.admin, brig={"secrets": exposing()})
+        self.assertEqual(tool["brig"]["registrant"]["role"], "admin")
+        ran = self.run_as(self.user, "given")
+        self.assertEqual(seen(ran["result"]), VALUE)
+        wait_until("the event is there", lambda: [e for e in self.audit("secret.expose") if e["object"] == ran["id"]])
+        # What would lead the value elsewhere is not the caller's to say.
+        sandbox = self.ask("POST", "/sandboxes", {}, status=201, key=self.user)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sandbox}")
+        for member, value in (("env_vars", {"URL": "http://attacker.example"}), ("network", "open"), ("network", {"rules": []}),
+                              ("secrets", [{"name": "BROKERED"}]), ("provider", "e2b")):
+            self.refused("POST", "/tools/given/run", {member: value}, self.user,
+                         f"{member}: only an administrator may say it for a tool that is given a secret's value")
+        for key in (self.user, self.admin):
+            for member, value in (("sandbox_id", sandbox), ("reuse", "fingerprint")):
+                self.refused("POST", "/tools/given/run", {member: value}, key,
+                             "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse", status=422)
+
+    def test_its_source_is_not_a_users_to_change(self):
+        tool = self.register("kept", key=self.admin, brig={"secrets": exposing()})
+        words = "tool kept: an administrator has set its policy; only an administrator may change or delete it"
+        evil = function("kept", "import os\nreturn os.environ['X'][::-1]")
+        schema = {"name": "kept", "parameters": NONE}
+        for method, path, body in (("PATCH", f"/tools/{tool['id']}", {"source_code": evil}), ("PATCH", "/tools/kept", {"tags": ["x"]}),
+                                   ("PATCH", "/tools/kept", {"pip_requirements": [{"name": "evil"}]}),
+                                   ("POST", "/tools/", {"source_code": evil, "json_schema": schema}),
+                                   ("PUT", "/tools/", {"source_code": evil, "json_schema": schema, "brig": {"secrets": exposing()}}),
+                                   ("DELETE", f"/tools/{tool['id']}", None), ("DELETE", "/tools/kept", None)):
+            self.refused(method, path, body, self.user, words)
+        self.assertEqual(self.ask("GET", "/tools/kept")["source_code"], function("kept", PEEK))
+
+    def test_a_users_source_never_gets_it(self):
+        """Also not when an administrator changes something of it: he vouches for what he registers himself."""
+        self.register("theirs", key=self.user)
+        self.refused("PATCH", "/tools/theirs", {"brig": {"secrets": exposing()}}, self.admin,
+                     "secrets.expose: the tool has source of a key that is no administrator's; register it again to answer for it")
+        again = self.register("theirs", key=self.admin, brig={"secrets": exposing()})
+        self.assertEqual(again["brig"]["registrant"]["role"], "admin")
+        self.assertEqual(seen(self.run_as(self.user, "theirs")["result"]), VALUE)
+
+    def test_what_user_keys_write_stays_out_of_it(self):
+        """Variables of the configuration and of agents could tell the tool where to send the value."""
+        config = self.local()
+        variable = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable", {"key": "TARGET", "value": "elsewhere-1"},
+                            key=self.user)["id"]
+        agent = self.ask("POST", "/agents/", {"name": "w", "secrets": {"OWN": "elsewhere-2"}}, key=self.user)["id"]
+        body = "import os\nreturn sorted(n for n in os.environ if n in ('TARGET', 'OWN', 'X'))"
+        self.register("bare", body, key=self.admin)
+        self.assertEqual(self.run_as(self.user, "bare", agent_id=agent)["result"], ["OWN", "TARGET"])
+        self.register("holds", body, key=self.admin, brig={"secrets": exposing()})
+        self.assertEqual(self.run_as(self.user, "holds", agent_id=agent)["result"], ["X"])
+        self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
+
+
+class Sandboxes(SecretTest):
+    def test_only_administrators_work_in_one_that_has_a_value(self):
+        made = self.ask("POST", "/sandboxes", {"secrets": exposing()}, status=201, key=self.admin)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made}")
+        box = f"/sandboxes/{made}"
+        words = f"sandbox {made} holds the value of a secret; only an administrator may use it"
+        shell = self.ask("POST", f"{box}/processes", {"argv": ["sleep", "600"]}, status=201, key=self.admin)["number"]
+        for method, path, body in (("POST", f"{box}/run", {"argv": ["env"]}), ("POST", f"{box}/processes", {"argv": ["env"]}),
+                                   ("POST", f"{box}/shells", {}), ("GET", f"{box}/files?path=/proc/1/environ", None),
+                                   ("GET", f"{box}/processes/{shell}/output", None), ("PATCH", box, {"network": "open"}),
+                                   ("GET", f"{box}/files/tar?path=/workspace", None), ("DELETE", box, None), ("GET", f"{box}/logs", None)):
+            self.refused(method, path, body, self.user, words)
+        self.register("here", key=self.user)
+        self.refused("POST", "/tools/here/run", {"sandbox_id": made}, self.user, words)
+        self.refused("POST", "/run", {"command": ["env"], "sandbox_id": made}, self.user, words)
+        self.assertEqual(self.ask("GET", box, key=self.user)["id"], made)
+        self.assertEqual(self.ask("POST", f"{box}/run", {"argv": ["sh", "-c", "echo ${#X}"]}, key=self.admin)["stdout"], f"{len(VALUE)}\n")
+
+    def test_a_placeholder_stays_one(self):
+        """The secret loses its broker rule while the sandbox lives: a service that starts again does not give the value instead."""
+        self.ask("PUT", "/secrets/TURNS", {"value": VALUE, "broker": BROKER}, status=201)
+        network = {"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]}
+        made = self.ask("POST", "/sandboxes", {"secrets": [{"name": "TURNS", "env": "X"}], "network": network}, status=201, key=self.user)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made}")
+        says = lambda: self.ask("POST", f"/sandboxes/{made}/run", {"argv": ["sh", "-c", "echo $X"]}, key=self.user)["stdout"].strip()
+        placeholder = says()
+        self.ask("PUT", "/secrets/TURNS", {"value": VALUE}, status=200)
+        os.kill(self.d.children()["brigd"], signal.SIGKILL)
+        wait_until("another brigd serves", lambda: self.d.ask("GET", "/readyz").status == 200)
+        self.assertEqual(says(), placeholder)
+
+
+if __name__ == "__main__":
+    unittest.main()
