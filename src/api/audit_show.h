@@ -12,7 +12,7 @@ enum { EXIT_OK = 0, EXIT_WRONG = 1, EXIT_TROUBLE = 2 };
 
 struct audit_verb_options {
     const char *dir, *key, *head, *action, *org, *since, *from, *to, *format;
-    uint64_t lines;
+    uint64_t lines, known_cut;
     bool has_lines, follow, json;
 };
 

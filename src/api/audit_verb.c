@@ -18,7 +18,9 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "codec/json.h"
+#include "config/config.h"
 #include "jail/dirs.h"
+#include "store/store.h"
 
 int audit_trouble(const char *format, ...)
 {
@@ -33,7 +35,7 @@ int audit_trouble(const char *format, ...)
 }
 
 static const char help_text[] =
-    "usage: brig audit verify [--dir DIR] [--key FILE] [--head SEQ:HASH] [-o text|json]\n"
+    "usage: brig audit verify [--dir DIR] [--key FILE] [--head SEQ:HASH] [--known-cut SEQ] [-o text|json]\n"
     "       brig audit show   [--dir DIR] [--action NAME] [--org ID] [--since TIME] [-n N] [-o text|json]\n"
     "       brig audit tail   [--dir DIR] [--action NAME] [--org ID] [-n N] [-f] [-o text|json]\n"
     "       brig audit export [--dir DIR] [--from SEQ|TIME] [--to SEQ|TIME]\n"
@@ -47,6 +49,8 @@ static const char help_text[] =
     "      --key FILE         public key of the signatures, PEM or 64 hexadecimal digits\n"
     "                         (default, without --dir: keys/audit.pem.pub in the state directory)\n"
     "      --head SEQ:HASH    the log must have this line with this hash, noted elsewhere\n"
+    "                         (default, without --dir: the head that the service's store has noted)\n"
+    "      --known-cut SEQ    lines up to this one may tell that the log was cut (audit.cut)\n"
     "      --action NAME      only these, such as denied or key.create; `key.` is all that begin so\n"
     "      --org ID           only those of this organisation\n"
     "      --since TIME       2024-02-29, 2024-02-29T12:00:00Z, or an age such as 2h\n"
@@ -77,12 +81,13 @@ static int open_dir(const struct audit_verb_options *options, int *ret)
     return *ret < 0 ? audit_trouble("%s: %s", path, strerror(errno)) : 0;
 }
 
-enum { OPT_DIR = 256, OPT_KEY, OPT_HEAD, OPT_ACTION, OPT_ORG, OPT_SINCE, OPT_FROM, OPT_TO, OPT_HELP };
+enum { OPT_DIR = 256, OPT_KEY, OPT_HEAD, OPT_ACTION, OPT_ORG, OPT_SINCE, OPT_FROM, OPT_TO, OPT_CUT, OPT_HELP };
 
 static const struct option long_options[] = {
     {"dir", required_argument, NULL, OPT_DIR},     {"key", required_argument, NULL, OPT_KEY},     {"head", required_argument, NULL, OPT_HEAD},
     {"action", required_argument, NULL, OPT_ACTION}, {"org", required_argument, NULL, OPT_ORG},   {"since", required_argument, NULL, OPT_SINCE},
     {"from", required_argument, NULL, OPT_FROM},   {"to", required_argument, NULL, OPT_TO},       {"help", no_argument, NULL, OPT_HELP},
+    {"known-cut", required_argument, NULL, OPT_CUT},
     {0},
 };
 
@@ -94,7 +99,7 @@ static const struct {
 } letters[] = {
     {OPT_DIR, 'd', "--dir"},     {OPT_KEY, 'k', "--key"},   {OPT_HEAD, 'h', "--head"}, {OPT_ACTION, 'a', "--action"}, {OPT_ORG, 'r', "--org"},
     {OPT_SINCE, 's', "--since"}, {OPT_FROM, 'F', "--from"}, {OPT_TO, 'T', "--to"},     {'n', 'n', "-n"},              {'f', 'f', "-f"},
-    {'o', 'o', "-o"},
+    {'o', 'o', "-o"},           {OPT_CUT, 'c', "--known-cut"},
 };
 
 static int set_option(struct audit_verb_options *options, int option, const char *name, char *value)
@@ -113,6 +118,8 @@ static int set_option(struct audit_verb_options *options, int option, const char
             *texts[i].field = value;
     if (option == 'f')
         options->follow = true;
+    if (option == OPT_CUT && (parse_u64(value, &options->known_cut) < 0 || options->known_cut == 0))
+        return audit_trouble("%s %.40s: must be the number of a line", name, value);
     if (option == 'n') {
         if (parse_u64(value, &options->lines) < 0 || options->lines == 0 || options->lines > AUDIT_SHOW_MAX)
             return audit_trouble("%s %.40s: must be a whole number from 1 to %u", name, value, AUDIT_SHOW_MAX);
@@ -223,9 +230,44 @@ static int print_report(const struct audit_report *report, bool as_json)
     return fflush(stdout) == 0 ? report->ok ? EXIT_OK : EXIT_WRONG : EXIT_TROUBLE;
 }
 
+/* What the service's store has noted. A log without a service's store is one that was copied: then nothing is noted. */
+static int find_head(struct audit_verify_options *how, char hash[SHA256_HEX], bool *ret_store)
+{
+    struct config_loaded *loaded = NULL;
+    struct brig_err err = {0};
+    char path[PATH_MAX], url[PATH_MAX + 64];
+    int r = config_load(NULL, environ, &loaded, &err);
+
+    *ret_store = false;
+    if (r == 0 && config_get(loaded)->database_url[0])
+        r = str_copy(url, sizeof(url), config_get(loaded)->database_url);
+    else if (r == 0)
+        r = dirs_path(BRIG_DIR_STATE, path, sizeof(path), &err);
+    if (r == 0 && !config_get(loaded)->database_url[0])
+        r = str_format(url, sizeof(url), "sqlite:%s/service/brig.db", path) < 0 ? -ENAMETOOLONG : 0;
+    config_free(loaded);
+    if (r == 0)
+        r = store_peek_audit_head(url, &how->head_seq, hash, &err);
+    if (r < 0 && err.code == BRIG_E_NOT_FOUND)
+        return 0;
+    if (r < 0)
+        return audit_trouble("the head that the store has noted: %s (--dir verifies the files alone)", err.code ? err.message : strerror(-r));
+    *ret_store = how->head_seq > 0;
+    how->head_hash = *ret_store ? hash : NULL;
+    return 0;
+}
+
+static void add_note(struct audit_report *report, const char *text)
+{
+    size_t len = strlen(report->note);
+
+    snprintf(report->note + len, sizeof(report->note) - len, "%s%s", len > 0 ? "; " : "", text);
+}
+
 static int run_verify(const struct audit_verb_options *options, int dir_fd)
 {
-    struct audit_verify_options how = {0};
+    struct audit_verify_options how = {.known_cut = options->known_cut};
+    bool store = true;
     uint8_t key[ED25519_PUBLIC];
     char hash[SHA256_HEX];
     struct audit_report report;
@@ -237,13 +279,17 @@ static int run_verify(const struct audit_verb_options *options, int dir_fd)
             return audit_trouble("--head %.90s: must be SEQ:HASH, a number and 64 hexadecimal digits", options->head);
         how.head_hash = hash;
     }
-    int r = find_key(options, key, &found);
+    int r = options->head || options->dir ? 0 : find_head(&how, hash, &store);
+    if (r == 0)
+        r = find_key(options, key, &found);
     if (r != 0)
         return r;
     if (found)
         how.public_key = key;
     if (audit_verify(dir_fd, &how, &report, &err) < 0)
         return audit_trouble("%s", err.message);
+    if (!store)
+        add_note(&report, "there is no store that has noted its head: an end that was cut off together with its heads would not be seen");
     return print_report(&report, options->json);
 }
 
@@ -253,7 +299,7 @@ int audit_verb(int argc, char **argv)
         const char *name, *takes;
         int (*run)(const struct audit_verb_options *options, int dir_fd);
     } actions[] = {
-        {"verify", "dkho", run_verify},
+        {"verify", "dkhoc", run_verify},
         {"show", "darsno", audit_show},
         {"tail", "darnfo", audit_tail},
         {"export", "dFT", audit_export},

@@ -345,7 +345,7 @@ static int open_audit(struct daemon_state *d, struct brig_err *err)
     int r = store_audit_head(d->api.store, &known, hash, &known_at, err);
     if (r < 0)
         return r;
-    const struct audit_options options = {.known_seq = known, .dir_fd = d->api.audit_dir_fd, .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
+    const struct audit_options options = {.known_seq = known, .known_hash = hash, .dir_fd = d->api.audit_dir_fd, .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
                                           .keep_bytes = config->keep_audit_bytes, .keep_seconds = (int64_t)config->keep_audit_seconds,
                                           .on_head = on_head, .ctx = d};
     return audit_open(d->api.loop, d->api.workers, &options, &d->api.audit, err);

@@ -6,6 +6,8 @@
  */
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
@@ -244,16 +246,43 @@ static int open_heads(struct audit *audit, struct brig_err *err)
     return 0;
 }
 
-/* A log that is shorter than what was signed, or than what was noted elsewhere, was cut. Work goes on, and a line tells. */
+/* What is wrong with the log against what was signed, or noted elsewhere; "": nothing. */
+static int find_cut(const struct audit *audit, char *out, size_t size)
+{
+    const struct audit_options *options = &audit->options;
+    const uint64_t known = audit->head_seq > options->known_seq ? audit->head_seq : options->known_seq;
+    char hash[SHA256_HEX];
+    int r = 0;
+
+    out[0] = '\0';
+    if (audit->seq < known) {
+        snprintf(out, size, "the log ends with line %llu, but line %llu was there", (unsigned long long)audit->seq, (unsigned long long)known);
+        return 0;
+    }
+    if (options->known_seq == 0 || !options->known_hash)
+        return 0;
+    if (options->known_seq == audit->seq)
+        memcpy(hash, audit->hash, sizeof(hash));
+    else
+        r = audit_find_hash(audit->dir_fd, options->known_seq, hash);
+    if (r == -ENOENT) /* removed by retention: nothing to compare with */
+        return 0;
+    if (r == 0 && strcmp(hash, options->known_hash) != 0)
+        snprintf(out, size, "line %llu is not the one that was there", (unsigned long long)options->known_seq);
+    return r;
+}
+
+/* A log that was cut, or is another one. Work goes on, and a line tells. */
 static int note_cut(struct audit *audit, struct brig_err *err)
 {
-    uint64_t known = audit->head_seq > audit->options.known_seq ? audit->head_seq : audit->options.known_seq;
     char detail[128];
+    int r = find_cut(audit, detail, sizeof(detail));
 
-    if (audit->seq >= known)
+    if (r < 0)
+        return err_set(err, BRIG_E_HOST, -r, "compare the audit log with its head");
+    if (detail[0] == '\0')
         return 0;
-    snprintf(detail, sizeof(detail), "the log ends with line %llu, but line %llu was there", (unsigned long long)audit->seq, (unsigned long long)known);
-    const struct audit_event event = {.action = "audit.cut", .actor = "system", .object = AUDIT_CURRENT, .outcome = "failed", .detail = detail, .sync = true};
+    const struct audit_event event = {.action = AUDIT_CUT, .actor = "system", .object = AUDIT_CURRENT, .outcome = "failed", .detail = detail, .sync = true};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
         return err_nomem(err);
     audit->head_seq = 0; /* what comes now is to be signed, whatever was */

@@ -47,6 +47,7 @@ struct audit_options {
     unsigned head_lines, head_seconds; /* a signed head every so many; 0: 1000, 60 */
     unsigned per_second;            /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
     uint64_t known_seq;             /* the last head noted elsewhere (the store); a log that ends before it gets a line that says so; 0: none */
+    const char *known_hash;         /* of that line: the same where it is another one; NULL: not known */
     /* On the loop's thread: a new head. */
     void (*on_head)(void *ctx, uint64_t seq, const char hash[SHA256_HEX], int64_t time_ns);
     void *ctx;
@@ -81,6 +82,7 @@ struct audit_verify_options {
     const uint8_t *public_key;     /* NULL: signatures are not checked, and the report says so */
     uint64_t head_seq;             /* with head_hash: the log must contain this line with this hash (noted elsewhere) */
     const char *head_hash;
+    uint64_t known_cut;            /* lines up to this one may tell that the log was cut; a later one that does is a problem */
 };
 /*
  * Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). A log whose oldest

@@ -271,3 +271,31 @@ int audit_read(int dir_fd, uint64_t after, audit_read_fn *take, void *ctx)
         audit_reader_done(&current);
     return r < 0 ? r : 0;
 }
+
+int audit_find_hash(int dir_fd, uint64_t seq, char out[SHA256_HEX])
+{
+    const char *name = AUDIT_CURRENT, *line;
+    struct audit_files list;
+    struct audit_reader reader;
+    struct audit_end end = {0};
+    size_t len;
+    int r = audit_files_list(dir_fd, &list);
+
+    if (r < 0)
+        return r;
+    r = audit_file_end(dir_fd, name, &end);
+    if (r < 0 || end.first_seq == 0 || end.first_seq > seq) {
+        name = NULL;
+        for (size_t i = 0; i < list.n && list.files[i].first_seq <= seq; i++)
+            name = list.files[i].name;
+    }
+    r = name ? audit_reader_open(&reader, dir_fd, name) : -ENOENT;
+    if (r == 0) {
+        while ((r = audit_reader_next(&reader, &line, &len)) == 1 && audit_line_seq(line, len) != seq)
+            continue;
+        r = r == 1 ? audit_line_hash(line, len, out) : r < 0 ? r : -ENOENT;
+        audit_reader_done(&reader);
+    }
+    audit_files_done(&list);
+    return r;
+}

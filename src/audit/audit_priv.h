@@ -13,6 +13,7 @@
 #define AUDIT_LINE_MAX (64u << 10) /* seven fields of AUDIT_FIELD_MAX bytes, six times as long when escaped, and the rest */
 #define AUDIT_TIME_SIZE 40u
 #define AUDIT_ZEROES "0000000000000000000000000000000000000000000000000000000000000000"
+#define AUDIT_CUT "audit.cut"       /* the log had ended, or gone on, in another way */
 #define AUDIT_PRUNED "audit.pruned" /* its object is "<seq>:<hash>" of the last line that was removed */
 
 /* ---- audit_line.c: lines and heads as text ---------------------------------------------------------------- */
@@ -85,6 +86,8 @@ struct audit_end {
     uint64_t good_bytes, torn_bytes;
 };
 int audit_file_end(int dir_fd, const char *name, struct audit_end *ret) MUST_CHECK;
+/* The hash of a line, wherever it is. -ENOENT: it is in none of the files. */
+int audit_find_hash(int dir_fd, uint64_t seq, char out[SHA256_HEX]) MUST_CHECK;
 
 /* ---- audit.c and writer.c ------------------------------------------------------------------------------- */
 

@@ -11,7 +11,9 @@
  * again after reading on; the current file may be rotated, and then reading goes on in the next one; and a problem counts only if
  * no file came or went while it was found, or else all begins again.
  *
- * What it cannot see: an end that was cut off together with its heads. For that a head must have been noted elsewhere (--head, the store).
+ * What it cannot see by itself: an end that was cut off together with its heads. For that a head must have been noted elsewhere (the store,
+ * --head). A daemon that starts compares the two and writes a line about it (audit.cut): such a line is a problem for good, unless
+ * whoever asks knows of it.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -44,6 +46,7 @@ struct verify {
     uint64_t signed_seq;    /* the last line that a head names */
     bool begins_late, pruned, noted_found;
     uint64_t pruned_seq;    /* of the line that explains the beginning */
+    uint64_t cut_seq;       /* of the first line that tells of a cut; 0: none */
 };
 
 static int problem(struct verify *v, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -210,6 +213,8 @@ static int check_line(struct verify *v, const char *name, uint64_t number, uint6
         v->pruned = true;
         v->pruned_seq = line.seq;
     }
+    if (v->cut_seq == 0 && line.seq > v->options->known_cut && str_eq(line.action, AUDIT_CUT))
+        v->cut_seq = line.seq;
     r = match_heads(v, line.seq, hash);
     return r == GO_ON ? check_noted(v, line.seq, hash) : r;
 }
@@ -315,7 +320,7 @@ static int check_files(struct verify *v)
     if (opened < 0 && opened != -ENOENT)
         return opened;
     r = audit_files_list(v->dir_fd, &list);
-    if (r == 0 && opened < 0 && list.n == 0 && !v->has_heads)
+    if (r == 0 && opened < 0 && list.n == 0 && !v->has_heads && !v->options->head_hash)
         r = -ENOENT;
     if (r == 0)
         r = next_head(v);
@@ -351,11 +356,15 @@ static int check_end(struct verify *v)
         return problem(v, "no head names a line of this log: nothing in it is signed");
     if (v->options->public_key && v->pruned && v->pruned_seq > v->signed_seq)
         return problem(v, "line %" PRIu64 " says that lines before %" PRIu64 " were removed, but no signed head covers it", v->pruned_seq, report->first_seq);
+    if (v->options->head_hash && report->lines == 0)
+        return problem(v, "the log is empty, but line %" PRIu64 " was noted as its head: all of it was removed", v->options->head_seq);
     if (v->options->head_hash && !v->noted_found && v->options->head_seq > report->last_seq)
         return problem(v, "the log ends with line %" PRIu64 ", but line %" PRIu64 " was noted as its head: its end was cut off", report->last_seq,
                        v->options->head_seq);
     if (v->options->head_hash && !v->noted_found)
         return problem(v, "line %" PRIu64 " was removed by retention and cannot be compared with the head that was noted", v->options->head_seq);
+    if (v->cut_seq != 0)
+        return problem(v, "line %" PRIu64 " tells that the log was cut before it (brig audit show --action audit.cut)", v->cut_seq);
     return GO_ON;
 }
 

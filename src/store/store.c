@@ -23,7 +23,7 @@ static const struct {
     {"postgres://", &store_pg_ops},
 };
 
-static const struct store_ops *find_ops(const char *url)
+const struct store_ops *store_ops_for(const char *url)
 {
     for (size_t i = 0; i < ARRAY_SIZE(back_ends); i++)
         if (str_starts(url, back_ends[i].scheme))
@@ -110,7 +110,7 @@ static int set_up(struct store *store, const char *url, struct brig_err *err)
 
 int store_open(struct loop *loop, struct workers *workers, const char *url, struct store **ret, struct brig_err *err)
 {
-    const struct store_ops *ops = find_ops(url);
+    const struct store_ops *ops = store_ops_for(url);
 
     if (!ops) /* not the URL: it may hold a password */
         return err_usage(err, "database: the URL must start with sqlite:/ or postgresql://");

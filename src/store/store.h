@@ -125,6 +125,12 @@ int store_each_idempotency(struct store *store, int (*each)(void *ctx, const str
 int store_each_object(struct store *store, const char *kind, int (*each)(void *ctx, const struct store_object *object), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns, struct brig_err *err) MUST_CHECK; /* seq 0: none */
 
+/*
+ * The same of a data base that this process does not otherwise open, beside a daemon or without one: seq 0 when there is none.
+ * BRIG_E_NOT_FOUND when there is no data base.
+ */
+int store_peek_audit_head(const char *url, uint64_t *ret_seq, char ret_hash[65], struct brig_err *err) MUST_CHECK;
+
 /* ---- reads for requests: on the worker pool, the callback on the loop ---------------------------------- */
 
 struct store_query {

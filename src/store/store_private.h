@@ -101,6 +101,8 @@ void *writer_main(void *store);
 void write_list_init(struct write_list *list);
 struct write *write_list_take(struct write_list *list); /* the first, or NULL */
 
+const struct store_ops *store_ops_for(const char *url); /* store.c; NULL: no such data base */
+
 /* store_read.c: fn with one of the reading connections; once more, after reset(), when that one turned out to be lost. */
 typedef int read_fn(const struct store_ops *ops, struct store_conn *conn, void *ctx, struct brig_err *err);
 int with_reader(struct store *store, read_fn *fn, void (*reset)(void *ctx), void *ctx, struct brig_err *err) MUST_CHECK;

@@ -3,7 +3,9 @@
  * Reading connections, and what is read at the start, on the caller's thread (pages for requests: store_find.c). Two
  * connections are shared by whoever reads; one that was lost is opened again, once, before a read is failed.
  */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -244,5 +246,26 @@ int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], 
     *ret_seq = head.seq;
     memcpy(ret_hash, head.hash, sizeof head.hash);
     *ret_time_ns = head.time_ns;
+    return 0;
+}
+
+int store_peek_audit_head(const char *url, uint64_t *ret_seq, char ret_hash[65], struct brig_err *err)
+{
+    const struct store_ops *ops = store_ops_for(url);
+    struct store_conn *conn = NULL;
+    struct head head = {0};
+
+    if (!ops)
+        return err_usage(err, "database: must be sqlite:/path or postgresql://...");
+    if (ops->dialect == STORE_DIALECT_SQLITE && access(strchr(url, ':') + 1, F_OK) < 0 && errno == ENOENT)
+        return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "%s", strchr(url, ':') + 1);
+    int r = ops->open(url, false, &conn, err);
+    if (r == 0)
+        r = head_read(ops, conn, &head, err);
+    ops->close(conn);
+    if (r < 0)
+        return r;
+    *ret_seq = head.seq;
+    memcpy(ret_hash, head.hash, sizeof head.hash);
     return 0;
 }

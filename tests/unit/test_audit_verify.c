@@ -286,6 +286,9 @@ static void a_head_noted_elsewhere(void **state)
     struct lines after = split(rig, AUDIT_CURRENT);
     assert_int_equal(after.n, 9);
     assert_non_null(memmem(after.line[8], after.line_len[8], "\"audit.cut\"", 11));
+    struct audit_report report = rig_verify(rig, true);
+    assert_false(report.ok);
+    assert_string_equal(report.problem, "line 9 tells that the log was cut before it (brig audit show --action audit.cut)");
     free(after.text);
     free(all.text);
     free(heads.text);
