@@ -16,7 +16,7 @@ export LC_ALL ?= C.UTF-8
 
 help:
 	@echo "make run        install missing packages, build, run an example tool in a sandbox, print its receipt"
-	@echo "make test       the same set-up, then all tests (T=pattern: only those); at most 12 minutes"
+	@echo "make test       the same set-up, then all tests (T=pattern: only those); about 10 minutes on 2 quiet cores"
 	@echo "make build      packages and build only"
 	@echo "make asan       ASan+UBSan build by clang: unit tests, fuzz corpora, $(FUZZ_TIME) s of fuzzing per target"
 	@echo "make fuzz       fuzz every target for FUZZ_TIME seconds (now $(FUZZ_TIME))"

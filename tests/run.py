@@ -14,8 +14,10 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
 unit and replay use all cores. The rest runs in two lanes side by side, each in a cgroup of its own, one test at a time in each: in the first
 the tests that look for what a run of the jail left behind, then hostile; in the second those of the service and all that needs no sandbox.
 
-Every test has a time limit (a unittest class may set LIMIT_SECONDS), and all of them together a budget; what does not fit any
-more is a failure, not a silence.  A test that hangs is killed with its process group, counted, and the rest of its module goes on.
+Every test has a time limit (a unittest class may set LIMIT_SECONDS) as for a quiet machine; SLACK times that long the driver waits.
+A test that hangs is killed with its process group, counted, and the rest of its module goes on.  All of them together have no limit.
+A driver that is told to stop (SIGTERM, SIGINT, SIGHUP) says what was not run, apart from what failed.  However it ends, whatever it
+started ends too, and nothing it starts inherits a signal that its caller ignored or blocked (tests/keeper.py).
 e2e and hostile get a copy made by `meson install` in a world-readable directory, since an unprivileged user may not be able to
 read the clone:
 
@@ -23,7 +25,8 @@ read the clone:
   BRIG_TEST_BUILD    brig with test knobs               BRIG_BUILD_DIR     the build directory
   BRIG_LIBEXEC_DIR   its helpers: the copy is not where its prefix says, so this must reach every brig
 
-The last line is `N passed, N failed, N skipped`; the status is 0 only if nothing failed and something passed.
+The last line is `N passed, N failed, N skipped`; the one before it is `N not run` if not everything was.  The status is 0 only if
+nothing failed, something passed and everything was run.
 """
 
 import argparse
@@ -43,14 +46,19 @@ import sys
 import tempfile
 import threading
 import time
-import unittest
+
+import keeper
+import lanes
+from child import matches
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 KINDS = ("unit", "replay", "lint", "e2e", "long", "compat", "hostile")
 LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600, "compat": 120}
-BUDGET = 12 * 60
+SLACK = 5  # a busy machine is no failure
+QUIET_SECONDS = 120  # between two lines of a driver of its own
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+RUN = os.getpid()  # names what belongs to this run
 RESULT_LINE = re.compile(r"^(\d+) passed, (\d+) failed, (\d+) skipped$")
 
 Result = collections.namedtuple("Result", "id status seconds detail")  # status: pass, fail, skip
@@ -63,12 +71,16 @@ class Groups:
     """The process groups we started and have not reaped, so that an interrupt leaves none behind."""
 
     def __init__(self):
-        self.lock, self.live = threading.Lock(), set()
+        self.lock, self.live, self.stopped = threading.RLock(), set(), None
 
     def popen(self, cmd, **kw):
+        if self.stopped:
+            raise Stopped(self.stopped)
         proc = subprocess.Popen(cmd, start_new_session=True, stdin=subprocess.DEVNULL, **kw)
         with self.lock:
             self.live.add(proc.pid)
+        if self.stopped:
+            self.kill_all()
         return proc
 
     def end(self, proc):
@@ -83,11 +95,20 @@ class Groups:
 
     def kill_all(self):
         with self.lock:
-            for pid in self.live:
+            for pid in list(self.live):
                 try:
                     os.killpg(pid, signal.SIGKILL)
                 except (ProcessLookupError, PermissionError):
                     pass
+
+    def stop(self, why):
+        """Nothing is started any more and what runs is killed; its results do not count."""
+        self.stopped = why
+        self.kill_all()
+
+
+class Stopped(Exception):
+    """The driver was told to stop; the text says by what."""
 
 
 GROUPS = Groups()
@@ -98,7 +119,7 @@ def run_limited(cmd, env, limit):
     with tempfile.TemporaryFile() as out:
         proc = GROUPS.popen(cmd, env=env, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT)
         try:
-            status = proc.wait(timeout=max(limit, 1))
+            status = proc.wait(timeout=limit * SLACK)
         except subprocess.TimeoutExpired:
             status = None
         GROUPS.end(proc)
@@ -110,19 +131,25 @@ def run_limited(cmd, env, limit):
 
 
 class Report:
-    def __init__(self, budget):
+    def __init__(self):
         self.start = time.monotonic()
-        self.budget = budget
         self.lock = threading.Lock()
-        self.results = []
+        self.results, self.waiting = [], {}  # waiting: what is to be run and has not ended; a dict, for its order
         self.extra = [0, 0, 0]  # what tests/hostile/run.py counted itself
         self.extra_skips = []
 
-    def left(self):
-        return self.budget - (time.monotonic() - self.start)
+    def plan(self, ids):
+        self.waiting.update(dict.fromkeys(ids))
+
+    def ended(self, name):
+        with self.lock:
+            if not GROUPS.stopped:
+                self.waiting.pop(name, None)
 
     def add(self, result, show=True):
         with self.lock:
+            if GROUPS.stopped and result.status == "fail" and result.id != "run":
+                return  # it was killed, by us
             self.results.append(result)
             if show or result.status != "pass":
                 self.line(f"{result.status:4} {result.id}  {result.seconds:.1f} s" + (f"  ({result.detail})" if result.status == "skip" else ""))
@@ -151,13 +178,20 @@ class Report:
                 print(f"  {r.id}: {r.detail or 'no reason given'}")
             for text in self.extra_skips:
                 print(f"  {text}")
+        if self.waiting:
+            print(f"\nnot run, or not to the end ({GROUPS.stopped or 'the driver failed'}):")
+            for name in self.waiting:
+                print(f"  {name}")
         if by["fail"]:
             print("\nfailed:")
             for r in by["fail"]:
                 print(f"  {r.id}: {(r.detail.strip().splitlines() or ['?'])[-1][:160]}")
         passed, failed, skipped = (len(by[s]) + n for s, n in zip(("pass", "fail", "skip"), self.extra))
-        print(f"\n{time.monotonic() - self.start:.0f} s of {self.budget:.0f} s\n{passed} passed, {failed} failed, {skipped} skipped", flush=True)
-        return 0 if passed and not failed else 1
+        print(f"\n{time.monotonic() - self.start:.0f} s")
+        if self.waiting:
+            print(f"{len(self.waiting)} not run")
+        print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
+        return 0 if passed and not failed and not self.waiting else 1
 
 
 # ---- unit: cmocka programs ------------------------------------------------------------------------------------------
@@ -197,7 +231,7 @@ def parse_tap(name, text, status, seconds):
 def run_unit(path, env, patterns, report):
     start = time.monotonic()
     env = dict(env, CMOCKA_MESSAGE_OUTPUT="TAP")
-    status, text = run_limited([str(path)], env, min(LIMIT["unit"], report.left()))
+    status, text = run_limited([str(path)], env, LIMIT["unit"])
     results = parse_tap(path.name, text, status, time.monotonic() - start)
     results = [r for r in results if matches(r.id, patterns) or r.id == f"unit:{path.name}.c"]
     if not results:
@@ -219,12 +253,12 @@ def run_replay(path, env, patterns, report):
     if not files:
         report.add(Result(f"replay:{name}", "fail", 0, f"tests/fuzz/corpus/{name} is empty"))
         return
-    status, text = run_limited([str(path), *files], env, min(LIMIT["replay"], report.left()))
+    status, text = run_limited([str(path), *files], env, LIMIT["replay"])
     if status == 0:
         report.add(Result(f"replay:{name}", "pass", time.monotonic() - start, ""))
         return
     for f in files:  # which one was it?
-        one, said = run_limited([str(path), f], env, min(10, report.left()))
+        one, said = run_limited([str(path), f], env, 10)
         if one != 0:
             text, status = f"{said}\n{os.path.relpath(f, ROOT)}", one
             break
@@ -235,125 +269,9 @@ def run_replay(path, env, patterns, report):
 # ---- unittest modules -----------------------------------------------------------------------------------------------
 
 
-class Child(unittest.TestResult):
-    """In the child: one JSON line per event on a private descriptor, since tests may print what they like."""
-
-    def __init__(self, out):
-        super().__init__()
-        self.out, self.began, self.bad = out, 0.0, None
-
-    def send(self, **event):
-        self.out.write(json.dumps(event) + "\n")
-        self.out.flush()
-
-    @staticmethod
-    def name(test):
-        parts = test.id().split(".")
-        return ".".join(parts[-2:]) if hasattr(test, "_testMethodName") else test.id()
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.began, self.bad, self.skip = time.monotonic(), None, None
-        self.send(event="start", name=self.name(test), limit=getattr(test, "LIMIT_SECONDS", None))
-
-    def stopTest(self, test):
-        status = "fail" if self.bad else "skip" if self.skip is not None else "pass"
-        self.send(event="end", name=self.name(test), status=status, seconds=time.monotonic() - self.began, detail=self.bad or self.skip or "")
-        super().stopTest(test)
-
-    def failure(self, test, err):
-        text = self._exc_info_to_string(err, test)  # without unittest's own frames
-        if hasattr(test, "_testMethodName") or hasattr(test, "test_case"):
-            self.bad = (self.bad or "") + text
-        else:  # setUpModule, setUpClass, a module that does not load
-            self.send(event="end", name=test.id(), status="fail", seconds=0, detail=text)
-
-    addError = failure
-    addFailure = failure
-
-    def addSubTest(self, test, subtest, err):
-        if err is not None:
-            self.failure(test, err)
-
-    def addSkip(self, test, reason):
-        if hasattr(test, "_testMethodName"):
-            self.skip = reason
-            if not self.began:
-                self.send(event="end", name=self.name(test), status="skip", seconds=0, detail=reason)
-        else:
-            self.send(event="end", name=test.id(), status="skip", seconds=0, detail=reason)
-
-    def addUnexpectedSuccess(self, test):
-        self.bad = "it was expected to fail, and passed"
-
-
-def flatten(suite):
-    for t in suite:
-        if isinstance(t, unittest.TestSuite):
-            yield from flatten(t)
-        else:
-            yield t
-
-
 SECOND_LANE = ("lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config.py", "e2e:test_audit.py", "e2e:test_tar.py",
                "e2e:test_openapi.py", "e2e:test_cli_service*.py", "e2e:test_gate_*.py", "e2e:test_letta_api.py", "e2e:test_tools_*.py", "e2e:test_runtime_*.py",
                "e2e:test_cli_tools.py", "e2e:test_jsonschema.py", "e2e:test_troubleshooting.py", "e2e:test_webhook.py")
-
-
-def lane_dirs(lane):
-    """Where the cgroups of a lane are: below our own, in every hierarchy."""
-    with open("/proc/self/cgroup", encoding="utf-8") as lines:
-        for line in lines:
-            _, controllers, path = line.rstrip("\n").split(":", 2)
-            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
-                if os.path.exists(root + path + "/cgroup.procs"):
-                    yield os.path.join(root + path, f"brig-lane-{lane}")
-                    break
-
-
-def enter_lane(lane):
-    """A test that looks for cgroups left below its own sees none of the other lane's. Where that cannot be had there is one lane."""
-    for path in list(lane_dirs(lane)):
-        try:
-            os.makedirs(path, exist_ok=True)
-            with open(path + "/cgroup.procs", "w", encoding="ascii") as f:
-                f.write(str(os.getpid()))
-        except OSError:
-            pass  # a hierarchy that wants more than a process (cpuset)
-
-
-def leave_lanes():
-    for lane in (1, 2):
-        for top in lane_dirs(f"{os.getpid()}-{lane}"):
-            for path, _, _ in os.walk(top, topdown=False):
-                try:
-                    os.rmdir(path)
-                except OSError:
-                    pass
-
-
-def lanes_possible():
-    with open("/proc/self/cgroup", encoding="utf-8") as lines:
-        hybrid = any(not line.startswith("0:") for line in lines)  # v2 alone: a cgroup with processes has no children with controllers
-    return os.geteuid() == 0 and hybrid and (os.cpu_count() or 1) > 1
-
-
-def child(path, fd, done, patterns, prefix):
-    if os.environ.get("BRIG_TEST_LANE"):
-        enter_lane(os.environ["BRIG_TEST_LANE"])
-    """`run.py --child`: one module, minus the tests in `done`."""
-    with os.fdopen(fd, "w") as out:
-        result = Child(out)
-        sys.path[:0] = [os.path.dirname(path), str(HERE)]
-        name = pathlib.Path(path).stem
-        suite = unittest.TestLoader().loadTestsFromName(name)
-        wanted = [t for t in flatten(suite) if Child.name(t) not in done and matches(f"{prefix}:{Child.name(t)}", patterns)]
-        unittest.TestSuite(wanted).run(result)
-        result.send(event="done")
-
-
-def matches(name, patterns):
-    return not patterns or any(p in name or fnmatch.fnmatch(name, p) for p in patterns)
 
 
 def may_match(kind, file, patterns):
@@ -367,14 +285,13 @@ def may_match(kind, file, patterns):
     return not patterns
 
 
-def read_events(proc, fd, kind, report):
-    """Yields the child's events; ("late", name) when a test or the budget is over, and stops there."""
-    current, began, deadline, data = None, time.monotonic(), time.monotonic() + LIMIT[kind], b""
+def read_events(fd, kind):
+    """Yields the child's events; ("late", name) when the time of a test is over, and stops there."""
+    current, began, deadline, data = None, time.monotonic(), time.monotonic() + LIMIT[kind] * SLACK, b""
     while True:
-        wait = min(deadline - time.monotonic(), report.left())
-        ready = select.select([fd], [], [], max(wait, 0))[0]
+        ready = select.select([fd], [], [], max(deadline - time.monotonic(), 0))[0]
         if not ready:
-            yield {"event": "late", "name": current, "seconds": time.monotonic() - began, "budget": report.left() <= 0}
+            yield {"event": "late", "name": current, "seconds": time.monotonic() - began}
             return
         chunk = os.read(fd, 65536)
         if not chunk:
@@ -386,9 +303,9 @@ def read_events(proc, fd, kind, report):
             event = json.loads(line)
             if event["event"] == "start":
                 current, began = event["name"], time.monotonic()
-                deadline = began + (event["limit"] or LIMIT[kind])
+                deadline = began + (event["limit"] or LIMIT[kind]) * SLACK
             else:
-                current, deadline = None, time.monotonic() + LIMIT[kind]
+                current, deadline = None, time.monotonic() + LIMIT[kind] * SLACK
             yield event
             if event["event"] == "done":
                 return
@@ -399,21 +316,21 @@ def run_module(kind, path, env, patterns, report):
     prefix, done = f"{kind}:{path.name}", set()
     while True:
         r, w = os.pipe()
-        cmd = [sys.executable, str(HERE / "run.py"), "--child", str(path), "--fd", str(w), "--prefix", prefix, "--done", json.dumps(sorted(done))]
+        cmd = [sys.executable, str(HERE / "child.py"), str(path), str(w), prefix, json.dumps(sorted(done))]
         with tempfile.TemporaryFile() as log:
             proc = GROUPS.popen([*cmd, *patterns], env=env, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, pass_fds=[w])
             os.close(w)
             again = False
-            for e in read_events(proc, r, kind, report):
+            for e in read_events(r, kind):
                 if e["event"] == "end":
                     done.add(e["name"])
                     report.add(Result(f"{prefix}:{e['name']}", e["status"], e["seconds"], e["detail"]))
                 elif e["event"] in ("late", "gone"):
                     log.seek(0)
                     said = log.read().decode("utf-8", "replace")[-4000:]
-                    why = "the program ended in the middle" if e["event"] == "gone" else "the budget is spent" if e["budget"] else "time limit"
+                    why = "the program ended in the middle" if e["event"] == "gone" else "time limit"
                     report.add(Result(f"{prefix}:{e['name'] or 'module'}", "fail", e["seconds"], f"{said}\n{why}"))
-                    again = e["name"] is not None and report.left() > 0
+                    again = e["name"] is not None and not GROUPS.stopped
                     done.add(e["name"])
             os.close(r)
             GROUPS.end(proc)
@@ -432,6 +349,18 @@ def hostile_arguments(name, env, build, patterns):
     return [*common, "--brig-test", env["BRIG_TEST_BUILD"], "--only", ",".join(patterns) or "*", "--repeat", env.get("BRIG_TEST_REPEAT", "1")]
 
 
+def read_lines(stream, too_quiet):
+    """The lines of a stream; too_quiet() is called, in another thread, when one lets itself be waited for too long."""
+    while True:
+        timer = threading.Timer(QUIET_SECONDS * SLACK, too_quiet)
+        timer.start()
+        raw = stream.readline()
+        timer.cancel()
+        if not raw:
+            return
+        yield raw
+
+
 def run_hostile(name, env, build, patterns, report):
     """Streams the output of tests/hostile/NAME.py and adds up its last line."""
     path, start, last, skips = HERE / f"hostile/{name}.py", time.monotonic(), "", []
@@ -440,16 +369,19 @@ def run_hostile(name, env, build, patterns, report):
     if env.get("BRIG_TEST_LANE"):
         command = [sys.executable, str(HERE / "run.py"), "--enter", *command]
     proc = GROUPS.popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
-    timer = threading.Timer(max(report.left(), 1), lambda: GROUPS.kill_all())
-    timer.start()
-    for raw in proc.stdout:
+    late = threading.Event()
+
+    def too_quiet():
+        late.set()
+        GROUPS.end(proc)
+
+    for raw in read_lines(proc.stdout, too_quiet):
         text = raw.decode("utf-8", "replace").rstrip("\n")
         if not RESULT_LINE.match(text):
             report.aside(text)
         if re.match(r"\s*(SKIP|skip|skipped)\b", text):
             skips.append("hostile: " + text.strip())
         last = text or last
-    timer.cancel()
     GROUPS.end(proc)
     hit = RESULT_LINE.match(last)
     if hit:
@@ -458,7 +390,7 @@ def run_hostile(name, env, build, patterns, report):
         report.extra_skips += skips
         report.line(f"hostile, {name}: {last}  {time.monotonic() - start:.0f} s")
     if not hit or (proc.returncode != 0 and not counts[1]):
-        why = "the budget is spent" if report.left() <= 0 else f"status {proc.returncode}"
+        why = f"time limit: {QUIET_SECONDS * SLACK} s without a line" if late.is_set() else f"status {proc.returncode}"
         report.add(Result(f"hostile:{name}.py", "fail", time.monotonic() - start, f"last line: {last}\n{why}"))
 
 
@@ -510,98 +442,118 @@ def programs(build, pattern):
     return [p for p in sorted(build.glob(pattern)) if p.is_file() and os.access(p, os.X_OK) and "." not in p.name]
 
 
-def run_all(args, build, report):
-    kinds = args.kind or ([k for k in KINDS if k not in ("long", "compat")] if not args.long else ["long", "hostile"])
-    temp = None
+def kinds_of(args):
+    return args.kind or ([k for k in KINDS if k not in ("long", "compat")] if not args.long else ["long", "hostile"])
+
+
+def find_programs(args, build, report):
+    """The unit tests and replays: [(function, path)]."""
+    work = []
+    for kind, pattern, how in (("unit", "tests/unit/test_*", run_unit), ("replay", "tests/fuzz/replay_*", run_replay)):
+        if kind not in kinds_of(args):
+            continue
+        found = programs(build, pattern)
+        if not found and not args.patterns:
+            report.add(Result(f"{kind}:none", "fail", 0, f"nothing matches {pattern} in the build directory"))
+        work += [(how, p) for p in found
+                 if may_match(kind, p.name + ".c" if kind == "unit" else p.name[len("replay_") :], args.patterns)]
+    return work
+
+
+def find_modules(args):
+    """The unittest modules: [(kind, path)], and those of them that go to the second lane."""
+    modules = [(kind, path) for kind in ("lint", "e2e", "long", "compat") if kind in kinds_of(args)
+               for path in sorted((HERE / kind).glob("test_*.py")) if may_match(kind, path.name, args.patterns)]
+    if not lanes.possible():
+        return modules, []
+    return modules, [m for m in modules if any(fnmatch.fnmatch(f"{m[0]}:{m[1].name}", p) for p in SECOND_LANE)]
+
+
+def find_hostile(args):
+    """What tests/hostile/run.py is to run, or None."""
+    wanted = [q[len("hostile:") :] for q in args.patterns if q.startswith("hostile:")]
+    runs = "hostile" in kinds_of(args) and (HERE / "hostile/run.py").exists() and (wanted or not args.patterns)
+    return wanted if runs else None
+
+
+def run_programs(work, env, patterns, report):
+    def one(how, path):
+        how(path, env, patterns, report)
+        report.ended(f"{how.__name__[4:]}:{path.name}")
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for job in [pool.submit(one, how, path) for how, path in work]:
+            job.result()
+
+
+def run_all(args, build, report, temp):
+    work, (modules, second), hostile = find_programs(args, build, report), find_modules(args), find_hostile(args)
+    report.plan(f"{how.__name__[4:]}:{path.name}" for how, path in work)
+    report.plan(f"{kind}:{path.name}" for kind, path in modules)
+    report.plan(["hostile:run.py"] if hostile is not None else [])
+    env = environment(build, install(build, temp) if temp else None)
+    if args.long:
+        env["BRIG_TEST_REPEAT"] = "100"
+    run_programs(work, env, args.patterns, report)
+
+    def lane_env(lane):
+        return {**env, "BRIG_TEST_LANE": f"{RUN}-{lane}"} if second else env
+
+    def run_lane(lane, lane_modules):
+        for kind, path in lane_modules:
+            run_module(kind, path, lane_env(lane), args.patterns, report)
+            report.ended(f"{kind}:{path.name}")
+
+    def first_lane():
+        run_lane(1, [m for m in modules if m not in second])
+        if hostile is not None:
+            run_hostile("run", lane_env(1), build, hostile, report)
+            report.ended("hostile:run.py")
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for lane in [pool.submit(first_lane), pool.submit(run_lane, 2, second)]:
+            lane.result()
+    if args.long and hostile == []:  # a measurement: on a shared machine it would fail for others' load
+        run_hostile("victim", env, build, [], report)
+
+
+def drive(args, temp, ignored):
+    """The driver itself, below its keeper."""
+    report = Report()
+    for number in {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} - ignored:
+        signal.signal(number, lambda n, _frame: GROUPS.stop(signal.Signals(n).name))
     try:
-        prefix = None
-        if not args.no_install and set(kinds) & {"e2e", "long", "compat", "hostile", "lint"}:
-            temp = tempfile.mkdtemp(prefix="brig-test-", dir="/var/tmp")
-            prefix = install(build, temp)
-        env = environment(build, prefix)
-        if args.long:
-            env["BRIG_TEST_REPEAT"] = "100"
-        work = []
-        for kind, pattern, how in (("unit", "tests/unit/test_*", run_unit), ("replay", "tests/fuzz/replay_*", run_replay)):
-            if kind in kinds:
-                found = programs(build, pattern)
-                found = [p for p in found if may_match(kind, p.name + ".c" if kind == "unit" else p.name[len("replay_") :], args.patterns)]
-                if not found and not args.patterns:
-                    report.add(Result(f"{kind}:none", "fail", 0, f"nothing matches {pattern} in the build directory"))
-                work += [(how, p) for p in found]
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            for job in [pool.submit(how, p, env, args.patterns, report) for how, p in work]:
-                job.result()
-        modules = [(kind, path) for kind in ("lint", "e2e", "long", "compat") if kind in kinds for path in sorted((HERE / kind).glob("test_*.py"))]
-        modules = [(kind, path) for kind, path in modules if may_match(kind, path.name, args.patterns)]
-        second = [m for m in modules if any(fnmatch.fnmatch(f"{m[0]}:{m[1].name}", p) for p in SECOND_LANE)] if lanes_possible() else []
-
-        def run_lane(lane, lane_modules):
-            for kind, path in lane_modules:
-                if report.left() <= 0:
-                    report.add(Result(f"{kind}:{path.name}", "fail", 0, "not run: the budget is spent"))
-                else:
-                    run_module(kind, path, lane_env(lane), args.patterns, report)
-
-        def lane_env(lane):
-            return {**env, "BRIG_TEST_LANE": f"{os.getpid()}-{lane}"} if second else env
-
-        def first_lane():
-            run_lane(1, [m for m in modules if m not in second])
-            if "hostile" not in kinds or not (HERE / "hostile/run.py").exists():
-                return
-            wanted = [q[len("hostile:") :] for q in args.patterns if q.startswith("hostile:")]
-            if report.left() <= 0:
-                report.add(Result("hostile:run.py", "fail", 0, "not run: the budget is spent"))
-            elif wanted or not args.patterns:
-                run_hostile("run", lane_env(1), build, wanted, report)
-
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            lanes = [pool.submit(first_lane), pool.submit(run_lane, 2, second)]
-            for lane in lanes:
-                lane.result()
-        if args.long and "hostile" in kinds and not args.patterns:  # a measurement: on a shared machine it would fail for others' load
-            run_hostile("victim", env, build, [], report)
-    finally:
-        GROUPS.kill_all()
-        leave_lanes()
-        if temp:
-            shutil.rmtree(temp, ignore_errors=True)
+        run_all(args, pathlib.Path(args.build).resolve(), report, temp)
+    except Stopped:
+        pass
+    except (RuntimeError, OSError, subprocess.CalledProcessError) as why:
+        report.add(Result("run", "fail", 0, str(why)))
+    GROUPS.kill_all()
+    return report.finish()
 
 
 def main():
     ap = argparse.ArgumentParser(description="Runs brig's tests; see the head of this file.")
     ap.add_argument("--build", default=str(ROOT / "build"))
     ap.add_argument("--kind", action="append", choices=KINDS, help="only this kind (repeatable)")
-    ap.add_argument("--long", action="store_true", help="tests/long, and hostile with BRIG_TEST_REPEAT=100; no budget")
-    ap.add_argument("--budget", type=float, default=BUDGET, help="seconds for everything (default %(default)s)")
+    ap.add_argument("--long", action="store_true", help="tests/long, and hostile with BRIG_TEST_REPEAT=100")
     ap.add_argument("--no-install", action="store_true", help="without the installed copy")
     ap.add_argument("--enter", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    ap.add_argument("--child", help=argparse.SUPPRESS)
-    ap.add_argument("--fd", type=int, help=argparse.SUPPRESS)
-    ap.add_argument("--done", default="[]", help=argparse.SUPPRESS)
-    ap.add_argument("--prefix", default="", help=argparse.SUPPRESS)
     ap.add_argument("patterns", nargs="*", help="parts or patterns of test ids")
     args = ap.parse_args()
     if args.enter:
-        enter_lane(os.environ["BRIG_TEST_LANE"])
+        lanes.enter(os.environ["BRIG_TEST_LANE"])
         os.execv(args.enter[0], args.enter)
-    if args.child:
-        return child(args.child, args.fd, set(json.loads(args.done)), args.patterns, args.prefix)
     os.umask(0o022)
-    report = Report(float("inf") if args.long else args.budget)
+    installs = not args.no_install and set(kinds_of(args)) & {"e2e", "long", "compat", "hostile", "lint"}
+    temp = tempfile.mkdtemp(prefix="brig-test-", dir="/var/tmp") if installs else None
 
-    def stop(number, _frame):
-        raise KeyboardInterrupt(signal.Signals(number).name)
+    def cleanup():
+        lanes.leave(RUN)
+        if temp:
+            shutil.rmtree(temp, ignore_errors=True)
 
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        run_all(args, pathlib.Path(args.build).resolve(), report)
-    except KeyboardInterrupt as why:
-        report.add(Result("run", "fail", 0, f"interrupted ({why})"))
-    except (RuntimeError, OSError, subprocess.CalledProcessError) as why:
-        report.add(Result("run", "fail", 0, str(why)))
-    return report.finish()
+    return keeper.keep(lambda ignored: drive(args, temp, ignored), cleanup)
 
 
 if __name__ == "__main__":

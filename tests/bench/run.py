@@ -25,8 +25,10 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import gate  # noqa: E402
+import keeper  # noqa: E402
 import page  # noqa: E402
 import service  # noqa: E402
 import tools  # noqa: E402
@@ -251,4 +253,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(keeper.keep(lambda _ignored: main()))
