@@ -2,13 +2,11 @@
 /* log.c: lines by one write(2) each, so that two processes may share the file. */
 #include "api/log.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/err.h"
 #include "base/str.h"
 #include "codec/json.h"
 
@@ -20,23 +18,15 @@ static struct {
 
 static const char *const level_names[LOG_LEVEL_MAX] = {"debug", "info", "warn", "error"};
 
-int log_open(const struct config *config, struct brig_err *err)
+void log_use(const struct config *config, int fd)
 {
-    int fd = STDERR_FILENO;
-
-    if (config->log_file[0]) {
-        fd = open(config->log_file, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
-        if (fd < 0)
-            return err_host(err, "log_file %s", config->log_file);
-    }
     if (log_state.fd > STDERR_FILENO)
         close(log_state.fd);
-    log_state.fd = fd;
+    log_state.fd = fd >= 0 ? fd : STDERR_FILENO;
     log_state.text = str_eq(config->log_format, "text");
     for (int i = 0; i < LOG_LEVEL_MAX; i++)
         if (str_eq(config->log_level, level_names[i]))
             log_state.level = (enum log_level)i;
-    return 0;
 }
 
 bool log_wants_requests(void)

@@ -25,6 +25,7 @@
 
 #include "api/api.h"
 #include "api/audit_verb.h"
+#include "api/handed.h"
 #include "api/lockdown.h"
 #include "api/log.h"
 #include "api/preview.h"
@@ -52,6 +53,7 @@ struct daemon_state {
     char *packages; /* the rules of the preset `packages`, as the supervisor found them; or NULL */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
+    struct handed handed; /* for the configuration that comes next */
     struct loop_source on_supervisor;
     struct loop_timer on_drain, on_prune;
     uint64_t drain_ns; /* when draining began */
@@ -80,7 +82,7 @@ static int load_config(int fd, struct config_loaded **ret, struct brig_err *err)
 }
 
 /* Validates, then swaps. restart: the keys that changed and need one. */
-static int reload(struct api *api, int config_fd, char *restart, size_t size, struct brig_err *err)
+static int reload(struct api *api, struct handed *handed, int config_fd, char *restart, size_t size, struct brig_err *err)
 {
     struct config_loaded *next = NULL;
     int r = load_config(config_fd, &next, err);
@@ -88,13 +90,14 @@ static int reload(struct api *api, int config_fd, char *restart, size_t size, st
     if (r < 0)
         return r;
     config_diff(api->config, next, restart, size);
-    r = log_open(config_get(next), err);
-    if (r == 0 && config_get(next)->tls_cert[0])
-        r = server_set_tls(api->server, config_get(next)->tls_cert, config_get(next)->tls_key, err);
+    r = handed_check(handed, err);
+    if (r == 0)
+        r = handed_tls(handed, config_get(next), api->server, err);
     if (r < 0) {
         config_free(next);
         return r;
     }
+    handed_log(handed, config_get(next));
     server_configure(api->server, config_get(next));
     manager_configure(api->manager, config_get(next));
     api_tools_configure(api, config_get(next));
@@ -114,8 +117,9 @@ static void on_config(struct daemon_state *d, int fd)
     struct request *rq = take_ptr(&d->api.reloading);
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
-    int r = reload(&d->api, fd, restart, sizeof restart, &err);
+    int r = reload(&d->api, &d->handed, fd, restart, sizeof restart, &err);
 
+    handed_done(&d->handed);
     if (r < 0)
         log_line(LOG_ERROR, "reload", "refused, nothing changed: %s", err.message);
     if (!rq)
@@ -184,6 +188,8 @@ static void on_provider_gone(void *ctx, const struct brig_err *why)
     struct daemon_state *d = ctx;
 
     log_line(LOG_ERROR, "spawner", "%s", why->message);
+    if (!d->api.ready)
+        (void)!sup_send_text(SUP_SOCKET_FD, SUP_FAILED, "failure", why->message);
     d->spawner_gone = true;
     d->status = EXIT_SPAWNER_GONE;
     drain(d, true);
@@ -199,10 +205,21 @@ static void on_descriptor(struct daemon_state *d, const char *name, int *fd)
     AUTO_FREE char *text = NULL;
     size_t len = 0;
 
+    if (handed_take(&d->handed, name, fd) != 0)
+        return;
     if (str_eq(name, "gate") && manager_gate(d->api.manager, take_fd(fd), &err) < 0)
         log_line(LOG_ERROR, "gate", "%s", err.message);
     if (str_eq(name, "packages") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0 && policies_set_packages(d->api.policies, text, &err) < 0)
         log_line(LOG_ERROR, "gate", "packages: %s", err.message);
+}
+
+static void on_reopen(struct daemon_state *d)
+{
+    struct brig_err err;
+
+    handed_log(&d->handed, config_get(d->api.config));
+    if (audit_reopen(d->api.audit, &err) < 0)
+        log_line(LOG_ERROR, "reopen", "%s", err.message);
 }
 
 static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
@@ -211,7 +228,6 @@ static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
     struct sup_msg msg;
     AUTO_FD int fd = -1;
     int r = sup_receive(source->fd, &msg, &fd);
-    struct brig_err err;
 
     if (r == -EAGAIN)
         return;
@@ -223,8 +239,8 @@ static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
         on_config(d, fd);
     else if (msg.type == SUP_DRAIN)
         drain(d, str_eq(msg.name, "keep"));
-    else if (msg.type == SUP_REOPEN && (log_open(config_get(d->api.config), &err) < 0 || audit_reopen(d->api.audit, &err) < 0))
-        log_line(LOG_ERROR, "reopen", "%s", err.message);
+    else if (msg.type == SUP_REOPEN)
+        on_reopen(d);
     else if (msg.type == SUP_PING)
         (void)!sup_send(source->fd, SUP_PONG, NULL, -1);
     else if (msg.type == SUP_FD && fd >= 0)
@@ -249,6 +265,10 @@ static int take_ring(struct daemon_state *d, int fd, struct brig_err *err)
 
 static int take_listener(struct daemon_state *d, const char *name, int *fd)
 {
+    int r = handed_take(&d->handed, name, fd);
+
+    if (r != 0)
+        return r < 0 ? r : 0;
     if (str_eq(name, "packages")) {
         size_t len = 0;
         mem_free(take_ptr(&d->packages));
@@ -282,6 +302,8 @@ static int take_descriptors(struct daemon_state *d, struct brig_err *err)
             (void)!poll(&wait, 1, -1);
             continue;
         }
+        if (r == 0 && msg.type == SUP_GO && handed_check(&d->handed, err) < 0)
+            return -EIO;
         if (r == 0 && msg.type == SUP_GO)
             return d->spawner_fd >= 0 && d->api.config ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "the supervisor gave no spawner");
         if (r == 0 && msg.type == SUP_CONFIG && !d->api.config)
@@ -375,10 +397,9 @@ static int open_secrets(struct daemon_state *d, struct brig_err *err)
 /* Stage 3. */
 static int open_parts(struct daemon_state *d, struct brig_err *err)
 {
-    int r = log_open(config_get(d->api.config), err);
+    handed_log(&d->handed, config_get(d->api.config));
+    int r = loop_create(&d->api.loop, err);
 
-    if (r == 0)
-        r = loop_create(&d->api.loop, err);
     if (r == 0)
         r = workers_create(d->api.loop, WORKERS, &d->api.workers, err);
     if (r == 0)
@@ -404,11 +425,10 @@ static int open_parts(struct daemon_state *d, struct brig_err *err)
 static int lock_down(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
-    const char *const writable[] = {d->state_dir, d->api.sets_path, config->log_file[0] ? config->log_file : NULL, NULL};
+    const char *const writable[] = {d->state_dir, d->api.sets_path, NULL};
     const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki", "/etc/pip.conf", "/etc/npmrc",
                                     config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
-                                    "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", config->tls_cert[0] ? config->tls_cert : "/dev/null",
-                                    config->tls_key[0] ? config->tls_key : "/dev/null", NULL};
+                                    "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", NULL};
     const char *const dir_lists[] = {config->tools_exec_dir, config->allowed_dirs, NULL}; /* requirements.txt of a tool's directory */
     const struct lockdown what = {.writable = writable, .readable = readable, .dir_lists = dir_lists, .network = config->database_url[0] || config->otlp_endpoint[0] || config->tools_webhook_url[0]};
     unsigned abi = 0;
@@ -447,6 +467,7 @@ static void on_ready(void *ctx)
         r = api_tools_ready(&d->api, &err);
     if (r < 0) {
         log_line(LOG_ERROR, "start", "%s", err.message);
+        (void)!sup_send_text(SUP_SOCKET_FD, SUP_FAILED, "failure", err.message);
         d->status = 1;
         d->quit = true;
         return;
@@ -472,8 +493,9 @@ static int start(struct daemon_state *d, struct brig_err *err)
         d->api.provider->ctx = d;
         r = server_create(d->api.loop, &options, &d->api.server, err);
     }
-    if (r == 0 && config->tls_cert[0])
-        r = server_set_tls(d->api.server, config->tls_cert, config->tls_key, err);
+    if (r == 0)
+        r = handed_tls(&d->handed, config, d->api.server, err);
+    handed_done(&d->handed);
     if (r == 0) {
         const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config, d->api.suspicion, d->api.policies, d->api.secrets};
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
@@ -525,7 +547,7 @@ int main(int argc, char **argv)
         return 125;
     }
     signal(SIGPIPE, SIG_IGN);
-    d = (struct daemon_state){.state_dir = argv[1], .spawner_fd = -1, .gate_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1, .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
+    d = (struct daemon_state){.state_dir = argv[1], .handed = HANDED_INIT, .spawner_fd = -1, .gate_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1, .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
     d.on_drain = (struct loop_timer){.fn = on_drain, .ctx = &d};
     d.on_prune = (struct loop_timer){.fn = on_prune, .ctx = &d};
     int r = lockdown_early(&err);
@@ -539,8 +561,11 @@ int main(int argc, char **argv)
         r = start(&d, &err);
     while (r == 0 && !d.quit)
         r = loop_run_once(d.api.loop, -1, &err);
-    if (r < 0)
+    if (r < 0) {
         log_line(LOG_ERROR, "end", "%s", err.message);
+        (void)!sup_send_text(SUP_SOCKET_FD, SUP_FAILED, "failure", err.message);
+    }
+    handed_done(&d.handed);
     close_parts(&d);
     return r < 0 ? 1 : d.status;
 }

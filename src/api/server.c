@@ -223,10 +223,10 @@ void server_configure(struct server *server, const struct config *config)
     server->config = config;
 }
 
-int server_set_tls(struct server *server, const char *cert_pem, const char *key_pem, struct brig_err *err)
+int server_set_tls(struct server *server, const struct tls_pem *pem, struct brig_err *err)
 {
     struct tls *tls;
-    int r = tls_create(cert_pem, key_pem, &tls, err);
+    int r = tls_create(pem, &tls, err);
 
     if (r < 0)
         return r;

@@ -29,6 +29,7 @@
 
 struct server;
 struct exchange;
+struct tls_pem;
 
 struct server_options {
     const struct config *config; /* read on each use: a reload swaps it with server_configure() */
@@ -45,8 +46,7 @@ void server_destroy(struct server *server);
 void server_configure(struct server *server, const struct config *config);
 /* A listening socket, taken over. is_unix: peer credentials are read, and its requests have exchange_peer_uid(). */
 int server_listen(struct server *server, int fd, bool is_unix, struct brig_err *err) MUST_CHECK;
-int server_set_tls(struct server *server, const char *cert_pem, const char *key_pem,
-                   struct brig_err *err) MUST_CHECK; /* paths; again: reload */
+int server_set_tls(struct server *server, const struct tls_pem *pem, struct brig_err *err) MUST_CHECK; /* again: reload */
 void server_drain(struct server *server); /* no new connections; answers in progress go on, then Connection: close */
 size_t server_connections(const struct server *server);
 size_t server_exchanges(const struct server *server); /* being answered */

@@ -7,6 +7,7 @@
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
@@ -88,7 +89,42 @@ static int tls_error(struct brig_err *err, const char *what, const char *path)
     return err_usage(err, "%s %s: %s", what, path, reason);
 }
 
-static int load(SSL_CTX *ctx, const char *cert_pem, const char *key_pem, struct brig_err *err)
+/* As SSL_CTX_use_certificate_chain_file() does it: the server's own first, then those that vouch for it. */
+static bool use_chain(SSL_CTX *ctx, BIO *bio)
+{
+    X509 *cert = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL);
+    bool ok = cert && SSL_CTX_use_certificate(ctx, cert) == 1 && SSL_CTX_clear_chain_certs(ctx) == 1;
+
+    X509_free(cert);
+    while (ok && (cert = PEM_read_bio_X509(bio, NULL, NULL, NULL)))
+        if (SSL_CTX_add0_chain_cert(ctx, cert) != 1) {
+            X509_free(cert);
+            ok = false;
+        }
+    if (ok && ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE)
+        ERR_clear_error(); /* the end of the text */
+    return ok && ERR_peek_last_error() == 0;
+}
+
+static bool use_key(SSL_CTX *ctx, BIO *bio)
+{
+    EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, NULL);
+    bool ok = key && SSL_CTX_use_PrivateKey(ctx, key) == 1;
+
+    EVP_PKEY_free(key);
+    return ok;
+}
+
+static bool use_text(SSL_CTX *ctx, const char *text, size_t len, bool (*use)(SSL_CTX *ctx, BIO *bio))
+{
+    BIO *bio = BIO_new_mem_buf(text, (int)len);
+    bool ok = bio && use(ctx, bio);
+
+    BIO_free(bio);
+    return ok;
+}
+
+static int load(SSL_CTX *ctx, const struct tls_pem *pem, struct brig_err *err)
 {
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -98,12 +134,13 @@ static int load(SSL_CTX *ctx, const char *cert_pem, const char *key_pem, struct 
     SSL_CTX_set_mode(ctx,
                      SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_alpn_select_cb(ctx, select_alpn, NULL);
-    if (SSL_CTX_use_certificate_chain_file(ctx, cert_pem) != 1)
-        return tls_error(err, "certificate", cert_pem);
-    if (SSL_CTX_use_PrivateKey_file(ctx, key_pem, SSL_FILETYPE_PEM) != 1)
-        return tls_error(err, "key", key_pem);
+    ERR_clear_error();
+    if (!use_text(ctx, pem->cert, pem->cert_len, use_chain))
+        return tls_error(err, "certificate", pem->cert_name);
+    if (!use_text(ctx, pem->key, pem->key_len, use_key))
+        return tls_error(err, "key", pem->key_name);
     if (SSL_CTX_check_private_key(ctx) != 1)
-        return tls_error(err, "the key does not belong to the certificate", cert_pem);
+        return tls_error(err, "the key does not belong to the certificate", pem->cert_name);
     return 0;
 }
 
@@ -116,7 +153,7 @@ static void tls_unref(struct tls *tls)
     mem_free(tls);
 }
 
-int tls_create(const char *cert_pem, const char *key_pem, struct tls **ret, struct brig_err *err)
+int tls_create(const struct tls_pem *pem, struct tls **ret, struct brig_err *err)
 {
     struct tls *tls = mem_zalloc(sizeof(*tls));
 
@@ -130,7 +167,7 @@ int tls_create(const char *cert_pem, const char *key_pem, struct tls **ret, stru
         tls_unref(tls);
         return err_nomem(err);
     }
-    int r = load(tls->ctx, cert_pem, key_pem, err);
+    int r = load(tls->ctx, pem, err);
     if (r < 0) {
         tls_unref(tls);
         return r;

@@ -10,7 +10,14 @@
 struct tls;      /* a certificate and its key */
 struct tls_conn; /* one connection */
 
-int tls_create(const char *cert_pem, const char *key_pem, struct tls **ret, struct brig_err *err) MUST_CHECK;
+/* The texts of a certificate chain and its key, and what messages call them. */
+struct tls_pem {
+    const char *cert, *key;
+    size_t cert_len, key_len;
+    const char *cert_name, *key_name;
+};
+
+int tls_create(const struct tls_pem *pem, struct tls **ret, struct brig_err *err) MUST_CHECK;
 void tls_destroy(struct tls *tls); /* connections go on */
 
 int tls_accept(struct tls *tls, int fd, struct tls_conn **ret) MUST_CHECK; /* fd stays the caller's */

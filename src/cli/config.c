@@ -9,6 +9,7 @@
 #include "cli/flags.h"
 #include "codec/json.h"
 #include "config/config.h"
+#include "supervisor/supervisor.h"
 
 static int config_main(int argc, char **argv);
 
@@ -46,7 +47,8 @@ static const struct flag config_flags[] = {
 
 static const struct flag_table check_table = {
     .usage = "brig config check [--config FILE] [-o FORMAT]",
-    .purpose = "Reads the configuration as the daemon would, and says what is wrong with it or has no effect.\n"
+    .purpose = "Reads the configuration as the daemon would, and says what is wrong with it or has no effect. Tries the files and\n"
+               "directories that it needs as the user that will open them; asks no database server.\n"
                "Exit status: 0 it is right, 1 it is not.",
     .flags = config_flags,
     .n_flags = ARRAY_SIZE(config_flags),
@@ -252,6 +254,8 @@ static int run_action(const struct action *action, int argc, char **argv)
     if (rest < argc)
         return cli_error("%s: config %s takes no arguments", argv[rest], action->name);
     r = config_load(options.config, environ, &loaded, &err);
+    if (r == 0 && action->run == check && (r = supervisor_probe(config_get(loaded), &err)) < 0)
+        config_free(take_ptr(&loaded));
     struct buf out = BUF_INIT((size_t)1 << 20);
     int status = action->run(&options, r < 0 ? NULL : loaded, &err, &out);
     buf_done(&out);

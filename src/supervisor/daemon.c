@@ -35,7 +35,7 @@ struct start {
     int report; /* where the child writes its errno when it does not come to execute */
 };
 
-static int become(uid_t uid, gid_t gid)
+int daemon_become(uid_t uid, gid_t gid)
 {
     if (uid == (uid_t)-1 || uid == geteuid())
         return 0;
@@ -47,7 +47,7 @@ static int become(uid_t uid, gid_t gid)
 __attribute__((noreturn)) static void child(const struct start *start, pid_t parent)
 {
     sigset_t none;
-    int r = become(start->uid, start->gid);
+    int r = daemon_become(start->uid, start->gid);
 
     sigemptyset(&none);
     for (int sig = 1; sig < NSIG; sig++)

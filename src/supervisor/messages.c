@@ -15,6 +15,13 @@ int sup_send(int sock, enum sup_type type, const char *name, int fd)
     return r < 0 ? r : fd_send_nowait(sock, &msg, sizeof msg, &fd, fd >= 0 ? 1 : 0);
 }
 
+int sup_send_text(int sock, enum sup_type type, const char *name, const char *text)
+{
+    AUTO_FD int fd = gate_memfd(name, text, strlen(text));
+
+    return fd < 0 ? fd : sup_send(sock, type, name, fd);
+}
+
 int sup_receive(int sock, struct sup_msg *ret, int *ret_fd)
 {
     size_t n_fds = 0;

@@ -72,17 +72,21 @@ static int make_sets(struct places *ret, struct brig_err *err)
     return r < 0 ? r : make_dir(fd, cache, "sets", ret->sets, sizeof ret->sets, ret, err);
 }
 
-int places_make(struct places *ret, struct brig_err *err)
+int places_find(struct places *ret, struct brig_err *err)
 {
     int r = choose_ids(ret, err);
 
-    if (r < 0)
-        return r;
-    r = engine_find_helpers(NULL, ret->helpers, sizeof ret->helpers, err);
+    if (r == 0)
+        r = engine_find_helpers(NULL, ret->helpers, sizeof ret->helpers, err);
     if (r == 0)
         r = dirs_path(BRIG_DIR_STATE, ret->state, sizeof ret->state, err);
-    if (r == 0)
-        r = dirs_path(BRIG_DIR_RUN, ret->run, sizeof ret->run, err);
+    return r < 0 ? r : dirs_path(BRIG_DIR_RUN, ret->run, sizeof ret->run, err);
+}
+
+int places_make(struct places *ret, struct brig_err *err)
+{
+    int r = places_find(ret, err);
+
     if (r < 0)
         return r;
     AUTO_FD int state = dirs_open(BRIG_DIR_STATE, err);

@@ -38,6 +38,9 @@ struct supervisor {
     struct loop_timer on_restart, on_kill, on_watchdog;
     int signal_fd;
     bool stopping, announced;
+    bool failed;     /* the first start: it never came to serve */
+    char why[512];   /* what brigd said about its end, or how the spawner ended */
+    char *log_file;  /* of the configuration that brigd was given last */
 };
 
 /* For people: the one place of this program that writes by itself. brigd has the structured log. */
@@ -60,29 +63,45 @@ static void start_all(struct supervisor *sup);
 
 /* ---- brigd -------------------------------------------------------------------------------------------- */
 
-/* The file as it is now, sealed, so that brigd needs no right to read where it lies. Returns a descriptor, or -1 without a file. */
-static int config_memfd(const struct supervisor *sup)
+/* The files that this text names. One that is no configuration has none: brigd says why. */
+static int give_files(struct supervisor *sup, const char *text, size_t len)
 {
-    AUTO_FREE char *text = mem_alloc(CONFIG_MAX);
-    if (!sup->options->config_path[0] || !text)
-        return -1;
-    ssize_t len = fd_read_file(AT_FDCWD, sup->options->config_path, text, CONFIG_MAX);
-    if (len < 0) {
-        say("%s: %s", sup->options->config_path, strerror((int)-len));
-        return -1;
-    }
-    AUTO_FD int fd = memfd_create("config.toml", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || fd_write_all(fd, text, (size_t)len) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
-        return -1;
-    return take_fd(&fd);
+    struct config_loaded *loaded = NULL;
+    struct brig_err err;
+
+    if (config_load_text(sup->options->config_path, text, len, environ, &loaded, &err) < 0)
+        return 0;
+    int r = sup_give_files(sup->brigd.socket, &sup->places, config_get(loaded));
+    char *log_file = mem_strdup(config_get(loaded)->log_file);
+    config_free(loaded);
+    if (!log_file)
+        return -ENOMEM;
+    mem_free(sup->log_file);
+    sup->log_file = log_file;
+    return r;
 }
 
+/*
+ * The file as it is now, sealed, so that brigd needs no right to read where it lies, and before it the files that it names. A file that
+ * cannot be read is the same as none.
+ */
 static int send_config(struct supervisor *sup)
 {
-    AUTO_FD int fd = config_memfd(sup);
+    const char *path = sup->options->config_path;
+    AUTO_FREE char *text = mem_alloc(CONFIG_MAX);
+    AUTO_FD int fd = -1;
+    int r = 0;
 
-    return sup_send(sup->brigd.socket, SUP_CONFIG, sup->options->config_path[0] ? "file" : "none", fd);
+    if (!text)
+        return -ENOMEM;
+    ssize_t len = path[0] ? fd_read_file(AT_FDCWD, path, text, CONFIG_MAX) : -ENOENT;
+    if (len < 0 && path[0])
+        say("%s: %s", path, strerror((int)-len));
+    if (len >= 0)
+        r = fd = gate_memfd("config.toml", text, (size_t)len);
+    if (r >= 0)
+        r = give_files(sup, len < 0 ? NULL : text, len < 0 ? 0 : (size_t)len);
+    return r < 0 ? r : sup_send(sup->brigd.socket, SUP_CONFIG, path[0] ? "file" : "none", fd);
 }
 
 /* What this host's package managers are configured with, which brigd may not read. */
@@ -142,26 +161,43 @@ static void brigd_ready(struct supervisor *sup)
         say("listening on %s", sup->listeners[i].is_unix ? sup->options->config->socket : sup->options->config->listen);
 }
 
-static void on_brigd(struct loop_source *source, uint32_t events UNUSED)
+/* Why brigd ends, or cannot begin. The words are a log line's: no more than one. */
+static void take_reason(struct supervisor *sup, int fd)
 {
-    struct supervisor *sup = source->ctx;
-    struct sup_msg msg;
-    int fd = -1;
-    int r = sup_receive(sup->brigd.socket, &msg, &fd);
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
 
-    base_close_fd(&fd);
-    if (r == -EAGAIN)
-        return;
-    if (r < 0) {
-        loop_remove(sup->loop, source); /* it is ending; its pidfd tells how */
-        return;
-    }
-    if (msg.type == SUP_READY)
+    if (gate_memfd_read(fd, sizeof sup->why, &text, &len) == 0)
+        snprintf(sup->why, sizeof sup->why, "%.*s", (int)strcspn(text, "\n"), text);
+}
+
+/* One message of brigd; false: there is none (any more). */
+static bool hear_brigd(struct supervisor *sup, int *ret)
+{
+    struct sup_msg msg;
+    AUTO_FD int fd = -1;
+
+    *ret = sup_receive(sup->brigd.socket, &msg, &fd);
+    if (*ret < 0)
+        return false;
+    if (msg.type == SUP_FAILED && fd >= 0)
+        take_reason(sup, fd);
+    else if (msg.type == SUP_READY)
         brigd_ready(sup);
     else if (msg.type == SUP_PONG)
         notify_state("WATCHDOG=1");
     else if (msg.type == SUP_RELOAD && send_config(sup) < 0)
         say("brigd does not take its configuration");
+    return true;
+}
+
+static void on_brigd(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct supervisor *sup = source->ctx;
+    int r = 0;
+
+    if (!hear_brigd(sup, &r) && r != -EAGAIN)
+        loop_remove(sup->loop, source); /* it is ending; its pidfd tells how */
 }
 
 static void later(struct supervisor *sup, const struct daemon *daemon)
@@ -188,21 +224,35 @@ static void let_go(struct supervisor *sup)
     base_close_fd(&sup->spawner.socket); /* the last one: the spawner ends its sandboxes and itself, unless it keeps one */
 }
 
+/* It has never served: no restart would put that right. */
+static void give_up(struct supervisor *sup, const char *how)
+{
+    sup->failed = true;
+    if (!sup->why[0])
+        snprintf(sup->why, sizeof sup->why, "%s", how);
+}
+
 static void on_brigd_end(struct loop_source *source, uint32_t events UNUSED)
 {
     struct supervisor *sup = source->ctx;
     char how[128];
+    int r = 0;
 
     loop_remove(sup->loop, &sup->on_brigd_end);
     loop_remove(sup->loop, &sup->on_brigd);
     loop_timer_clear(sup->loop, &sup->on_kill);
+    while (hear_brigd(sup, &r))
+        ; /* its last words */
     daemon_reap(&sup->brigd, how, sizeof how);
-    if (!sup->stopping)
-        say("%s; starting it again, the sandboxes run on", how);
-    if (!sup->stopping)
+    if (!sup->stopping && !sup->announced) {
+        give_up(sup, how);
+    } else if (!sup->stopping) {
+        say("%s%s%s; starting it again, the sandboxes run on", how, sup->why[0] ? ": " : "", sup->why);
+        sup->why[0] = '\0';
         later(sup, &sup->brigd);
-    else
+    } else {
         let_go(sup);
+    }
 }
 
 static void on_spawner_end(struct loop_source *source, uint32_t events UNUSED)
@@ -214,6 +264,8 @@ static void on_spawner_end(struct loop_source *source, uint32_t events UNUSED)
     daemon_reap(&sup->spawner, how, sizeof how);
     if (!sup->stopping)
         say("%s, and every sandbox with it", how);
+    if (!sup->announced && !sup->why[0])
+        snprintf(sup->why, sizeof sup->why, "%s", how);
     /* brigd sees its socket close, writes the certificates and ends; a new pair is started then. */
     if (!sup->stopping && sup->brigd.pid == 0)
         later(sup, &sup->spawner);
@@ -283,7 +335,9 @@ static void start_all(struct supervisor *sup)
     if (r < 0) {
         say("%s", err.message);
         sup->brigd.failures++;
-        if (sup->brigd.pid == 0)
+        if (!sup->announced)
+            give_up(sup, err.message);
+        else if (sup->brigd.pid == 0)
             later(sup, &sup->brigd);
     }
 }
@@ -321,6 +375,14 @@ static void drain(struct supervisor *sup)
     (void)!loop_timer_set(sup->loop, &sup->on_kill, clock_mono_ns() + after, NULL);
 }
 
+static void reopen_log(struct supervisor *sup)
+{
+    struct brig_err err;
+
+    if (sup->brigd.socket >= 0 && sup->log_file && sup_reopen_log(sup->brigd.socket, &sup->places, sup->log_file, &err) < 0)
+        say("%s; the log goes on where it was", err.message);
+}
+
 static void on_signal(struct loop_source *source, uint32_t events UNUSED)
 {
     struct supervisor *sup = source->ctx;
@@ -345,8 +407,7 @@ static void on_signal(struct loop_source *source, uint32_t events UNUSED)
             say("brigd does not take its configuration");
         break;
     case SIGUSR1:
-        if (sup->brigd.socket >= 0)
-            (void)!sup_send(sup->brigd.socket, SUP_REOPEN, NULL, -1);
+        reopen_log(sup);
         break;
     case SIGUSR2:
         drain(sup);
@@ -448,16 +509,19 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
     int r = setenv("BRIG_CONFIG_PATH", options->config_path, 1) < 0 ? err_nomem(err) : 0; /* what brigd's messages call it */
     if (r == 0)
         r = set_up(&sup, err);
+    while (r == 0 && !sup.failed && !(sup.stopping && sup.brigd.pid == 0 && sup.spawner.pid == 0))
+        r = loop_run_once(sup.loop, -1, err);
+    if (sup.failed)
+        r = err_set(err, BRIG_E_HOST, 0, "%s", sup.why);
     if (r < 0 && sup.brigd.pid) /* half started: the rest follows from the closed sockets */
         kill(sup.brigd.pid, SIGKILL);
     if (r < 0 && sup.spawner.taken)
         let_go(&sup); /* they have been kept so far, and are again */
     else if (r < 0)
         base_close_fd(&sup.spawner.socket);
-    while (r == 0 && !(sup.stopping && sup.brigd.pid == 0 && sup.spawner.pid == 0))
-        r = loop_run_once(sup.loop, -1, err);
     sup_gate_stop(&sup.gate);
     base_close_fd(&sup.packages);
+    mem_free(sup.log_file);
     if (sup.made_socket)
         unlink(options->config->socket);
     for (size_t i = 0; i < sup.n_listeners; i++)

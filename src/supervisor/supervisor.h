@@ -13,13 +13,14 @@
  *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox, or given to the spawner
  *               itself, which keeps them for the next start (on_shutdown = "keep", keep.c); then we end
  *     HUP       the configuration is read again and given to brigd, which validates before it swaps
- *     USR1      brigd reopens its log file
+ *     USR1      the log file is opened anew and given to brigd
  *     USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes over
  *
  * brig-egress, the only way out of a sandbox, is on its own: it outlives brigd, and brigd it (gate.c).
  *
  * A spawner that dies has taken its sandboxes along: brigd writes their certificates and ends (it sees the socket
- * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s).
+ * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s). But a start that never
+ * came to serve is over: we end with brigd's own words, since what is wrong is for somebody to put right, and no client waits for it.
  */
 #ifndef BRIG_SUPERVISOR_SUPERVISOR_H
 #define BRIG_SUPERVISOR_SUPERVISOR_H
@@ -39,15 +40,17 @@
 
 enum sup_type {
     SUP_FD = 1, /* supervisor: a descriptor, called name: "spawner", "tcp", "unix"; "gate": the control socket of brig-egress, at any time;
-                   "packages", "secret-keys": texts in sealed memfds (gate/policy.h, crypto/keyring.h) */
+                   "packages", "secret-keys": texts in sealed memfds (gate/policy.h, crypto/keyring.h); before a SUP_CONFIG, for it:
+                   "log", "tls-cert", "tls-key", and "problem": why one of them is not there (hand.c); before SUP_REOPEN: "log" */
     SUP_GO,     /* supervisor: that was all of them */
     SUP_CONFIG, /* supervisor: the configuration file's text in a sealed memfd (none: no file) */
     SUP_DRAIN,  /* supervisor: finish what is being answered, then end; name "keep": the sandboxes stay */
-    SUP_REOPEN, /* supervisor: reopen the log file */
+    SUP_REOPEN, /* supervisor: use the log file that was given last */
     SUP_PING,   /* supervisor: for the watchdog */
     SUP_READY,  /* brigd: it serves */
     SUP_PONG,   /* brigd */
     SUP_RELOAD, /* brigd: a client asks for the configuration to be read again */
+    SUP_FAILED, /* brigd: it ends, and why, in a sealed memfd */
     SUP_TYPE_MAX
 };
 
@@ -60,6 +63,7 @@ struct sup_msg {
 
 /* One message, with at most one descriptor (-1: none). Both non-blocking; receive: 0, -EAGAIN, -EPIPE, -EPROTO. */
 int sup_send(int sock, enum sup_type type, const char *name, int fd) MUST_CHECK;
+int sup_send_text(int sock, enum sup_type type, const char *name, const char *text) MUST_CHECK; /* in a sealed memfd */
 int sup_receive(int sock, struct sup_msg *ret, int *ret_fd) MUST_CHECK;
 
 /* ---- the supervisor ------------------------------------------------------------------------------------ */
@@ -107,6 +111,7 @@ int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg,
 /* After its pidfd became readable: how it ended, as text, and whether it may be restarted at once. */
 void daemon_reap(struct daemon *daemon, char *text, size_t size);
 uint64_t daemon_restart_delay_ns(const struct daemon *daemon);
+int daemon_become(uid_t uid, gid_t gid) MUST_CHECK; /* for good; nothing to do where we are not root */
 
 /* places.c: directories and ids. */
 struct places {
@@ -122,11 +127,24 @@ struct places {
     char sets[4096];    /* cache/sets: requirement sets */
 };
 int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
+int places_find(struct places *ret, struct brig_err *err) MUST_CHECK; /* ids and names only */
 /*
  * Directories that the service itself binds for runs: requirement sets, wheels, the directories of tools. With colons between them, for the spawner (BRIG_OWN_ROOTS). Not what a request
  * may name: that is BRIG_BIND_ROOTS alone (sandbox/spec.c).
  */
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out) MUST_CHECK;
+
+/*
+ * hand.c: what is opened for brigd. places_try: fn in a child that is brigd's user; its result, a descriptor (ours then) or a negative errno.
+ * sup_give_files: what goes before a SUP_CONFIG; fails only if brigd takes nothing.
+ */
+typedef int place_try_fn(void *ctx);
+int places_try(const struct places *places, place_try_fn *try, void *ctx) MUST_CHECK;
+int sup_give_files(int sock, const struct places *places, const struct config *config) MUST_CHECK;
+int sup_reopen_log(int sock, const struct places *places, const char *path, struct brig_err *err) MUST_CHECK;
+
+/* probe.c: whether a start with this configuration would find its files and directories; nothing is made. */
+int supervisor_probe(const struct config *config, struct brig_err *err) MUST_CHECK;
 
 /*
  * keys.c: the key ring of secrets (crypto/keyring.h) from the one place that the configuration names, in a sealed memfd; -1: there is none. Call

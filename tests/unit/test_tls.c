@@ -2,10 +2,14 @@
 /* TLS and plain on one port, reloading the certificate, and peers that break off. */
 #include "server_rig.h"
 
+#include "api/tls.h"
+#include "base/fd.h"
+
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <fcntl.h>
 
 static char cert_path[64], key_path[64];
 
@@ -37,12 +41,24 @@ static void make_certificate(long serial)
     EVP_PKEY_free(key);
 }
 
+/* As the supervisor hands them over. */
+static int set_tls(const char *cert, const char *key, struct brig_err *err)
+{
+    static char texts[2][65536];
+    ssize_t cert_len = fd_read_file(AT_FDCWD, cert, texts[0], sizeof texts[0]);
+    ssize_t key_len = fd_read_file(AT_FDCWD, key, texts[1], sizeof texts[1]);
+    const struct tls_pem pem = {.cert = texts[0], .cert_len = cert_len < 0 ? 0 : (size_t)cert_len, .cert_name = cert,
+                                .key = texts[1], .key_len = key_len < 0 ? 0 : (size_t)key_len, .key_name = key};
+
+    return server_set_tls(rig.server, &pem, err);
+}
+
 static int setup(void **state)
 {
     if (rig_setup(state) < 0)
         return -1;
     make_certificate(1);
-    return server_set_tls(rig.server, cert_path, key_path, NULL);
+    return set_tls(cert_path, key_path, NULL);
 }
 
 static int teardown(void **state)
@@ -227,15 +243,15 @@ static void test_reload(UNUSED void **state)
     assert_true(secure_connect(&before));
     assert_int_equal(serial_of(&before), 1);
     make_certificate(2);
-    assert_int_equal(server_set_tls(rig.server, cert_path, key_path, &err), 0);
+    assert_int_equal(set_tls(cert_path, key_path, &err), 0);
     assert_true(secure_connect(&after));
     assert_int_equal(serial_of(&after), 2);
     secure_send(&before, GET("/hello")); /* who is connected stays */
     assert_true(secure_read(&before, "hello", 0));
     /* what cannot be loaded changes nothing */
-    assert_true(server_set_tls(rig.server, "/nonexistent", key_path, &err) < 0);
+    assert_true(set_tls("/nonexistent", key_path, &err) < 0);
     assert_non_null(strstr(err.message, "/nonexistent"));
-    assert_true(server_set_tls(rig.server, cert_path, cert_path, &err) < 0);
+    assert_true(set_tls(cert_path, cert_path, &err) < 0);
     secure_send(&after, GET("/hello"));
     assert_true(secure_read(&after, "hello", 0));
 }
