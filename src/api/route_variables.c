@@ -131,7 +131,7 @@ static void fail_change(struct request *rq, const struct brig_err *err)
 {
     if (err->code == BRIG_E_USAGE || err->code == BRIG_E_INVALID)
         letta_invalid(rq, "body", NULL, "value_error", "%s", err->message);
-    else if (err->code == BRIG_E_CONFLICT)
+    else if (err->code == BRIG_E_CONFLICT && err->errnum == EEXIST) /* the name is taken; other conflicts say what they are */
         letta_refuse(rq, 409, "A unique constraint was violated for SandboxEnvironmentVariable. Check your input for duplicates: %s", err->message);
     else
         request_fail(rq, err);

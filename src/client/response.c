@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/str.h"
 #include "client/internal.h"
 
 #define ERROR_MAX ((size_t)64 << 10)
@@ -158,7 +159,31 @@ static const char *text_of(const struct json_value *object, const char *key)
     return value && value->type == JSON_STRING ? value->string : "";
 }
 
-/* {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]}: the original's routes. Of several the first: one at a time is what people can mend. */
+/*
+ * Letta writes the list of what is wrong as Python would print it: [{'type': 'missing', 'loc': ('body', 'key'), 'msg': 'Field required'}].
+ * Its first message goes to out, with the field before it unless it names the field itself. False: the text is no such list.
+ */
+static bool plain_detail(const char *text, char *out, size_t size)
+{
+    static const char loc[] = "'loc': (", msg[] = "'msg': ", more[] = "}, {'type': ";
+    const char *at = str_starts(text, "[{'type': ") ? strstr(text, loc) : NULL, *said = at ? strstr(at, msg) : NULL;
+    const char *field = at ? strstr(at, "', '") : NULL, *field_end = field ? strchr(field + 4, '\'') : NULL;
+    const char *end = said ? strstr(said, more) : NULL;
+    size_t tail = strlen("\"}]");
+
+    if (!said || strlen(said) < strlen(msg) + 1 + tail)
+        return false;
+    said += strlen(msg) + 1;                             /* behind the quote */
+    end = end ? end - 1 : said + strlen(said) - tail;    /* before the other one */
+    int len = (int)(end - said), field_len = field_end && field_end < said ? (int)(field_end - field - 4) : 0;
+    if (field_len > 0 && strncmp(said, field + 4, (size_t)field_len) != 0)
+        snprintf(out, size, "%.*s: %.*s", field_len, field + 4, len, said);
+    else
+        snprintf(out, size, "%.*s", len, said);
+    return true;
+}
+
+/* {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]}: Letta's routes. One at a time is what people can mend: the first. */
 static const char *detail_of(const struct json_value *root, char where[128])
 {
     const struct json_value *detail = json_get(root, "detail"), *first = detail && detail->type == JSON_ARRAY ? detail->first : NULL,
@@ -174,7 +199,7 @@ static void explain(struct client *client, enum brig_code code, struct brig_err 
 {
     struct json_doc *doc = NULL;
     const char *message = "", *hint = "";
-    char where[128] = "";
+    char where[128] = "", plain[sizeof err->message];
 
     if (client->reply.len > 0 && json_read(client->reply.data, client->reply.len, 256, &doc, NULL) == 0) {
         const struct json_value *error = json_get(json_root(doc), "error");
@@ -182,6 +207,8 @@ static void explain(struct client *client, enum brig_code code, struct brig_err 
         hint = text_of(error, "hint");
         snprintf(client->error_code, sizeof(client->error_code), "%s", text_of(error, "code"));
     }
+    if (plain_detail(message, plain, sizeof plain))
+        message = plain;
     if (*message == '\0')
         err_set(err, code, 0, "%s: it answered %u %s", client->where, client->status, http_reason(client->status));
     else if (*hint == '\0')

@@ -268,6 +268,45 @@ class WithDaemon(Tools):
         self.assertRegex(text, r"key ring +warn +none: .*\n +fix: brig secret keygen")
 
 
+class Refusals(Tools):
+    """Each refusal of Letta's interface is one plain line on the command line. This service has no key ring."""
+
+    NO_KEY = ("no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml "
+              "(or key_env, key_command), and restart the service")
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.d = Daemon()
+        cls.addClassCleanup(cls.d.close)
+        cls.env = environment(BRIG_SOCKET=cls.d.socket)
+
+    def line(self, *args, stdin=None):
+        said = self.refused("brig: ", *args, stdin=stdin).splitlines()
+        self.assertEqual(len(said), 1, said)
+        for word in ("[{", "'loc'", "'msg'", "constraint"):
+            self.assertNotIn(word, said[0])
+        return said[0].removeprefix("brig: ")
+
+    def test_without_a_key_ring(self):
+        self.assertEqual(self.line("env", "set", "X", stdin=b"value"), self.NO_KEY)
+        config = self.d.ask("GET", "/v1/sandbox-config/?sandbox_type=local").json[0]["id"]
+        answer = self.d.ask("POST", f"/v1/sandbox-config/{config}/environment-variable", {"key": "X", "value": "y"})
+        self.assertEqual((answer.status, answer.json), (409, {"detail": self.NO_KEY}))
+        agent = self.said("agent", "add", "-q", "a")[0]
+        self.assertEqual(self.line("env", "set", "--agent", agent, "X", stdin=b"value"), self.NO_KEY)
+
+    def test_a_field_that_is_wrong(self):
+        self.assertEqual(self.line("env", "ls", "--type", "a b"), "sandbox_type: Input should be 'e2b', 'modal', 'local' or another provider's name")
+        self.assertEqual(self.line("env", "set", "not a name", stdin=b"x"),
+                         "key: \"not a name\" is no name of a variable: letters, digits and '_', no digit first, at most 256")
+        self.assertEqual(self.line("agent", "add", "a" * 600), "name: must be a string of at most 512 bytes")
+        self.assertEqual(self.line("tool", "show", "tool-1"), "no tool \"tool-1\"")
+        bad = self.write("bad.py", "def f(x:\n")
+        self.assertEqual(self.line("tool", "add", bad), "'(' was never closed (<tool source>, line 1)")
+        self.assertEqual(self.line("agent", "rm", "agent-1"), "agent_id: String should match pattern 'agent-{uuid4}'")
+
+
 class Snippets:
     """The same of a snippet, whoever runs it."""
 
