@@ -215,6 +215,8 @@ int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret
 #define SVC_SIGNAL_ALL (1u << 0)      /* everything the process has started, wherever it went; only with SIGKILL */
 #define SVC_SIGNAL_CHILDREN (1u << 1) /* the same, but not the main process */
 #define SVC_SIGNAL_GROUP (1u << 2)    /* the foreground process group of a TTY, else the main process's group */
+#define SVC_SHELL_STOP 64u            /* to a shell: its command line ends, the shell goes on (guest/shell.c) */
+#define SVC_SHELL_STOP_TEXT "64"
 struct svc_proc_signal {
     uint32_t proc, signum, flags;
 };

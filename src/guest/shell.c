@@ -14,6 +14,15 @@
  *     `command` takes from eval that its errors end the shell.
  *   - exit, exec, and what ends a script (set -e) end the shell, as they would end one at a terminal: that is told.
  *
+ * A command that takes too long is stopped as a whole: the shell is sent SVC_SHELL_STOP, then what it started is killed.
+ * The trap runs before anything else of the list can, and leaves all of it:
+ *
+ *   - In bash only `return` leaves from within a trap at once, and only a function or a sourced file. So the eval is in a
+ *     sourced file (a here-string), and for the functions around the trap a DEBUG trap returns from each before its next
+ *     command; with functrace also in subshells that begin meanwhile. A DEBUG trap of the user's is lost then.
+ *   - In other shells the error of an expansion leads out of everything, to `command eval`.
+ *   - Between commands (__brig_r is empty) a signal does nothing, so that one that comes too late harms nobody.
+ *
  * Output of a command ends with what is in the pipes when its record has come: the shell wrote the record after the
  * command, so all of it is there; what a job in the background writes later is not counted.
  */
@@ -25,16 +34,28 @@
 
 #define RECORD_MAX (SVC_PATH_MAX + 8u)
 
-#define LOOP_BEGIN                                                                                       \
-    "while { __brig_s=$? __brig_x=; case $- in *x*) set +x; __brig_x='set -x\n';; esac; } 2>/dev/null; " \
-    "printf '%s\\0%s\\0' \"$__brig_s\" \"$PWD\" >&8; "
+/* Where a round begins. __brig_t: the command's status, if it is not $?; __brig_k: what a stop has changed. */
+#define LOOP_BEGIN                                                                                          \
+    "while { __brig_s=${__brig_t:-$?} __brig_r= __brig_x=; case $-$__brig_k in *x*) set +x; __brig_x='set -x\n';; esac; "
+#define LOOP_RECORD "} 2>/dev/null; printf '%s\\0%s\\0' \"$__brig_s\" \"$PWD\" >&8; "
+#define STOP_QUIETLY "{ case $- in *x*) set +x; __brig_k=x;; esac; } 2>/dev/null; __brig_t=137; "
 
-static const char bash_loop[] = LOOP_BEGIN "IFS= read -r -d '' -u 9 __brig_c; do "
-                                           "for __brig_i in 1; do eval \"$__brig_x$__brig_c\" 8>&- 9<&-; done; done";
-static const char sh_loop[] = LOOP_BEGIN "IFS= read -r __brig_n <&9; do __brig_c=$__brig_x; "
-                                         "while [ \"$__brig_n\" -gt 0 ]; do IFS= read -r __brig_l <&9; "
-                                         "__brig_c=\"$__brig_c$__brig_l\n\"; __brig_n=$((__brig_n-1)); done; "
-                                         "for __brig_i in 1; do command eval \"$__brig_c\" 8>&- 9<&-; done; done";
+static const char bash_loop[] =
+    "__brig_k= __brig_t= __brig_d='[[ $BASHPID = $$ ]] || exit 137; [[ ! ${BASH_SOURCE-} ]] || return 137'\n"
+    "trap '[[ ! ${BASH_SOURCE-} || ! ${__brig_r-} ]] || { " STOP_QUIETLY
+    "case $- in *T*) ;; *) set -T; __brig_k+=T;; esac; trap \"$__brig_d\" DEBUG; return 137; }' " SVC_SHELL_STOP_TEXT "\n"
+    LOOP_BEGIN "if [[ $__brig_t ]]; then trap - DEBUG; [[ $__brig_k != *T ]] || set +T; __brig_t= __brig_k=; fi; " LOOP_RECORD
+    "IFS= read -r -d '' -u 9 __brig_c; do __brig_r=1; "
+    "for __brig_i in 1; do . /dev/fd/9 9<<<'eval \"$__brig_x$__brig_c\" 9<&-' 8>&-; done; done";
+/* Between commands the signal is ignored: in dash a trap ends a read, and one that was left by an error spoils $?. */
+static const char sh_loop[] =
+    "__brig_k= __brig_t= __brig_d='trap \"\" " SVC_SHELL_STOP_TEXT "; " STOP_QUIETLY "{ : \"${__brig_u?}\"; } 2>/dev/null'\n"
+    LOOP_BEGIN "trap '' " SVC_SHELL_STOP_TEXT "; __brig_t= __brig_k=; " LOOP_RECORD
+    "IFS= read -r __brig_n <&9; do __brig_c=$__brig_x; "
+    "while [ \"$__brig_n\" -gt 0 ]; do IFS= read -r __brig_l <&9; "
+    "__brig_c=\"$__brig_c$__brig_l\n\"; __brig_n=$((__brig_n-1)); done; "
+    "for __brig_i in 1; do command eval 'trap \"$__brig_d\" " SVC_SHELL_STOP_TEXT "; eval \"$__brig_c\"\n"
+    "{ __brig_t=$?; trap \"\" " SVC_SHELL_STOP_TEXT "; } 2>/dev/null' 8>&- 9<&-; done; done";
 
 struct shell {
     struct proc *proc;

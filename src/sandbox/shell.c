@@ -4,7 +4,7 @@
  * waits for it, for how long, and what happens to a shell that does not come back.
  *
  *     idle --shell_run--> [a new process, when the last one has ended] -> command runs -> result -> idle
- *                                                     \-- timeout: what it started is killed
+ *                                                     \-- timeout: the whole line is stopped, what it started is killed
  *                                                          \-- still nothing after SETTLE: the shell is killed and left behind
  *
  * The shell itself outlives its process: the next command gets a new one in the last known directory, and says `restarted`.
@@ -17,6 +17,7 @@
 #include "sandbox/processes.h"
 
 #define SETTLE_NS (2 * NS_PER_SEC)
+#define STOP_AGAIN_NS (100 * NS_PER_MS)
 #define COMMAND_MAX (GUEST_STRINGS_MAX - 4096u)
 
 struct shell {
@@ -39,7 +40,7 @@ struct shell {
     struct buf command;
     struct buf kept[3];
     bool truncated[3];
-    uint64_t limit, seen, timeout_ms, started_ns;
+    uint64_t limit, seen, timeout_ms, started_ns, settle_ns;
     struct svc_shell_result result;
     struct loop_timer timer;
     void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err);
@@ -179,15 +180,20 @@ static void on_timer(struct loop_timer *timer)
         (void)!loop_timer_set(shell->sbox->manager->loop, timer, loop_now_ns() + NS_PER_SEC, NULL);
         return;
     }
-    if (shell->timed_out || !shell->process) {
+    if (!shell->process || (shell->timed_out && loop_now_ns() >= shell->settle_ns)) {
         abandon(shell);
         return;
     }
+    if (!shell->timed_out)
+        sandbox_audit(shell->sbox->manager, &shell->caller, shell->sbox->org_id, "limit.kill", shell->sbox->id,
+                      brig_cause_name(BRIG_CAUSE_TIMEOUT), shell->process->run_id, false);
+    if (!shell->timed_out)
+        shell->settle_ns = loop_now_ns() + SETTLE_NS;
     shell->timed_out = true;
-    sandbox_audit(shell->sbox->manager, &shell->caller, shell->sbox->org_id, "limit.kill", shell->sbox->id, brig_cause_name(BRIG_CAUSE_TIMEOUT),
-                  shell->process->run_id, false);
+    /* In this order: what the shell does when its program has died must be to stop. Again, for one that was just being started. */
+    (void)!process_send_signal(shell->process, (int)SVC_SHELL_STOP, 0);
     (void)!process_send_signal(shell->process, SIGKILL, SVC_SIGNAL_CHILDREN);
-    (void)!loop_timer_set(shell->sbox->manager->loop, &shell->timer, loop_now_ns() + SETTLE_NS, NULL);
+    (void)!loop_timer_set(shell->sbox->manager->loop, &shell->timer, loop_now_ns() + STOP_AGAIN_NS, NULL);
 }
 
 static int send_command(struct shell *shell, struct brig_err *err)

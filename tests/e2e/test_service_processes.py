@@ -300,3 +300,27 @@ class Shells(ServiceTest):
         self.assertEqual(self.run_in(sid, n, "echo back")["stdout"], "back\n")
         self.assertTrue(self.run_in(sid, n, "exit 3")["ended"])
         self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{sid}/shells/{n}").status in (204, 404), True)
+
+    # `late` would be printed if anything of the line went on.
+    STOPPED = ("wait_for_it; echo late", "wait_for_it && echo late || echo late", "wait_for_it\necho late", "! wait_for_it; echo late",
+               "for i in 1 2 3; do for j in 1 2; do wait_for_it; echo late; done; done; echo late", "while :; do :; done; echo late",
+               "until false; do wait_for_it; echo late; done; echo late", "if wait_for_it; then echo late; else echo late; fi; echo late",
+               "wait_for_it | cat; echo late", "echo x | while read y; do wait_for_it; echo late; done; echo late",
+               "(wait_for_it; echo late); echo late", "(wait_for_it; echo late); (echo late) | cat", "(wait_for_it) || echo late",
+               "{ wait_for_it; echo late; }; echo late", "x=$(wait_for_it; echo late >&2); echo late", "case $(wait_for_it) in *) echo late;; esac",
+               "f() { wait_for_it; echo late; }; g() { f || echo late; (echo late); }; g; (echo late); echo late\necho late",
+               "f() { while :; do :; done; }; g() { f; echo late; }; g; echo late", "eval 'wait_for_it; echo late'; echo late",
+               "trap '' INT TERM HUP; wait_for_it; echo late", "sh -c 'trap \"\" INT TERM; wait_for_it; echo late'; echo late",
+               "wait_for_it & wait; echo late", "mkfifo p; read x <>p; rm p; echo late", "set -x; wait_for_it; echo la''te")
+
+    def test_a_command_that_times_out_ends_as_a_whole(self):
+        sid = self.sandbox()
+        n = self.d.ask("POST", f"/v1/sandboxes/{sid}/shells", {}).json["number"]
+        self.run_in(sid, n, "cd /tmp; X=kept; fn() { echo function; }; set -- a b")
+        for command in self.STOPPED:
+            r = self.run_in(sid, n, "set +x; rm -f p\n" + command.replace("wait_for_it", "sleep 1000"), timeout=0.1)
+            self.assertEqual((r["timed_out"], r["ended"], r["exit_code"], r["stdout"], r["cwd"]), (True, False, 137, "", "/tmp"), (command, r))
+            self.assertNotIn("late", r["stderr"].splitlines(), command)
+            r = self.run_in(sid, n, "{ set +x; } 2>/dev/null; echo $X $# $PWD; fn; trap -p DEBUG")
+            self.assertEqual((r["stdout"], r["exit_code"], r["timed_out"], r["restarted"]), ("kept 2 /tmp\nfunction\n", 0, False, False), (command, r))
+

@@ -121,8 +121,8 @@ static void mistakes_do_not_break_it(void **state)
         expect(&rig, proc, "for i in 1 2 3; do echo $i; break; done", 0, "1\n", "");
         expect(&rig, proc, "exec 8>&- 9<&-", 0, "", "");
         expect(&rig, proc, "while read -r line; do :; done", 0, "", "");
-        expect(&rig, proc, "set -x; echo a", 0, "a\n", p == 0 ? "++ echo a\n" : "+ echo a\n");
-        expect(&rig, proc, "echo b", 0, "b\n", p == 0 ? "++ echo b\n" : "+ echo b\n");
+        expect(&rig, proc, "set -x; echo a", 0, "a\n", p == 0 ? "+++ echo a\n" : "+ echo a\n");
+        expect(&rig, proc, "echo b", 0, "b\n", p == 0 ? "+++ echo b\n" : "+ echo b\n");
         expect(&rig, proc, "set +x", 0, "", NULL);
         expect(&rig, proc, "true &\nwait", 0, "", "");
         expect(&rig, proc, "set -u", 0, "", "");
@@ -232,6 +232,42 @@ static void a_command_that_hangs_can_be_ended(void **state)
     rig_close(&rig);
 }
 
+/* The rest of the line does not run, wherever in it the shell was; and a stop between two commands is nobody's. */
+static void a_stop_ends_the_whole_line(void **state)
+{
+    static const char *const lines[] = {
+        "echo begin; sleep 1000; echo late",
+        "f() { echo begin; sleep 1000; echo late; }; g() { f || echo late; (echo late); }; g; (echo late)\necho late",
+        "(echo begin; sleep 1000; echo late) || echo late",
+        "echo begin; while :; do :; done; echo late",
+        "echo begin | cat; y=$(sleep 1000; echo late >&2); echo late",
+        "trap '' INT; echo begin; sleep 1000 | cat; echo late",
+    };
+    struct rig rig;
+    struct ran ran;
+    (void)state;
+
+    rig_open(&rig, 0);
+    for (uint32_t p = 0; p < ARRAY_SIZE(shells); p++) {
+        rig_start(&rig, p + 1, SVC_PROC_SHELL, ARGV(shells[p]));
+        expect(&rig, p + 1, "x=kept; fn() { echo function; }; cd /usr", 0, "", "");
+        for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+            run_begin(&rig, p + 1, lines[i], &ran);
+            rig_wait_for(&rig, ran.answer.out[1].len == 6);
+            assert_int_equal(rig_signal(&rig, p + 1, SVC_SHELL_STOP, 0), 0);
+            assert_int_equal(rig_signal(&rig, p + 1, SIGKILL, SVC_SIGNAL_CHILDREN), 0);
+            run_end(&rig, &ran);
+            if (ran.result.ended || ran.result.status != 137 || ran.answer.out[1].len != 6)
+                fail_msg("%s `%s`: status %u, %.*s", shells[p], lines[i], ran.result.status,
+                         (int)ran.answer.out[1].len, ran.answer.out[1].data);
+            rig_forget(&ran.answer);
+            assert_int_equal(rig_signal(&rig, p + 1, SVC_SHELL_STOP, 0), 0);
+            expect(&rig, p + 1, "echo $x $PWD; fn", 0, "kept /usr\nfunction\n", NULL);
+        }
+    }
+    rig_close(&rig);
+}
+
 static void background_jobs_do_not_hold_it(void **state)
 {
     struct rig rig;
@@ -316,6 +352,7 @@ int main(void)
         cmocka_unit_test(the_directory_is_told),
         cmocka_unit_test(what_ends_it_is_told),
         cmocka_unit_test(a_command_that_hangs_can_be_ended),
+        cmocka_unit_test(a_stop_ends_the_whole_line),
         cmocka_unit_test(background_jobs_do_not_hold_it),
         cmocka_unit_test(large_commands_and_outputs),
         cmocka_unit_test(only_shells_run_commands),
