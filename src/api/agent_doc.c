@@ -177,18 +177,18 @@ static int each_value(void *ctx, const char *name, const char *value, size_t len
     return 0;
 }
 
-static void put_secret_value(const struct api *api, const struct object *agent, const char *name, struct json *json)
+static void put_secret_value(const struct request *rq, const struct object *agent, const char *name, struct json *json)
 {
     struct value_of want = {.name = name, .json = json};
 
     json_key(json, "value");
-    if (config_get(api->config)->tools_reveal)
-        (void)!agent_secrets(api->agents, agent, each_value, &want, NULL);
+    if (letta_shows_values(rq))
+        (void)!agent_secrets(rq->api->agents, agent, each_value, &want, NULL);
     if (!want.found)
         json_string(json, "");
 }
 
-static void put_secret_list(const struct api *api, const struct object *agent, const char *key, struct json *json)
+static void put_secret_list(const struct request *rq, const struct object *agent, const char *key, struct json *json)
 {
     const struct json_value *secrets = json_get(agent->json, "secrets");
 
@@ -199,7 +199,7 @@ static void put_secret_list(const struct api *api, const struct object *agent, c
         json_object(json);
         letta_put(json, "id", json_get(s, "id"));
         letta_put_text(json, "key", text);
-        put_secret_value(api, agent, text, json);
+        put_secret_value(rq, agent, text, json);
         letta_put(json, "description", json_get(s, "description"));
         letta_put_text(json, "organization_id", agent->org_id);
         letta_put_text(json, "value_enc", NULL);
@@ -297,7 +297,7 @@ static void put_defaults(const struct object *agent, struct json *json)
 
 void agent_doc_put(void *ctx, struct json *json, const struct object *agent)
 {
-    const struct api *api = ctx;
+    const struct request *rq = ctx;
     const struct json_value *doc = agent->json, *other = json_get(doc, "other");
 
     json_object(json);
@@ -312,8 +312,8 @@ void agent_doc_put(void *ctx, struct json *json, const struct object *agent)
         letta_put(json, m->key, m);
     put_defaults(agent, json);
     put_memory(agent, json);
-    put_agent_tools(api, agent, json);
-    put_secret_list(api, agent, "tool_exec_environment_variables", json);
-    put_secret_list(api, agent, "secrets", json);
+    put_agent_tools(rq->api, agent, json);
+    put_secret_list(rq, agent, "tool_exec_environment_variables", json);
+    put_secret_list(rq, agent, "secrets", json);
     json_end(json);
 }

@@ -63,6 +63,11 @@ void letta_invalid(struct request *rq, const char *where, const char *field, con
                  strchr(message, '\'') ? "\"" : "'", message, strchr(message, '\'') ? "\"" : "'");
 }
 
+bool letta_shows_values(const struct request *rq)
+{
+    return config_get(rq->api->config)->tools_reveal && caller_standing(&rq->caller) >= STANDING_USER;
+}
+
 void letta_not_found(struct request *rq, const char *kind, const char *id)
 {
     letta_refuse(rq, 404, "%s not found with id='%.128s'", kind, id);

@@ -18,6 +18,8 @@ void letta_fail(struct request *rq, const struct brig_err *err);
 void letta_refuse(struct request *rq, unsigned status, const char *format, ...) PRINTF_LIKE(3, 4);
 /* 422. where: "body", "path" or "query"; field: the member, or NULL. Never shows what was sent: it may be a secret. */
 void letta_invalid(struct request *rq, const char *where, const char *field, const char *type, const char *format, ...) PRINTF_LIKE(5, 6);
+/* Are values of variables and of agents' secrets in answers ([tools] reveal_secrets)? Not for read-only keys. */
+bool letta_shows_values(const struct request *rq);
 void letta_not_found(struct request *rq, const char *kind, const char *id);
 
 /* ---- the request ---- */

@@ -19,7 +19,7 @@ static void answer_agent(struct request *rq, const struct object *agent)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    agent_doc_put(rq->api, &json, agent);
+    agent_doc_put(rq, &json, agent);
     request_json(rq, 200, &json);
     if (out.data)
         crypto_wipe(out.data, out.len);
@@ -138,8 +138,7 @@ void route_agent_get(struct request *rq)
 }
 
 struct listing {
-    const struct request *rq;
-    struct api *api;
+    struct request *rq;
 };
 
 static bool tagged(const struct request *rq, const struct object *agent)
@@ -168,13 +167,13 @@ static void put_listed(void *ctx, struct json *json, const struct object *agent)
 {
     const struct listing *listing = ctx;
 
-    agent_doc_put(listing->api, json, agent);
+    agent_doc_put(listing->rq, json, agent);
 }
 
 void route_agent_list(struct request *rq)
 {
     const char *order = request_query(rq, "order"), *ascending = request_query(rq, "ascending");
-    struct listing listing = {rq, rq->api};
+    struct listing listing = {rq};
     const struct letta_list list = {.objects = agents_objects(rq->api->agents), .kind = "Agent", .wanted = wanted, .put = put_listed, .ctx = &listing,
                                     .limit = LETTA_LIST_DEFAULT, .descending = order ? str_eq(order, "desc") : !(ascending && strcasecmp(ascending, "true") == 0)};
 

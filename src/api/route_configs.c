@@ -87,7 +87,8 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
 
     if (!may_write_through(rq, config))
         return;
-    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), id, type, config, default_only, on_config, rq, &err) < 0)
+    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user),
+                    caller_standing(&rq->caller), id, type, config, default_only, on_config, rq, &err) < 0)
         fail_config(rq, &err);
 }
 
@@ -259,6 +260,7 @@ void route_config_recreate(struct request *rq)
     char user[LETTA_USER];
     struct brig_err err = {0};
 
-    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), NULL, "local", &none, true, on_local, rq, &err) < 0)
+    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user),
+                    caller_standing(&rq->caller), NULL, "local", &none, true, on_local, rq, &err) < 0)
         request_fail(rq, &err);
 }

@@ -14,17 +14,17 @@
 #define VARIABLES_LIST_DEFAULT 1000u
 
 struct listing {
-    struct api *api;
+    const struct request *rq;
     const char *config_id, *key;
 };
 
-static void put_value(const struct api *api, struct json *json, const struct object *object)
+static void put_value(const struct request *rq, struct json *json, const struct object *object)
 {
     uint8_t *value = NULL;
     size_t len = 0;
 
     json_key(json, "value");
-    if (config_get(api->config)->tools_reveal && variable_reveal(api->configs, object, &value, &len, NULL) == 0) {
+    if (letta_shows_values(rq) && variable_reveal(rq->api->configs, object, &value, &len, NULL) == 0) {
         json_string_n(json, value, len);
         crypto_secret_free(value, len);
     } else {
@@ -44,7 +44,7 @@ static void put_variable(void *ctx, struct json *json, const struct object *obje
     letta_put_time(json, "updated_at", object->updated_at_ns);
     letta_put_text(json, "id", object->id);
     letta_put(json, "key", json_get(doc, "key"));
-    put_value(listing->api, json, object);
+    put_value(listing->rq, json, object);
     letta_put(json, "description", json_get(doc, "description"));
     letta_put_text(json, "organization_id", object->org_id);
     letta_put_text(json, "value_enc", NULL);
@@ -56,7 +56,7 @@ static void put_variable(void *ctx, struct json *json, const struct object *obje
 
 static void answer_variable(struct request *rq, const struct object *object)
 {
-    struct listing listing = {.api = rq->api};
+    struct listing listing = {.rq = rq};
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
@@ -100,7 +100,7 @@ static bool check_config(struct request *rq)
 
 void route_variable_list(struct request *rq)
 {
-    struct listing listing = {.api = rq->api, .config_id = rq->arg[0], .key = request_query(rq, "key")};
+    struct listing listing = {.rq = rq, .config_id = rq->arg[0], .key = request_query(rq, "key")};
     const struct letta_list list = {.objects = configs_variables(rq->api->configs), .kind = "SandboxEnvironmentVariable", .wanted = wanted, .put = put_variable,
                                     .ctx = &listing, .limit = VARIABLES_LIST_DEFAULT};
 

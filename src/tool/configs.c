@@ -165,6 +165,7 @@ struct config_put {
     struct configs *configs;
     char type[CONFIG_TYPE_MAX]; /* "": with an id: the stored one's, or what config says */
     char actor[128];
+    enum standing as;
     bool by_id, default_only;
     char *text; /* the object that was given */
     size_t len;
@@ -205,6 +206,19 @@ static void put_actor(struct json *json, const char *key, const char *actor)
         json_null(json);
 }
 
+enum standing config_written_as(const struct object *config)
+{
+    const struct json_value *as = json_get(config->json, "written_as");
+
+    return as && as->type == JSON_STRING ? standing_parse(as->string) : STANDING_NONE;
+}
+
+/* Who answers for it afterwards: one who replaces it all, or of those whose parts are in it the weakest. */
+static enum standing answers_for(const struct config_put *put, const struct object *current)
+{
+    return current && put->by_id ? standing_weaker(config_written_as(current), put->as) : put->as;
+}
+
 static int write_doc(const struct config_put *put, const struct object *current, const char *type, const struct buf *content, struct buf *doc, struct brig_err *err)
 {
     const struct json_value *creator = current ? json_get(current->json, "created_by_id") : NULL;
@@ -215,6 +229,7 @@ static int write_doc(const struct config_put *put, const struct object *current,
     json_key(&json, "config"), json_raw(&json, content->data, content->len);
     put_actor(&json, "created_by_id", !current ? put->actor : creator && creator->type == JSON_STRING ? creator->string : NULL);
     put_actor(&json, "last_updated_by_id", put->actor);
+    json_key(&json, "written_as"), json_string(&json, standing_name(answers_for(put, current)));
     json_end(&json);
     int r = json_finish(&json);
     return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "config: write it down") : 0;
@@ -240,7 +255,8 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
     if (r < 0)
         return r;
     const struct json_value *old = current ? config_content(current) : NULL;
-    if (old && old->raw_len == content.len && memcmp(old->raw, content.data, content.len) == 0)
+    const bool same = old && old->raw_len == content.len && memcmp(old->raw, content.data, content.len) == 0;
+    if (same && answers_for(put, current) <= config_written_as(current))
         return 1;
     return write_doc(put, current, type, &content, doc, err);
 }
@@ -270,16 +286,16 @@ static int put_prepare(struct config_put *put, const char *actor, const char *ty
     return str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0 ? err_usage(err, "the actor's id is too long") : 0;
 }
 
-int configs_put(struct configs *configs, const char *org, const char *actor, const char *id, const char *type, const struct json_value *config,
-                bool default_only, objects_done_fn *done,
-                void *ctx, struct brig_err *err)
+int configs_put(struct configs *configs, const char *org, const char *actor, enum standing as, const char *id,
+                const char *type, const struct json_value *config, bool default_only, objects_done_fn *done, void *ctx,
+                struct brig_err *err)
 {
     struct config_put *put = mem_zalloc(sizeof *put);
     char new_id[128];
 
     if (!put)
         return err_nomem(err);
-    *put = (struct config_put){.configs = configs, .by_id = id != NULL, .default_only = default_only};
+    *put = (struct config_put){.configs = configs, .as = as, .by_id = id != NULL, .default_only = default_only};
     int r = put_prepare(put, actor, type, config, err);
     if (r == 0 && !id) {
         r = objects_id_for(configs->objects, org, put->type, "sandbox", new_id);

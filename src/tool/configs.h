@@ -9,6 +9,7 @@
 
 #include "config/config.h"
 #include "crypto/keyring.h"
+#include "sandbox/manager.h"
 #include "tool/objects.h"
 
 #define CONFIG_TYPE_MAX 32u   /* [a-z][a-z0-9_-]*: local, e2b, modal, docker, daytona, ... */
@@ -57,6 +58,7 @@ const char *configs_default_dir(const struct configs *configs); /* [tools] exec_
 const char *config_type(const struct object *config);
 const struct json_value *config_content(const struct object *config);
 const char *config_object_fingerprint(const struct object *config);
+enum standing config_written_as(const struct object *config); /* the weakest of those who wrote what is in it */
 const struct object *configs_by_type(const struct configs *configs, const char *org, const char *type); /* or NULL */
 /*
  * Create-or-update (id NULL: replaces what the one of this type has), or update by id (merges). One that is equal stays as it is. default_only: an existing
@@ -64,8 +66,9 @@ const struct object *configs_by_type(const struct configs *configs, const char *
  * member `type`, or has only fields of another ("Mismatched type for sandbox config update: ...", BRIG_E_USAGE): so pass NULL with an id, that {"timeout": 9}
  * may be for any type.
  */
-int configs_put(struct configs *configs, const char *org, const char *actor, const char *id, const char *type, const struct json_value *config, bool default_only,
-                objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int configs_put(struct configs *configs, const char *org, const char *actor, enum standing as, const char *id,
+                const char *type, const struct json_value *config, bool default_only, objects_done_fn *done, void *ctx,
+                struct brig_err *err) MUST_CHECK;
 /* with its variables */
 int configs_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 

@@ -355,9 +355,9 @@ static int prepare(struct run *run, const struct run_ask *ask, uint64_t *ret_ret
     r = step_checks(run, &checks, err);
     *ret_retry = checks.retry_s;
     if (r == 0)
-        r = run_limits(run, ask, err);
-    if (r == 0)
         r = run_network(run, ask, err);
+    if (r == 0)
+        r = run_limits(run, ask, err);
     if (r == 0)
         r = run_environment_begin(run, ask, err);
     if (r == 0)

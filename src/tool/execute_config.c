@@ -17,8 +17,10 @@ static const struct object *config_object(const struct run *run)
 {
     const struct executor_options *o = &run->executor->o;
 
-    /* Every user key can write the configuration: packages and directories of it are not put beside the value of a secret. */
-    return o->configs && !run->exposes ? configs_by_type(o->configs, run->caller.org_id, "local") : NULL;
+    const struct object *config = o->configs ? configs_by_type(o->configs, run->caller.org_id, "local") : NULL;
+
+    /* Its packages and its directory are code. A user key's are not put beside what only an administrator may give. */
+    return config && run->needs > STANDING_USER && config_written_as(config) < run->needs ? NULL : config;
 }
 
 const struct json_value *run_config(const struct run *run)
@@ -134,6 +136,16 @@ static int keep_brokered(struct run *run, const struct json_value *list)
     return 0;
 }
 
+/* Who could have asked for this network. */
+static enum standing network_needs(const struct run *run)
+{
+    enum standing who = STANDING_USER;
+
+    while (run->network && who < STANDING_SOCKET && policy_ranges_check(run->network, who, run->executor->o.config, NULL) < 0)
+        who++;
+    return who;
+}
+
 static int read_secrets(struct run *run, const struct json_value *list, struct brig_err *err)
 {
     struct arena arena;
@@ -149,6 +161,7 @@ static int read_secrets(struct run *run, const struct json_value *list, struct b
         if (!run->secrets[i].expose)
             continue;
         run->exposes = true;
+        run->needs = STANDING_ADMIN;
         r = secrets_may_expose(run->executor->o.secrets, &use, err);
     }
     if (r == 0 && run->exposes && (run->sandbox_id[0] || run->reuse != REUSE_NONE)) /* whoever was there before could read it */
@@ -199,6 +212,8 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     run->has_network = !is_none(run->network);
     if (!run->has_network)
         run->network = NULL;
+    if (run->needs < network_needs(run))
+        run->needs = network_needs(run);
     return 0;
 }
 

@@ -750,6 +750,12 @@ class Webhook(LettaTest):
         self.assertEqual(self.run_agent(agent, tool)["func_return"], "hgfedcba")
         self.assertEqual(Hook.asked[-1], ("/webhook/sandbox-credentials", "Bearer test-key", {"user_id": USER, "organization_id": DEFAULT_ORG, "tool_name": "f", "agent_id": agent["id"]}))
 
+    def test_W2_source_has_no_name_that_credentials_are_for(self):
+        """Whoever brings source calls it as he likes: credentials are asked for as `run`, which no tool is called."""
+        self.hook(b'{"FROM_HOOK": "abcdefgh"}')
+        self.assertEqual(self.source(self.SOURCE, name="send_email")["status"], "success")
+        self.assertEqual(Hook.asked[-1][2]["tool_name"], "run")
+
     def test_W5_an_error_leaves_the_run_without_credentials(self):
         for status, answer in ((500, b"{}"), (200, b'"text"'), (200, b"nonsense")):  # W5, W6
             self.hook(answer, status)

@@ -3,7 +3,9 @@
 
 import json
 import os
+import shutil
 import signal
+import tempfile
 import unittest
 
 from helpers import wait_until
@@ -169,6 +171,50 @@ class Tools(SecretTest):
         self.assertEqual(self.run_as(self.user, "bare", agent_id=agent)["result"], ["OWN", "TARGET"])
         self.register("holds", body, key=self.admin, brig={"secrets": exposing()})
         self.assertEqual(self.run_as(self.user, "holds", agent_id=agent)["result"], ["X"])
+        self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
+
+
+class Directories(SecretTest):
+    """The directory of the organisation's configuration is first on the module path of its runs: whoever chose it runs there."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="brig-dirs-")
+        cls.addClassCleanup(shutil.rmtree, cls.dir)
+        os.chmod(cls.dir, 0o755)
+        with open(os.path.join(cls.dir, "planted.py"), "w", encoding="ascii"):
+            pass
+        cls.CONFIG = f'[sandbox]\nallowed_dirs = "{cls.dir}"\n[tools]\nreveal_secrets = true\n'
+        super().setUpClass()
+
+    def test_a_users_directory_is_not_put_beside_a_value(self):
+        body = "import os\nreturn os.path.exists('/workspace/planted.py')"
+        near = {"rules": [{"action": "allow", "cidr": "127.0.0.1/32"}]}
+        self.register("bare", body)
+        self.register("holds", body, brig={"secrets": exposing()})
+        self.register("near", body, brig={"network": near})
+        found = lambda: [self.run_as(None, name)["result"] for name in ("bare", "holds", "near")]
+        self.ask("POST", "/sandbox-config/local", {"sandbox_dir": self.dir}, key=self.user)
+        self.assertEqual(found(), [True, False, False])
+        config = self.ask("POST", "/sandbox-config/local", {"sandbox_dir": self.dir}, key=self.admin)
+        self.assertEqual(found(), [True, True, False])  # an administrator's key answers for it now, but not for the socket
+        self.ask("POST", "/sandbox-config/local", {"sandbox_dir": self.dir})
+        self.assertEqual(found(), [True, True, True])
+        self.ask("PATCH", f"/sandbox-config/{config['id']}", {"config": {"venv_name": "theirs"}}, key=self.user)
+        self.assertEqual(found(), [True, False, False])
+
+    def test_values_in_lists_are_not_for_read_only_keys(self):
+        """[tools] reveal_secrets shows values in Letta's shape to those who could run code with them, and to no others."""
+        reader = self.d.key(role="read-only")
+        config = self.local()
+        path = f"/sandbox-config/{config['id']}/environment-variable"
+        variable = self.ask("POST", path, {"key": "V", "value": "one value"})["id"]
+        agent = self.agent(secrets={"S": "one secret"})["id"]
+        for key, values in ((self.user, ("one value", "one secret")), (reader, ("", ""))):
+            listed = [v for v in self.ask("GET", path, key=key) if v["id"] == variable]
+            self.assertEqual(listed[0]["value"], values[0])
+            self.assertEqual(self.ask("GET", f"/agents/{agent}", key=key)["secrets"][0]["value"], values[1])
+            self.assertEqual([a["secrets"][0]["value"] for a in self.ask("GET", "/agents/", key=key)], [values[1]])
         self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
 
 

@@ -300,7 +300,7 @@ static int put(struct configs *configs, const char *id, const char *type, const 
 
     if (config)
         assert_int_equal(json_read(config, strlen(config), 1000, &doc, NULL), 0);
-    int r = configs_put(configs, ORG, "key-1", id, type, doc ? json_root(doc) : NULL, default_only, on_object, told, err);
+    int r = configs_put(configs, ORG, "key-1", STANDING_USER, id, type, doc ? json_root(doc) : NULL, default_only, on_object, told, err);
     json_doc_free(doc);
     return r;
 }
@@ -330,7 +330,7 @@ static void test_life(void **state)
     must_put(kit, configs, NULL, "local", NULL, true, &told);
     assert_true(objects_id_ok("sandbox", told.id));
     assert_string_equal(told.text, "{\"type\":\"local\",\"config\":{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]},"
-                                   "\"created_by_id\":\"key-1\",\"last_updated_by_id\":\"key-1\"}");
+                                   "\"created_by_id\":\"key-1\",\"last_updated_by_id\":\"key-1\",\"written_as\":\"user\"}");
     assert_string_equal(all.before, "");
     assert_string_equal(all.after, "48408990033679363701484527775310645901996820373321982248109825766489622234136");
     memcpy(id, told.id, sizeof id);
