@@ -22,7 +22,7 @@ help:
 	@echo "make fuzz       fuzz every target for FUZZ_TIME seconds (now $(FUZZ_TIME))"
 	@echo "make test-vm    the cgroup v2 and rootless cases on Debian's kernel in QEMU"
 	@echo "make test-compat  other people's clients, servers and registries: PostgreSQL, letta-client, pip and npm"
-	@echo "make test-long  10,000 runs without a leak, every case 100 times; hours"
+	@echo "make test-long  10,000 runs without a leak, 1,000 random programs, every case 100 times; hours"
 	@echo "make bench      the numbers of docs/BENCHMARKS.md, against bubblewrap, firejail, runc and Docker"
 	@echo "make lint       clang-format and clang-tidy"
 	@echo "make install    to PREFIX (now $(PREFIX)), below DESTDIR"

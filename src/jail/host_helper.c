@@ -265,8 +265,8 @@ static int make_fs(const struct host *host UNUSED, const void *arg, struct answe
     snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)mkfs->inodes);
     /*
      * No journal (a sandbox does not survive a crash), no reserved blocks, nothing initialised that mount can do later.
-     * "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since 6.16) a large write goes
-     * into folios of up to 2 MiB, and is refused as a whole when one of them does not fit: ENOSPC with 2 MiB to spare.
+     * "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since 6.16) a large write
+     * goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
      */
     char *const argv[] = {(char *)"mkfs.ext4", (char *)"-q", (char *)"-F", (char *)"-b", (char *)"4096", (char *)"-I", (char *)"256", (char *)"-m", (char *)"0", (char *)"-N", inodes,
                           (char *)"-O", (char *)"^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",

@@ -38,7 +38,8 @@ static int open_golden(const struct host *host, uint64_t disk, uint64_t inodes, 
     AUTO_FD int made = openat(host->cache_fd, temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (made < 0)
         return err_host(err, "%s", temporary);
-    int r = ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK)) < 0 ? err_host(err, "%s", temporary) : helper_mkfs(host, made, shape.inodes, err);
+    int r = ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK)) < 0 ? err_host(err, "%s", temporary)
+                                                                     : helper_mkfs(host, made, shape.inodes, err);
     if (r == 0 && renameat(host->cache_fd, temporary, host->cache_fd, name) < 0)
         r = err_host(err, "%s", name);
     if (r < 0) {

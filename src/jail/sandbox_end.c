@@ -56,9 +56,11 @@ static enum brig_cause natural_cause(struct sandbox *s, struct wire_done *done)
     bool oom = done->limits_hit & (1u << BRIG_LIMIT_MEMORY);
     bool pids = done->limits_hit & (1u << BRIG_LIMIT_PIDS);
 
-    if (oom && killed && WTERMSIG(s->exit.status) == SIGKILL)
-        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
     bool failed = killed || WEXITSTATUS(s->exit.status) != 0;
+
+    /* Also of one that saw the kernel's victim die and ended before we could end it: its cause must not be a race. */
+    if (failed && oom)
+        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
     if (failed && s->store_seen)
         return BRIG_CAUSE_DISK_LIMIT;
     if (failed && pids)

@@ -41,7 +41,7 @@ uint64_t sandbox_measure(struct sandbox *s)
         return BRIG_USAGE_UNKNOWN;
     uint64_t unit = (uint64_t)fs.f_bsize, left = (uint64_t)fs.f_bavail;
     uint64_t used = (uint64_t)fs.f_blocks - (uint64_t)fs.f_bfree;
-    if (s->store == STORE_IMAGE) { /* what the file system and the set-up took is not the program's (enter_store_size) */
+    if (s->store == STORE_IMAGE) { /* what ext4 and the set-up took is not the program's (enter_store_size) */
         uint64_t all = image_blocks(s->limits.disk);
         used = all > left ? all - left : 0;
     }
@@ -49,8 +49,8 @@ uint64_t sandbox_measure(struct sandbox *s)
     if (used > s->disk_peak)
         s->disk_peak = used;
     /*
-     * Both kinds of store take blocks one by one, so a write of any size is refused only when none is left. A few are allowed
-     * for what comes after the refusal: a program that closes, renames or truncates something on its way out.
+     * Both kinds of store take blocks one by one, so a write of any size is refused only when none is left. A few are
+     * allowed for what comes after the refusal: a program that closes, renames or truncates something on its way out.
      */
     s->store_now = (left < STORE_FULL_BLOCKS && fs.f_blocks > 0 ? GUEST_STORE_FULL : 0) |
                    (fs.f_ffree == 0 && fs.f_files > 0 ? GUEST_STORE_NO_INODES : 0);

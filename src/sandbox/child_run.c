@@ -173,7 +173,8 @@ static uint32_t limits_reached(const struct child *child)
     if (now && !child->guest) {
         const uint32_t oom = child->has_parked ? child->parked.oom_kills : 0;
         const uint32_t pids = child->has_parked ? child->parked.pids_refused : 0;
-        hit |= (now->oom_kills > oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (now->pids_refused > pids ? 1u << BRIG_LIMIT_PIDS : 0);
+        hit |= now->oom_kills > oom ? 1u << BRIG_LIMIT_MEMORY : 0;
+        hit |= now->pids_refused > pids ? 1u << BRIG_LIMIT_PIDS : 0;
     }
     return hit;
 }

@@ -30,7 +30,8 @@ static uint32_t store_limits(const struct svc_proc_exit *exit, const struct box_
 {
     uint32_t store = exit->leaf ? exit->store : stats ? stats->store : 0;
 
-    return (store & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) | (store & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0);
+    return (store & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) |
+           (store & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0);
 }
 
 /* The host's own shortage, below the sandbox's limit, is not the program's. */
@@ -143,7 +144,7 @@ void process_judge(struct process *process)
         return;
     process->state = PROCESS_JUDGING;
     /* The list keeps it while the question is out: evicted are only those that have ended. */
-    bool ask = ended_by_itself(process) ? failed(process) || !process->exit.leaf : process->has_exit && !process->exit.leaf;
+    bool ask = process->has_exit && (!process->exit.leaf || (ended_by_itself(process) && failed(process)));
     if (ask && sbox_stats(process->sbox, on_stats, process, NULL) == 0)
         return;
     process->cause = decide(process, NULL);

@@ -11,7 +11,7 @@
 
 static const char *const kinds[FRAME_KIND_MAX] = {"tool", "code", "command", "schema"};
 
-/* What ran knows its policy (fill_receipt). If nothing ran, the receipt has the name that was asked for, and no version. */
+/* What ran knows its policy (fill_receipt). If nothing ran, the receipt has the name that was asked for. */
 static void name_network(struct run *run)
 {
     struct brig_network *n = &run->outcome->r.network;

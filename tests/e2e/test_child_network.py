@@ -45,11 +45,13 @@ class ChildNetwork(LettaTest):
     def test_the_version_of_the_policy(self):
         tool = self.tool(LOOK)
         for version in (1, 2, 3):
-            put = self.ask("PUT", "/policies/mine", {"default": "deny", "rules": [{"action": "allow", "domain": f"{version}.invalid"}]}, status=201 if version == 1 else 200)
+            policy = {"default": "deny", "rules": [{"action": "allow", "domain": f"{version}.invalid"}]}
+            put = self.ask("PUT", "/policies/mine", policy, status=201 if version == 1 else 200)
             self.assertEqual(put["version"], version)
             told = self.run_tool(tool, {"host": "b.invalid"}, network="mine")["receipt"]["network"]
             self.assertEqual((told["policy"], told["version"]), ("mine", version))
-        told = self.run_tool(tool, {"host": "b.invalid"}, network={"default": "deny", "rules": []})["receipt"]["network"]
+        policy = {"default": "deny", "rules": []}
+        told = self.run_tool(tool, {"host": "b.invalid"}, network=policy)["receipt"]["network"]
         self.assertEqual((told["policy"], told["version"]), ("custom", 1))
         # in a sandbox that is there it is the sandbox's
         made = self.d.create(network="mine")

@@ -93,7 +93,7 @@ class Pids(JailTest):
         self.assertEqual(self.python("import os\ntry: os.fork()\nexcept OSError as why: print(why.errno)", "--pids", "1").strip(), str(errno.EAGAIN))
 
 
-# Writes one file in pieces of argv[1] bytes until the kernel refuses; prints the errno and how much went in, exits with argv[2].
+# Writes one file in pieces of argv[1] bytes until the kernel refuses; prints the errno and how much went in.
 PIECES = """
 import os, sys
 fd, data, total = os.open('/tmp/x', os.O_WRONLY | os.O_CREAT), b'x' * int(sys.argv[1]), 0

@@ -398,12 +398,15 @@ class Brigs(JailTest):
             "PR_SET_NO_NEW_PRIVS": "no_new_privs: prctl",
             "sys_execveat(INIT_FD_EXEC": "exec: brig-init",
         }
-        if "v1" in self.outcome("--", "/bin/true", cause="exited", status=0)["protection"]["layers"]["pids"].get("by", ""):
+        layers = self.outcome("--", "/bin/true", cause="exited", status=0)["protection"]["layers"]
+        if "v1" in layers["pids"].get("by", ""):
             steps["write(e->prepared"] = "cgroup: tasks"
         for text, step in steps.items():
-            done = self.w.run("-o", "json", "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": text})
+            knobs = {"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": text}
+            done = self.w.run("-o", "json", "--", "/bin/true", program=KNOBS, env=knobs)
             told = json.loads(done.stdout)["outcome"]
-            self.assertEqual((told["cause"], told.get("detail")), ("host-error", f"set-up, {step}: Input/output error"), text)
+            want = ("host-error", f"set-up, {step}: Input/output error")
+            self.assertEqual((told["cause"], told.get("detail")), want, text)
 
     def held(self, *flags):
         process = self.w.start(*flags, *SH, "trap '' INT TERM; echo up; while :; do sleep 0.02; done")

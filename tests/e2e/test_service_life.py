@@ -169,7 +169,8 @@ class Life(unittest.TestCase):
             return s
 
         wait_until("some age", lambda: age(self.d.ask("GET", "/metrics").body.decode()) >= 2)
-        held = begun(b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+        held = begun(b"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: 9\r\n\r\n{")
         asking = begun(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
         self.assertEqual(self.d.ask("GET", "/readyz").status, 200)  # it has read both: they came first
         self.d.process.send_signal(signal.SIGTERM)
