@@ -102,6 +102,7 @@ static void finish(struct conn *conn, const char *why, bool reset)
     if (conn->next)
         conn->next->prev = conn->prev;
     slot->counts.open--;
+    share_give(slot, SHARE_CONNECTIONS, CONN_DESCRIPTORS);
     conn->prev = NULL;
     conn->next = egress->dead;
     egress->dead = conn;
@@ -218,6 +219,7 @@ static struct conn *conn_create(struct slot *slot, int fd)
         conn->next->prev = conn;
     slot->conns = conn;
     slot->counts.open++;
+    share_charge(slot, SHARE_CONNECTIONS, CONN_DESCRIPTORS); /* listener.c has asked */
     return conn;
 }
 

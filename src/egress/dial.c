@@ -43,6 +43,7 @@ static void dial_free(struct dial *dial)
 {
     if (dial->lookup) {
         dial->slot->lookups--;
+        share_give(dial->slot, SHARE_LOOKUPS, 1);
         lookup_cancel(dial->lookup);
     }
     loop_remove(dial->loop, &dial->source);
@@ -206,6 +207,7 @@ static void on_addresses(void *ctx, const struct gate_addr *addresses, size_t n,
 
     dial->lookup = NULL;
     dial->slot->lookups--;
+    share_give(dial->slot, SHARE_LOOKUPS, 1);
     if (n == 0) {
         fail(dial, BRIG_E_HOST, err ? err->errnum : 0, err && err->message[0] ? err->message : "the name has no address");
         return;
@@ -254,9 +256,14 @@ int dial_start(struct slot *slot, const char *name, const struct gate_addr *want
         r = err_nomem(err);
     else if (name && slot->lookups >= SLOT_LOOKUPS) /* the resolver is everybody's */
         r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%u names of this sandbox are being resolved", SLOT_LOOKUPS);
+    else if (name && !share_take(slot, SHARE_LOOKUPS, 1))
+        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "the organisation has its share of the names that are being resolved");
     else if (name) {
         r = resolver_lookup(slot->egress->resolver, name, on_addresses, dial, &dial->lookup, err);
-        slot->lookups += r == 0;
+        if (r == 0)
+            slot->lookups++;
+        else
+            share_give(slot, SHARE_LOOKUPS, 1);
     } else
         r = start_address(dial, wanted, err);
     if (r < 0) {

@@ -157,6 +157,7 @@ static void tcp_close(struct dns_tcp *conn)
     if (conn->next)
         conn->next->prev = conn->prev;
     slot->n_dns_tcp--;
+    share_give(slot, SHARE_LISTENERS, 1);
     buf_done(&conn->in);
     mem_free(conn);
 }
@@ -214,7 +215,7 @@ void dns_tcp_accept(struct slot *slot, int sock)
     AUTO_FD int fd = sock;
     struct loop *loop = slot->egress->loop;
 
-    if (slot->n_dns_tcp >= DNS_TCP_MAX_OPEN)
+    if (slot->n_dns_tcp >= DNS_TCP_MAX_OPEN || !share_has(slot, SHARE_LISTENERS, 1))
         return;
     struct dns_tcp *conn = mem_zalloc(sizeof *conn);
     if (!conn)
@@ -229,6 +230,7 @@ void dns_tcp_accept(struct slot *slot, int sock)
         conn->next->prev = conn;
     slot->dns_tcp = conn;
     slot->n_dns_tcp++;
+    share_charge(slot, SHARE_LISTENERS, 1);
     if (loop_add(loop, &conn->source, conn->fd, EPOLLIN, NULL) < 0 || loop_timer_set(loop, &conn->timer, loop_now_ns() + TCP_IDLE_NS, NULL) < 0)
         tcp_close(conn);
 }

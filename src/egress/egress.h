@@ -21,6 +21,7 @@
 #include "gate/wire.h"
 #include "loop/loop.h"
 
+#define LOOKUPS_MAX 1024u /* names that are being resolved, of all slots */
 #define EGRESS_NAMES_MAX 8192u /* synthetic addresses per slot */
 #define EGRESS_FIRST_MAX 65536u /* bytes kept before the dial: a ClientHello or a request's head */
 #define EGRESS_CONNECTIONS 256u /* per slot, unless the policy says otherwise */

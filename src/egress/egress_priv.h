@@ -24,6 +24,7 @@
 #define SLOT_PENDING (16u << 20)    /* more than that waits for a slot's slow readers: others are read in small pieces only */
 #define SLOT_LOOKUPS 64u            /* names that one slot has resolved at a time */
 #define EGRESS_PENDING (128u << 20) /* the same of all slots */
+#define CONN_DESCRIPTORS 2u         /* of a connection: one of each side */
 #define CONN_SNIFF_NS (UINT64_C(10) * 1000000000u) /* to show what it is */
 #define CONN_IDLE_NS (UINT64_C(300) * 1000000000u)
 
@@ -49,6 +50,26 @@ void budget_note_over(struct slot *slot, bool in, bool is); /* it is used up: to
 void budget_over(struct slot *slot, bool in); /* cuts every connection, once and for all */
 void budget_limits(struct slot *slot, const struct policy_limits *limits);
 
+/* ---- share.c: what an organisation may have of what all share ------------------------------------------------ */
+
+enum share_kind {
+    SHARE_CONNECTIONS, /* descriptors: two of each connection */
+    SHARE_LISTENERS,   /* descriptors: listeners, and DNS over TCP */
+    SHARE_LOOKUPS,     /* names being resolved, a descriptor each */
+    SHARE_MEMORY,      /* bytes that wait for slow readers */
+    SHARE_EVENTS,      /* waiting for the controller */
+    SHARE_MAX
+};
+struct share; /* of one organisation */
+void share_init(struct egress *egress);
+int share_join(struct slot *slot, const char *org) MUST_CHECK; /* -ENOMEM, -EINVAL: a name that is too long */
+void share_leave(struct slot *slot); /* when it has given everything back */
+bool share_has(const struct slot *slot, enum share_kind kind, size_t n); /* so many more may be taken */
+bool share_take(struct slot *slot, enum share_kind kind, size_t n) MUST_CHECK;
+void share_charge(struct slot *slot, enum share_kind kind, size_t n); /* whether it may or not */
+void share_give(struct slot *slot, enum share_kind kind, size_t n);
+void share_orphan(struct slot *slot, enum share_kind kind, size_t n); /* still taken, but nobody's: egress->shared has them until they go */
+
 /* ---- the process ---------------------------------------------------------------------------------------------- */
 
 struct outgoing; /* one packet for the controller */
@@ -65,14 +86,16 @@ struct egress {
     struct slot *slots[EGRESS_BUCKETS];
     size_t n_slots;
     struct outgoing *out_first, *out_last;
-    size_t n_events, n_answers;
+    size_t n_answers;
     bool paused; /* some slot does not accept because of its events */
     struct conn *dead;
     struct slot *dead_slots;
     uint64_t next_conn;
     int pipe[2]; /* for splice(2); empty between two calls. -1: none */
     size_t pipe_size;
-    size_t pending; /* bytes in struct pend, of all slots */
+    size_t descriptors; /* that sandboxes can have */
+    size_t shared[SHARE_MAX]; /* taken by all slots */
+    struct share *shares;
     bool over;
     char *chunk; /* EGRESS_CHUNK bytes */
 };
@@ -115,6 +138,7 @@ struct listener {
 struct slot {
     struct egress *egress;
     struct slot *next;
+    struct share *share;
     uint64_t number, version;
     uint32_t flags;
     bool mentioned; /* since SYNC */
@@ -143,7 +167,7 @@ struct slot {
     uint64_t limit_told_ns[4]; /* events about limits, at most one per second and kind */
     struct { uint64_t hash, at_ns; } seen[NAMES_SEEN];
 };
-enum { TOLD_OPEN, TOLD_RATE, TOLD_QUESTIONS };
+enum { TOLD_OPEN, TOLD_RATE, TOLD_QUESTIONS, TOLD_SHARE };
 
 struct slot *slot_find(struct egress *egress, uint64_t number);
 struct slot_spec_in {

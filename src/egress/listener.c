@@ -109,6 +109,7 @@ int listener_open(struct listener *listener, struct slot *slot, int sock, const 
     *listener = (struct listener){
         .slot = slot, .fd = take_fd(&fd), .port = what->port, .kind = what->kind, .family = what->family,
         .source = {.fn = on_ready, .ctx = listener}, .retry = {.fn = on_retry, .ctx = listener}};
+    share_charge(slot, SHARE_LISTENERS, 1); /* slot_listen() has asked for all of them */
     return slot->paused ? 0 : watch(listener, err);
 }
 
@@ -119,6 +120,7 @@ void listener_close(struct listener *listener)
     loop_remove(listener->slot->egress->loop, &listener->source);
     loop_timer_clear(listener->slot->egress->loop, &listener->retry);
     base_close_fd(&listener->fd);
+    share_give(listener->slot, SHARE_LISTENERS, 1);
 }
 
 /* ---- accepting ------------------------------------------------------------------------------------------------ */
@@ -136,6 +138,10 @@ static bool within_limits(struct slot *slot)
 {
     if (slot->counts.open >= slot->limits.connections) {
         slot_tell_limit(slot, TOLD_OPEN, BRIG_LIMIT_CONNECTIONS, "too many connections are open (limits.connections)");
+        return false;
+    }
+    if (!share_has(slot, SHARE_CONNECTIONS, CONN_DESCRIPTORS)) {
+        slot_tell_limit(slot, TOLD_SHARE, BRIG_LIMIT_CONNECTIONS, "the organisation has its share of all connections open");
         return false;
     }
     if (!bucket_take(&slot->starts, loop_now_ns(), 1)) {

@@ -2,7 +2,7 @@
 /*
  * outbox.c: answers and events on their way to the controller, in the order they were made. Nothing here blocks and nothing is dropped:
  * when the controller does not read (or there is none for the moment), packets wait. How many may wait is decided where events come from:
- * a slot with SLOT_EVENTS of them, or any slot once all have EGRESS_EVENTS, is not accepted from. What is open already adds at most a few
+ * a slot with SLOT_EVENTS of them, or whose organisation has its share of EGRESS_EVENTS, is not accepted from. What is open already adds at most a few
  * per connection.
  */
 #include <sys/epoll.h>
@@ -41,7 +41,7 @@ static int put(struct egress *egress, const void *msg, int fd, struct slot *slot
         egress->out_first = out;
     egress->out_last = out;
     if (event) {
-        egress->n_events++;
+        share_charge(slot, SHARE_EVENTS, 1);
         slot->n_events++;
     } else {
         egress->n_answers++;
@@ -62,7 +62,7 @@ int outbox_event(struct slot *slot, const struct gate_event *event)
 
 bool outbox_full(const struct slot *slot)
 {
-    return slot->n_events >= SLOT_EVENTS || slot->egress->n_events >= EGRESS_EVENTS;
+    return slot->n_events >= SLOT_EVENTS || !share_has(slot, SHARE_EVENTS, 1);
 }
 
 static void drop_first(struct egress *egress)
@@ -72,10 +72,11 @@ static void drop_first(struct egress *egress)
     egress->out_first = out->next;
     if (!egress->out_first)
         egress->out_last = NULL;
-    if (out->event) {
-        egress->n_events--;
-        if (out->slot)
-            out->slot->n_events--;
+    if (out->event && out->slot) {
+        share_give(out->slot, SHARE_EVENTS, 1);
+        out->slot->n_events--;
+    } else if (out->event) {
+        egress->shared[SHARE_EVENTS]--;
     } else {
         egress->n_answers--;
     }
@@ -92,7 +93,7 @@ static void resume(struct egress *egress)
         for (struct slot *slot = egress->slots[i]; slot; slot = slot->next) {
             if (!slot->paused)
                 continue;
-            if (slot->n_events <= SLOT_EVENTS / 2 && egress->n_events <= EGRESS_EVENTS / 2)
+            if (slot->n_events <= SLOT_EVENTS / 2 && share_has(slot, SHARE_EVENTS, EGRESS_EVENTS / 8))
                 listeners_resume(slot);
             else
                 left = true;
@@ -132,6 +133,7 @@ void outbox_forget(struct slot *slot)
         if (out->slot == slot)
             out->slot = NULL;
     }
+    share_orphan(slot, SHARE_EVENTS, slot->n_events);
     slot->n_events = 0;
 }
 

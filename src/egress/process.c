@@ -52,6 +52,7 @@ int egress_init(struct egress *egress, struct brig_err *err)
         r = resolver_create(egress->loop, &egress->resolver, err);
     if (r < 0)
         return r;
+    share_init(egress);
     make_pipe(egress);
     egress->chunk = mem_alloc(EGRESS_CHUNK);
     return egress->chunk ? 0 : err_nomem(err);

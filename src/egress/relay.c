@@ -38,7 +38,8 @@ int side_watch(struct conn *conn, struct side *side, uint32_t events)
 static void account(struct conn *conn, size_t more, size_t less)
 {
     conn->slot->pending += more - less;
-    conn->slot->egress->pending += more - less;
+    share_charge(conn->slot, SHARE_MEMORY, more);
+    share_give(conn->slot, SHARE_MEMORY, less);
 }
 
 static void drop(struct conn *conn, struct side *side)
@@ -252,7 +253,7 @@ static size_t room_of(const struct conn *conn, const struct side *from)
         return conn->first.max - conn->first.len;
     if (conn->plain)
         return plain_room(conn, from);
-    if (conn->slot->pending > SLOT_PENDING || conn->slot->egress->pending > EGRESS_PENDING)
+    if (conn->slot->pending > SLOT_PENDING || !share_has(conn->slot, SHARE_MEMORY, 0))
         return PIECE;
     return from->bulk ? conn->slot->egress->pipe_size : EGRESS_CHUNK;
 }

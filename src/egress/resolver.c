@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define LOOKUPS_MAX 1024u
 #define TTL_MAX 30u /* seconds */
 #define TTL_NEGATIVE 5u
 #define TTL_HALF 5u /* of an answer of one family where the other's failed */

@@ -89,6 +89,7 @@ struct parts { /* of a new version, until it is taken */
     struct policy_limits limits;
     struct broker *broker;
     struct buf ca;
+    char org[64]; /* whose sandbox it is; "": there is only one */
 };
 
 static void parts_done(struct parts *parts)
@@ -112,6 +113,9 @@ static int parts_read(struct egress *egress, const struct slot_spec_in *in, bool
         ret->limits = *policy_limits(ret->policy);
         r = limits_read(json_get(root, "limits"), &ret->limits, err);
     }
+    const struct json_value *org = json_get(root, "org");
+    if (r == 0 && org && (org->type != JSON_STRING || str_copy(ret->org, sizeof ret->org, org->string) < 0))
+        r = err_usage(err, "org: a text of at most %zu bytes", sizeof ret->org - 1);
     /* A slot's authority is what its sandbox was told to trust: it is made once. */
     if (r == 0 && broker && secrets && secrets->type == JSON_ARRAY && secrets->count > 0)
         r = broker_create(egress, secrets, egress->keys, &ret->broker, &ret->ca, err);
@@ -119,7 +123,7 @@ static int parts_read(struct egress *egress, const struct slot_spec_in *in, bool
     return r;
 }
 
-static int slot_create(struct egress *egress, uint64_t number, struct slot **ret, struct brig_err *err)
+static int slot_create(struct egress *egress, uint64_t number, const char *org, struct slot **ret, struct brig_err *err)
 {
     struct slot *slot = mem_zalloc(sizeof *slot);
 
@@ -129,7 +133,13 @@ static int slot_create(struct egress *egress, uint64_t number, struct slot **ret
     slot->number = number;
     slot->ca = BUF_INIT(CA_MAX);
     bucket_init(&slot->questions, 1000, 2000, loop_now_ns());
+    int r = share_join(slot, org);
+    if (r < 0) {
+        mem_free(slot);
+        return r == -EINVAL ? err_usage(err, "org: too long") : err_nomem(err);
+    }
     if (names_create(&slot->names) < 0) {
+        share_leave(slot);
         mem_free(slot);
         return err_nomem(err);
     }
@@ -166,7 +176,7 @@ int slot_prepare(struct egress *egress, const struct slot_spec_in *in, struct sl
     }
     int r = parts_read(egress, in, !slot || !slot->broker, &parts, err);
     if (r == 0 && fresh)
-        r = slot_create(egress, in->number, &slot, err);
+        r = slot_create(egress, in->number, parts.org, &slot, err);
     if (r < 0) {
         parts_done(&parts);
         return r;
@@ -218,6 +228,8 @@ int slot_listen(struct slot *slot, const struct gate_listen *msg, int *fds, size
 
     if (n_fds != msg->n)
         r = err_set(err, BRIG_E_HOST, EMFILE, "%u listeners, %zu descriptors", msg->n, n_fds);
+    else if (!share_has(slot, SHARE_LISTENERS, n_fds))
+        r = err_set(err, BRIG_E_LIMIT, 0, "%zu listeners: the organisation has its share of the gate's descriptors", n_fds);
     for (size_t i = 0; r == 0 && i < n_fds; i++) {
         struct listener *place = listener_place(slot, &msg->listeners[i]);
         if (!place) {
@@ -261,6 +273,7 @@ void slot_free(struct slot *slot)
 {
     if (slot->broker)
         broker_destroy(slot->broker);
+    share_leave(slot);
     names_destroy(slot->names);
     policy_unref(slot->policy);
     buf_done(&slot->ca);
@@ -295,17 +308,16 @@ void slot_tell_limit(struct slot *slot, unsigned kind, enum brig_limit limit, co
 
 bool slot_take_memory(struct slot *slot, size_t n)
 {
-    if (slot->pending + n > SLOT_PENDING || slot->egress->pending + n > EGRESS_PENDING)
+    if (slot->pending + n > SLOT_PENDING || !share_take(slot, SHARE_MEMORY, n))
         return false;
     slot->pending += n;
-    slot->egress->pending += n;
     return true;
 }
 
 void slot_give_memory(struct slot *slot, size_t n)
 {
     slot->pending -= n;
-    slot->egress->pending -= n;
+    share_give(slot, SHARE_MEMORY, n);
 }
 
 bool slot_behind(const struct slot *slot)

@@ -2,7 +2,7 @@
 /*
  * slot_spec.h: the JSON beside PREPARE:
  *
- *   {"policy": {...gate/policy.h...}, "name": "what it is called", "limits": {...overrides of the policy's...},
+ *   {"policy": {...gate/policy.h...}, "name": "what it is called", "org": "whose sandbox it is", "limits": {...overrides of the policy's...},
  *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64, "sealed": b64, "context": "org\nname",
  *                 "broker": {...gate/broker_rule.h...}}]}
  *

@@ -229,6 +229,7 @@ int slot_json(const struct sbox_network *net, const struct network_choice *choic
     json_object(&json);
     json_key(&json, "policy"), json_raw(&json, policy, strlen(policy));
     json_key(&json, "name"), json_string(&json, choice->name);
+    json_key(&json, "org"), json_string(&json, sbox->org_id);
     put_limits(&json, &sbox->spec.limits);
     json_key(&json, "secrets"), json_array(&json);
     for (size_t i = 0; r == 0 && i < sbox->spec.n_secrets; i++)
