@@ -97,6 +97,7 @@ struct config {
     char *gate_resolvers;       /* space-separated; "": resolv.conf's */
     char *gate_private_ranges;  /* who may write policies that allow private ranges: socket, admin, all */
     char *gate_ca_bundle;       /* "": the system's */
+    uint64_t gate_user_connections; /* that a key which is not an administrator's may ask for, of one sandbox */
 };
 
 enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_ENV, CONFIG_FLAG, CONFIG_SOURCE_MAX };

@@ -73,7 +73,9 @@ static int read_env(struct spec_in *in, const struct json_value *v, struct brig_
 
 static int read_limits(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    return spec_limits(v, &in->spec->limits, err);
+    int r = spec_limits(v, &in->spec->limits, err);
+
+    return r < 0 ? r : spec_connections((int64_t)in->spec->limits.connections, "limits.connections", caller_standing(in->caller), in->config, err);
 }
 
 static int add_layer(struct sbox_spec *spec, const char *name, struct brig_err *err)

@@ -69,7 +69,12 @@ static int may_expose(const struct tool *tool, const struct caller *caller, cons
 int tool_may_ask(const struct tool *tool, const struct caller *caller, const struct secrets *secrets, const struct config *config, struct brig_err *err)
 {
     AUTO_FREE char *text = NULL;
+    struct brig_limits limits = {0};
     int r = may_expose(tool, caller, secrets, err);
 
+    if (r == 0 && tool->limits && tool->limits->type != JSON_NULL)
+        r = spec_limits(tool->limits, &limits, err);
+    if (r == 0)
+        r = spec_connections((int64_t)limits.connections, "limits.connections", tool->registrant.as, config, err);
     return r == 0 && tool->network ? spec_network(tool->network, tool->registrant.as, config, &text, err) : r;
 }

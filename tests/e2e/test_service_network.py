@@ -283,6 +283,34 @@ class Policies(NetworkTest):
         self.d.ask("DELETE", path)
 
 
+    def forbidden(self, answer, text):
+        self.assertEqual((answer.status, text in answer.body.decode()), (403, True), answer)
+
+    def test_how_many_connections_a_user_may_ask_for(self):
+        user, admin = (self.d.ask("POST", "/v1/keys", {"role": role}).json["key"] for role in ("user", "admin"))
+        many, rule = {"connections": 65536}, {"action": "allow", "domain": "x.test"}
+        rest = "65536: a key that is not an administrator's may ask for at most 1024 ([gate] user_connections)"
+        for body, where in (({"network": {"rules": [rule], "limits": many}}, "network: limits.connections"),
+                            ({"network": {"extends": "packages", "rules": [rule], "limits": many}}, "network: limits.connections"),
+                            ({"network": {"rules": [rule]}, "limits": many}, "limits.connections")):
+            self.forbidden(self.d.ask("POST", "/v1/sandboxes", body, tcp=True, key=user), f"{where} {rest}")
+            self.forbidden(self.d.ask("POST", "/v1/runs", {"sandbox": body, "process": {"argv": ["true"]}}, tcp=True, key=user), rest)
+            made = self.d.ask("POST", "/v1/sandboxes", body, tcp=True, key=admin)
+            self.assertEqual(made.status, 201, made)
+            self.d.ask("DELETE", f"/v1/sandboxes/{made.json['id']}")
+        few = {"rules": [rule], "limits": {"connections": 1024}}
+        made = self.d.ask("POST", "/v1/sandboxes", {"network": few}, tcp=True, key=user)
+        self.assertEqual(made.status, 201, made)
+        path = f"/v1/sandboxes/{made.json['id']}"
+        self.forbidden(self.d.ask("PATCH", path, {"network": {**few, "limits": many}}, tcp=True, key=user), rest)
+        self.d.ask("DELETE", path)
+        snippet = {"code": "print(1)", "language": "python"}
+        for more in ({"network": {"rules": [rule], "limits": many}}, {"network": few, "limits": many}):
+            self.forbidden(self.d.ask("POST", "/v1/run", {**snippet, **more}, tcp=True, key=user), rest)
+        tool = {"source_code": "def f():\n    \"\"\"x\"\"\"\n    return 1\n", "brig": {"network": few, "limits": many}}
+        self.forbidden(self.d.ask("POST", "/v1/tools/", tool, tcp=True, key=user), rest)
+
+
 class Changes(NetworkTest):
     def test_another_policy_at_once(self):
         s = self.d.create(network=self.net.policy("api.test"))
