@@ -79,6 +79,7 @@ install:
 	@tools/setup.sh build
 	@tools/build.sh $(BUILD) -Dprefix=$(PREFIX)
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(DESTDIR))
+	@$(if $(DESTDIR),,! [ "$$(id -u)" = 0 ] || PATH=$$PATH:/usr/sbin:/sbin ldconfig)
 
 clean:
 	rm -rf $(BUILD) $(ASAN)

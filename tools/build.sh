@@ -9,6 +9,18 @@ cd "$(dirname "$0")/.."
 dir=$1
 shift
 
+# The library goes where the linker finds it, unless somebody has said where.
+prefix=/usr/local
+for option in "$@"; do
+    case $option in
+    -Dprefix=*) prefix=${option#-Dprefix=} ;;
+    -Dlibdir=*) libdir=given ;;
+    esac
+done
+if [ -z "${libdir:-}" ] && { [ ! -f "$dir/build.ninja" ] || [[ " $* " == *" -Dprefix="* ]]; }; then
+    set -- "-Dlibdir=$(tools/libdir.sh "$prefix")" "$@"
+fi
+
 if [ ! -f "$dir/build.ninja" ]; then
     meson setup "$dir" -Dtests=false "$@"
 else

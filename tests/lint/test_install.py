@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where `make install` puts the library, and what the README makes in the directory it is followed in."""
+
+import fnmatch
+import os
+import pathlib
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from tree import ROOT
+
+SBIN = {**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
+
+
+def searched():
+    """The directories that the dynamic linker knows."""
+    said = subprocess.run(["ldconfig", "-v", "-N"], env=SBIN, capture_output=True, text=True, check=False).stdout
+    return {os.path.realpath(d) for d in re.findall(r"^(/[^:]*):", said, re.M)}
+
+
+class Install(unittest.TestCase):
+    def setUp(self):
+        """tools/build.sh with a meson and a ninja that only say how they were called, and no dpkg-architecture."""
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="install-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+        os.makedirs(self.dir / "bin")
+        for name in ("bash", "dirname", "gcc", "grep", "ldconfig", "realpath", "sed", "xargs"):
+            os.symlink(shutil.which(name, path=SBIN["PATH"]), self.dir / "bin" / name)
+        for name in ("meson", "ninja"):
+            path = self.dir / "bin" / name
+            path.write_text(f"#!/bin/bash\necho {name} \"$@\"\n", encoding="ascii")
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def configured(self, *options):
+        said = subprocess.run([str(ROOT / "tools/build.sh"), str(self.dir / "build"), *options], text=True, check=True,
+                              env={"PATH": str(self.dir / "bin")}, stdout=subprocess.PIPE).stdout
+        return re.findall(r"-Dlibdir=(\S+)", said)
+
+    def test_the_linker_finds_the_library(self):
+        for prefix in ("/usr/local", "/usr"):
+            with self.subTest(prefix):
+                (libdir,) = self.configured(f"-Dprefix={prefix}")
+                self.assertIn(os.path.realpath(f"{prefix}/{libdir}"), searched())
+
+    def test_the_default_prefix(self):
+        (libdir,) = self.configured()
+        self.assertIn(os.path.realpath(f"/usr/local/{libdir}"), searched())
+
+    def test_a_prefix_of_ones_own(self):
+        self.assertEqual(self.configured("-Dprefix=/opt/brig"), ["lib"])
+        self.assertEqual(self.configured("-Dprefix=/opt/brig", "-Dlibdir=here"), ["here"])
+
+
+class Readme(unittest.TestCase):
+    TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+    IGNORED = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+
+    def made(self):
+        """The files that its commands write where they are typed."""
+        commands = re.findall(r"^    \$ (.*)", self.TEXT, re.M)
+        return {name for line in commands for name in re.findall(r"> ?([\w.]+)", re.sub(r"'[^']*'", "", line))}
+
+    def test_git_ignores_keys(self):
+        self.assertIn("secrets.keys", self.made())
+        for name in self.made():
+            if name.endswith((".keys", ".log")):
+                self.assertTrue(any(fnmatch.fnmatch("/" + name, p) for p in self.IGNORED), name)
+
+    def test_no_file_hides_a_module_of_python(self):
+        scripts = {pathlib.Path(name).stem for name in self.made() if name.endswith(".py")}
+        self.assertTrue(scripts)
+        self.assertEqual(scripts & set(sys.stdlib_module_names), set())
+
+    def test_nothing_that_tests_leave_is_in_the_tree(self):
+        self.assertIn("/.schemathesis/", self.IGNORED)
