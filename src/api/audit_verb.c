@@ -140,7 +140,7 @@ static int parse_options(int argc, char **argv, const char *takes, struct audit_
 
     opterr = 0;
     optind = 0;
-    while ((option = getopt_long(argc, argv, "+:n:fo:h", long_options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, ":n:fo:h", long_options, NULL)) != -1) {
         if (option == OPT_HELP || option == 'h') {
             fputs(help_text, stdout);
             return EXIT_OK + 1;

@@ -6,8 +6,11 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+
+#define HOLE_SIZE 4096u /* a block of most file systems */
 
 int fd_set_nonblock(int fd)
 {
@@ -84,6 +87,49 @@ int fd_write_all(int fd, const void *data, size_t len)
         len -= (size_t)n;
     }
     return 0;
+}
+
+/* How many bytes up to the end of this block of the file; *zero: whether they are all zero. */
+static size_t next_piece(const char *data, size_t len, off_t at, bool *zero)
+{
+    size_t n = HOLE_SIZE - (size_t)(at % HOLE_SIZE);
+
+    n = n < len ? n : len;
+    *zero = data[0] == 0 && memcmp(data, data + 1, n - 1) == 0;
+    return n;
+}
+
+/* Nothing is written of a new file: what is skipped reads as zeroes, be it a block or a part of one. */
+int fd_write_holes(int fd, const void *data, size_t len)
+{
+    const char *from = data;
+    off_t at = lseek(fd, 0, SEEK_CUR);
+    int r = at < 0 ? -errno : 0;
+
+    while (r == 0 && len > 0) {
+        bool zero = false, next = false;
+        size_t n = next_piece(from, len, at, &zero);
+        for (size_t more = 0; n < len; n += more) {
+            more = next_piece(from + n, len - n, at + (off_t)n, &next);
+            if (next != zero)
+                break;
+        }
+        if (zero)
+            r = lseek(fd, (off_t)n, SEEK_CUR) < 0 ? -errno : 0;
+        else
+            r = fd_write_all(fd, from, n);
+        at += (off_t)n;
+        from += n;
+        len -= n;
+    }
+    return r;
+}
+
+int fd_end_holes(int fd)
+{
+    off_t at = lseek(fd, 0, SEEK_CUR);
+
+    return at < 0 || ftruncate(fd, at) < 0 ? -errno : 0;
 }
 
 int fd_write_file(int dirfd, const char *path, const char *text)

@@ -9,6 +9,8 @@
 #include "cli/run.h"
 #include "cli/service.h"
 
+#define OUTPUT_BYTES (UINT64_C(10) << 20) /* of a command, where nobody says otherwise */
+
 struct attach_options {
     bool interactive;      /* our stdin goes to the program */
     bool tty;              /* it has a PTY; with interactive ours is raw meanwhile */

@@ -18,17 +18,20 @@ const struct cli_verb cli_verb_cp = {
 
 struct cp_options {
     bool quiet, tar;
+    uint64_t max;
 };
 
 static const struct flag cp_flags[] = {
     {"tar", NULL, "- is a tar archive (gzip too, on the way in)", flag_set_true, offsetof(struct cp_options, tar), 0},
+    {"max", "SIZE", "bytes of files to write here (default: the sandbox's disk limit)", flag_set_size,
+     offsetof(struct cp_options, max), 0},
     {"quiet", NULL, "no progress line", flag_set_true, offsetof(struct cp_options, quiet), 'q'},
 };
 
 static const struct flag_table cp_table = {
     .usage = "brig cp [flags] SRC DST   (one of them SANDBOX:PATH; - is stdin or stdout)",
     .purpose = "Copies a file or a tree. A directory that is there gets the copy inside; SRC/. copies what is in SRC.\n"
-               "A relative PATH begins in the sandbox's working directory.\n\n"
+               "A relative PATH begins in the sandbox's working directory. Blocks of zeroes are written as holes.\n\n"
                "  brig cp data.csv build:/workspace/\n"
                "  brig cp ./src build:.\n"
                "  brig cp build:dist ./dist\n"
@@ -108,6 +111,7 @@ static int cp_main(int argc, char **argv)
     struct cp cp = {
         .quiet = options.quiet,
         .tar = options.tar,
+        .max = options.max,
         .sandbox = from_colon ? from : to,
         .path = colon[1] != '\0' ? colon + 1 : ".",
         .local = from_colon ? to : from,

@@ -18,13 +18,14 @@ void cp_progress_end(struct cp_progress *progress); /* the line is wiped */
 struct cp {
     struct client *client;
     bool quiet, tar;
+    uint64_t max;               /* bytes of files that are written here; 0: the sandbox's disk limit */
     const char *sandbox, *path; /* inside */
     const char *local;          /* or "-" */
 };
 
 /* An exit status. */
 int cp_up(const struct cp *cp);
-int cp_down(const struct cp *cp);
+int cp_down(struct cp *cp);
 
 /* type of what is there ("file", "directory", ...; "" when nothing is), its size and mode. */
 struct cp_entry {

@@ -9,15 +9,24 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/str.h"
 #include "cli/cp.h"
 #include "client/tree.h"
 
 struct sink {
     int fd;
+    bool holes;          /* fd is a new file */
+    uint64_t max, taken; /* 0: any number */
     struct tree_writer *tree;
     struct cp_progress progress;
 };
+
+static int too_large(struct brig_err *err, const char *what, uint64_t max)
+{
+    return err_set(err, BRIG_E_TOO_LARGE, 0, "%s: more than %llu bytes; --max allows more", what,
+                   (unsigned long long)max);
+}
 
 static int write_sink(void *ctx, const void *data, size_t len, struct brig_err *err)
 {
@@ -27,7 +36,10 @@ static int write_sink(void *ctx, const void *data, size_t len, struct brig_err *
     if (sink->tree) {
         r = tree_writer_write(sink->tree, data, len, err);
     } else {
-        r = cli_write(sink->fd, data, len);
+        sink->taken += len;
+        if (sink->max > 0 && sink->taken > sink->max)
+            return too_large(err, "the file", sink->max);
+        r = sink->holes ? fd_write_holes(sink->fd, data, len) : cli_write(sink->fd, data, len);
         if (r < 0)
             err_set(err, BRIG_E_HOST, -r, "writing");
     }
@@ -99,8 +111,10 @@ static int receive_file(const struct cp *cp, const struct cp_entry *entry)
     AUTO_FD int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return cli_error("%s: %s", path, strerror(errno));
-    struct sink sink = {.fd = fd};
+    struct sink sink = {.fd = fd, .holes = true, .max = cp->max};
     int r = receive(cp, &sink, false, &err);
+    if (r == 0 && (r = fd_end_holes(fd)) < 0)
+        r = err_set(&err, BRIG_E_HOST, -r, "%.200s", path);
     if (r == 0 && (fchmod(fd, entry->mode & 0777) < 0 || rename(temporary, path) < 0))
         r = err_host(&err, "%.200s", path);
     if (r < 0)
@@ -123,6 +137,8 @@ static int receive_tree(const struct cp *cp)
         return cli_error("%s: %s", path, strerror(errno));
     int r = tree_writer_create(root, &sink.tree, &err);
     if (r == 0)
+        tree_writer_limit(sink.tree, cp->max);
+    if (r == 0)
         r = receive(cp, &sink, true, &err);
     if (r == 0)
         r = tree_writer_finish(sink.tree, &err);
@@ -135,18 +151,39 @@ static int receive_tree(const struct cp *cp)
     return 0;
 }
 
-int cp_down(const struct cp *cp)
+/* What a sandbox could have written, unless the user says otherwise: a file with holes may claim to be of any size. */
+static bool find_limit(struct cp *cp)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+
+    if (cp->max > 0)
+        return true;
+    if (!service_target(&target, "/v1/sandboxes/%s", cp->sandbox) ||
+        !service_ask(cp->client, "GET", &target, NULL, &doc))
+        return false;
+    const int64_t disk = doc ? get_i64(json_get(json_root(doc), "limits"), "disk", 0) : 0;
+    cp->max = disk > 0 ? (uint64_t)disk : 0;
+    return true;
+}
+
+int cp_down(struct cp *cp)
 {
     struct cp_entry entry;
     struct brig_err err = {0};
 
-    if (!cp_stat(cp, &entry))
+    if (!find_limit(cp) || !cp_stat(cp, &entry))
         return CLI_FAILED;
     bool tree = str_eq(entry.type, "directory") || cp->tar;
     if (entry.type[0] == '\0')
         return cli_error("%s:%s: there is no such file", cp->sandbox, cp->path);
     if (!tree && !str_eq(entry.type, "file"))
         return cli_error("%s:%s: a %s cannot be copied", cp->sandbox, cp->path, entry.type);
+    if (!tree && cp->max > 0 && entry.size > cp->max) {
+        char what[512];
+        snprintf(what, sizeof what, "%.100s:%.300s", cp->sandbox, cp->path);
+        return cp_failed(too_large(&err, what, cp->max), &err);
+    }
     if (!str_eq(cp->local, "-"))
         return tree ? receive_tree(cp) : receive_file(cp, &entry);
     if (tree && isatty(STDOUT_FILENO))

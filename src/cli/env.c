@@ -109,14 +109,12 @@ static int set(int argc, char **argv)
 {
     static struct secret_value value;
     struct env_options options = {.type = "local"};
-    int rest, ignored, status;
+    int rest, status;
 
     if (!service_parse(&set_table, argc, argv, &options, 1, -1, "NAME", &rest, &status))
         return status;
-    if (argc > rest + 1 && argv[rest + 1][0] != '-')
+    if (argc > rest + 1)
         return cli_error("a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
-    if (argc > rest + 1 && !service_parse(&set_table, argc - rest, argv + rest, &options, 0, 0, "", &ignored, &status))
-        return status;
     status = secret_value_read(&options.from, argv[rest], &value) ? send_value(argv[rest], &options, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);
     return status;

@@ -18,6 +18,7 @@ const struct cli_verb cli_verb_exec = {
 struct exec_options {
     bool interactive, tty, background, quiet, json;
     const char *workdir, *timeout;
+    uint64_t output;
     struct words env;
 };
 
@@ -28,6 +29,8 @@ static const struct flag exec_flags[] = {
     {"env", "K=V", "set a variable of the program", flag_add_pair, AT(env), 'e'},
     {"workdir", "DIR", "where it starts (default: the sandbox's)", flag_set_text, AT(workdir), 'w'},
     {"timeout", "TIME", "wall clock, such as 30s (default: none)", flag_set_text, AT(timeout), 0},
+    {"output", "SIZE", "stdout and stderr together; more is dropped (default: all; with -o json the sandbox's)",
+     flag_set_size, AT(output), 0},
     {"detach", NULL, "do not wait: print its number", flag_set_true, AT(background), 'd'},
     {"quiet", NULL, "do not say which limit ended it", flag_set_true, AT(quiet), 'q'},
     {NULL, "FORMAT", "table (default): output passes through; json: the receipt, output inside", flag_set_table,
@@ -46,6 +49,7 @@ static const struct flag_table exec_table = {
         "  n=$(brig exec -d build ./server); brig logs -f build $n",
     .flags = exec_flags,
     .n_flags = ARRAY_SIZE(exec_flags),
+    .command = 2, /* after the sandbox */
 };
 
 static int put_spec(struct buf *body, const struct exec_options *options, char **argv, struct brig_err *err)
@@ -108,12 +112,12 @@ static uint64_t start(struct client *client, const char *sandbox, const struct b
     return number > 0 ? (uint64_t)number : 0;
 }
 
-static int print_receipt(const struct attach *attach)
+static int print_receipt(const struct attach *attach, uint64_t limit)
 {
     AUTO_BUF struct buf text = BUF_INIT(SIZE_MAX / 2);
     struct brig_err err = {0};
 
-    if (receipt_with_output(attach, 0, &text) < 0)
+    if (receipt_with_output(attach, limit, &text) < 0)
         return cli_error("out of memory");
     int r = run_receipt_print(text.data, text.len, &err);
     if (r == -EPIPE)
@@ -157,7 +161,8 @@ static int foreground(struct client *client, const struct exec_options *options,
         .interactive = options->interactive,
         .tty = options->tty,
         .silent = options->json,
-        .keep = options->json ? SIZE_MAX / 4 : 0,
+        .keep = options->json ? options->output : 0,
+        .output = options->output,
         .detachable = options->interactive && options->tty,
         .on_cancel = "{\"type\":\"signal\",\"signal\":\"KILL\"}",
         .sandbox = sandbox,
@@ -172,7 +177,7 @@ static int foreground(struct client *client, const struct exec_options *options,
         attach.options.number = number;
         r = attach_to(&attach, &err);
         if (r == 0 && options->json && attach.receipt)
-            status = print_receipt(&attach);
+            status = print_receipt(&attach, options->output);
         if (r == 0 && (!options->json || status == 0))
             status = attach_finish(&attach, options->quiet || options->json);
     }
@@ -183,7 +188,20 @@ static int foreground(struct client *client, const struct exec_options *options,
     return status;
 }
 
-static int exec_in(const struct exec_options *options, const char *sandbox, char **argv)
+/* A receipt holds what the sandbox would keep of a command's output, unless the user says otherwise. */
+static bool find_output(struct client *client, const char *sandbox, uint64_t *output)
+{
+    AUTO_BUF struct buf target = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL;
+
+    if (!service_target(&target, "/v1/sandboxes/%s", sandbox) || !service_ask(client, "GET", &target, NULL, &doc))
+        return false;
+    const int64_t limit = doc ? get_i64(json_get(json_root(doc), "limits"), "output", 0) : 0;
+    *output = limit > 0 ? (uint64_t)limit : OUTPUT_BYTES;
+    return true;
+}
+
+static int exec_in(struct exec_options *options, const char *sandbox, char **argv)
 {
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf body = BUF_INIT(8 << 20);
@@ -197,6 +215,8 @@ static int exec_in(const struct exec_options *options, const char *sandbox, char
     if (put_spec(&body, options, argv, &err) < 0)
         return cli_error("%s", err.message);
     if (!service_open(&client))
+        return CLI_FAILED;
+    if (options->json && options->output == 0 && !find_output(client, sandbox, &options->output))
         return CLI_FAILED;
     if (!options->background)
         return foreground(client, options, sandbox, &body);

@@ -115,22 +115,40 @@ static int parse_name(const struct flag_table *table, char **argv, int *at, void
     return flag->apply(ctx, flag, given, value, err);
 }
 
+/* Puts argv[from, end) before the words in argv[to, from); their order stays. */
+static void move_before(char **argv, int to, int from, int end)
+{
+    for (; from < end; to++, from++) {
+        char *moved = argv[from];
+        memmove(&argv[to + 1], &argv[to], (size_t)(from - to) * sizeof(*argv));
+        argv[to] = moved;
+    }
+}
+
 int flags_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int *ret_rest, struct brig_err *err)
 {
-    int at = 1;
+    int first = 1, at = 1; /* argv[first, at) are words, all before them are flags */
+
     for (; at < argc; at++) {
         const char *word = argv[at];
-        if (word[0] != '-' || word[1] == '\0')
-            break;
-        if (strcmp(word, "--") == 0) {
-            at++;
-            break;
+        const int begin = at;
+        const bool end = strcmp(word, "--") == 0;
+        int r = FLAGS_DONE;
+        if (word[0] != '-' || word[1] == '\0') {
+            if (at - first + 1 == table->command)
+                break;
+            continue;
         }
-        int r = word[1] == '-' ? parse_name(table, argv, &at, ctx, err) : parse_letters(table, argv, &at, ctx, err);
+        if (!end)
+            r = word[1] == '-' ? parse_name(table, argv, &at, ctx, err) : parse_letters(table, argv, &at, ctx, err);
         if (r != FLAGS_DONE)
             return r;
+        move_before(argv, first, begin, at + 1);
+        first += at + 1 - begin;
+        if (end)
+            break;
     }
-    *ret_rest = at;
+    *ret_rest = first;
     return FLAGS_DONE;
 }
 
@@ -190,5 +208,15 @@ int flag_set_count(void *ctx, const struct flag *flag, const char *given, char *
     if (r < 0 || n == 0)
         return flag_refuse(err, given, value, "must be a whole number of 1 or more");
     *(uint64_t *)(void *)((char *)ctx + flag->field) = n;
+    return 0;
+}
+
+int flag_set_size(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
+{
+    int r = brig_parse_size(value, (uint64_t *)(void *)((char *)ctx + flag->field));
+    if (r == -ERANGE)
+        return flag_refuse(err, given, value, "must be below 2^63 bytes");
+    if (r < 0)
+        return flag_refuse(err, given, value, "must be a size above zero: bytes, or a number with k, m, g or t");
     return 0;
 }

@@ -2,9 +2,9 @@
 /*
  * flags.h: a verb's flags as a table, with the help text beside each flag; `brig VERB --help` is made of it.
  *
- * Understood: -m VALUE, --memory VALUE, --memory=VALUE, and bundles of letters that take no value (-it). Not
- * understood, on purpose: abbreviated names, -mVALUE, flags after the first word that is none. `--` ends the
- * flags and is never a value. A flag given twice: the last wins, except where its apply() collects.
+ * Understood: -m VALUE, --memory VALUE, --memory=VALUE, and bundles of letters that take no value (-it). Flags may
+ * stand anywhere, but not in a command to be run. Not understood, on purpose: abbreviated names, -mVALUE. `--` ends
+ * the flags and is never a value. A flag given twice: the last wins, except where its apply() collects.
  */
 #ifndef BRIG_CLI_FLAGS_H
 #define BRIG_CLI_FLAGS_H
@@ -28,12 +28,13 @@ struct flag_table {
     const char *purpose; /* sentences; lines are broken by hand */
     const struct flag *flags;
     size_t n_flags;
+    int command; /* which word, counted from 1, begins a command: all from there on is the command's. 0: none */
 };
 
 enum flags_result { FLAGS_DONE, FLAGS_HELP };
 
-/* Returns FLAGS_DONE with *ret_rest the index of the first word after the flags, FLAGS_HELP when help was
- * asked for, or a negative errno with the message in *err. */
+/* Returns FLAGS_DONE, with argv put in order, flags first, and *ret_rest the index of the first word that is none;
+ * FLAGS_HELP when help was asked for; or a negative errno with the message in *err. */
 int flags_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int *ret_rest,
                 struct brig_err *err) MUST_CHECK;
 /* Prints the help on stdout; returns the exit status. */
@@ -47,6 +48,8 @@ int flag_set_true(void *ctx, const struct flag *flag, const char *given, char *v
 int flag_set_text(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 /* -o text|json into a bool. */
 int flag_set_format(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
+/* A size of brig_parse_size() into a uint64_t. */
+int flag_set_size(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 /* A decimal number of 1 or more into a uint64_t. */
 int flag_set_count(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 

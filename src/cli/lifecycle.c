@@ -17,7 +17,7 @@ const struct cli_verb cli_verb_pause = {
 const struct cli_verb cli_verb_resume = {
     .name = "resume", .summary = "let paused sandboxes go on", .main = resume_main};
 const struct cli_verb cli_verb_stop = {
-    .name = "stop", .summary = "end sandboxes and show their death certificates", .main = stop_main};
+    .name = "stop", .summary = "end sandboxes and say how each ended", .main = stop_main};
 const struct cli_verb cli_verb_rm = {.name = "rm", .summary = "end and remove sandboxes", .main = rm_main};
 
 struct options {

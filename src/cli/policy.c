@@ -264,12 +264,7 @@ static int check(int argc, char **argv)
     uint32_t port;
     int rest, status;
 
-    if (!service_parse(&check_table, argc, argv, &options, 2, -1, "NAME HOST:PORT", &rest, &status))
-        return status;
-    /* What is asked reads well before the details: flags may also come after the words. */
-    int ignored;
-    if (argc > rest + 2 &&
-        !service_parse(&check_table, argc - rest - 1, argv + rest + 1, &options, 0, 0, "", &ignored, &status))
+    if (!service_parse(&check_table, argc, argv, &options, 2, 2, "NAME HOST:PORT", &rest, &status))
         return status;
     if (!split_host(argv[rest + 1], host, sizeof host, &port))
         return cli_error("%s: must be HOST or HOST:PORT", argv[rest + 1]);

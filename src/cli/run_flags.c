@@ -15,7 +15,7 @@
 #define OPTION(name) offsetof(struct run_options, name)
 
 typedef int apply_fn(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
-static apply_fn set_size, set_duration, set_cpus, set_profile, set_require, set_on_output, set_rootfs;
+static apply_fn set_duration, set_cpus, set_profile, set_require, set_on_output, set_rootfs;
 static apply_fn add_bind, add_tmpfs;
 
 /* clang-format off */
@@ -24,18 +24,18 @@ static const struct flag run_flags[] = {
     {"env-file", "FILE", "variables as K=V lines; # begins a comment, nothing is expanded", run_env_file, 0, 0},
     {"volume", "SRC:DST[:ro]", "show the file or directory SRC as DST inside", add_bind, 0, 'v'},
     {"workdir", "DIR", "where the program starts (default /workspace)", flag_set_text, OPTION(spec.workdir), 'w'},
-    {"memory", "SIZE", "memory of the whole run (default 512m)", set_size, LIMIT(memory), 'm'},
+    {"memory", "SIZE", "memory of the whole run (default 512m)", flag_set_size, LIMIT(memory), 'm'},
     {"cpus", "N", "CPUs, such as 0.5 (default 1)", set_cpus, LIMIT(cpus), 'c'},
     {"pids", "N", "processes and threads (default 128)", flag_set_count, LIMIT(pids), 0},
-    {"disk", "SIZE", "sum of all that is written (default half the memory)", set_size, LIMIT(disk), 0},
+    {"disk", "SIZE", "sum of all that is written (default half the memory)", flag_set_size, LIMIT(disk), 0},
     {"inodes", "N", "files and directories", flag_set_count, LIMIT(inodes), 0},
     {"open-files", "N", "descriptors of each process (default 1024)", flag_set_count, LIMIT(open_files), 0},
-    {"file-size", "SIZE", "size of one file", set_size, LIMIT(file_size), 0},
-    {"io-read-bps", "SIZE", "bytes read from disk per second", set_size, LIMIT(io_read_bps), 0},
-    {"io-write-bps", "SIZE", "bytes written to disk per second", set_size, LIMIT(io_write_bps), 0},
+    {"file-size", "SIZE", "size of one file", flag_set_size, LIMIT(file_size), 0},
+    {"io-read-bps", "SIZE", "bytes read from disk per second", flag_set_size, LIMIT(io_read_bps), 0},
+    {"io-write-bps", "SIZE", "bytes written to disk per second", flag_set_size, LIMIT(io_write_bps), 0},
     {"timeout", "TIME", "wall clock, such as 30s (default 300s)", set_duration, LIMIT(timeout), 0},
     {"cpu-time", "TIME", "CPU seconds of the whole run", set_duration, LIMIT(cpu_time), 0},
-    {"output", "SIZE", "stdout and stderr together (default 10m)", set_size, LIMIT(output), 0},
+    {"output", "SIZE", "stdout and stderr together (default 10m)", flag_set_size, LIMIT(output), 0},
     {"on-output-limit", "drop|kill", "past --output: drop the rest (default), or end the run", set_on_output, 0, 0},
     {"profile", "NAME", "default, paranoid or compat", set_profile, 0, 0},
     {"rootfs", "DIR|TAR", "another root than this machine's /usr", set_rootfs, 0, 0},
@@ -67,21 +67,12 @@ static const struct flag_table run_table = {
                "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
     .flags = run_flags,
     .n_flags = ARRAY_SIZE(run_flags),
+    .command = 1,
 };
 
 static uint64_t *number_field(void *ctx, const struct flag *flag)
 {
     return (uint64_t *)(void *)((char *)ctx + flag->field);
-}
-
-static int set_size(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)
-{
-    int r = brig_parse_size(value, number_field(ctx, flag));
-    if (r == -ERANGE)
-        return flag_refuse(err, given, value, "must be below 2^63 bytes");
-    if (r < 0)
-        return flag_refuse(err, given, value, "must be a size above zero: bytes, or a number with k, m, g or t");
-    return 0;
 }
 
 static int set_duration(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err)

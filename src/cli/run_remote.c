@@ -12,7 +12,6 @@
 #include "cli/attach.h"
 
 #define TIMEOUT_MS UINT64_C(300000) /* the defaults of a run, which the daemon has only for commands it waits for */
-#define OUTPUT_BYTES (UINT64_C(10) << 20)
 #define SPEC_MAX ((size_t)1 << 20) /* one message, as the daemon takes it */
 
 /* ---- what is asked for ---------------------------------------------------------------------------- */

@@ -193,19 +193,12 @@ static int set(int argc, char **argv)
 {
     static struct secret_value value;
     struct secret_options options = {0};
-    const char *name = NULL;
     int rest, status;
 
-    if (argc >= 2 && argv[1][0] != '-') { /* the name may stand before the flags */
-        name = argv[1];
-        argv[1] = argv[0];
-        argv++, argc--;
-    }
-    if (!service_parse(&set_table, argc, argv, &options, name ? 0 : 1, -1, "name", &rest, &status))
+    if (!service_parse(&set_table, argc, argv, &options, 1, -1, "name", &rest, &status))
         return status;
-    if (!name)
-        name = argv[rest++];
-    if (rest < argc)
+    const char *name = argv[rest];
+    if (argc > rest + 1)
         return cli_error("a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
     status = secret_value_read(&options.from, name, &value) ? send_value(&options, name, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);

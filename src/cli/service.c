@@ -57,6 +57,14 @@ int flag_set_table(void *ctx, const struct flag *flag, const char *given, char *
     return 0;
 }
 
+static bool has_empty(char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (words[i][0] == '\0')
+            return true;
+    return false;
+}
+
 bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what,
                    int *ret_rest, int *ret_status)
 {
@@ -72,6 +80,8 @@ bool service_parse(const struct flag_table *table, int argc, char **argv, void *
         *ret_status = cli_error("no %s given: %s", what, table->usage);
     else if (max >= 0 && argc - rest > max)
         *ret_status = cli_error("%s: one word too many: %s", argv[rest + max], table->usage);
+    else if (has_empty(argv + rest, table->command > 0 ? table->command - 1 : argc - rest))
+        *ret_status = cli_error("\"\": an empty word is no %s: %s", what, table->usage);
     else {
         *ret_rest = rest;
         return true;

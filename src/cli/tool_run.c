@@ -126,12 +126,9 @@ int tool_run_main(int argc, char **argv)
     struct tool_run_options options = {0};
     AUTO_TOOL_SERVICE struct tool_service service = {0};
     AUTO_BUF struct buf target = BUF_INIT(4096), body = BUF_INIT(ARGS_LIMIT + 4 * TOOL_SOURCE_LIMIT);
-    int rest, ignored, status = CLI_FAILED;
+    int rest, status = CLI_FAILED;
 
-    if (!service_parse(&run_table, argc, argv, &options, 1, -1, "NAME or FILE", &rest, &status))
-        return status;
-    /* What is run reads well before the details: flags may also come after it. */
-    if (argc > rest + 1 && !service_parse(&run_table, argc - rest, argv + rest, &options, 0, 0, "", &ignored, &status)) {
+    if (!service_parse(&run_table, argc, argv, &options, 1, 1, "NAME or FILE", &rest, &status)) {
         words_done(&options.env);
         return status;
     }

@@ -33,6 +33,7 @@ int tree_writer_create(int root, struct tree_writer **ret, struct brig_err *err)
 int tree_writer_write(struct tree_writer *writer, const void *data, size_t len, struct brig_err *err) MUST_CHECK;
 int tree_writer_finish(struct tree_writer *writer,
                        struct brig_err *err) MUST_CHECK; /* the archive was whole; modes and times */
+void tree_writer_limit(struct tree_writer *writer, uint64_t bytes); /* of all files together; 0: none */
 uint64_t tree_writer_skipped(const struct tree_writer *writer);
 void tree_writer_destroy(struct tree_writer *writer); /* takes NULL; half a file is removed */
 

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/mem.h"
 #include "client/tree.h"
 #include "guest/tar.h"
@@ -34,7 +35,7 @@ struct tree_writer {
     struct timespec mtime;
     mode_t mode;
     struct buf later;
-    uint64_t skipped;
+    uint64_t skipped, written, limit;
     struct tar_parser parser;
 };
 
@@ -167,25 +168,25 @@ static int end_member(struct tree_writer *writer)
 
     if (writer->fd < 0)
         return 0;
-    if (fchmod(writer->fd, writer->mode) < 0 || futimens(writer->fd, times) < 0)
+    r = fd_end_holes(writer->fd);
+    if (r == 0 && (fchmod(writer->fd, writer->mode) < 0 || futimens(writer->fd, times) < 0))
         r = -errno;
     base_close_fd(&writer->fd);
     base_close_fd(&writer->parent);
     return r;
 }
 
-static int write_content(int fd, const uint8_t *data, size_t len)
+static int write_content(struct tree_writer *writer, const uint8_t *data, size_t len, struct brig_err *err)
 {
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        if (n > 0) {
-            data += n;
-            len -= (size_t)n;
-        }
-    }
-    return 0;
+    if (writer->fd < 0)
+        return 0;
+    writer->written += len;
+    if (writer->limit > 0 && writer->written > writer->limit)
+        return err_set(err, BRIG_E_TOO_LARGE, 0,
+                       "%.150s: with it the files are more than %llu bytes; --max allows more",
+                       writer->parser.member.name, (unsigned long long)writer->limit);
+    int r = fd_write_holes(writer->fd, data, len);
+    return r < 0 ? fail(err, r, writer) : 0;
 }
 
 int tree_writer_write(struct tree_writer *writer, const void *data, size_t len, struct brig_err *err)
@@ -202,9 +203,11 @@ int tree_writer_write(struct tree_writer *writer, const void *data, size_t len, 
             return 0;
         if (event == TAR_MEMBER)
             r = begin_member(writer, &writer->parser.member);
-        else if (event == TAR_CONTENT)
-            r = writer->fd >= 0 ? write_content(writer->fd, content, content_len) : 0;
-        else
+        else if (event == TAR_CONTENT) {
+            r = write_content(writer, content, content_len, err);
+            if (r < 0)
+                return r;
+        } else
             r = end_member(writer);
         if (r < 0)
             return fail(err, r, writer);
@@ -250,6 +253,11 @@ int tree_writer_create(int root, struct tree_writer **ret, struct brig_err *err)
     tar_parser_init(&writer->parser);
     *ret = writer;
     return 0;
+}
+
+void tree_writer_limit(struct tree_writer *writer, uint64_t bytes)
+{
+    writer->limit = bytes;
 }
 
 uint64_t tree_writer_skipped(const struct tree_writer *writer)

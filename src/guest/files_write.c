@@ -16,6 +16,7 @@
 #define NEW_FILE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define TEMP_TRIES 16
 #define COPY_SIZE 65536u
+#define HOLE_SIZE 4096u
 
 struct writing {
     struct place place;
@@ -70,6 +71,53 @@ int write_all(int fd, const uint8_t *data, size_t len, int64_t offset)
             offset += n;
     }
     return 0;
+}
+
+/* How many bytes up to the end of this block of the file; *zero: whether they are all zero. */
+static size_t next_piece(const uint8_t *data, size_t len, uint64_t at, bool *zero)
+{
+    size_t n = HOLE_SIZE - (size_t)(at % HOLE_SIZE);
+
+    n = n < len ? n : len;
+    *zero = true;
+    for (size_t i = 0; i < n && *zero; i++)
+        *zero = data[i] == 0;
+    return n;
+}
+
+/* Nothing is written of a new file: what is skipped reads as zeroes, be it a block or a part of one. */
+int write_holes(int fd, const uint8_t *data, size_t len)
+{
+    long at = raw_call3(SYS_lseek, fd, 0, SEEK_CUR);
+    int ret = raw_failed(at) ? (int)at : 0;
+
+    while (ret == 0 && len > 0) {
+        bool zero = false, next = false;
+        size_t n = next_piece(data, len, (uint64_t)at, &zero);
+
+        for (size_t more = 0; n < len; n += more) {
+            more = next_piece(data + n, len - n, (uint64_t)at + n, &next);
+            if (next != zero)
+                break;
+        }
+        if (zero) {
+            long there = raw_call3(SYS_lseek, fd, n, SEEK_CUR);
+            ret = raw_failed(there) ? (int)there : 0;
+        } else {
+            ret = write_all(fd, data, n, -1);
+        }
+        at += (long)n;
+        data += n;
+        len -= n;
+    }
+    return ret;
+}
+
+int end_holes(int fd)
+{
+    long at = raw_call3(SYS_lseek, fd, 0, SEEK_CUR);
+
+    return raw_failed(at) ? (int)at : (int)raw_call2(SYS_ftruncate, fd, at);
 }
 
 /* Gives a file without a name its first. Since Linux 6.10 without /proc. */
@@ -175,7 +223,7 @@ static int write_open(struct call *call, struct svc_reader *in)
 static int write_data(struct call *call, const uint8_t *data, size_t len)
 {
     struct writing *w = call->state;
-    int ret = write_all(w->fd, data, len, w->offset);
+    int ret = w->flags & SVC_WRITE_ATOMIC ? write_holes(w->fd, data, len) : write_all(w->fd, data, len, w->offset);
 
     if (ret == 0 && w->offset >= 0 && __builtin_add_overflow(w->offset, (int64_t)len, &w->offset))
         return -EFBIG;
@@ -196,7 +244,7 @@ static int copy_to_named(struct writing *w)
     if (fd < 0)
         return fd;
     while ((n = raw_call4(SYS_pread64, w->fd, buffer, sizeof(buffer), at)) > 0) {
-        int ret = write_all(fd, buffer, (size_t)n, at);
+        int ret = write_holes(fd, buffer, (size_t)n);
 
         if (ret < 0)
             n = ret;
@@ -204,6 +252,8 @@ static int copy_to_named(struct writing *w)
             break;
         at += n;
     }
+    if (n == 0)
+        n = end_holes(fd);
     if (n == 0)
         n = raw_call2(SYS_fchmod, fd, w->mode);
     close_fd(&w->fd);
@@ -259,8 +309,10 @@ static int write_eof(struct call *call)
     struct writing *w = call->state;
     struct svc_entry entry;
     struct stat st = {0};
-    int ret = w->flags & SVC_WRITE_ATOMIC ? publish(w) : 0;
+    int ret = w->flags & SVC_WRITE_ATOMIC ? end_holes(w->fd) : 0;
 
+    if (ret == 0 && (w->flags & SVC_WRITE_ATOMIC))
+        ret = publish(w);
     if (ret == 0)
         ret = (int)raw_call2(SYS_fstat, w->fd, &st);
     if (ret != 0)

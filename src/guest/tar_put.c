@@ -241,7 +241,9 @@ static int end_member(struct tar_put *put)
 
     if (put->fd < 0)
         return 0;
-    ret = raw_call2(SYS_fchmod, put->fd, member->mode & MODE_BITS & 0777);
+    ret = end_holes(put->fd);
+    if (ret == 0)
+        ret = raw_call2(SYS_fchmod, put->fd, member->mode & MODE_BITS & 0777);
     if (ret == 0)
         ret = raw_call4(SYS_utimensat, put->fd, NULL, times, 0);
     if (ret == 0)
@@ -318,7 +320,7 @@ static int put_data(struct call *call, const uint8_t *data, size_t len)
         else if (event == TAR_MEMBER)
             ret = put_member(put);
         else if (event == TAR_CONTENT)
-            ret = write_all(put->fd, part, n, -1);
+            ret = write_holes(put->fd, part, n);
         else
             ret = end_member(put);
     }

@@ -180,6 +180,7 @@ static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
             sbox_table_add(sbox);
     }
     sbox->limits = up->limits;
+    sbox->limits.output = sbox->spec.limits.output; /* of each command: ours to enforce, the spawner knows none */
     memcpy(sbox->layers, up->layers, sizeof sbox->layers);
     sbox->protection_complete = up->protection_complete;
     int r = sbox_connect(sbox, take_fd(&up->stream_fd), err);

@@ -268,6 +268,7 @@ static bool on_found(void *ctx, struct box *box, const struct box_up *up, struct
     sbox->priv->box = box;
     sbox->priv->up = true;
     sbox->limits = up->limits;
+    sbox->limits.output = sbox->spec.limits.output; /* of each command: ours to enforce, the spawner knows none */
     memcpy(sbox->layers, up->layers, sizeof sbox->layers);
     sbox->protection_complete = up->protection_complete;
     *ret = (struct box_events){.ended = sbox_box_ended, .ctx = sbox};

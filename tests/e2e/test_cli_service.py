@@ -545,8 +545,8 @@ class Copies(CliTest):
         self.assertEqual(os.listdir(self.dir), [])
 
     def test_an_interrupted_copy_leaves_nothing(self):
-        self.ok("exec", "files", "sh", "-c", "truncate -s 8G sparse")
-        process = self.start("cp", "files:sparse", self.path("x"))
+        self.ok("exec", "files", "sh", "-c", "echo x > sparse; truncate -s 8G sparse")
+        process = self.start("cp", "--max", "8g", "files:sparse", self.path("x"))
         wait_until("it has begun", lambda: any(os.stat(self.path(n)).st_size > 0 for n in os.listdir(self.dir)))
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(PATIENCE), 130)
@@ -554,7 +554,7 @@ class Copies(CliTest):
 
     def test_progress_on_a_terminal(self):
         self.ok("exec", "files", "sh", "-c", "truncate -s 600M sparse2")
-        terminal = self.terminal("cp", "files:sparse2", "/dev/null")
+        terminal = self.terminal("cp", "--max", "600m", "files:sparse2", "/dev/null")
         self.assertEqual(terminal.wait(), 0)
         self.assertRegex(terminal.seen, rb"\r\x1b\[K +\d+ %  [\d.]+ MiB of 600 MiB  [\d.]+ [MG]iB/s  sparse2")
         self.assertTrue(terminal.seen.endswith(b"\r\x1b[K"))
