@@ -333,6 +333,8 @@ struct brig_doctor {
     char summary[256];
     size_t n_rows;
     struct brig_doctor_row rows[64];
+    uint64_t filter_limit; /* net.core.bpf_jit_limit, for the filters of the whole host; 0: only root can read it */
+    uint64_t filter_bytes; /* what one sandbox takes of it */
 };
 
 /* Makes a real sandbox and reads it back, then explains what is missing. */

@@ -31,6 +31,18 @@ static int code_errno(enum brig_code code)
     }
 }
 
+/*
+ * What an errno says. 524 is a number of the kernel's own (ENOTSUPP) that no libc knows: seccomp answers it when the machine
+ * code of the filter has no room left in the host's one budget for all filters.
+ */
+static const char *reason_of(int errnum)
+{
+    const char *reason = errnum == 524 ? "no room for the filter's machine code: net.core.bpf_jit_limit of this host is used up"
+                                       : strerrordesc_np(errnum);
+
+    return reason ? reason : "unknown error";
+}
+
 /* Appends text to the message from position at; returns the new position. */
 static size_t put_escaped(struct brig_err *err, size_t at, const char *text)
 {
@@ -84,9 +96,8 @@ int err_set(struct brig_err *err, enum brig_code code, int errnum, const char *f
         size_t at = put_escaped(err, 0, text);
         /* "out of memory: Cannot allocate memory" says it twice. */
         if (errnum != 0 && code != BRIG_E_NOMEM) {
-            const char *reason = strerrordesc_np(errnum);
             at = put_escaped(err, at, ": ");
-            put_escaped(err, at, reason ? reason : "unknown error");
+            put_escaped(err, at, reason_of(errnum));
         }
     }
     errno = saved;

@@ -4,12 +4,16 @@
  * fix. The library makes a real sandbox and reads it back; this file only prints what it found. The exit
  * status is the answer for scripts: 0 a full sandbox, 1 a sandbox with something missing, 2 none.
  */
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "cli/doctor.h"
 #include "cli/escape.h"
 #include "cli/flags.h"
+#include "config/config.h"
 
 static int doctor_main(int argc, char **argv);
 
@@ -132,6 +136,27 @@ static int put_json(struct buf *out, const struct brig_doctor *found, const stru
     return r < 0 ? r : buf_append_str(out, "]}\n");
 }
 
+/* The library knows what the host has room for; the configuration, how many sandboxes there may be. */
+static void compare_with_configuration(struct brig_doctor *found)
+{
+    struct config_loaded *loaded = NULL;
+
+    if (found->filter_limit == 0 || config_load(NULL, environ, &loaded, NULL) < 0)
+        return; /* `brig config check` is the place for its errors */
+    uint64_t wanted = config_get(loaded)->max_sandboxes, room = found->filter_limit / found->filter_bytes;
+    for (size_t i = 0; wanted > room && i < found->n_rows; i++) {
+        struct brig_doctor_row *row = &found->rows[i];
+        if (strcmp(row->name, "filter_room") != 0)
+            continue;
+        row->on = false;
+        snprintf(row->state, sizeof row->state,
+                 "net.core.bpf_jit_limit has room for the filters of %" PRIu64 " sandboxes, max_sandboxes is %" PRIu64, room, wanted);
+        snprintf(row->fix, sizeof row->fix, "sysctl -w net.core.bpf_jit_limit=%" PRIu64 ", or lower max_sandboxes",
+                 wanted * found->filter_bytes);
+    }
+    config_free(loaded);
+}
+
 static int doctor_main(int argc, char **argv)
 {
     static struct brig_doctor found; /* 30 KiB: not for the stack */
@@ -153,6 +178,7 @@ static int doctor_main(int argc, char **argv)
         cli_error("%s", err.message);
         return DOCTOR_UNUSABLE;
     }
+    compare_with_configuration(&found);
     int status = found.complete ? DOCTOR_COMPLETE : found.usable ? DOCTOR_INCOMPLETE : DOCTOR_UNUSABLE;
     struct buf out = BUF_INIT(256 << 10);
     if (options.tools)

@@ -206,6 +206,7 @@ int brig_doctor(const struct brig_engine_options *options, struct brig_doctor *r
     memset(ret, 0, sizeof *ret);
     ret->size = size;
     doctor_rows(d, ret);
+    doctor_filter_limit(&ret->filter_limit, &ret->filter_bytes);
     summarize(d, ret);
     return 0;
 }

@@ -34,6 +34,7 @@ enum doctor_feature {
     FEATURE_DIRS,
     FEATURE_HELPERS,
     FEATURE_CORE_DUMPS,
+    FEATURE_FILTER_ROOM,
     FEATURE_MAX
 };
 
@@ -102,6 +103,8 @@ long doctor_number(const char *path); /* of a sysctl; -1 where there is none */
 void find_kernel(const struct doctor *d, struct brig_doctor_row *row);
 void find_pidfd(const struct doctor *d, struct brig_doctor_row *row);
 void find_seccomp(const struct doctor *d, struct brig_doctor_row *row);
+void find_filter_room(const struct doctor *d, struct brig_doctor_row *row);
+void doctor_filter_limit(uint64_t *ret_limit, uint64_t *ret_bytes); /* a limit of 0: it cannot be read */
 void find_landlock(const struct doctor *d, struct brig_doctor_row *row);
 void find_overlayfs(const struct doctor *d, struct brig_doctor_row *row);
 /* doctor_user.c */

@@ -10,7 +10,9 @@
 #include <sys/syscall.h>
 
 #include "base/fd.h"
+#include "base/parse.h"
 #include "engine/doctor.h"
+#include "jail/seccomp.h"
 
 #define NEW_KERNEL "boot Linux 5.14 or newer (Debian 12 has 6.1, Ubuntu 22.04 has 5.15)"
 #define NO_FILTER \
@@ -117,6 +119,30 @@ void find_seccomp(const struct doctor *d, struct brig_doctor_row *row)
     row_fix(row, "%s",
             d->host.filtered ? NO_FILTER
                              : "boot a kernel built with CONFIG_SECCOMP_FILTER=y (all of Debian's and Ubuntu's are)");
+}
+
+#define JIT_LIMIT "/proc/sys/net/core/bpf_jit_limit" /* 0600 of root */
+
+void doctor_filter_limit(uint64_t *ret_limit, uint64_t *ret_bytes)
+{
+    char text[32];
+
+    *ret_bytes = jail_seccomp_code_bytes(JAIL_PROFILE_PARANOID); /* the largest */
+    if (fd_read_file(AT_FDCWD, JIT_LIMIT, text, sizeof text) <= 0 || parse_fields(text, ret_limit, 1) != 1)
+        *ret_limit = 0;
+}
+
+/* All filters of the host share one budget of machine code, sandboxes' filters included. */
+void find_filter_room(const struct doctor *d, struct brig_doctor_row *row)
+{
+    uint64_t limit, bytes;
+
+    (void)d;
+    doctor_filter_limit(&limit, &bytes);
+    if (limit > 0)
+        row_on(row, "net.core.bpf_jit_limit has room for the filters of %llu sandboxes", (unsigned long long)(limit / bytes));
+    else
+        row_on(row, "only root can read net.core.bpf_jit_limit, which bounds the filters of all sandboxes");
 }
 
 /* The order of security modules matters, so the one in force is kept; without securityfs, Debian's. */

@@ -262,7 +262,7 @@ static int enter_seccomp(struct enter *e)
 {
     if (plan_off(e->plan, BRIG_LAYER_SECCOMP))
         return 0;
-    int r = jail_seccomp_install((enum jail_profile)e->plan->profile);
+    int r = SYS(jail_seccomp_install((enum jail_profile)e->plan->profile));
     if (r < 0)
         e->what = "filter";
     return r;

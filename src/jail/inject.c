@@ -2,7 +2,7 @@
 /*
  * inject.c: test builds only. BRIG_TEST_FAIL_SYSCALL=N makes the Nth call through SYS() fail with EIO, counted
  * over the spawner and, since a clone copies the counter, on through the sandbox's set-up. With BRIG_TEST_FAIL_TEXT only
- * calls whose source has that text count.
+ * calls whose source has that text count. BRIG_TEST_FAIL_ERRNO names another errno than EIO.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,5 +21,8 @@ int sys_inject(const char *call)
     }
     if (left == 0 || (only && !strstr(call, only)))
         return 0;
-    return --left == 0 ? EIO : 0;
+    if (--left != 0)
+        return 0;
+    const char *errnum = getenv("BRIG_TEST_FAIL_ERRNO");
+    return errnum ? (int)strtol(errnum, NULL, 10) : EIO;
 }

@@ -64,6 +64,13 @@ const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t 
     return profiles[profile].filter;
 }
 
+size_t jail_seccomp_code_bytes(enum jail_profile profile)
+{
+    const size_t page = 4096, header = 256, per_instruction = 10;
+
+    return valid(profile) ? (profiles[profile].len * per_instruction + header + page - 1) / page * page : 0;
+}
+
 const char *jail_profile_name(enum jail_profile profile)
 {
     return valid(profile) ? profiles[profile].name : NULL;

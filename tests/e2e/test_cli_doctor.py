@@ -48,6 +48,18 @@ class Doctor(BrigTest):
         self.assertTrue(text.rstrip().endswith(self.found["summary"]))
         self.assertEqual(self.text.stderr, b"")
 
+    @unittest.skipUnless(os.geteuid() == 0, "only root can read net.core.bpf_jit_limit")
+    def test_room_for_filters_against_max_sandboxes(self):
+        row = next(r for r in self.found["rows"] if r["name"] == "filter_room")
+        room = int(row["state"].split()[-2])
+        self.assertEqual((row["on"], row["state"]),
+                         (True, f"net.core.bpf_jit_limit has room for the filters of {room} sandboxes"))
+        done = brig("doctor", "-o", "json", env=environment(BRIG_MANAGER_MAX_SANDBOXES=str(room + 1)))
+        row = next(r for r in json.loads(done.stdout)["rows"] if r["name"] == "filter_room")
+        self.assertFalse(row["on"])
+        self.assertTrue(row["state"].endswith(f"room for the filters of {room} sandboxes, max_sandboxes is {room + 1}"), row)
+        self.assertRegex(row["fix"], r"^sysctl -w net\.core\.bpf_jit_limit=\d+, or lower max_sandboxes$")
+
     def test_it_agrees_with_a_run(self):
         if not self.found["usable"]:
             self.skipTest("no sandbox can be made here: " + self.found["summary"])

@@ -54,6 +54,14 @@ class Root(Inject):
     def test_plain(self):
         self.assertGreater(self.calls(step=4), 25)
 
+    def test_no_room_for_the_filter(self):
+        """What seccomp answers when net.core.bpf_jit_limit is used up is a number that libc has no words for."""
+        env = {"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": "jail_seccomp_install", "BRIG_TEST_FAIL_ERRNO": "524"}
+        status, out, err = self.w.finish(self.w.popen(KNOBS, "run", "--", "/bin/true", env=env))
+        self.assertEqual((status, out), (125, b""))
+        self.assertEqual(err.decode(), "brig: set-up, seccomp: filter: no room for the filter's machine code: "
+                                       "net.core.bpf_jit_limit of this host is used up\n")
+
     def test_image(self):
         if not image_stores():
             self.skipTest("ext4 image stores (root, loop devices)")
