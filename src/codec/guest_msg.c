@@ -33,6 +33,7 @@ static const char *const by_texts[] = {
     [BY_MASKED] = "masked",
     [BY_UID_RANGE] = "private uid range",
     [BY_SUBIDS] = "subordinate ids",
+    [BY_UID_RANGE_HERE] = "uid range, private in this container",
 };
 _Static_assert(ARRAY_SIZE(by_texts) == BY_MAX, "a text for every reading_by");
 
@@ -49,6 +50,7 @@ static const char *const why_texts[] = {
     [WHY_NOT_SAMPLED] = "it was not read back",
     [WHY_SWITCHED_OFF] = "it was switched off for a test",
     [WHY_OWN_ID] = "with writable binds the program has the calling user's own id",
+    [WHY_IDS_NOT_KNOWN] = "another service on this host may have given out the same ids",
 };
 _Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
 

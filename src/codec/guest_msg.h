@@ -27,6 +27,7 @@ enum reading_by {
     BY_MASKED,     /* /proc, full but masked */
     BY_UID_RANGE,  /* ids nobody else has */
     BY_SUBIDS,     /* the user's subordinate ids */
+    BY_UID_RANGE_HERE, /* ids nobody else in this container has; what the host's root gives out is not known */
     BY_MAX
 };
 
@@ -43,6 +44,7 @@ enum reading_why {
     WHY_NOT_SAMPLED,
     WHY_SWITCHED_OFF, /* test builds only */
     WHY_OWN_ID,       /* writable binds: the program has the calling user's id */
+    WHY_IDS_NOT_KNOWN, /* no lock that all services of the host share */
     WHY_MAX
 };
 

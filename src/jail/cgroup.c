@@ -229,6 +229,26 @@ static int watch_oom(struct cg *cg, struct brig_err *err)
     return 0;
 }
 
+/*
+ * Huge pages come from a pool that memory limits do not count: none of them. What was reserved counts too, so that mmap
+ * is refused, and not the first touch.
+ */
+static int limit_huge_pages(struct cg *cg, struct brig_err *err)
+{
+    int dir = cg_dir(cg, CG_HUGETLB), r = 0;
+    const char *limit = cg_is_v2(cg, CG_HUGETLB) ? "max" : "limit_in_bytes";
+
+    for (unsigned i = 0; dir >= 0 && r == 0 && i < cg->host->n_huge_sizes; i++) {
+        char file[40];
+        for (int reserved = 0; r == 0 && reserved < 2; reserved++) {
+            snprintf(file, sizeof file, "hugetlb.%s.%s%s", cg->host->huge_sizes[i], reserved ? "rsvd." : "", limit);
+            if (!reserved || faccessat(dir, file, W_OK, AT_EACCESS) == 0) /* reservations: since Linux 5.7 */
+                r = put_number(dir, file, 0, err);
+        }
+    }
+    return r;
+}
+
 int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, const char *device, uint64_t off, struct brig_err *err)
 {
     /* Of v2's memory there is more to set than the limit. */
@@ -237,6 +257,8 @@ int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_
 
     if (memory && !(off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY)))
         r = limit_memory(cg, l->memory, err);
+    if (r == 0 && !was && !(off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY)))
+        r = limit_huge_pages(cg, err);
     if (r == 0)
         r = watch_oom(cg, err);
     if (r == 0 && cpus && !(off & BRIG_LAYER_BIT(BRIG_LAYER_CPU)))
@@ -281,7 +303,7 @@ int cg_change_limits(struct cg *cg, const struct brig_limits *l, const struct br
 /* Is pid in our leaf of the hierarchy that has this controller? One line of /proc/PID/cgroup per hierarchy. */
 static bool is_member(const struct cg *cg, const char *text, enum cg_controller controller)
 {
-    static const char *const names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"};
+    static const char *const names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer", "hugetlb"};
     char name[CG_NAME + 16];
     size_t name_len = (size_t)snprintf(name, sizeof name, "%s%s", cg->name, cg->split && cg_is_v2(cg, controller) ? "/" CG_INIT_LEAF : "");
 

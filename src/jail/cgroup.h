@@ -15,8 +15,9 @@
 
 #include "codec/guest_msg.h"
 
-enum cg_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_BLKIO, CG_FREEZER, CG_MAX };
-#define CG_HIERARCHIES 6 /* v1, at most one per controller */
+enum cg_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_BLKIO, CG_FREEZER, CG_HUGETLB, CG_MAX };
+#define CG_HIERARCHIES 7 /* v1, at most one per controller */
+#define CG_HUGE_SIZES 4
 #define CG_NAME 48
 
 struct cg_host {
@@ -30,6 +31,8 @@ struct cg_host {
         unsigned controllers;
     } v1[CG_HIERARCHIES];
     unsigned n_v1;
+    char huge_sizes[CG_HUGE_SIZES][8]; /* of huge pages, as the controller's files name them: "2MB", "1GB" */
+    unsigned n_huge_sizes;
 };
 
 /*
@@ -54,7 +57,7 @@ struct cg {
     uint64_t oom_kills, pids_refusals; /* counters when the run began */
 };
 
-#define CG_INIT ((struct cg){.v2_fd = -1, .v1_fd = {-1, -1, -1, -1, -1, -1}, .oom_event_fd = -1})
+#define CG_INIT ((struct cg){.v2_fd = -1, .v1_fd = {-1, -1, -1, -1, -1, -1, -1}, .oom_event_fd = -1})
 
 /* The v2 leaf, which a sandbox is cloned into; the v1 leaves may be made while its set-up goes on. */
 int cg_create(struct cg *cg, const struct cg_host *host, const char *name, struct brig_err *err) MUST_CHECK;

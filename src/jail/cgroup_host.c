@@ -4,6 +4,7 @@
  * distribution mounts them (/sys/fs/cgroup, or below it on hybrid hosts) and believed only after their file
  * system magic; what cannot be written is left out, and the statement then says so.
  */
+#include <dirent.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #define LEAVING_TRIES 250 /* half a second for a spawner on its way out */
 #define LEAVING_PAUSE_NS 2000000
 
-static const char *const controller_names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer"};
+static const char *const controller_names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer", "hugetlb"};
 
 static bool has_word(const char *list, const char *word)
 {
@@ -69,11 +70,15 @@ static unsigned enable_controllers(int fd)
     static const struct {
         const char *text;
         enum cg_controller controller;
-    } wanted[] = {{"+memory", CG_MEMORY}, {"+pids", CG_PIDS}, {"+cpu", CG_CPU}, {"+io", CG_BLKIO}};
+    } wanted[] = {{"+memory", CG_MEMORY}, {"+pids", CG_PIDS}, {"+cpu", CG_CPU}, {"+io", CG_BLKIO}, {"+hugetlb", CG_HUGETLB}};
     char text[256];
+    unsigned there = fd_read_file(fd, "cgroup.controllers", text, sizeof text) < 0 ? 0 : controllers_of(text);
 
+    if (fd_read_file(fd, "cgroup.subtree_control", text, sizeof text) >= 0)
+        there &= ~controllers_of(text); /* each write takes a lock of the whole kernel */
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-        (void)!fd_write_file(fd, "cgroup.subtree_control", wanted[i].text); /* what failed is missing below */
+        if (there & (1u << wanted[i].controller))
+            (void)!fd_write_file(fd, "cgroup.subtree_control", wanted[i].text); /* what failed is missing below */
     if (fd_read_file(fd, "cgroup.subtree_control", text, sizeof text) < 0)
         return 0;
     return controllers_of(text);
@@ -166,9 +171,11 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, bool pr
     host->v2_fd = open_own(mount, path, CGROUP2_SUPER_MAGIC);
     if (host->v2_fd < 0 || fd_read_file(host->v2_fd, "cgroup.controllers", text, sizeof text) < 0)
         return;
-    if ((controllers_of(text) & needed) == 0)
-        return; /* hybrid: a tree without controllers still counts and kills */
     bool top = faccessat(host->v2_fd, "cgroup.type", F_OK, 0) < 0; /* only the root cgroup has none */
+    if ((controllers_of(text) & needed) == 0) { /* hybrid: a tree without controllers still counts and kills */
+        host->v2_controllers = top ? enable_controllers(host->v2_fd) : 0;
+        return;
+    }
     host->v2_controllers = top ? enable_controllers(host->v2_fd) : move_into_leaf(host);
     if ((host->v2_controllers & needed) == needed || top || !privileged)
         return;
@@ -195,6 +202,25 @@ static void init_v1(struct cg_host *host, const char *controllers, const char *p
     host->v1[host->n_v1++].controllers = mask;
 }
 
+/* "hugepages-2048kB" is 2MB to the controller. */
+static void find_huge_sizes(struct cg_host *host)
+{
+    DIR *dir = opendir("/sys/kernel/mm/hugepages");
+
+    for (struct dirent *entry; dir && (entry = readdir(dir)) && host->n_huge_sizes < CG_HUGE_SIZES;) {
+        unsigned long kb;
+        if (strncmp(entry->d_name, "hugepages-", 10) != 0 || (kb = strtoul(entry->d_name + 10, NULL, 10)) == 0)
+            continue;
+        char *name = host->huge_sizes[host->n_huge_sizes++];
+        if (kb >= 1u << 20)
+            snprintf(name, sizeof host->huge_sizes[0], "%luGB", kb >> 20 & 0xfff);
+        else
+            snprintf(name, sizeof host->huge_sizes[0], kb >= 1u << 10 ? "%luMB" : "%luKB", kb >= 1u << 10 ? kb >> 10 : kb);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool privileged)
 {
     char text[4096];
@@ -216,6 +242,8 @@ void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool
         else
             init_v1(host, controllers, path);
     }
+    if (cg_host_by(host, CG_HUGETLB) != BY_NONE)
+        find_huge_sizes(host);
     /* The v2 leaf counts CPU time and kills; v1's own hierarchies for that are then not worth an attach. */
     for (unsigned i = 0; host->v2_fd >= 0 && i < host->n_v1;) {
         if (host->v1[i].controllers & ~(1u << CG_CPUACCT | 1u << CG_FREEZER)) {
@@ -251,7 +279,7 @@ static void move_all_back(const struct cg_host *host)
 /* Goes back to the cgroup we came from, if no other brig lives below it. */
 static void leave_leaf(struct cg_host *host)
 {
-    static const char *const all[] = {"-io", "-cpu", "-pids", "-memory"};
+    static const char *const all[] = {"-hugetlb", "-io", "-cpu", "-pids", "-memory"};
 
     if (flock(host->v2_self_fd, LOCK_EX) == 0 && flock(host->v2_leaf_fd, LOCK_EX | LOCK_NB) == 0 &&
         !has_other_leaves(host->v2_self_fd)) {

@@ -129,13 +129,17 @@ static int open_dirs(struct host *host, struct brig_err *err)
     if (host->privileged) {
         host->run_fd = dirs_open(BRIG_DIR_RUN, err);
         if (host->run_fd < 0)
-            return host->run_fd; /* without it id ranges could be shared */
+            return host->run_fd;
         if (access("/usr/sbin/mkfs.ext4", X_OK) == 0 || access("/sbin/mkfs.ext4", X_OK) == 0)
             host->loop_control_fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
         host->state_fd = host->loop_control_fd >= 0 ? dirs_open(BRIG_DIR_STATE, NULL) : -1;
     } else {
         host->run_fd = dirs_open(BRIG_DIR_RUN, NULL);
     }
+    /* A plain user may do without: then there is one id. */
+    host->ids_fd = ids_open(host->privileged, host->run_fd, &host->ids_scope, host->privileged ? err : NULL);
+    if (host->ids_fd < 0 && host->privileged)
+        r = host->ids_fd;
     return r;
 }
 
@@ -175,7 +179,7 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
         return r;
     netns_start(netns); /* not before the cgroups are settled: a cgroup must hold nobody else when we leave it */
-    if ((r = ids_init(&host->ids, host->ids_kind, host->run_fd, host->sub_ids, err)) < 0)
+    if ((r = ids_init(&host->ids, host->ids_kind, &host->ids_fd, host->ids_scope, host->sub_ids, err)) < 0)
         return r;
     return host_build_tree(host, err);
 }
@@ -200,6 +204,7 @@ void host_done(struct host *host)
     cg_host_done(&host->cg);
     base_close_fd(&host->owner.lock_fd);
     ids_done(&host->ids);
+    base_close_fd(&host->ids_fd);
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
         base_close_fd(fds[i]);
 }

@@ -143,7 +143,7 @@ int host_enter_user_ns(struct host *host, struct brig_err *err)
     int r;
 
     login_name(uid, name, sizeof name);
-    bool pair = host->run_fd >= 0 && access("/usr/bin/newuidmap", X_OK) == 0 && access("/usr/bin/newgidmap", X_OK) == 0 &&
+    bool pair = host->ids_fd >= 0 && access("/usr/bin/newuidmap", X_OK) == 0 && access("/usr/bin/newgidmap", X_OK) == 0 &&
                 find_range("/etc/subuid", uid, name, &uids) && find_range("/etc/subgid", uid, name, &gids);
     r = pair ? map_subordinate(&uids, &gids) : unshare(CLONE_NEWUSER | CLONE_NEWNS);
     if (r < 0)

@@ -34,7 +34,7 @@
 /* The spawner keeps its own descriptors at or above this, so that the numbers above are free in the child. */
 #define SPAWNER_FD_MIN 10
 
-#define PLAN_PREPARED 7 /* a network namespace and a `tasks` file per v1 hierarchy */
+#define PLAN_PREPARED 8 /* a network namespace and a `tasks` file per v1 hierarchy */
 #define PLAN_LOWER_DIRS 8
 
 /* Ids inside the sandbox's user namespace. */

@@ -123,6 +123,8 @@ static void on_sample(struct loop_timer *timer)
     struct sandbox *s = timer->ctx;
     uint64_t wait = SAMPLE_NS;
 
+    if (!sandbox_watch(s))
+        return;
     sandbox_measure(s);
     if (s->run->limits.cpu_time) {
         uint64_t limit = s->run->limits.cpu_time * NS_PER_MS, used = cg_cpu_ns(&s->cg);
@@ -158,6 +160,13 @@ static void on_oom_later(struct loop_timer *timer)
         sandbox_end(s, BRIG_CAUSE_OOM);
 }
 
+static enum reading_by by_of_ids(const struct ids *ids)
+{
+    if (ids->kind == IDS_ONE)
+        return BY_NONE;
+    return ids->kind == IDS_PAIR ? BY_SUBIDS : ids->scope == IDS_HOST ? BY_UID_RANGE : BY_UID_RANGE_HERE;
+}
+
 static void read_uid_range(struct sandbox *s)
 {
     const struct host *host = &s->spawner->host;
@@ -176,9 +185,11 @@ static void read_uid_range(struct sandbox *s)
         ids += map[2];
         own |= map[1] == 0 || map[1] == geteuid(); /* the spawner's own id, hence its user's */
     }
-    bool on = ids >= 2 && !own && s->ids.slot >= 0;
-    *out = (struct reading){.on = on, .by = host->ids_kind == IDS_RANGE ? BY_UID_RANGE : host->ids_kind == IDS_PAIR ? BY_SUBIDS : BY_NONE,
-                            .why = on ? WHY_NONE : host->ids_kind == IDS_ONE ? WHY_ONE_ID : s->ids.user == 0 ? WHY_OWN_ID : WHY_READ_BACK};
+    bool known = host->ids.scope != IDS_RUN_DIR; /* else another service may hold the same slot */
+    bool on = ids >= 2 && !own && s->ids.slot >= 0 && known;
+    *out = (struct reading){.on = on, .by = by_of_ids(&host->ids), .why = WHY_NONE};
+    if (!on)
+        out->why = host->ids_kind == IDS_ONE ? WHY_ONE_ID : s->ids.user == 0 ? WHY_OWN_ID : !known ? WHY_IDS_NOT_KNOWN : WHY_READ_BACK;
 }
 
 /* What remains without cgroups, read back from the process. */
@@ -320,7 +331,7 @@ static int start_clocks(struct sandbox *s, struct brig_err *err)
 
     s->started_ns = now;
     if (s->service)
-        return 0;
+        return sandbox_watch_service(s, err);
     s->on_timeout = (struct loop_timer){.fn = on_timeout, .ctx = s};
     s->on_sample = (struct loop_timer){.fn = on_sample, .ctx = s};
     s->on_oom_check = (struct loop_timer){.fn = on_oom_later, .ctx = s};

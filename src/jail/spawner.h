@@ -51,6 +51,8 @@ struct host {
     uint32_t ns[NS_MAX];
     struct cg_host cg;
     struct owner owner; /* of the cgroups */
+    int ids_fd; /* their lock file, until ids has it */
+    enum ids_scope ids_scope;
     struct ids ids;
     char lower_dirs[PLAN_LOWER_DIRS][16];
     char root_links[PLAN_LOWER_DIRS][2][32];
@@ -59,7 +61,7 @@ struct host {
 
 #define HOST_INIT                                                                                              \
     ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
-                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .zygote = ZYGOTE_FILES_INIT, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
+                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .zygote = ZYGOTE_FILES_INIT, .ids_fd = -1, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
 /* netns: a network namespace is made beside the rest. */
@@ -213,6 +215,8 @@ struct sandbox {
     struct brig_usage usage;
     uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
     bool grace;
+    bool too_many_sockets;    /* sandbox_watch.c has ended it */
+    uint64_t watched_cpu_ns;  /* when that last looked at a service's */
     int pending_signal; /* asked for before START could be sent */
     uint64_t disk_peak;
     uint8_t in[512];
@@ -285,6 +289,9 @@ void sandbox_cloned(struct sandbox *sandbox, pid_t pid, int pidfd);
 void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 /* sandbox_run.c */
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
+/* sandbox_watch.c: kernel memory that no cgroup counts. false: the sandbox was ended for it. */
+bool sandbox_watch(struct sandbox *sandbox) MUST_CHECK;
+int sandbox_watch_service(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK; /* from now on, each second */
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
 void sandbox_checked(struct sandbox *sandbox, const struct setup_checked *msg); /* pid 2 of a zygote's */
 /* What the self-check of a process in it compares with, and START says. */

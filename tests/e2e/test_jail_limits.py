@@ -6,10 +6,11 @@ import glob
 import json
 import os
 import signal
+import subprocess
 import unittest
 
 from helpers import read_line
-from jailkit import IS_ROOT, PY, SH, JailTest, image_stores, read
+from jailkit import IS_ROOT, KNOBS, PY, SH, JailTest, image_stores, read
 
 PLACES = ("/workspace", "/home/user", "/tmp", "/var/tmp", "/run", "/dev/shm")
 
@@ -25,6 +26,46 @@ try:
 except OSError as why:
     print(why.errno, total)
 """
+
+
+HUGE = """
+import mmap
+try: mmap.mmap(-1, 2 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)[0] = 1; print('got one')
+except OSError as why: print(why.errno)
+"""
+POOL = "/proc/sys/vm/nr_hugepages"
+
+
+def controller_in_reach(name):
+    """Of our own cgroup, where sandboxes get theirs: the top of the v2 tree, or a v1 hierarchy."""
+    lines = [line.split(":", 2) for line in read("/proc/self/cgroup").splitlines()]
+    if any(name in controllers.split(",") for _, controllers, _ in lines):
+        return True
+    trees = [t for t in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified") if os.path.exists(f"{t}/cgroup.controllers")]
+    return ["0", "", "/"] in lines and bool(trees) and name in read(f"{trees[0]}/cgroup.controllers").split()
+
+
+@unittest.skipUnless(IS_ROOT and controller_in_reach("hugetlb"), "root, and a hugetlb controller")
+class HugePages(JailTest):
+    def setUp(self):
+        super().setUp()
+        before = int(read(POOL))
+        self.addCleanup(self.fill, before)
+        if self.fill(before + 4) < before + 4:
+            self.skipTest("memory in one piece for huge pages")
+
+    def fill(self, pages):
+        with open(POOL, "w", encoding="ascii") as f:
+            f.write(str(pages))
+        return int(read(POOL))
+
+    def test_the_controller_gives_none_even_without_the_filter(self):
+        def run(off):  # from our own cgroup: a world's callers are below it, where the tree has no controllers
+            return subprocess.run([KNOBS, "run", *PY, HUGE], env={**self.w.env, "BRIG_TEST_OFF": off}, capture_output=True,
+                                  check=True, text=True).stdout.strip()
+
+        self.assertEqual(run("seccomp,memory"), "got one")
+        self.assertEqual(run("seccomp"), str(errno.ENOMEM))
 
 
 class Memory(JailTest):

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import stat
+import subprocess
 import tarfile
 import unittest
 
@@ -123,6 +124,26 @@ class Nothing(JailTest):
 
     def test_ids(self):
         self.assertEqual(self.shell("id; echo $HOME; pwd; whoami"), "uid=1000(user) gid=1000(user) groups=1000(user)\n/home/user\n/workspace\nuser\n")
+
+    def test_its_range_is_held_in_one_place_of_the_host(self):
+        """Not in the run directory: a service with another one would give out the same ids."""
+        process = self.w.start("-i", "--", "/bin/sh", "-c", "cat /proc/self/uid_map; read -r _", stdin=subprocess.PIPE)
+        self.addCleanup(self.w.finish, process)
+        first = int(process.stdout.readline().split()[1])
+        with open("/run/brig/ids", "r+b") as f, self.assertRaises(BlockingIOError):
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, (first - 0x70000000) // 65536)
+        self.assertFalse(os.path.exists(f"{self.w.run_dir}/ids"))
+        process.stdin.write(b"end\n")
+        process.stdin.flush()
+        self.assertEqual(self.w.receipt("--", "/bin/true")["protection"]["layers"]["uid_range"], {"on": True, "by": "private uid range"})
+
+    def test_a_run_of_its_own_is_told(self):
+        """Behind another /run nobody knows what the host's own services give out."""
+        script = "mount -t tmpfs none /run && exec \"$@\""
+        process = self.w.popen("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", BRIG, "run", "-o", "json", "--", "/bin/true")
+        status, out, err = self.w.finish(process)
+        self.assertEqual(status, 0, err)
+        self.assertEqual(json.loads(out)["protection"]["layers"]["uid_range"], {"on": True, "by": "uid range, private in this container"})
 
     def test_privileges(self):
         status = dict(line.split(":\t", 1) for line in self.shell("cat /proc/self/status").splitlines() if ":\t" in line)

@@ -5,10 +5,12 @@ Four callers: without anything; with delegated cgroups; with subordinate ids; wi
 """
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
+import subprocess
 import unittest
 
 from helpers import read_line
@@ -246,6 +248,26 @@ class Subordinate(Essentials, JailTest):
         layers = self.statement()["layers"]
         self.assertEqual((layers["uid_range"]["on"], layers["memory"]["on"]), (True, False))
         self.refused("--require", "all", "--", "/bin/true", words=("required layer",))
+
+    def test_its_ids_are_held_in_one_place_of_the_user(self):
+        """Not in the run directory: a service with another one would give out the same ids."""
+        path = f"/run/lock/brig-ids-{USER.pw_uid}"
+        process = self.w.start("-i", *SH, "cat /proc/self/uid_map; read -r _", stdin=subprocess.PIPE)
+        self.addCleanup(self.w.finish, process)
+        first = int(process.stdout.readline().split()[1])
+        with open(path, "r+b") as f, self.assertRaises(BlockingIOError):
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, (first - 1) // 2)
+        process.stdin.write(b"end\n")
+        process.stdin.flush()
+
+    def test_ids_that_are_not_known_to_be_private_are_told(self):
+        path = f"/run/lock/brig-ids-{USER.pw_uid}"
+        if os.path.exists(path):
+            os.unlink(path)
+        with open(path, "wb"):  # root's: somebody else was there first
+            self.addCleanup(os.unlink, path)
+        self.assertEqual(self.statement()["layers"]["uid_range"],
+                         {"on": False, "by": "subordinate ids", "why": "another service on this host may have given out the same ids"})
 
 
 @needs_root

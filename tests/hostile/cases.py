@@ -233,7 +233,11 @@ HOST = (
     Case("S01", "machine code of filters", off=("seccomp",)),
     Case("S01-compat", "machine code of filters, compat", probe=("S01",), off=("seccomp",), **COMPAT),
     Case("S01-paranoid", "machine code of filters, paranoid", probe=("S01",), off=("seccomp",), **PARANOID),
-    Case("S02", "huge pages of the host's pool", scenario="huge_pages", off=("seccomp",), alone=True),
+    Case("S02", "huge pages of the host's pool", scenario="huge_pages", off=("seccomp", "memory"), alone=True),
+    Case("S03", "objects that the kernel counts once", off=("seccomp", *IDS)),
+    Case("S03-netlink", "queues that nobody is charged for", flags=("--timeout", "@60"), expect=any_mode(OOM), off=("memory",)),
+    Case("S03-epoll", "watches are memory", flags=("-m", "64m", "--timeout", "@60"), needs=("memory",), expect=any_mode(OOM),
+         off=("memory",), alone=True),
     Case("S06", "page cache as a channel", scenario="page_cache", off=("seccomp",)),
 )
 

@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "jail/ids.h"
 #include "jail/plan.h"
 
@@ -36,8 +38,10 @@ static int close_run(void **state UNUSED)
 static struct ids make(enum ids_kind kind, unsigned sub_ids)
 {
     struct ids ids;
+    int fd = kind == IDS_ONE ? -1 : openat(run_fd, "ids", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
-    assert_int_equal(ids_init(&ids, kind, run_fd, sub_ids, NULL), 0);
+    assert_int_equal(ids_init(&ids, kind, &fd, IDS_HOST, sub_ids, NULL), 0);
+    assert_int_equal(fd, -1);
     return ids;
 }
 
@@ -92,10 +96,8 @@ static void a_dead_claimer_holds_nothing(void **state UNUSED)
     assert_int_equal(pipe(ready), 0);
     pid_t child = fork();
     if (child == 0) {
-        struct ids ids;
+        struct ids ids = make(IDS_RANGE, 0);
         struct ids_claim claim;
-        if (ids_init(&ids, IDS_RANGE, run_fd, 0, NULL) < 0)
-            _exit(1);
         ids.next = 99;
         if (ids_claim(&ids, &claim, NULL) < 0 || write(ready[1], "x", 1) != 1)
             _exit(1);
@@ -193,20 +195,64 @@ static void one_id_needs_no_lock(void **state UNUSED)
     assert_int_equal(unit_count_fds(), fds);
 }
 
-/* The lock file is the engine's alone, and no link is followed to make it. */
-static void the_lock_file(void **state UNUSED)
+/*
+ * Whatever their run directories, and whatever the environment says: two services of one user, or of root, lock the same file,
+ * so they cannot give out the same ids.
+ */
+static void one_lock_file_for_all_services(void **state UNUSED)
 {
-    struct ids ids;
-    struct brig_err err;
+    struct ids ids[2];
+    struct ids_claim claims[2];
 
-    unlinkat(run_fd, "ids", 0);
-    assert_int_equal(symlinkat("/tmp/brig-ids-elsewhere", run_fd, "ids"), 0);
-    assert_true(ids_init(&ids, IDS_RANGE, run_fd, 0, &err) < 0);
-    assert_int_equal(access("/tmp/brig-ids-elsewhere", F_OK), -1);
-    unlinkat(run_fd, "ids", 0);
-    ids = make(IDS_RANGE, 0);
-    ids_done(&ids);
-    assert_true(ids_init(&ids, IDS_RANGE, -1, 0, &err) < 0);
+    for (int i = 0; i < 2; i++) {
+        char path[] = "/tmp/brig-ids-XXXXXX";
+        enum ids_scope scope = IDS_RUN_DIR;
+        assert_non_null(mkdtemp(path));
+        setenv("BRIG_RUN_DIR", path, 1);
+        setenv("XDG_RUNTIME_DIR", path, 1);
+        AUTO_FD int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int fd = ids_open(geteuid() == 0, dir, &scope, NULL);
+        assert_true(fd >= 0);
+        assert_int_not_equal(scope, IDS_RUN_DIR);
+        assert_int_equal(ids_init(&ids[i], IDS_RANGE, &fd, scope, 0, NULL), 0);
+        assert_int_equal(rmdir(path), 0); /* nothing was put there */
+    }
+    ids[0].next = ids[1].next = (unsigned)getpid() % IDS_SLOTS; /* both want the same one first */
+    assert_int_equal(ids_claim(&ids[0], &claims[0], NULL), 0);
+    assert_int_equal(ids_claim(&ids[1], &claims[1], NULL), 0);
+    assert_int_not_equal(claims[0].root, claims[1].root);
+    ids_done(&ids[0]);
+    ids_done(&ids[1]);
+}
+
+/* Where the shared place cannot be had, the file of the run directory does, and the scope says that it is less. */
+static void the_run_directory_is_no_proof(void **state UNUSED)
+{
+    struct brig_err err;
+    const char *nowhere[] = {"/nonexistent", "/"}; /* the second is not for everybody */
+    char path[] = "/tmp/brig-ids-XXXXXX", name[64];
+
+    assert_int_equal(ids_open_user(nowhere, 2, geteuid()), -ENOENT);
+    assert_non_null(mkdtemp(path));
+    const char *sticky[] = {path};
+    if (geteuid() == 0) { /* a file that was put there by somebody else is not believed */
+        assert_int_equal(chmod(path, 01777), 0);
+        snprintf(name, sizeof name, "%s/brig-ids-%u", path, 4711u);
+        int fd = open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        assert_true(fd >= 0 && fchown(fd, 1, 1) == 0);
+        close(fd);
+        int r = ids_open_user(sticky, 1, 4711);
+        assert_true(r == -EPERM || r == -EACCES);
+        unlink(name);
+        assert_int_equal(symlink("/tmp/brig-ids-elsewhere", name), 0);
+        assert_int_equal(ids_open_user(sticky, 1, 4711), -ELOOP);
+        assert_int_equal(access("/tmp/brig-ids-elsewhere", F_OK), -1);
+        unlink(name);
+    }
+    assert_int_equal(rmdir(path), 0);
+    int none = -1;
+    struct ids ids;
+    assert_true(ids_init(&ids, IDS_RANGE, &none, IDS_HOST, 0, &err) < 0);
 }
 
 int main(void)
@@ -214,7 +260,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_do_not_overlap), cmocka_unit_test(two_spawners), cmocka_unit_test(a_dead_claimer_holds_nothing),
         cmocka_unit_test(all_in_use),            cmocka_unit_test(pairs),        cmocka_unit_test(pair_slots_follow_the_subordinate_ids),
-        cmocka_unit_test(maps),                  cmocka_unit_test(one_id_needs_no_lock), cmocka_unit_test(the_lock_file),
+        cmocka_unit_test(maps),                  cmocka_unit_test(one_id_needs_no_lock), cmocka_unit_test(one_lock_file_for_all_services),
+        cmocka_unit_test(the_run_directory_is_no_proof),
     };
 
     return cmocka_run_group_tests(tests, open_run, close_run);

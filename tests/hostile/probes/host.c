@@ -5,9 +5,14 @@
  */
 #include "probe.h"
 
+#include <arpa/inet.h>
 #include <linux/filter.h>
+#include <linux/rtnetlink.h>
 #include <linux/seccomp.h>
+#include <mqueue.h>
 #include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -96,6 +101,114 @@ static void s06_page_cache(int argc, char **argv)
     dprintf(STDOUT_FILENO, "DROPPED\n");
 }
 
+static long route_change(int type)
+{
+    struct {
+        struct nlmsghdr head;
+        struct rtmsg body; /* as long as that of a neighbour or an address needs */
+        struct rtattr attr;
+        uint32_t address;
+    } ask = {.head = {sizeof(ask), (uint16_t)type, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE, 1, 0},
+             .body = {.rtm_family = AF_INET, .rtm_dst_len = 32, .rtm_table = RT_TABLE_MAIN, .rtm_type = RTN_BLACKHOLE},
+             .attr = {sizeof(struct rtattr) + 4, RTA_DST}, .address = htonl(0x01020304)};
+    struct {
+        struct nlmsghdr head;
+        struct nlmsgerr error;
+        char more[512];
+    } answer = {0};
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+    if (send(fd, &ask, sizeof(ask), 0) < 0 || recv(fd, &answer, sizeof(answer), 0) <= 0)
+        return -1;
+    close(fd);
+    errno = -answer.error.error;
+    return answer.error.error ? -1 : 0;
+}
+
+/* Objects of the kernel that are counted once for the host: refused, or bounded for the sandbox. */
+static void s03_kernel_objects(int argc, char **argv)
+{
+    char buf[256] = "", name[32];
+    long n;
+    (void)argc, (void)argv;
+
+    for (n = 0; n < 200 && open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC) >= 0; n++)
+        ;
+    judge_refused("ptys", n <= 64 ? -1 : 0, errno, ERRS(ENOSPC));
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    for (n = 0; n < 2000; n++) {
+        struct mq_attr attr = {.mq_maxmsg = 1, .mq_msgsize = 8};
+        snprintf(name, sizeof(name), "/hostile-%ld", n);
+        if (mq_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600, &attr) < 0)
+            break;
+    }
+    judge_refused("mqueues", n <= 256 ? -1 : 0, errno, ERRS(ENOSPC, EMFILE, ENOSYS, EACCES));
+    while (n-- > 0) {
+        snprintf(name, sizeof(name), "/hostile-%ld", n);
+        mq_unlink(name);
+    }
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    REFUSED("keys", syscall(SYS_add_key, "user", "hostile", "x", 1, -3), ENOSYS);
+    REFUSED("fanotify", syscall(SYS_fanotify_init, 0, 0), EPERM);
+    REFUSED("aio", syscall(SYS_io_setup, 1, buf), ENOSYS);
+    REFUSED("io-uring", syscall(SYS_io_uring_setup, 8, buf), ENOSYS);
+    REFUSED("bpf-map", syscall(SYS_bpf, 0, buf, sizeof(buf)), EPERM);
+    REFUSED("user-namespace", syscall(SYS_unshare, 0x10000000), EPERM);
+    REFUSED("mount", syscall(SYS_mount, "none", scratch(), "tmpfs", 0, NULL), EPERM);
+    REFUSED("loop-device", open("/dev/loop-control", O_RDWR | O_CLOEXEC), ENOENT, EACCES);
+    REFUSED("route", route_change(RTM_NEWROUTE), EPERM);
+    REFUSED("neighbour", route_change(RTM_NEWNEIGH), EPERM);
+    REFUSED("rule", route_change(RTM_NEWRULE), EPERM);
+    REFUSED("cgroup", open("/sys/fs/cgroup", O_RDONLY | O_CLOEXEC), ENOENT, EACCES);
+}
+
+/* Sockets whose queues nobody is charged for: the sandbox is ended for having so many. */
+static void s03_netlink(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    for (int i = 0; i < 200; i++)
+        if (socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE) < 0) {
+            untried("netlink", "%s", strerror(errno));
+            return;
+        }
+    sleep(gentle() ? 2 : 60); /* until we are ended; in the off run long enough to see that nobody does */
+    breach("netlink", "200 sockets, and nobody minds");
+}
+
+/* Watches of epoll are memory of the sandbox: 900 descriptors in each of 500 instances are 70 MB of them. */
+static void s03_epoll(int argc, char **argv)
+{
+    long items = 0;
+    (void)argc, (void)argv;
+
+    for (int child = 0; child < 4; child++) {
+        if (fork() != 0)
+            continue;
+        static int polls[500], fds[450];
+        for (size_t i = 0; i < ARRAY_LEN(polls); i++)
+            polls[i] = epoll_create1(EPOLL_CLOEXEC);
+        for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+            fds[i] = eventfd(0, EFD_CLOEXEC);
+        for (size_t p = 0; p < ARRAY_LEN(polls); p++)
+            for (size_t f = 0; f < ARRAY_LEN(fds); f++) {
+                struct epoll_event e = {.events = EPOLLIN};
+                if (epoll_ctl(polls[p], EPOLL_CTL_ADD, fds[f], &e) == 0)
+                    items++;
+            }
+        if (items > 200000)
+            breach("epoll", "%ld watches in one process", items);
+        else
+            held("epoll");
+        sleep(2); /* all four at once */
+        _exit(0);
+    }
+    while (wait(NULL) > 0)
+        ;
+}
+
 const struct probe_case host_cases[] = {
-    {"S01", s01_bpf_jit}, {"S02", s02_hugetlb}, {"S06", s06_page_cache}, {NULL, NULL},
+    {"S01", s01_bpf_jit},         {"S02", s02_hugetlb}, {"S03", s03_kernel_objects}, {"S03-netlink", s03_netlink},
+    {"S03-epoll", s03_epoll},     {"S06", s06_page_cache}, {NULL, NULL},
 };
