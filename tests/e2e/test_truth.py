@@ -146,6 +146,19 @@ class InASandboxRootless(PlainService, InASandbox):
     COUNT = 10
 
 
+class InASandboxUndelegated(InASandbox):
+    """A plain user without cgroups: no process has one of its own, so the service asks for the state of the store."""
+
+    COUNT = 5
+
+    @classmethod
+    def setUpClass(cls):
+        if not IS_ROOT:
+            raise unittest.SkipTest("needs root to be another user")
+        cls.d = Daemon(cls.CONFIG, user=PLAIN_ID)
+        cls.addClassCleanup(cls.d.close)
+
+
 class AsATool(Service, unittest.TestCase):
     COUNT = 15
     names = itertools.count()

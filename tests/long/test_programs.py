@@ -7,5 +7,5 @@ import sys
 
 os.environ["BRIG_TEST_TIMES"] = "10"
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-from test_truth import (AsATool, AsAToolRootless, InASandbox, InASandboxRootless, Local,  # noqa: E402, F401
-                        LocalRootless)
+from test_truth import (AsATool, AsAToolRootless, InASandbox, InASandboxRootless,  # noqa: E402, F401
+                        InASandboxUndelegated, Local, LocalRootless)
