@@ -27,12 +27,17 @@ function environment(request) {
 
 const missing = (error) => ['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND', 'ERR_PACKAGE_PATH_NOT_EXPORTED'].includes(error?.code);
 
-// import() as if it stood in one of the bases. Older Nodes can resolve from a file that is not there only the way require() does.
+// import() as if it stood in one of the bases. Nodes before 20.12 have no loader for that; there import.meta.resolve() takes a parent (a flag
+// of the command line), and finds what import finds: require() does not see packages that are modules only.
+const defaultLoader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
+let resolver = null;
+
 function importer(base) {
-  const loader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
-  if (loader) return vm.compileFunction('return import(what)', ['what'], { filename: base, importModuleDynamically: loader });
-  const find = Module.createRequire(base);
-  return (what) => import(Module.isBuiltin(what) || what.includes('://') ? what : url.pathToFileURL(find.resolve(what)).href);
+  if (defaultLoader) return vm.compileFunction('return import(what)', ['what'], { filename: base, importModuleDynamically: defaultLoader });
+  return async (what) => {
+    resolver ??= (await import('data:text/javascript,export default import.meta.resolve')).default;
+    return import(await resolver(what, url.pathToFileURL(base).href));
+  };
 }
 
 async function load(what) {
@@ -354,6 +359,7 @@ async function warm() {
   environment({ env: {}, cwd: null });
   await evaluate('export function warm(a) { return a; }', '<warm>', 'warm');
   const fn = await evaluate('function warm(a) { return a; }', '<warm>', 'warm');
+  if (!defaultLoader) await load('fs');
   createHmac('sha256', 'warm').update('').digest('hex');
   encoder(1000, [])({ a: [positional(fn, { a: 1 }, null)] });
   finisher({ kind: 'tool', key: '00' }, '<warm>');

@@ -30,7 +30,7 @@ def argv(language):
     if language == "python":
         return ["/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", text["python_core"], text["python_values"], text["python_schema"]]
     if language in ("javascript", "typescript"):
-        return ["/usr/bin/node", "--experimental-vm-modules", "--no-warnings", "-e", text["node"]]
+        return ["/usr/bin/node", "--experimental-vm-modules", "--experimental-import-meta-resolve", "--no-warnings", "-e", text["node"]]
     return ["/bin/bash", "--norc", "--noprofile", "-c", text["bash"], "brig"]
 
 

@@ -12,6 +12,7 @@ import unittest
 
 from helpers import BRIG, FAILED, BrigTest, Terminal, brig, environment, read_line, wait_until
 from service import Daemon
+from wheelkit import HAS_NPM, HAS_PIP
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WEATHER = f"{ROOT}/examples/weather.py"
@@ -254,8 +255,11 @@ class WithDaemon(Tools):
         env = {**self.env, "PIP_INDEX_URL": "http://user:word@127.0.0.1:1/simple", "npm_config_registry": "http://127.0.0.1:1/", "BRIG_SECRETS_KEY": KEYS}
         done = brig("doctor", "--tools", "-o", "json", env=env)
         rows = {row["name"]: row for row in json.loads(done.stdout)["tools"]}
-        for name in ("python", "node", "bash", "pip", "npm", "tool directory", "sets directory", "key ring"):
+        for name in ("python", "node", "bash", "tool directory", "sets directory", "key ring"):
             self.assertTrue(rows[name]["ok"], rows[name])
+        for name, there, fix in (("pip", HAS_PIP, "apt-get install python3-pip python3-venv"), ("npm", HAS_NPM, "apt-get install npm")):
+            self.assertEqual(rows[name]["ok"], there, rows[name])
+            self.assertEqual(rows[name].get("fix"), None if there else fix, rows[name])
         self.assertIn("Python 3", rows["python"]["state"])
         for name in ("pip index", "npm registry"):
             self.assertFalse(rows[name]["ok"], rows[name])

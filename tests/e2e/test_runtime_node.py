@@ -125,6 +125,34 @@ class Node(unittest.TestCase):
         self.assertEqual(answers[2]["files"][0], {"path": "a/in", "base64": "aGk="})
         self.assertEqual(list(answers[2]["files"][1]), ["path", "error"])
 
+    def test_packages_that_are_modules_only(self):
+        """From the dependency set, by every kind of import; as Node itself would find them."""
+        with tempfile.TemporaryDirectory() as site:
+            def package(name, about, **files):
+                os.makedirs(f"{site}/node_modules/{name}")
+                for file, text in {"package.json": json.dumps({"name": name, "version": "1.0.0", **about}), **files}.items():
+                    with open(f"{site}/node_modules/{name}/{file}", "w", encoding="utf-8") as f:
+                        f.write(text)
+
+            package("only", {"type": "module", "exports": {".": {"import": "./m.js"}, "./sub": {"import": "./s.js"}}},
+                    **{"m.js": "import { deep } from 'deep';\nexport const said = `only ${deep}`;\nexport default said;", "s.js": "export default 'sub';"})
+            package("deep", {"type": "module", "exports": {"import": "./m.mjs"}}, **{"m.mjs": "export const deep = 'deep';"})
+            package("both", {"exports": {"import": "./m.mjs", "require": "./c.cjs"}}, **{"m.mjs": "export default 'module';", "c.cjs": "module.exports = 'common';"})
+            package("plain", {"main": "c.js"}, **{"c.js": "module.exports = 'plain';"})
+            for source, result in (("import said, { said as again } from 'only';\nexport function f() { return [said, again]; }", ["only deep", "only deep"]),
+                                   ("async function f() { return (await import('only')).said; }", "only deep"),
+                                   ("import sub from 'only/sub';\nexport function f() { return sub; }", "sub"),
+                                   ("import one from 'both';\nexport async function f() { return [one, require('both'), (await import('both')).default]; }",
+                                    ["module", "common", "module"]),
+                                   ("import plain from 'plain';\nexport function f() { return [plain, require('plain')]; }", ["plain", "plain"]),
+                                   ("import { join } from 'node:path';\nimport fs from 'fs';\nexport function f() { return [join('a', 'b'), typeof fs.readFileSync]; }",
+                                    ["a/b", "function"])):
+                answer = run(source, language="javascript", cwd="/tmp", site=f"{site}/node_modules")
+                self.assertEqual((answer.error, answer.get("result")), (None, result), source)
+            for source, words in (("import x from 'only/hidden';\nexport function f() {}", "is not defined by \"exports\""),
+                                  ("import x from 'nosuch';\nexport function f() {}", "Cannot find package 'nosuch'")):
+                self.assertIn(words, run(source, language="javascript", cwd="/tmp", site=f"{site}/node_modules").error)
+
     def test_snippets_and_commands(self):
         answers = self.many([("setTimeout(() => console.log('late'), 20);\nprocess.on('exit', () => {});\nconsole.log('early');", {"kind": "code"}), ("console.log(await Promise.resolve(5));\nprocess.exit(4);", {"kind": "code"}),
                              ("console.log(1);\nthrow new Error('x');", {"kind": "code"}), ("process.exitCode = 7;", {"kind": "code"}), ("", {"kind": "command", "command": ["sh", "-c", "cat; echo '[1]' >&$BRIG_RESULT"], "args": {"a": 1}}),
