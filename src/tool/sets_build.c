@@ -4,8 +4,8 @@
  *
  * Theory of operation. In <key>.tmp-<random>, which nothing looks at: `root` is bound, writable, at SET_PATH of an install sandbox, and its directory SET_WORK tells the
  * installer what to do. The sandbox has the network `packages` (none, where a directory of wheels is all there is) and nothing of a tenant's: no secrets, no
- * variables. While it runs the tree is measured, since no quota holds a bind: past SET_BYTES_MAX, or when the disk is nearly full, it is ended. When the sandbox is
- * gone, a thread reads what the installers wrote, makes the lock, takes SET_WORK out; then one rename makes it the set of its key. A crash at any point leaves a
+ * variables. While it runs nobody looks into the tree, which it can change under every look: the file system's own counters bound it, since no quota holds a bind. When
+ * there is less room by more than a set may have, or the disk is nearly full, it is ended. When the sandbox is gone, a thread measures the tree, reads what the installers wrote, makes the lock, takes SET_WORK out; then one rename makes it the set of its key. A crash at any point leaves a
  * directory with a dot in its name, which the next start removes.
  *
  * A lock that is there from an earlier build decides what is installed: exactly that, by hash, without resolving anything. Only a rebuild resolves again.
@@ -26,6 +26,7 @@
 
 #define MEASURE_NS (UINT64_C(1) * NS_PER_SEC)
 #define DISK_FLOOR (UINT64_C(256) << 20)
+#define FREE_SLACK (UINT64_C(1) << 30) /* others write to the disk too, and an installer needs room for its work */
 #define ERROR_MAX 8192u
 
 struct build {
@@ -35,13 +36,14 @@ struct build {
     struct versions versions;
     char tmp[SET_NAME_MAX];
     int dir_fd; /* of tmp */
-    bool locked, closing, measuring, over;
+    bool locked, closing;
     struct sets_run *run;
     struct loop_timer on_measure;
-    struct job measure, finish;
-    uint64_t bytes;      /* of measure, and of finish */
-    uint64_t max;        /* of them; a copy, for the threads: the configuration may be replaced */
-    struct buf lock;     /* of finish, as the rest */
+    uint64_t free_before; /* bytes that the file system had left */
+    uint64_t max;        /* of bytes; a copy, for the thread: the configuration may be replaced */
+    struct job finish;
+    uint64_t bytes;      /* of finish, as the rest */
+    struct buf lock;
     int finished;
     struct brig_err err;
     struct build *next;
@@ -70,24 +72,15 @@ static void build_end(struct build *b, const struct brig_err *err, const char *t
 
     if (err)
         sets_drop(sets, b->tmp);
-    b->over = true;
     entry->build = NULL;
     if (!b->closing)
         sets_tell(sets, entry, err, text);
     if (!entry->ready && !b->closing)
         entry_remove(sets, entry);
-    if (!b->measuring)
-        build_free(b);
+    build_free(b);
 }
 
 /* ---- measuring ------------------------------------------------------------------------------------------------ */
-
-static void measure_work(struct job *job)
-{
-    struct build *b = (struct build *)(void *)((char *)job - offsetof(struct build, measure));
-
-    b->bytes = tree_size(b->dir_fd, "root");
-}
 
 static const char *too_large(const struct build *b, char why[96])
 {
@@ -98,35 +91,30 @@ static const char *too_large(const struct build *b, char why[96])
     return why;
 }
 
-static void measure_done(struct job *job)
+static uint64_t free_bytes(const struct build *b)
 {
-    struct build *b = (struct build *)(void *)((char *)job - offsetof(struct build, measure));
-    char why[96];
+    struct statvfs fs;
 
-    b->measuring = false;
-    if (b->over) {
-        build_free(b);
-        return;
-    }
-    if (b->run && b->bytes > b->max)
-        sets_run_stop(b->run, too_large(b, why));
+    return fstatvfs(b->dir_fd, &fs) == 0 ? (uint64_t)fs.f_bavail * fs.f_frsize : UINT64_MAX;
 }
 
 static void on_measure(struct loop_timer *timer)
 {
     struct build *b = timer->ctx;
-    struct statvfs fs;
+    uint64_t left = free_bytes(b);
+    char why[128];
 
     if (!b->run)
         return;
-    if (fstatvfs(b->dir_fd, &fs) == 0 && (uint64_t)fs.f_bavail * fs.f_frsize < DISK_FLOOR) {
+    if (left < DISK_FLOOR) {
         sets_run_stop(b->run, "the disk is nearly full");
         return;
     }
-    if (!b->measuring) {
-        b->measuring = true;
-        b->measure = (struct job){.work = measure_work, .done = measure_done};
-        workers_add(b->sets->workers, &b->measure);
+    if (left < b->free_before && b->free_before - left > b->max + FREE_SLACK) {
+        snprintf(why, sizeof why, "the disk has more than %llu MiB less than before: the packages need too much",
+                 (unsigned long long)(b->max >> 20));
+        sets_run_stop(b->run, why);
+        return;
     }
     (void)!loop_timer_set(b->sets->options.loop, timer, clock_mono_ns() + MEASURE_NS, NULL);
 }
@@ -406,6 +394,8 @@ int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
     b->max = sets->config->tools_sets_bytes < SET_BYTES_MAX ? sets->config->tools_sets_bytes : SET_BYTES_MAX;
     b->wish = first->wish;
     int r = make_dirs(b, first->rebuild, err);
+    if (r == 0)
+        b->free_before = free_bytes(b);
     if (r == 0)
         r = launch(b, err);
     if (r < 0) {

@@ -74,12 +74,10 @@ static void on_ended(void *ctx, struct sbox *sbox UNUSED, const struct brig_err 
 
 static void end(struct sets_run *run, const char *why)
 {
-    struct sbox *sbox = take_ptr(&run->sbox);
-
+    if (sbox_end(run->sbox, &run->caller, why, on_ended, run, NULL) < 0)
+        return; /* it is ending already: on_gone() tells when nothing in it lives any more */
     run->ending = true;
-    sbox_unwatch(sbox, &run->watch);
-    if (sbox_end(sbox, &run->caller, why, on_ended, run, NULL) < 0)
-        finish(run);
+    sbox_unwatch(take_ptr(&run->sbox), &run->watch);
 }
 
 static void on_gone(void *ctx, struct sbox *sbox UNUSED)

@@ -2,7 +2,11 @@
 /*
  * sets_tree.c: what an installer has left on disk, which is whatever a tenant's package wanted to leave: very deep, unreadable, full of links. Everything is relative
  * to a descriptor and follows no link; nothing waits (a FIFO in the place of a file). Removing works at any depth with two descriptors; measuring gives up
- * past TREE_DEPTH and calls that too large. Nobody writes to a tree while it is removed: its sandbox is gone.
+ * past TREE_DEPTH and calls that too large.
+ *
+ * Law: no tree is walked while a program of a tenant can still change it; its sandbox is gone before. Two things hold even so:
+ * a mode is changed through the descriptor of the directory that was looked at, never by name, and a way back up that does not
+ * lead to where it came from ends the removal.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,13 +21,33 @@
 #define NAMES_MAX (64u << 20)
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
+/* One that cannot be read is made readable: the very directory that the descriptor is of, through /proc, since fchmod() takes no O_PATH. */
 static int open_dir(int parent, const char *name)
 {
     int fd = openat(parent, name, DIR_FLAGS);
 
-    if (fd < 0 && errno == EACCES && fchmodat(parent, name, 0700, 0) == 0)
-        fd = openat(parent, name, DIR_FLAGS);
-    return fd;
+    if (fd >= 0 || errno != EACCES)
+        return fd;
+    AUTO_FD int path = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    char link[32];
+    if (path < 0 || str_format(link, sizeof link, "/proc/self/fd/%d", path) < 0 || fchmodat(AT_FDCWD, link, 0700, 0) < 0)
+        return -1;
+    return openat(path, ".", DIR_FLAGS);
+}
+
+struct place { /* which directory */
+    dev_t dev;
+    ino_t ino;
+};
+
+static int place_of(int fd, struct place *ret)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    *ret = (struct place){.dev = st.st_dev, .ino = st.st_ino};
+    return 0;
 }
 
 static bool is_dots(const char *name)
@@ -70,9 +94,35 @@ static const char *top_of(const struct buf *stack)
     return stack->data + at;
 }
 
+/* Into the directory whose name is on top; where we were is remembered. The new descriptor, or a negative errno. */
+static int go_down(int fd, const struct buf *stack, struct buf *places)
+{
+    struct place here;
+    int r = place_of(fd, &here);
+
+    if (r == 0)
+        r = buf_append(places, &here, sizeof here);
+    int next = r < 0 ? -1 : open_dir(fd, top_of(stack));
+    return r < 0 ? r : next < 0 ? -errno : next;
+}
+
+/* Back to where we came from, and only there: a directory that was moved meanwhile would lead out of the tree. */
+static int go_up(int fd, struct buf *places)
+{
+    struct place back = {0}, here = {0};
+    AUTO_FD int next = openat(fd, "..", DIR_FLAGS);
+    int r = next < 0 ? -errno : place_of(next, &here);
+
+    if (r < 0)
+        return r;
+    places->len -= sizeof back;
+    memcpy(&back, places->data + places->len, sizeof back);
+    return back.dev == here.dev && back.ino == here.ino ? take_fd(&next) : -ESTALE;
+}
+
 int tree_remove(int dir_fd, const char *name)
 {
-    AUTO_BUF struct buf stack = BUF_INIT(NAMES_MAX);
+    AUTO_BUF struct buf stack = BUF_INIT(NAMES_MAX), places = BUF_INIT(NAMES_MAX); /* names, and where each of them is */
     AUTO_FD int fd = open_dir(dir_fd, name);
 
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
@@ -86,9 +136,9 @@ int tree_remove(int dir_fd, const char *name)
             return r;
         if (r == 0 && stack.len == 0)
             return unlinkat(dir_fd, name, AT_REMOVEDIR) == 0 ? 0 : -errno;
-        int next = r > 0 ? open_dir(fd, top_of(&stack)) : openat(fd, "..", DIR_FLAGS);
+        int next = r > 0 ? go_down(fd, &stack, &places) : go_up(fd, &places);
         if (next < 0)
-            return -errno;
+            return next;
         close(fd);
         fd = next;
         if (r > 0)
