@@ -137,6 +137,7 @@ struct request *request_create(struct api *api, struct exchange *x); /* or NULL 
 struct sbox *api_sandbox_by_id(struct api *api, const char *id); /* whoever's it is; or NULL */
 struct sbox *request_find(struct request *rq, const char *id); /* the caller's, by id or name; or NULL, and asking for another's is a denial */
 void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
+bool request_join(struct request *rq, const char *org) MUST_CHECK; /* its connection counts as this organisation's; false: the refusal was sent */
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);

@@ -250,7 +250,7 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
         return;
     }
     snprintf(entry->way.id, sizeof(entry->way.id), "%s", sbox->id);
-    if (!let_in(rq, entry, sbox) || to_its_own_host(rq, entry, sbox))
+    if (!let_in(rq, entry, sbox) || !request_join(rq, sbox->org_id) || to_its_own_host(rq, entry, sbox))
         return;
     if (sbox->state != SBOX_RUNNING || !sbox->link) {
         request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));

@@ -439,6 +439,15 @@ static const char *key_of(const struct http_head *head)
     return field && strncmp(field, "password ", 9) == 0 ? field + 9 : NULL;
 }
 
+bool request_join(struct request *rq, const char *org)
+{
+    /* The administrator's own is never too many: something can always be done about it. */
+    if (rq->caller.socket || org[0] == '\0' || exchange_join(rq->x, org))
+        return true;
+    request_refuse(rq, BRIG_E_LIMIT, "the organisation has its share of the service's connections open");
+    return false;
+}
+
 static void start(struct request *rq, const struct http_head *head, const struct http_target *target)
 {
     struct brig_err err;
@@ -451,6 +460,8 @@ static void start(struct request *rq, const struct http_head *head, const struct
         return;
     }
     exchange_set_owner(rq->x, rq->caller.key_id);
+    if (!request_join(rq, rq->caller.org_id))
+        return;
     if (!rq->route && allow[0]) {
         exchange_add_field(rq->x, "Allow", allow);
         rq->api->counters.failures++;

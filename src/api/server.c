@@ -182,6 +182,7 @@ int server_create(struct loop *loop, const struct server_options *options, struc
     server->head = BUF_INIT(256u << 10);
     server->text = BUF_INIT(SIZE_MAX / 4);
     server_clock(server);
+    share_init(server);
     wheel_init(server);
     server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (server->spare_fd < 0) {

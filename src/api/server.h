@@ -6,7 +6,7 @@
  *
  * Time limits: head (header_timeout), body without progress (body_timeout), between requests (idle_timeout), a
  * response the peer does not read (body_timeout without progress). Limits: see config. A connection past
- * max_connections is answered 503 + Connection: close; past max_connections_per_peer 429.
+ * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close; past max_connections_per_peer 429.
  * A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is called.
  *
  * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys what
@@ -66,6 +66,8 @@ void exchange_keep(struct exchange *x, const char *text);
 const char *exchange_kept(const struct exchange *x); /* "" when nothing was */
 struct loop *exchange_loop(const struct exchange *x);
 void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
+/* Its connection is this organisation's now. False: the organisation has its share of them; answer 429. */
+bool exchange_join(struct exchange *x, const char *org) MUST_CHECK;
 /* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes its streams with it. */
 void server_cut(struct server *server, const char *owner, const struct exchange *but);
 

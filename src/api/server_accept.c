@@ -167,7 +167,7 @@ static void take_connection(struct listener *listener, int fd, const union addre
     describe(conn, address, key);
     conn->peer = peer_join(server, key);
 
-    bool many = config->max_connections > 0 && server->n_conns >= config->max_connections;
+    bool many = server->n_conns >= share_most(server);
     bool greedy =
         conn->peer && config->max_connections_per_peer > 0 && conn->peer->n > config->max_connections_per_peer;
     bool refused = many || greedy || !conn->peer;

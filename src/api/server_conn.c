@@ -33,6 +33,7 @@ void conn_close(struct conn *conn)
     close(fd);
     wheel_remove(conn);
     peer_leave(conn);
+    share_leave(conn);
     if (conn->counted)
         server->n_conns--;
     else

@@ -45,6 +45,7 @@
 #define WHEEL_TICK_MS 50u
 #define POOL_MAX 128u
 #define PEER_BUCKETS 1024u
+#define SHARE_BUCKETS 256u
 #define ID_SIZE 31u      /* "req-", 26 characters, NUL */
 #define STATUS_GONE 499u /* in the log only: the client did not wait */
 
@@ -52,6 +53,7 @@ struct tls;
 struct tls_conn;
 struct websocket;
 struct peer;
+struct server_share;
 
 enum conn_state { CONN_HEAD, CONN_BUSY, CONN_FLUSH, CONN_LINGER, CONN_DEAD };
 
@@ -65,6 +67,7 @@ struct conn {
     uint64_t since_ms;    /* the last progress */
     uint64_t deadline_ms; /* 0: none */
     struct peer *peer;
+    struct server_share *share; /* of the organisation whose requests come on it; NULL: nobody's yet */
     struct tls_conn *tls;
     struct exchange *x;
     char *parked; /* input that waits without an exchange */
@@ -160,6 +163,8 @@ struct server {
     char *scratch;         /* NULL: in use */
     struct buf head, text; /* for building answers */
     struct peer *peers[PEER_BUCKETS];
+    struct server_share *shares[SHARE_BUCKETS];
+    size_t descriptors; /* that connections can have */
     uint64_t now_ms;
     int spare_fd;
     bool draining, destroying, turn_set;
@@ -188,6 +193,11 @@ static inline uint64_t server_clock(struct server *server)
 void listener_close_all(struct server *server);
 void accept_again(struct loop_timer *timer);
 void peer_leave(struct conn *conn);
+
+/* server_share.c */
+void share_init(struct server *server);
+size_t share_most(const struct server *server); /* connections at once */
+void share_leave(struct conn *conn);
 
 /* server_wheel.c */
 void wheel_init(struct server *server);

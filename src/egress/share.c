@@ -2,9 +2,8 @@
 /*
  * share.c: what all sandboxes take from one brig-egress, and how much of it an organisation may have.
  *
- * The rule is the same for everything: whoever asks gets more while all he has is no more than what is still free. One organisation alone
- * can have half; n of them a part of n + 1 each; and there is always something left for one that has nothing. It is of the organisation, so
- * that more sandboxes, policies or connections of one do not make it more.
+ * The rule is the same for everything (base/share.h), and it is of the organisation, so that more sandboxes, policies or connections of one
+ * do not make it more.
  *
  *     descriptors  |<------------ 3/4: connections, two each ------------>|<-- 1/4 kept back: listeners, DNS -->|
  *
@@ -14,6 +13,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/share.h"
 #include "base/str.h"
 #include "egress/egress_priv.h"
 
@@ -59,7 +59,7 @@ static size_t free_of(const struct egress *egress, enum share_kind kind)
 
 bool share_has(const struct slot *slot, enum share_kind kind, size_t n)
 {
-    return slot->share->used[kind] + n <= free_of(slot->egress, kind);
+    return share_allows(slot->share->used[kind], free_of(slot->egress, kind), n);
 }
 
 void share_charge(struct slot *slot, enum share_kind kind, size_t n)

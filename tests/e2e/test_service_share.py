@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One organisation cannot take the service's connections from the others: streams, WebSockets, previews and idle clients together. (S04.)"""
+
+import unittest
+
+from hostilekit import HostileTest
+from previewkit import WEBSOCKET_SERVER, serve
+
+FULL = "the organisation has its share of the service's connections open"
+
+
+class Connections(HostileTest):
+    CONFIG = "[server]\nmax_connections = 24\nmax_connections_per_peer = 24\n"
+
+    def stream(self, key):
+        c = self.d.connection(tcp=True)
+        c.request("GET", "/v1/events", headers={"Accept": "text/event-stream", "X-API-Key": key})
+        self.addCleanup(c.close)
+        return c, c.getresponse()
+
+    def idle(self, key):
+        c = self.d.connection(tcp=True)
+        self.addCleanup(c.close)
+        return c, self.d.ask("GET", "/v1/version", key=key, connection=c)
+
+    def test_streams_idle_clients_and_keys_are_one_share(self):
+        org, key = self.org("greedy")
+        more = self.d.key(name="another", role="user", org=org)
+        _, modest = self.org("modest")
+        held = [self.stream(key) for _ in range(5)] + [self.idle(more) for _ in range(5)]
+        self.assertEqual({answer.status for _, answer in held}, {200})
+        while True:
+            held.append(self.stream(more))
+            if held[-1][1].status != 200:
+                break
+        connection, refusal = held.pop()
+        self.assertEqual((refusal.status, FULL in refusal.read().decode(), refusal.headers["Retry-After"]), (429, True, "1"))
+        connection.close()
+        self.assertIn(len(held), (10, 11, 12))  # half; a connection that the server has not seen close yet counts
+        self.assertEqual(held[5][0].sock is not None and self.idle(modest)[1].status, 200)
+        for _ in range(4):
+            self.assertEqual(self.stream(modest)[1].status, 200)
+        self.assertEqual(self.d.ask("GET", "/v1/sandboxes").status, 200, "the administrator always")
+        self.assertEqual(self.d.ask("GET", "/v1/version", key=more, connection=held[5][0]).status, 200, "who has a connection keeps it")
+
+    def test_previews_count_for_whose_sandbox_it_is(self):
+        _, key = self.org("previewed")
+        made = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=key)
+        self.assertEqual(made.status, 201, made)
+        sid = made.json["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sid}")
+        serve(self.d, sid, WEBSOCKET_SERVER, 8080)
+        token = self.d.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {}, tcp=True, key=key).json["token"]
+        held = []
+        while len(held) < 24:
+            held.append(self.d.websocket(f"/v1/sandboxes/{sid}/proxy/8080/echo?brig_token={token}", tcp=True))
+            self.addCleanup(held[-1].close)
+            if held[-1].status != 101:
+                break
+        self.assertEqual((held[-1].status, len(held) - 1 in (10, 11, 12)), (429, True), len(held))
+        self.assertEqual(self.stream(self.org("unharmed")[1])[1].status, 200)
+        held[0].send("still")
+        self.assertEqual(held[0].receive(), (1, b"still"))
+
+
+if __name__ == "__main__":
+    unittest.main()
