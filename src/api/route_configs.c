@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "tool/config_set.h"
 #include "tool/configs.h"
+#include "tool/rules.h"
 
 #define CONFIGS_LIST_DEFAULT 1000u
 
@@ -87,6 +88,11 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
 
     if (!may_write_through(rq, config))
         return;
+    /* Packages and directories are source that is brought along; those who write the lists are not asked. */
+    if (!default_only && !caller_is_admin(&rq->caller) && auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0) {
+        request_fail(rq, &err);
+        return;
+    }
     if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user),
                     caller_standing(&rq->caller), id, type, config, default_only, on_config, rq, &err) < 0)
         fail_config(rq, &err);

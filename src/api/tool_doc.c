@@ -247,7 +247,9 @@ void tool_doc_put(void *ctx UNUSED, struct json *json, const struct object *obje
         letta_put(json, members[i], json_get(object->json, members[i]));
     json_key(json, "brig"), json_object(json);
     json_key(json, "version"), json_u64(json, object->version);
-    put_hand(json, "registrant", &tool_of(object)->registrant);
+    json_key(json, "registrant"), json_object(json);
+    letta_put_text(json, "role", standing_name(tool_of(object)->registrant.as));
+    json_end(json);
     for (const struct json_value *m = ours ? ours->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "version"))
             letta_put(json, m->key, m);

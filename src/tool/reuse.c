@@ -199,7 +199,7 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     if (r < 0)
         return r;
     raise_limits(&run->limits, &spec.limits);
-    spec.ephemeral = wait->ephemeral;
+    spec.ephemeral = spec.service = wait->ephemeral; /* nobody else works in the sandbox of one run, nor does its caller */
     snprintf(spec.reuse, sizeof spec.reuse, "%s", wait->mark);
     snprintf(spec.reuse_config, sizeof spec.reuse_config, "%s", run->fingerprint);
     wait->asked = true;

@@ -174,6 +174,31 @@ class Tools(SecretTest):
         self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
 
 
+class Beside(SecretTest):
+    def test_nobody_enters_the_sandbox_of_a_run(self):
+        """A tool with a value and a brokered secret has a sandbox made for the run, and its caller is no more in it than others."""
+        network = {"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]}
+        secrets = [*exposing(), {"name": "BROKERED", "env": "B"}]
+        self.register("stays", "import time\ntime.sleep(600)", key=self.admin, brig={"secrets": secrets, "network": network})
+        before = {s["id"] for s in self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]}
+        run = self.ask("POST", "/tools/stays/run", {"background": True}, status=202, key=self.user)["id"]
+        made = []
+
+        def look():
+            listed = self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]
+            made[:] = [s["id"] for s in listed if s["id"] and s["id"] not in before]
+            return made and self.ask("GET", f"/runs/{run}").get("status") == "running"
+        wait_until("it runs in a sandbox of its own", look)
+        for key in (self.user, self.admin):
+            self.refused("POST", f"/sandboxes/{made[0]}/run", {"argv": ["env"]}, key, f"Sandbox {made[0]} not found", status=404)
+            self.refused("GET", f"/sandboxes/{made[0]}", None, key, f"Sandbox {made[0]} not found", status=404)
+            self.refused("POST", "/run", {"command": ["env"], "sandbox_id": made[0]}, key,
+                         f"sandbox {made[0]} not found: No such file or directory", status=404)
+            self.assertNotIn(made[0], [s["id"] for s in self.ask("GET", "/sandboxes?limit=1000", key=key)["sandboxes"]])
+        self.ask("DELETE", f"/runs/{run}", status=202, key=self.user)
+        wait_until("it is gone", lambda: made[0] not in [s["id"] for s in self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]])
+
+
 class Directories(SecretTest):
     """The directory of the organisation's configuration is first on the module path of its runs: whoever chose it runs there."""
 

@@ -112,6 +112,16 @@ class Lists(ToolTest):
         self.refused("DELETE", "/tools/kept", None, self.bound, "Tool 'kept' not allowed")
         self.refused("PATCH", "/tools/listed", {"json_schema": {"name": "kept", "parameters": NONE}}, self.bound, "Tool 'kept' not allowed")
 
+    def test_packages_and_directories_are_code(self):
+        """The configuration's are put into every run of the organisation, those of listed tools too."""
+        self.lists(allow=["listed"])
+        config = self.ask("POST", "/sandbox-config/local/default", key=self.boss)["id"]
+        packages = {"pip_requirements": [{"name": "theirs"}]}
+        for method, path, body in (("POST", "/sandbox-config/", {"config": packages}), ("POST", "/sandbox-config/local", packages),
+                                   ("PATCH", f"/sandbox-config/{config}", {"config": packages})):
+            self.refused(method, path, body, self.bound, "Tool 'run' not allowed")
+        self.ask("PATCH", f"/sandbox-config/{config}", {"config": {"venv_name": "ours"}}, key=self.boss)
+
     def test_every_door_for_programs_of_ones_own(self):
         """Source of one's own is `run`, wherever it is brought: in a sandbox, in a run that brings its sandbox, in a file."""
         self.lists()
