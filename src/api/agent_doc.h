@@ -10,7 +10,10 @@
 
 /* The body of a create or an update as agents_put() takes it: tools as ids, memory blocks as state, secrets under one name. false: the refusal was sent. out may hold secrets. */
 bool agent_body_build(struct request *rq, bool update, struct buf *out) MUST_CHECK;
-/* The agent, with its tools in full; secrets without values unless the administrator wants them shown. ctx: struct request. */
+/*
+ * The agent, with its tools in full; secrets without values unless the administrator wants them shown. ctx: struct
+ * request.
+ */
 void agent_doc_put(void *ctx, struct json *json, const struct object *agent);
 /* A member of what a full agent has besides; or NULL. */
 const struct json_value *agent_besides(const struct object *agent, const char *name);

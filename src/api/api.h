@@ -98,7 +98,7 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_BODY (1u << 8)    /* reads its body itself */
 #define ROUTE_SECRET (1u << 10) /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9) /* with ROUTE_JSON: no body at all is {} */
-#define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own, or what it reads: lists of tools judge it as `run` (auth_tool_allowed()) */
+#define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own: lists of tools judge it as `run` */
 #define ROUTE_LETTA (1u << 11)  /* of the original's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked at */
 
 struct route {

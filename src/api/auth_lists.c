@@ -45,7 +45,8 @@ int auth_tool_allowed(struct api *api, const struct caller *caller, const char *
     if (r == 0)
         r = read_lists(auth_key_doc(api->auth, caller->key_id), &key, err);
     if (r == 0)
-        r = tool_allowed(org ? json_root(org) : NULL, key ? json_root(key) : NULL, str_eq(config_get(api->config)->tools_default, "deny"), name, err);
+        r = tool_allowed(org ? json_root(org) : NULL, key ? json_root(key) : NULL,
+                         str_eq(config_get(api->config)->tools_default, "deny"), name, err);
     json_doc_free(org);
     json_doc_free(key);
     return r;

@@ -476,7 +476,8 @@ static void start(struct request *rq, const struct http_head *head, const struct
         return;
     }
     exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
-    if (!check_query(rq, target) || !check_role(rq) || !check_lists(rq) || ((rq->route->flags & ROUTE_LETTA) && !letta_begin(rq)))
+    if (!check_query(rq, target) || !check_role(rq) || !check_lists(rq) ||
+        ((rq->route->flags & ROUTE_LETTA) && !letta_begin(rq)))
         return;
     if (rq->route->flags & ROUTE_JSON) {
         rq->left = request_free;

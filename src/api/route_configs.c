@@ -89,7 +89,8 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
     if (!may_write_through(rq, config))
         return;
     /* Packages and directories are source that is brought along; those who write the lists are not asked. */
-    if (!default_only && !caller_is_admin(&rq->caller) && auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0) {
+    if (!default_only && !caller_is_admin(&rq->caller) &&
+        auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0) {
         request_fail(rq, &err);
         return;
     }

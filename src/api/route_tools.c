@@ -2,8 +2,9 @@
 /*
  * route_tools.c: the registry of tools as the original's clients see it (letta.md 1.4): upsert by name, update, read, delete.
  *
- * A write goes body -> (schema derived in a sandbox) -> document -> store. Who may write is asked of the document that is replaced; if that is another by the time of the commit, all is asked and
- * made again from the new one. Two that bring the same new name at once are one after the other.
+ * A write goes body -> (schema derived in a sandbox) -> document -> store. Who may write is asked of the document that
+ * is replaced; if that is another by the time of the commit, all is asked and made again from the new one. Two that
+ * bring the same new name at once are one after the other.
  */
 #include "api/tool_doc.h"
 
@@ -82,16 +83,18 @@ static bool has(const struct json_value *body, const char *name)
 static struct tool_doc doc_of(const struct write *write, const struct object *old, const char *hash)
 {
     const struct json_value *body = write->rq->json;
-    struct tool_doc doc = {.body = body, .old = old, .update = write->update, .schema = write->schema, .schema_len = write->schema_len, .user = write->user,
+    struct tool_doc doc = {.body = body, .old = old, .update = write->update, .schema = write->schema,
+                           .schema_len = write->schema_len, .user = write->user,
                            .project = write->project[0] ? write->project : NULL, .modal = write->modal, .hash = hash};
 
-    tool_hands(old ? tool_of(old) : NULL, &write->rq->caller, !write->update, has(body, "brig") || has(body, "default_requires_approval"), &doc.registrant, &doc.guard);
+    const bool policy = has(body, "brig") || has(body, "default_requires_approval");
+    tool_hands(old ? tool_of(old) : NULL, &write->rq->caller, !write->update, policy, &doc.registrant, &doc.guard);
     return doc;
 }
 
 /*
- * Lists bind whoever brings source, also when he registers it: the name must be allowed, and so must source of his own (`run`), or a name on the list would stand for
- * anything. Those who write the lists are not asked.
+ * Lists bind whoever brings source, also when he registers it: the name must be allowed, and so must source of his own
+ * (`run`), or a name on the list would stand for anything. Those who write the lists are not asked.
  */
 static int may_register(const struct request *rq, const char *name, struct brig_err *err)
 {
@@ -109,7 +112,10 @@ static int may_write(const struct write *write, const struct object *old, struct
     return r == 0 ? may_register(write->rq, write->name, err) : r;
 }
 
-/* The name and the hash of a document that is to be written; what is wrong with it, or more than its writer may ask for, is told here. */
+/*
+ * The name and the hash of a document that is to be written; what is wrong with it, or more than its writer may ask
+ * for, is told here.
+ */
 static int judge(struct write *write, const struct buf *doc, char hash[13], struct brig_err *err)
 {
     struct request *rq = write->rq;
@@ -127,7 +133,8 @@ static int judge(struct write *write, const struct buf *doc, char hash[13], stru
         if (r < 0)
             (void)err_set(err, BRIG_E_HOST, -r, "hash the tool");
         if (r == 0)
-            r = may_write(write, write->update ? NULL : registry_by_name(rq->api->registry, write->org, write->name), err);
+            r = may_write(write, write->update ? NULL : registry_by_name(rq->api->registry, write->org, write->name),
+                          err);
         if (r == 0)
             r = tool_may_ask(&tool, &rq->caller, rq->api->secrets, config_get(rq->api->config), err);
         tool_done(&tool);
@@ -339,7 +346,8 @@ void route_tool_delete(struct request *rq)
     if (r == 0 && !caller_is_admin(&rq->caller))
         r = auth_tool_allowed(rq->api, &rq->caller, tool_of(object)->name, &err);
     if (r == 0) {
-        const struct objects_change change = {.org = rq->caller.org_id, .id = object->id, .expect_version = object->version, .done = on_deleted, .ctx = rq};
+        const struct objects_change change = {.org = rq->caller.org_id, .id = object->id,
+                                              .expect_version = object->version, .done = on_deleted, .ctx = rq};
         request_audit(rq, "tool.delete", object->id, "ok", tool_of(object)->name);
         r = objects_change(registry_objects(rq->api->registry), &change, &err);
     }

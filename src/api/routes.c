@@ -50,7 +50,8 @@ const struct route api_routes[] = {
 
     {"GET", BOX "/files", "path path_encoding", R, route_file_get},
     {"HEAD", BOX "/files", "path path_encoding", R, route_file_get},
-    {"PUT", BOX "/files", "path path_encoding mode append offset parents exclusive", R | OWN | ROUTE_BODY, route_file_put},
+    {"PUT", BOX "/files", "path path_encoding mode append offset parents exclusive", R | OWN | ROUTE_BODY,
+     route_file_put},
     {"DELETE", BOX "/files", "path path_encoding recursive", R | W, route_file_delete},
     {"GET", BOX "/files/stat", "path path_encoding follow", R, route_file_stat},
     {"GET", BOX "/files/list", "path path_encoding depth limit", R, route_file_list},

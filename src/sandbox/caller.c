@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * caller.c: how much a caller may: one order of rights for every room that asks "is this an administrator". What a caller makes keeps
- * his standing, so that whoever uses it later is not taken for its maker: of the two the weaker counts.
+ * caller.c: how much a caller may: one order of rights for every room that asks "is this an administrator". What a
+ * caller makes keeps his standing, so that whoever uses it later is not taken for its maker: of the two the weaker
+ * counts.
  */
 #include "sandbox/private.h"
 

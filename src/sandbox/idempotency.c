@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idempotency.c: the same create twice is one sandbox. A key belongs to the API key that sent it: the same text of another one is
- * another key, so that nobody is answered with a sandbox that somebody else has put there. It is remembered for 24 hours, here and in the store (so also over a restart), with a
- * fingerprint of the request: the same key with another request is a conflict, not a second sandbox.
+ * idempotency.c: the same create twice is one sandbox. A key belongs to the API key that sent it: the same text of
+ * another one is another key, so that nobody is answered with a sandbox that somebody else has put there. It is
+ * remembered for 24 hours, here and in the store (so also over a restart), with a fingerprint of the request: the same
+ * key with another request is a conflict, not a second sandbox.
  *
  * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that failed
  * leaves nothing: the next attempt is a first one.

@@ -90,7 +90,8 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     bool any_port, proxy_port;   /* with internal: its gate is made for more than its first policy names (enum gate_shape) */
     bool trust;                  /* with internal: a CA bundle of its own */
     const char *zygote;          /* with internal: struct provider_spec; of `memory` */
-    char reuse[40];              /* of tool/reuse.c: what its runs have in common; "" for all others. No request can set it */
+    /* of tool/reuse.c: what its runs have in common; "" for all others. No request can set it */
+    char reuse[40];
     char reuse_config[80];       /* with reuse: the configuration it was made under */
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
     char *memory;                /* owns the strings */

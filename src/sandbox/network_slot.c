@@ -123,7 +123,8 @@ static int check_hosts(const struct network_choice *choice, const char *name, co
 
 struct secret_use slot_use(const struct sbox *sbox, size_t i)
 {
-    return (struct secret_use){.caller = &sbox->priv->creator, .name = sbox->spec.secrets[i].name, .object = sbox->id, .audit = sbox->manager->audit};
+    return (struct secret_use){.caller = &sbox->priv->creator, .name = sbox->spec.secrets[i].name, .object = sbox->id,
+                               .audit = sbox->manager->audit};
 }
 
 int slot_check_secrets(const struct sbox *sbox, const struct network_choice *choice, struct brig_err *err)
@@ -167,7 +168,8 @@ static int expose(struct sbox_network *net, size_t i, struct brig_err *err)
         memcpy(net->exposed[i], value, len);
         net->exposed[i][len] = '\0';
     }
-    r = net->exposed[i] ? 0 : err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: a value with a NUL fits no variable", use.name);
+    r = net->exposed[i] ? 0 : err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: a value with a NUL fits no variable",
+                                      use.name);
     crypto_secret_free(value, len);
     return r;
 }

@@ -53,6 +53,7 @@ struct network_choice {
 int policies_choose(const struct policies *policies, const char *org, const struct json_value *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
 void network_choice_done(struct network_choice *choice);
 /* May one of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */
-int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config, struct brig_err *err) MUST_CHECK;
+int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config,
+                        struct brig_err *err) MUST_CHECK;
 
 #endif

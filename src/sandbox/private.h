@@ -293,10 +293,11 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
-/* who: `[gate] private_ranges` says from which standing on a policy may name private ranges. */
 /* How many connections at once a caller may ask for; where: "limits.connections". */
 int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config, struct brig_err *err) MUST_CHECK;
-int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
+/* who: `[gate] private_ranges` says from which standing on a policy may name private ranges. */
+int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret,
+                 struct brig_err *err) MUST_CHECK;
 /* The same question of a network that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
 int spec_network_judge(const char *network, const struct caller *caller, const struct config *config, struct brig_err *err) MUST_CHECK;
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;

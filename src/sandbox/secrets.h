@@ -49,19 +49,24 @@ void secrets_placeholder(char out[PLACEHOLDER_LEN + 1]);
 int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder, struct json *json, struct brig_err *err) MUST_CHECK;
 
 /*
- * The one gate through which a value leaves (`expose`): secrets_expose.c. An administrator decides it: the caller, or for a tool's own list
- * the one who registered the tool, who answers for its source. A brokered value never leaves.
+ * The one gate through which a value leaves (`expose`): secrets_expose.c. An administrator decides it: the caller, or
+ * for a tool's own list the one who registered the tool, who answers for its source. A brokered value never leaves.
  */
 struct secret_use {
     const struct caller *caller;       /* who uses it: in the audit event, and in whose organisation */
     const enum standing *registrant;   /* of the tool whose list names it; NULL: the caller's own request names it */
-    const char *name, *object;         /* object: the run or sandbox that gets it; "" while it has no id, then secrets_say_exposed() follows */
+    /* object: the run or sandbox that gets it; "" while it has no id, then secrets_say_exposed() follows */
+    const char *name, *object;
     struct audit *audit;               /* NULL: none is kept */
 };
-/* Whether it may: BRIG_E_FORBIDDEN; of a secret that is there: BRIG_E_REFUSED for one that is brokered. One that is not there passes. */
+/*
+ * Whether it may: BRIG_E_FORBIDDEN; of a secret that is there: BRIG_E_REFUSED for one that is brokered. One that is not
+ * there passes.
+ */
 int secrets_may_expose(const struct secrets *secrets, const struct secret_use *use, struct brig_err *err) MUST_CHECK;
 /* The value, if it may, and the event: crypto_secret_free(). */
-int secrets_expose(const struct secrets *secrets, const struct secret_use *use, uint8_t **ret, size_t *ret_len, struct brig_err *err) MUST_CHECK;
+int secrets_expose(const struct secrets *secrets, const struct secret_use *use, uint8_t **ret, size_t *ret_len,
+                   struct brig_err *err) MUST_CHECK;
 void secrets_say_exposed(const struct secret_use *use);
 
 #endif

@@ -31,7 +31,8 @@ struct secrets {
 
 struct entry *secrets_entry(const struct secrets *secrets, const char *org, const char *name); /* or NULL */
 /* The value itself: crypto_secret_free(). Nobody has asked who wants it; that is secrets_expose(). */
-int secrets_reveal(const struct secrets *secrets, const char *org, const char *name, uint8_t **ret, size_t *ret_len, struct brig_err *err) MUST_CHECK;
+int secrets_reveal(const struct secrets *secrets, const char *org, const char *name, uint8_t **ret, size_t *ret_len,
+                   struct brig_err *err) MUST_CHECK;
 /*
  * The same value and rule, sealed with the current key. 1: nothing is written: it is gone, is under that key, or another write of it is under way, which
  * this one would undo when it is committed behind it; that write seals with the current key itself.

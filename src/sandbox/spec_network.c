@@ -40,8 +40,9 @@ void json_value_put(struct json *json, const struct json_value *v)
 }
 
 /*
- * A policy is its maker's own: one who may not could name the host's loopback, its metadata service, the network it is in. The same is asked of
- * a request's policy, a tool's and a stored one's, which others use by name because its maker was allowed to write it.
+ * A policy is its maker's own: one who may not could name the host's loopback, its metadata service, the network it is
+ * in. The same is asked of a request's policy, a tool's and a stored one's, which others use by name because its maker
+ * was allowed to write it.
  */
 static int check_private(const struct json_value *policy, const char *who, struct brig_err *err)
 {
@@ -53,13 +54,16 @@ static int check_private(const struct json_value *policy, const char *who, struc
         const struct json_value *action = range ? json_get(rule, "action") : NULL;
         bool deny = action && action->type == JSON_STRING && str_eq(action->string, "deny");
         if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 && (gate_cidr_private(&cidr) || cidr.bits == 128))
-            return err_set(err, BRIG_E_FORBIDDEN, 0, "network: cidr %.64s is %s; only %s may allow it ([gate] private_ranges)", range->string,
-                           gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own", who);
+            return err_set(err, BRIG_E_FORBIDDEN, 0,
+                           "network: cidr %.64s is %s; only %s may allow it ([gate] private_ranges)", range->string,
+                           gate_cidr_private(&cidr)
+                               ? "private" : "a single address, which may be this host's own", who);
     }
     return base && base->type == JSON_OBJECT ? check_private(base, who, err) : 0; /* as deep as JSON may be */
 }
 
-int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config, struct brig_err *err)
+int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config,
+                        struct brig_err *err)
 {
     const bool admins = str_eq(config->gate_private_ranges, "admin");
 
@@ -88,7 +92,8 @@ static int check_connections(const struct json_value *policy, enum standing who,
     return 0;
 }
 
-int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret, struct brig_err *err)
+int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret,
+                 struct brig_err *err)
 {
     struct buf buf = BUF_INIT(POLICY_JSON_MAX);
     struct json json = JSON_INIT(&buf);

@@ -278,8 +278,8 @@ static int copy_tool(struct run *run, const struct tool *from)
     struct tool *to = &run->tool;
 
     *to = (struct tool){.source_len = from->source ? from->source_len : 0, .version = from->version, .language = from->language, .return_limit = from->return_limit,
-                        .requires_approval = from->requires_approval, .needs_credentials = from->needs_credentials, .no_fallback = from->no_fallback,
-                        .registrant.as = from->registrant.as};
+                        .requires_approval = from->requires_approval, .needs_credentials = from->needs_credentials,
+                        .no_fallback = from->no_fallback, .registrant.as = from->registrant.as};
     if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 || copy_text(run, from->provider, &to->provider) < 0)
         return -ENOMEM;
     to->source = run_copy(run, from->source ? from->source : "", to->source_len);

@@ -114,7 +114,8 @@ static bool is_none(const struct json_value *network)
 
 struct secret_use run_secret_use(const struct run *run, size_t i)
 {
-    return (struct secret_use){.caller = &run->caller, .registrant = run->row_secrets ? &run->tool.registrant.as : NULL, .name = run->secrets[i].name,
+    return (struct secret_use){.caller = &run->caller, .registrant = run->row_secrets ? &run->tool.registrant.as : NULL,
+                               .name = run->secrets[i].name,
                                .object = run->id, .audit = run->executor->o.audit};
 }
 
@@ -135,7 +136,8 @@ static int keep_brokered(struct run *run, const struct json_value *list)
     json_end(&json);
     if (n == 0)
         return 0;
-    if (run->n_docs >= ARRAY_SIZE(run->docs) || json_finish(&json) < 0 || json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
+    if (run->n_docs >= ARRAY_SIZE(run->docs) || json_finish(&json) < 0 ||
+        json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
         return -ENOMEM;
     run->secrets_json = json_root(run->docs[run->n_docs++]);
     return 0;
@@ -146,7 +148,8 @@ static enum standing network_needs(const struct run *run)
 {
     enum standing who = STANDING_USER;
 
-    while (run->network && who < STANDING_SOCKET && policy_ranges_check(run->network, who, run->executor->o.config, NULL) < 0)
+    while (run->network && who < STANDING_SOCKET &&
+           policy_ranges_check(run->network, who, run->executor->o.config, NULL) < 0)
         who++;
     return who;
 }
@@ -169,26 +172,34 @@ static int read_secrets(struct run *run, const struct json_value *list, struct b
         run->needs = STANDING_ADMIN;
         r = secrets_may_expose(run->executor->o.secrets, &use, err);
     }
-    if (r == 0 && run->exposes && (run->sandbox_id[0] || run->reuse != REUSE_NONE)) /* whoever was there before could read it */
-        r = err_set(err, BRIG_E_REFUSED, 0, "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse");
+    /* whoever was there before could read it */
+    if (r == 0 && run->exposes && (run->sandbox_id[0] || run->reuse != REUSE_NONE))
+        r = err_set(err, BRIG_E_REFUSED, 0,
+                    "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse");
     if (r == 0 && keep_brokered(run, list) < 0)
         r = err_nomem(err);
     return r;
 }
 
-/* An administrator's tool that gets the value of a secret runs as he wrote it: its caller does not say what is around it, or where that may go. */
+/*
+ * An administrator's tool that gets the value of a secret runs as he wrote it: its caller does not say what is around
+ * it, or where that may go.
+ */
 static int check_overrides(const struct run *run, const struct run_ask *ask, struct brig_err *err)
 {
     const struct {
         const char *name;
         bool given;
-    } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0}, {"network", ask->network}, {"secrets", ask->secrets}, {"provider", ask->provider}};
+    } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0}, {"network", ask->network},
+                   {"secrets", ask->secrets}, {"provider", ask->provider}};
 
     if (!run->of_row || !tool_exposes(ask->tool) || caller_is_admin(&run->caller))
         return 0;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         if (members[i].given)
-            return err_set(err, BRIG_E_FORBIDDEN, 0, "%s: only an administrator may say it for a tool that is given a secret's value", members[i].name);
+            return err_set(err, BRIG_E_FORBIDDEN, 0,
+                           "%s: only an administrator may say it for a tool that is given a secret's value",
+                           members[i].name);
     return 0;
 }
 
@@ -205,10 +216,11 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
         r = read_secrets(run, secrets, err);
     if (r < 0 || run->kind == FRAME_SCHEMA)
         return r;
-    /* A tool's own policy was written by who registered it, and is used by who runs it: the weaker of the two counts. */
+    /* A tool's own policy was written by who registered it, and is used by who runs it: the weaker counts. */
     if (run->of_row && !ask->network)
         who = standing_weaker(who, run->tool.registrant.as);
-    r = asked && asked->type != JSON_NULL ? spec_network(asked, who, config, &text, err) : spec_network_default(config, &text, err);
+    const bool given = asked && asked->type != JSON_NULL;
+    r = given ? spec_network(asked, who, config, &text, err) : spec_network_default(config, &text, err);
     if (r < 0 || !text)
         return r;
     if (run->n_docs >= ARRAY_SIZE(run->docs) || json_read(text, strlen(text), JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)

@@ -113,7 +113,10 @@ int step_environment(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
     struct adding adding = {run, err};
-    /* User keys write the variables of configurations and agents: they could tell a tool where to send the value that it was given. */
+    /*
+     * User keys write the variables of configurations and agents: they could tell a tool where to send the value that
+     * it was given.
+     */
     int r = run->exposes ? add_exposed(run, err) : add_variables(run, err);
 
     if (r == 0 && run->agent_version && !run->exposes) {

@@ -91,7 +91,8 @@ struct run {
     const struct json_value *secrets_json; /* those that are brokered: they need a sandbox made for them */
     bool of_row;                 /* the tool is a registered one */
     bool row_secrets;            /* the list of secrets is the tool's own: tool.registrant decided it */
-    bool exposes;                /* it gets the value of a secret: no variables that user keys can write are put beside it */
+    /* it gets the value of a secret: no variables that user keys can write are put beside it */
+    bool exposes;
     enum standing needs;         /* who may give what it was given; packages and directories of weaker ones stay out */
     bool has_network;
     struct brig_limits limits;

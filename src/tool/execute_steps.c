@@ -24,11 +24,13 @@ int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
         return 0;
     /* Whoever brings the source can call it as he likes: all of it is `run`, a name that no tool can have. */
     const char *name = tool->name ? tool->name : "";
-    int r = tool_allowed(ask->org_doc, ask->key_doc, str_eq(o->config->tools_default, "deny"), ask->tool_object ? name : TOOL_UNREGISTERED, err);
+    int r = tool_allowed(ask->org_doc, ask->key_doc, str_eq(o->config->tools_default, "deny"),
+                         ask->tool_object ? name : TOOL_UNREGISTERED, err);
     if (r < 0 || run->kind != FRAME_TOOL)
         return r;
     if (r == 0 && tool->rate_max && o->rates)
-        r = rates_take(o->rates, run->caller.org_id, name, tool->rate_max, tool->rate_window_s, loop_now_ns(), &checks->retry_s, err);
+        r = rates_take(o->rates, run->caller.org_id, name, tool->rate_max, tool->rate_window_s, loop_now_ns(),
+                       &checks->retry_s, err);
     if (r == 0 && tool->schema && ask->args_json && !ask->no_schema_check)
         r = schema_check(tool->schema, ask->args_json, err);
     if (r == 0 && tool->n_rules && ask->args_json)
@@ -109,7 +111,9 @@ int step_credentials(struct run *run, struct brig_err *err)
     const struct executor_options *o = &run->executor->o;
     const char *org = run->caller.org_id;
     char user[80]; /* the organisation's, as in every document of the original's interface */
-    const struct webhook_ask ask = {.user_id = user, .org_id = org, .tool_name = run->of_row ? run->tool.name : TOOL_UNREGISTERED, .agent_id = run->agent_id[0] ? run->agent_id : NULL};
+    const struct webhook_ask ask = {.user_id = user, .org_id = org, .tool_name = run->of_row
+                                    ? run->tool.name : TOOL_UNREGISTERED, .agent_id = run->agent_id[0]
+                                        ? run->agent_id : NULL};
 
     snprintf(user, sizeof user, "user-%s", str_starts(org, "org-") ? org + 4 : org);
 

@@ -174,7 +174,8 @@ static int begin(struct change *change, struct brig_err *err)
         if (!old)
             return err_set(err, BRIG_E_NOT_FOUND, 0, "%s %.100s not found", objects->kind.kind, change->id);
         int r = check_version(change, old, err);
-        return r < 0 ? r : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id, on_committed, change, err);
+        return r < 0 ? r : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id,
+                                               on_committed, change, err);
     }
     int r = check_version(change, old, err);
     if (r == 0)

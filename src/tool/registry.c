@@ -81,7 +81,8 @@ const struct object *registry_by_name(const struct registry *registry, const cha
     return objects_by_key(registry->objects, org, name);
 }
 
-int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len, objects_done_fn *done, void *ctx,
+int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
+                    objects_done_fn *done, void *ctx,
                     struct brig_err *err)
 {
     struct json_doc *json = NULL;
@@ -98,5 +99,6 @@ int registry_upsert(struct registry *registry, const char *org, const struct obj
         tool_done(&tool);
     }
     json_doc_free(json);
-    return r < 0 ? r : objects_put(registry->objects, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx, err);
+    return r < 0 ? r : objects_put(registry->objects, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx,
+                                   err);
 }

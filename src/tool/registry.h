@@ -4,7 +4,8 @@
  * source_type, json_schema, args_json_schema, description, tags, return_char_limit, pip_requirements, npm_requirements, default_requires_approval,
  * enable_parallel_execution, metadata_, project_id, tool_type, created_by_id, last_updated_by_id) and ours in `brig`: {network, secrets, limits, rate_limit,
  * rules, approval, needs_credentials, fallback, command}. Its version rises with every change and is what a receipt names.
- * `registrant` and `guard`, {key_id, role} each, are the service's own: who answers for the source, and who set the policy (tool_rights.c).
+ * `registrant` and `guard`, {key_id, role} each, are the service's own: who answers for the source, and who set the
+ * policy (tool_rights.c).
  */
 #ifndef BRIG_TOOL_REGISTRY_H
 #define BRIG_TOOL_REGISTRY_H
@@ -61,11 +62,13 @@ int registry_create(struct store *store, struct registry **ret, struct brig_err 
 void registry_destroy(struct registry *registry);
 struct objects *registry_objects(struct registry *registry);
 /*
- * Makes the tool of this name, or a new version of it (id kept): what POST and PUT do. `doc` is checked by tool_parse(). old: what it was made of (who may
- * replace it was asked of that), or NULL; BRIG_E_CONFLICT when it is another by then. objects_put() and objects_change() of registry_objects() do for a
- * known id; a name that another tool has is BRIG_E_CONFLICT in either.
+ * Makes the tool of this name, or a new version of it (id kept): what POST and PUT do. `doc` is checked by
+ * tool_parse(). old: what it was made of (who may replace it was asked of that), or NULL; BRIG_E_CONFLICT when it is
+ * another by then. objects_put() and objects_change() of registry_objects() do for a known id; a name that another tool
+ * has is BRIG_E_CONFLICT in either.
  */
-int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len, objects_done_fn *done, void *ctx,
+int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
+                    objects_done_fn *done, void *ctx,
                     struct brig_err *err) MUST_CHECK;
 /* object->extra of the registry's objects is a struct tool. */
 const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name); /* or NULL */
@@ -82,14 +85,20 @@ void tool_done(struct tool *tool);
 /*
  * tool_rights.c: who may change a tool, and what it may ask for.
  *
- * A tool with a policy (rules, a rate limit, an approval, secrets, a network, needs_credentials) is changed and deleted only by administrators, or by the very key
- * that set the policy. Whoever registers it whole answers for it; a partial change leaves it to the weaker of the two.
+ * A tool with a policy (rules, a rate limit, an approval, secrets, a network, needs_credentials) is changed and deleted
+ * only by administrators, or by the very key that set the policy. Whoever registers it whole answers for it; a partial
+ * change leaves it to the weaker of the two.
  */
 int tool_may_change(const struct tool *tool, const struct caller *caller, struct brig_err *err) MUST_CHECK;
-/* Both hands after a write. old: NULL if there is none yet; whole: all of it is replaced; policy: the change brings a policy of its own. */
-void tool_hands(const struct tool *old, const struct caller *caller, bool whole, bool policy, struct tool_hand *registrant, struct tool_hand *guard);
+/*
+ * Both hands after a write. old: NULL if there is none yet; whole: all of it is replaced; policy: the change brings a
+ * policy of its own.
+ */
+void tool_hands(const struct tool *old, const struct caller *caller, bool whole, bool policy,
+                struct tool_hand *registrant, struct tool_hand *guard);
 /* What only an administrator may give is refused already here: tool->registrant is who answers for it. */
-int tool_may_ask(const struct tool *tool, const struct caller *caller, const struct secrets *secrets, const struct config *config, struct brig_err *err) MUST_CHECK;
+int tool_may_ask(const struct tool *tool, const struct caller *caller, const struct secrets *secrets,
+                 const struct config *config, struct brig_err *err) MUST_CHECK;
 bool tool_exposes(const struct tool *tool); /* its own list asks for the value of a secret */
 
 /* first 12 hex digits of SHA-256, as the original computes metadata_.tool_hash */

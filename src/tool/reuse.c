@@ -3,9 +3,11 @@
  * reuse.c: runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that lives on between runs (`reuse: agent | fingerprint`), and one made for a single
  * run whose brokered secrets must be known when it is made. In each the run is a new process with the same protocol.
  *
- * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs have in common, which is the key that made it, the agent or the fingerprint, and the
- * network and secrets that it was given. So nobody can put one of his own in its place, and no run finds more in it than it could have asked for. Its metadata is for people. It ends when the configuration
- * changes (executor_retire()), or when a run finds it with another fingerprint. Runs that come while it is being made wait for it.
+ * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs
+ * have in common, which is the key that made it, the agent or the fingerprint, and the network and secrets that it was
+ * given. So nobody can put one of his own in its place, and no run finds more in it than it could have asked for. Its
+ * metadata is for people. It ends when the configuration changes (executor_retire()), or when a run finds it with
+ * another fingerprint. Runs that come while it is being made wait for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -109,7 +111,8 @@ static void look_later(struct reuse_wait *wait)
     struct brig_err err = {0};
 
     if (loop_now_ns() > wait->until_ns)
-        (void)err_set(&err, BRIG_E_BUSY, 0, "the sandbox of the %s did not get ready", wait->run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
+        (void)err_set(&err, BRIG_E_BUSY, 0, "the sandbox of the %s did not get ready",
+                      wait->run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
     else if (loop_timer_set(wait->executor->o.loop, &wait->timer, loop_now_ns() + LOOK_AGAIN_NS, &err) == 0)
         return;
     fail(wait, &err);
@@ -199,7 +202,8 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     if (r < 0)
         return r;
     raise_limits(&run->limits, &spec.limits);
-    spec.ephemeral = spec.service = wait->ephemeral; /* nobody else works in the sandbox of one run, nor does its caller */
+    /* nobody else works in the sandbox of one run, nor does its caller */
+    spec.ephemeral = spec.service = wait->ephemeral;
     snprintf(spec.reuse, sizeof spec.reuse, "%s", wait->mark);
     snprintf(spec.reuse_config, sizeof spec.reuse_config, "%s", run->fingerprint);
     wait->asked = true;
@@ -214,7 +218,8 @@ static struct sbox *find_marked(struct manager *manager, const struct caller *ca
 {
     struct sbox *sbox = manager_first(manager);
 
-    while (sbox && !(str_eq(sbox->spec.reuse, mark) && str_eq(sbox->org_id, caller->org_id) && str_eq(sbox->key_id, caller->key_id)))
+    while (sbox && !(str_eq(sbox->spec.reuse, mark) && str_eq(sbox->org_id, caller->org_id) &&
+                     str_eq(sbox->key_id, caller->key_id)))
         sbox = sbox->next;
     return sbox;
 }

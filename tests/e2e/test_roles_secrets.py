@@ -61,7 +61,7 @@ class SecretTest(LettaTest):
 
 class Doors(SecretTest):
     def test_a_user_key_at_every_door(self):
-        """The same refusal wherever a value could be asked for; nothing was started, and no event says that it was given."""
+        """The same refusal wherever a value could be asked for, and no event says that it was given."""
         before = len(self.audit("secret.expose"))
         self.register("plain", "return 1")
         agent = self.agent(self.ask("GET", "/tools/plain"))
@@ -83,7 +83,8 @@ class Doors(SecretTest):
 
     def test_an_administrator_may_and_it_is_told(self):
         for key in (self.admin, None):
-            ran = self.ask("POST", "/run", {"language": "python", "code": "import os\nprint([ord(c) ^ 1 for c in os.environ['X']])",
+            ran = self.ask("POST", "/run", {"language": "python",
+                                            "code": "import os\nprint([ord(c) ^ 1 for c in os.environ['X']])",
                                             "secrets": exposing()}, key=key)
             self.assertEqual(seen(json.loads(ran["stdout"])), VALUE, ran)
             wait_until("the event is there", lambda: [e for e in self.audit("secret.expose")
@@ -101,9 +102,11 @@ class Doors(SecretTest):
 
     def test_revealing_is_the_administrators(self):
         config = self.local()
-        variable = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable", {"key": "V", "value": "a value of it"})["id"]
+        variable = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable",
+                            {"key": "V", "value": "a value of it"})["id"]
         agent = self.agent(secrets={"S": "a secret of it"})
-        for path in (f"/sandbox-config/environment-variable/{variable}/reveal", f"/agents/{agent['id']}/secrets/S/reveal"):
+        for path in (f"/sandbox-config/environment-variable/{variable}/reveal",
+                     f"/agents/{agent['id']}/secrets/S/reveal"):
             self.refused("POST", path, None, self.user, "only a key with the role admin may do this")
             self.assertIn("of it", self.ask("POST", path, key=self.admin)["value"])
         self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
@@ -112,7 +115,8 @@ class Doors(SecretTest):
 class Tools(SecretTest):
     def test_a_user_key_cannot_register_it(self):
         for brig in ({"secrets": exposing()}, {"secrets": [*exposing(), {"name": "BROKERED"}]}):
-            body = {"source_code": function("mine", PEEK), "json_schema": {"name": "mine", "parameters": NONE}, "brig": brig}
+            body = {"source_code": function("mine", PEEK), "json_schema": {"name": "mine", "parameters": NONE},
+                    "brig": brig}
             for method in ("POST", "PUT"):
                 self.refused(method, "/tools/", body, self.user, ADMIN_ONLY)
         self.assertEqual(self.ask("GET", "/tools/?name=mine"), [])
@@ -120,7 +124,7 @@ class Tools(SecretTest):
         self.refused("PATCH", "/tools/mine", {"brig": {"secrets": exposing()}}, self.user, ADMIN_ONLY)
 
     def test_an_administrators_tool(self):
-        """The administrator decided that it may have the value; so a user key may run it as it is, and only as it is."""
+        """The administrator decided that it may have the value: a user key may run it, and only as it is."""
         tool = self.register("given", key=self.admin, brig={"secrets": exposing()})
         self.assertEqual(tool["brig"]["registrant"]["role"], "admin")
         ran = self.run_as(self.user, "given")
@@ -129,24 +133,28 @@ class Tools(SecretTest):
         # What would lead the value elsewhere is not the caller's to say.
         sandbox = self.ask("POST", "/sandboxes", {}, status=201, key=self.user)["id"]
         self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sandbox}")
-        for member, value in (("env_vars", {"URL": "http://attacker.example"}), ("network", "open"), ("network", {"rules": []}),
+        for member, value in (("env_vars", {"URL": "http://attacker.example"}), ("network", "open"),
+                              ("network", {"rules": []}),
                               ("secrets", [{"name": "BROKERED"}]), ("provider", "e2b")):
             self.refused("POST", "/tools/given/run", {member: value}, self.user,
                          f"{member}: only an administrator may say it for a tool that is given a secret's value")
         for key in (self.user, self.admin):
             for member, value in (("sandbox_id", sandbox), ("reuse", "fingerprint")):
                 self.refused("POST", "/tools/given/run", {member: value}, key,
-                             "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse", status=422)
+                             "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse",
+                             status=422)
 
     def test_its_source_is_not_a_users_to_change(self):
         tool = self.register("kept", key=self.admin, brig={"secrets": exposing()})
         words = "tool kept: an administrator has set its policy; only an administrator may change or delete it"
         evil = function("kept", "import os\nreturn os.environ['X'][::-1]")
         schema = {"name": "kept", "parameters": NONE}
-        for method, path, body in (("PATCH", f"/tools/{tool['id']}", {"source_code": evil}), ("PATCH", "/tools/kept", {"tags": ["x"]}),
+        for method, path, body in (("PATCH", f"/tools/{tool['id']}", {"source_code": evil}),
+                                   ("PATCH", "/tools/kept", {"tags": ["x"]}),
                                    ("PATCH", "/tools/kept", {"pip_requirements": [{"name": "evil"}]}),
                                    ("POST", "/tools/", {"source_code": evil, "json_schema": schema}),
-                                   ("PUT", "/tools/", {"source_code": evil, "json_schema": schema, "brig": {"secrets": exposing()}}),
+                                   ("PUT", "/tools/", {"source_code": evil, "json_schema": schema,
+                                                       "brig": {"secrets": exposing()}}),
                                    ("DELETE", f"/tools/{tool['id']}", None), ("DELETE", "/tools/kept", None)):
             self.refused(method, path, body, self.user, words)
         self.assertEqual(self.ask("GET", "/tools/kept")["source_code"], function("kept", PEEK))
@@ -155,7 +163,8 @@ class Tools(SecretTest):
         """Also not when an administrator changes something of it: he vouches for what he registers himself."""
         self.register("theirs", key=self.user)
         self.refused("PATCH", "/tools/theirs", {"brig": {"secrets": exposing()}}, self.admin,
-                     "secrets.expose: the tool has source of a key that is no administrator's; register it again to answer for it")
+                     "secrets.expose: the tool has source of a key that is no administrator's; "
+                     "register it again to answer for it")
         again = self.register("theirs", key=self.admin, brig={"secrets": exposing()})
         self.assertEqual(again["brig"]["registrant"]["role"], "admin")
         self.assertEqual(seen(self.run_as(self.user, "theirs")["result"]), VALUE)
@@ -163,7 +172,8 @@ class Tools(SecretTest):
     def test_what_user_keys_write_stays_out_of_it(self):
         """Variables of the configuration and of agents could tell the tool where to send the value."""
         config = self.local()
-        variable = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable", {"key": "TARGET", "value": "elsewhere-1"},
+        variable = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable",
+                            {"key": "TARGET", "value": "elsewhere-1"},
                             key=self.user)["id"]
         agent = self.ask("POST", "/agents/", {"name": "w", "secrets": {"OWN": "elsewhere-2"}}, key=self.user)["id"]
         body = "import os\nreturn sorted(n for n in os.environ if n in ('TARGET', 'OWN', 'X'))"
@@ -176,10 +186,11 @@ class Tools(SecretTest):
 
 class Beside(SecretTest):
     def test_nobody_enters_the_sandbox_of_a_run(self):
-        """A tool with a value and a brokered secret has a sandbox made for the run, and its caller is no more in it than others."""
+        """With a brokered secret a run has a sandbox made for it, and its caller is no more in it than others."""
         network = {"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]}
         secrets = [*exposing(), {"name": "BROKERED", "env": "B"}]
-        self.register("stays", "import time\ntime.sleep(600)", key=self.admin, brig={"secrets": secrets, "network": network})
+        self.register("stays", "import time\ntime.sleep(600)", key=self.admin,
+                      brig={"secrets": secrets, "network": network})
         before = {s["id"] for s in self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]}
         run = self.ask("POST", "/tools/stays/run", {"background": True}, status=202, key=self.user)["id"]
         made = []
@@ -190,17 +201,19 @@ class Beside(SecretTest):
             return made and self.ask("GET", f"/runs/{run}").get("status") == "running"
         wait_until("it runs in a sandbox of its own", look)
         for key in (self.user, self.admin):
-            self.refused("POST", f"/sandboxes/{made[0]}/run", {"argv": ["env"]}, key, f"Sandbox {made[0]} not found", status=404)
+            self.refused("POST", f"/sandboxes/{made[0]}/run", {"argv": ["env"]}, key, f"Sandbox {made[0]} not found",
+                         status=404)
             self.refused("GET", f"/sandboxes/{made[0]}", None, key, f"Sandbox {made[0]} not found", status=404)
             self.refused("POST", "/run", {"command": ["env"], "sandbox_id": made[0]}, key,
                          f"sandbox {made[0]} not found: No such file or directory", status=404)
             self.assertNotIn(made[0], [s["id"] for s in self.ask("GET", "/sandboxes?limit=1000", key=key)["sandboxes"]])
         self.ask("DELETE", f"/runs/{run}", status=202, key=self.user)
-        wait_until("it is gone", lambda: made[0] not in [s["id"] for s in self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]])
+        listed = lambda: [s["id"] for s in self.ask("GET", "/sandboxes?limit=1000")["sandboxes"]]
+        wait_until("it is gone", lambda: made[0] not in listed())
 
 
 class Directories(SecretTest):
-    """The directory of the organisation's configuration is first on the module path of its runs: whoever chose it runs there."""
+    """The configuration's directory is first on the module path of all runs: whoever chose it runs there."""
 
     @classmethod
     def setUpClass(cls):
@@ -222,14 +235,15 @@ class Directories(SecretTest):
         self.ask("POST", "/sandbox-config/local", {"sandbox_dir": self.dir}, key=self.user)
         self.assertEqual(found(), [True, False, False])
         config = self.ask("POST", "/sandbox-config/local", {"sandbox_dir": self.dir}, key=self.admin)
-        self.assertEqual(found(), [True, True, False])  # an administrator's key answers for it now, but not for the socket
+        self.assertEqual(found(), [True, True,
+                                   False])  # an administrator's key answers for it now, but not for the socket
         self.ask("POST", "/sandbox-config/local", {"sandbox_dir": self.dir})
         self.assertEqual(found(), [True, True, True])
         self.ask("PATCH", f"/sandbox-config/{config['id']}", {"config": {"venv_name": "theirs"}}, key=self.user)
         self.assertEqual(found(), [True, False, False])
 
     def test_values_in_lists_are_not_for_read_only_keys(self):
-        """[tools] reveal_secrets shows values in Letta's shape to those who could run code with them, and to no others."""
+        """[tools] reveal_secrets shows values to those who could run code with them, and to no others."""
         reader = self.d.key(role="read-only")
         config = self.local()
         path = f"/sandbox-config/{config['id']}/environment-variable"
@@ -250,24 +264,30 @@ class Sandboxes(SecretTest):
         box = f"/sandboxes/{made}"
         words = f"sandbox {made} holds the value of a secret; only an administrator may use it"
         shell = self.ask("POST", f"{box}/processes", {"argv": ["sleep", "600"]}, status=201, key=self.admin)["number"]
-        for method, path, body in (("POST", f"{box}/run", {"argv": ["env"]}), ("POST", f"{box}/processes", {"argv": ["env"]}),
+        for method, path, body in (("POST", f"{box}/run", {"argv": ["env"]}),
+                                   ("POST", f"{box}/processes", {"argv": ["env"]}),
                                    ("POST", f"{box}/shells", {}), ("GET", f"{box}/files?path=/proc/1/environ", None),
-                                   ("GET", f"{box}/processes/{shell}/output", None), ("PATCH", box, {"network": "open"}),
-                                   ("GET", f"{box}/files/tar?path=/workspace", None), ("DELETE", box, None), ("GET", f"{box}/logs", None)):
+                                   ("GET", f"{box}/processes/{shell}/output", None),
+                                   ("PATCH", box, {"network": "open"}),
+                                   ("GET", f"{box}/files/tar?path=/workspace", None), ("DELETE", box, None),
+                                   ("GET", f"{box}/logs", None)):
             self.refused(method, path, body, self.user, words)
         self.register("here", key=self.user)
         self.refused("POST", "/tools/here/run", {"sandbox_id": made}, self.user, words)
         self.refused("POST", "/run", {"command": ["env"], "sandbox_id": made}, self.user, words)
         self.assertEqual(self.ask("GET", box, key=self.user)["id"], made)
-        self.assertEqual(self.ask("POST", f"{box}/run", {"argv": ["sh", "-c", "echo ${#X}"]}, key=self.admin)["stdout"], f"{len(VALUE)}\n")
+        self.assertEqual(self.ask("POST", f"{box}/run", {"argv": ["sh", "-c", "echo ${#X}"]}, key=self.admin)["stdout"],
+                         f"{len(VALUE)}\n")
 
     def test_a_placeholder_stays_one(self):
-        """The secret loses its broker rule while the sandbox lives: a service that starts again does not give the value instead."""
+        """The secret loses its broker rule while the sandbox lives, and the service starts again."""
         self.ask("PUT", "/secrets/TURNS", {"value": VALUE, "broker": BROKER}, status=201)
         network = {"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]}
-        made = self.ask("POST", "/sandboxes", {"secrets": [{"name": "TURNS", "env": "X"}], "network": network}, status=201, key=self.user)["id"]
+        made = self.ask("POST", "/sandboxes", {"secrets": [{"name": "TURNS", "env": "X"}], "network": network},
+                        status=201, key=self.user)["id"]
         self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made}")
-        says = lambda: self.ask("POST", f"/sandboxes/{made}/run", {"argv": ["sh", "-c", "echo $X"]}, key=self.user)["stdout"].strip()
+        says = lambda: self.ask("POST", f"/sandboxes/{made}/run", {"argv": ["sh", "-c", "echo $X"]},
+                                key=self.user)["stdout"].strip()
         placeholder = says()
         self.ask("PUT", "/secrets/TURNS", {"value": VALUE}, status=200)
         os.kill(self.d.children()["brigd"], signal.SIGKILL)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tool carries binds those whom it is to bind: policy, lists, rates, network, and the sandboxes that runs share (attacks T03 to T06)."""
+"""What a tool carries binds those whom it is to bind: policy, lists, rates, network, and the sandboxes that runs share
+(attacks T03 to T06)."""
 
 import json
 import unittest
@@ -9,9 +10,10 @@ from lettakit import LettaTest
 
 NONE = {"type": "object", "properties": {}}
 LOOPBACK = {"rules": [{"action": "allow", "cidr": "127.0.0.1/32"}]}
-PRIVATE = "network: cidr 127.0.0.1/32 is private; only the administrator on the unix socket may allow it ([gate] private_ranges)"
-POLICIES = ({"rules": [{"field": "to", "deny": "x"}]}, {"rate_limit": {"max_calls": 1, "window_seconds": 3600}}, {"approval": True},
-            {"needs_credentials": True}, {"network": "packages"}, {"secrets": [{"name": "S"}]})
+PRIVATE = ("network: cidr 127.0.0.1/32 is private; only the administrator on the unix socket may allow it "
+           "([gate] private_ranges)")
+POLICIES = ({"rules": [{"field": "to", "deny": "x"}]}, {"rate_limit": {"max_calls": 1, "window_seconds": 3600}},
+            {"approval": True}, {"needs_credentials": True}, {"network": "packages"}, {"secrets": [{"name": "S"}]})
 
 
 def function(name, body="return 1"):
@@ -45,15 +47,18 @@ class ToolTest(LettaTest):
 class Policy(ToolTest):
     def ways(self, name):
         """Every way to get rid of what a tool carries."""
-        return (("PATCH", f"/tools/{name}", {"brig": {}}), ("PATCH", f"/tools/{name}", {"source_code": function(name, "return 2")}),
+        return (("PATCH", f"/tools/{name}", {"brig": {}}),
+                ("PATCH", f"/tools/{name}", {"source_code": function(name, "return 2")}),
                 ("PATCH", f"/tools/{name}", {"default_requires_approval": False}),
                 ("PATCH", f"/tools/{name}", {"json_schema": {"name": name + "_2", "parameters": NONE}}),
-                ("POST", "/tools/", document(name)), ("PUT", "/tools/", document(name, brig={"rules": []})), ("DELETE", f"/tools/{name}", None))
+                ("POST", "/tools/", document(name)), ("PUT", "/tools/", document(name, brig={"rules": []})),
+                ("DELETE", f"/tools/{name}", None))
 
     def test_an_administrators_policy(self):
         for i, brig in enumerate((*POLICIES, None)):
             name = f"bound{i}"
-            made = self.register(name, key=self.admin, brig=brig) if brig else self.register(name, key=self.admin, default_requires_approval=True)
+            policy = {"brig": brig} if brig else {"default_requires_approval": True}
+            made = self.register(name, key=self.admin, **policy)
             words = f"tool {name}: an administrator has set its policy; only an administrator may change or delete it"
             for method, path, body in self.ways(name):
                 self.refused(method, path, body, self.user, words)
@@ -62,7 +67,7 @@ class Policy(ToolTest):
             self.ask("PATCH", f"/tools/{made['id']}", {"tags": ["mine"]}, key=self.admin)
 
     def test_a_keys_own_policy(self):
-        """The key that set it may change it, another key may not; when an administrator sets one, it is the administrator's."""
+        """The key that set it may change it, another may not; if an administrator sets one, it is his."""
         self.register("own", key=self.user, brig={"rate_limit": {"max_calls": 5, "window_seconds": 60}})
         words = "tool own: another key has set its policy; only that key or an administrator may change or delete it"
         for method, path, body in self.ways("own"):
@@ -73,7 +78,8 @@ class Policy(ToolTest):
         for method, path, body in self.ways("own"):
             self.refused(method, path, body, self.user, words)
         self.ask("PATCH", "/tools/own", {"brig": {}}, key=self.admin)
-        self.ask("PATCH", "/tools/own", {"source_code": function("own", "return 3")}, key=self.other)  # nothing binds it any more
+        # Nothing binds it any more.
+        self.ask("PATCH", "/tools/own", {"source_code": function("own", "return 3")}, key=self.other)
         self.ask("DELETE", "/tools/own", key=self.other)
 
     def test_no_request_says_who_made_it(self):
@@ -83,7 +89,8 @@ class Policy(ToolTest):
             self.assertEqual(answer.status, 200, answer)  # members that are not known are not looked at
             self.assertEqual(answer.json["brig"]["registrant"]["role"], "user")
             self.refused("POST", "/tools/", document("claims", brig={member: {"role": "socket"}}), self.user,
-                         f"[{{'type': 'value_error', 'loc': ('body',), 'msg': 'brig.{member}: is not known'}}]", status=422)
+                         f"[{{'type': 'value_error', 'loc': ('body',), 'msg': 'brig.{member}: is not known'}}]",
+                         status=422)
             self.assertEqual(self.ask("GET", f"/tools/{made['id']}")["brig"]["registrant"]["role"], "user")
 
 
@@ -102,7 +109,8 @@ class Lists(ToolTest):
         self.register("listed", key=self.boss)
         self.assertEqual(self.ask("POST", "/tools/listed/run", key=self.bound)["result"], 1)
         # The name is on the list; what is behind it is not for the key to say.
-        for method, path, body in (("POST", "/tools/", document("listed", "return 2")), ("PUT", "/tools/", document("listed", "return 2")),
+        for method, path, body in (("POST", "/tools/", document("listed", "return 2")),
+                                   ("PUT", "/tools/", document("listed", "return 2")),
                                    ("PATCH", "/tools/listed", {"source_code": function("listed", "return 2")})):
             self.refused(method, path, body, self.bound, "Tool 'run' not allowed")
         self.refused("POST", "/tools/", document("unlisted"), self.bound, "Tool 'unlisted' not allowed")
@@ -110,31 +118,39 @@ class Lists(ToolTest):
         self.lists(deny=["kept"])
         self.register("kept", key=self.boss)
         self.refused("DELETE", "/tools/kept", None, self.bound, "Tool 'kept' not allowed")
-        self.refused("PATCH", "/tools/listed", {"json_schema": {"name": "kept", "parameters": NONE}}, self.bound, "Tool 'kept' not allowed")
+        self.refused("PATCH", "/tools/listed", {"json_schema": {"name": "kept", "parameters": NONE}}, self.bound,
+                     "Tool 'kept' not allowed")
 
     def test_packages_and_directories_are_code(self):
         """The configuration's are put into every run of the organisation, those of listed tools too."""
         self.lists(allow=["listed"])
         config = self.ask("POST", "/sandbox-config/local/default", key=self.boss)["id"]
         packages = {"pip_requirements": [{"name": "theirs"}]}
-        for method, path, body in (("POST", "/sandbox-config/", {"config": packages}), ("POST", "/sandbox-config/local", packages),
+        for method, path, body in (("POST", "/sandbox-config/", {"config": packages}),
+                                   ("POST", "/sandbox-config/local", packages),
                                    ("PATCH", f"/sandbox-config/{config}", {"config": packages})):
             self.refused(method, path, body, self.bound, "Tool 'run' not allowed")
         self.ask("PATCH", f"/sandbox-config/{config}", {"config": {"venv_name": "ours"}}, key=self.boss)
 
     def test_every_door_for_programs_of_ones_own(self):
-        """Source of one's own is `run`, wherever it is brought: in a sandbox, in a run that brings its sandbox, in a file."""
+        """Source of one's own is `run`, wherever it is brought: in a sandbox, in a run, in a file."""
         self.lists()
         box = "/sandboxes/" + self.ask("POST", "/sandboxes", {}, status=201, key=self.bound)["id"]
-        cat = self.ask("POST", f"{box}/processes", {"argv": ["cat"], "stdin_open": True}, status=201, key=self.bound)["number"]
+        cat = self.ask("POST", f"{box}/processes", {"argv": ["cat"], "stdin_open": True}, status=201,
+                       key=self.bound)["number"]
         shell = self.ask("POST", f"{box}/shells", {}, status=201, key=self.bound)["number"]
         self.lists(allow=["listed"])
         words = "Tool 'run' not allowed"
-        for method, path, body in (("POST", "/run", {"command": ["id"]}), ("POST", "/runs", {"process": {"argv": ["id"]}}),
-                                   ("POST", f"{box}/run", {"argv": ["id"]}), ("POST", f"{box}/processes", {"argv": ["id"]}),
-                                   ("POST", f"{box}/shells", {}), ("POST", f"{box}/shells/{shell}/run", {"command": "id"}),
-                                   ("POST", f"{box}/processes/{cat}/stdin", b"id\n"), ("PUT", f"{box}/files?path=a.py", b"x"),
-                                   ("PUT", f"{box}/files/tar?path=.", b""), ("POST", f"{box}/files/move", {"from": "a", "to": "b"})):
+        for method, path, body in (("POST", "/run", {"command": ["id"]}),
+                                   ("POST", "/runs", {"process": {"argv": ["id"]}}),
+                                   ("POST", f"{box}/run", {"argv": ["id"]}),
+                                   ("POST", f"{box}/processes", {"argv": ["id"]}),
+                                   ("POST", f"{box}/shells", {}),
+                                   ("POST", f"{box}/shells/{shell}/run", {"command": "id"}),
+                                   ("POST", f"{box}/processes/{cat}/stdin", b"id\n"),
+                                   ("PUT", f"{box}/files?path=a.py", b"x"),
+                                   ("PUT", f"{box}/files/tar?path=.", b""),
+                                   ("POST", f"{box}/files/move", {"from": "a", "to": "b"})):
             self.refused(method, path, body, self.bound, words)
         for path in ("/v1/runs/attach", f"/v1{box}/processes/{cat}/attach"):
             socket = self.d.websocket(path, headers={"Authorization": f"Bearer {self.bound}"})
@@ -154,8 +170,10 @@ class Rates(ToolTest):
         agents = [self.agent(tool)["id"] for _ in range(3)]
         self.ask("POST", "/tools/rated/run", {"agent_id": agents[0]}, key=self.user)
         self.ask("POST", f"/agents/{agents[1]}/tools/rated/run", {}, key=self.other)
-        for path, body, key in (("/tools/rated/run", {"agent_id": agents[2]}, self.user), ("/tools/rated/run", {}, self.d.key()),
-                                (f"/agents/{agents[2]}/tools/rated/run", {}, self.other), (f"/tools/{tool['id']}/run", {}, self.admin)):
+        for path, body, key in (("/tools/rated/run", {"agent_id": agents[2]}, self.user),
+                                ("/tools/rated/run", {}, self.d.key()),
+                                (f"/agents/{agents[2]}/tools/rated/run", {}, self.other),
+                                (f"/tools/{tool['id']}/run", {}, self.admin)):
             self.refused("POST", path, body, key, "Rate limit exceeded for rated", status=429)
         self.ask("DELETE", "/tools/rated", key=self.admin)
         self.register("rated", key=self.admin, brig=limited)
@@ -164,7 +182,7 @@ class Rates(ToolTest):
 
 class Network(ToolTest):
     def test_judged_by_who_registered_it(self):
-        """A private range is for the socket to give; who else registers, runs, stores or patches one is refused at each door."""
+        """A private range is for the socket to give; every other key is refused at each door."""
         for key in (self.user, self.admin):
             self.refused("POST", "/tools/", document("near", brig={"network": LOOPBACK}), key, PRIVATE)
             self.refused("POST", "/sandboxes", {"network": LOOPBACK}, key, PRIVATE)
@@ -184,7 +202,8 @@ class Network(ToolTest):
         # Changed by a weaker one, though an administrator: it is that one's now, and the socket runs it as that one's.
         self.refused("PATCH", "/tools/here", {"tags": ["x"]}, self.admin, PRIVATE)
         self.ask("PUT", "/policies/near", LOOPBACK, status=201)
-        self.register("named", key=self.user, brig={"network": "near"})  # a stored policy is there for others to use by name
+        # A stored policy is there for others to use by name.
+        self.register("named", key=self.user, brig={"network": "near"})
         self.assertEqual(self.ask("POST", "/tools/named/run", {}, key=self.user)["result"], 1)
 
     def test_a_sandbox_with_more_than_ones_own(self):
@@ -230,7 +249,8 @@ class Planted(ToolTest):
         _, of_user = self.reuse(self.user)
         found = self.sandboxes()[of_user]
         # A copy of everything about it that a request can say.
-        planted = self.ask("POST", "/sandboxes", {"metadata": found["metadata"], **({"name": found["name"] + "x"} if found.get("name") else {})},
+        planted = self.ask("POST", "/sandboxes", {"metadata": found["metadata"],
+                                                  **({"name": found["name"] + "x"} if found.get("name") else {})},
                            status=201, key=self.other)["id"]
         result, of_admin = self.reuse(self.admin)
         self.assertEqual(result, [])
@@ -245,7 +265,7 @@ class Planted(ToolTest):
         self.ask("POST", f"/sandboxes/{of_user}/run", {"argv": ["id"]}, key=self.user)
 
     def test_a_name_cannot_be_planted_before(self):
-        """The name that it would have had, and its metadata, taken by a user key before the administrator's first run."""
+        """Its name and metadata, taken by a user key before the administrator's first run."""
         self.register("marks", self.MARK, key=self.admin)
         _, first = self.reuse(None)
         found = self.sandboxes()[first]

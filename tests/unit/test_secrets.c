@@ -149,7 +149,8 @@ static void box_reopen(struct kit *kit, struct safe *box, const char *keys, bool
     box_open(kit, box, keys, plain);
 }
 
-static int put_with(struct safe *box, const char *org, const char *name, const char *value, size_t len, const char *rule, struct answer *answer, struct brig_err *err)
+static int put_with(struct safe *box, const char *org, const char *name, const char *value, size_t len,
+                    const char *rule, struct answer *answer, struct brig_err *err)
 {
     struct json_doc *doc = NULL;
 
@@ -160,7 +161,8 @@ static int put_with(struct safe *box, const char *org, const char *name, const c
     return r;
 }
 
-static void put(struct kit *kit, struct safe *box, const char *org, const char *name, const char *value, const char *rule)
+static void put(struct kit *kit, struct safe *box, const char *org, const char *name, const char *value,
+                const char *rule)
 {
     struct answer answer = {0};
     struct brig_err err = {0};

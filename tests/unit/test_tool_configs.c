@@ -300,7 +300,8 @@ static int put(struct configs *configs, const char *id, const char *type, const 
 
     if (config)
         assert_int_equal(json_read(config, strlen(config), 1000, &doc, NULL), 0);
-    int r = configs_put(configs, ORG, "key-1", STANDING_USER, id, type, doc ? json_root(doc) : NULL, default_only, on_object, told, err);
+    int r = configs_put(configs, ORG, "key-1", STANDING_USER, id, type, doc ? json_root(doc) : NULL, default_only,
+                        on_object, told, err);
     json_doc_free(doc);
     return r;
 }

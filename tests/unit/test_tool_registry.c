@@ -226,7 +226,10 @@ static void test_registry(void **state)
 
     kit_put_org(kit, ORG);
     assert_int_equal(registry_create(kit->store, &registry, NULL), 0);
-    /* two at once of one name: the second was made of what is no more, and is told; made of what is there it is the next version */
+    /*
+     * two at once of one name: the second was made of what is no more, and is told; made of what is there it is the
+     * next version
+     */
     assert_int_equal(registry_upsert(registry, ORG, NULL, one, strlen(one), on_object, &told, NULL), 0);
     assert_int_equal(registry_upsert(registry, ORG, NULL, two, strlen(two), on_object, &told, NULL), 0);
     wait_for(kit, &told, 2);
@@ -235,7 +238,8 @@ static void test_registry(void **state)
     assert_int_equal(told.version, 1);
     memcpy(id, told.id, sizeof id);
     told.failed = 0;
-    assert_int_equal(registry_upsert(registry, ORG, registry_by_name(registry, ORG, "f"), two, strlen(two), on_object, &told, NULL), 0);
+    assert_int_equal(registry_upsert(registry, ORG, registry_by_name(registry, ORG, "f"), two, strlen(two), on_object,
+                                     &told, NULL), 0);
     wait_for(kit, &told, 3);
     assert_int_equal(told.failed, 0);
     assert_int_equal(told.version, 2);
