@@ -153,6 +153,8 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CH
 /* An event of this request in the log. */
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail);
 void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
+/* Of an object of another organisation: an event for the host's administrator only, since the object is not there for the caller. */
+void api_denied_others(struct api *api, const struct caller *caller, const char *object, const char *detail);
 
 /* values.c: what JSON members and times look like in this API */
 int api_time(int64_t ns, char *out, size_t size) MUST_CHECK;              /* RFC 3339 */
@@ -176,6 +178,7 @@ void auth_user(struct auth *auth, const char *user, struct caller *caller);
 /* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
 const char *auth_org_doc(struct auth *auth, const char *id);
 const char *auth_key_doc(struct auth *auth, const char *id);
+bool auth_key_has(struct auth *auth, const char *id, const char *member); /* one that only the socket can give: `user_ids`, `metrics` */
 /* Do the lists of the organisation and the key allow a tool of this name? BRIG_E_FORBIDDEN "Tool '<n>' not allowed". */
 int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err) MUST_CHECK;
 route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;

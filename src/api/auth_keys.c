@@ -130,7 +130,7 @@ static bool read_key_org(struct request *rq, struct store_key *key)
     }
     if (!rq->caller.socket && !str_eq(id, rq->caller.org_id)) {
         /* As if it were not there: whether it is, is nobody else's business. */
-        api_denied(rq->api, &rq->caller, id, "key for another organisation");
+        api_denied_others(rq->api, &rq->caller, id, "key for another organisation");
         request_refuse(rq, BRIG_E_NOT_FOUND, "org: there is no such organisation");
         return false;
     }
@@ -153,22 +153,35 @@ static bool read_key_expiry(struct request *rq, struct store_key *key)
     return true;
 }
 
-/* Whether the header user_id may choose the organisation: only the administrator can say so, for it is a key to all of them. */
-static bool read_key_users(struct request *rq, bool *ret)
-{
-    const struct json_value *users = json_get(rq->json, "user_ids");
+/*
+ * What only the administrator on the socket can give, since it reaches beyond the key's organisation: user_ids (the header user_id
+ * chooses the organisation) and metrics (the numbers of the whole service).
+ */
+static const char *const host_rights[] = {"user_ids", "metrics"};
 
-    *ret = false;
-    if (!users || (users->type == JSON_BOOL && !users->boolean))
-        return true;
-    if (users->type != JSON_BOOL)
-        request_refuse(rq, BRIG_E_USAGE, "user_ids: must be true or false");
-    else if (!rq->caller.socket)
-        request_refuse(rq, BRIG_E_FORBIDDEN, "user_ids: only the administrator on the unix socket may do this");
-    else {
-        *ret = true;
-        return true;
+static bool read_key_rights(struct request *rq, struct buf *doc)
+{
+    struct json json = JSON_INIT(doc);
+
+    json_object(&json);
+    for (size_t i = 0; i < ARRAY_SIZE(host_rights); i++) {
+        const struct json_value *right = json_get(rq->json, host_rights[i]);
+        if (right && right->type != JSON_BOOL) {
+            request_refuse(rq, BRIG_E_USAGE, "%s: must be true or false", host_rights[i]);
+            return false;
+        }
+        if (!right || !right->boolean)
+            continue;
+        if (!rq->caller.socket) {
+            request_refuse(rq, BRIG_E_FORBIDDEN, "%s: only the administrator on the unix socket may do this", host_rights[i]);
+            return false;
+        }
+        json_key(&json, host_rights[i]), json_bool(&json, true);
     }
+    json_end(&json);
+    if (json_finish(&json) == 0)
+        return true;
+    request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     return false;
 }
 
@@ -219,13 +232,13 @@ static int check_room(struct auth *auth, const char *org, struct brig_err *err)
     return r < 0 ? r : auth_key_room(auth, coming, err);
 }
 
-static int submit(struct request *rq, struct new_key *made, bool users, struct brig_err *err)
+static int submit(struct request *rq, struct new_key *made, const char *doc, struct brig_err *err)
 {
     struct auth *auth = rq->api->auth;
     int r = check_room(auth, made->key.org_id, err);
 
     if (r == 0)
-        r = auth_set_doc(&made->key.doc, users ? "{\"user_ids\":true}" : "{}", err);
+        r = auth_set_doc(&made->key.doc, doc, err);
     if (r == 0 && (r = make_key(made)) < 0)
         r = err_set(err, BRIG_E_HOST, -r, "make a key");
     if (r == 0)
@@ -239,9 +252,9 @@ static int submit(struct request *rq, struct new_key *made, bool users, struct b
 
 void route_key_create(struct request *rq)
 {
-    static const char *const known[] = {"name", "role", "org", "expires", "user_ids", NULL};
+    static const char *const known[] = {"name", "role", "org", "expires", "user_ids", "metrics", NULL};
     struct brig_err err = {0};
-    bool users = false;
+    AUTO_BUF struct buf doc = BUF_INIT(256);
 
     if (!api_only_members(rq, rq->json, known))
         return;
@@ -253,11 +266,11 @@ void route_key_create(struct request *rq)
     made->auth = rq->api->auth;
     made->rq = rq;
     if (!read_key_name(rq, &made->key) || !read_key_role(rq, &made->key) || !read_key_org(rq, &made->key) || !read_key_expiry(rq, &made->key) ||
-        !read_key_users(rq, &users)) {
+        !read_key_rights(rq, &doc)) {
         mem_free(made);
         return;
     }
-    if (submit(rq, made, users, &err) < 0) {
+    if (submit(rq, made, doc.data, &err) < 0) {
         new_key_end(made);
         request_fail(rq, &err);
     }
@@ -294,7 +307,7 @@ void route_key_revoke(struct request *rq)
 
     if (!key || !auth_visible(rq, key->org_id)) {
         if (key)
-            api_denied(rq->api, &rq->caller, key->id, "another organisation's key");
+            api_denied_others(rq->api, &rq->caller, key->id, "another organisation's key");
         request_refuse(rq, BRIG_E_NOT_FOUND, "key %.64s not found", rq->arg[0]);
         return;
     }

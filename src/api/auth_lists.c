@@ -132,7 +132,7 @@ static struct store_org *own_org(struct request *rq)
     if (org && auth_visible(rq, org->id))
         return org;
     if (org)
-        api_denied(rq->api, &rq->caller, org->id, "another organisation's lists");
+        api_denied_others(rq->api, &rq->caller, org->id, "another organisation's lists");
     request_refuse(rq, BRIG_E_NOT_FOUND, "organisation %.64s not found", rq->arg[0]);
     return NULL;
 }
@@ -144,7 +144,7 @@ static struct store_key *own_key(struct request *rq)
     if (key && auth_visible(rq, key->org_id))
         return key;
     if (key)
-        api_denied(rq->api, &rq->caller, key->id, "another organisation's key");
+        api_denied_others(rq->api, &rq->caller, key->id, "another organisation's key");
     request_refuse(rq, BRIG_E_NOT_FOUND, "key %.64s not found", rq->arg[0]);
     return NULL;
 }

@@ -24,19 +24,24 @@ void auth_add_org(struct auth *auth, const struct store_org *org)
     auth->orgs[auth->n_orgs++] = *org;
 }
 
+bool auth_key_has(struct auth *auth, const char *id, const char *member)
+{
+    const char *doc = auth_key_doc(auth, id);
+    struct json_doc *parsed = NULL;
+
+    if (json_read(doc, strlen(doc), JSON_READ_VALUES, &parsed, NULL) < 0)
+        return false;
+    const struct json_value *value = json_get(json_root(parsed), member);
+    bool has = value && value->type == JSON_BOOL && value->boolean;
+    json_doc_free(parsed);
+    return has;
+}
+
 void auth_user(struct auth *auth, const char *user, struct caller *caller)
 {
-    const char *doc = auth_key_doc(auth, caller->key_id);
     char org[sizeof caller->org_id];
-    struct json_doc *parsed = NULL;
-    bool may = caller->socket;
 
-    if (!may && json_read(doc, strlen(doc), JSON_READ_VALUES, &parsed, NULL) == 0) {
-        const struct json_value *users = json_get(json_root(parsed), "user_ids");
-        may = users && users->type == JSON_BOOL && users->boolean;
-        json_doc_free(parsed);
-    }
-    if (!may)
+    if (!caller->socket && !auth_key_has(auth, caller->key_id, "user_ids"))
         return; /* the key says whose it is, whatever the header says */
     if (str_format(org, sizeof org, "org-%s", user + strlen("user-")) > 0 && auth_find_org(auth, org))
         snprintf(caller->org_id, sizeof caller->org_id, "%s", org);

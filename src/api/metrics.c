@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * metrics.c: GET /metrics in Prometheus' text format: base units, no label with unbounded values unless the configuration asks
- * for one per sandbox.
+ * for one per sandbox. The numbers of the whole service are for the host's administrator: the socket, and keys that were made
+ * there with `metrics`. Another key gets the sandboxes and processes of its own organisation, and nothing that others move.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -123,26 +124,50 @@ static int put_network(struct buf *out, const struct api *api)
     return r;
 }
 
-static int put_each(struct buf *out, const struct api *api)
+/* org "": of all. */
+static int put_each(struct buf *out, const struct api *api, const char *org)
 {
     int r = head(out, "sandbox_processes", "gauge", "Running processes, per sandbox (server.metrics_per_sandbox).");
 
     for (const struct sbox *s = manager_first(api->manager); r == 0 && s; s = s->next)
-        r = buf_printf(out, "brig_sandbox_processes{sandbox=\"%s\"} %u\n", s->id, s->processes);
+        if (!org[0] || str_eq(s->org_id, org))
+            r = buf_printf(out, "brig_sandbox_processes{sandbox=\"%s\"} %u\n", s->id, s->processes);
     return r;
+}
+
+static int put_own(struct buf *out, const struct api *api, const char *org)
+{
+    uint64_t states[SBOX_ENDED] = {0}, processes = 0;
+    int r = head(out, "sandboxes", "gauge", "Sandboxes by state.");
+
+    for (const struct sbox *s = manager_first(api->manager); s; s = s->next)
+        if (str_eq(s->org_id, org) && !s->spec.service && s->state < SBOX_ENDED) {
+            states[s->state]++;
+            processes += s->processes;
+        }
+    for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
+        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i), states[i]);
+    return r < 0 ? r : one(out, "processes", "gauge", "Running processes in all sandboxes.", processes);
+}
+
+static int put_all(struct buf *out, const struct api *api)
+{
+    int r = put_service(out, api);
+
+    if (r == 0)
+        r = put_manager(out, api);
+    return r == 0 ? put_network(out, api) : r;
 }
 
 void route_metrics(struct request *rq)
 {
+    const bool all = rq->caller.socket || auth_key_has(rq->api->auth, rq->caller.key_id, "metrics");
+    const char *org = all ? "" : rq->caller.org_id;
     AUTO_BUF struct buf out = BUF_INIT(16u << 20);
-    int r = put_service(&out, rq->api);
+    int r = all ? put_all(&out, rq->api) : put_own(&out, rq->api, org);
 
-    if (r == 0)
-        r = put_manager(&out, rq->api);
-    if (r == 0)
-        r = put_network(&out, rq->api);
     if (r == 0 && config_get(rq->api->config)->metrics_per_sandbox)
-        r = put_each(&out, rq->api);
+        r = put_each(&out, rq->api, org);
     if (r < 0)
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     else

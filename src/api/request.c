@@ -175,10 +175,10 @@ struct request *request_create(struct api *api, struct exchange *x)
 /* ---- answers --------------------------------------------------------------------------------------------- */
 
 /* A denial whose event has been written: it counts, and many of them are an event of their own. */
-static void count_denial(struct api *api, const struct caller *caller, const char *object)
+static void count_denial(struct api *api, const struct caller *caller, const char *org, const char *object)
 {
     const struct config *config = config_get(api->config);
-    const struct audit_event event = {.action = "suspicious", .actor = caller->actor, .org = caller->org_id, .object = object, .outcome = "denied",
+    const struct audit_event event = {.action = "suspicious", .actor = caller->actor, .org = org, .object = object, .outcome = "denied",
                                       .detail = "repeated denials", .request_id = caller->request_id, .sync = true};
 
     api->counters.denials++;
@@ -186,13 +186,23 @@ static void count_denial(struct api *api, const struct caller *caller, const cha
         audit_add(api->audit, &event, NULL, NULL);
 }
 
-void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail)
+static void deny(struct api *api, const struct caller *caller, const char *org, const char *object, const char *detail)
 {
-    const struct audit_event event = {.action = "denied", .actor = caller->actor, .org = caller->org_id, .object = object, .outcome = "denied",
+    const struct audit_event event = {.action = "denied", .actor = caller->actor, .org = org, .object = object, .outcome = "denied",
                                       .detail = detail, .request_id = caller->request_id, .sync = true};
 
     audit_add(api->audit, &event, NULL, NULL);
-    count_denial(api, caller, object);
+    count_denial(api, caller, org, object);
+}
+
+void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail)
+{
+    deny(api, caller, caller->org_id, object, detail);
+}
+
+void api_denied_others(struct api *api, const struct caller *caller, const char *object, const char *detail)
+{
+    deny(api, caller, "", object, detail);
 }
 
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail)
@@ -313,7 +323,7 @@ struct sbox *request_find(struct request *rq, const char *id)
     const struct sbox *other = sbox ? NULL : api_sandbox_by_id(rq->api, id);
 
     if (other && !str_eq(other->org_id, rq->caller.org_id)) /* another organisation's: the manager has written the event */
-        count_denial(rq->api, &rq->caller, id);
+        count_denial(rq->api, &rq->caller, "", id);
     return sbox;
 }
 

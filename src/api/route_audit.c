@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route_audit.c: GET /v1/audit: the lines of the log after a sequence number, as they are on disk. The socket's administrator
- * gets them all and can verify the chain; a key gets those of its organisation. Read on a worker: files may be large.
+ * gets them all and can verify the chain; a key gets those of its organisation, without their numbers and hashes in the chain,
+ * which tell how much others do. `after` is a line's number (on the socket) or its time. Read on a worker: files may be large.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,21 +20,50 @@ struct reading_log {
     int dir_fd;
     char org_id[64]; /* "": all */
     uint64_t after, limit;
+    char after_time[48]; /* "": by number */
     struct buf out;
     int error;
 };
+
+/* A line is {"seq":N,"time":"...",...,"prev":"<64 digits>"}: audit.h */
+#define TIME_MEMBER "\"time\":\""
+#define PREV_LEN (sizeof ",\"prev\":\"\"}" - 1 + 64)
+
+static int add_line(struct reading_log *reading, const char *line, size_t len)
+{
+    if (!reading->org_id[0])
+        return buf_append(&reading->out, line, len);
+    const char *time = memmem(line, len, TIME_MEMBER, sizeof TIME_MEMBER - 1);
+    if (!time || len < (size_t)(time - line) + PREV_LEN)
+        return -EBADMSG;
+    int r = buf_append(&reading->out, "{", 1);
+    if (r == 0)
+        r = buf_append(&reading->out, time, len - PREV_LEN - (size_t)(time - line));
+    return r == 0 ? buf_append(&reading->out, "}", 1) : r;
+}
+
+static bool is_later(const struct reading_log *reading, const char *line, size_t len)
+{
+    const char *time = memmem(line, len, TIME_MEMBER, sizeof TIME_MEMBER - 1);
+
+    if (!reading->after_time[0] || !time)
+        return true;
+    time += sizeof TIME_MEMBER - 1;
+    const size_t left = len - (size_t)(time - line), digits = strlen(reading->after_time);
+    return memcmp(time, reading->after_time, digits < left ? digits : left) > 0;
+}
 
 static bool take_line(void *ctx, uint64_t seq UNUSED, const char *org, const char *line, size_t len)
 {
     struct reading_log *reading = ctx;
 
-    if (reading->org_id[0] && !str_eq(org, reading->org_id))
+    if ((reading->org_id[0] && !str_eq(org, reading->org_id)) || !is_later(reading, line, len))
         return true;
-    if (buf_append(&reading->out, line, len) < 0 || buf_append(&reading->out, "\n", 1) < 0) {
-        reading->error = -ENOMEM;
-        return false;
-    }
-    return --reading->limit > 0;
+    int r = add_line(reading, line, len);
+    if (r == 0)
+        r = buf_append(&reading->out, "\n", 1);
+    reading->error = r;
+    return r == 0 && --reading->limit > 0;
 }
 
 static void work(struct job *job)
@@ -59,6 +89,20 @@ static void done(struct job *job)
     mem_free(reading);
 }
 
+/* As the log writes it: 2024-02-29T12:00:00.123456789Z. */
+static bool read_time(struct request *rq, char out[48])
+{
+    static const char shape[] = "0000-00-00T00:00:00.000000000Z";
+    const char *after = request_query(rq, "after");
+    bool ok = after && strlen(after) == sizeof shape - 1;
+
+    for (size_t i = 0; ok && shape[i]; i++)
+        ok = shape[i] == '0' ? after[i] >= '0' && after[i] <= '9' : after[i] == shape[i];
+    if (ok)
+        memcpy(out, after, sizeof shape);
+    return ok;
+}
+
 void route_audit(struct request *rq)
 {
     struct reading_log *reading = mem_zalloc(sizeof *reading);
@@ -70,7 +114,13 @@ void route_audit(struct request *rq)
     *reading = (struct reading_log){.job = {work, done, NULL}, .rq = rq, .dir_fd = rq->api->audit_dir_fd, .limit = 1000, .out = BUF_INIT(64u << 20)};
     if (!rq->caller.socket)
         memcpy(reading->org_id, rq->caller.org_id, sizeof reading->org_id);
-    if (!request_query_u64(rq, "after", 0, UINT64_MAX - 1, &reading->after) || !request_query_u64(rq, "limit", 1, 100000, &reading->limit)) {
+    const bool by_time = read_time(rq, reading->after_time);
+    if (!by_time && !rq->caller.socket && request_query(rq, "after") && !str_eq(request_query(rq, "after"), "0")) {
+        request_refuse(rq, BRIG_E_USAGE, "after: must be the time of a line, such as 2024-02-29T12:00:00.000000000Z");
+        mem_free(reading);
+        return;
+    }
+    if ((!by_time && !request_query_u64(rq, "after", 0, UINT64_MAX - 1, &reading->after)) || !request_query_u64(rq, "limit", 1, 100000, &reading->limit)) {
         mem_free(reading);
         return;
     }

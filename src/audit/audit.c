@@ -24,15 +24,17 @@
 uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx, uint64_t prune_before)
 {
     AUTO_BUF struct buf text = BUF_INIT(AUDIT_LINE_MAX - 1);
+    const int64_t now = clock_real_ns(), time_ns = now > audit->last_time_ns ? now : audit->last_time_ns + 1;
 
     if (audit->queue.n + audit->backlog_n >= AUDIT_QUEUE_MAX || audit->queue.bytes + audit->backlog_bytes >= QUEUE_BYTES_MAX ||
-        audit_line_write(&text, audit->next_seq, event) < 0)
+        audit_line_write(&text, audit->next_seq, time_ns, event) < 0)
         return 0;
     struct audit_entry *entry = mem_alloc(sizeof(*entry) + text.len + 1);
     if (!entry)
         return 0;
     *entry = (struct audit_entry){.done = done, .ctx = ctx, .sync = event->sync, .seq = audit->next_seq++, .prune_before = prune_before,
                                   .len = text.len};
+    audit->last_time_ns = time_ns;
     memcpy(entry->line, text.data, text.len);
     entry->line[text.len] = '\n';
     if (!audit->queue.first) {
@@ -67,6 +69,10 @@ uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*
     uint64_t seq = 0;
 
     pthread_mutex_lock(&audit->lock);
+    if (audit_repeat(audit, event)) {
+        pthread_mutex_unlock(&audit->lock);
+        return 0;
+    }
     if (event->sync || event->paced || within_rate(audit))
         seq = audit_enqueue(audit, event, event->sync ? done : NULL, ctx, 0);
     if (seq == 0 && audit->dropped++ == audit->dropped_told)
@@ -310,6 +316,7 @@ static void set_defaults(struct audit_options *options)
     options->keep_bytes = options->keep_bytes ? options->keep_bytes : UINT64_C(1) << 30;
     options->head_lines = options->head_lines ? options->head_lines : 1000;
     options->head_seconds = options->head_seconds ? options->head_seconds : 60;
+    options->repeat_seconds = options->repeat_seconds ? options->repeat_seconds : 60;
     options->per_second = options->per_second ? options->per_second : 5000;
 }
 

@@ -45,6 +45,7 @@ struct audit_options {
     uint64_t keep_bytes;            /* rotated files past this many bytes are removed, oldest first; 0: 1 GiB */
     int64_t keep_seconds;           /* and older than this; 0: for ever */
     unsigned head_lines, head_seconds; /* a signed head every so many; 0: 1000, 60 */
+    unsigned repeat_seconds;        /* of equal refusals one line says how many there were in this time; 0: 60 */
     unsigned per_second;            /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
     uint64_t known_seq;             /* the last head noted elsewhere (the store); a log that ends before it gets a line that says so; 0: none */
     const char *known_hash;         /* of that line: the same where it is another one; NULL: not known */
@@ -59,7 +60,7 @@ void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL
 
 /*
  * Adds an event, from any thread. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue, no memory;
- * counted); then done is not called. done (may be NULL) is called on the loop once the line is on disk, when event->sync, else
+ * counted) or is a refusal like one that is there (counted as well, repeat.c); then done is not called. done (may be NULL) is called on the loop once the line is on disk, when event->sync, else
  * never. With an error (-ENOSPC, -EIO) the line is not on disk yet: it is tried again, but whoever must not go on without it must not.
  */
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);

@@ -36,12 +36,12 @@ static void put_field(struct json *json, const char *name, const char *text)
     json_string_n(json, text ? text : "", len);
 }
 
-int audit_line_write(struct buf *out, uint64_t seq, const struct audit_event *event)
+int audit_line_write(struct buf *out, uint64_t seq, int64_t time_ns, const struct audit_event *event)
 {
     struct json json = JSON_INIT(out);
     char time[AUDIT_TIME_SIZE];
 
-    audit_time(clock_real_ns(), time);
+    audit_time(time_ns, time);
     json_object(&json);
     json_key(&json, "seq"), json_u64(&json, seq);
     json_key(&json, "time"), json_string(&json, time);

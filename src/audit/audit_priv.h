@@ -35,7 +35,7 @@ struct audit_head {
 
 void audit_time(int64_t time_ns, char out[AUDIT_TIME_SIZE]);
 /* Without newline; prev is 64 zeroes, to be filled in when the line before it is known. */
-int audit_line_write(struct buf *out, uint64_t seq, const struct audit_event *event) MUST_CHECK;
+int audit_line_write(struct buf *out, uint64_t seq, int64_t time_ns, const struct audit_event *event) MUST_CHECK;
 /* Strict: exactly the members that are written, in their order. -EBADMSG, -ENOMEM. */
 int audit_line_parse(const char *line, size_t len, struct audit_line *ret) MUST_CHECK;
 uint64_t audit_line_seq(const char *line, size_t len); /* quick and not strict; 0 when there is none */
@@ -108,6 +108,18 @@ struct audit_queue {
     size_t n, bytes;
 };
 
+#define REPEAT_SLOTS 256u
+#define REPEAT_DETAILS 20u
+
+struct audit_repeat { /* repeat.c */
+    char action[48], actor[128], org[64], object[128], outcome[16]; /* cut */
+    uint64_t since_ns; /* when this interval began; 0: free */
+    uint64_t counted;  /* in it, and not written */
+    uint64_t details[REPEAT_DETAILS]; /* hashes of what was written */
+    unsigned n_details;
+    bool flooding;     /* all of it is counted until an interval was quiet */
+};
+
 struct audit {
     struct audit_options options;
     struct workers *workers;
@@ -124,6 +136,8 @@ struct audit {
     int reopen_result;
     uint64_t window_ns, window_n;       /* lines of this second */
     uint64_t dropped, dropped_told, dropped_told_ns;
+    int64_t last_time_ns; /* of the last line: times rise, whatever the clock does */
+    struct audit_repeat repeats[REPEAT_SLOTS];
 
     /* the writer's own */
     int dir_fd, fd, heads_fd;
@@ -143,6 +157,12 @@ struct audit {
 /* The caller holds the lock. 0: no memory, or no room. */
 uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx, uint64_t prune_before);
 void *audit_writer(void *arg);
+
+/* ---- repeat.c: all with the lock held -------------------------------------------------------------------- */
+
+bool audit_repeat(struct audit *audit, const struct audit_event *event); /* true: it is counted, and not to be written */
+void audit_repeat_tell(struct audit *audit, uint64_t now, bool all);     /* lines of intervals that are over; all: of every one */
+uint64_t audit_repeat_deadline(const struct audit *audit);               /* when the next one is over; UINT64_MAX: none */
 
 /* ---- retention.c ------------------------------------------------------------------------------------------ */
 

@@ -299,6 +299,8 @@ static uint64_t next_deadline(const struct audit *audit)
         at = audit->urgent ? 0 : audit->first_queued_ns + GROUP_NS;
     if (audit->dropped != audit->dropped_told && audit->dropped_told_ns + TELL_NS < at)
         at = audit->dropped_told_ns + TELL_NS;
+    uint64_t repeat_at = audit_repeat_deadline(audit);
+    at = repeat_at < at ? repeat_at : at;
     uint64_t head_at = audit->head_ns ? audit->head_ns + audit->options.head_seconds * NS_PER_SEC : 0;
     if (audit->seq > audit->head_seq && head_at < at)
         at = head_at;
@@ -388,8 +390,9 @@ void *audit_writer(void *arg)
         pthread_mutex_lock(&audit->lock);
         wait_for_work(audit);
         uint64_t now = clock_mono_ns();
-        tell_dropped(audit, now);
         stop = audit->stop;
+        audit_repeat_tell(audit, now, stop);
+        tell_dropped(audit, now);
         bool wants_reopen = audit->reopen;
         bool may_write = stop || now >= audit->retry_ns;
         if (may_write)

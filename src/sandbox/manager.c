@@ -163,7 +163,8 @@ struct sbox *manager_find(struct manager *manager, const struct caller *caller, 
             return sbox;
         if (str_eq(sbox->org_id, caller->org_id))
             return NULL;
-        sandbox_audit(manager, caller, NULL, "denied", id, "denied", "a sandbox of another organisation", true);
+        /* For the host's administrator only: that there is one is nothing for the caller's organisation to read. */
+        sandbox_audit(manager, caller, "", "denied", id, "denied", "a sandbox of another organisation", true);
         return NULL;
     }
     /* A name is looked for in the caller's own organisation only: another one could have given it to a sandbox of its own. */

@@ -151,6 +151,9 @@ class HostileTest(ServiceTest):
         self.assertEqual(made.status, 201, made)
         return made.json["id"], self.d.key(name="k", role=role, org=made.json["id"])
 
+    def denials(self):
+        return int(re.search(r"(?m)^brig_denials_total (\d+)$", self.d.ask("GET", "/metrics").body.decode()).group(1))
+
     def audit(self, after=0, **want):
         """Lines of the log after a number that have these values."""
         lines = [json.loads(x) for x in self.d.ask("GET", f"/v1/audit?after={after}&limit=100000").body.splitlines()]

@@ -371,6 +371,84 @@ static void floods_are_counted(void **state)
     assert_int_equal(told, 500 - taken);
 }
 
+/* How many lines have this text, and the sum of the numbers that their details begin with. */
+static unsigned count_lines(const char *text, const char *action, unsigned long *ret_sum)
+{
+    unsigned n = 0;
+
+    *ret_sum = 0;
+    for (const char *at = text; (at = strstr(at, action)); at++, n++)
+        *ret_sum += strtoul(strstr(at, "\"detail\":\"") + 10, NULL, 10);
+    return n;
+}
+
+/* Whoever is refused again and again does not fill the log with it. */
+static void equal_refusals_are_counted(void **state)
+{
+    struct rig *rig = *state;
+    char detail[32];
+    size_t len;
+    unsigned long sum;
+
+    rig_open(rig, NULL);
+    for (unsigned i = 0; i < 1000; i++) {
+        audit_add(rig->audit, &(struct audit_event){.action = "denied", .actor = "k", .outcome = "denied", .detail = "same", .sync = true}, NULL, NULL);
+        audit_add(rig->audit, &(struct audit_event){.action = "denied", .actor = "l", .outcome = "denied", .detail = "same", .sync = true}, NULL, NULL);
+        assert_true(str_format(detail, sizeof(detail), "port %u", i) > 0); /* they need not be quite the same */
+        audit_add(rig->audit, &(struct audit_event){.action = "network.deny", .object = "box", .outcome = "denied", .detail = detail, .paced = true}, NULL, NULL);
+        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "process.start", .outcome = "ok", .detail = "same"}, NULL, NULL) > 0);
+    }
+    rig_close(rig); /* tells what was counted so far */
+    rig_assert_ok(rig);
+    AUTO_FREE char *text = rig_read(rig->dir_fd, AUDIT_CURRENT, &len);
+    assert_int_equal(count_lines(text, "\"denied\",\"object\"", &sum), 4); /* two keys: the first, and how many more */
+    assert_int_equal(sum, 2 * 999);
+    assert_int_equal(count_lines(text, "\"network.deny\"", &sum), REPEAT_DETAILS + 1);
+    assert_int_equal(sum, 1000 - REPEAT_DETAILS);
+    assert_non_null(strstr(text, "\"999 more like this within 60 s, counted and not written one by one\""));
+    assert_int_equal(count_lines(text, "\"process.start\"", &sum), 1000);
+}
+
+struct denials {
+    unsigned lines;
+    unsigned long sum;
+};
+
+static bool take_denial(void *ctx, uint64_t seq UNUSED, const char *org UNUSED, const char *line, size_t len)
+{
+    struct denials *denials = ctx;
+    AUTO_FREE char *text = mem_alloc(len + 1);
+
+    memcpy(text, line, len);
+    text[len] = '\0';
+    denials->lines++;
+    denials->sum += strtoul(strstr(text, "\"detail\":\"") + 10, NULL, 10);
+    return true;
+}
+
+/* One line per interval while it goes on; after a quiet one it is an event again. */
+static void a_count_per_interval(void **state)
+{
+    struct rig *rig = *state;
+    const struct audit_event event = {.action = "denied", .actor = "k", .outcome = "denied", .detail = "same"};
+    uint64_t end = clock_mono_ns() + 20 * NS_PER_SEC;
+    struct denials denials = {0};
+    unsigned long sent = 0;
+
+    rig_open(rig, &(struct audit_options){.repeat_seconds = 1});
+    while (denials.lines < 3 && clock_mono_ns() < end) {
+        audit_add(rig->audit, &event, NULL, NULL);
+        sent++;
+        audit_settle(rig->audit);
+        denials = (struct denials){0};
+        assert_int_equal(audit_read(rig->dir_fd, 0, take_denial, &denials), 0);
+    }
+    assert_int_equal(denials.lines, 3); /* the first, and two counts */
+    assert_true(denials.sum > 0 && denials.sum < sent);
+    rig_close(rig);
+    rig_assert_ok(rig);
+}
+
 static void a_full_disk_loses_nothing(void **state)
 {
     struct rig *rig = *state;
@@ -528,6 +606,8 @@ int main(void)
         TEST(signs_heads),
         TEST(lines_are_on_disk_soon),
         TEST(floods_are_counted),
+        TEST(equal_refusals_are_counted),
+        TEST(a_count_per_interval),
         TEST(a_full_disk_loses_nothing),
         TEST(the_queue_is_bounded),
         TEST(a_file_that_was_moved_away),

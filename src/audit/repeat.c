@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * repeat.c: refusals that come again and again. Whoever is refused can be refused a thousand times a second, and with it push
+ * everything else out of a log of bounded size. So of equal ones (action, actor, organisation, object, outcome) the first is
+ * written, others with a detail of their own up to REPEAT_DETAILS, and the rest is counted: one line per interval says how many
+ * there were. Who floods gets that one line per interval until an interval was quiet.
+ *
+ * The table is bounded: when it is full, the oldest entry is told and makes room. The caller holds the audit's lock.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "audit/audit_priv.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+static uint64_t interval_ns(const struct audit *audit)
+{
+    return audit->options.repeat_seconds * NS_PER_SEC;
+}
+
+static uint64_t hash_of(const char *text)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+
+    for (; *text; text++)
+        hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static bool same(const char *kept, size_t size, const char *given)
+{
+    return strncmp(kept, given ? given : "", size - 1) == 0;
+}
+
+static bool is_of(const struct audit_repeat *entry, const struct audit_event *event)
+{
+    return entry->since_ns != 0 && same(entry->action, sizeof(entry->action), event->action) && same(entry->actor, sizeof(entry->actor), event->actor) &&
+           same(entry->org, sizeof(entry->org), event->org) && same(entry->object, sizeof(entry->object), event->object) &&
+           same(entry->outcome, sizeof(entry->outcome), event->outcome);
+}
+
+static void keep(char *out, size_t size, const char *text)
+{
+    snprintf(out, size, "%s", text ? text : "");
+}
+
+static void tell(struct audit *audit, struct audit_repeat *entry)
+{
+    char detail[96];
+
+    if (entry->counted == 0)
+        return;
+    snprintf(detail, sizeof(detail), "%llu more like this within %u s, counted and not written one by one", (unsigned long long)entry->counted,
+             audit->options.repeat_seconds);
+    const struct audit_event event = {.action = entry->action, .actor = entry->actor, .org = entry->org, .object = entry->object,
+                                      .outcome = entry->outcome, .detail = detail};
+    if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
+        audit->dropped += entry->counted;
+    entry->counted = 0;
+}
+
+static struct audit_repeat *find(struct audit *audit, const struct audit_event *event, uint64_t now)
+{
+    struct audit_repeat *oldest = &audit->repeats[0];
+
+    for (size_t i = 0; i < REPEAT_SLOTS; i++) {
+        struct audit_repeat *entry = &audit->repeats[i];
+        if (is_of(entry, event) && (entry->counted > 0 || now - entry->since_ns < interval_ns(audit)))
+            return entry;
+        if (is_of(entry, event)) { /* the interval was quiet: it begins anew */
+            oldest = entry;
+            break;
+        }
+        if (entry->since_ns < oldest->since_ns)
+            oldest = entry;
+    }
+    tell(audit, oldest);
+    *oldest = (struct audit_repeat){.since_ns = now};
+    keep(oldest->action, sizeof(oldest->action), event->action);
+    keep(oldest->actor, sizeof(oldest->actor), event->actor);
+    keep(oldest->org, sizeof(oldest->org), event->org);
+    keep(oldest->object, sizeof(oldest->object), event->object);
+    keep(oldest->outcome, sizeof(oldest->outcome), event->outcome);
+    return oldest;
+}
+
+bool audit_repeat(struct audit *audit, const struct audit_event *event)
+{
+    const char *outcome = event->outcome ? event->outcome : "ok";
+    const bool refusal = str_eq(outcome, "denied") || (event->paced && !str_eq(outcome, "ok"));
+
+    if (!refusal)
+        return false;
+    struct audit_repeat *entry = find(audit, event, clock_mono_ns());
+    const uint64_t hash = hash_of(event->detail ? event->detail : "");
+    bool known = entry->flooding || entry->n_details == REPEAT_DETAILS;
+    for (unsigned i = 0; i < entry->n_details && !known; i++)
+        known = entry->details[i] == hash;
+    if (!known) {
+        entry->details[entry->n_details++] = hash;
+        return false;
+    }
+    if (entry->counted++ == 0)
+        pthread_cond_signal(&audit->wake); /* there is a line to write when the interval is over */
+    return true;
+}
+
+void audit_repeat_tell(struct audit *audit, uint64_t now, bool all)
+{
+    for (size_t i = 0; i < REPEAT_SLOTS; i++) {
+        struct audit_repeat *entry = &audit->repeats[i];
+        if (entry->since_ns == 0 || (!all && now - entry->since_ns < interval_ns(audit)))
+            continue;
+        const bool quiet = entry->counted == 0;
+        tell(audit, entry);
+        entry->flooding = true;
+        entry->since_ns = quiet ? 0 : now;
+    }
+}
+
+uint64_t audit_repeat_deadline(const struct audit *audit)
+{
+    uint64_t at = UINT64_MAX;
+
+    for (size_t i = 0; i < REPEAT_SLOTS; i++) {
+        const struct audit_repeat *entry = &audit->repeats[i];
+        if (entry->since_ns != 0 && entry->counted > 0 && entry->since_ns + interval_ns(audit) < at)
+            at = entry->since_ns + interval_ns(audit);
+    }
+    return at;
+}
