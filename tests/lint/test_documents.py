@@ -4,6 +4,7 @@
 import fnmatch
 import re
 import subprocess
+import sys
 import unittest
 
 from tree import ROOT, bare_c
@@ -44,6 +45,25 @@ class Documents(unittest.TestCase):
         version = re.search(r"#define BRIG_REQUIRE_VERSION (\d+)", text_of("include/brig.h")).group(1)
         listed = re.search(r"```\n(.*?)```", section("SECURITY.md", f"`require: all`, version {version}"), re.S).group(1).split()
         self.assertEqual(listed, layers[: layers.index("inodes") + 1])
+
+    def test_what_the_whole_host_shares_is_tried(self):
+        """Every row of the table names a hostile case or a test that exists; the one that is open says so."""
+        sys.path.insert(0, str(ROOT / "tests/hostile"))
+        import cases
+        ids = {case.id for case in cases.CASES}
+        rows = [line.strip().strip("|").split("|") for line in section(ROOT / "SECURITY.md", "What the whole host shares").splitlines()
+                if line.startswith("| ")][1:]
+        self.assertGreater(len(rows), 20)
+        for row in rows:
+            bounds, tests = row[2].strip(), row[3].strip()
+            names = re.findall(r"\b[A-Z]\d\d(?:-[a-z]+)?\b", re.sub(r"`[^`]*`", "", tests))
+            for name in names:
+                self.assertIn(name, ids, row[0])
+            files = re.findall(r"`e2e:(test_\w+\.py):\*\.(test_\w+)`", tests)
+            for file, test in files:
+                self.assertIn(f"def {test}(", text_of(ROOT / "tests/e2e" / file), row[0])
+            self.assertEqual(tests == "none", "see below" in bounds, row[0])
+            self.assertTrue(names or files or tests == "none", row[0])
 
     def test_every_layer_is_explained(self):
         layers = [w.lower() for w in enum("include/brig.h", "brig_layer", "BRIG_LAYER_")]
