@@ -98,6 +98,10 @@ def run_child(work, parent):
     status = 1
     try:
         status = work()
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        status = 0 if end.code is None else end.code if isinstance(end.code, int) else 1
     except BaseException:  # nothing may return into the parent's code
         traceback.print_exc()
     sys.stdout.flush()

@@ -422,6 +422,7 @@ def environment(build, prefix):
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "BRIG_"))}
     keep.update(PATH=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}", LC_ALL="C.UTF-8", BRIG_BUILD_DIR=str(build), BRIG_INIT=str(build / "src" / "brig-init"),
                 PYTHONDONTWRITEBYTECODE="1")
+    keep.update(BRIG_TEST_PATIENCE="120")  # seconds before a wait is called a hang, on a busy machine, too; no test measures with it
     keep.update({k: v for k, v in os.environ.items() if k.startswith("BRIG_TEST_")})
     if prefix:
         knobs = prefix / "tests/brig-test"
