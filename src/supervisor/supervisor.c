@@ -316,9 +316,12 @@ static int start_brigd(struct supervisor *sup, struct brig_err *err)
         r = watch(sup, &sup->on_brigd_end, sup->brigd.pidfd, on_brigd_end, err);
     if (r == 0)
         r = watch(sup, &sup->on_brigd, sup->brigd.socket, on_brigd, err);
-    if (r == 0 && (r = give_descriptors(sup)) < 0)
-        r = err_set(err, BRIG_E_HOST, -r, "hand the descriptors to brigd");
-    return r;
+    if (r < 0)
+        return r;
+    r = give_descriptors(sup);
+    if (r == -EPIPE)
+        return 0; /* it has ended: its pidfd tells how */
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand the descriptors to brigd") : 0;
 }
 
 static void start_all(struct supervisor *sup)

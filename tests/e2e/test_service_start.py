@@ -147,6 +147,36 @@ class Start(unittest.TestCase):
             self.assertEqual(client.returncode, 125)
             self.assertNotEqual(said, "")
 
+    def broken(self, name):
+        """Helpers of which one ends as soon as it is started."""
+        helpers = f"{self.dir}/libexec"
+        shutil.copytree(os.environ["BRIG_LIBEXEC_DIR"], helpers)
+        os.unlink(f"{helpers}/{name}")
+        with open(f"{helpers}/{name}", "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\nexit 3\n")
+        os.chmod(f"{helpers}/{name}", 0o755)
+        self.env["BRIG_LIBEXEC_DIR"] = helpers
+
+    def test_a_daemon_that_never_comes_up(self):
+        for name in ("brigd", "brig-spawner"):
+            with self.subTest(name):
+                shutil.rmtree(f"{self.dir}/libexec", ignore_errors=True)
+                self.broken(name)
+                said = self.ends("brig: ")
+                self.assertRegex(said, rf"{name} \(pid [0-9]+\) ended with status 3")
+                self.assertNotIn("starting it again", said)
+
+    def test_without_brig_egress_it_serves(self):
+        """Only networks need it; it is tried again, ever more slowly, and said once."""
+        self.broken("brig-egress")
+        d = Daemon(env={"BRIG_LIBEXEC_DIR": self.env["BRIG_LIBEXEC_DIR"]})
+        self.addCleanup(d.close)
+        network = {"default": "deny", "rules": [{"action": "allow", "domain": "example.com", "ports": [443]}]}
+        answer = d.ask("POST", "/v1/sandboxes", {"network": network})
+        self.assertEqual(answer.status, 503, answer)
+        self.assertIn("brig-egress", answer.json["error"]["message"])
+        self.assertEqual(d.ask("POST", "/v1/sandboxes", {}).status, 201)
+
     def test_check_of_what_works(self):
         cert, key = make_certificate(self.dir)
         os.chmod(self.dir, 0o755)
