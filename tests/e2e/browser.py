@@ -5,6 +5,7 @@ import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -37,7 +38,7 @@ class Browser:
         self.buffer, self.number, self.events = b"", 0, []
 
     def close(self):
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)  # its own session: renderers and all
         self.process.wait()
         os.close(self.to)
         os.close(self.come)
