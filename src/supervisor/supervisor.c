@@ -3,6 +3,7 @@
 #include "supervisor/supervisor.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 
 #define LISTENERS_MAX 8
 #define CONFIG_MAX (1u << 20)
+#define SPAWNER_GRACE_MS 5000
 #define DRAIN_GRACE_NS (5 * NS_PER_SEC) /* beyond the configured time, before brigd is killed */
 
 struct supervisor {
@@ -497,6 +499,16 @@ static int set_up(struct supervisor *sup, struct brig_err *err)
     return r;
 }
 
+/* It removes what it has made; who starts us again finds nothing of it. */
+static void end_spawner(struct supervisor *sup)
+{
+    struct pollfd ended = {.fd = sup->spawner.pidfd, .events = POLLIN};
+
+    base_close_fd(&sup->spawner.socket);
+    if (sup->spawner.pid)
+        (void)!poll(&ended, 1, SPAWNER_GRACE_MS);
+}
+
 int supervisor_run(const struct supervisor_options *options, struct brig_err *err)
 {
     static struct supervisor sup; /* its paths are large */
@@ -521,7 +533,7 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
     if (r < 0 && sup.spawner.taken)
         let_go(&sup); /* they have been kept so far, and are again */
     else if (r < 0)
-        base_close_fd(&sup.spawner.socket);
+        end_spawner(&sup);
     sup_gate_stop(&sup.gate);
     base_close_fd(&sup.packages);
     mem_free(sup.log_file);

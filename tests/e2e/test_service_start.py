@@ -42,7 +42,7 @@ class Start(unittest.TestCase):
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="brig-start-")
         os.chmod(self.dir, 0o755)
-        self.addCleanup(shutil.rmtree, self.dir, True)
+        self.addCleanup(shutil.rmtree, self.dir)  # nothing writes there any more
         self.config = f"{self.dir}/config.toml"
         self.env = environment(BRIG_STATE_DIR=f"{self.dir}/state", BRIG_RUN_DIR=f"{self.dir}/run",
                                BRIG_CACHE_DIR=f"{self.dir}/cache", BRIG_CONFIG=self.config,
