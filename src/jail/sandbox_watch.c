@@ -6,7 +6,7 @@
  * namespace counts its sockets by protocol, and a sandbox with more than any honest program has is ended, as one that is
  * out of memory.
  *
- * Nobody fills queues without processor time, so of a service only sandboxes that have used some are looked at.
+ * A sandbox of a service is looked at while a process runs in it that has used the processor: idle ones wake nobody.
  */
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +47,9 @@ static void on_look(struct loop_timer *timer)
 {
     struct sandbox *s = timer->ctx;
     uint64_t used = cg_cpu_ns(&s->cg);
+    s->watched = s->n_leaves > 0 || !cg_has_leaves(&s->cg); /* without leaves nobody tells us of processes */
+    if (!s->watched)
+        return;
     bool busy = used == BRIG_USAGE_UNKNOWN || used - s->watched_cpu_ns >= BUSY_NS;
 
     if (used != BRIG_USAGE_UNKNOWN && busy)
@@ -59,6 +62,9 @@ static void on_look(struct loop_timer *timer)
 
 int sandbox_watch_service(struct sandbox *s, struct brig_err *err)
 {
+    if (s->watched || (s->n_leaves == 0 && cg_has_leaves(&s->cg)))
+        return 0;
+    s->watched = true;
     s->on_sample = (struct loop_timer){.fn = on_look, .ctx = s};
     return loop_timer_set(s->spawner->loop, &s->on_sample, clock_mono_ns() + LOOK_NS, err);
 }

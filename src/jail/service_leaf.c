@@ -243,6 +243,8 @@ int service_leaf(struct sandbox *s, uint32_t number, pid_t pid)
     *leaf = (struct leaf){.next = s->leaves, .number = number, .state = LEAF_ENTERING};
     s->leaves = leaf;
     s->n_leaves++;
+    if (sandbox_watch_service(s, NULL) < 0)
+        sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
     return 0;
 }
 

@@ -216,7 +216,8 @@ struct sandbox {
     uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
     bool grace;
     bool too_many_sockets;    /* sandbox_watch.c has ended it */
-    uint64_t watched_cpu_ns;  /* when that last looked at a service's */
+    bool watched;             /* a service's: its timer is set */
+    uint64_t watched_cpu_ns;  /* when that last looked at it */
     int pending_signal; /* asked for before START could be sent */
     uint64_t disk_peak;
     uint8_t in[512];
@@ -291,7 +292,7 @@ void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
 /* sandbox_watch.c: kernel memory that no cgroup counts. false: the sandbox was ended for it. */
 bool sandbox_watch(struct sandbox *sandbox) MUST_CHECK;
-int sandbox_watch_service(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK; /* from now on, each second */
+int sandbox_watch_service(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK; /* each second, while a process runs in it */
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
 void sandbox_checked(struct sandbox *sandbox, const struct setup_checked *msg); /* pid 2 of a zygote's */
 /* What the self-check of a process in it compares with, and START says. */
