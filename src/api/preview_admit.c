@@ -150,6 +150,9 @@ static bool to_its_own_host(struct request *rq, const struct entry *entry, const
     const struct http_head *head = exchange_head(rq->x);
     char host[320], ticket[TICKET_SIZE];
 
+    /* A ticket becomes a token, which may also write: a key that may not is served here, as a page without an origin. */
+    if (entry->way.by_key && rq->caller.role == STORE_ROLE_READ_ONLY)
+        return false;
     if (!entry->way.prefix[0] || !reads(head) || !is_word(head, "Sec-Fetch-Mode", "navigate") ||
         !preview_host(config_get(rq->api->config)->domain, http_field(head, "Host"), &entry->way, host, sizeof(host)))
         return false;

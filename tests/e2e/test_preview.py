@@ -183,6 +183,15 @@ class Hosts(ServiceTest):
         self.refused(self.get(f"{self.base}/?brig_token={ticket}"), 401, "unauthenticated", "needs a key")
         self.refused(self.navigate(f"{self.base}/", **{"Cookie": f"brig_token={ticket}"}), 401, "unauthenticated", "needs a key")
 
+    def test_a_key_that_may_not_write_gets_no_ticket(self):
+        """A ticket becomes a token, and a token writes: what a read-only key reads, it reads by path."""
+        key = {"X_API_Key": self.d.key(role="read-only")}
+        answer = self.navigate(f"{self.base}/seen", **key)
+        self.assertEqual((answer.status, answer.headers["Location"]), (200, None))
+        self.assertEqual(answer.headers["Content-Security-Policy"], self.SANDBOXED)
+        self.assertNotIn("brig_token=", str(answer.headers))
+        self.assertEqual(self.navigate(f"{self.base}/seen", X_API_Key=self.d.key()).status, 302)
+
     def test_without_a_token_nobody_is_sent_anywhere(self):
         for path in (f"{self.base}/", f"{self.base}/?brig_token=x", f"/v1/sandboxes/{self.other}/proxy/8080/?brig_token={self.token}"):
             answer = self.navigate(path)
