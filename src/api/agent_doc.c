@@ -90,6 +90,7 @@ static bool put_state(struct request *rq, struct json *json)
 static bool put_secrets(struct request *rq, struct json *json)
 {
     const struct json_value *secrets = NULL, *variables = NULL;
+    struct brig_err err = {0};
 
     if (!letta_member(rq, "secrets", JSON_OBJECT, false, &secrets) || !letta_member(rq, "tool_exec_environment_variables", JSON_OBJECT, false, &variables))
         return false;
@@ -100,6 +101,10 @@ static bool put_secrets(struct request *rq, struct json *json)
             letta_invalid(rq, "body", "secrets", "string_type", "Input should be a valid string");
             return false;
         }
+    if (secrets && secrets->count > 0 && auth_may_bring(rq->api, &rq->caller, &err) < 0) {
+        request_fail(rq, &err);
+        return false;
+    }
     if (secrets)
         letta_put(json, "secrets", secrets);
     return true;

@@ -181,6 +181,9 @@ const char *auth_key_doc(struct auth *auth, const char *id);
 bool auth_key_has(struct auth *auth, const char *id, const char *member); /* one that only the socket can give: `user_ids`, `metrics` */
 /* Do the lists of the organisation and the key allow a tool of this name? BRIG_E_FORBIDDEN "Tool '<n>' not allowed". */
 int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err) MUST_CHECK;
+/* May the caller bring along what runs of tools execute: packages, a directory, variables? Administrators, who write the
+ * lists, always; others if the lists allow `run`. */
+int auth_may_bring(struct api *api, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;
 
 /* route_*.c */

@@ -52,6 +52,11 @@ int auth_tool_allowed(struct api *api, const struct caller *caller, const char *
     return r;
 }
 
+int auth_may_bring(struct api *api, const struct caller *caller, struct brig_err *err)
+{
+    return caller_is_admin(caller) ? 0 : auth_tool_allowed(api, caller, TOOL_UNREGISTERED, err);
+}
+
 /* ---- what a list may be ---------------------------------------------------------------------------------- */
 
 static bool check_names(struct request *rq, const struct json_value *list, const char *name)

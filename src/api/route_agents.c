@@ -342,7 +342,8 @@ static void write_secret(struct request *rq, const struct object *agent, const c
     *writing = (struct secret_writing){.rq = rq, .remove = !secret};
     snprintf(writing->agent, sizeof writing->agent, "%s", agent->id);
     snprintf(writing->key, sizeof writing->key, "%.256s", key);
-    if (agents_set_secret(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, key, secret, on_secret, writing, &err) == 0)
+    if ((!secret || auth_may_bring(rq->api, &rq->caller, &err) == 0) &&
+        agents_set_secret(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, key, secret, on_secret, writing, &err) == 0)
         return;
     mem_free(writing);
     request_fail(rq, &err);

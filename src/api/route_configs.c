@@ -10,7 +10,6 @@
 #include "base/str.h"
 #include "tool/config_set.h"
 #include "tool/configs.h"
-#include "tool/rules.h"
 
 #define CONFIGS_LIST_DEFAULT 1000u
 
@@ -88,9 +87,8 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
 
     if (!may_write_through(rq, config))
         return;
-    /* Packages and directories are source that is brought along; those who write the lists are not asked. */
-    if (!default_only && !caller_is_admin(&rq->caller) &&
-        auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, &err) < 0) {
+    /* Packages and directories are source that is brought along. */
+    if (!default_only && auth_may_bring(rq->api, &rq->caller, &err) < 0) {
         request_fail(rq, &err);
         return;
     }

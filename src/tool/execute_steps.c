@@ -12,6 +12,14 @@
 
 #define REQUIREMENTS_MAX 512u
 
+/* Variables make interpreters and shells run what they say (BASH_ENV, NODE_OPTIONS), and a sandbox has files of whoever
+ * was there before: with either the caller brings source along. Those who write the lists are not asked. */
+static bool brings_source(const struct run *run, const struct run_ask *ask)
+{
+    return !ask->tool_object ||
+           (!caller_is_admin(&run->caller) && ((ask->env_vars && ask->env_vars->count > 0) || run->sandbox_id[0]));
+}
+
 int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
 {
     const struct run_ask *ask = checks->ask;
@@ -24,8 +32,10 @@ int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
         return 0;
     /* Whoever brings the source can call it as he likes: all of it is `run`, a name that no tool can have. */
     const char *name = tool->name ? tool->name : "";
-    int r = tool_allowed(ask->org_doc, ask->key_doc, str_eq(o->config->tools_default, "deny"),
-                         ask->tool_object ? name : TOOL_UNREGISTERED, err);
+    const bool deny = str_eq(o->config->tools_default, "deny");
+    int r = ask->tool_object ? tool_allowed(ask->org_doc, ask->key_doc, deny, name, err) : 0;
+    if (r == 0 && brings_source(run, ask))
+        r = tool_allowed(ask->org_doc, ask->key_doc, deny, TOOL_UNREGISTERED, err);
     if (r < 0 || run->kind != FRAME_TOOL)
         return r;
     if (r == 0 && tool->rate_max && o->rates)

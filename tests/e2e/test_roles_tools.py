@@ -132,6 +132,37 @@ class Lists(ToolTest):
             self.refused(method, path, body, self.bound, "Tool 'run' not allowed")
         self.ask("PATCH", f"/sandbox-config/{config}", {"config": {"venv_name": "ours"}}, key=self.boss)
 
+    def test_variables_are_code(self):
+        """A shell runs what BASH_ENV says, an interpreter what NODE_OPTIONS says: whoever says a variable brings source."""
+        self.lists()
+        box = self.ask("POST", "/sandboxes", {"env": {"BASH_ENV": "$(echo mine >&2)"}}, status=201, key=self.bound)["id"]
+        tool = self.ask("POST", "/tools/", {"source_code": "echo 1\n", "source_type": "bash",
+                                            "json_schema": {"name": "script", "parameters": NONE}}, key=self.boss)["id"]
+        config = self.ask("POST", "/sandbox-config/local/default", key=self.boss)["id"]
+        variables = f"/sandbox-config/{config}/environment-variable"
+        theirs = self.ask("POST", variables, {"key": "THEIRS", "value": "x"}, key=self.boss)["id"]
+        agent = self.ask("POST", "/agents/", {"name": "a", "tool_ids": [tool]}, key=self.bound)["id"]
+        self.lists(allow=["script"])
+        code, words = {"BASH_ENV": "$(echo mine >&2)"}, "Tool 'run' not allowed"
+        for method, path, body in (("POST", "/tools/script/run", {"env_vars": code}),
+                                   ("POST", f"/tools/{tool}/run", {"env_vars": code, "agent_id": agent}),
+                                   ("POST", "/tools/script/run", {"sandbox_id": box}),
+                                   ("POST", variables, {"key": "BASH_ENV", "value": code["BASH_ENV"]}),
+                                   ("PATCH", f"/sandbox-config/environment-variable/{theirs}", {"value": "y"}),
+                                   ("POST", "/agents/", {"name": "b", "tool_exec_environment_variables": code}),
+                                   ("POST", "/agents/", {"name": "b", "secrets": code}),
+                                   ("PATCH", f"/agents/{agent}", {"secrets": code}),
+                                   ("PUT", f"/agents/{agent}/secrets", {"key": "BASH_ENV", "value": "x"})):
+            self.refused(method, path, body, self.bound, words)
+        self.assertEqual(len(self.ask("GET", "/agents/", key=self.bound)), 1)
+        ran = self.ask("POST", f"/agents/{agent}/tools/script/run", {}, key=self.bound)
+        self.assertEqual((ran["status"], ran["stderr"]), ("success", []))
+        ran = self.ask("POST", "/tools/script/run", {"env_vars": code}, key=self.boss)
+        self.assertEqual((ran["stdout"], ran["stderr"]), ("1\n", "mine\n"))  # who writes the lists is not asked
+        self.lists(allow=["script", "run"])
+        self.assertEqual(self.ask("POST", "/tools/script/run", {"env_vars": code}, key=self.bound)["stderr"], "mine\n")
+        self.ask("DELETE", f"/sandboxes/{box}", status=204, key=self.bound)
+
     def test_every_door_for_programs_of_ones_own(self):
         """Source of one's own is `run`, wherever it is brought: in a sandbox, in a run, in a file."""
         self.lists()
