@@ -65,9 +65,9 @@ class BadTest(LettaTest):
         self.assertEqual(ran["stdout"], stdout, name)
         self.assertTrue(ran["stderr"].endswith(f"{error}\n"), (name, ran["stderr"][-300:]))
 
-    def returned(self, ran, result, stdout="", stderr=""):
+    def returned(self, ran, result, stdout="", stderr="", hit=()):
         self.assertEqual((ran["status"], ran["result"], ran["error"], ran["stdout"], ran["stderr"]), ("success", result, None, stdout, stderr), ran)
-        self.assertEqual(ran["receipt"]["outcome"], {"cause": "exited", "exit_code": 0, "signal": None, "limits_hit": []})
+        self.assertEqual(ran["receipt"]["outcome"], {"cause": "exited", "exit_code": 0, "signal": None, "limits_hit": list(hit)})
 
     def audit(self):
         return [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=10000").body.decode().splitlines() if line.startswith("{")]

@@ -393,7 +393,7 @@ return sorted(w for w in refused if w.startswith(('/usr', '/etc', '/opt')) or w 
         self.put("eats", eats, "s")
         ran = self.at_once({"forks": lambda: self.go("forks", limits={"pids": 20}).json, "forks more": lambda: self.go("forks", limits={"pids": 150}).json,
                             "eats": lambda: self.go("eats", args={"s": 100}, limits={"memory": "64m"}).json, "eats more": lambda: self.go("eats", args={"s": 100}, limits={"memory": "256m"}).json})
-        self.returned(ran["forks"], [True, "Resource temporarily unavailable"])
+        self.returned(ran["forks"], [True, "Resource temporarily unavailable"], hit=["pids"])
         self.returned(ran["forks more"], 100)
         self.ended(ran["eats"], "eats", "MemoryError: the program used more memory than its limit of 64 MiB", "oom", None, 9, hit=["memory"])
         self.returned(ran["eats more"], 100 << 20)

@@ -276,6 +276,8 @@ static inline void peer_signal(struct peer *peer, uint32_t request, const uint8_
     peer->last_signal = msg.signum;
     peer->last_signal_flags = msg.flags;
     peer_reply(peer, request, proc && !proc->ended ? 0 : ESRCH, 0, NULL, 0);
+    if (msg.signum == SVC_SHELL_STOP)
+        return; /* the shell stays; its line ends with what it started */
     if (!proc || str_eq(proc->word, "deaf") || (str_eq(proc->word, "stubborn") && msg.signum != SIGKILL))
         return;
     if (msg.flags & SVC_SIGNAL_CHILDREN) { /* of a shell: its command goes, it stays */
