@@ -276,10 +276,8 @@ static void give_out(struct local *local, const struct wire_started *msg)
     }
     box->up = true;
     fill_up(&up, &scratch, msg);
-    if (!local->recovery.each(local->recovery.ctx, &box->box, &up, &box->box.events)) {
-        box->box.events = (struct box_events){0};
+    if (!local->recovery.each(local->recovery.ctx, &box->box, &up, &box->box.events))
         local_kill(box);
-    }
 }
 
 static void on_list_end(struct local *local, const struct wire_ready *msg)

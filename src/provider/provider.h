@@ -104,7 +104,8 @@ struct provider_ops {
     void (*end)(struct box *box); /* kills it; `ended` follows. Idempotent */
     /*
      * Boxes that live on from an earlier life of this process, once, before the first create. For each: found() fills
-     * in the events of the box it gives out, or returns false: then it is ended. Then done().
+     * in the events of the box it gives out, or returns false: then it is ended, and `ended` follows when nothing of it
+     * lives any more (which may be after done()). Then done().
      */
     int (*recover)(struct provider *provider, bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
                    void (*done)(void *ctx), void *ctx, struct brig_err *err);

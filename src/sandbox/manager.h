@@ -142,6 +142,8 @@ struct manager_options {
 /* destroy tells nobody anything; the provider and the store are closed after it. */
 int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err) MUST_CHECK;
 void manager_destroy(struct manager *manager);
+/* It is ready, and every orphan is gone: no program of an earlier life runs that this manager does not know. */
+bool manager_is_settled(const struct manager *manager);
 void manager_configure(struct manager *manager, const struct config *config);
 
 typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *err); /* err NULL: done; sbox may be NULL on failure */

@@ -220,6 +220,7 @@ struct manager {
     void (*ready)(void *ctx);
     void *ready_ctx;
     struct network *network; /* network.c */
+    unsigned orphans; /* of an earlier life, told to end, not gone yet */
     bool is_ready, shutting_down;
     void (*shut_done)(void *ctx);
     void *shut_ctx;

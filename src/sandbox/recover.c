@@ -253,6 +253,18 @@ static int on_row(void *ctx, const struct store_sandbox *row)
     return 0;
 }
 
+static void on_orphan_ended(void *ctx, const struct box_end *end UNUSED)
+{
+    struct manager *manager = ctx;
+
+    manager->orphans--;
+}
+
+bool manager_is_settled(const struct manager *manager)
+{
+    return manager->is_ready && manager->orphans == 0;
+}
+
 static bool on_found(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret)
 {
     struct manager *manager = ctx;
@@ -263,6 +275,8 @@ static bool on_found(void *ctx, struct box *box, const struct box_up *up, struct
     if (!sbox) {
         manager->stats.orphans++;
         sandbox_audit(manager, NULL, "", "sandbox.orphan", up->id, "ok", "ended: no row belongs to it", false);
+        manager->orphans++;
+        *ret = (struct box_events){.ended = on_orphan_ended, .ctx = manager};
         return false;
     }
     sbox->priv->box = box;

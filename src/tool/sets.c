@@ -304,7 +304,8 @@ static void on_collect(struct loop_timer *timer)
     struct sets *sets = timer->ctx;
 
     sets_collect(sets);
-    (void)!loop_timer_set(sets->options.loop, timer, clock_mono_ns() + 600 * NS_PER_SEC, NULL);
+    uint64_t pause = sets_sweep(sets) ? 600 * NS_PER_SEC : NS_PER_SEC;
+    (void)!loop_timer_set(sets->options.loop, timer, clock_mono_ns() + pause, NULL);
 }
 
 int sets_create(const struct sets_options *options, struct sets **ret, struct brig_err *err)
@@ -348,6 +349,7 @@ void sets_destroy(struct sets *sets)
     }
     while (sets->entries)
         entry_remove(sets, sets->entries);
+    words_done(&sets->remains);
     mem_free(sets->cache_path);
     mem_free(sets);
 }

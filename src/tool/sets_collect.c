@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sets_collect.c: what is on disk: found at the start, collected by age and size. A name with a dot that is no lock is what a build or a removal left when the
- * service died. A set goes when nobody has used it for [tools] sets_age, and the longest unused first while all together are over sets_bytes; never one that is in use. It goes by a rename,
+ * service died: its installer may still be at work in it, so it goes only when every orphan of that life is gone. A set goes when nobody has used it for [tools] sets_age, and the longest unused first while all together are over sets_bytes; never one that is in use. It goes by a rename,
  * then bit by bit on a thread.
  */
 #include <dirent.h>
@@ -111,12 +111,23 @@ int sets_scan(struct sets *sets, struct brig_err *err)
         bool lock = len == SHA256_HEX - 1 + 5 && str_eq(entry->d_name + len - 5, ".lock");
         if (str_eq(entry->d_name, ".") || str_eq(entry->d_name, "..") || lock || len >= SET_NAME_MAX)
             continue;
-        r = is_key(entry->d_name) ? read_set(sets, entry->d_name) : -EINVAL;
-        if (r < 0 && r != -ENOMEM)
-            sets_drop(sets, entry->d_name);
+        if (!is_key(entry->d_name))
+            r = words_add(&sets->remains, entry->d_name);
+        else if ((r = read_set(sets, entry->d_name)) < 0 && r != -ENOMEM)
+            sets_drop(sets, entry->d_name); /* it has this name because its installer was gone */
     }
     closedir(dir);
     return r == -ENOMEM ? err_nomem(err) : 0;
+}
+
+bool sets_sweep(struct sets *sets)
+{
+    if (sets->remains.n > 0 && !manager_is_settled(sets->options.manager))
+        return false;
+    for (size_t i = 0; i < sets->remains.n; i++)
+        sets_drop(sets, sets->remains.items[i]);
+    words_done(&sets->remains);
+    return true;
 }
 
 /* ---- collecting ------------------------------------------------------------------------------------------------------ */

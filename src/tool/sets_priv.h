@@ -139,6 +139,7 @@ struct sets {
     struct entry *entries;
     struct set_build *waiting;
     struct build *builds;
+    struct words remains; /* what builds and removals of an earlier life left: directories, not removed yet */
     struct loop_timer on_turn, on_collect;
     bool closing;
 };
@@ -160,6 +161,8 @@ struct build *build_next(struct build *build);
 
 void sets_collect(struct sets *sets); /* by size and age */
 void sets_drop(struct sets *sets, const char *name); /* a directory goes, on a thread */
-int sets_scan(struct sets *sets, struct brig_err *err) MUST_CHECK; /* at the start: what is there; remains of builds go */
+int sets_scan(struct sets *sets, struct brig_err *err) MUST_CHECK; /* at the start: what is there, and what remains */
+/* What remains of an earlier life goes, once no install sandbox of it lives. False: not yet. */
+bool sets_sweep(struct sets *sets);
 
 #endif

@@ -352,7 +352,7 @@ static inline void fake_recovered(struct loop_timer *timer)
         fake_fill(box, &up);
         if (!fake->found(fake->recover_ctx, &box->box, &up, &box->box.events)) {
             fake->orphans_ended++;
-            fake_free(box);
+            fake_end(&box->box);
         }
     }
     fake->recovered(fake->recover_ctx);

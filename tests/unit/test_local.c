@@ -509,7 +509,7 @@ static void unwanted_boxes(void **state)
     assert_int_equal(next(t, WIRE_KILL, NULL).head.run, 2);
     done(t, 2, BRIG_CAUSE_CANCELLED, "");
     turn(t);
-    assert_heard("");
+    assert_heard("endedF"); /* nothing of it lives any more */
 }
 
 static void spawner_dies(void **state)

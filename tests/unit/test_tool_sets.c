@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "sandbox_rig.h"
 #include "tool/sets_priv.h"
 
 #define H64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -324,7 +325,6 @@ static void test_collection(void **state)
     make_set(key('c'), "org-2", 400, 2000);
     make_set(key('d'), "org-2", 1, 90000); /* over its age */
     assert_int_equal(mkdirat(top_fd, key('e'), 0755), 0); /* not a set */
-    assert_int_equal(mkdirat(top_fd, "rest.tmp-x", 0755), 0);
     config.tools_sets_bytes = 1000;
     assert_int_equal(loop_create(&loop, &err), 0);
     const struct sets_options options = {.loop = loop, .config = &config, .cache_dir_fd = top_fd, .cache_path = top};
@@ -347,7 +347,6 @@ static void test_collection(void **state)
     assert_false(there('c') || there('a'));
     sets_destroy(sets); /* waits for its thread: what was put aside is removed */
     assert_false(there('e'));
-    assert_int_equal(faccessat(top_fd, "rest.tmp-x", F_OK, 0), -1);
     loop_destroy(loop);
 }
 
@@ -380,12 +379,45 @@ static void test_retiring(void **state)
     loop_destroy(loop);
 }
 
+static bool is_there(const char *name)
+{
+    return faccessat(top_fd, name, F_OK, 0) == 0;
+}
+
+/* What a build of an earlier life left is not touched while an orphan of that life lives: it may be the installer. */
+static void test_remains(void **state)
+{
+    struct rig *rig = rig_create();
+    struct sets *sets = NULL;
+    struct brig_err err = {0};
+
+    (void)state;
+    assert_int_equal(mkdirat(top_fd, "rest.tmp-x", 0755), 0);
+    rig_stop_manager(rig);
+    struct fake_box *orphan = fake_add(&rig->fake, NULL);
+    rig->fake.hold_end = true;
+    rig_start(rig); /* ready without waiting for the orphan's end */
+    assert_int_equal(rig->fake.orphans_ended, 1);
+    const struct sets_options options = {.loop = rig->loop, .manager = rig->manager, .config = &config, .cache_dir_fd = top_fd,
+                                         .cache_path = top};
+    assert_int_equal(sets_create(&options, &sets, &err), 0);
+    rig_run(rig, 10);
+    sets_destroy(sets); /* waits for its thread */
+    assert_true(is_there("rest.tmp-x"));
+    assert_int_equal(sets_create(&options, &sets, &err), 0);
+    rig_run(rig, 10);
+    fake_die(orphan, BRIG_CAUSE_CANCELLED, "");
+    RIG_UNTIL(rig, !is_there("rest.tmp-x"));
+    sets_destroy(sets);
+    rig_done(rig);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_keys), TEST(test_shared_keys), TEST(test_wishes), TEST(test_versions), TEST(test_locks), TEST(test_locks_without_hashes), TEST(test_locks_that_are_none),
-        TEST(test_index), TEST(test_trees), TEST(test_collection), TEST(test_retiring),
+        TEST(test_index), TEST(test_trees), TEST(test_collection), TEST(test_retiring), TEST(test_remains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
