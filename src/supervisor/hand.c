@@ -24,18 +24,18 @@ __attribute__((noreturn)) static void try_in_child(const struct places *places, 
     int fd = -1;
 
     if (r == 0)
-        fd = r = try(ctx);
+        r = try(ctx, &fd);
     (void)!fd_send_nowait(sock, &r, sizeof r, &fd, fd >= 0 ? 1 : 0);
     _exit(0);
 }
 
-int places_try(const struct places *places, place_try_fn *try, void *ctx)
+int places_try(const struct places *places, place_try_fn *try, void *ctx, int *ret_fd)
 {
-    int pair[2], fd = -1, answer = -EIO;
+    int pair[2], answer = -EIO;
     size_t n_fds = 0;
 
     if (places->uid == geteuid())
-        return try(ctx);
+        return try(ctx, ret_fd);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
     AUTO_FD int ours = pair[0];
@@ -48,26 +48,25 @@ int places_try(const struct places *places, place_try_fn *try, void *ctx)
     base_close_fd(&theirs);
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         ;
-    ssize_t n = fd_recv_message(ours, &answer, sizeof answer, &fd, 1, &n_fds);
-    if (n != sizeof answer)
-        answer = -EIO;
-    return answer >= 0 && n_fds == 1 ? fd : answer;
+    ssize_t n = fd_recv_message(ours, &answer, sizeof answer, ret_fd, 1, &n_fds);
+    return n == sizeof answer ? answer : -EIO;
 }
 
-static int open_log(void *ctx)
+static int open_log(void *ctx, int *ret_fd)
 {
-    int fd = open(ctx, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0640);
-
-    return fd < 0 ? -errno : fd;
+    *ret_fd = open(ctx, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0640);
+    return *ret_fd < 0 ? -errno : 0;
 }
 
 static int give_log(int sock, const struct places *places, const char *path, struct brig_err *err)
 {
-    AUTO_FD int fd = path[0] ? places_try(places, open_log, (void *)(uintptr_t)path) : -1;
+    AUTO_FD int fd = -1;
+    int r = path[0] ? places_try(places, open_log, (void *)(uintptr_t)path, &fd) : 0;
 
-    if (path[0] && fd < 0)
-        return err_set(err, BRIG_E_HOST, -fd, "log_file %s, opened by user %u", path, (unsigned)places->uid);
-    int r = path[0] ? sup_send(sock, SUP_FD, "log", fd) : 0;
+    if (r < 0)
+        return err_set(err, BRIG_E_HOST, -r, "log_file %s, opened by user %u", path, (unsigned)places->uid);
+    if (path[0])
+        r = sup_send(sock, SUP_FD, "log", fd);
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand the log file to brigd") : 0;
 }
 

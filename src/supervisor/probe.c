@@ -34,7 +34,7 @@ static int pass_through(const char *path)
     return 0;
 }
 
-static int try_path(void *ctx)
+static int try_path(void *ctx, int *ret_fd UNUSED)
 {
     const struct probe *probe = ctx;
     int r = pass_through(probe->path);
@@ -50,15 +50,16 @@ static int probe_as_brigd(const struct places *places, const char *what, const c
                           struct brig_err *err)
 {
     struct probe probe = {.path = path, .flags = flags, .missing_ok = true};
-    int r = places_try(places, try_path, &probe);
+    int fd = -1; /* none comes: only log files are handed over */
+    int r = places_try(places, try_path, &probe, &fd);
 
-    if (r >= 0)
+    if (r == 0)
         return 0;
     for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         char dir[4096];
         struct probe way = {.path = dir, .flags = O_PATH | O_DIRECTORY, .missing_ok = true};
         snprintf(dir, sizeof dir, "%.*s/.", (int)(slash - path), path);
-        if (places_try(places, try_path, &way) < 0)
+        if (places_try(places, try_path, &way, &fd) < 0)
             return err_set(err, BRIG_E_REFUSED, -r, "%s %s: user %u, which brigd runs as, may not pass through %.*s", what,
                            path, (unsigned)places->uid, (int)(slash - path), path);
     }
@@ -80,7 +81,7 @@ static int dir_of(const char *path, char *out, size_t size)
     return !slash ? -EINVAL : str_format(out, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-static int try_writing(void *ctx)
+static int try_writing(void *ctx, int *ret_fd UNUSED)
 {
     return faccessat(AT_FDCWD, ctx, W_OK | X_OK, AT_EACCESS) < 0 ? -errno : 0;
 }
@@ -90,13 +91,13 @@ static int probe_written(const struct places *places, const char *what, const ch
                          struct brig_err *err)
 {
     char dir[4096];
-    int r = probe_as_brigd(places, what, path, O_WRONLY | O_APPEND | O_NOFOLLOW, err);
+    int fd = -1, r = probe_as_brigd(places, what, path, O_WRONLY | O_APPEND | O_NOFOLLOW, err);
 
     if (r < 0 || access(path, F_OK) == 0 || ours)
         return r;
     if (dir_of(path, dir, sizeof dir) < 0)
         return err_usage(err, "%s %s: must be an absolute path", what, path);
-    r = places_try(places, try_writing, dir);
+    r = places_try(places, try_writing, dir, &fd);
     if (r == 0)
         return 0;
     return err_set(err, BRIG_E_REFUSED, -r, "%s %s: user %u, which brigd runs as, cannot make a file in %s", what, path,
@@ -106,6 +107,7 @@ static int probe_written(const struct places *places, const char *what, const ch
 static int probe_database(const struct places *places, const struct config *config, struct brig_err *err)
 {
     char path[4096], dir[4096];
+    int fd = -1;
 
     if (strncmp(config->database_url, SQLITE, strlen(SQLITE)) == 0)
         return probe_written(places, "store.database_url", config->database_url + strlen(SQLITE), false, err);
@@ -113,7 +115,7 @@ static int probe_database(const struct places *places, const struct config *conf
         return 0; /* a server, which is asked at the start */
     if (str_format(dir, sizeof dir, "%s/service", places->state) < 0 || str_format(path, sizeof path, "%s/brig.db", dir) < 0)
         return err_usage(err, "%s: too long", places->state);
-    if (places_try(places, try_writing, dir) < 0)
+    if (places_try(places, try_writing, dir, &fd) < 0)
         return 0; /* the start makes it, or gives it to brigd */
     return probe_written(places, "the database", path, true, err);
 }

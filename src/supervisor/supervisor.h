@@ -135,11 +135,12 @@ int places_find(struct places *ret, struct brig_err *err) MUST_CHECK; /* ids and
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out) MUST_CHECK;
 
 /*
- * hand.c: what is opened for brigd. places_try: fn in a child that is brigd's user; its result, a descriptor (ours then) or a negative errno.
- * sup_give_files: what goes before a SUP_CONFIG; fails only if brigd takes nothing.
+ * hand.c: what is opened for brigd. places_try() calls fn in a child that is brigd's user, and returns what fn returns:
+ * 0 or a negative errno. A descriptor that fn leaves in *ret_fd (-1 before) is then ours. sup_give_files() sends what goes
+ * before a SUP_CONFIG; it fails only if brigd takes nothing.
  */
-typedef int place_try_fn(void *ctx);
-int places_try(const struct places *places, place_try_fn *try, void *ctx) MUST_CHECK;
+typedef int place_try_fn(void *ctx, int *ret_fd);
+int places_try(const struct places *places, place_try_fn *try, void *ctx, int *ret_fd) MUST_CHECK;
 int sup_give_files(int sock, const struct places *places, const struct config *config) MUST_CHECK;
 int sup_reopen_log(int sock, const struct places *places, const char *path, struct brig_err *err) MUST_CHECK;
 

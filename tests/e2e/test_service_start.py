@@ -184,6 +184,19 @@ class Start(unittest.TestCase):
         done = self.brig("config", "check")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{self.config}: ok\n", ""))
 
+    def test_check_of_files_that_are_yet_to_be_made(self):
+        for name in ("db", "log"):
+            os.mkdir(f"{self.dir}/{name}")
+            os.chown(f"{self.dir}/{name}", BRIGD, BRIGD)
+        self.write(f'[server]\nlog_file = "{self.dir}/log/brig.log"\n'
+                   f'[store]\ndatabase_url = "sqlite:{self.dir}/db/brig.db"\n')
+        done = self.brig("config", "check")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{self.config}: ok\n", ""))
+        closed = subprocess.run(["/bin/sh", "-c", 'exec "$0" config check <&-', BRIG], env=self.env, capture_output=True,
+                                text=True, timeout=PATIENCE, check=False)
+        self.assertEqual((closed.returncode, closed.stdout, closed.stderr), (0, f"{self.config}: ok\n", ""))
+        self.assertEqual([os.listdir(f"{self.dir}/{name}") for name in ("db", "log")], [[], []])
+
 
 @unittest.skipUnless(os.geteuid() == 0, "root: brigd has a user of its own only then")
 class Handed(unittest.TestCase):
