@@ -196,6 +196,9 @@ route_fn route_shell_open, route_shell_run, route_shell_close;
 route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, route_file_list, route_file_mkdir, route_file_move, route_file_watch,
     route_tar_get, route_tar_put;
 route_fn route_port_list, route_port_token, route_proxy;
+/* The receipt that the path names, if the caller may read it; otherwise the refusal is sent. */
+typedef void receipt_fn(struct request *rq, const char *receipt);
+void runs_find(struct request *rq, receipt_fn *found);
 route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list, route_certificates_get;
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;

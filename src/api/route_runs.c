@@ -12,9 +12,16 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "engine/engine.h"
 #include "tool/execute.h"
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
+
+/* Of a run that had what only an administrator may give, the output is such a thing too (sandbox/access.c). */
+static bool may_read(const struct request *rq, const char *doc)
+{
+    return caller_is_admin(&rq->caller) || receipt_is_for(doc, rq->caller.key_id);
+}
 
 static void on_one(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED, const struct brig_err *err)
 {
@@ -40,7 +47,9 @@ static void on_many(void *ctx, const char *const *docs, const char *const *ids, 
     }
     r = buf_printf(&out, "{\"%s\":[", (const char *)rq->state);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        r = i > 0 ? buf_append(&out, ",", 1) : 0;
+        if (!may_read(rq, docs[i]))
+            continue;
+        r = out.data[out.len - 1] != '[' ? buf_append(&out, ",", 1) : 0;
         if (r == 0)
             r = buf_append_str(&out, docs[i]);
     }
@@ -115,50 +124,85 @@ void route_runs_list(struct request *rq)
 }
 
 /* A receipt that was written a moment ago is committed with its group: who polls for it shall not be told in between that there is no such run. */
-struct again {
+struct looking {
     struct loop_timer timer;
     struct request *rq;
+    receipt_fn *found;
+    bool again;
 };
+
+static store_rows_fn on_receipt;
+
+static void look(struct looking *looking)
+{
+    struct request *rq = looking->rq;
+    const struct store_query query = {.org_id = rq->caller.socket ? "" : rq->caller.org_id,
+                                      .id = rq->x ? rq->arg[0] : "", .limit = 1};
+    struct brig_err err;
+
+    if (store_find_runs(rq->api->store, &query, on_receipt, looking, &err) == 0)
+        return;
+    mem_free(looking);
+    request_fail(rq, &err);
+}
 
 static void on_again(struct loop_timer *timer)
 {
-    struct again *again = timer->ctx;
-    struct request *rq = again->rq;
-
-    mem_free(again);
-    rq->state = NULL;
-    if (rq->x)
-        one(rq, store_find_runs);
-    else
-        request_free(rq);
+    look(timer->ctx);
 }
 
-static void on_receipt(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+static void on_receipt(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED,
+                       const struct brig_err *err)
 {
-    struct request *rq = ctx;
-    struct again *again = n == 0 && !err && rq->x ? mem_zalloc(sizeof *again) : NULL;
+    struct looking *looking = ctx;
+    struct request *rq = looking->rq;
+    receipt_fn *found = looking->found;
 
-    if (again) {
-        *again = (struct again){.timer = {.fn = on_again, .ctx = again}, .rq = rq};
-        if (loop_timer_set(rq->api->loop, &again->timer, clock_mono_ns() + 2 * STORE_GROUP_MS * NS_PER_MS, NULL) == 0)
+    if (n == 0 && !err && rq->x && !looking->again) {
+        looking->again = true;
+        looking->timer = (struct loop_timer){.fn = on_again, .ctx = looking};
+        if (loop_timer_set(rq->api->loop, &looking->timer, clock_mono_ns() + 2 * STORE_GROUP_MS * NS_PER_MS, NULL) == 0)
             return;
-        mem_free(again);
     }
-    on_one(rq, docs, ids, n, more, err);
+    mem_free(looking);
+    if (err)
+        request_fail(rq, err);
+    else if (n == 0 || !rq->x) /* the argument went with the client */
+        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->x ? rq->arg[0] : "");
+    else if (!may_read(rq, docs[0]))
+        request_refuse(rq, BRIG_E_FORBIDDEN, "%.64s had what only an administrator may give; "
+                       "only an administrator or the key that ran it may read what it said", rq->arg[0]);
+    else
+        found(rq, docs[0]);
+}
+
+void runs_find(struct request *rq, receipt_fn *found)
+{
+    struct looking *looking = mem_zalloc(sizeof *looking);
+
+    if (!looking) {
+        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        return;
+    }
+    looking->rq = rq;
+    looking->found = found;
+    look(looking);
+}
+
+static void answer_receipt(struct request *rq, const char *doc)
+{
+    request_text(rq, 200, "application/json", doc, strlen(doc));
 }
 
 /* One that goes on has no receipt yet: its state is told instead. */
 void route_runs_get(struct request *rq)
 {
-    const struct store_query query = {.org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->arg[0], .limit = 1};
-    struct brig_err err;
     const struct run *run = executor_find(rq->api->executor, rq->caller.socket ? "" : rq->caller.org_id, rq->arg[0]);
     AUTO_BUF struct buf out = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&out);
 
     if (!run) {
-        if (store_find_runs(rq->api->store, &query, on_receipt, rq, &err) < 0)
-            request_fail(rq, &err);
+        runs_find(rq, answer_receipt);
         return;
     }
     run_json(run, &json);

@@ -109,6 +109,7 @@ void receipt_put_outcome(struct json *json, const struct brig_receipt *receipt);
 /* What a run of the service has beside what every run has. */
 struct receipt_service {
     const char *organization_id, *provider, *note;
+    const char *readers;    /* NULL: every key of the organisation; else administrators and the key of this id */
     uint64_t audit_seq;     /* 0: none */
     uint32_t process;       /* its number in the sandbox */
     bool without_output;    /* the output stayed in the sandbox; instead: */
@@ -132,5 +133,8 @@ struct receipt_service {
 };
 /* The whole object; service NULL: a local run. */
 void receipt_put(struct json *json, const struct brig_receipt *receipt, const struct receipt_service *service);
+/* The member `readers`, right behind `id`; and whether a key that is no administrator's may read this receipt. */
+void receipt_put_readers(struct json *json, const char *readers);
+bool receipt_is_for(const char *text, const char *key_id);
 
 #endif

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/str.h"
 #include "codec/json.h"
 #include "engine/engine.h"
 
@@ -279,6 +280,24 @@ static void put_command(struct json *json, const struct brig_receipt *r)
     json_end(json);
 }
 
+void receipt_put_readers(struct json *json, const char *readers)
+{
+    put_string(json, "readers", readers);
+}
+
+/* Looked for in its place only: everything behind it may be a program's words. */
+bool receipt_is_for(const char *text, const char *key_id)
+{
+    static const char start[] = "{\"id\":\"", mark[] = "\",\"readers\":\"";
+    const char *end = str_starts(text, start) ? strchr(text + sizeof start - 1, '"') : NULL;
+    const size_t len = strlen(key_id);
+
+    if (!end || !str_starts(end, mark))
+        return true;
+    end += sizeof mark - 1;
+    return len > 0 && str_starts(end, key_id) && end[len] == '"';
+}
+
 void receipt_put(struct json *json, const struct brig_receipt *r, const struct receipt_service *service)
 {
     const bool tool = service && service->of_tool_room;
@@ -286,6 +305,8 @@ void receipt_put(struct json *json, const struct brig_receipt *r, const struct r
     json_object(json);
     json_key(json, "id");
     json_string(json, r->id);
+    if (service)
+        receipt_put_readers(json, service->readers);
     json_key(json, "kind");
     json_string(json, service && service->kind ? service->kind : "command");
     json_key(json, "via");

@@ -18,11 +18,19 @@ static bool exposes(const struct sbox_spec *spec)
     return false;
 }
 
+/* A directory that a request named: those of sandboxes for runs are the service's own. */
+static bool has_binds(const struct sbox *sbox)
+{
+    const struct sbox_spec *spec = &sbox->spec;
+
+    return spec->n_binds > 0 && !spec->reuse[0] && !spec->service && !sbox->priv->internal;
+}
+
 int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)
 {
     const struct sbox_spec *spec = &sbox->spec;
-    const bool of_runs = spec->reuse[0] || spec->ephemeral; /* binds of such a one are the service's own */
-    const bool binds = spec->n_binds > 0 && !of_runs;
+    const bool of_runs = spec->reuse[0] || spec->ephemeral;
+    const bool binds = has_binds(sbox);
     struct brig_err why;
 
     if (!caller_is_admin(caller) && of_runs && !str_eq(sbox->key_id, caller->key_id))
@@ -38,6 +46,19 @@ int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct 
         return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s has a network that this key may not use (%.160s)",
                        sbox_label(sbox), why.message);
     return 0;
+}
+
+bool sbox_is_gifted(const struct sbox *sbox)
+{
+    struct caller user = {.role = STORE_ROLE_USER};
+
+    memcpy(user.key_id, sbox->key_id, sizeof user.key_id); /* whose it is does not matter here */
+    return sbox_check_use(sbox, &user, NULL) < 0;
+}
+
+const char *caller_reads(const struct caller *caller)
+{
+    return caller_is_admin(caller) ? "admin" : caller->key_id;
 }
 
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err)

@@ -155,6 +155,10 @@ int manager_create_sandbox(struct manager *manager, const struct caller *caller,
 struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
 /* Whether the caller may run programs in it, read its files or end it: only who could have created it. BRIG_E_FORBIDDEN. */
 int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
+/* Whether it holds what only an administrator may give. What is said in it is then for administrators and for the key
+ * that ran it: caller_reads() is how a receipt names those (receipt_service.readers). */
+bool sbox_is_gifted(const struct sbox *sbox);
+const char *caller_reads(const struct caller *caller);
 /* Whether the caller may change its network: an administrator, or any key where no administrator made it. BRIG_E_FORBIDDEN. */
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 struct sbox *manager_first(struct manager *manager); /* newest first; follow ->next; the caller filters by organisation */

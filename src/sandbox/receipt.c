@@ -57,6 +57,7 @@ int process_receipt(struct process *process)
     struct json json = JSON_INIT(&buf);
     const struct receipt_service service = {
         .organization_id = sbox->org_id,
+        .readers = sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL,
         .provider = sbox->manager->provider->ops->name,
         .note = sbox->spec.note,
         .audit_seq = process->audit_seq,
@@ -103,6 +104,7 @@ int process_open_doc(const struct process *process, struct buf *out)
 
     json_object(&json);
     json_key(&json, "id"), json_string(&json, process->run_id);
+    receipt_put_readers(&json, sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL);
     json_key(&json, "kind"), json_string(&json, "command");
     json_key(&json, "via"), json_string(&json, "daemon");
     json_key(&json, "organization_id"), json_string(&json, sbox->org_id);

@@ -41,6 +41,7 @@ int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
         o->r.output_len[i] = o->out[i].len;
     }
     const struct receipt_service service = {
+        .readers = run->needs > STANDING_USER ? caller_reads(&run->caller) : NULL,
         .organization_id = run->caller.org_id, .provider = run->provider ? run->provider->name : "local", .note = run->note, .audit_seq = audit_seq, .of_tool_room = true,
         .kind = kinds[run->kind], .tool_name = run->kind == FRAME_TOOL ? run->tool.name : NULL, .tool_version = run->tool.version, .agent_id = run->agent_id,
         .fingerprint = run->fingerprint, .tried = tried, .n_tried = run->n_tried, .result = o->ok ? o->func_return.data : NULL, .result_len = o->func_return.len,

@@ -76,6 +76,43 @@ class SandboxRoles(ServiceTest):
         box = self.make({"network": {"rules": [{"action": "allow", "cidr": "10.1.0.0/16", "ports": [80]}]}})
         self.refused_everywhere(box, "has a network that this key may not use (network: cidr 10.1.0.0/16 is private")
 
+    def unread(self, run, *keys):
+        """Neither the receipt nor the files of a run are told to these keys."""
+        why = (f"{run} had what only an administrator may give; "
+               "only an administrator or the key that ran it may read what it said")
+        for key in keys:
+            for path in (f"/v1/runs/{run}", f"/v1/runs/{run}/files"):
+                answer = self.d.ask("GET", path, key=key)
+                self.assertEqual(answer.status, 403, answer)
+                self.assertEqual(answer.json["error"]["message"], why)
+            self.assertNotIn(run, [r["id"] for r in self.d.ask("GET", "/v1/runs?limit=1000", key=key).json["runs"]])
+
+    def test_what_was_said_in_it_is_for_administrators(self):
+        """A receipt has the output, and a tar the files: the same as reading them in the sandbox."""
+        reader, admin = self.d.key(role="read-only"), self.d.key(role="admin")
+        self.d.ask("PUT", "/v1/secrets/DBPASS", {"value": VALUE})
+        value = {"secrets": [{"name": "DBPASS", "env": "X", "expose": True}]}
+        bind = {"binds": [{"source": self.shared, "target": "/data", "read_only": True}]}
+        private = {"network": {"rules": [{"action": "allow", "cidr": "10.1.0.0/16", "ports": [80]}]}}
+        say = {"argv": ["sh", "-c", "echo said; mkdir -p out; echo left > out/f"]}
+        for gift in (value, bind, private):
+            box = self.make(gift)
+            made = self.d.ask("POST", f"/v1/sandboxes/{box}/processes", say).json["run_id"]
+            self.d.ask("GET", f"/v1/sandboxes/{box}/processes/1/wait")
+            runs = [made, self.d.ask("POST", f"/v1/sandboxes/{box}/run", say).json["id"],
+                    self.d.ask("POST", "/v1/runs", {"sandbox": gift, "process": say}).json["id"],
+                    self.d.ask("POST", "/v1/run", {"command": say["argv"], "sandbox_id": box}).json["id"]]
+            for run in runs:
+                with self.subTest(gift=gift, run=runs.index(run)):
+                    self.unread(run, self.user, reader)
+                    self.assertEqual(self.d.ask("GET", f"/v1/runs/{run}", key=admin).json["id"], run)
+        run = self.d.ask("POST", "/v1/run", {"command": say["argv"], **value}, key=admin).json["id"]
+        self.unread(run, self.user, reader)
+        self.assertEqual(self.d.ask("GET", f"/v1/runs/{run}", key=admin).json["stdout"], "said\n")
+        wait_until("the files are there", lambda: self.d.ask("GET", f"/v1/runs/{run}/files", key=admin).status == 200)
+        plain = self.d.ask("POST", f"/v1/sandboxes/{self.make({})}/run", say).json["id"]  # others are for everybody
+        self.assertEqual(self.d.ask("GET", f"/v1/runs/{plain}", key=reader).json["stdout"], "said\n")
+
     def test_a_plain_sandbox_of_an_administrator(self):
         box = self.make({})
         ran = self.as_user("POST", f"/v1/sandboxes/{box}/run", {"argv": ["true"]})

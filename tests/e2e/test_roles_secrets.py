@@ -184,6 +184,23 @@ class Tools(SecretTest):
         self.ask("DELETE", f"/sandbox-config/environment-variable/{variable}", status=204)
 
 
+    def test_a_receipt_is_for_the_key_that_ran_it(self):
+        """An administrator's tool with a value: who ran it reads what it said and left, other keys do not."""
+        other, reader = self.d.key(), self.d.key(role="read-only")
+        self.register("leaves", "import os\nos.makedirs('/workspace/out', exist_ok=True)\n"
+                      "open('/workspace/out/f', 'w').write(os.environ['X'])\nreturn 5",
+                      key=self.admin, brig={"secrets": exposing()})
+        run = self.run_as(self.user, "leaves")["id"]
+        for key in (self.user, self.admin):
+            self.assertEqual(self.ask("GET", f"/runs/{run}", key=key)["result"], 5)
+            wait_until("the files are there",
+                       lambda key=key: self.d.ask("GET", f"/v1/runs/{run}/files", key=key).status == 200)
+        for key in (other, reader):
+            for path in (f"/runs/{run}", f"/runs/{run}/files"):
+                self.refused("GET", path, None, key, f"{run} had what only an administrator may give; "
+                             "only an administrator or the key that ran it may read what it said")
+
+
 class Beside(SecretTest):
     def test_nobody_enters_the_sandbox_of_a_run(self):
         """With a brokered secret a run has a sandbox made for it, and its caller is no more in it than others."""
