@@ -117,7 +117,7 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
     if (done->detail[0])
         return;
     if (done->cause == BRIG_CAUSE_OOM && s->too_many_sockets)
-        snprintf(done->detail, sizeof done->detail, "too many netlink sockets: no cgroup counts the memory of their queues");
+        snprintf(done->detail, sizeof done->detail, "too many netlink sockets, or too much in the queues of sockets: no cgroup counts that memory");
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
         snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)

@@ -251,7 +251,8 @@ static const struct seccomp_clause seccomp_rule_memfd_create[] = {
  * used up no new sandbox gets its own filter), SO_BINDTODEVICE and its sibling SO_BINDTOIFINDEX (around the gate's routes), the netfilter tables (CVE-2021-22555: 64 and up for IPv4; for IPv6 64
  * and 65 only, since 66 and 67 are the traffic class that ssh and node set; 200 and up multicast routing), ipsec
  * policies (the xfrm half of Dirty Frag), TCP_MD5SIG, TCP_REPAIR and its helpers, TCP_ULP (kTLS: CVE-2023-0461,
- * CVE-2025-38616), TCP_AO, UDP_ENCAP (its ESP half). Levels of families that cannot be opened do not exist.
+ * CVE-2025-38616), TCP_AO, UDP_ENCAP (its ESP half), flow labels (the host has 4,096, for all namespaces together).
+ * Levels of families that cannot be opened do not exist.
  */
 static const struct seccomp_clause seccomp_rule_setsockopt[] = {
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 25)),           /* SO_BINDTODEVICE */
@@ -269,6 +270,7 @@ static const struct seccomp_clause seccomp_rule_setsockopt[] = {
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 0), SC_RANGE(2, 16, 17)),    /* IP_IPSEC_POLICY, IP_XFRM_POLICY */
     SC_IF2(SC_ALLOW, SC_EQ(1, 0), SC_RANGE(2, 0, 63)),
     SC_IF1(SC_DENY(EPERM), SC_EQ(1, 0)),
+    SC_IF2(SC_DENY(EPERM), SC_EQ(1, 41), SC_EQ(2, 32)),          /* IPV6_FLOWLABEL_MGR */
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 41), SC_RANGE(2, 34, 35)),   /* IPV6_IPSEC_POLICY, IPV6_XFRM_POLICY */
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 41), SC_RANGE(2, 64, 65)),   /* IP6T_SO_SET_* */
     SC_IF2(SC_ALLOW, SC_EQ(1, 41), SC_RANGE(2, 0, 199)),

@@ -228,6 +228,8 @@ CHANNEL = (
     Case("C13", "end at the boundary", scenario="boundary", why=ENGINE),
 )
 
+HOARD = {"flags": ("-m", "64m", "--timeout", "@60"), "expect": any_mode(OOM), "off": ("memory",)}
+
 # What the whole host shares: the table in SECURITY.md names the case of each row.
 HOST = (
     Case("S01", "machine code of filters", off=("seccomp",)),
@@ -236,6 +238,10 @@ HOST = (
     Case("S02", "huge pages of the host's pool", scenario="huge_pages", off=("seccomp", "memory"), alone=True),
     Case("S03", "objects that the kernel counts once", off=("seccomp", *IDS)),
     Case("S03-netlink", "queues that nobody is charged for", flags=("--timeout", "@60"), expect=any_mode(OOM), off=("memory",)),
+    Case("S03-cork", "what UDP sockets hold back", probe=("S03-sockets", "0"), **HOARD),
+    Case("S03-refused", "refusals in error queues", probe=("S03-sockets", "1"), **HOARD),
+    Case("S03-sent", "copies of what TCP sent", probe=("S03-sockets", "2"), **HOARD),
+    Case("S03-unlisted", "queues of sockets in no list", probe=("S03-sockets", "3"), **HOARD),
     Case("S03-epoll", "watches are memory", flags=("-m", "64m", "--timeout", "@60"), needs=("memory",), expect=any_mode(OOM),
          off=("memory",), alone=True),
     Case("S06", "page cache as a channel", scenario="page_cache", off=("seccomp",)),

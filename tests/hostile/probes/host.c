@@ -11,6 +11,7 @@
 #include <linux/seccomp.h>
 #include <mqueue.h>
 #include <netinet/in.h>
+#include <linux/in6.h> /* after it: both define the same */
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -125,6 +126,19 @@ static long route_change(int type)
     return answer.error.error ? -1 : 0;
 }
 
+/* IPv6 flow labels: the host has 4,096 of them. */
+static int flow_label(unsigned long level)
+{
+    struct in6_flowlabel_req ask = {.flr_dst = IN6ADDR_LOOPBACK_INIT, .flr_action = IPV6_FL_A_GET,
+                                    .flr_share = IPV6_FL_S_EXCL, .flr_flags = IPV6_FL_F_CREATE};
+    int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int r = (int)syscall(SYS_setsockopt, fd, level, IPV6_FLOWLABEL_MGR, &ask, sizeof(ask)), saved = errno;
+
+    close(fd);
+    errno = saved;
+    return r;
+}
+
 /* Objects of the kernel that are counted once for the host: refused, or bounded for the sandbox. */
 static void s03_kernel_objects(int argc, char **argv)
 {
@@ -161,6 +175,8 @@ static void s03_kernel_objects(int argc, char **argv)
     REFUSED("route", route_change(RTM_NEWROUTE), EPERM);
     REFUSED("neighbour", route_change(RTM_NEWNEIGH), EPERM);
     REFUSED("rule", route_change(RTM_NEWRULE), EPERM);
+    REFUSED("flow-label", flow_label(IPPROTO_IPV6), EPERM);
+    REFUSED("flow-label-wide", flow_label(0x100000000UL | IPPROTO_IPV6), EPERM);
     REFUSED("cgroup", open("/sys/fs/cgroup", O_RDONLY | O_CLOEXEC), ENOENT, EACCES);
 }
 
@@ -175,6 +191,82 @@ static void s03_netlink(int argc, char **argv)
         }
     sleep(gentle() ? 2 : 60); /* until we are ended; in the off run long enough to see that nobody does */
     breach("netlink", "200 sockets, and nobody minds");
+}
+
+/*
+ * Memory of sockets that no cgroup counts: what a UDP socket holds back, refusals in its error queue, copies of what a
+ * TCP socket sent; and the same in sockets that are in no list any more.
+ */
+enum hoard { HOARD_CORK, HOARD_REFUSED, HOARD_SENT, HOARD_UNLISTED };
+
+static void take_copies(int fd, int peer)
+{
+    static char data[60000];
+    union {
+        char room[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr head;
+    } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SO_TIMESTAMPING}};
+    struct iovec piece = {data, sizeof(data)};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control,
+                             .msg_controllen = sizeof(control)};
+    int when = 2; /* SOF_TIMESTAMPING_TX_SOFTWARE */
+
+    memcpy(CMSG_DATA(&control.head), &when, sizeof(when));
+    for (int i = 0; i < 100; i++)
+        for (ssize_t n = sendmsg(fd, &message, 0), got; n > 0; n -= got)
+            if ((got = recv(peer, data, (size_t)n, 0)) <= 0)
+                return;
+}
+
+static int hoard_one(enum hoard how, int listener, const struct sockaddr_in *to)
+{
+    static const struct sockaddr nowhere = {.sa_family = AF_UNSPEC};
+    static char data[60000];
+    int room = 4 << 20, on = 1, fd = socket(AF_INET, (how == HOARD_SENT ? SOCK_STREAM : SOCK_DGRAM) | SOCK_CLOEXEC, 0);
+
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room));
+    setsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof(on));
+    if (fd < 0 || connect(fd, (const struct sockaddr *)to, sizeof(*to)) < 0)
+        return -1;
+    if (how == HOARD_SENT) {
+        int peer = accept(listener, NULL, NULL);
+        take_copies(fd, peer);
+        close(peer);
+    } else if (how == HOARD_REFUSED) {
+        for (int i = 0; i < 2000; i++)
+            if (send(fd, data, 600, 0) < 0 && errno != ECONNREFUSED)
+                return -1;
+    } else if (send(fd, data, sizeof(data), MSG_MORE) < 0 ||
+               (how == HOARD_UNLISTED && connect(fd, &nowhere, sizeof(nowhere)) < 0)) {
+        return -1;
+    }
+    return 0;
+}
+
+static void s03_sockets(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int count;
+    } ways[] = {{"cork", 900}, {"refused", 60}, {"sent", 20}, {"unlisted", 900}};
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons(9)};
+    socklen_t len = sizeof(to);
+    int how = argc > 1 ? atoi(argv[1]) : 0, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), i = 0;
+
+    if (how == HOARD_SENT) {
+        to.sin_port = 0;
+        if (bind(listener, (const struct sockaddr *)&to, len) < 0 || listen(listener, 1) < 0 ||
+            getsockname(listener, (struct sockaddr *)&to, &len) < 0)
+            how = HOARD_CORK;
+    }
+    while (i < ways[how].count && hoard_one((enum hoard)how, listener, &to) == 0)
+        i++;
+    if (i < ways[how].count) {
+        untried(ways[how].name, "%s", strerror(errno));
+        return;
+    }
+    sleep(gentle() ? 2 : 60); /* as in s03_netlink() */
+    breach(ways[how].name, "%d sockets hold more than the limit, and nobody minds", i);
 }
 
 /* Watches of epoll are memory of the sandbox: 900 descriptors in each of 500 instances are 70 MB of them. */
@@ -210,5 +302,6 @@ static void s03_epoll(int argc, char **argv)
 
 const struct probe_case host_cases[] = {
     {"S01", s01_bpf_jit},         {"S02", s02_hugetlb}, {"S03", s03_kernel_objects}, {"S03-netlink", s03_netlink},
+    {"S03-sockets", s03_sockets},
     {"S03-epoll", s03_epoll},     {"S06", s06_page_cache}, {NULL, NULL},
 };
