@@ -85,6 +85,7 @@ def ask(name):
     while time.monotonic() < stop:
         said = get(name, path="/load")
         if said.split(" ")[0] != last: last = said.split(" ")[0]; out("ask", name, said)
+        if last == "EAI_AGAIN": time.sleep(0.05)  # a slot's questions have a rate, and those of the other name count
 for name in NAMES:
     threading.Thread(target=hold, args=(name,), daemon=True).start()
     threading.Thread(target=ask, args=(name,)).start()
