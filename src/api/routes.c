@@ -137,7 +137,7 @@ const struct route api_routes[] = {
     {"DELETE", "/v1/keys/{key}", "", W | ROUTE_ADMIN, route_key_revoke},
     {"GET", "/v1/keys/{key}/tools", "", ROUTE_ADMIN, route_key_tools_get},
     {"PUT", "/v1/keys/{key}/tools", "", W | ROUTE_ADMIN | ROUTE_JSON, route_key_tools_put},
-    {"POST", "/v1/secrets/rotate", "", W | ROUTE_ADMIN, route_secret_rotate},
+    {"POST", "/v1/secrets/rotate", "", W | ROUTE_SOCKET, route_secret_rotate},
     {"GET", "/v1/secrets", "limit cursor", 0, route_secret_list},
     {"GET", "/v1/secrets/{name}", "", 0, route_secret_get},
     {"PUT", "/v1/secrets/{name}", "", W | ROUTE_ADMIN | ROUTE_JSON | ROUTE_SECRET, route_secret_put},

@@ -230,8 +230,11 @@ class Rotation(LettaTest):
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32 + "\n" + KEY
         self.d.start()
+        for key in (self.d.key(), self.d.key(role="admin")):  # the ring, and what is counted, is of all organisations
+            answer = self.d.ask("POST", "/v1/secrets/rotate", key=key)
+            self.assertEqual(answer.status, 403, answer)
+            self.assertEqual(answer.json["error"]["message"], "only the administrator on the unix socket may do this")
         self.assertEqual(self.ask("POST", "/secrets/rotate"), {"secrets": 1, "variables": 1, "agents": 1})
-        self.assertEqual(self.d.ask("POST", "/v1/secrets/rotate", key=self.d.key()).status, 403)
         self.d.stop()
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32
         self.d.start()
