@@ -168,12 +168,13 @@ static void on_parked_stats(void *ctx, const struct box_stats *stats, const stru
     struct child *child = ctx;
 
     child->measuring = false;
-    if (err)
-        return;
-    child->parked = *stats;
-    child->has_parked = true;
-    if (stats->memory_bytes != BRIG_USAGE_UNKNOWN && child->state == CHILD_PARKED)
-        child->memory = stats->memory_bytes;
+    if (!err) {
+        child->parked = *stats;
+        child->has_parked = true;
+        if (stats->memory_bytes != BRIG_USAGE_UNKNOWN && child->state == CHILD_PARKED)
+            child->memory = stats->memory_bytes;
+    }
+    child_measured(child);
 }
 
 static bool is_ready(const struct frames *frames)

@@ -93,6 +93,7 @@ struct child_done {
     const char *learned;           /* what it tried under the network `learn`, as a policy; else NULL */
     int64_t started_at_ns, ended_at_ns; /* wall; started: the claim */
     bool started;                  /* user code may have begun: the request was sent */
+    bool unsupported;              /* not started, and never will be: nothing on this host enforces such limits */
     const char *sandbox_id;
 };
 

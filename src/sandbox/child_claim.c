@@ -54,11 +54,12 @@ static void prepared(struct child *child, unsigned what, const struct brig_err *
     if (err) {
         char detail[sizeof child->detail];
 
-        snprintf(detail, sizeof detail, "%s: %.200s", what == CHILD_WAITS_LIMITS ? "limits" : "network", err->message);
+        child->unsupported = what != CHILD_WAITS_NETWORK && err->code == BRIG_E_UNSUPPORTED;
+        snprintf(detail, sizeof detail, "%s%.200s", what == CHILD_WAITS_NETWORK ? "network: " : "", err->message);
         child_verdict(child, err->code == BRIG_E_REFUSED || err->code == BRIG_E_FORBIDDEN ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR, detail);
         return;
     }
-    if (!(child->waits & (CHILD_WAITS_LIMITS | CHILD_WAITS_NETWORK)))
+    if (!(child->waits & (CHILD_WAITS_LIMITS | CHILD_WAITS_NETWORK | CHILD_WAITS_MEASURE)))
         child_send(child);
 }
 
@@ -73,6 +74,21 @@ static void on_network(void *ctx, struct sbox *sbox UNUSED, const struct brig_er
 
     if (child)
         prepared(child, CHILD_WAITS_NETWORK, err);
+}
+
+static int check_cpu_time(const struct child *child, struct brig_err *err)
+{
+    if (child->has_parked && child->parked.cpu_ns == BRIG_USAGE_UNKNOWN)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it here; use cpus and timeout");
+    return 0;
+}
+
+void child_measured(struct child *child)
+{
+    struct brig_err err = {0};
+
+    if (child->waits & CHILD_WAITS_MEASURE)
+        prepared(child, CHILD_WAITS_MEASURE, check_cpu_time(child, &err) < 0 ? &err : NULL);
 }
 
 /* What can be changed and is another: memory, cpus, pids. Whoever asks for more than can be is told. */
@@ -91,8 +107,8 @@ static int want_limits(const struct child *child, const struct brig_limits *aske
         {"io_write_bps", asked->io_write_bps, has->io_write_bps},
     };
 
-    if (asked->cpu_time && child->has_parked && child->parked.cpu_ns == BRIG_USAGE_UNKNOWN)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it here; use cpus and timeout");
+    if (asked->cpu_time && check_cpu_time(child, err) < 0)
+        return -EOPNOTSUPP;
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].has)
             return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.%s: a child has what it was made with", fixed[i].name);
@@ -136,6 +152,8 @@ int child_claim(struct child *child, const struct child_claim *claim, struct bri
         child_free(child);
         return r;
     }
+    if (claim->limits.cpu_time && child->measuring)
+        child->waits |= CHILD_WAITS_MEASURE;
     if (child->sbox->priv->network)
         network_totals(child->sbox->priv->network, &child->net);
     if (!child->waits)

@@ -38,6 +38,7 @@ void frames_done(struct frames *frames);
 #define CHILD_WAITS_NETWORK (1u << 1)
 #define CHILD_WAITS_STATS (1u << 2)
 #define CHILD_WAITS_COUNTS (1u << 3)
+#define CHILD_WAITS_MEASURE (1u << 4) /* whether its CPU time can be counted */
 
 /* A question to brig-egress on its way; its answer may come when the child is gone. */
 struct child_ask {
@@ -85,6 +86,7 @@ struct child {
     enum brig_cause verdict; /* ours; BRIG_CAUSE_MAX: none */
     uint64_t verdict_ns;
     char detail[256];
+    bool unsupported; /* its limits cannot be had on this host, now or later */
     uint32_t start_errnum;
     bool has_exit;
     struct svc_proc_exit exit;
@@ -123,6 +125,7 @@ void child_run_check(struct child *child);            /* a call was answered: is
 void child_run_clock(struct child *child);
 void child_run_arm(struct child *child, uint64_t cpu_left_ms); /* the wall clock, or the next look at its CPU time */
 void child_run_gone(struct child *child);             /* the sandbox took it along */
+void child_measured(struct child *child); /* parked statistics are there, or will not come (child_claim.c) */
 void child_verdict(struct child *child, enum brig_cause cause, const char *detail);
 
 #endif

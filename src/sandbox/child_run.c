@@ -126,6 +126,7 @@ static void tell(struct child *child, enum brig_cause cause)
         .started_at_ns = child->started_at_ns,
         .ended_at_ns = clock_real_ns(),
         .started = child->sent,
+        .unsupported = child->unsupported,
         .sandbox_id = sbox->id,
         .limits_hit = child->limits_hit | (limit_of[cause] ? 1u << limit_of[cause] : 0),
     };

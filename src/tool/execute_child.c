@@ -98,8 +98,9 @@ void run_child_done(void *ctx, const struct child_done *done)
     if (!done->started && !run->cancelled && (done->cause == BRIG_CAUSE_HOST_ERROR || done->cause == BRIG_CAUSE_SANDBOX_GONE)) {
         if (child && run->keep_files)
             child_release(child);
-        (void)err_set(&why, BRIG_E_BUSY, 0, "%.200s", done->detail && done->detail[0] ? done->detail : "it ended before it began");
-        provider_failed(run, &why, true);
+        (void)err_set(&why, done->unsupported ? BRIG_E_UNSUPPORTED : BRIG_E_BUSY, 0, "%.200s",
+                      done->detail && done->detail[0] ? done->detail : "it ended before it began");
+        provider_failed(run, &why, !done->unsupported);
         return;
     }
     flush_output(run);

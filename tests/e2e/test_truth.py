@@ -158,6 +158,17 @@ class InASandboxUndelegated(InASandbox):
         cls.d = Daemon(cls.CONFIG, user=PLAIN_ID)
         cls.addClassCleanup(cls.d.close)
 
+    def test_a_limit_that_nothing_can_enforce(self):
+        for limit, value, why in (("memory", "100m", "no cgroup to change it in: Operation not supported"),
+                                  ("cpus", 0.5, "no cgroup to change it in: Operation not supported"),
+                                  ("pids", 60, "no cgroup to change it in: Operation not supported"),
+                                  ("cpu_time", 5, "nothing counts it here; use cpus and timeout")):
+            with self.subTest(limit=limit):
+                refused = self.d.ask("POST", "/v1/run", {"language": "python", "code": "1", "limits": {limit: value}})
+                self.assertEqual(refused.status, 422, refused)
+                self.assertEqual((refused.json["error"]["code"], refused.json["error"]["message"]),
+                                 ("unsupported", f"limits.{limit}: {why}"))
+
 
 class AsATool(Service, unittest.TestCase):
     COUNT = 15
