@@ -21,7 +21,7 @@ const struct cli_verb cli_verb_create = {
 struct create_options {
     const char *template, *name, *profile, *workdir, *timeout, *idle_timeout, *on_timeout, *on_death, *idle_policy,
         *confine, *idempotency;
-    const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *cpu_time, *output;
+    const char *memory, *cpus, *disk, *file_size, *io_read_bps, *io_write_bps, *command_timeout, *output;
     uint64_t pids, inodes, open_files;
     bool writable_root, json, quiet;
     struct words env, metadata, binds, require;
@@ -52,7 +52,6 @@ static const struct flag create_flags[] = {
     {"io-read-bps", "SIZE", "bytes read from disk per second", flag_set_text, AT(io_read_bps), 0},
     {"io-write-bps", "SIZE", "bytes written to disk per second", flag_set_text, AT(io_write_bps), 0},
     {"command-timeout", "TIME", "wall clock of one command (default 300s)", flag_set_text, AT(command_timeout), 0},
-    {"cpu-time", "TIME", "CPU seconds of one command", flag_set_text, AT(cpu_time), 0},
     {"output", "SIZE", "output of one command that is kept (default 10m)", flag_set_text, AT(output), 0},
     NET_FLAG_ROWS(AT(net)),
     {"profile", "NAME", "default, paranoid or compat", flag_set_text, AT(profile), 0},
@@ -84,7 +83,6 @@ static void put_limits(struct json *json, const struct create_options *o)
     } limits[] = {
         {"memory", o->memory, 0},
         {"cpus", o->cpus, 0},
-        {"cpu_time", o->cpu_time, 0},
         {"pids", NULL, o->pids},
         {"disk", o->disk, 0},
         {"inodes", NULL, o->inodes},

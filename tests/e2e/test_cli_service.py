@@ -110,6 +110,7 @@ class Sandboxes(CliTest):
         self.refused("create", "--require", "nosuch", said="nosuch")
         self.refused("create", "-v", "nonsense", said="SRC:DST")
         self.refused("create", "extra", said="one word too many")
+        self.refused("create", "--cpu-time", "5", said="--cpu-time: unknown flag")  # nothing could enforce it
         self.refused("exec", "nosuch", "true", said="Sandbox nosuch not found")
         self.refused("rm", "nosuch", said="Sandbox nosuch not found")
 
