@@ -15,7 +15,7 @@ const struct cli_verb cli_verb_key = {
 
 struct key_options {
     const char *name, *org, *role, *expires;
-    bool json, quiet, all;
+    bool json, quiet, all, metrics;
 };
 
 #define AT(field) offsetof(struct key_options, field)
@@ -29,6 +29,7 @@ static const struct flag create_flags[] = {
     {"org", "ORG", "organisation (default: the first one)", flag_set_text, AT(org), 0},
     {"role", "ROLE", "admin, user (default) or read-only", flag_set_text, AT(role), 0},
     {"expires", "TIME", "such as 12h or 90d (default: never)", flag_set_text, AT(expires), 0},
+    {"metrics", NULL, "/metrics shows it the whole service (made on the socket only)", flag_set_true, AT(metrics), 0},
     {"quiet", NULL, "print only the key", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
@@ -77,6 +78,8 @@ static int create(int argc, char **argv)
     service_put_text(&json, "org", options.org);
     service_put_text(&json, "role", options.role);
     service_put_text(&json, "expires", options.expires);
+    if (options.metrics)
+        json_key(&json, "metrics"), json_bool(&json, true);
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("out of memory");

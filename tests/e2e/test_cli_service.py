@@ -593,6 +593,17 @@ class Administration(CliTest):
         done = self.brig("key", "create")
         self.assertIn(b"the only time it is shown", done.stderr)
 
+    def test_a_key_for_the_numbers_of_the_whole_service(self):
+        for flags, has in (((), False), (("--metrics",), True)):
+            key = self.ok("key", "create", "-q", "--role", "read-only", *flags).strip()
+            text = self.d.ask("GET", "/metrics", tcp=True, key=key).body
+            self.assertEqual(b"brig_sandboxes_orphans_total" in text, has, flags)
+        admin = self.ok("key", "create", "-q", "--role", "admin").strip()
+        env = environment(BRIG_HOST=f"http://127.0.0.1:{self.d.port}", BRIG_API_KEY=admin, BRIG_SOCKET=None)
+        done = brig("key", "create", "--metrics", env=env)
+        self.assertEqual((done.returncode, done.stdout), (FAILED, b""))
+        self.assertEqual(done.stderr, b"brig: metrics: only the administrator on the unix socket may do this\n")
+
     def test_orgs(self):
         org = self.ok("org", "create", "second").strip()
         self.assertRegex(org, r"^org-[0-9a-f-]{36}$")
