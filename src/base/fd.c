@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#define HOLE_SIZE 4096u /* a block of most file systems */
+#include "base/holes.h"
 
 int fd_set_nonblock(int fd)
 {
@@ -89,31 +89,15 @@ int fd_write_all(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* How many bytes up to the end of this block of the file; *zero: whether they are all zero. */
-static size_t next_piece(const char *data, size_t len, off_t at, bool *zero)
-{
-    size_t n = HOLE_SIZE - (size_t)(at % HOLE_SIZE);
-
-    n = n < len ? n : len;
-    *zero = data[0] == 0 && memcmp(data, data + 1, n - 1) == 0;
-    return n;
-}
-
-/* Nothing is written of a new file: what is skipped reads as zeroes, be it a block or a part of one. */
 int fd_write_holes(int fd, const void *data, size_t len)
 {
-    const char *from = data;
+    const uint8_t *from = data;
     off_t at = lseek(fd, 0, SEEK_CUR);
     int r = at < 0 ? -errno : 0;
 
     while (r == 0 && len > 0) {
-        bool zero = false, next = false;
-        size_t n = next_piece(from, len, at, &zero);
-        for (size_t more = 0; n < len; n += more) {
-            more = next_piece(from + n, len - n, at + (off_t)n, &next);
-            if (next != zero)
-                break;
-        }
+        bool zero;
+        size_t n = hole_run(from, len, (uint64_t)at, &zero);
         if (zero)
             r = lseek(fd, (off_t)n, SEEK_CUR) < 0 ? -errno : 0;
         else

@@ -19,7 +19,7 @@ int fd_set_cloexec(int fd, bool on) MUST_CHECK;
 ssize_t fd_read_all(int fd, char *buf, size_t size) MUST_CHECK;
 ssize_t fd_read_file(int dirfd, const char *path, char *buf, size_t size) MUST_CHECK;
 int fd_write_all(int fd, const void *data, size_t len) MUST_CHECK;
-/* The same into a new file; blocks of zeroes become holes. fd_end_holes() gives it its length: it may end with one. */
+/* The same into a new file; blocks of zeroes become holes (base/holes.h). fd_end_holes() gives the file its length. */
 int fd_write_holes(int fd, const void *data, size_t len) MUST_CHECK;
 int fd_end_holes(int fd) MUST_CHECK;
 

@@ -10,13 +10,13 @@
  */
 #include <linux/fs.h>
 
+#include "base/holes.h"
 #include "guest/files_int.h"
 
 #define MODE_BITS 0777u /* no set-id bits */
 #define NEW_FILE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define TEMP_TRIES 16
 #define COPY_SIZE 65536u
-#define HOLE_SIZE 4096u
 
 struct writing {
     struct place place;
@@ -73,33 +73,15 @@ int write_all(int fd, const uint8_t *data, size_t len, int64_t offset)
     return 0;
 }
 
-/* How many bytes up to the end of this block of the file; *zero: whether they are all zero. */
-static size_t next_piece(const uint8_t *data, size_t len, uint64_t at, bool *zero)
-{
-    size_t n = HOLE_SIZE - (size_t)(at % HOLE_SIZE);
-
-    n = n < len ? n : len;
-    *zero = true;
-    for (size_t i = 0; i < n && *zero; i++)
-        *zero = data[i] == 0;
-    return n;
-}
-
-/* Nothing is written of a new file: what is skipped reads as zeroes, be it a block or a part of one. */
 int write_holes(int fd, const uint8_t *data, size_t len)
 {
     long at = raw_call3(SYS_lseek, fd, 0, SEEK_CUR);
     int ret = raw_failed(at) ? (int)at : 0;
 
     while (ret == 0 && len > 0) {
-        bool zero = false, next = false;
-        size_t n = next_piece(data, len, (uint64_t)at, &zero);
+        bool zero;
+        size_t n = hole_run(data, len, (uint64_t)at, &zero);
 
-        for (size_t more = 0; n < len; n += more) {
-            more = next_piece(data + n, len - n, (uint64_t)at + n, &next);
-            if (next != zero)
-                break;
-        }
         if (zero) {
             long there = raw_call3(SYS_lseek, fd, n, SEEK_CUR);
             ret = raw_failed(there) ? (int)there : 0;
