@@ -153,7 +153,8 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CH
 /* An event of this request in the log. */
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail);
 void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
-/* Of an object of another organisation: an event for the host's administrator only, since the object is not there for the caller. */
+/* The same for another organisation's object: only the host's administrator sees the event, since the caller is told that there is
+ * no such object. */
 void api_denied_others(struct api *api, const struct caller *caller, const char *object, const char *detail);
 
 /* values.c: what JSON members and times look like in this API */

@@ -4,7 +4,7 @@
  *
  * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for this
  * port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields that
- * carried them are taken out (preview_head.c). Everything else is 404, as for a sandbox that does not exist.
+ * carried them are taken out (preview_head.c). Another organisation's sandbox is 404 to a key, as one that does not exist.
  *
  * A page is given an origin of its own. All previews by path have the same one, the API's, where a page of one sandbox could read
  * the preview of another. So a browser that is about to show a page (it navigates) is sent on to the preview's host name, with a ticket
@@ -160,7 +160,7 @@ static bool to_its_own_host(struct request *rq, const struct entry *entry, const
     if (r == -EAGAIN)
         request_refuse(rq, BRIG_E_LIMIT, "too many browsers are being sent to their previews");
     else if (r < 0)
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
+        request_refuse(rq, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, r == -ENOMEM ? "out of memory" : "make a ticket");
     else
         send_on(rq, entry, host, ticket);
     return true;

@@ -73,8 +73,7 @@ int ticket_issue(struct tickets **tickets, const char *org, const struct preview
     snprintf(ticket->org, sizeof(ticket->org), "%s", org);
     snprintf(ticket->id, sizeof(ticket->id), "%s", way->id);
     memcpy(ticket->text, "once-", 5);
-    for (size_t i = 0; i < sizeof(number); i++)
-        snprintf(ticket->text + 5 + 2 * i, 3, "%02x", number[i]);
+    crypto_hex(number, sizeof(number), ticket->text + 5);
     memcpy(out, ticket->text, TICKET_SIZE);
     return 0;
 }

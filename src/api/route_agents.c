@@ -137,10 +137,6 @@ void route_agent_get(struct request *rq)
         answer_agent(rq, agent);
 }
 
-struct listing {
-    struct request *rq;
-};
-
 static bool tagged(const struct request *rq, const struct object *agent)
 {
     const struct json_value *tags = agent_besides(agent, "tags");
@@ -155,26 +151,21 @@ static bool tagged(const struct request *rq, const struct object *agent)
 
 static bool wanted(void *ctx, const struct object *agent)
 {
-    const struct listing *listing = ctx;
-    const char *name = request_query(listing->rq, "name"), *text = request_query(listing->rq, "query_text"), *project = request_query(listing->rq, "project_id");
+    struct request *rq = ctx;
+    const char *name = request_query(rq, "name"), *text = request_query(rq, "query_text");
+    const char *project = request_query(rq, "project_id");
     const struct json_value *own = json_get(agent->json, "name");
     const char *is = own && own->type == JSON_STRING ? own->string : "", *of = agent_project(agent);
 
-    return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) && (!project || (of && str_eq(of, project))) && tagged(listing->rq, agent);
-}
-
-static void put_listed(void *ctx, struct json *json, const struct object *agent)
-{
-    const struct listing *listing = ctx;
-
-    agent_doc_put(listing->rq, json, agent);
+    return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) && (!project || (of && str_eq(of, project))) &&
+           tagged(rq, agent);
 }
 
 void route_agent_list(struct request *rq)
 {
     const char *order = request_query(rq, "order"), *ascending = request_query(rq, "ascending");
-    struct listing listing = {rq};
-    const struct letta_list list = {.objects = agents_objects(rq->api->agents), .kind = "Agent", .wanted = wanted, .put = put_listed, .ctx = &listing,
+    const struct letta_list list = {.objects = agents_objects(rq->api->agents), .kind = "Agent", .wanted = wanted,
+                                    .put = agent_doc_put, .ctx = rq,
                                     .limit = LETTA_LIST_DEFAULT, .descending = order ? str_eq(order, "desc") : !(ascending && strcasecmp(ascending, "true") == 0)};
 
     if (order && !str_eq(order, "asc") && !str_eq(order, "desc"))

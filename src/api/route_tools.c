@@ -104,7 +104,7 @@ static int may_register(const struct request *rq, const char *name, struct brig_
     return r == 0 ? auth_tool_allowed(rq->api, &rq->caller, TOOL_UNREGISTERED, err) : r;
 }
 
-/* Of what would be replaced, and of the name. */
+/* Whether the caller may replace what is there, and may register this name. */
 static int may_write(const struct write *write, const struct object *old, struct brig_err *err)
 {
     int r = old ? tool_may_change(tool_of(old), &write->rq->caller, err) : 0;
@@ -194,7 +194,7 @@ static int step(struct write *write, struct brig_err *err)
     const struct object *named = registry_by_name(registry, write->org, write->name);
     if (write->update && named && named != old)
         return err_usage(err, "INVALID_ARGUMENT: Tool with name '%s' already exists in your organization", write->name);
-    return r < 0 ? r : put(write, write->update ? old : named, hash, err);
+    return put(write, write->update ? old : named, hash, err);
 }
 
 static void go_on(struct write *write)

@@ -54,7 +54,7 @@ int crypto_verify(const uint8_t public_key[ED25519_PUBLIC], const void *data, si
 int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at, char out[TOKEN_MAX]) MUST_CHECK;
 /* 0: valid now for this purpose and subject; -EBADMSG, -ETIME. */
 int crypto_token_check(const uint8_t key[32], const char *purpose, const char *subject, const char *token, int64_t now) MUST_CHECK;
-/* Of one that was checked: until when. */
+/* When a token that was checked expires. */
 int crypto_token_expiry(const char *token, int64_t *ret) MUST_CHECK;
 
 #endif

@@ -152,8 +152,8 @@ void process_start_failure(const struct process *process, struct brig_err *err);
 /* ---- judge.c --------------------------------------------------------------------------------------------- */
 void process_judge(struct process *process);  /* may ask for statistics first; ends in process_ended() */
 void process_judge_gone(struct process *process); /* the sandbox took it along */
+uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *stats); /* for limits_hit */
 /* By its own end: exit status and the kernel's counters. stats NULL: those of its leaf only. */
-uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *stats); /* of limits_hit */
 enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size);
 
 /* ---- receipt.c ------------------------------------------------------------------------------------------- */

@@ -229,8 +229,9 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     run->has_network = !is_none(run->network);
     if (!run->has_network)
         run->network = NULL;
-    if (run->needs < network_needs(run))
-        run->needs = network_needs(run);
+    const enum standing needs = network_needs(run);
+    if (run->needs < needs)
+        run->needs = needs;
     return 0;
 }
 

@@ -121,9 +121,9 @@ int step_credentials(struct run *run, struct brig_err *err)
     const struct executor_options *o = &run->executor->o;
     const char *org = run->caller.org_id;
     char user[80]; /* the organisation's, as in every document of the original's interface */
-    const struct webhook_ask ask = {.user_id = user, .org_id = org, .tool_name = run->of_row
-                                    ? run->tool.name : TOOL_UNREGISTERED, .agent_id = run->agent_id[0]
-                                        ? run->agent_id : NULL};
+    const struct webhook_ask ask = {.user_id = user, .org_id = org,
+                                    .tool_name = run->of_row ? run->tool.name : TOOL_UNREGISTERED,
+                                    .agent_id = run->agent_id[0] ? run->agent_id : NULL};
 
     snprintf(user, sizeof user, "user-%s", str_starts(org, "org-") ? org + 4 : org);
 

@@ -213,8 +213,7 @@ static int refuse(const char *tool, uint64_t wait_ns, uint64_t *ret_retry_s, str
 }
 
 int rates_take(struct rates *rates, const char *org, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns,
-               uint64_t *ret_retry_s,
-               struct brig_err *err)
+               uint64_t *ret_retry_s, struct brig_err *err)
 {
     size_t chain = hash_text(hash_text(rates->seed, org), tool) % CHAINS;
     uint64_t length;

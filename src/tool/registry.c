@@ -82,8 +82,7 @@ const struct object *registry_by_name(const struct registry *registry, const cha
 }
 
 int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
-                    objects_done_fn *done, void *ctx,
-                    struct brig_err *err)
+                    objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct json_doc *json = NULL;
     struct tool tool = {0};

@@ -68,8 +68,7 @@ struct objects *registry_objects(struct registry *registry);
  * has is BRIG_E_CONFLICT in either.
  */
 int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
-                    objects_done_fn *done, void *ctx,
-                    struct brig_err *err) MUST_CHECK;
+                    objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* object->extra of the registry's objects is a struct tool. */
 const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name); /* or NULL */
 static inline const struct tool *tool_of(const struct object *object) { return object->extra; }

@@ -38,8 +38,7 @@ int rates_create(struct rates **ret, struct brig_err *err) MUST_CHECK;
 void rates_destroy(struct rates *rates);
 /* Counts the call. BRIG_E_LIMIT "Rate limit exceeded for <n>"; *ret_retry_s: Retry-After, at least 1. */
 int rates_take(struct rates *rates, const char *org, const char *tool, uint64_t max, uint64_t window_s, uint64_t now_ns,
-               uint64_t *ret_retry_s,
-               struct brig_err *err) MUST_CHECK;
+               uint64_t *ret_retry_s, struct brig_err *err) MUST_CHECK;
 
 /* Runs that wait for a yes. Ids are the runs'. Bounded in number (BRIG_E_LIMIT) and in time (then `decided` with expired). */
 struct approvals;

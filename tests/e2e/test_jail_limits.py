@@ -37,7 +37,7 @@ POOL = "/proc/sys/vm/nr_hugepages"
 
 
 def controller_in_reach(name):
-    """Of our own cgroup, where sandboxes get theirs: the top of the v2 tree, or a v1 hierarchy."""
+    """A file of our own cgroup, where sandboxes get theirs: the top of the v2 tree, or a v1 hierarchy."""
     lines = [line.split(":", 2) for line in read("/proc/self/cgroup").splitlines()]
     if any(name in controllers.split(",") for _, controllers, _ in lines):
         return True
