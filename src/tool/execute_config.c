@@ -181,6 +181,24 @@ static int read_secrets(struct run *run, const struct json_value *list, struct b
     return r;
 }
 
+/* Credentials of the webhook that an administrator's tool asks for by its name are for that tool, as an exposed value is. */
+static bool has_credentials(const struct run *run)
+{
+    return run->of_row && run->tool.needs_credentials && run->tool.registrant.as >= STANDING_ADMIN;
+}
+
+static int guard_credentials(struct run *run, struct brig_err *err)
+{
+    if (!has_credentials(run))
+        return 0;
+    run->exposes = true; /* variables that user keys write stay out */
+    run->needs = STANDING_ADMIN;
+    if (run->sandbox_id[0] || run->reuse != REUSE_NONE)
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "needs_credentials: needs a sandbox of the run's own, without sandbox_id and reuse");
+    return 0;
+}
+
 /*
  * An administrator's tool that gets the value of a secret runs as he wrote it: its caller does not say what is around
  * it, or where that may go.
@@ -193,13 +211,14 @@ static int check_overrides(const struct run *run, const struct run_ask *ask, str
     } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0}, {"network", ask->network},
                    {"secrets", ask->secrets}, {"provider", ask->provider}};
 
-    if (!run->of_row || !tool_exposes(ask->tool) || caller_is_admin(&run->caller))
+    const bool given = (run->of_row && tool_exposes(ask->tool)) || has_credentials(run);
+    if (!given || caller_is_admin(&run->caller))
         return 0;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         if (members[i].given)
             return err_set(err, BRIG_E_FORBIDDEN, 0,
-                           "%s: only an administrator may say it for a tool that is given a secret's value",
-                           members[i].name);
+                           "%s: only an administrator may say it for a tool that is given %s", members[i].name,
+                           tool_exposes(ask->tool) ? "a secret's value" : "credentials");
     return 0;
 }
 
@@ -214,6 +233,8 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     int r = check_overrides(run, ask, err);
     if (r == 0)
         r = read_secrets(run, secrets, err);
+    if (r == 0)
+        r = guard_credentials(run, err);
     if (r < 0 || run->kind == FRAME_SCHEMA)
         return r;
     /* A tool's own policy was written by who registered it, and is used by who runs it: the weaker counts. */

@@ -756,6 +756,27 @@ class Webhook(LettaTest):
         self.assertEqual(self.source(self.SOURCE, name="send_email")["status"], "success")
         self.assertEqual(Hook.asked[-1][2]["tool_name"], "run")
 
+    def test_W2_credentials_are_for_the_tool_that_needs_them(self):
+        """A shell runs what BASH_ENV says: who runs an administrator's tool does not say what is around its credentials."""
+        self.hook(b'{"FROM_HOOK": "abcdefgh"}')
+        user, code = self.d.key(), {"BASH_ENV": "$(echo $FROM_HOOK | rev >&2)"}
+        tool = self.tool("echo $FROM_HOOK | rev\n", source_type="bash", brig={"needs_credentials": True},
+                         json_schema={"name": "needy", "parameters": {"type": "object", "properties": {}}})
+        agent = self.ask("POST", "/agents/", {"name": "a", "tool_ids": [tool["id"]], "secrets": code}, key=user)["id"]
+        box = self.ask("POST", "/sandboxes", {}, status=201, key=user)["id"]
+        alone = "needs_credentials: needs a sandbox of the run's own, without sandbox_id and reuse"
+        only = "only an administrator may say it for a tool that is given credentials"
+        for status, words, members in ((403, f"env_vars: {only}", {"env_vars": code}),
+                                       (403, f"network: {only}", {"network": "none"}),
+                                       (422, alone, {"sandbox_id": box}), (422, alone, {"reuse": "fingerprint"})):
+            answer = self.d.ask("POST", "/v1/tools/needy/run", members, key=user)
+            self.assertEqual(answer.status, status, answer)
+            self.assertEqual(answer.json["error"]["message"], words)
+        self.assertEqual(Hook.asked, [])  # refused before anybody was asked
+        ran = self.ask("POST", "/tools/needy/run", {"agent_id": agent}, key=user)
+        self.assertEqual((ran["stdout"], ran["stderr"]), ("hgfedcba\n", ""))
+        self.ask("DELETE", f"/sandboxes/{box}", status=204)
+
     def test_W5_an_error_leaves_the_run_without_credentials(self):
         for status, answer in ((500, b"{}"), (200, b'"text"'), (200, b"nonsense")):  # W5, W6
             self.hook(answer, status)
