@@ -181,7 +181,7 @@ static int read_secrets(struct run *run, const struct json_value *list, struct b
     return r;
 }
 
-/* Credentials of the webhook that an administrator's tool asks for by its name are for that tool, as an exposed value is. */
+/* Credentials that an administrator's tool asks the webhook for are for that tool, as an exposed value is. */
 static bool has_credentials(const struct run *run)
 {
     return run->of_row && run->tool.needs_credentials && run->tool.registrant.as >= STANDING_ADMIN;

@@ -757,7 +757,7 @@ class Webhook(LettaTest):
         self.assertEqual(Hook.asked[-1][2]["tool_name"], "run")
 
     def test_W2_credentials_are_for_the_tool_that_needs_them(self):
-        """A shell runs what BASH_ENV says: who runs an administrator's tool does not say what is around its credentials."""
+        """A shell runs what BASH_ENV says: who runs an administrator's tool says nothing beside its credentials."""
         self.hook(b'{"FROM_HOOK": "abcdefgh"}')
         user, code = self.d.key(), {"BASH_ENV": "$(echo $FROM_HOOK | rev >&2)"}
         tool = self.tool("echo $FROM_HOOK | rev\n", source_type="bash", brig={"needs_credentials": True},
