@@ -28,7 +28,7 @@
 #include "jail/sys.h"
 
 #define NETLINK_MAX 64 /* libc opens one for the moment of a look-up, and many threads may do that at once */
-#define UNLISTED_MAX 64
+#define UNLISTED_MAX 1024 /* a client whose server has gone holds as many as it had connections */
 #define QUEUE_MIN (UINT64_C(8) << 20) /* of one socket; TCP lets its own grow to 6 MiB whatever rmem_max says */
 #define LOOK_NS (1000 * NS_PER_MS)
 #define BUSY_NS (10 * NS_PER_MS)

@@ -259,6 +259,8 @@ static void s03_sockets(int argc, char **argv)
             getsockname(listener, (struct sockaddr *)&to, &len) < 0)
             how = HOARD_CORK;
     }
+    if (how == HOARD_UNLISTED && fork() < 0) /* more than one process may have open */
+        untried(ways[how].name, "%s", strerror(errno));
     while (i < ways[how].count && hoard_one((enum hoard)how, listener, &to) == 0)
         i++;
     if (i < ways[how].count) {
