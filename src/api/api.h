@@ -137,7 +137,8 @@ struct request *request_create(struct api *api, struct exchange *x); /* or NULL 
 struct sbox *api_sandbox_by_id(struct api *api, const char *id); /* whoever's it is; or NULL */
 struct sbox *request_find(struct request *rq, const char *id); /* the caller's, by id or name; or NULL, and asking for another's is a denial */
 void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
-bool request_join(struct request *rq, const char *org) MUST_CHECK; /* its connection counts as this organisation's; false: the refusal was sent */
+/* Its connection counts as this organisation's; false: the refusal was sent */
+bool request_join(struct request *rq, const char *org) MUST_CHECK;
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
@@ -179,7 +180,8 @@ void auth_user(struct auth *auth, const char *user, struct caller *caller);
 /* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
 const char *auth_org_doc(struct auth *auth, const char *id);
 const char *auth_key_doc(struct auth *auth, const char *id);
-bool auth_key_has(struct auth *auth, const char *id, const char *member); /* one that only the socket can give: `user_ids`, `metrics` */
+/* One that only the socket can give: `user_ids`, `metrics` */
+bool auth_key_has(struct auth *auth, const char *id, const char *member);
 /* Do the lists of the organisation and the key allow a tool of this name? BRIG_E_FORBIDDEN "Tool '<n>' not allowed". */
 int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err) MUST_CHECK;
 /* May the caller bring along what runs of tools execute: packages, a directory, variables? Administrators, who write the

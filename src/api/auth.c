@@ -5,8 +5,8 @@
  * lookup by hash leaks nothing about other keys, and the compare that decides is in constant time.
  *
  * A change is in force here only after the store has committed it; a revocation is in force at once as well, and
- * stays so whatever the store says. Room is made before the write, so that nothing is stored that is refused. A start takes
- * what fits and logs the rest: no organisation can fill a table so that the service does not start.
+ * stays so whatever the store says. Room is made before the write, so that nothing is stored that is refused. A start
+ * takes what fits and logs the rest: no organisation can fill a table so that the service does not start.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,8 @@
 
 #define KEYS_MAX 100000u     /* of all organisations */
 #define KEYS_LOADED 10000u   /* of one organisation, at a start: what [manager] org_max_keys allows at most */
-#define KEY_KEEP_NS (INT64_C(7) * 86400 * (int64_t)NS_PER_SEC) /* a key that is revoked or has expired is shown so long */
+/* A key that is revoked or has expired is shown so long */
+#define KEY_KEEP_NS (INT64_C(7) * 86400 * (int64_t)NS_PER_SEC)
 
 #define EXPIRY_LOOK_NS (60 * NS_PER_SEC) /* at least so often: the wall clock may have been set */
 

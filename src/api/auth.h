@@ -25,8 +25,8 @@ struct auth {
 struct store_key *auth_find_key(struct auth *auth, const char *id);
 struct store_org *auth_find_org(struct auth *auth, const char *id);
 /*
- * Room for one more beside those that are coming; BRIG_E_LIMIT past the bound. Asked before the store is. Then the row is taken
- * over with its document, which cannot fail.
+ * Room for one more beside those that are coming; BRIG_E_LIMIT past the bound. Asked before the store is. Then the row
+ * is taken over with its document, which cannot fail.
  */
 int auth_key_room(struct auth *auth, size_t coming, struct brig_err *err) MUST_CHECK;
 void auth_add_key(struct auth *auth, const struct store_key *key);

@@ -154,8 +154,8 @@ static bool read_key_expiry(struct request *rq, struct store_key *key)
 }
 
 /*
- * What only the administrator on the socket can give, since it reaches beyond the key's organisation: user_ids (the header user_id
- * chooses the organisation) and metrics (the numbers of the whole service).
+ * What only the administrator on the socket can give, since it reaches beyond the key's organisation: user_ids (the
+ * header user_id chooses the organisation) and metrics (the numbers of the whole service).
  */
 static const char *const host_rights[] = {"user_ids", "metrics"};
 
@@ -215,7 +215,9 @@ static size_t count_org(const struct auth *auth, const char *org)
     return n;
 }
 
-/* Before the write: nothing is stored that is refused. An organisation that is full first loses its keys that are over. */
+/*
+ * Before the write: nothing is stored that is refused. An organisation that is full first loses its keys that are over.
+ */
 static int check_room(struct auth *auth, const char *org, struct brig_err *err)
 {
     const uint64_t max = config_get(auth->api->config)->org_max_keys;

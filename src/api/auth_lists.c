@@ -210,7 +210,10 @@ static void on_stored(void *ctx, const struct brig_err *err)
     list_free(list);
 }
 
-/* All lists of an organisation and its keys are in memory: so many bytes of them. One that gets no larger is always taken. */
+/*
+ * All lists of an organisation and its keys are in memory: so many bytes of them. One that gets no larger is always
+ * taken.
+ */
 static int check_bytes(const struct auth *auth, const char *org, size_t was, size_t len, struct brig_err *err)
 {
     size_t sum = len - was;

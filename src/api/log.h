@@ -12,7 +12,8 @@
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR, LOG_LEVEL_MAX };
 
-void log_use(const struct config *config, int fd); /* takes the log file; -1: stderr. Again after a reload, or to reopen */
+/* Takes the log file; -1: stderr. Again after a reload, or to reopen */
+void log_use(const struct config *config, int fd);
 void log_line(enum log_level level, const char *event, const char *format, ...) PRINTF_LIKE(3, 4);
 void log_request(const char *request_id, const char *method, const char *route, const char *peer, unsigned status, uint64_t duration_ns, uint64_t bytes);
 bool log_wants_requests(void);

@@ -6,8 +6,8 @@
  * well-formed request, and what comes back is parsed and written anew as well: neither side can smuggle. The bytes travel
  * over a SVC_PORT_CONNECT call: no socket of the host is involved. One request per connection to the program.
  *
- * By path the answer shares its origin with the API and all other previews, so that a browser may show it only as a page without
- * an origin: every such answer says "Content-Security-Policy: sandbox". Programs do not care.
+ * By path the answer shares its origin with the API and all other previews, so that a browser may show it only as a
+ * page without an origin: every such answer says "Content-Security-Policy: sandbox". Programs do not care.
  */
 #include <stdio.h>
 #include <string.h>
@@ -130,7 +130,10 @@ static bool pass_body(struct preview *p, const char *data, size_t len)
 static void tunnel_data(void *ctx, struct exchange *x UNUSED, const char *data, size_t len);
 static void tunnel_eof(void *ctx, struct exchange *x UNUSED);
 
-/* A field of the program's answer, to whoever `put` writes for. Returns what put does; 0 as well for one that may not pass. */
+/*
+ * A field of the program's answer, to whoever `put` writes for. Returns what put does; 0 as well for one that may not
+ * pass.
+ */
 static int pass_field(const struct preview *p, const struct http_field *field, int (*put)(void *to, const char *name, const char *value), void *to)
 {
     AUTO_BUF struct buf cookie = BUF_INIT(PREVIEW_HEAD_MAX);

@@ -31,7 +31,10 @@ struct preview_way {
     bool tls;
 };
 
-/* preview_ticket.c: a text for a URL that lets one request into one preview within half a minute; 0, -ENOMEM, -EAGAIN: too many are out. */
+/*
+ * preview_ticket.c: a text for a URL that lets one request into one preview within half a minute; 0, -ENOMEM, -EAGAIN:
+ * too many are out.
+ */
 #define TICKET_SIZE 38u /* "once-", 32 digits, NUL */
 struct tickets;
 int ticket_issue(struct tickets **tickets, const char *org, const struct preview_way *way, int64_t until, char out[TICKET_SIZE]) MUST_CHECK;
@@ -40,7 +43,10 @@ bool ticket_take(struct tickets *tickets, const struct preview_way *way, const c
 bool ticket_is(const char *text);
 void tickets_free(struct tickets *tickets);
 
-/* preview_admit.c: the host name at which a browser finds this preview, with the port of `host`: out; false: there is none that it could reach. */
+/*
+ * preview_admit.c: the host name at which a browser finds this preview, with the port of `host`: out; false: there is
+ * none that it could reach.
+ */
 bool preview_host(const char *domain, const char *host, const struct preview_way *way, char *out, size_t size);
 
 /* Begins the exchange with the program. path: as it was sent, beginning with "/". */
@@ -58,7 +64,10 @@ int preview_put_query(struct buf *out, const char *query) MUST_CHECK;
 bool preview_cookie_token(const char *cookies, const struct preview_way *way, char *out, size_t size);
 /* The cookies that are this preview's own, as the program knows them; nothing when there are none. */
 int preview_put_cookies(struct buf *out, const char *value, const struct preview_way *way) MUST_CHECK;
-/* The value of a Set-Cookie field of the program, with a NUL, so that it stays with this preview; -EINVAL: it may not pass. */
+/*
+ * The value of a Set-Cookie field of the program, with a NUL, so that it stays with this preview; -EINVAL: it may not
+ * pass.
+ */
 int preview_put_set_cookie(struct buf *out, const char *value, const struct preview_way *way) MUST_CHECK;
 
 #endif

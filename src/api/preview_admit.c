@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_admit.c: who may see a preview, by path (/v1/sandboxes/{id}/proxy/{port}/...) or by host name (<port>-<id>.<domain>).
+ * preview_admit.c: who may see a preview, by path (/v1/sandboxes/{id}/proxy/{port}/...) or by host name
+ * (<port>-<id>.<domain>).
  *
- * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for this
- * port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields that
- * carried them are taken out (preview_head.c). Another organisation's sandbox is 404 to a key, as one that does not exist.
+ * Who may: a key of the sandbox's organisation, or a token (route_ports.c) in the query (then it becomes a cookie for
+ * this port of this sandbox), in the cookie, or in X-Brig-Token. Keys and tokens never reach the program: the fields
+ * that carried them are taken out (preview_head.c). Another organisation's sandbox is 404 to a key, as one that does
+ * not exist.
  *
- * A page is given an origin of its own. All previews by path have the same one, the API's, where a page of one sandbox could read
- * the preview of another. So a browser that is about to show a page (it navigates) is sent on to the preview's host name, with a ticket
- * (preview_ticket.c); there the ticket, or a token, becomes a cookie of that host, and the browser is sent on once more to the same
- * address without it, so that no history, no Referer and no script has it. Programs do not navigate and are served by path as
- * ever. Where there is no host name that the browser could reach, or a browser that does not say what it does, the page has no origin
- * at all (preview.c).
+ * A page is given an origin of its own. All previews by path have the same one, the API's, where a page of one sandbox
+ * could read the preview of another. So a browser that is about to show a page (it navigates) is sent on to the
+ * preview's host name, with a ticket (preview_ticket.c); there the ticket, or a token, becomes a cookie of that host,
+ * and the browser is sent on once more to the same address without it, so that no history, no Referer and no script has
+ * it. Programs do not navigate and are served by path as ever. Where there is no host name that the browser could
+ * reach, or a browser that does not say what it does, the page has no origin at all (preview.c).
  *
- * A cookie speaks for its user, whoever made the request. So a browser that says that another site, or another host of this one, made it
- * is believed: only a navigation may come from there.
+ * A cookie speaks for its user, whoever made the request. So a browser that says that another site, or another host of
+ * this one, made it is believed: only a navigation may come from there.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -112,7 +114,9 @@ static void set_cookie(struct request *rq, const struct preview_way *way, const 
     exchange_add_field(rq->x, "Set-Cookie", set);
 }
 
-/* To "//host" (or nothing: this one), the path and the query without our token, but with this ticket, if there is one. */
+/*
+ * To "//host" (or nothing: this one), the path and the query without our token, but with this ticket, if there is one.
+ */
 static void send_on(struct request *rq, const struct entry *entry, const char *host, const char *ticket)
 {
     AUTO_BUF struct buf to = BUF_INIT(HTTP_TARGET_MAX + 1024);
@@ -150,7 +154,9 @@ static bool to_its_own_host(struct request *rq, const struct entry *entry, const
     const struct http_head *head = exchange_head(rq->x);
     char host[320], ticket[TICKET_SIZE];
 
-    /* A ticket becomes a token, which may also write: a key that may not is served here, as a page without an origin. */
+    /*
+     * A ticket becomes a token, which may also write: a key that may not is served here, as a page without an origin.
+     */
     if (entry->way.by_key && rq->caller.role == STORE_ROLE_READ_ONLY)
         return false;
     if (!entry->way.prefix[0] || !reads(head) || !is_word(head, "Sec-Fetch-Mode", "navigate") ||
@@ -246,7 +252,8 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
 {
     entry->way.by_key = rq->caller.socket || rq->caller.key_id[0];
     entry->way.tls = exchange_is_tls(rq->x);
-    struct sbox *sbox = entry->way.by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id); /* a token names its sandbox */
+    /* A token names its sandbox */
+    struct sbox *sbox = entry->way.by_key ? request_find(rq, id) : api_sandbox_by_id(rq->api, id);
 
     if (parse_u32(port_text, &entry->way.port) < 0 || entry->way.port == 0 || entry->way.port > UINT16_MAX || !sbox) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);

@@ -2,9 +2,10 @@
 /*
  * preview_cookie.c: a program has the cookies that it set itself, and no others.
  *
- * By host name every preview has a host of its own, so it is enough that no cookie is set for the domain above it. By path all
- * previews share one host with the API, and with whatever else runs on another port of that host: there, a cookie that the program
- * calls "sid" is "brig-8080-<id>-sid" outside, with a path below the preview's own, and only such cookies come back in.
+ * By host name every preview has a host of its own, so it is enough that no cookie is set for the domain above it. By
+ * path all previews share one host with the API, and with whatever else runs on another port of that host: there, a
+ * cookie that the program calls "sid" is "brig-8080-<id>-sid" outside, with a path below the preview's own, and only
+ * such cookies come back in.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * preview_head.c: heads of previews, written anew (cookies: preview_cookie.c). What belongs to one connection stays on it: the fields that say so, and
- * those that Connection names. Keys and tokens are ours and are taken out wherever the codec would have found them: so the names
- * in a query are compared as they decode.
+ * preview_head.c: heads of previews, written anew (cookies: preview_cookie.c). What belongs to one connection stays on
+ * it: the fields that say so, and those that Connection names. Keys and tokens are ours and are taken out wherever the
+ * codec would have found them: so the names in a query are compared as they decode.
  */
 #include "api/preview.h"
 

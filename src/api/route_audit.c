@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route_audit.c: GET /v1/audit: the lines of the log after a sequence number, as they are on disk. The socket's administrator
- * gets them all and can verify the chain; a key gets those of its organisation, without their numbers and hashes in the chain,
- * which tell how much others do. `after` is a line's number (on the socket) or its time. Read on a worker: files may be large.
+ * gets them all and can verify the chain; a key gets those of its organisation, without their numbers and hashes in the
+ * chain, which tell how much others do. `after` is a line's number (on the socket) or its time. Read on a worker: files
+ * may be large.
  */
 #include <fcntl.h>
 #include <stdio.h>

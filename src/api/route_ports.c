@@ -89,7 +89,10 @@ void route_port_list(struct request *rq)
 
 /* ---- where a browser finds a preview ---------------------------------------------------------------------- */
 
-/* The host and port that this request was sent to, or that the listener has if it came over the socket; "": there is none. */
+/*
+ * The host and port that this request was sent to, or that the listener has if it came over the socket; "": there is
+ * none.
+ */
 static void find_host(const struct request *rq, char *out, size_t size)
 {
     const struct config *config = config_get(rq->api->config);

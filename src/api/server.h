@@ -6,8 +6,9 @@
  *
  * Time limits: head (header_timeout), body without progress (body_timeout), between requests (idle_timeout), a
  * response the peer does not read (body_timeout without progress). Limits: see config. A connection past
- * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close; past max_connections_per_peer 429.
- * A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is called.
+ * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close; past
+ * max_connections_per_peer 429. A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is
+ * called.
  *
  * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys what
  * its caller still uses. An answer that fails on its way is told by gone() in the same way.
@@ -46,7 +47,8 @@ void server_destroy(struct server *server);
 void server_configure(struct server *server, const struct config *config);
 /* A listening socket, taken over. is_unix: peer credentials are read, and its requests have exchange_peer_uid(). */
 int server_listen(struct server *server, int fd, bool is_unix, struct brig_err *err) MUST_CHECK;
-int server_set_tls(struct server *server, const struct tls_pem *pem, struct brig_err *err) MUST_CHECK; /* again: reload */
+/* Again: reload */
+int server_set_tls(struct server *server, const struct tls_pem *pem, struct brig_err *err) MUST_CHECK;
 void server_drain(struct server *server); /* no new connections; answers in progress go on, then Connection: close */
 size_t server_connections(const struct server *server);
 size_t server_exchanges(const struct server *server); /* being answered */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server_share.c: how many of the server's connections one organisation may have. A connection is of nobody until a request on it has
- * said whose it is, and of that one until it closes or another's request comes on it. So streams, WebSockets and tunnels count, and
- * clients that only stay connected do too.
+ * server_share.c: how many of the server's connections one organisation may have. A connection is of nobody until a
+ * request on it has said whose it is, and of that one until it closes or another's request comes on it. So streams,
+ * WebSockets and tunnels count, and clients that only stay connected do too.
  */
 #include "api/server_conn.h"
 

@@ -60,8 +60,9 @@ void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL
 
 /*
  * Adds an event, from any thread. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue, no memory;
- * counted) or is a refusal like one that is there (counted as well, repeat.c); then done is not called. done (may be NULL) is called on the loop once the line is on disk, when event->sync, else
- * never. With an error (-ENOSPC, -EIO) the line is not on disk yet: it is tried again, but whoever must not go on without it must not.
+ * counted) or is a refusal like one that is there (counted as well, repeat.c); then done is not called. done (may be
+ * NULL) is called on the loop once the line is on disk, when event->sync, else never. With an error (-ENOSPC, -EIO) the
+ * line is not on disk yet: it is tried again, but whoever must not go on without it must not.
  */
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);
 uint64_t audit_dropped(const struct audit *audit);
@@ -83,7 +84,8 @@ struct audit_verify_options {
     const uint8_t *public_key;     /* NULL: signatures are not checked, and the report says so */
     uint64_t head_seq;             /* with head_hash: the log must contain this line with this hash (noted elsewhere) */
     const char *head_hash;
-    uint64_t known_cut;            /* lines up to this one may tell that the log was cut; a later one that does is a problem */
+    /* Lines up to this one may tell that the log was cut; a later one that does is a problem */
+    uint64_t known_cut;
 };
 /*
  * Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). A log whose oldest

@@ -160,9 +160,12 @@ void *audit_writer(void *arg);
 
 /* ---- repeat.c: all with the lock held -------------------------------------------------------------------- */
 
-bool audit_repeat(struct audit *audit, const struct audit_event *event); /* true: it is counted, and not to be written */
-void audit_repeat_tell(struct audit *audit, uint64_t now, bool all);     /* lines of intervals that are over; all: of every one */
-uint64_t audit_repeat_deadline(const struct audit *audit);               /* when the next one is over; UINT64_MAX: none */
+/* True: it is counted, and not to be written */
+bool audit_repeat(struct audit *audit, const struct audit_event *event);
+/* Lines of intervals that are over; all: of every one */
+void audit_repeat_tell(struct audit *audit, uint64_t now, bool all);
+/* When the next one is over; UINT64_MAX: none */
+uint64_t audit_repeat_deadline(const struct audit *audit);
 
 /* ---- retention.c ------------------------------------------------------------------------------------------ */
 

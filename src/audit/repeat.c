@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * repeat.c: refusals that come again and again. Whoever is refused can be refused a thousand times a second, and with it push
- * everything else out of a log of bounded size. So of equal ones (action, actor, organisation, object, outcome) the first is
- * written, others with a detail of their own up to REPEAT_DETAILS, and the rest is counted: one line per interval says how many
- * there were. Who floods gets that one line per interval until an interval was quiet.
+ * repeat.c: refusals that come again and again. Whoever is refused can be refused a thousand times a second, and with
+ * it push everything else out of a log of bounded size. So of equal ones (action, actor, organisation, object, outcome)
+ * the first is written, others with a detail of their own up to REPEAT_DETAILS, and the rest is counted: one line per
+ * interval says how many there were. Who floods gets that one line per interval until an interval was quiet.
  *
  * The table is bounded: when it is full, the oldest entry is told and makes room. The caller holds the audit's lock.
  */

@@ -11,9 +11,9 @@
  * again after reading on; the current file may be rotated, and then reading goes on in the next one; and a problem counts only if
  * no file came or went while it was found, or else all begins again.
  *
- * What it cannot see by itself: an end that was cut off together with its heads. For that a head must have been noted elsewhere (the store,
- * --head). A daemon that starts compares the two and writes a line about it (audit.cut): such a line is a problem for good, unless
- * whoever asks knows of it.
+ * What it cannot see by itself: an end that was cut off together with its heads. For that a head must have been noted
+ * elsewhere (the store, --head). A daemon that starts compares the two and writes a line about it (audit.cut): such a
+ * line is a problem for good, unless whoever asks knows of it.
  */
 #include <fcntl.h>
 #include <inttypes.h>

@@ -32,8 +32,8 @@ static int code_errno(enum brig_code code)
 }
 
 /*
- * What an errno says. 524 is a number of the kernel's own (ENOTSUPP) that no libc knows: seccomp answers it when the machine
- * code of the filter has no room left in the host's one budget for all filters.
+ * What an errno says. 524 is a number of the kernel's own (ENOTSUPP) that no libc knows: seccomp answers it when the
+ * machine code of the filter has no room left in the host's one budget for all filters.
  */
 static const char *reason_of(int errnum)
 {

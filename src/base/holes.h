@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * holes.h: how a new file is written with holes, so that it takes no more of the disk than the one it is a copy of. Whoever
- * writes asks for the next run, writes it or seeks over it, and gives the file its length at the end, since it may end with
- * a hole. Nothing here needs a C library: brig-init's file worker has none.
+ * holes.h: how a new file is written with holes, so that it takes no more of the disk than the one it is a copy of.
+ * Whoever writes asks for the next run, writes it or seeks over it, and gives the file its length at the end, since it
+ * may end with a hole. Nothing here needs a C library: brig-init's file worker has none.
  */
 #ifndef BRIG_BASE_HOLES_H
 #define BRIG_BASE_HOLES_H
@@ -26,8 +26,9 @@ static inline size_t hole_piece(const uint8_t *data, size_t len, uint64_t at, bo
 }
 
 /*
- * The first of len bytes (at least one) that belong at `at` of the file, as many as are all zero (*ret_zero: they need not be
- * written) or are all to be written. What a new file skips reads as zeroes, be it a whole block or a part of one.
+ * The first of len bytes (at least one) that belong at `at` of the file, as many as are all zero (*ret_zero: they need
+ * not be written) or are all to be written. What a new file skips reads as zeroes, be it a whole block or a part of
+ * one.
  */
 static inline size_t hole_run(const uint8_t *data, size_t len, uint64_t at, bool *ret_zero)
 {

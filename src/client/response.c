@@ -160,8 +160,9 @@ static const char *text_of(const struct json_value *object, const char *key)
 }
 
 /*
- * Letta writes the list of what is wrong as Python would print it: [{'type': 'missing', 'loc': ('body', 'key'), 'msg': 'Field required'}].
- * Its first message goes to out, with the field before it unless it names the field itself. False: the text is no such list.
+ * Letta writes the list of what is wrong as Python would print it: [{'type': 'missing', 'loc': ('body', 'key'), 'msg':
+ * 'Field required'}]. Its first message goes to out, with the field before it unless it names the field itself. False:
+ * the text is no such list.
  */
 static bool plain_detail(const char *text, char *out, size_t size)
 {
@@ -183,7 +184,10 @@ static bool plain_detail(const char *text, char *out, size_t size)
     return true;
 }
 
-/* {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]}: Letta's routes. One at a time is what people can mend: the first. */
+/*
+ * {"detail": text} or {"detail": [{"loc": ["body", name], "msg"}]}: Letta's routes. One at a time is what people can
+ * mend: the first.
+ */
 static const char *detail_of(const struct json_value *root, char where[128])
 {
     const struct json_value *detail = json_get(root, "detail"), *first = detail && detail->type == JSON_ARRAY ? detail->first : NULL,

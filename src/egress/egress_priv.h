@@ -68,7 +68,8 @@ bool share_has(const struct slot *slot, enum share_kind kind, size_t n); /* so m
 bool share_take(struct slot *slot, enum share_kind kind, size_t n) MUST_CHECK;
 void share_charge(struct slot *slot, enum share_kind kind, size_t n); /* whether it may or not */
 void share_give(struct slot *slot, enum share_kind kind, size_t n);
-void share_orphan(struct slot *slot, enum share_kind kind, size_t n); /* still taken, but nobody's: egress->shared has them until they go */
+/* Still taken, but nobody's: egress->shared has them until they go */
+void share_orphan(struct slot *slot, enum share_kind kind, size_t n);
 
 /* ---- the process ---------------------------------------------------------------------------------------------- */
 

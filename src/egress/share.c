@@ -2,8 +2,8 @@
 /*
  * share.c: what all sandboxes take from one brig-egress, and how much of it an organisation may have.
  *
- * The rule is the same for everything (base/share.h), and it is of the organisation, so that more sandboxes, policies or connections of one
- * do not make it more.
+ * The rule is the same for everything (base/share.h), and it is of the organisation, so that more sandboxes, policies
+ * or connections of one do not make it more.
  *
  *     descriptors  |<------------ 3/4: connections, two each ------------>|<-- 1/4 kept back: listeners, DNS -->|
  *

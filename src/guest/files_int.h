@@ -195,7 +195,10 @@ int temp_create(int dir, uint32_t mode, char name[TEMP_NAME_SIZE]) MUST_CHECK;
 void temp_name(char name[TEMP_NAME_SIZE]);
 /* All of it, or a negative errno. offset -1: at the file's own position. */
 int write_all(int fd, const uint8_t *data, size_t len, int64_t offset) MUST_CHECK;
-/* The same into a new file, at its own position; blocks of zeroes become holes (base/holes.h). end_holes() gives the file its length. */
+/*
+ * The same into a new file, at its own position; blocks of zeroes become holes (base/holes.h). end_holes() gives the
+ * file its length.
+ */
 int write_holes(int fd, const uint8_t *data, size_t len) MUST_CHECK;
 int end_holes(int fd) MUST_CHECK;
 

@@ -14,8 +14,8 @@
  *     `command` takes from eval that its errors end the shell.
  *   - exit, exec, and what ends a script (set -e) end the shell, as they would end one at a terminal: that is told.
  *
- * A command that takes too long is stopped as a whole: the shell is sent SVC_SHELL_STOP, then what it started is killed.
- * The trap runs before anything else of the list can, and leaves all of it:
+ * A command that takes too long is stopped as a whole: the shell is sent SVC_SHELL_STOP, then what it started is
+ * killed. The trap runs before anything else of the list can, and leaves all of it:
  *
  *   - In bash only `return` leaves from within a trap at once, and only a function or a sourced file. So the eval is in a
  *     sourced file (a here-string), and for the functions around the trap a DEBUG trap returns from each before its next

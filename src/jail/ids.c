@@ -79,7 +79,9 @@ int ids_open_user(const char *const *dirs, size_t n, uid_t uid)
     snprintf(name, sizeof name, "brig-ids-%u", (unsigned)uid);
     for (size_t i = 0; i < n; i++) {
         AUTO_FD int dir = open(dirs[i], O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        /* For everybody, and nobody but root can rename what we put there. The first such place is everybody's choice. */
+        /*
+         * For everybody, and nobody but root can rename what we put there. The first such place is everybody's choice.
+         */
         if (dir >= 0 && fstat(dir, &st) == 0 && st.st_uid == 0 && (st.st_mode & 01002) == 01002)
             return open_file(dir, name);
     }

@@ -5,8 +5,8 @@
  * each other and a crash releases everything.
  *
  * The ids are the host's (root) or the user's, so the file is too: where it lies does not depend on a variable or a
- * configuration. Root's is /run/brig/ids. A plain user's is brig-ids-UID in /run/lock, or in /dev/shm where /run/lock is
- * not for everybody. Where that place cannot be had the file lies in the run directory, and `scope` says so.
+ * configuration. Root's is /run/brig/ids. A plain user's is brig-ids-UID in /run/lock, or in /dev/shm where /run/lock
+ * is not for everybody. Where that place cannot be had the file lies in the run directory, and `scope` says so.
  */
 #ifndef BRIG_JAIL_IDS_H
 #define BRIG_JAIL_IDS_H
@@ -45,8 +45,8 @@ struct ids_claim {
 };
 
 /*
- * Opens the lock file, before a plain user enters a user namespace: its name has the uid. run_fd: the run directory, or -1.
- * Returns a descriptor, or a negative errno.
+ * Opens the lock file, before a plain user enters a user namespace: its name has the uid. run_fd: the run directory, or
+ * -1. Returns a descriptor, or a negative errno.
  */
 int ids_open(bool privileged, int run_fd, enum ids_scope *ret_scope, struct brig_err *err) MUST_CHECK;
 /* A plain user's lock file in one of these directories, for ids_open() and its test. */

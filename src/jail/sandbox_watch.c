@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sandbox_watch.c: kernel memory that no cgroup counts. What waits in the queue of a netlink socket is charged to
- * nobody, nor is what lies in the error queue of an inet socket (refusals, copies of what it sent) and what a UDP socket
- * holds back (MSG_MORE). A queue may hold megabytes (net.core.rmem_max); a program with a thousand such sockets held
- * gigabytes of the host's memory with a memory limit of 64 MB. The kernel has no limit on the sum, so the spawner looks,
- * and a sandbox with more than any honest program has is ended, as one that is out of memory:
+ * nobody, nor is what lies in the error queue of an inet socket (refusals, copies of what it sent) and what a UDP
+ * socket holds back (MSG_MORE). A queue may hold megabytes (net.core.rmem_max); a program with a thousand such sockets
+ * held gigabytes of the host's memory with a memory limit of 64 MB. The kernel has no limit on the sum, so the spawner
+ * looks, and a sandbox with more than any honest program has is ended, as one that is out of memory:
  *  - more than 64 netlink sockets;
  *  - queues of inet sockets that hold more than half of the memory limit, by the kernel's own list (sock_diag);
  *  - inet sockets that are in no list (never bound, disconnected, reset), by what they could hold. The network

@@ -31,8 +31,8 @@ __attribute__((warn_unused_result)) int jail_seccomp_install(enum jail_profile p
 const struct sock_filter *jail_seccomp_filter(enum jail_profile profile, size_t *ret_len);
 
 /*
- * What a filter takes of net.core.bpf_jit_limit, which is one number for the host, rounded up: measured 4.7 KB of machine
- * code for 515 instructions (Linux 6.18, x86-64), which kernels before 5.18 round up to whole pages.
+ * What a filter takes of net.core.bpf_jit_limit, which is one number for the host, rounded up: measured 4.7 KB of
+ * machine code for 515 instructions (Linux 6.18, x86-64), which kernels before 5.18 round up to whole pages.
  */
 size_t jail_seccomp_code_bytes(enum jail_profile profile);
 

@@ -248,11 +248,12 @@ static const struct seccomp_clause seccomp_rule_memfd_create[] = {
 /*
  * setsockopt. Refused: programs on sockets (SO_ATTACH_FILTER, SO_ATTACH_BPF and both of SO_ATTACH_REUSEPORT_*: their
  * machine code counts against net.core.bpf_jit_limit, one number for the whole host that no cgroup divides; when it is
- * used up no new sandbox gets its own filter), SO_BINDTODEVICE and its sibling SO_BINDTOIFINDEX (around the gate's routes), the netfilter tables (CVE-2021-22555: 64 and up for IPv4; for IPv6 64
- * and 65 only, since 66 and 67 are the traffic class that ssh and node set; 200 and up multicast routing), ipsec
- * policies (the xfrm half of Dirty Frag), TCP_MD5SIG, TCP_REPAIR and its helpers, TCP_ULP (kTLS: CVE-2023-0461,
- * CVE-2025-38616), TCP_AO, UDP_ENCAP (its ESP half), flow labels (the host has 4,096, for all namespaces together).
- * Levels of families that cannot be opened do not exist.
+ * used up no new sandbox gets its own filter), SO_BINDTODEVICE and its sibling SO_BINDTOIFINDEX (around the gate's
+ * routes), the netfilter tables (CVE-2021-22555: 64 and up for IPv4; for IPv6 64 and 65 only, since 66 and 67 are the
+ * traffic class that ssh and node set; 200 and up multicast routing), ipsec policies (the xfrm half of Dirty Frag),
+ * TCP_MD5SIG, TCP_REPAIR and its helpers, TCP_ULP (kTLS: CVE-2023-0461, CVE-2025-38616), TCP_AO, UDP_ENCAP (its ESP
+ * half), flow labels (the host has 4,096, for all namespaces together). Levels of families that cannot be opened do not
+ * exist.
  */
 static const struct seccomp_clause seccomp_rule_setsockopt[] = {
     SC_IF2(SC_DENY(EPERM), SC_EQ(1, 1), SC_EQ(2, 25)),           /* SO_BINDTODEVICE */

@@ -242,8 +242,8 @@ static void harden(void)
 }
 
 /*
- * Grows the table of descriptors while nobody shares it. Growing it later, beside a child or a helper that was cloned with
- * CLONE_FILES, makes the kernel wait for an RCU grace period: ten milliseconds of a run.
+ * Grows the table of descriptors while nobody shares it. Growing it later, beside a child or a helper that was cloned
+ * with CLONE_FILES, makes the kernel wait for an RCU grace period: ten milliseconds of a run.
  */
 static void grow_fd_table(int fd)
 {

@@ -292,7 +292,8 @@ void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
 /* sandbox_watch.c: kernel memory that no cgroup counts. false: the sandbox was ended for it. */
 bool sandbox_watch(struct sandbox *sandbox) MUST_CHECK;
-int sandbox_watch_service(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK; /* each second, while a process runs in it */
+/* Each second, while a process runs in it */
+int sandbox_watch_service(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */
 void sandbox_checked(struct sandbox *sandbox, const struct setup_checked *msg); /* pid 2 of a zygote's */
 /* What the self-check of a process in it compares with, and START says. */

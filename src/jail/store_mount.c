@@ -61,8 +61,8 @@ int enter_store(struct enter *e)
 }
 
 /*
- * An image has room for all that the set-up may put there, and what that did not need is given to a file that no program
- * sees: now exactly the limit is left, for data.
+ * An image has room for all that the set-up may put there, and what that did not need is given to a file that no
+ * program sees: now exactly the limit is left, for data.
  */
 int enter_store_size(struct enter *e)
 {

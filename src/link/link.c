@@ -9,8 +9,8 @@
  * Callbacks may do anything, destroying the link included. So whoever calls them holds the link (link_hold), and looks
  * again afterwards (link_release). A link that has ended stays until it is destroyed; its calls do not.
  *
- * Nothing that an owner must be able to do can fail: CREDIT, EOF and CANCEL are flags and numbers in the call until there is
- * room for their frames.
+ * Nothing that an owner must be able to do can fail: CREDIT, EOF and CANCEL are flags and numbers in the call until
+ * there is room for their frames.
  */
 #include "link/link_private.h"
 

@@ -4,10 +4,10 @@
  * cancel): the earlier on the monotonic clock wins. Of its own end, the kernel's counters decide; nothing is guessed from an
  * exit status.
  *
- * Counters come from the process's leaf cgroup, with its exit, and so does whether the store was full then. What the leaf
- * cannot know (refusals at the sandbox's own limit) is asked of the provider, and only for a process that failed: success
- * costs no question. Those counters are the whole sandbox's, so a rise since they were last seen is put down to the one that
- * failed now. A process without a leaf costs a question, however it ended.
+ * Counters come from the process's leaf cgroup, with its exit, and so does whether the store was full then. What the
+ * leaf cannot know (refusals at the sandbox's own limit) is asked of the provider, and only for a process that failed:
+ * success costs no question. Those counters are the whole sandbox's, so a rise since they were last seen is put down to
+ * the one that failed now. A process without a leaf costs a question, however it ended.
  */
 #include <signal.h>
 #include <sys/wait.h>

@@ -167,7 +167,10 @@ struct sbox *manager_find(struct manager *manager, const struct caller *caller, 
         sandbox_audit(manager, caller, "", "denied", id, "denied", "a sandbox of another organisation", true);
         return NULL;
     }
-    /* A name is looked for in the caller's own organisation only: another one could have given it to a sandbox of its own. */
+    /*
+     * A name is looked for in the caller's own organisation only: another one could have given it to a sandbox of its
+     * own.
+     */
     sbox = id[0] ? sbox_by_name(manager, caller->org_id, id) : NULL;
     return sbox && sbox->spec.service && !caller->socket ? NULL : sbox;
 }

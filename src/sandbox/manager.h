@@ -87,7 +87,8 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     size_t n_secrets;            /* at most SLOT_SECRETS_MAX */
     bool internal;               /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
     bool service;                /* the service works in it, for an organisation: nobody but the socket's administrator finds it or sees it in a list */
-    bool any_port, proxy_port;   /* with internal: its gate is made for more than its first policy names (enum gate_shape) */
+    /* With internal: its gate is made for more than its first policy names (enum gate_shape) */
+    bool any_port, proxy_port;
     bool trust;                  /* with internal: a CA bundle of its own */
     const char *zygote;          /* with internal: struct provider_spec; of `memory` */
     /* of tool/reuse.c: what its runs have in common; "" for all others. No request can set it */
@@ -151,15 +152,24 @@ typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *e
 /* idempotency_key may be NULL; fingerprint: of the request. done comes after the store's commit. */
 int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec /* taken over */, const char *idempotency_key,
                            const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* NULL when there is none, or it is another organisation's (then an audit event was written). The socket's administrator finds those of all organisations by id. */
+/*
+ * NULL when there is none, or it is another organisation's (then an audit event was written). The socket's
+ * administrator finds those of all organisations by id.
+ */
 struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
-/* Whether the caller may run programs in it, read its files or end it: only who could have created it. BRIG_E_FORBIDDEN. */
+/*
+ * Whether the caller may run programs in it, read its files or end it: only who could have created it.
+ * BRIG_E_FORBIDDEN.
+ */
 int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 /* Whether it holds what only an administrator may give. What is said in it is then for administrators and for the key
  * that ran it: caller_reads() is how a receipt names those (receipt_service.readers). */
 bool sbox_is_gifted(const struct sbox *sbox);
 const char *caller_reads(const struct caller *caller);
-/* Whether the caller may change its network: an administrator, or any key where no administrator made it. BRIG_E_FORBIDDEN. */
+/*
+ * Whether the caller may change its network: an administrator, or any key where no administrator made it.
+ * BRIG_E_FORBIDDEN.
+ */
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 struct sbox *manager_first(struct manager *manager); /* newest first; follow ->next; the caller filters by organisation */
 

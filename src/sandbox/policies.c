@@ -402,7 +402,10 @@ static int canonical(const struct policy *policy, char **ret, struct brig_err *e
     return *ret ? 0 : err_nomem(err);
 }
 
-/* What a start will read is read once before it is stored: a row that could not be would keep the service from starting. */
+/*
+ * What a start will read is read once before it is stored: a row that could not be would keep the service from
+ * starting.
+ */
 static int compile_stored(struct change *change, struct brig_err *err)
 {
     struct policy *read = NULL;

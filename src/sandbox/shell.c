@@ -190,7 +190,10 @@ static void on_timer(struct loop_timer *timer)
     if (!shell->timed_out)
         shell->settle_ns = loop_now_ns() + SETTLE_NS;
     shell->timed_out = true;
-    /* In this order: what the shell does when its program has died must be to stop. Again, for one that was just being started. */
+    /*
+     * In this order: what the shell does when its program has died must be to stop. Again, for one that was just being
+     * started.
+     */
     (void)!process_send_signal(shell->process, (int)SVC_SHELL_STOP, 0);
     (void)!process_send_signal(shell->process, SIGKILL, SVC_SIGNAL_CHILDREN);
     (void)!loop_timer_set(shell->sbox->manager->loop, &shell->timer, loop_now_ns() + STOP_AGAIN_NS, NULL);

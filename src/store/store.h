@@ -117,7 +117,10 @@ int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int6
 int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* ---- reads at start: synchronous, before the loop runs ------------------------------------------------- */
-/* each returns 0, or a negative errno that ends the reading with it. Keys come by organisation, the oldest of each first. */
+/*
+ * each returns 0, or a negative errno that ends the reading with it. Keys come by organisation, the oldest of each
+ * first.
+ */
 int store_each_org(struct store *store, int (*each)(void *ctx, const struct store_org *org), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_each_key(struct store *store, int (*each)(void *ctx, const struct store_key *key), void *ctx, struct brig_err *err) MUST_CHECK;
 int store_each_sandbox(struct store *store, int (*each)(void *ctx, const struct store_sandbox *sandbox), void *ctx, struct brig_err *err) MUST_CHECK;
@@ -126,8 +129,8 @@ int store_each_object(struct store *store, const char *kind, int (*each)(void *c
 int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns, struct brig_err *err) MUST_CHECK; /* seq 0: none */
 
 /*
- * The same of a data base that this process does not otherwise open, beside a daemon or without one: seq 0 when there is none.
- * BRIG_E_NOT_FOUND when there is no data base.
+ * The same of a data base that this process does not otherwise open, beside a daemon or without one: seq 0 when there
+ * is none. BRIG_E_NOT_FOUND when there is no data base.
  */
 int store_peek_audit_head(const char *url, uint64_t *ret_seq, char ret_hash[65], struct brig_err *err) MUST_CHECK;
 

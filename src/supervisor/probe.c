@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * probe.c: whether a start would find what it needs: `brig config check` tries it as the users that will, without making
- * anything. brigd's directories, database and log file are tried as brigd's user, the files that the supervisor reads as
- * who we are.
+ * probe.c: whether a start would find what it needs: `brig config check` tries it as the users that will, without
+ * making anything. brigd's directories, database and log file are tried as brigd's user, the files that the supervisor
+ * reads as who we are.
  */
 #include <fcntl.h>
 #include <stdio.h>

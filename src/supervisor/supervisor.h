@@ -19,8 +19,9 @@
  * brig-egress, the only way out of a sandbox, is on its own: it outlives brigd, and brigd it (gate.c).
  *
  * A spawner that dies has taken its sandboxes along: brigd writes their certificates and ends (it sees the socket
- * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s). But a start that never
- * came to serve is over: we end with brigd's own words, since what is wrong is for somebody to put right, and no client waits for it.
+ * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s). But a
+ * start that never came to serve is over: we end with brigd's own words, since what is wrong is for somebody to put
+ * right, and no client waits for it.
  */
 #ifndef BRIG_SUPERVISOR_SUPERVISOR_H
 #define BRIG_SUPERVISOR_SUPERVISOR_H
@@ -136,8 +137,8 @@ int supervisor_own_roots(const struct places *places, const struct config *confi
 
 /*
  * hand.c: what is opened for brigd. places_try() calls fn in a child that is brigd's user, and returns what fn returns:
- * 0 or a negative errno. A descriptor that fn leaves in *ret_fd (-1 before) is then ours. sup_give_files() sends what goes
- * before a SUP_CONFIG; it fails only if brigd takes nothing.
+ * 0 or a negative errno. A descriptor that fn leaves in *ret_fd (-1 before) is then ours. sup_give_files() sends what
+ * goes before a SUP_CONFIG; it fails only if brigd takes nothing.
  */
 typedef int place_try_fn(void *ctx, int *ret_fd);
 int places_try(const struct places *places, place_try_fn *try, void *ctx, int *ret_fd) MUST_CHECK;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool.h: parked children by pool key (organisation, template, language and interpreter, lock hash of the requirement set, strict, network and its shape, lower directory), refilled in the background, sized by demand:
- * each key aims at the most claims of any second of the last ten plus one half, at least what a prewarm asked for and at most `[tools] pool_max`, all keys together within `[tools] pool_memory`;
- * keys unused for a minute shrink to nothing, unless their prewarm is to be kept. A claim that finds none parked waits for the next one that is, and one more is begun.
+ * pool.h: parked children by pool key (organisation, template, language and interpreter, lock hash of the requirement
+ * set, strict, network and its shape, lower directory), refilled in the background, sized by demand: each key aims at
+ * the most claims of any second of the last ten plus one half, at least what a prewarm asked for and at most `[tools]
+ * pool_max`, all keys together within `[tools] pool_memory`; keys unused for a minute shrink to nothing, unless their
+ * prewarm is to be kept. A claim that finds none parked waits for the next one that is, and one more is begun.
  */
 #ifndef BRIG_TOOL_POOL_H
 #define BRIG_TOOL_POOL_H

@@ -10,8 +10,9 @@
 /* -I: nothing of the environment or the working directory; -S: no site-packages but those of the run; -B: no __pycache__ in the workspace. */
 static const char *const python_argv[] = {"/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", runtime_python_core, runtime_python_values, runtime_python_schema, NULL};
 /*
- * The flags are for vm.SourceTextModule, the only way to a module that is no file, and for import.meta.resolve() with a parent, which older Nodes
- * need to find packages (runtimes/node/serve.js); --no-warnings: or they would say so on every run's stderr.
+ * The flags are for vm.SourceTextModule, the only way to a module that is no file, and for import.meta.resolve() with a
+ * parent, which older Nodes need to find packages (runtimes/node/serve.js); --no-warnings: or they would say so on
+ * every run's stderr.
  */
 static const char *const node_argv[] = {"/usr/bin/node", "--experimental-vm-modules", "--experimental-import-meta-resolve", "--no-warnings", "-e", runtime_node, NULL};
 

@@ -4,8 +4,10 @@
  *
  * Theory of operation. In <key>.tmp-<random>, which nothing looks at: `root` is bound, writable, at SET_PATH of an install sandbox, and its directory SET_WORK tells the
  * installer what to do. The sandbox has the network `packages` (none, where a directory of wheels is all there is) and nothing of a tenant's: no secrets, no
- * variables. While it runs nobody looks into the tree, which it can change under every look: the file system's own counters bound it, since no quota holds a bind. When
- * there is less room by more than a set may have, or the disk is nearly full, it is ended. When the sandbox is gone, a thread measures the tree, reads what the installers wrote, makes the lock, takes SET_WORK out; then one rename makes it the set of its key. A crash at any point leaves a
+ * variables. While it runs nobody looks into the tree, which it can change under every look: the file system's own
+ * counters bound it, since no quota holds a bind. When there is less room by more than a set may have, or the disk is
+ * nearly full, it is ended. When the sandbox is gone, a thread measures the tree, reads what the installers wrote,
+ * makes the lock, takes SET_WORK out; then one rename makes it the set of its key. A crash at any point leaves a
  * directory with a dot in its name, which the next start removes.
  *
  * A lock that is there from an earlier build decides what is installed: exactly that, by hash, without resolving anything. Only a rebuild resolves again.

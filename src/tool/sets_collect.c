@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sets_collect.c: what is on disk: found at the start, collected by age and size. A name with a dot that is no lock is what a build or a removal left when the
- * service died: its installer may still be at work in it, so it goes only when every orphan of that life is gone. A set goes when nobody has used it for [tools] sets_age, and the longest unused first while all together are over sets_bytes; never one that is in use. It goes by a rename,
- * then bit by bit on a thread.
+ * service died: its installer may still be at work in it, so it goes only when every orphan of that life is gone. A set
+ * goes when nobody has used it for [tools] sets_age, and the longest unused first while all together are over
+ * sets_bytes; never one that is in use. It goes by a rename, then bit by bit on a thread.
  */
 #include <dirent.h>
 #include <fcntl.h>

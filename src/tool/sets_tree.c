@@ -4,9 +4,9 @@
  * to a descriptor and follows no link; nothing waits (a FIFO in the place of a file). Removing works at any depth with two descriptors; measuring gives up
  * past TREE_DEPTH and calls that too large.
  *
- * Law: no tree is walked while a program of a tenant can still change it; its sandbox is gone before. Two things hold even so:
- * a mode is changed through the descriptor of the directory that was looked at, never by name, and a way back up that does not
- * lead to where it came from ends the removal.
+ * Law: no tree is walked while a program of a tenant can still change it; its sandbox is gone before. Two things hold
+ * even so: a mode is changed through the descriptor of the directory that was looked at, never by name, and a way back
+ * up that does not lead to where it came from ends the removal.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -21,7 +21,10 @@
 #define NAMES_MAX (64u << 20)
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* One that cannot be read is made readable: the very directory that the descriptor is of, through /proc, since fchmod() takes no O_PATH. */
+/*
+ * One that cannot be read is made readable: the very directory that the descriptor is of, through /proc, since fchmod()
+ * takes no O_PATH.
+ */
 static int open_dir(int parent, const char *name)
 {
     int fd = openat(parent, name, DIR_FLAGS);
@@ -122,7 +125,8 @@ static int go_up(int fd, struct buf *places)
 
 int tree_remove(int dir_fd, const char *name)
 {
-    AUTO_BUF struct buf stack = BUF_INIT(NAMES_MAX), places = BUF_INIT(NAMES_MAX); /* names, and where each of them is */
+    /* names, and where each of them is */
+    AUTO_BUF struct buf stack = BUF_INIT(NAMES_MAX), places = BUF_INIT(NAMES_MAX);
     AUTO_FD int fd = open_dir(dir_fd, name);
 
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
