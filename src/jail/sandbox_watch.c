@@ -6,7 +6,8 @@
  * held gigabytes of the host's memory with a memory limit of 64 MB. The kernel has no limit on the sum, so the spawner
  * looks, and a sandbox with more than any honest program has is ended, as one that is out of memory:
  *  - more than 64 netlink sockets;
- *  - queues of inet sockets that hold more than half of the memory limit, by the kernel's own list (sock_diag);
+ *  - queues of inet sockets that hold more than the memory limit, by the kernel's own list (sock_diag). Where cgroups
+ *    count a part of it they keep that part below the limit, so only what they do not count can pass it;
  *  - inet sockets that are in no list (never bound, disconnected, reset), by what they could hold. The network
  *    namespace counts all sockets, and those in lists by protocol: the difference is their number.
  *
@@ -144,9 +145,9 @@ static bool holds_too_much(struct sandbox *s, const struct sockets *sockets, uin
 
     if (memory == 0)
         return false;
-    if (sockets->unlisted > UNLISTED_MAX && sockets->unlisted > memory / 2 / each)
+    if (sockets->unlisted > UNLISTED_MAX && sockets->unlisted > memory / each)
         return true;
-    if (sockets->inet <= memory / 2 / each)
+    if (sockets->inet <= memory / each)
         return false;
     AUTO_FD int diag = inside_run(open_diag, s);
     if (diag < 0)
@@ -154,7 +155,7 @@ static bool holds_too_much(struct sandbox *s, const struct sockets *sockets, uin
     static const int families[] = {AF_INET, AF_INET6};
     for (size_t i = 0; i < ARRAY_SIZE(families); i++)
         sum += sum_queues(diag, families[i], IPPROTO_TCP) + sum_queues(diag, families[i], IPPROTO_UDP);
-    return sum > memory / 2;
+    return sum > memory;
 }
 
 bool sandbox_watch(struct sandbox *s)

@@ -228,7 +228,7 @@ CHANNEL = (
     Case("C13", "end at the boundary", scenario="boundary", why=ENGINE),
 )
 
-HOARD = {"flags": ("-m", "64m", "--timeout", "@60"), "expect": any_mode(OOM), "off": ("memory",)}
+HOARD = {"flags": ("-m", "32m", "--timeout", "@60"), "expect": any_mode(OOM), "off": ("memory",)}
 
 # What the whole host shares: the table in SECURITY.md names the case of each row.
 HOST = (
