@@ -251,7 +251,8 @@ static int find_head(struct audit_verify_options *how, char hash[SHA256_HEX], bo
     if (r < 0 && err.code == BRIG_E_NOT_FOUND)
         return 0;
     if (r < 0)
-        return audit_trouble("the head that the store has noted: %s (--dir verifies the files alone)", err.code ? err.message : strerror(-r));
+        return audit_trouble("the head that the store has noted: %s (--dir verifies the files alone)",
+                             err.code ? err.message : strerror(-r));
     *ret_store = how->head_seq > 0;
     how->head_hash = *ret_store ? hash : NULL;
     return 0;

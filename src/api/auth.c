@@ -116,7 +116,8 @@ void auth_add_key(struct auth *auth, const struct store_key *key)
 
 static bool is_over(const struct store_key *key, int64_t before_ns)
 {
-    return (key->revoked_at_ns && key->revoked_at_ns < before_ns) || (key->expires_at_ns && key->expires_at_ns < before_ns);
+    return (key->revoked_at_ns && key->revoked_at_ns < before_ns) ||
+           (key->expires_at_ns && key->expires_at_ns < before_ns);
 }
 
 int auth_forget_keys(struct auth *auth, const char *org, int64_t before_ns, struct brig_err *err)

@@ -11,7 +11,8 @@
 #include "base/str.h"
 
 #define KEY_RANDOM 20u
-_Static_assert(AUTH_KEY_TEXT == sizeof AUTH_KEY_PREFIX - 1 + 2 * KEY_RANDOM, "the text of a key is its prefix and its digits");
+_Static_assert(AUTH_KEY_TEXT == sizeof AUTH_KEY_PREFIX - 1 + 2 * KEY_RANDOM,
+               "the text of a key is its prefix and its digits");
 
 static const char *const role_names[STORE_ROLE_MAX] = {"admin", "user", "read-only"};
 
@@ -76,8 +77,10 @@ static void on_key_stored(void *ctx, const struct brig_err *failed)
     if (failed) {
         request_fail(rq, failed);
     } else {
-        const struct audit_event event = {.action = "key.create", .actor = rq->caller.actor, .org = made->key.org_id, .object = made->key.id,
-                                          .outcome = "ok", .detail = role_names[made->key.role], .request_id = rq->caller.request_id, .sync = true};
+        const struct audit_event event = {.action = "key.create", .actor = rq->caller.actor, .org = made->key.org_id,
+                                          .object = made->key.id,
+                                          .outcome = "ok", .detail = role_names[made->key.role],
+                                          .request_id = rq->caller.request_id, .sync = true};
         auth_add_key(rq->api->auth, &made->key); /* there is room: see check_room() */
         audit_add(rq->api->audit, &event, NULL, NULL);
         key_json(&made->key, &json);
@@ -173,7 +176,8 @@ static bool read_key_rights(struct request *rq, struct buf *doc)
         if (!right || !right->boolean)
             continue;
         if (!rq->caller.socket) {
-            request_refuse(rq, BRIG_E_FORBIDDEN, "%s: only the administrator on the unix socket may do this", host_rights[i]);
+            request_refuse(rq, BRIG_E_FORBIDDEN, "%s: only the administrator on the unix socket may do this",
+                           host_rights[i]);
             return false;
         }
         json_key(&json, host_rights[i]), json_bool(&json, true);
@@ -267,7 +271,8 @@ void route_key_create(struct request *rq)
     }
     made->auth = rq->api->auth;
     made->rq = rq;
-    if (!read_key_name(rq, &made->key) || !read_key_role(rq, &made->key) || !read_key_org(rq, &made->key) || !read_key_expiry(rq, &made->key) ||
+    if (!read_key_name(rq, &made->key) || !read_key_role(rq, &made->key) || !read_key_org(rq, &made->key) ||
+        !read_key_expiry(rq, &made->key) ||
         !read_key_rights(rq, &doc)) {
         mem_free(made);
         return;
@@ -315,7 +320,8 @@ void route_key_revoke(struct request *rq)
     }
     if (!key->revoked_at_ns)
         key->revoked_at_ns = clock_real_ns();
-    const struct audit_event event = {.action = "key.revoke", .actor = rq->caller.actor, .org = key->org_id, .object = key->id, .outcome = "ok",
+    const struct audit_event event = {.action = "key.revoke", .actor = rq->caller.actor, .org = key->org_id,
+                                      .object = key->id, .outcome = "ok",
                                       .detail = "", .request_id = rq->caller.request_id, .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
     server_cut(rq->api->server, key->id, rq->x);

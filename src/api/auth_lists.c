@@ -197,8 +197,10 @@ static void on_stored(void *ctx, const struct brig_err *err)
     } else if (!doc) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "it was removed meanwhile");
     } else {
-        const struct audit_event event = {.action = "tools.lists", .actor = rq->caller.actor, .org = list->org_id, .object = key ? key->id : org->id,
-                                          .outcome = "ok", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+        const struct audit_event event = {.action = "tools.lists", .actor = rq->caller.actor, .org = list->org_id,
+                                          .object = key ? key->id : org->id,
+                                          .outcome = "ok", .detail = "", .request_id = rq->caller.request_id,
+                                          .sync = true};
         mem_free((char *)(uintptr_t)*doc);
         *doc = take_ptr(&list->doc);
         audit_add(rq->api->audit, &event, NULL, NULL);
@@ -224,7 +226,8 @@ static int check_bytes(const struct auth *auth, const char *org, size_t was, siz
         sum += str_eq(auth->orgs[i].id, org) ? strlen(auth->orgs[i].doc) : 0;
     for (size_t i = 0; i < auth->n_keys; i++)
         sum += str_eq(auth->keys[i].org_id, org) ? strlen(auth->keys[i].doc) : 0;
-    return sum <= ORG_BYTES ? 0 : err_set(err, BRIG_E_LIMIT, 0, "an organisation and its keys have at most %u bytes of lists", ORG_BYTES);
+    return sum <= ORG_BYTES ? 0 : err_set(err, BRIG_E_LIMIT, 0,
+                                          "an organisation and its keys have at most %u bytes of lists", ORG_BYTES);
 }
 
 static struct new_list *make_list(struct request *rq, const char *org_id, const char *doc, struct brig_err *err)

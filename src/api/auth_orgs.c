@@ -15,7 +15,8 @@
 int auth_org_room(struct auth *auth, size_t coming, struct brig_err *err)
 {
     if (auth->n_orgs + coming >= ORGS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "there are %u organisations already, and no more than that are kept", ORGS_MAX);
+        return err_set(err, BRIG_E_LIMIT, 0, "there are %u organisations already, and no more than that are kept",
+                       ORGS_MAX);
     return auth_grow((void **)&auth->orgs, auth->n_orgs + coming, &auth->cap_orgs, sizeof *auth->orgs, err);
 }
 

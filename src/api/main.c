@@ -82,7 +82,8 @@ static int load_config(int fd, struct config_loaded **ret, struct brig_err *err)
 }
 
 /* Validates, then swaps. restart: the keys that changed and need one. */
-static int reload(struct api *api, struct handed *handed, int config_fd, char *restart, size_t size, struct brig_err *err)
+static int reload(struct api *api, struct handed *handed, int config_fd, char *restart, size_t size,
+                  struct brig_err *err)
 {
     struct config_loaded *next = NULL;
     int r = load_config(config_fd, &next, err);
@@ -367,7 +368,8 @@ static int open_audit(struct daemon_state *d, struct brig_err *err)
     int r = store_audit_head(d->api.store, &known, hash, &known_at, err);
     if (r < 0)
         return r;
-    const struct audit_options options = {.known_seq = known, .known_hash = hash, .dir_fd = d->api.audit_dir_fd, .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
+    const struct audit_options options = {.known_seq = known, .known_hash = hash, .dir_fd = d->api.audit_dir_fd,
+                                          .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
                                           .keep_bytes = config->keep_audit_bytes, .keep_seconds = (int64_t)config->keep_audit_seconds,
                                           .on_head = on_head, .ctx = d};
     return audit_open(d->api.loop, d->api.workers, &options, &d->api.audit, err);
@@ -547,7 +549,9 @@ int main(int argc, char **argv)
         return 125;
     }
     signal(SIGPIPE, SIG_IGN);
-    d = (struct daemon_state){.state_dir = argv[1], .handed = HANDED_INIT, .spawner_fd = -1, .gate_fd = -1, .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1, .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
+    d = (struct daemon_state){.state_dir = argv[1], .handed = HANDED_INIT, .spawner_fd = -1, .gate_fd = -1,
+                              .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1,
+                                      .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
     d.on_drain = (struct loop_timer){.fn = on_drain, .ctx = &d};
     d.on_prune = (struct loop_timer){.fn = on_prune, .ctx = &d};
     int r = lockdown_early(&err);

@@ -147,7 +147,8 @@ static int put_own(struct buf *out, const struct api *api, const char *org)
             processes += s->processes;
         }
     for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
-        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i), states[i]);
+        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i),
+                       states[i]);
     return r < 0 ? r : one(out, "processes", "gauge", "Running processes in all sandboxes.", processes);
 }
 

@@ -134,7 +134,8 @@ static void tunnel_eof(void *ctx, struct exchange *x UNUSED);
  * A field of the program's answer, to whoever `put` writes for. Returns what put does; 0 as well for one that may not
  * pass.
  */
-static int pass_field(const struct preview *p, const struct http_field *field, int (*put)(void *to, const char *name, const char *value), void *to)
+static int pass_field(const struct preview *p, const struct http_field *field,
+                      int (*put)(void *to, const char *name, const char *value), void *to)
 {
     AUTO_BUF struct buf cookie = BUF_INIT(PREVIEW_HEAD_MAX);
 

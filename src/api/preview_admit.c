@@ -196,7 +196,8 @@ static bool query_to_cookie(struct request *rq, const struct entry *entry)
 
 static bool token_ok(struct request *rq, const char *token, const char *subject, int64_t *ret_until)
 {
-    return token && crypto_token_check(rq->api->token_key, "preview", subject, token, clock_real_ns() / (int64_t)NS_PER_SEC) == 0 &&
+    return token && crypto_token_check(rq->api->token_key, "preview", subject, token,
+                                       clock_real_ns() / (int64_t)NS_PER_SEC) == 0 &&
            crypto_token_expiry(token, ret_until) == 0;
 }
 
@@ -236,7 +237,8 @@ static bool let_in(struct request *rq, struct entry *entry, struct sbox *sbox)
     entry->until = clock_real_ns() / (int64_t)NS_PER_SEC + KEY_SECONDS;
     if (!by_token(rq, entry) && !entry->way.by_key) {
         api_denied(rq->api, &rq->caller, entry->way.id, "preview without a key or a valid token");
-        (void)err_set(&err, BRIG_E_UNAUTHENTICATED, 0, "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
+        (void)err_set(&err, BRIG_E_UNAUTHENTICATED, 0,
+                      "a preview needs a key, or a token of POST /v1/sandboxes/{id}/ports/{port}/token");
         exchange_fail(rq->x, &err); /* not request_fail(): the denial was noted, with the sandbox */
         request_free(rq);
         return false;

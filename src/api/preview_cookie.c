@@ -97,7 +97,8 @@ static bool is_attribute(const char *part, size_t len, const char *name)
 {
     size_t n = strlen(name);
 
-    return len >= n && strncasecmp(part, name, n) == 0 && (len == n || part[n] == '=' || part[n] == ' ' || part[n] == '\t');
+    return len >= n && strncasecmp(part, name, n) == 0 &&
+           (len == n || part[n] == '=' || part[n] == ' ' || part[n] == '\t');
 }
 
 /* By path: below the preview's own, whatever the program says. */

@@ -44,7 +44,8 @@ bool preview_passes(const struct http_head *head, const char *name)
 {
     /* From the second line on: what would hold for all that is served from this host, or from the domain above it. */
     static const char *const never[] = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "te", "trailer", "upgrade", "content-length",
-                                        "service-worker-allowed", "clear-site-data", "strict-transport-security", "public-key-pins", "alt-svc", "nel",
+                                        "service-worker-allowed", "clear-site-data", "strict-transport-security",
+                                        "public-key-pins", "alt-svc", "nel",
                                         "report-to"};
 
     return !in_list(name, never, ARRAY_SIZE(never)) && !nominated(head, name);
@@ -95,7 +96,8 @@ static int put_fields(struct buf *out, const struct http_head *head, const struc
         const char *name = head->fields[i].name, *value = head->fields[i].value;
         bool upgrade = head->upgrade && strcasecmp(name, "upgrade") == 0;
 
-        if ((!upgrade && !preview_passes(head, name)) || in_list(name, ours, ARRAY_SIZE(ours)) || (way->by_key && strcasecmp(name, "authorization") == 0))
+        if ((!upgrade && !preview_passes(head, name)) || in_list(name, ours, ARRAY_SIZE(ours)) ||
+            (way->by_key && strcasecmp(name, "authorization") == 0))
             continue;
         r = strcasecmp(name, "cookie") == 0 ? preview_put_cookies(out, value, way) : http_put_field(out, name, value);
     }
@@ -113,7 +115,8 @@ static int put_fields(struct buf *out, const struct http_head *head, const struc
     return r == 0 ? http_put_end(out) : r;
 }
 
-int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len, const char *query,
+int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len,
+                        const char *query,
                         const struct preview_way *way)
 {
     AUTO_BUF struct buf target = BUF_INIT(HTTP_TARGET_MAX + 1);

@@ -58,7 +58,8 @@ static struct ticket *find_place(struct tickets *tickets, const char *org, uint6
     return own >= TICKETS_PER_ORG || !place ? oldest : place;
 }
 
-int ticket_issue(struct tickets **tickets, const char *org, const struct preview_way *way, int64_t until, char out[TICKET_SIZE])
+int ticket_issue(struct tickets **tickets, const char *org, const struct preview_way *way, int64_t until,
+                 char out[TICKET_SIZE])
 {
     uint64_t now = clock_mono_ns();
     uint8_t number[16];

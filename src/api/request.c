@@ -178,7 +178,8 @@ struct request *request_create(struct api *api, struct exchange *x)
 static void count_denial(struct api *api, const struct caller *caller, const char *org, const char *object)
 {
     const struct config *config = config_get(api->config);
-    const struct audit_event event = {.action = "suspicious", .actor = caller->actor, .org = org, .object = object, .outcome = "denied",
+    const struct audit_event event = {.action = "suspicious", .actor = caller->actor, .org = org, .object = object,
+                                      .outcome = "denied",
                                       .detail = "repeated denials", .request_id = caller->request_id, .sync = true};
 
     api->counters.denials++;
@@ -188,7 +189,8 @@ static void count_denial(struct api *api, const struct caller *caller, const cha
 
 static void deny(struct api *api, const struct caller *caller, const char *org, const char *object, const char *detail)
 {
-    const struct audit_event event = {.action = "denied", .actor = caller->actor, .org = org, .object = object, .outcome = "denied",
+    const struct audit_event event = {.action = "denied", .actor = caller->actor, .org = org, .object = object,
+                                      .outcome = "denied",
                                       .detail = detail, .request_id = caller->request_id, .sync = true};
 
     audit_add(api->audit, &event, NULL, NULL);

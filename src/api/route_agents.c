@@ -157,7 +157,8 @@ static bool wanted(void *ctx, const struct object *agent)
     const struct json_value *own = json_get(agent->json, "name");
     const char *is = own && own->type == JSON_STRING ? own->string : "", *of = agent_project(agent);
 
-    return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) && (!project || (of && str_eq(of, project))) &&
+    return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) &&
+           (!project || (of && str_eq(of, project))) &&
            tagged(rq, agent);
 }
 
@@ -334,7 +335,8 @@ static void write_secret(struct request *rq, const struct object *agent, const c
     snprintf(writing->agent, sizeof writing->agent, "%s", agent->id);
     snprintf(writing->key, sizeof writing->key, "%.256s", key);
     if ((!secret || auth_may_bring(rq->api, &rq->caller, &err) == 0) &&
-        agents_set_secret(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, key, secret, on_secret, writing, &err) == 0)
+        agents_set_secret(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, key, secret, on_secret,
+                          writing, &err) == 0)
         return;
     mem_free(writing);
     request_fail(rq, &err);

@@ -124,7 +124,8 @@ static void put_url(struct json *json, const struct request *rq, uint32_t port, 
     if (preview_host(config->domain, host, &way, own, sizeof(own)))
         snprintf(url, sizeof(url), "%s://%s/?" PREVIEW_COOKIE "=%s", scheme, own, token);
     else
-        snprintf(url, sizeof(url), "%s://%s/v1/sandboxes/%s/proxy/%u/?" PREVIEW_COOKIE "=%s", scheme, host, way.id, port, token);
+        snprintf(url, sizeof(url), "%s://%s/v1/sandboxes/%s/proxy/%u/?" PREVIEW_COOKIE "=%s", scheme, host, way.id,
+                 port, token);
     json_string(json, url);
 }
 

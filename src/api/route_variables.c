@@ -152,7 +152,8 @@ static void write_variable(struct request *rq, const char *config_id, const char
     int r = auth_may_bring(rq->api, &rq->caller, &err);
 
     if (r == 0)
-        r = variables_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), config_id, id, change, on_variable, rq, &err);
+        r = variables_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), config_id, id, change, on_variable,
+                          rq, &err);
     wipe_body(rq);
     if (r < 0)
         fail_change(rq, &err);

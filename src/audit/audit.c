@@ -262,7 +262,8 @@ static int find_cut(const struct audit *audit, char *out, size_t size)
 
     out[0] = '\0';
     if (audit->seq < known) {
-        snprintf(out, size, "the log ends with line %llu, but line %llu was there", (unsigned long long)audit->seq, (unsigned long long)known);
+        snprintf(out, size, "the log ends with line %llu, but line %llu was there", (unsigned long long)audit->seq,
+                 (unsigned long long)known);
         return 0;
     }
     if (options->known_seq == 0 || !options->known_hash)
@@ -288,7 +289,8 @@ static int note_cut(struct audit *audit, struct brig_err *err)
         return err_set(err, BRIG_E_HOST, -r, "compare the audit log with its head");
     if (detail[0] == '\0')
         return 0;
-    const struct audit_event event = {.action = AUDIT_CUT, .actor = "system", .object = AUDIT_CURRENT, .outcome = "failed", .detail = detail, .sync = true};
+    const struct audit_event event = {.action = AUDIT_CUT, .actor = "system", .object = AUDIT_CURRENT,
+                                      .outcome = "failed", .detail = detail, .sync = true};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
         return err_nomem(err);
     audit->head_seq = 0; /* what comes now is to be signed, whatever was */

@@ -51,9 +51,11 @@ static void tell(struct audit *audit, struct audit_repeat *entry)
 
     if (entry->counted == 0)
         return;
-    snprintf(detail, sizeof(detail), "%llu more like this within %u s, counted and not written one by one", (unsigned long long)entry->counted,
+    snprintf(detail, sizeof(detail), "%llu more like this within %u s, counted and not written one by one",
+             (unsigned long long)entry->counted,
              audit->options.repeat_seconds);
-    const struct audit_event event = {.action = entry->action, .actor = entry->actor, .org = entry->org, .object = entry->object,
+    const struct audit_event event = {.action = entry->action, .actor = entry->actor, .org = entry->org,
+                                      .object = entry->object,
                                       .outcome = entry->outcome, .detail = detail};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
         audit->dropped += entry->counted;

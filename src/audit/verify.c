@@ -357,14 +357,16 @@ static int check_end(struct verify *v)
     if (v->options->public_key && v->pruned && v->pruned_seq > v->signed_seq)
         return problem(v, "line %" PRIu64 " says that lines before %" PRIu64 " were removed, but no signed head covers it", v->pruned_seq, report->first_seq);
     if (v->options->head_hash && report->lines == 0)
-        return problem(v, "the log is empty, but line %" PRIu64 " was noted as its head: all of it was removed", v->options->head_seq);
+        return problem(v, "the log is empty, but line %" PRIu64 " was noted as its head: all of it was removed",
+                       v->options->head_seq);
     if (v->options->head_hash && !v->noted_found && v->options->head_seq > report->last_seq)
         return problem(v, "the log ends with line %" PRIu64 ", but line %" PRIu64 " was noted as its head: its end was cut off", report->last_seq,
                        v->options->head_seq);
     if (v->options->head_hash && !v->noted_found)
         return problem(v, "line %" PRIu64 " was removed by retention and cannot be compared with the head that was noted", v->options->head_seq);
     if (v->cut_seq != 0)
-        return problem(v, "line %" PRIu64 " tells that the log was cut before it (brig audit show --action audit.cut)", v->cut_seq);
+        return problem(v, "line %" PRIu64 " tells that the log was cut before it (brig audit show --action audit.cut)",
+                       v->cut_seq);
     return GO_ON;
 }
 

@@ -141,7 +141,8 @@ static bool within_limits(struct slot *slot)
         return false;
     }
     if (!share_has(slot, SHARE_CONNECTIONS, CONN_DESCRIPTORS)) {
-        slot_tell_limit(slot, TOLD_SHARE, BRIG_LIMIT_CONNECTIONS, "the organisation has its share of all connections open");
+        slot_tell_limit(slot, TOLD_SHARE, BRIG_LIMIT_CONNECTIONS,
+                        "the organisation has its share of all connections open");
         return false;
     }
     if (!bucket_take(&slot->starts, loop_now_ns(), 1)) {

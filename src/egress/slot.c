@@ -229,7 +229,8 @@ int slot_listen(struct slot *slot, const struct gate_listen *msg, int *fds, size
     if (n_fds != msg->n)
         r = err_set(err, BRIG_E_HOST, EMFILE, "%u listeners, %zu descriptors", msg->n, n_fds);
     else if (!share_has(slot, SHARE_LISTENERS, n_fds))
-        r = err_set(err, BRIG_E_LIMIT, 0, "%zu listeners: the organisation has its share of the gate's descriptors", n_fds);
+        r = err_set(err, BRIG_E_LIMIT, 0, "%zu listeners: the organisation has its share of the gate's descriptors",
+                    n_fds);
     for (size_t i = 0; r == 0 && i < n_fds; i++) {
         struct listener *place = listener_place(slot, &msg->listeners[i]);
         if (!place) {

@@ -99,9 +99,11 @@ int ids_open(bool privileged, int run_fd, enum ids_scope *ret_scope, struct brig
     return fd < 0 ? err_set(err, BRIG_E_HOST, -fd, "lock file of the id ranges") : fd;
 }
 
-int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids, struct brig_err *err)
+int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids,
+             struct brig_err *err)
 {
-    *ids = (struct ids){.kind = kind, .scope = scope, .lock_fd = -1, .slots = kind == IDS_RANGE || sub_ids / 2 > IDS_SLOTS ? IDS_SLOTS : sub_ids / 2};
+    *ids = (struct ids){.kind = kind, .scope = scope, .lock_fd = -1,
+                        .slots = kind == IDS_RANGE || sub_ids / 2 > IDS_SLOTS ? IDS_SLOTS : sub_ids / 2};
     if (kind == IDS_ONE)
         return 0;
     if (*lock_fd < 0)

@@ -66,6 +66,7 @@ int sbox_check_change(const struct sbox *sbox, const struct caller *caller, stru
     /* A parked interpreter is the service's own; its network is the run's, whose caller was asked before. */
     if (sbox->priv->internal || caller_is_admin(caller) || caller_standing(&sbox->priv->creator) == STANDING_USER)
         return 0;
-    return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s: an administrator made it, and only an administrator may change "
+    return err_set(err, BRIG_E_FORBIDDEN, 0,
+                   "sandbox %s: an administrator made it, and only an administrator may change "
                    "its network", sbox_label(sbox));
 }

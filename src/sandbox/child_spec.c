@@ -91,8 +91,10 @@ int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, b
 {
     const char *template_name = spec->template_name && spec->template_name[0] ? spec->template_name : "host";
 
-    *ret = (struct sbox_spec){.limits = spec->limits, .profile = spec->profile, .require = spec->require, .ephemeral = true, .internal = true, .trust = spec->trust, .any_port = spec->network && spec->shape == GATE_SHAPE_ANY,
-                               .proxy_port = spec->network && spec->shape == GATE_SHAPE_PROXY};
+    *ret = (struct sbox_spec){.limits = spec->limits, .profile = spec->profile, .require = spec->require,
+                              .ephemeral = true, .internal = true, .trust = spec->trust,
+                              .any_port = spec->network && spec->shape == GATE_SHAPE_ANY,
+                              .proxy_port = spec->network && spec->shape == GATE_SHAPE_PROXY};
     if (str_copy(ret->template_name, sizeof ret->template_name, template_name) < 0)
         return err_usage(err, "template %.64s: too long", template_name);
     snprintf(ret->workdir, sizeof ret->workdir, "/workspace");

@@ -75,7 +75,8 @@ static int read_limits(struct spec_in *in, const struct json_value *v, struct br
 {
     int r = spec_limits(v, &in->spec->limits, err);
 
-    return r < 0 ? r : spec_connections((int64_t)in->spec->limits.connections, "limits.connections", caller_standing(in->caller), in->config, err);
+    return r < 0 ? r : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
+                                        caller_standing(in->caller), in->config, err);
 }
 
 static int add_layer(struct sbox_spec *spec, const char *name, struct brig_err *err)
@@ -370,7 +371,8 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     if (r == 0)
         r = spec_secrets_check(&spec, err);
     if (r == 0 && !stored) /* one that runs already needs its template no more */
-        r = spec_template(spec.template_name, config, caller_is_admin(caller), rootfs, sizeof rootfs, spec.note, sizeof spec.note, err);
+        r = spec_template(spec.template_name, config, caller_is_admin(caller), rootfs, sizeof rootfs, spec.note,
+                          sizeof spec.note, err);
     if (r < 0) {
         mem_free(in.arena.base);
         mem_free(spec.network);
@@ -393,7 +395,8 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
     return r;
 }
 
-int sbox_template_check(const char *name, const struct config *config, const struct caller *caller, struct brig_err *err)
+int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
+                        struct brig_err *err)
 {
     char rootfs[sizeof ((struct sbox_spec *)0)->template_name + 4096], note[256];
 

@@ -72,19 +72,24 @@ int policy_ranges_check(const struct json_value *policy, enum standing who, cons
     return check_private(policy, admins ? "an administrator" : "the administrator on the unix socket", err);
 }
 
-int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config, struct brig_err *err)
+int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config,
+                     struct brig_err *err)
 {
     if (who >= STANDING_ADMIN || connections <= 0 || (uint64_t)connections <= config->gate_user_connections)
         return 0;
-    return err_set(err, BRIG_E_FORBIDDEN, 0, "%s %lld: a key that is not an administrator's may ask for at most %llu ([gate] user_connections)", where,
+    return err_set(err, BRIG_E_FORBIDDEN, 0,
+                   "%s %lld: a key that is not an administrator's may ask for at most %llu ([gate] user_connections)",
+                   where,
                    (long long)connections, (unsigned long long)config->gate_user_connections);
 }
 
 /* A stored policy is an administrator's; what a request brings along is its caller's own, however deep. */
-static int check_connections(const struct json_value *policy, enum standing who, const struct config *config, struct brig_err *err)
+static int check_connections(const struct json_value *policy, enum standing who, const struct config *config,
+                             struct brig_err *err)
 {
     for (; policy && policy->type == JSON_OBJECT; policy = json_get(policy, "extends")) {
-        const struct json_value *limits = json_get(policy, "limits"), *most = limits && limits->type == JSON_OBJECT ? json_get(limits, "connections") : NULL;
+        const struct json_value *limits = json_get(policy, "limits"), *most = limits &&
+            limits->type == JSON_OBJECT ? json_get(limits, "connections") : NULL;
         int r = most && most->type == JSON_NUMBER ? spec_connections(most->i64, "network: limits.connections", who, config, err) : 0;
         if (r < 0)
             return r;
@@ -123,7 +128,8 @@ int spec_network(const struct json_value *v, enum standing who, const struct con
     return 0;
 }
 
-int spec_network_judge(const char *network, const struct caller *caller, const struct config *config, struct brig_err *err)
+int spec_network_judge(const char *network, const struct caller *caller, const struct config *config,
+                       struct brig_err *err)
 {
     struct json_doc *doc = NULL;
 

@@ -60,7 +60,8 @@ static int probe_as_brigd(const struct places *places, const char *what, const c
         struct probe way = {.path = dir, .flags = O_PATH | O_DIRECTORY, .missing_ok = true};
         snprintf(dir, sizeof dir, "%.*s/.", (int)(slash - path), path);
         if (places_try(places, try_path, &way, &fd) < 0)
-            return err_set(err, BRIG_E_REFUSED, -r, "%s %s: user %u, which brigd runs as, may not pass through %.*s", what,
+            return err_set(err, BRIG_E_REFUSED, -r, "%s %s: user %u, which brigd runs as, may not pass through %.*s",
+                           what,
                            path, (unsigned)places->uid, (int)(slash - path), path);
     }
     return err_set(err, BRIG_E_REFUSED, -r, "%s %s, opened by user %u, which brigd runs as", what, path,

@@ -183,14 +183,16 @@ static struct brig_limits fixed_limits(const struct brig_limits *limits)
 int local_start(struct run *run, struct brig_err *err)
 {
     struct pool *pool = run->executor->o.pool;
-    struct pool_want want = {.org_id = run->caller.org_id, .language = run->tool.language, .set = run->set, .strict = run->strict, .network = run->has_network,
+    struct pool_want want = {.org_id = run->caller.org_id, .language = run->tool.language, .set = run->set,
+                             .strict = run->strict, .network = run->has_network,
                                    .workspace = run->workspace, .persist = run->persist, .limits = fixed_limits(&run->limits)};
 
     if (!run->fingerprint[0])
         run_fingerprint(run);
     if (run->sandbox_id[0] || run->reuse != REUSE_NONE || run->secrets_json)
         return reuse_start(run, err);
-    int r = run->has_network ? network_shape(run->executor->o.manager, run->caller.org_id, run->network, &want.shape, err) : 0;
+    int r = run->has_network ? network_shape(run->executor->o.manager, run->caller.org_id, run->network, &want.shape,
+                                             err) : 0;
     if (r < 0)
         return r;
     run->keep_files = run->executor->o.artifacts_fd >= 0 && run->kind != FRAME_SCHEMA;

@@ -91,7 +91,8 @@ int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
         run->limits.timeout = 0;
         r = spec_limits(ask->limits, &run->limits, err);
         if (r == 0 && json_get(ask->limits, "connections"))
-            r = spec_connections((int64_t)run->limits.connections, "limits.connections", caller_standing(&run->caller), config, err);
+            r = spec_connections((int64_t)run->limits.connections, "limits.connections", caller_standing(&run->caller),
+                                 config, err);
     }
     if (r < 0)
         return r;

@@ -201,7 +201,8 @@ int group_make(struct group *group, struct brig_err *err)
     struct brig_bind binds[2];
     bool forked = !group->want.strict && group->want.language == TOOL_PYTHON && loop_now_ns() >= group->exec_until_ns;
     struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = forked ? group->zygote : NULL,
-                              .template_name = group->want.template_name, .network = group->want.network, .shape = group->want.shape, .trust = group->want.trust, .limits = group->want.limits};
+                              .template_name = group->want.template_name, .network = group->want.network,
+                              .shape = group->want.shape, .trust = group->want.trust, .limits = group->want.limits};
     struct member *m = mem_zalloc(sizeof *m);
 
     if (!m)
@@ -277,7 +278,8 @@ static int key_of(const struct pool *pool, const struct pool_want *want, char *o
     return str_format(out, size, "%s\n%s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s", want->org_id, want->template_name ? want->template_name : "",
                       tool_language_name(runtime_of(want->language)), want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
                       pool->sets ? (const void *)want->set : NULL,
-                      want->strict, want->network, want->trust, want->persist, want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
+                      want->strict, want->network, want->trust, want->persist, want->shape, l->cpu_time, l->disk,
+                          l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
                       l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
 }
 
