@@ -187,7 +187,7 @@ static void read_uid_range(struct sandbox *s)
     }
     bool known = host->ids.scope != IDS_RUN_DIR; /* else another service may hold the same slot */
     bool on = ids >= 2 && !own && s->ids.slot >= 0 && known;
-    *out = (struct reading){.on = on, .by = by_of_ids(&host->ids), .why = WHY_NONE};
+    *out = (struct reading){.on = on, .by = (uint8_t)by_of_ids(&host->ids), .why = WHY_NONE};
     if (!on)
         out->why = host->ids_kind == IDS_ONE ? WHY_ONE_ID : s->ids.user == 0 ? WHY_OWN_ID : !known ? WHY_IDS_NOT_KNOWN : WHY_READ_BACK;
 }
