@@ -42,6 +42,7 @@
 #define ENV_MAX 1024u
 #define DURATION_MAX_MS (UINT64_C(365) * 24 * 3600 * 1000)
 #define PROC_RESERVE 4096u                               /* process numbers promised to the store at a time */
+#define OUTPUT_KEPT_MAX (64u << 20)                       /* of one command, in brigd's own memory */
 #define ROW_MAX (8u << 20)
 
 struct process;
@@ -266,6 +267,8 @@ int spec_duration(const struct json_value *v, const char *key, uint64_t *ret_ms,
 int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_limits(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
+int spec_limits_asked(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
+int spec_output(uint64_t output, const char *key, struct brig_err *err) MUST_CHECK; /* may so much be kept? */
 int spec_bool(const struct json_value *v, const char *key, bool *ret, struct brig_err *err) MUST_CHECK;
 /* A string without NUL and, unless text, without control characters; at most max bytes. */
 int spec_string(const struct json_value *v, const char *key, size_t max, bool text, const char **ret, struct brig_err *err) MUST_CHECK;

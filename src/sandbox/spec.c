@@ -16,6 +16,7 @@ struct spec_in {
     const struct caller *caller;
     struct arena arena;
     struct sbox_spec *spec;
+    bool stored; /* it was taken once: bounds that are younger do not end it */
 };
 
 typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
@@ -73,7 +74,7 @@ static int read_env(struct spec_in *in, const struct json_value *v, struct brig_
 
 static int read_limits(struct spec_in *in, const struct json_value *v, struct brig_err *err)
 {
-    int r = spec_limits(v, &in->spec->limits, err);
+    int r = in->stored ? spec_limits(v, &in->spec->limits, err) : spec_limits_asked(v, &in->spec->limits, err);
 
     return r < 0 ? r : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
                                         caller_standing(in->caller), in->config, err);
@@ -355,7 +356,7 @@ int spec_parse(const struct json_value *json, const struct config *config, const
                struct sbox_spec *ret, struct brig_err *err)
 {
     struct sbox_spec spec = {0};
-    struct spec_in in = {.config = config, .caller = caller, .spec = &spec};
+    struct spec_in in = {.config = config, .caller = caller, .spec = &spec, .stored = stored};
     char rootfs[sizeof spec.template_name + 4096];
 
     if (json->type != JSON_OBJECT)

@@ -189,6 +189,14 @@ static int read_limit(const struct json_value *v, struct brig_limits *ret, struc
     return err_usage(err, "limits.%.64s: there is no such limit", v->key);
 }
 
+/* A command's output is kept in brigd's memory until its answer is written: one request must not have all of it. */
+int spec_output(uint64_t output, const char *key, struct brig_err *err)
+{
+    if (output <= OUTPUT_KEPT_MAX)
+        return 0;
+    return err_usage(err, "%s: at most %u bytes: the service keeps it in its own memory", key, OUTPUT_KEPT_MAX);
+}
+
 int spec_limits(const struct json_value *v, struct brig_limits *ret, struct brig_err *err)
 {
     if (v->type != JSON_OBJECT)
@@ -201,6 +209,13 @@ int spec_limits(const struct json_value *v, struct brig_limits *ret, struct brig
     struct brig_limits filled = *ret;
     limits_fill(&filled, true);
     return limits_check(&filled, err);
+}
+
+int spec_limits_asked(const struct json_value *v, struct brig_limits *ret, struct brig_err *err)
+{
+    int r = spec_limits(v, ret, err);
+
+    return r == 0 && json_get(v, "output") ? spec_output(ret->output, "limits.output", err) : r;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------- */

@@ -362,6 +362,9 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
 
     if (sbox->priv->running > PROCESS_RUNNING_MAX)
         return err_set(err, BRIG_E_LIMIT, 0, "sandbox %s: %u processes run, at most %u", sbox->id, sbox->priv->running - 1, PROCESS_RUNNING_MAX);
+    int r = process->is_run ? spec_output(spec->output, "output", err) : 0;
+    if (r < 0)
+        return r;
     process->tty = spec->tty;
     process->stdin_open = spec->stdin_open || spec->input != NULL || spec->tty;
     process->kill_on_output = spec->kill_on_output;
@@ -371,7 +374,7 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     process->workdir = mem_strdup(spec->workdir ? spec->workdir : sbox->spec.workdir);
     if (!process->workdir)
         return err_nomem(err);
-    int r = sbox_take_number(sbox, &process->number, err);
+    r = sbox_take_number(sbox, &process->number, err);
     r = r < 0 ? r : make_message(process, spec, &message, err);
     r = r < 0 ? r : send_all(process, &message, spec, collects, err);
     if (r < 0)

@@ -82,14 +82,14 @@ int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
     int r = 0;
 
     if (ask->tool->limits && ask->tool->limits->type != JSON_NULL)
-        r = spec_limits(ask->tool->limits, &run->limits, err);
+        r = spec_limits_asked(ask->tool->limits, &run->limits, err);
     if (r == 0) /* the tool's own are of who registered it */
         r = spec_connections((int64_t)run->limits.connections, "limits.connections",
                              run->of_row ? run->tool.registrant.as : caller_standing(&run->caller), config, err);
     uint64_t of_tool = run->limits.timeout;
     if (r == 0 && ask->limits && ask->limits->type != JSON_NULL) {
         run->limits.timeout = 0;
-        r = spec_limits(ask->limits, &run->limits, err);
+        r = spec_limits_asked(ask->limits, &run->limits, err);
         if (r == 0 && json_get(ask->limits, "connections"))
             r = spec_connections((int64_t)run->limits.connections, "limits.connections", caller_standing(&run->caller),
                                  config, err);

@@ -82,7 +82,7 @@ int tool_may_ask(const struct tool *tool, const struct caller *caller, const str
     int r = may_expose(tool, caller, secrets, err);
 
     if (r == 0 && tool->limits && tool->limits->type != JSON_NULL)
-        r = spec_limits(tool->limits, &limits, err);
+        r = spec_limits_asked(tool->limits, &limits, err);
     if (r == 0)
         r = spec_connections((int64_t)limits.connections, "limits.connections", tool->registrant.as, config, err);
     return r == 0 && tool->network ? spec_network(tool->network, tool->registrant.as, config, &text, err) : r;

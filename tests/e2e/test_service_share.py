@@ -63,5 +63,28 @@ class Connections(HostileTest):
         self.assertEqual(held[0].receive(), (1, b"still"))
 
 
+class KeptOutput(HostileTest):
+    """What brigd keeps of a command's output is in its own memory, which is everybody's."""
+
+    WHY = "at most 67108864 bytes: the service keeps it in its own memory"
+
+    def refused(self, path, body, name):
+        answer = self.d.ask("POST", path, body, tcp=True, key=self.key)
+        self.assertEqual((answer.status, answer.json["error"]["message"]), (400, f"{name}: {self.WHY}"), path)
+
+    def test_no_request_makes_the_service_keep_more_than_its_bound(self):
+        _, self.key = self.org("wordy")
+        made = self.d.ask("POST", "/v1/sandboxes", {"limits": {"output": "64m"}}, tcp=True, key=self.key)
+        self.assertEqual(made.status, 201, made)
+        sid = made.json["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sid}")
+        more = (64 << 20) + 1
+        self.refused("/v1/sandboxes", {"limits": {"output": more}}, "limits.output")
+        self.refused("/v1/run", {"code": "print(1)", "language": "python", "limits": {"output": more}}, "limits.output")
+        self.refused(f"/v1/sandboxes/{sid}/run", {"argv": ["true"], "output": more}, "output")
+        started = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["true"], "output": more}, tcp=True, key=self.key)
+        self.assertEqual(started.status, 201, "of a process nothing is kept: %r" % started)
+
+
 if __name__ == "__main__":
     unittest.main()
