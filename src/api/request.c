@@ -456,6 +456,7 @@ bool request_join(struct request *rq, const char *org)
     /* The administrator's own is never too many: something can always be done about it. */
     if (rq->caller.socket || org[0] == '\0' || exchange_join(rq->x, org))
         return true;
+    exchange_close_after(rq->x); /* else who is refused has one more connection all the same */
     request_refuse(rq, BRIG_E_LIMIT, "the organisation has its share of the service's connections open");
     return false;
 }

@@ -273,6 +273,11 @@ size_t server_exchanges(const struct server *server)
 
 /* ---- what exchanges are asked ------------------------------------------------------------------- */
 
+void exchange_close_after(struct exchange *x)
+{
+    x->head.keep_alive = false;
+}
+
 void exchange_keep(struct exchange *x, const char *text)
 {
     if (strlen(text) < sizeof x->kept)

@@ -66,6 +66,7 @@ void *exchange_data(const struct exchange *x);
 /* A short text that lives as long as the exchange (its trace's parent); longer ones are not kept. */
 void exchange_keep(struct exchange *x, const char *text);
 const char *exchange_kept(const struct exchange *x); /* "" when nothing was */
+void exchange_close_after(struct exchange *x); /* its answer is the last on this connection */
 struct loop *exchange_loop(const struct exchange *x);
 void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
 /* Its connection is this organisation's now. False: the organisation has its share of them; answer 429. */

@@ -43,6 +43,17 @@ class Connections(HostileTest):
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes").status, 200, "the administrator always")
         self.assertEqual(self.d.ask("GET", "/v1/version", key=more, connection=held[5][0]).status, 200, "who has a connection keeps it")
 
+    def test_who_is_refused_has_no_connection(self):
+        _, key = self.org("stubborn")
+        _, modest = self.org("patient")
+        held = [self.stream(key) for _ in range(24)]
+        refused = [(c, answer) for c, answer in held if answer.status == 429]
+        self.assertGreaterEqual(len(refused), 12)
+        for connection, answer in refused:
+            self.assertEqual((answer.headers["Connection"], FULL in answer.read().decode()), ("close", True))
+            connection.close()
+        self.assertEqual(self.stream(modest)[1].status, 200)
+
     def test_previews_count_for_whose_sandbox_it_is(self):
         _, key = self.org("previewed")
         made = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=key)
