@@ -18,8 +18,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define KEYS_MAX 100000u     /* of all organisations */
-#define KEYS_LOADED 10000u   /* of one organisation, at a start: what [manager] org_max_keys allows at most */
+#define KEYS_MAX 100000u     /* all organisations together have no more */
+#define KEYS_LOADED 10000u   /* a start takes so many for one organisation: the largest [manager] org_max_keys */
 /* A key that is revoked or has expired is shown so long */
 #define KEY_KEEP_NS (INT64_C(7) * 86400 * (int64_t)NS_PER_SEC)
 

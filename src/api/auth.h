@@ -6,7 +6,7 @@
 #include "api/api.h"
 
 #define AUTH_KEY_PREFIX "e2b_"
-#define AUTH_KEY_TEXT 44u /* of a key, in bytes */
+#define AUTH_KEY_TEXT 44u /* a key has so many bytes */
 
 struct new_key;
 

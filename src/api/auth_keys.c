@@ -47,7 +47,7 @@ static void key_json(const struct store_key *key, struct json *json)
 /* A new key on its way to the store: the only place that has its text. */
 struct new_key {
     struct auth *auth;
-    struct new_key *next; /* of those under way */
+    struct new_key *next; /* the next one that is under way */
     struct request *rq;
     struct store_key key;
     char text[AUTH_KEY_TEXT + 1];

@@ -16,7 +16,7 @@
 
 #define PREVIEW_HEAD_MAX (64u << 10)
 #define PREVIEW_COOKIE "brig_token"              /* in the query too */
-#define PREVIEW_HOST_COOKIE "__Host-brig_token"  /* of a preview's own host over TLS: no other host can set it */
+#define PREVIEW_HOST_COOKIE "__Host-brig_token"  /* a preview's own host sets it over TLS; no other host can */
 #define PREVIEW_PREFIX_MAX 256u
 
 struct request;

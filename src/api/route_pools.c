@@ -130,7 +130,7 @@ static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *fail
         rotated(rotating, &err);
 }
 
-/* Of all organisations: the keys are the service's, not theirs, and the answer counts what all of them have. */
+/* This seals for all organisations: the keys are the service's, and the answer counts what all of them have. */
 void route_secret_rotate(struct request *rq)
 {
     struct rotating *rotating = mem_zalloc(sizeof *rotating);

@@ -17,7 +17,7 @@
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
-/* Of a run that had what only an administrator may give, the output is such a thing too (sandbox/access.c). */
+/* If a run had what only an administrator may give, its output counts as such a thing too (sandbox/access.c). */
 static bool may_read(const struct request *rq, const char *doc)
 {
     return caller_is_admin(&rq->caller) || receipt_is_for(doc, rq->caller.key_id);
