@@ -188,6 +188,9 @@ static long send_signal(struct proc *proc, const struct svc_proc_signal *msg)
 
     if (proc->state == PROC_ENDED || proc->reaped)
         return proc->state != PROC_ENDED && flock ? 0 : -ESRCH; /* what is left is being killed */
+    /* A stop between two commands is nobody's; a shepherd would deliver it when the next one runs. */
+    if (msg->signum == SVC_SHELL_STOP && proc->shell && !shell_is_busy(proc))
+        return 0;
     if (msg->flags & SVC_SIGNAL_ALL)
         return msg->signum == SIGKILL ? signal_all(proc) : -EINVAL;
     if (proc->state == PROC_STARTING && msg->flags != 0) /* it is alone, and perhaps not yet in a group of its own */

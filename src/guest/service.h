@@ -283,6 +283,7 @@ void walk_strays(const pid_t *known, unsigned n);
 int shell_prepare(struct proc *proc, const char *interpreter, const char *extra[2], int child_fds[2]) MUST_CHECK;
 void shell_run(uint32_t request, const uint8_t *payload, size_t len);
 void shell_ended(struct proc *proc); /* the process is gone: the command that ran ends with it */
+bool shell_is_busy(const struct proc *proc); /* a command runs in it */
 void shell_detach(struct call *call);
 void shell_done(struct proc *proc);
 

@@ -42,12 +42,14 @@
 
 static const char bash_loop[] =
     "__brig_k= __brig_t= __brig_d='[[ $BASHPID = $$ ]] || exit 137; [[ ! ${BASH_SOURCE-} ]] || return 137'\n"
-    "trap '[[ ! ${BASH_SOURCE-} || ! ${__brig_r-} ]] || { " STOP_QUIETLY
-    "case $- in *T*) ;; *) set -T; __brig_k+=T;; esac; trap \"$__brig_d\" DEBUG; return 137; }' " SVC_SHELL_STOP_TEXT "\n"
-    LOOP_BEGIN "if [[ $__brig_t ]]; then trap - DEBUG; [[ $__brig_k != *T ]] || set +T; __brig_t= __brig_k=; fi; " LOOP_RECORD
-    "IFS= read -r -d '' -u 9 __brig_c; do __brig_r=1; "
+    "__brig_h='[[ ! ${BASH_SOURCE-} || ! ${__brig_r-} ]] || { " STOP_QUIETLY
+    "case $- in *T*) ;; *) set -T; __brig_k+=T;; esac; trap \"$__brig_d\" DEBUG; return 137; }'\n"
+    LOOP_BEGIN "trap '' " SVC_SHELL_STOP_TEXT "; "
+    "if [[ $__brig_t ]]; then trap - DEBUG; [[ $__brig_k != *T ]] || set +T; __brig_t= __brig_k=; fi; " LOOP_RECORD
+    "IFS= read -r -d '' -u 9 __brig_c; do trap \"$__brig_h\" " SVC_SHELL_STOP_TEXT "; __brig_r=1; "
     "for __brig_i in 1; do . /dev/fd/9 9<<<'eval \"$__brig_x$__brig_c\" 9<&-' 8>&-; done; done";
-/* Between commands the signal is ignored: in dash a trap ends a read, and one that was left by an error spoils $?. */
+/* Between commands the signal is ignored: bash would run the trap within the next command; in dash a trap ends a read,
+   and one that was left by an error spoils $?. */
 static const char sh_loop[] =
     "__brig_k= __brig_t= __brig_d='trap \"\" " SVC_SHELL_STOP_TEXT "; " STOP_QUIETLY "{ : \"${__brig_u?}\"; } 2>/dev/null'\n"
     LOOP_BEGIN "trap '' " SVC_SHELL_STOP_TEXT "; __brig_t= __brig_k=; " LOOP_RECORD
@@ -73,6 +75,11 @@ struct shell {
 };
 
 #define SHELL_SIZE PAGE_ROUND(sizeof(struct shell))
+
+bool shell_is_busy(const struct proc *proc)
+{
+    return proc->shell && proc->shell->busy;
+}
 
 /* ---- the end of a command -------------------------------------------------------------------------- */
 
