@@ -105,7 +105,8 @@ class Pip(Configured):
     def test_a_package_with_machine_code(self):
         self.local(use_venv=True, pip_requirements=[])
         tool = self.tool(MATRIX, pip_requirements=[{"name": "numpy"}])
-        self.assertEqual(self.run_tool(tool, {"n": 3})["result"], {"sum": 9.0, "row": [1.0, 1.0, 1.0], "shape": [3, 3], "largest": 1 << 40})
+        ran = self.run_tool(tool, {"n": 3})
+        self.assertEqual(ran["result"], {"sum": 9.0, "row": [1.0, 1.0, 1.0], "shape": [3, 3], "largest": 1 << 40}, ran)
         built = self.sets()
         self.assertEqual(self.run_tool(tool, {"n": 4})["result"]["sum"], 16.0)
         self.assertEqual(self.sets(), built)
