@@ -193,20 +193,27 @@ static void lost(struct conn *conn, bool in)
     conn_reset(conn, in ? "the client has gone" : "the server has gone");
 }
 
-/* The pipe is everybody's: what the other side does not take at once is taken out of it again and kept. false: it was ended. */
+/*
+ * All connections share the pipe, so it must be empty afterwards: what the other side does not take at once is read out of it and kept.
+ * Once something is kept, nothing more is spliced: the socket may have room again by then, and the later bytes would overtake the kept ones.
+ * false: the connection was ended.
+ */
 static bool empty_pipe(struct conn *conn, struct side *to, size_t left)
 {
     const int *pipe_fd = conn->slot->egress->pipe;
     bool failed = false;
 
     while (left > 0) {
-        ssize_t n = failed ? -1 : splice(pipe_fd[0], NULL, to->fd, NULL, left, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
-        if (n > 0) {
-            left -= (size_t)n;
-            continue;
+        ssize_t n;
+
+        if (!failed && !to->pend) {
+            n = splice(pipe_fd[0], NULL, to->fd, NULL, left, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+            if (n > 0) {
+                left -= (size_t)n;
+                continue;
+            }
+            failed = n < 0 && errno != EAGAIN && errno != EINTR;
         }
-        if (!failed && n < 0 && errno != EAGAIN && errno != EINTR)
-            failed = true;
         n = read(pipe_fd[0], conn->slot->egress->chunk, left < EGRESS_CHUNK ? left : EGRESS_CHUNK);
         if (n <= 0)
             return false;

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """brig-egress by itself: bytes of any kind, any port, and the explicit proxy."""
 
+import array
 import base64
+import concurrent.futures
 import contextlib
 import shutil
 import socket
@@ -55,6 +57,33 @@ class Raw(EgressTest):
             time.sleep(0.001)
         data += read_all(sock)
         self.assertEqual(data, bytes(range(256)) * 32768)
+
+    def test_bytes_stay_in_order_when_readers_stop_and_go(self):
+        """Each 8 bytes are their own place in the stream, so bytes that change places are seen. A reader that is now
+        slower and now faster than the gate makes some bytes wait there while the way for the next ones becomes free."""
+        total, step, often = 64 << 20, 1 << 20, 4
+        pieces = [array.array("Q", range(at // 8, (at + step) // 8)).tobytes() for at in range(0, total, step)]
+
+        def counted(conn):
+            for piece in pieces * often:
+                conn.sendall(piece)
+
+        def misplaced(sock):
+            got = bytearray(step)
+            for piece in pieces * often:
+                at = 0
+                while at < step:
+                    at += sock.recv_into(memoryview(got)[at:at + 40000])
+                if got != piece:
+                    return next(i for i in range(0, step, 8) if got[i:i + 8] != piece[i:i + 8])
+            return None
+
+        self.out.names["counted.example"] = ["203.0.113.33"]
+        self.out.serve("203.0.113.33", 2222, counted)
+        self.open({"rules": [{"action": "allow", "domain": "counted.example", "ports": [2222], "protocol": "tcp"}]})
+        socks = [self.by_name("counted.example", 2222) for _ in range(6)]
+        with concurrent.futures.ThreadPoolExecutor(len(socks)) as pool:
+            self.assertEqual(list(pool.map(misplaced, socks)), [None] * len(socks))
 
 
 class SlowReaders(EgressTest):
