@@ -6,8 +6,8 @@
  *
  * Time limits: head (header_timeout), body without progress (body_timeout), between requests (idle_timeout), a
  * response the peer does not read (body_timeout without progress). Limits: see config. A connection past
- * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close; past
- * max_connections_per_peer 429. A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is
+ * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close, on the unix socket only
+ * when 16 more are taken; past max_connections_per_peer 429. A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is
  * called.
  *
  * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys what

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Listeners. Connections are taken in batches; who is one too many gets an answer and not silence: 503 over max_connections,
- * 429 over max_connections_per_peer. Without descriptors, one that was kept for this is given up to take the connection and
+ * 429 over max_connections_per_peer. The unix socket has SOCKET_PLACES more, which nobody takes from another machine. Without descriptors, one that was kept for this is given up to take the connection and
  * say so, and listening pauses for a moment: a level-triggered listener would spin otherwise.
  *
  * A peer is an IPv4 address, the first 64 bits of an IPv6 address (what one host can choose from), or a user of the socket.
@@ -167,7 +167,7 @@ static void take_connection(struct listener *listener, int fd, const union addre
     describe(conn, address, key);
     conn->peer = peer_join(server, key);
 
-    bool many = server->n_conns >= share_most(server);
+    bool many = server->n_conns >= share_places(server, conn->is_unix);
     bool greedy =
         conn->peer && config->max_connections_per_peer > 0 && conn->peer->n > config->max_connections_per_peer;
     bool refused = many || greedy || !conn->peer;

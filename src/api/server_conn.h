@@ -46,6 +46,7 @@
 #define POOL_MAX 128u
 #define PEER_BUCKETS 1024u
 #define SHARE_BUCKETS 256u
+#define SOCKET_PLACES 16u /* over max_connections, for the unix socket */
 #define ID_SIZE 31u      /* "req-", 26 characters, NUL */
 #define STATUS_GONE 499u /* in the log only: the client did not wait */
 
@@ -197,6 +198,7 @@ void peer_leave(struct conn *conn);
 /* server_share.c */
 void share_init(struct server *server);
 size_t share_most(const struct server *server); /* connections at once */
+size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);
 
 /* server_wheel.c */

@@ -36,6 +36,13 @@ size_t share_most(const struct server *server)
     return most < server->descriptors ? most : server->descriptors;
 }
 
+size_t share_places(const struct server *server, bool is_unix)
+{
+    size_t most = share_most(server);
+
+    return is_unix && most < SIZE_MAX - SOCKET_PLACES ? most + SOCKET_PLACES : most;
+}
+
 static struct server_share **bucket_of(struct server *server, const char *name)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */

@@ -30,7 +30,7 @@ const struct config_key config_keys[] = {
     {"server", "tls_key", CONFIG_TEXT, AT(tls_key), .fallback = "", .rule = config_rule_file, .help = "its private key, PEM"},
     {"server", "insecure", CONFIG_BOOL, AT(insecure), .fallback = "false", .help = "allow an address that is not loopback without TLS"},
     {"server", "max_connections", CONFIG_COUNT, AT(max_connections), .fallback = "10000", .min = 1, .max = 1000000, LIVE,
-     .help = "connections at once"},
+     .help = "connections at once; the unix socket has 16 more"},
     {"server", "max_connections_per_peer", CONFIG_COUNT, AT(max_connections_per_peer), .fallback = "1000", .min = 1, .max = 1000000, LIVE,
      .help = "of one address or user"},
     {"server", "max_body", CONFIG_SIZE, AT(max_body), .fallback = "64g", .min = 1, .max = MAX_SIZE, .zero = true, LIVE,

@@ -336,9 +336,10 @@ static void test_no_spinning(UNUSED void **state)
 
 static void test_caps(UNUSED void **state)
 {
-    struct client many[12], extra AUTO_CLIENT = {.fd = -1};
+    enum { ALL = 10, KEPT = 16 };
+    struct client many[ALL + KEPT], extra AUTO_CLIENT = {.fd = -1};
 
-    rig.config.max_connections = 10;
+    rig.config.max_connections = ALL;
     rig.config.max_connections_per_peer = 8;
     for (int i = 0; i < 8; i++) {
         many[i] = client_tcp();
@@ -351,23 +352,32 @@ static void test_caps(UNUSED void **state)
     assert_true(client_has(&extra, "HTTP/1.1 429 ") && client_has(&extra, "Retry-After: 1") &&
                 client_has(&extra, "\"limit\""));
     client_done(&extra);
-    /* another peer is served until all places are taken */
-    for (int i = 8; i < 10; i++) {
-        many[i] = client_unix();
+    /* another peer is served until all places are taken, and the socket's after that */
+    rig.config.max_connections_per_peer = 100;
+    for (int i = 8; i < ALL + KEPT; i++) {
+        many[i] = i < ALL ? client_tcp() : client_unix();
         client_send(&many[i], GET("/hello"));
         client_expect(&many[i], "hello");
+        if (i < ALL - 1)
+            continue;
+        extra = client_tcp();
+        client_expect_end(&extra);
+        assert_true(client_has(&extra, "HTTP/1.1 503 ") && client_has(&extra, "Connection: close"));
+        client_done(&extra);
     }
     extra = client_unix();
     client_expect_end(&extra);
     assert_true(client_has(&extra, "HTTP/1.1 503 ") && client_has(&extra, "Connection: close"));
-    assert_int_equal(server_connections(rig.server), 10);
+    assert_int_equal(server_connections(rig.server), ALL + KEPT);
     client_done(&extra);
+    for (int i = ALL; i < ALL + KEPT; i++)
+        client_done(&many[i]);
     client_done(&many[0]);
     rig_run(10);
     many[0] = client_tcp();
     client_send(&many[0], GET("/hello"));
     client_expect(&many[0], "hello");
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < ALL; i++)
         client_done(&many[i]);
     rig_run(10);
     assert_int_equal(server_connections(rig.server), 0);
