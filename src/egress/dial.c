@@ -17,7 +17,6 @@
 #define DIAL_ADDRESSES 4u
 #define ONE_NS (2 * NS_PER_SEC)
 #define ALL_NS (10 * NS_PER_SEC)
-#define LO_MTU 65535
 
 struct dial {
     struct slot *slot;
@@ -78,31 +77,6 @@ static void fail(struct dial *dial, enum brig_code code, int errnum, const char 
     finish(dial, -1);
 }
 
-/*
- * Is it an address of this machine, by which its own services are reached past every firewall in front of it? Asked of the routing table, without sending
- * anything: a datagram socket that is "connected" has been routed and no more. The way to an own address starts at that very address; or, where it is a
- * secondary one, at the primary, and then it still has lo's MTU (64 KiB, which no wire has).
- */
-bool dial_is_own(const struct gate_addr *to)
-{
-    sa_family_t family = gate_addr_is_v4(to) ? AF_INET : AF_INET6;
-    AUTO_FD int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, IPPROTO_UDP);
-    struct sockaddr_storage addr, from;
-    struct gate_addr local;
-    socklen_t len = gate_addr_to(to, family, &addr), from_len = sizeof from;
-    int mtu = 0;
-    socklen_t mtu_len = sizeof mtu;
-
-    if (fd < 0)
-        return true; /* not known: then it is */
-    if (connect(fd, (struct sockaddr *)&addr, len) < 0)
-        return false; /* there is no way to it at all */
-    if (getsockname(fd, (struct sockaddr *)&from, &from_len) < 0 || gate_addr_from(&from, &local) < 0 || gate_addr_equal(&local, to))
-        return true;
-    int r = family == AF_INET ? getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &mtu_len) : getsockopt(fd, IPPROTO_IPV6, IPV6_MTU, &mtu, &mtu_len);
-    return r < 0 || mtu >= LO_MTU;
-}
-
 /* ---- judging ---------------------------------------------------------------------------------------------------------- */
 
 /* Appends it when the policy lets it through; else the first refusal is what is told if none is left. */
@@ -113,7 +87,7 @@ static void consider(struct dial *dial, const struct gate_addr *address)
     struct policy_answer answer;
 
     addr.port = dial->port;
-    question.own = !gate_addr_private(&addr) && dial_is_own(&addr);
+    question.own = own_ask(dial->slot->egress, &addr);
     policy_judge(dial->slot->policy, &question, &answer);
     if (!answer.allow) {
         if (dial->n == 0 && dial->answer.why[0] == '\0')

@@ -74,8 +74,6 @@ typedef void dial_fn(void *ctx, int fd, const struct gate_addr *to, const struct
 int dial_start(struct slot *slot, const char *name, const struct gate_addr *wanted, uint16_t port, enum policy_seen seen, dial_fn *done, void *ctx,
                struct dial **ret, struct brig_err *err) MUST_CHECK;
 void dial_cancel(struct dial *dial);
-/* Does the address belong to this host? */
-bool dial_is_own(const struct gate_addr *to);
 
 /* ---- broker.c: hosts with a brokered secret ------------------------------------------------------------------- */
 struct broker; /* of one slot: its authority, its secrets */

@@ -83,6 +83,8 @@ struct egress {
     size_t ca_len;
     char *resolv_conf, *hosts;
     int parent, control;
+    int routes; /* own_open() */
+    uint32_t route_seq;
     struct loop_source parent_source, control_source;
     struct slot *slots[EGRESS_BUCKETS];
     size_t n_slots;
@@ -105,6 +107,10 @@ int egress_init(struct egress *egress, struct brig_err *err) MUST_CHECK;
 void egress_done(struct egress *egress);
 void egress_reap(struct egress *egress);
 int egress_file(struct egress *egress, const char *name, int fd, struct brig_err *err) MUST_CHECK; /* GATE_FILE */
+
+/* own.c */
+int own_open(struct brig_err *err) MUST_CHECK; /* the socket for own_ask(); the lock-down allows no other of its kind */
+enum policy_own own_ask(struct egress *egress, const struct gate_addr *addr); /* of a public address; NO of others */
 
 /* lockdown.c */
 int lockdown_begin(struct brig_err *err) MUST_CHECK; /* before anything was read */

@@ -118,7 +118,7 @@ bool judge_again(const struct conn *conn, struct policy_answer *ret)
     ret->allow = true;
     if (conn->stage == CONN_PROXY || (conn->plain && conn->port == 0))
         return true; /* has said nothing yet */
-    question.own = dialled && !gate_addr_private(&conn->dialled) && dial_is_own(&conn->dialled);
+    question.own = dialled ? own_ask(conn->slot->egress, &conn->dialled) : POLICY_OWN_NO;
     if (conn->stage == CONN_BROKER)
         question.seen = POLICY_SEEN_NOTHING; /* its requests are judged one by one */
     if (conn->seen == POLICY_SEEN_HTTP) {

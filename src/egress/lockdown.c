@@ -8,6 +8,9 @@
  *   3  Landlock: no file at all; no listening on TCP ports; no signals and no abstract sockets outside
  *   4  seccomp: sockets of IPv4 and IPv6, the loop, memory. No open, no exec, no fork, no executable memory
  *
+ * One socket of another family stays open: rtnetlink, which own.c asks for routes. Without capabilities the kernel
+ * changes nothing for it; who takes the process over can read the host's addresses and routes by it.
+ *
  * A call that is not in the list fails with EPERM; those that only an attacker would make kill.
  */
 #include <fcntl.h>

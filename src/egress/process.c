@@ -46,10 +46,12 @@ static void make_pipe(struct egress *egress)
 int egress_init(struct egress *egress, struct brig_err *err)
 {
     memset(egress, 0, sizeof *egress);
-    egress->parent = egress->control = egress->pipe[0] = egress->pipe[1] = -1;
+    egress->parent = egress->control = egress->routes = egress->pipe[0] = egress->pipe[1] = -1;
     int r = loop_create(&egress->loop, err);
     if (r == 0)
         r = resolver_create(egress->loop, &egress->resolver, err);
+    if (r == 0)
+        r = egress->routes = own_open(err);
     if (r < 0)
         return r;
     share_init(egress);
@@ -88,6 +90,7 @@ void egress_done(struct egress *egress)
     mem_free(egress->ca);
     mem_free(egress->resolv_conf);
     mem_free(egress->hosts);
+    base_close_fd(&egress->routes);
     base_close_fd(&egress->pipe[0]);
     base_close_fd(&egress->pipe[1]);
     mem_free(egress->chunk);

@@ -302,6 +302,22 @@ const char *gate_addr_private(const struct gate_addr *addr)
     return inner ? inner : reasons[PLAIN][class];
 }
 
+bool gate_addr_translated(const struct gate_addr *addr, struct gate_addr *ret)
+{
+    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b}, zero[12] = {0};
+    const uint8_t *v4 = NULL;
+
+    if (memcmp(addr->ip, nat64, 12) == 0 || memcmp(addr->ip, zero, 12) == 0)
+        v4 = addr->ip + 12;
+    else if (addr->ip[0] == 0x20 && addr->ip[1] == 0x02)
+        v4 = addr->ip + 2;
+    if (!v4)
+        return false;
+    *ret = (struct gate_addr){.ip = {[10] = 0xff, [11] = 0xff}, .port = addr->port};
+    memcpy(ret->ip + 12, v4, 4);
+    return true;
+}
+
 /*
  * 198.19.x.y and 2001:2::c613:xxyy, so that the twins show each other. The lower half of the range stays free: the
  * resolver's address is there.

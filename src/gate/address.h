@@ -48,6 +48,9 @@ bool gate_cidr_has(const struct gate_cidr *cidr, const struct gate_addr *addr);
  * "NAT64 of private", ... Static text. */
 const char *gate_addr_private(const struct gate_addr *addr);
 
+/* The IPv4 address that an IPv6 one is translated to on its way: 64:ff9b::/96, 2002::/16, ::/96. false: none. */
+bool gate_addr_translated(const struct gate_addr *addr, struct gate_addr *ret);
+
 /* Synthetic addresses: number 0 .. GATE_FAKE_MAX-1 <-> an address of either family. */
 #define GATE_FAKE_MAX 65536u
 void gate_fake_make(uint32_t number, bool v6, struct gate_addr *ret);

@@ -66,6 +66,7 @@ enum policy_seen {
     POLICY_SEEN_HTTP,    /* a request: method and path are set */
     POLICY_SEEN_OTHER,   /* bytes of something else, or none before the server spoke */
 };
+enum policy_own { POLICY_OWN_NO, POLICY_OWN_YES, POLICY_OWN_UNKNOWN }; /* does the address belong to this host? */
 struct policy_question {
     const char *name;              /* canonical; NULL: a connection to an address that stands for no name */
     const struct gate_addr *addr;  /* what it resolved to, or the wanted address; NULL: not known yet */
@@ -73,7 +74,7 @@ struct policy_question {
     enum policy_seen seen;
     const char *method, *path; /* path: as sent, before '?' */
     bool opened_tls;           /* SEEN_HTTP: inside TLS that the gate opened; then a rule of protocol "tls" matches it too */
-    bool own;                  /* the address is one of this host's own interfaces: refused as a private one, unless a cidr allow is exactly it */
+    enum policy_own own;       /* of addr: not NO is refused as private, unless a cidr allow is exactly that address */
 };
 struct policy_answer {
     bool allow;

@@ -146,28 +146,11 @@ static void take_name_rules(struct verdict *v)
 
 /* ---- addresses ---------------------------------------------------------------------------------------- */
 
-/* The IPv4 address that an IPv6 one is translated to on its way: 64:ff9b::/96, 2002::/16, ::/96. */
-static bool translated(const struct gate_addr *addr, struct gate_addr *ret)
-{
-    static const uint8_t nat64[12] = {0x00, 0x64, 0xff, 0x9b}, zero[12] = {0};
-    const uint8_t *v4 = NULL;
-
-    if (memcmp(addr->ip, nat64, 12) == 0 || memcmp(addr->ip, zero, 12) == 0)
-        v4 = addr->ip + 12;
-    else if (addr->ip[0] == 0x20 && addr->ip[1] == 0x02)
-        v4 = addr->ip + 2;
-    if (!v4)
-        return false;
-    *ret = (struct gate_addr){.ip = {[10] = 0xff, [11] = 0xff}, .port = addr->port};
-    memcpy(ret->ip + 12, v4, 4);
-    return true;
-}
-
 static void take_address_rules(struct verdict *v)
 {
     struct gate_addr inner;
     const struct gate_addr *addr = v->q->addr;
-    bool wraps = translated(addr, &inner);
+    bool wraps = gate_addr_translated(addr, &inner);
 
     for (int i = v->policy->cidrs; i != POLICY_NONE; i = v->policy->rules[i].next) {
         const struct policy_rule *rule = &v->policy->rules[i];
@@ -185,7 +168,8 @@ static void take_address_rules(struct verdict *v)
             continue;
         if (!v->q->name)
             take(v, i, v->allow);
-        if (v->private_why && (gate_cidr_private(&rule->cidr) || (v->q->own && rule->cidr.bits == 128)))
+        bool exact = v->q->own != POLICY_OWN_NO && rule->cidr.bits == 128;
+        if (v->private_why && (gate_cidr_private(&rule->cidr) || exact))
             take(v, i, v->named);
     }
 }
@@ -208,13 +192,22 @@ static bool mode_allowed(const struct verdict *v, int mode, bool despite_private
            (despite_private || !v->private_why || v->named[mode] != POLICY_NONE);
 }
 
+static const char *own_why(enum policy_own own)
+{
+    switch (own) {
+    case POLICY_OWN_NO: return NULL;
+    case POLICY_OWN_YES: return "this host's own";
+    default: return "not known to be another host's (the kernel tells no route)";
+    }
+}
+
 static void collect(struct verdict *v, const struct policy *policy, const struct policy_question *question)
 {
     v->policy = policy;
     v->q = question;
     v->private_why = question->addr ? gate_addr_private(question->addr) : NULL;
-    if (question->addr && question->own && !v->private_why)
-        v->private_why = "this host's own";
+    if (question->addr && !v->private_why)
+        v->private_why = own_why(question->own);
     v->near = POLICY_NONE;
     v->path_state = 0;
     for (int mode = 0; mode < MODE_MAX; mode++)

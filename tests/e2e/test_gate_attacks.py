@@ -180,6 +180,30 @@ class Rows(Attack):
                 untouched()
                 time.sleep(0.05)
 
+    def test_N06_host_by_route(self):
+        """The kernel's routes tell the host's addresses, whatever lo's MTU and ip_nonlocal_bind are."""
+        settings = (("ip link set lo mtu 1500", "ip link set lo mtu 65536"),
+                    ("ip -6 route add local 2001:db8:99::/64 dev lo", "ip -6 route del local 2001:db8:99::/64 dev lo"),
+                    ("ip route add prohibit 198.51.100.77/32", "ip route del prohibit 198.51.100.77/32"),
+                    ("ip -6 route add prohibit 2001:db8:98::7/128", "ip -6 route del prohibit 2001:db8:98::7/128"),
+                    ("echo 1 > /proc/sys/net/ipv4/ip_nonlocal_bind", "echo 0 > /proc/sys/net/ipv4/ip_nonlocal_bind"))
+        untouched = self.canaries(("203.0.113.2", 80), ("::", 80))
+        own = "%s is this host's own, and no cidr rule names it"
+        unknown = "%s is not known to be another host's (the kernel tells no route), and no cidr rule names it"
+        for do, undo in settings:
+            NET.here.run("sh", "-c", do)
+            self.addCleanup(NET.here.run, "sh", "-c", undo)
+        outcomes = self.attack("open", {f'get("{n}")': get(f"[{n}]" if ":" in n else n, why % n) for n, why in (
+            ("203.0.113.1", own), ("203.0.113.2", own), ("2001:db8:77::1", own), ("2001:db8:99::5", own),
+            ("64:ff9b::cb00:7102", own), ("2002:cb00:7102::1", own), ("198.51.100.77", unknown),
+            ("2001:db8:98::7", unknown))})
+        byname = {"rules": [{"action": "allow", "domain": "second.host.test"}]}
+        self.attack(byname, {'get("second.host.test")': get("second.host.test", own % "203.0.113.2")})
+        untouched()
+        self.assertRegex(self.inside("open", f'tell(get("{PUBLIC}"))')[0], "^200 allowed")
+        self.nothing_left(seen=[f"{PUBLIC} /"], asked=["second.host.test"], may=(DNS, PUBLIC))
+        self.row("N06", "host-by-route", *outcomes)
+
     def test_N07_ipv6(self):
         v6 = {"rules": [{"action": "allow", "domain": "other.test"}, {"action": "allow", "domain": "private6.test"}, {"action": "deny", "cidr": OTHER6 + "/128"},
                         {"action": "deny", "cidr": OTHER + "/32"}]}

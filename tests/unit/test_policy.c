@@ -324,7 +324,7 @@ static void test_own_addresses(void **state)
     struct policy *open = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.0/24\",\"ports\":\"any\"}]}");
     struct policy *named = compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.34\"},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
     struct gate_addr own;
-    struct policy_question question = {.addr = &own, .port = 443, .seen = POLICY_SEEN_TLS, .own = true};
+    struct policy_question question = {.addr = &own, .port = 443, .seen = POLICY_SEEN_TLS, .own = POLICY_OWN_YES};
     struct policy_answer answer;
 
     (void)state;
@@ -340,6 +340,14 @@ static void test_own_addresses(void **state)
     assert_true(answer.allow);
     policy_judge(open, &question, &answer);
     assert_false(answer.allow);
+    question.own = POLICY_OWN_UNKNOWN;
+    policy_judge(open, &question, &answer);
+    assert_false(answer.allow);
+    assert_int_equal(answer.rule, -2);
+    assert_string_equal(answer.why, "93.184.216.34 is not known to be another host's (the kernel tells no route), "
+                                    "and no cidr rule names it");
+    policy_judge(named, &question, &answer);
+    assert_true(answer.allow);
     policy_unref(open);
     policy_unref(named);
 }
