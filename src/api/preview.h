@@ -18,6 +18,7 @@
 #define PREVIEW_COOKIE "brig_token"              /* in the query too */
 #define PREVIEW_HOST_COOKIE "__Host-brig_token"  /* a preview's own host sets it over TLS; no other host can */
 #define PREVIEW_PREFIX_MAX 256u
+#define PREVIEW_COOKIES_MAX 64u /* of that name are tried for one request */
 
 struct request;
 struct sbox;
@@ -60,8 +61,11 @@ int preview_put_request(struct buf *out, const struct http_head *head, const cha
 /* "?" and the query without our token, or nothing. */
 int preview_put_query(struct buf *out, const char *query) MUST_CHECK;
 
-/* The value of our own cookie among those of a Cookie field; false: there is none, or it does not fit. */
-bool preview_cookie_token(const char *cookies, const struct preview_way *way, char *out, size_t size);
+/*
+ * The next value of our own cookie in what is left of a Cookie field; false: there is no more. Several can be there:
+ * over plain HTTP, a page of any host below the same domain can add one for all of them, before the right one.
+ */
+bool preview_next_token(const char **cookies, const struct preview_way *way, char *out, size_t size);
 /* The cookies that are this preview's own, as the program knows them; nothing when there are none. */
 int preview_put_cookies(struct buf *out, const char *value, const struct preview_way *way) MUST_CHECK;
 /*

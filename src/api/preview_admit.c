@@ -201,12 +201,32 @@ static bool token_ok(struct request *rq, const char *token, const char *subject,
            crypto_token_expiry(token, ret_until) == 0;
 }
 
+/* The right cookie may come after others of its name. */
+static bool by_cookie(struct request *rq, const char *subject, struct entry *entry)
+{
+    const struct http_head *head = exchange_head(rq->x);
+    char cookie[TOKEN_MAX];
+    unsigned tried = 0;
+
+    for (size_t i = 0; i < head->n_fields; i++) {
+        const char *at = head->fields[i].value;
+        if (strcasecmp(head->fields[i].name, "Cookie") != 0)
+            continue;
+        while (tried < PREVIEW_COOKIES_MAX && preview_next_token(&at, &entry->way, cookie, sizeof(cookie))) {
+            tried++;
+            if (token_ok(rq, cookie, subject, &entry->until))
+                return true;
+        }
+    }
+    return false;
+}
+
 /* Whether a token lets it in; what says which, and until when. */
 static bool by_token(struct request *rq, struct entry *entry)
 {
     const struct http_head *head = exchange_head(rq->x);
     const char *query = http_query(exchange_target(rq->x), PREVIEW_COOKIE);
-    char subject[96], cookie[TOKEN_MAX];
+    char subject[96];
 
     snprintf(subject, sizeof(subject), "%u-%s", entry->way.port, entry->way.id);
     if (query && ticket_is(query) && !entry->way.prefix[0])
@@ -215,8 +235,7 @@ static bool by_token(struct request *rq, struct entry *entry)
         entry->by_query = token_ok(rq, query, subject, &entry->until);
     if (entry->by_query || token_ok(rq, http_field(head, "X-Brig-Token"), subject, &entry->until))
         return true;
-    entry->by_cookie = preview_cookie_token(http_field(head, "Cookie"), &entry->way, cookie, sizeof(cookie)) &&
-                       token_ok(rq, cookie, subject, &entry->until);
+    entry->by_cookie = by_cookie(rq, subject, entry);
     return entry->by_cookie;
 }
 

@@ -56,16 +56,14 @@ static size_t outer_name(const struct preview_way *way, char *out, size_t size)
     return way->prefix[0] ? (size_t)snprintf(out, size, "brig-%u-%s-", way->port, way->id) : 0;
 }
 
-bool preview_cookie_token(const char *cookies, const struct preview_way *way, char *out, size_t size)
+bool preview_next_token(const char **cookies, const struct preview_way *way, char *out, size_t size)
 {
     const char *name = way->tls && !way->prefix[0] ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE, *part;
     size_t len, skip = strlen(name) + 1;
 
-    while (cookies && next_part(&cookies, &part, &len)) {
-        if (!is_named(part, len, name) && !(len == skip && memcmp(part, name, skip - 1) == 0))
+    while (next_part(cookies, &part, &len)) {
+        if (!is_named(part, len, name) || len - skip >= size)
             continue;
-        if (len - skip >= size)
-            return false;
         memcpy(out, part + skip, len - skip);
         out[len - skip] = '\0';
         return true;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a head to the handler: what the server itself has to say about a request, in this order: plain text from
- * another machine (403), Host (421), Origin (403), Expect (417), the target (400).
+ * another machine (403), Host (421), a field that is there twice (400), Origin (403), Expect (417), the target (400).
  */
 #include "api/server_conn.h"
 
+#include <stdio.h>
 #include <strings.h>
 
 #include "base/err.h"
@@ -56,6 +57,31 @@ static bool authority_agrees(const char *target, const char *host)
     return host && strlen(host) == len && strncasecmp(target + skip, host, len) == 0;
 }
 
+/*
+ * Fields by which somebody is let in or refused. They are looked up by name, and the first one is found: so a second
+ * one would pass unseen. Host, Content-Length and Transfer-Encoding are the codec's; all Cookie fields are read.
+ */
+static const char *repeated_field(const struct http_head *head)
+{
+    static const char *const once[] = {
+        "Origin", "Authorization", "X-API-Key", "X-BARE-PASSWORD", "X-Brig-Token", "user_id", "X-Project-Id",
+        "Sec-Fetch-Mode", "Sec-Fetch-Site", "Sec-Fetch-Dest", "Upgrade-Insecure-Requests", "Expect", "Idempotency-Key",
+        "Access-Control-Request-Method", "Sec-WebSocket-Key", "Sec-WebSocket-Version",
+    };
+    bool seen[ARRAY_SIZE(once)] = {false};
+
+    for (size_t i = 0; i < head->n_fields; i++) {
+        for (size_t k = 0; k < ARRAY_SIZE(once); k++) {
+            if (strcasecmp(head->fields[i].name, once[k]) != 0)
+                continue;
+            if (seen[k])
+                return once[k];
+            seen[k] = true;
+        }
+    }
+    return NULL;
+}
+
 /* An answer for the browser, not for the page: what the page may ask of us. */
 static void answer_preflight(struct exchange *x)
 {
@@ -91,6 +117,7 @@ static bool check(struct exchange *x)
 {
     struct conn *conn = x->conn;
     const char *host = http_field(&x->head, "host");
+    char message[128];
 
     if (!conn->tls && !conn->is_loopback && !conn->server->config->insecure) {
         reply_error(x, 403, "forbidden", "requests from other machines must use TLS", "use https");
@@ -103,6 +130,12 @@ static bool check(struct exchange *x)
     }
     if (!authority_agrees(x->head.target, host)) {
         reply_error(x, 400, "invalid_argument", "the target names another host than Host", NULL);
+        return true;
+    }
+    const char *twice = repeated_field(&x->head);
+    if (twice) {
+        snprintf(message, sizeof message, "the field %s is there twice, and it may be sent once", twice);
+        reply_error(x, 400, "invalid_argument", message, NULL);
         return true;
     }
     if (check_origin(x, host))

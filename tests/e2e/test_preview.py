@@ -175,6 +175,17 @@ class Hosts(ServiceTest):
             self.assertEqual(self.navigate("/seen", self.host, Cookie=cookie).status, 200)
             self.refused(self.navigate(f"/?brig_token={ticket}", self.host), 401, "unauthenticated", "a preview needs a key")
 
+    def test_a_planted_cookie_locks_nobody_out(self):
+        """A page of a sibling host can put a cookie of our name before the right one, over plain HTTP."""
+        right, theirs = f"brig_token={self.token}", self.d.ask("POST", f"/v1/sandboxes/{self.other}/ports/8080/token", {})
+        planted = ("brig_token=", "brig_token=x", "brig_token=" + "A" * 5000, "brig_token=" + theirs.json["token"])
+        for cookie in (*planted, "; ".join(planted), "; ".join(f"brig_token={i}" for i in range(63))):
+            for path, host in (("/seen", self.host), (f"{self.base}/seen", None)):
+                self.assertEqual(self.get(path, host, Cookie=f"{cookie}; {right}").status, 200, cookie[:40])
+                self.refused(self.get(path, host, Cookie=cookie), 401, "unauthenticated", "a preview needs a key")
+        many = "; ".join(f"brig_token={i}" for i in range(64))  # no more than that are tried
+        self.refused(self.get("/seen", self.host, Cookie=f"{many}; {right}"), 401, "unauthenticated", "needs a key")
+
     def test_a_ticket_is_for_its_own_host(self):
         ticket = self.ticket()
         self.refused(self.navigate(f"/?brig_token={ticket}", f"8080-{self.other}.localhost"), 401, "unauthenticated", "needs a key")
