@@ -88,18 +88,41 @@ int dirs_path(enum brig_dir which, char *buf, size_t size, struct brig_err *err)
     return 0;
 }
 
-/* Makes all parents of path that are missing. */
-static int make_parents(char *path, mode_t mode, struct brig_err *err)
+/* As mkdir() would answer, without making it. */
+static int may_make(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_MAX];
+
+    if (access(path, F_OK) == 0) {
+        errno = EEXIST;
+        return -1;
+    }
+    if (str_format(parent, sizeof parent, "%.*s", slash == path ? 1 : (int)(slash - path), path) < 0) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    return faccessat(AT_FDCWD, parent, W_OK | X_OK, AT_EACCESS);
+}
+
+/*
+ * Makes all parents of path that are missing, or says why they could not be made. Without make, only the first one that
+ * is missing is asked about: its parent must let us write.
+ */
+static int make_parents(char *path, mode_t mode, bool make, struct brig_err *err)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (mkdir(path, mode) < 0 && errno != EEXIST) {
+        if ((make ? mkdir(path, mode) : may_make(path)) < 0 && errno != EEXIST) {
             /* A parent on a read-only file system, or in a directory we may not write to, can be there all the same. */
             int why = errno;
             if (access(path, F_OK) < 0)
                 return err_set(err, BRIG_E_HOST, why, "mkdir %s", path);
         }
+        bool missing = !make && access(path, F_OK) < 0;
         *slash = '/';
+        if (missing)
+            return 1; /* all below it is made with it */
     }
     return 0;
 }
@@ -119,24 +142,22 @@ static int check(int fd, const struct place *place, const char *path, struct bri
     return 0;
 }
 
-int dirs_open(enum brig_dir which, struct brig_err *err)
+static int open_place(const struct place *place, char *path, bool make, int *ret, struct brig_err *err)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    const struct place *place = &places[which];
-    char path[PATH_MAX];
     bool is_root = geteuid() == 0, made = false;
-
-    int r = dirs_path(which, path, sizeof path, err);
-    if (r < 0)
-        return r;
     AUTO_FD int fd = open(path, flags);
+    int r = 0;
+
     if (fd < 0 && errno == ENOENT) {
-        r = make_parents(path, is_root ? 0755 : 0700, err);
-        if (r < 0)
-            return r;
-        made = mkdir(path, 0700) == 0;
+        r = make_parents(path, is_root ? 0755 : 0700, make, err);
+        if (r != 0)
+            return r < 0 ? r : 0;
+        made = (make ? mkdir(path, 0700) : may_make(path)) == 0;
         if (!made && errno != EEXIST)
             return err_host(err, "mkdir %s", path);
+        if (made && !make)
+            return 0;
         fd = open(path, flags);
     }
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
@@ -150,7 +171,27 @@ int dirs_open(enum brig_dir which, struct brig_err *err)
     /* By descriptor and after the check; mkdir() alone would be at the mercy of the umask. */
     if (made && fchmod(fd, is_root ? place->root_mode : 0700) < 0)
         return err_host(err, "chmod %s", path);
-    return take_fd(&fd);
+    *ret = take_fd(&fd);
+    return 0;
+}
+
+int dirs_open(enum brig_dir which, struct brig_err *err)
+{
+    char path[PATH_MAX];
+    int fd = -1, r = dirs_path(which, path, sizeof path, err);
+
+    if (r == 0)
+        r = open_place(&places[which], path, true, &fd, err);
+    return r < 0 ? r : fd;
+}
+
+int dirs_look(enum brig_dir which, int *ret_fd, struct brig_err *err)
+{
+    char path[PATH_MAX];
+    int r = dirs_path(which, path, sizeof path, err);
+
+    *ret_fd = -1;
+    return r < 0 ? r : open_place(&places[which], path, false, ret_fd, err);
 }
 
 void dirs_remove_content(int dir_fd, unsigned depth)

@@ -29,6 +29,12 @@ int dirs_path(enum brig_dir which, char *buf, size_t size, struct brig_err *err)
  */
 int dirs_open(enum brig_dir which, struct brig_err *err) MUST_CHECK;
 
+/*
+ * Whether dirs_open() would work: the same checks and the same words, but nothing is made. *ret_fd is the directory, or
+ * -1 where dirs_open() would make it. 0 or a negative errno.
+ */
+int dirs_look(enum brig_dir which, int *ret_fd, struct brig_err *err) MUST_CHECK;
+
 /* Removes what is in a directory of ours, depth levels down. Follows nothing; what cannot be removed stays, silently. */
 void dirs_remove_content(int dir_fd, unsigned depth);
 

@@ -210,6 +210,15 @@ static int look(const char *path, struct brig_err *err)
     return 1;
 }
 
+int keep_look(const struct places *places, struct brig_err *err)
+{
+    struct sockaddr_un addr;
+    struct brig_err ignored;
+    int r = address(places, &addr, &ignored) < 0 ? 0 : look(addr.sun_path, err);
+
+    return r < 0 ? r : 0;
+}
+
 int keep_take(struct daemon *spawner, const struct places *places, const struct config *config, void (*say)(const char *format, ...), struct brig_err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);

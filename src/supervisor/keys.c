@@ -179,18 +179,19 @@ int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err
     ssize_t len = from_variable(config->secrets_key_env, text, err); /* first: it goes whatever comes */
     int r = 0;
 
-    *ret_memfd = -1;
+    if (ret_memfd)
+        *ret_memfd = -1;
     if (len > 0 && (config->secrets_key_file[0] || config->secrets_key_command[0])) {
         len = err_usage(err, "secrets: the keys are in %s and secrets.%s is set; they come from one of them", config->secrets_key_env,
                         config->secrets_key_file[0] ? "key_file" : "key_command");
     } else if (len == 0 && config->secrets_key_file[0]) {
         where = config->secrets_key_file;
         len = from_file(config->secrets_key_file, text, err);
-    } else if (len == 0 && config->secrets_key_command[0]) {
+    } else if (len == 0 && config->secrets_key_command[0] && ret_memfd) {
         where = "secrets.key_command";
         len = from_command(config->secrets_key_command, text, err);
     }
-    if (len > 0)
+    if (len > 0 && ret_memfd)
         r = seal_memfd(text, (size_t)len, ret_memfd, err);
     else if (len == 0 && where != config->secrets_key_env) /* it was to have keys */
         r = err_set(err, BRIG_E_REFUSED, 0, "%s: there is no key in it", where);

@@ -63,7 +63,8 @@ static int parse_address(const char *text, union address *ret, socklen_t *ret_le
     return err_usage(err, "server.listen %s: the address must be a number, such as 127.0.0.1 or [::1]", text);
 }
 
-int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err)
+/* Bound, not listening yet. */
+static int bind_tcp(const struct config *config, int *ret_fd, struct brig_err *err)
 {
     union address addr;
     socklen_t len = 0;
@@ -80,7 +81,20 @@ int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err)
         return err_host(err, "socket for %s", config->listen);
     if (addr.any.sa_family == AF_INET6 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) < 0)
         return err_host(err, "socket for %s", config->listen);
-    if (bind(fd, &addr.any, len) < 0 || listen(fd, BACKLOG) < 0)
+    if (bind(fd, &addr.any, len) < 0)
+        return err_host(err, "listen on %s", config->listen);
+    *ret_fd = take_fd(&fd);
+    return 0;
+}
+
+int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err)
+{
+    AUTO_FD int fd = -1;
+    int r = bind_tcp(config, &fd, err);
+
+    if (r < 0)
+        return r;
+    if (listen(fd, BACKLOG) < 0)
         return err_host(err, "listen on %s", config->listen);
     *ret_fd = take_fd(&fd);
     return 0;
@@ -103,8 +117,17 @@ static bool answers(const struct sockaddr_un *addr)
     return true;
 }
 
-/* A socket file nobody listens on is a leftover; one that answers is somebody's. */
-static int remove_stale(const struct sockaddr_un *addr, struct brig_err *err)
+static int unix_address(const char *path, struct sockaddr_un *ret, struct brig_err *err)
+{
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (path[0] != '/' || strlen(path) >= sizeof ret->sun_path)
+        return err_usage(err, "socket %s: must be an absolute path of at most %zu bytes", path, sizeof ret->sun_path - 1);
+    memcpy(ret->sun_path, path, strlen(path));
+    return 0;
+}
+
+/* 1: a socket has that name; 0: nothing has. */
+static int find_socket(const struct sockaddr_un *addr, struct brig_err *err)
 {
     struct stat st;
 
@@ -112,6 +135,43 @@ static int remove_stale(const struct sockaddr_un *addr, struct brig_err *err)
         return errno == ENOENT ? 0 : err_host(err, "%s", addr->sun_path);
     if (!S_ISSOCK(st.st_mode))
         return err_usage(err, "%s: there is a file of that name that is not a socket", addr->sun_path);
+    return 1;
+}
+
+/* Whether bind() could make the file. The run directory is made by the start. */
+static int probe_socket_dir(const char *path, const struct places *places, struct brig_err *err)
+{
+    char dir[sizeof ((struct sockaddr_un *)0)->sun_path];
+    const char *slash = strrchr(path, '/');
+
+    snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    if (faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) == 0 || (errno == ENOENT && strcmp(dir, places->run) == 0))
+        return 0;
+    return err_host(err, "%s", path);
+}
+
+int listen_look(const struct config *config, const struct places *places, struct brig_err *err)
+{
+    struct sockaddr_un addr;
+    AUTO_FD int fd = -1;
+    int r = unix_address(config->socket, &addr, err);
+
+    if (r == 0)
+        r = find_socket(&addr, err);
+    if (r >= 0)
+        r = probe_socket_dir(config->socket, places, err);
+    if (r == 0 && config->listen[0])
+        r = bind_tcp(config, &fd, err);
+    return r == -EADDRINUSE ? 0 : r;
+}
+
+/* A socket file nobody listens on is a leftover; one that answers is somebody's. */
+static int remove_stale(const struct sockaddr_un *addr, struct brig_err *err)
+{
+    int r = find_socket(addr, err);
+
+    if (r <= 0)
+        return r;
     if (answers(addr))
         return err_set(err, BRIG_E_CONFLICT, EADDRINUSE, "%s: another daemon answers there", addr->sun_path);
     return unlink(addr->sun_path) < 0 && errno != ENOENT ? err_host(err, "remove the old %s", addr->sun_path) : 0;
@@ -119,14 +179,13 @@ static int remove_stale(const struct sockaddr_un *addr, struct brig_err *err)
 
 int listen_unix(const char *path, int *ret_fd, struct brig_err *err)
 {
-    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    struct sockaddr_un addr;
     bool root = geteuid() == 0;
     const struct group *group = root ? getgrnam("brig") : NULL;
+    int r = unix_address(path, &addr, err);
 
-    if (path[0] != '/' || strlen(path) >= sizeof addr.sun_path)
-        return err_usage(err, "socket %s: must be an absolute path of at most %zu bytes", path, sizeof addr.sun_path - 1);
-    memcpy(addr.sun_path, path, strlen(path));
-    int r = remove_stale(&addr, err);
+    if (r == 0)
+        r = remove_stale(&addr, err);
     if (r < 0)
         return r;
     AUTO_FD int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

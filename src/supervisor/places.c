@@ -7,8 +7,10 @@
  */
 #include <fcntl.h>
 #include <pwd.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/err.h"
 #include "base/str.h"
@@ -19,21 +21,49 @@
 #define BRIGD_UID 62744
 #define EGRESS_UID 62745
 
-static int make_dir(int parent, const char *parent_path, const char *name, char *out, size_t size, const struct places *places, struct brig_err *err)
+/* A directory below one of ours that is brigd's own. */
+struct own_dir {
+    enum brig_dir parent;
+    const char *name;
+    size_t path; /* where in struct places its path goes */
+};
+
+static const struct own_dir own_dirs[] = {
+    {BRIG_DIR_STATE, "service", offsetof(struct places, service)},
+    {BRIG_DIR_STATE, "audit", offsetof(struct places, audit)},
+    {BRIG_DIR_STATE, "keys", offsetof(struct places, keys)},
+    {BRIG_DIR_CACHE, "sets", offsetof(struct places, sets)},
+};
+
+static int on_read_only(int fd)
+{
+    struct statvfs fs;
+
+    if (fstatvfs(fd, &fs) < 0 || (fs.f_flag & ST_RDONLY) == 0)
+        return 0;
+    errno = EROFS;
+    return 1;
+}
+
+/* make: it is made where it is missing, closed to others and given to brigd. Without, only what would stop that. */
+static int own_dir(int parent, const char *name, const char *path, const struct places *places, bool make,
+                   struct brig_err *err)
 {
     struct stat st;
 
-    if (str_format(out, size, "%s/%s", parent_path, name) < 0)
-        return err_usage(err, "%s/%s: too long", parent_path, name);
-    if (mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
-        return err_host(err, "%s", out);
+    if (make && mkdirat(parent, name, 0700) < 0 && errno != EEXIST)
+        return err_host(err, "%s", path);
     AUTO_FD int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT && !make)
+        return faccessat(parent, ".", W_OK | X_OK, AT_EACCESS) < 0 ? err_host(err, "%s", path) : 0;
     if (fd < 0 || fstat(fd, &st) < 0)
-        return err_host(err, "%s", out);
+        return err_host(err, "%s", path);
     if (st.st_uid != geteuid() && st.st_uid != places->uid)
-        return err_set(err, BRIG_E_REFUSED, EPERM, "%s: belongs to user %u, not to us", out, (unsigned)st.st_uid);
-    if (fchmod(fd, 0700) < 0 || (st.st_uid != places->uid && fchown(fd, places->uid, places->gid) < 0))
-        return err_host(err, "%s", out);
+        return err_set(err, BRIG_E_REFUSED, EPERM, "%s: belongs to user %u, not to us", path, (unsigned)st.st_uid);
+    if (on_read_only(fd))
+        return err_host(err, "%s", path);
+    if (make && (fchmod(fd, 0700) < 0 || (st.st_uid != places->uid && fchown(fd, places->uid, places->gid) < 0)))
+        return err_host(err, "%s", path);
     return 0;
 }
 
@@ -61,18 +91,7 @@ static int choose_ids(struct places *ret, struct brig_err *err)
     return r;
 }
 
-static int make_sets(struct places *ret, struct brig_err *err)
-{
-    char cache[sizeof ret->sets];
-    AUTO_FD int fd = dirs_open(BRIG_DIR_CACHE, err);
-
-    if (fd < 0)
-        return fd;
-    int r = dirs_path(BRIG_DIR_CACHE, cache, sizeof cache, err);
-    return r < 0 ? r : make_dir(fd, cache, "sets", ret->sets, sizeof ret->sets, ret, err);
-}
-
-int places_find(struct places *ret, struct brig_err *err)
+static int places_find(struct places *ret, struct brig_err *err)
 {
     int r = choose_ids(ret, err);
 
@@ -80,32 +99,57 @@ int places_find(struct places *ret, struct brig_err *err)
         r = engine_find_helpers(NULL, ret->helpers, sizeof ret->helpers, err);
     if (r == 0)
         r = dirs_path(BRIG_DIR_STATE, ret->state, sizeof ret->state, err);
+    if (r == 0)
+        r = dirs_path(BRIG_DIR_CACHE, ret->cache, sizeof ret->cache, err);
     return r < 0 ? r : dirs_path(BRIG_DIR_RUN, ret->run, sizeof ret->run, err);
+}
+
+static int open_tops(const struct places *places, bool make, int tops[BRIG_DIR_MAX], struct brig_err *err)
+{
+    int r = 0;
+
+    for (int i = 0; r == 0 && i < BRIG_DIR_MAX; i++) {
+        r = make ? (tops[i] = dirs_open((enum brig_dir)i, err)) : dirs_look((enum brig_dir)i, &tops[i], err);
+        r = r < 0 ? r : 0;
+    }
+    if (r == 0 && make && geteuid() == 0 && fchmod(tops[BRIG_DIR_STATE], 0711) < 0)
+        r = err_host(err, "%s", places->state);
+    return r;
+}
+
+/* The one walk of the start and of `brig config check`. */
+static int walk(struct places *ret, bool make, struct brig_err *err)
+{
+    int tops[BRIG_DIR_MAX] = {-1, -1, -1};
+    int r = places_find(ret, err);
+
+    if (r == 0)
+        r = open_tops(ret, make, tops, err);
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(own_dirs); i++) {
+        const struct own_dir *own = &own_dirs[i];
+        char *path = (char *)ret + own->path;
+        const char *top = own->parent == BRIG_DIR_CACHE ? ret->cache : ret->state;
+        if (str_format(path, sizeof ret->sets, "%s/%s", top, own->name) < 0)
+            r = err_usage(err, "%s/%s: too long", top, own->name);
+        else if (tops[own->parent] >= 0)
+            r = own_dir(tops[own->parent], own->name, path, ret, make, err);
+    }
+    /* The default directory of tools: the administrator puts files there, runs see them. */
+    if (r == 0 && make && mkdirat(tops[BRIG_DIR_STATE], "tool_execution_dir", 0755) < 0 && errno != EEXIST)
+        r = err_host(err, "%s/tool_execution_dir", ret->state);
+    for (int i = 0; i < BRIG_DIR_MAX; i++)
+        base_close_fd(&tops[i]);
+    return r;
 }
 
 int places_make(struct places *ret, struct brig_err *err)
 {
-    int r = places_find(ret, err);
+    return walk(ret, true, err);
+}
 
-    if (r < 0)
-        return r;
-    AUTO_FD int state = dirs_open(BRIG_DIR_STATE, err);
-    AUTO_FD int run = state < 0 ? -1 : dirs_open(BRIG_DIR_RUN, err);
-    if (state < 0 || run < 0)
-        return state < 0 ? state : run;
-    if (geteuid() == 0 && fchmod(state, 0711) < 0)
-        return err_host(err, "%s", ret->state);
-    r = make_dir(state, ret->state, "service", ret->service, sizeof ret->service, ret, err);
-    if (r == 0)
-        r = make_dir(state, ret->state, "audit", ret->audit, sizeof ret->audit, ret, err);
-    if (r == 0)
-        r = make_dir(state, ret->state, "keys", ret->keys, sizeof ret->keys, ret, err);
-    if (r == 0)
-        r = make_sets(ret, err);
-    /* The default directory of tools: the administrator puts files there, runs see them. */
-    if (r == 0 && mkdirat(state, "tool_execution_dir", 0755) < 0 && errno != EEXIST)
-        r = err_host(err, "%s/tool_execution_dir", ret->state);
-    return r;
+int places_look(struct places *ret, struct brig_err *err)
+{
+    return walk(ret, false, err);
 }
 
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out)

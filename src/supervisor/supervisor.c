@@ -479,6 +479,8 @@ static int set_up(struct supervisor *sup, struct brig_err *err)
     if (r == 0)
         r = places_make(&sup->places, err);
     if (r == 0)
+        r = probe_files(&sup->places, sup->options->config, err);
+    if (r == 0)
         r = set_roots(sup, err);
     if (r == 0)
         r = open_listeners(sup, err);

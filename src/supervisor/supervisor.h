@@ -77,9 +77,15 @@ struct supervisor_options {
 /* Runs until it is told to end. Returns the exit status of `brig serve`. */
 int supervisor_run(const struct supervisor_options *options, struct brig_err *err) MUST_CHECK;
 
+struct places;
+
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
-/* listen.c. The address must be loopback unless TLS or `insecure` is set. */
+/*
+ * listen.c. The address must be loopback unless TLS or `insecure` is set. listen_look() makes the checks of both without
+ * listening; that somebody listens there already is no mistake of the configuration: it may be the running service.
+ */
+int listen_look(const struct config *config, const struct places *places, struct brig_err *err) MUST_CHECK;
 int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err) MUST_CHECK;
 /* The socket file: 0660, group `brig` where there is one; a plain user's 0600. One that a live daemon answers on is refused. */
 int listen_unix(const char *path, int *ret_fd, struct brig_err *err) MUST_CHECK;
@@ -121,14 +127,14 @@ struct places {
     gid_t gid;
     uid_t egress_uid; /* of brig-egress: neither root's nor brigd's, unless we are not root */
     gid_t egress_gid;
-    char state[4096], run[4096];
+    char state[4096], run[4096], cache[4096];
     char service[4096]; /* state/service: the database */
     char audit[4096];   /* state/audit */
     char keys[4096];    /* state/keys: signing key, token key */
     char sets[4096];    /* cache/sets: requirement sets */
 };
 int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
-int places_find(struct places *ret, struct brig_err *err) MUST_CHECK; /* ids and names only */
+int places_look(struct places *ret, struct brig_err *err) MUST_CHECK; /* the same checks; nothing is made */
 /*
  * Directories that the service itself binds for runs: requirement sets, wheels, the directories of tools. With colons between them, for the spawner (BRIG_OWN_ROOTS). Not what a request
  * may name: that is BRIG_BIND_ROOTS alone (sandbox/spec.c).
@@ -145,12 +151,18 @@ int places_try(const struct places *places, place_try_fn *try, void *ctx, int *r
 int sup_give_files(int sock, const struct places *places, const struct config *config) MUST_CHECK;
 int sup_reopen_log(int sock, const struct places *places, const char *path, struct brig_err *err) MUST_CHECK;
 
-/* probe.c: whether a start with this configuration would find its files and directories; nothing is made. */
+/*
+ * probe.c: whether a start with this configuration would find its files and directories; nothing is made.
+ * supervisor_probe() is all of it, in the order of the start; probe_files() is the part that the start calls itself
+ * once it has made the directories.
+ */
 int supervisor_probe(const struct config *config, struct brig_err *err) MUST_CHECK;
+int probe_files(const struct places *places, const struct config *config, struct brig_err *err) MUST_CHECK;
 
 /*
  * keys.c: the key ring of secrets (crypto/keyring.h) from the one place that the configuration names, in a sealed memfd; -1: there is none. Call
  * it before the first child is started: a variable that had the keys is gone from the environment afterwards, also from /proc.
+ * With NULL for ret_memfd it only checks, and runs no command.
  */
 int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err *err) MUST_CHECK;
 
@@ -159,6 +171,7 @@ int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err
  * failure it is as it was, or killed. take: 1 when one was found and is *spawner now; 0 when there is none (any more).
  */
 int keep_give(const struct daemon *spawner, const struct places *places, const struct config *config, struct brig_err *err) MUST_CHECK;
+int keep_look(const struct places *places, struct brig_err *err) MUST_CHECK; /* whether take could ask */
 int keep_take(struct daemon *spawner, const struct places *places, const struct config *config,
               void (*say)(const char *format, ...) PRINTF_LIKE(1, 2), struct brig_err *err) MUST_CHECK;
 

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import ssl
+import stat
 import subprocess
 import tempfile
 import unittest
@@ -35,6 +36,13 @@ def common_name(port):
         der = s.getpeercert(binary_form=True)
     shown = subprocess.check_output(["openssl", "x509", "-inform", "der", "-noout", "-subject"], input=der)
     return shown.decode().strip().replace(" ", "").rpartition("CN=")[2]
+
+
+def is_socket(path):
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 @unittest.skipUnless(os.geteuid() == 0, "root: brigd has a user of its own only then")
@@ -68,28 +76,30 @@ class Start(unittest.TestCase):
         self.assertEqual(done.returncode, 125, done.stderr)
         for message in messages:
             self.assertIn(message, done.stderr.splitlines()[-1])
-        self.assertFalse(os.path.exists(self.env["BRIG_SOCKET"]))
+        self.assertFalse(is_socket(self.env["BRIG_SOCKET"]))
         return done.stderr
 
     def check(self, message):
         done = self.brig("config", "check")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (1, "", f"brig: {message}\n"))
 
+    def both(self, message):
+        """The check and the start end with the same words."""
+        self.check(message)
+        self.assertEqual(self.ends().splitlines()[-1], f"brig: {message}")
+
     def test_state_directory(self):
         self.env["BRIG_STATE_DIR"] = f"{self.closed()}/state"
-        self.ends("brig: ", f"{self.dir}/closed/state", "Permission denied")
-        self.check(f"the state directory {self.dir}/closed/state: {NO_WAY} {self.dir}/closed: Permission denied")
+        self.both(f"the state directory {self.dir}/closed/state: {NO_WAY} {self.dir}/closed: Permission denied")
 
     def test_database(self):
         self.write(f'[store]\ndatabase_url = "sqlite:{self.closed()}/brig.db"\n')
-        self.ends("brig: ", f"{self.dir}/closed/brig.db")
-        self.check(f"store.database_url {self.dir}/closed/brig.db: {NO_WAY} {self.dir}/closed: Permission denied")
+        self.both(f"store.database_url {self.dir}/closed/brig.db: {NO_WAY} {self.dir}/closed: Permission denied")
 
     def test_database_that_belongs_to_another(self):
         self.write(f'[store]\ndatabase_url = "sqlite:{self.dir}/brig.db"\n')
-        self.check(f"store.database_url {self.dir}/brig.db: user {BRIGD}, which brigd runs as, cannot make a file in "
-                   f"{self.dir}: Permission denied")
-        self.ends("brig: ", f"{self.dir}/brig.db")
+        self.both(f"store.database_url {self.dir}/brig.db: user {BRIGD}, which brigd runs as, cannot make a file in "
+                  f"{self.dir}: Permission denied")
 
     def test_database_server(self):
         self.write(f'[store]\ndatabase_url = "postgresql://nobody@127.0.0.1:{free_port()}/none"\n')
@@ -97,20 +107,17 @@ class Start(unittest.TestCase):
 
     def test_log_file(self):
         self.write(f'[server]\nlog_file = "{self.closed()}/log"\n')
-        self.ends(f"brig: log_file {self.dir}/closed/log, opened by user {BRIGD}: Permission denied")
-        self.check(f"log_file {self.dir}/closed/log: {NO_WAY} {self.dir}/closed: Permission denied")
+        self.both(f"log_file {self.dir}/closed/log: {NO_WAY} {self.dir}/closed: Permission denied")
 
     def test_log_file_that_belongs_to_another(self):
         with open(f"{self.dir}/log", "w", encoding="ascii"):
             os.chmod(f"{self.dir}/log", 0o600)
         self.write(f'[server]\nlog_file = "{self.dir}/log"\n')
-        self.ends(f"brig: log_file {self.dir}/log, opened by user {BRIGD}: Permission denied")
-        self.check(f"log_file {self.dir}/log, opened by user {BRIGD}, which brigd runs as: Permission denied")
+        self.both(f"log_file {self.dir}/log, opened by user {BRIGD}, which brigd runs as: Permission denied")
 
     def test_tls_files(self):
         self.write(f'[server]\ntls_cert = "{self.dir}/none.crt"\ntls_key = "{self.dir}/none.key"\n')
-        self.ends(f"brig: server.tls_cert {self.dir}/none.crt: No such file or directory")
-        self.check(f"server.tls_cert {self.dir}/none.crt: No such file or directory")
+        self.both(f"server.tls_cert {self.dir}/none.crt: No such file or directory")
 
     def test_tls_key_of_another_certificate(self):
         cert, _ = make_certificate(self.dir)
@@ -120,8 +127,7 @@ class Start(unittest.TestCase):
 
     def test_key_ring(self):
         self.write(f'[secrets]\nkey_file = "{self.dir}/none.keys"\n')
-        self.ends(f"brig: secrets.key_file {self.dir}/none.keys: No such file or directory")
-        self.check(f"secrets.key_file {self.dir}/none.keys: No such file or directory")
+        self.both(f"secrets.key_file {self.dir}/none.keys: No such file or directory")
         with open(f"{self.dir}/bad.keys", "w", encoding="ascii") as f:
             f.write("not a key\n")
         os.chmod(f"{self.dir}/bad.keys", 0o600)
@@ -196,6 +202,141 @@ class Start(unittest.TestCase):
                                 text=True, timeout=PATIENCE, check=False)
         self.assertEqual((closed.returncode, closed.stdout, closed.stderr), (0, f"{self.config}: ok\n", ""))
         self.assertEqual([os.listdir(f"{self.dir}/{name}") for name in ("db", "log")], [[], []])
+
+
+    # ---- set-ups that are broken in one place: the check fails exactly where the start does, with the same words ----
+
+    def own(self, path, mode=0o700, uid=0):
+        """A directory with this mode and owner, whatever the umask."""
+        os.makedirs(path, exist_ok=True)
+        os.chmod(path, mode)
+        os.chown(path, uid, uid)
+
+    def link(self, path):
+        os.makedirs(f"{self.dir}/elsewhere", exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.symlink(f"{self.dir}/elsewhere", path)
+
+    def tops(self):
+        for top in ("state", "run", "cache"):
+            at = f"{self.dir}/{top}"
+            yield (f"{top} of another", lambda at=at: self.own(at, uid=4711),
+                   f"{top} directory {at} belongs to uid 4711, not to the caller (uid 0): Operation not permitted")
+            yield (f"{top} that all may write", lambda at=at: self.own(at, mode=0o777),
+                   f"{top} directory {at} may be written to by others (mode 0777): Operation not permitted")
+            yield (f"{top} is a link", lambda at=at: self.link(at),
+                   f"{top} directory {at} (a symlink there is not followed): Not a directory")
+            yield (f"{top} below a file", lambda top=top: self.env.update(
+                {f"BRIG_{top.upper()}_DIR": f"{self.config}/{top}"}),
+                   f"{top} directory {self.config}/{top} (a symlink there is not followed): Not a directory")
+        yield ("cache is closed", lambda: self.own(f"{self.dir}/cache"),
+               f"the directory of requirement sets {self.dir}/cache/sets: {NO_WAY} {self.dir}/cache: Permission denied")
+
+    def brigds(self):
+        for name in ("state/service", "state/audit", "state/keys", "cache/sets"):
+            at = f"{self.dir}/{name}"
+            yield (f"{name} is a link", lambda at=at: self.link(at), f"{at}: Not a directory")
+            yield (f"{name} of another", lambda at=at: self.own(at, uid=4711),
+                   f"{at}: belongs to user 4711, not to us: Operation not permitted")
+            yield (f"{name} is a file", lambda at=at: (os.makedirs(os.path.dirname(at)), open(at, "x").close()),
+                   f"{at}: Not a directory")
+
+    def inside(self):
+        opened = f"opened by user {BRIGD}, which brigd runs as: "
+        for name, what, why in (
+                ("service/artifacts", "the directory of artifacts", "Not a directory"),
+                ("service/brig.db-lock", "the database", "Too many levels of symbolic links"),
+                ("audit/audit.jsonl", "the audit log", "Too many levels of symbolic links"),
+                ("audit/heads.jsonl", "the heads of the audit log", "Too many levels of symbolic links"),
+                ("keys/audit.pem", "the key of the audit log", "Too many levels of symbolic links"),
+                ("keys/preview.key", "the key of previews", "Too many levels of symbolic links")):
+            at = f"{self.dir}/state/{name}"
+            yield (f"{name} is a link", lambda at=at: (
+                self.own(f"{self.dir}/state", mode=0o711), self.own(os.path.dirname(at), uid=BRIGD), self.link(at)),
+                   f"{what} {at}, {opened}{why}")
+
+    def sockets(self):
+        at = f"{self.dir}/brig.sock"
+        yield ("the socket is a file", lambda: (self.env.update(BRIG_SOCKET=at), open(at, "x").close()),
+               f"{at}: there is a file of that name that is not a socket")
+        yield ("the socket is a directory", lambda: (self.env.update(BRIG_SOCKET=at), os.mkdir(at)),
+               f"{at}: there is a file of that name that is not a socket")
+        yield ("the socket has no directory", lambda: self.env.update(BRIG_SOCKET=f"{self.dir}/none/brig.sock"),
+               f"{self.dir}/none/brig.sock: No such file or directory")
+        yield ("the socket is below a file", lambda: self.env.update(BRIG_SOCKET=f"{self.config}/brig.sock"),
+               f"{self.config}/brig.sock: Not a directory")
+        yield ("no address of this host", lambda: (
+            self.env.update(BRIG_LISTEN="192.0.2.1:2744"), self.write("[server]\ninsecure = true\n")),
+               "listen on 192.0.2.1:2744: Cannot assign requested address")
+        spawner = f"{self.dir}/run/spawner.sock"
+        yield ("the spawner's socket is a file", lambda: (self.own(f"{self.dir}/run"), open(spawner, "x").close()),
+               f"{spawner}: not a socket of ours: Operation not permitted")
+
+    def files(self):
+        keys = f"{self.dir}/keys"
+        yield ("keys that all may read", lambda: (
+            open(keys, "x").close(), os.chmod(keys, 0o644), self.write(f'[secrets]\nkey_file = "{keys}"\n')),
+               f"secrets.key_file {keys}: must belong to the service's user and be closed to others: chmod 600")
+        yield ("no keys", lambda: (
+            open(keys, "x").close(), os.chmod(keys, 0o600), self.write(f'[secrets]\nkey_file = "{keys}"\n')),
+               f"{keys}: there is no key in it")
+        yield ("keys in two places", lambda: (
+            self.env.update(BRIG_SECRETS_KEY="one"), self.write(f'[secrets]\nkey_file = "{keys}"\n')),
+               "secrets: the keys are in BRIG_SECRETS_KEY and secrets.key_file is set; they come from one of them")
+        yield ("no CA bundle", lambda: self.write(f'[gate]\nca_bundle = "{self.dir}/none"\n'),
+               f"gate.ca_bundle {self.dir}/none: No such file or directory")
+        yield ("a CA bundle for root alone", lambda: (
+            self.closed(), open(f"{self.dir}/closed/ca", "x").close(),
+            self.write(f'[gate]\nca_bundle = "{self.dir}/closed/ca"\n')),
+               f"gate.ca_bundle {self.dir}/closed/ca: {NO_WAY} {self.dir}/closed: Permission denied")
+        yield ("tools for root alone", lambda: self.write(f'[tools]\nexec_dir = "{self.closed()}/tools"\n'),
+               f"tools.exec_dir {self.dir}/closed/tools: {NO_WAY} {self.dir}/closed: Permission denied")
+
+    def mend(self):
+        self.write("")
+        for left in os.listdir(self.dir):
+            path = f"{self.dir}/{left}"
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            elif path != self.config:
+                os.unlink(path)
+
+    def cases(self, table):
+        whole = dict(self.env)
+        for name, break_it, message in table():
+            with self.subTest(name):
+                self.mend()
+                self.env = dict(whole)
+                break_it()
+                self.both(message)
+
+    def test_directories(self):
+        self.cases(self.tops)
+
+    def test_directories_of_brigd(self):
+        self.cases(self.brigds)
+
+    def test_links_in_directories_of_brigd(self):
+        self.cases(self.inside)
+
+    def test_listeners(self):
+        self.cases(self.sockets)
+
+    def test_files(self):
+        self.cases(self.files)
+
+    def test_check_beside_the_service(self):
+        """That its own service listens is no mistake; and the check has changed nothing."""
+        d = Daemon()
+        self.addCleanup(d.close)
+        done = subprocess.run([BRIG, "config", "check"], env=d.env, capture_output=True, text=True, timeout=PATIENCE,
+                              check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(d.ask("GET", "/readyz").status, 200)
+
+    def test_check_makes_no_directory(self):
+        self.assertEqual(self.brig("config", "check").returncode, 0)
+        self.assertEqual(os.listdir(self.dir), ["config.toml"])
 
 
 @unittest.skipUnless(os.geteuid() == 0, "root: brigd has a user of its own only then")
