@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gen_runtime.py texts.json OUT.py DEPFILE: the Python runtime as the one file that a zygote loads (src/jail/zygote.py): its parts, then its core."""
+"""gen_runtime.py texts.json OUT.py DEPFILE: the Python runtime as the one file that a zygote loads (src/spawner/zygote.py): its parts, then its core."""
 
 import json
 import pathlib

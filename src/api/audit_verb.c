@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "codec/json.h"
 #include "config/config.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 #include "store/store.h"
 
 int audit_trouble(const char *format, ...)

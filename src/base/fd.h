@@ -10,7 +10,7 @@
 
 #include "base/base.h"
 
-#define FD_MSG_MAX 80u /* descriptors in one message: the listeners of a sandbox with a network are the most (jail/wire.h) */
+#define FD_MSG_MAX 80u /* descriptors in one message: the listeners of a sandbox with a network are the most (spawner/spawner_wire.h) */
 
 int fd_set_nonblock(int fd) MUST_CHECK;
 int fd_set_cloexec(int fd, bool on) MUST_CHECK;

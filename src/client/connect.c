@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "client/internal.h"
 #include "engine/engine.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 
 #define MACHINE_SOCKET "/run/brig/brig.sock"
 #define REPLY_MAX ((size_t)64 << 20)

@@ -97,7 +97,7 @@ const struct config_key config_keys[] = {
     {"manager", "org_max_keys", CONFIG_COUNT, AT(org_max_keys), .fallback = "1000", .min = 1, .max = 10000, LIVE,
      .help = "keys of one organisation"},
 
-    /* ---- [sandbox]; the bounds of limits are the jail's (jail/limits.c) ---- */
+    /* ---- [sandbox]; the bounds of limits are the jail's (host/limits.c) ---- */
     {"sandbox", "image", CONFIG_TEXT, AT(image), .fallback = "host", .rule = config_rule_image, LIVE, .help = "template; python:... means host"},
     {"sandbox", "work_dir", CONFIG_TEXT, AT(work_dir), .fallback = "/workspace", .rule = config_rule_work_dir, LIVE, .help = "working directory"},
     {"sandbox", "memory_limit", CONFIG_SIZE, AT(limits.memory), .fallback = "512m", .min = 4 * MIB, .max = UINT64_C(1) << 46, .alias_section = "sandbox",

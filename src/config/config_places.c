@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_places.c: where the file is, and where the socket is when nobody says. The run directory is that of jail/dirs.h; it is
+ * config_places.c: where the file is, and where the socket is when nobody says. The run directory is that of host/dirs.h; it is
  * worked out here once more because this room stands below the jail (a unit test compares the two).
  *
  * A configuration says who may connect and where data goes, so a file that was only found, in the working directory for

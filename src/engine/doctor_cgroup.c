@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_cgroup.c: which control groups there are, and which of them this user may divide. Only looks: the spawner's
- * own search (jail/cgroup_host.c) would move this process.
+ * own search (host/cgroup_host.c) would move this process.
  */
 #include <fcntl.h>
 #include <linux/magic.h>

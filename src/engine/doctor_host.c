@@ -33,7 +33,7 @@ static uint64_t status_field(const char *status, const char *name, int base)
     return at ? strtoull(at + strlen(name), NULL, base) : 0;
 }
 
-/* The same question as the spawner's is_privileged() (jail/host.c). */
+/* The same question as the spawner's is_privileged() (host/host.c). */
 static bool has_all_ids(void)
 {
     char map[128];

@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "engine/doctor.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 
 /* ---- stores on loop devices --------------------------------------------------------------------------- */
 

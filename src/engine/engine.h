@@ -10,9 +10,9 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "jail/wire.h"
 #include "loop/loop.h"
 #include "loop/pump.h"
+#include "spawner/spawner_wire.h"
 
 struct brig_engine {
     struct loop *loop;

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "engine/engine.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 
 #define UNPACK_DEPTH 512u
 #define UNPACK_TIMEOUT_MS (10u * 60u * 1000u)

@@ -158,7 +158,7 @@ static void on_prepared(void *ctx, const struct gate_prepared *prepared, const c
         finish_before(run, BRIG_CAUSE_CANCELLED);
         return;
     }
-    g->msg.gate = (struct wire_gate_want){.on = 1, .any_port = prepared->any_port, .n_ports = prepared->any_port ? 0 : prepared->n_ports};
+    g->msg.gate = (struct netgate_want){.on = 1, .any_port = prepared->any_port, .n_ports = prepared->any_port ? 0 : prepared->n_ports};
     memcpy(g->msg.gate.ports, prepared->ports, g->msg.gate.n_ports * sizeof g->msg.gate.ports[0]);
     int r = run_ask(run, &g->msg, g->fds, g->n_fds, &err);
     if (r < 0) {

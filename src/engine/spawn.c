@@ -18,7 +18,7 @@
 
 #include "base/err.h"
 #include "engine/engine.h"
-#include "jail/spawner.h"
+#include "spawner/spawner.h"
 
 #ifndef BRIG_LIBEXECDIR
 #define BRIG_LIBEXECDIR "/usr/libexec/brig"

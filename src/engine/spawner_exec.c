@@ -3,7 +3,7 @@
  * descriptor 3 the socket to the engine. */
 #include <stdio.h>
 
-#include "jail/spawner.h"
+#include "spawner/spawner.h"
 
 int main(int argc, char **argv)
 {

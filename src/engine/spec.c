@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "jail/limits.h"
+#include "host/limits.h"
 
 const char *const engine_base_env[] = {
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user", "USER=user", "LOGNAME=user",

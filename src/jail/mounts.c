@@ -19,7 +19,6 @@
 
 #include "jail/plan.h"
 #include "jail/sys.h"
-#include "jail/trust.h"
 
 #define RO_ATTR (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 #define RW_ATTR (MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)

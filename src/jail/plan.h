@@ -15,6 +15,9 @@
 #include "codec/guest_msg.h"
 
 /* Descriptors brig-init finds when it starts. */
+/* Where programs look for the CA bundle of the system; a sandbox may get another one there (host/trust.h). */
+#define TRUST_PLACE "/etc/ssl/certs/ca-certificates.crt"
+
 #define INIT_FD_CONTROL 3
 #define INIT_FD_PROBE 4
 #define INIT_FD_EXEC 5

@@ -6,8 +6,8 @@
 #ifndef BRIG_PROVIDER_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_H
 
-#include "jail/wire.h"
 #include "provider/provider.h"
+#include "spawner/spawner_wire.h"
 
 #define LOCAL_BUCKETS 1024u
 
@@ -89,7 +89,7 @@ int local_limits(struct box *box, const struct brig_limits *limits, void (*done)
 int local_gate(struct box *box, const struct provider_gate *want,
                void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
 /* The same checks as the spawner's, so that a bad one never gets there. on may be false. */
-int local_gate_want(const struct provider_gate *want, struct wire_gate_want *ret, struct brig_err *err) MUST_CHECK;
+int local_gate_want(const struct provider_gate *want, struct netgate_want *ret, struct brig_err *err) MUST_CHECK;
 void local_on_answer(struct local_box *box, const struct wire_answer *msg, int *fds, size_t n_fds);
 void local_on_stats(struct local_box *box, const struct wire_stats *msg);
 void local_on_limits(struct local_box *box, const struct wire_limits_are *msg);

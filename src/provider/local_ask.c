@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "jail/limits.h"
+#include "host/limits.h"
 #include "provider/local.h"
 
 static struct local_box *box_of(struct box *box)
@@ -177,9 +177,9 @@ void local_drop_questions(struct local_box *box)
 
 /* ---- the network ------------------------------------------------------------------------------------ */
 
-int local_gate_want(const struct provider_gate *want, struct wire_gate_want *ret, struct brig_err *err)
+int local_gate_want(const struct provider_gate *want, struct netgate_want *ret, struct brig_err *err)
 {
-    *ret = (struct wire_gate_want){.on = want->on, .any_port = want->on && want->any_port};
+    *ret = (struct netgate_want){.on = want->on, .any_port = want->on && want->any_port};
     if (!want->on || want->any_port)
         return 0;
     if (want->n_ports > POLICY_PORTS_MAX)

@@ -40,7 +40,7 @@ struct provider_spec {
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
-    /* A key (jail/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on descriptor 3. NULL: empty, as always. */
+    /* A key (spawner/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on descriptor 3. NULL: empty, as always. */
     const char *zygote;
     struct provider_gate { /* all zero: no network */
         bool on, any_port;
@@ -134,7 +134,7 @@ struct box {
     struct box_events events;
 };
 
-/* local.c: spawner_fd is the engine end of a spawner's socket (jail/wire.h), not owned. */
+/* local.c: spawner_fd is the engine end of a spawner's socket (spawner/spawner_wire.h), not owned. */
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err) MUST_CHECK;
 
 #endif

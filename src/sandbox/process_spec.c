@@ -3,7 +3,7 @@
  * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as spec.c has. Everything is
  * copied into one block, so that the request's text may go.
  */
-#include "jail/limits.h"
+#include "host/limits.h"
 #include "sandbox/processes.h"
 
 #define ARGV_MAX 65536u

@@ -7,7 +7,7 @@
  */
 #include <inttypes.h>
 
-#include "jail/limits.h"
+#include "host/limits.h"
 #include "sandbox/private.h"
 
 /* What a sandbox is promised: its limits with the defaults that the jail would choose. */

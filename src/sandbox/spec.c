@@ -7,9 +7,9 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-#include "jail/limits.h"
-#include "jail/wire.h"
+#include "host/limits.h"
 #include "sandbox/private.h"
+#include "spawner/spawner_wire.h"
 
 struct spec_in {
     const struct config *config;

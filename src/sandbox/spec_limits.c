@@ -10,7 +10,7 @@
 
 #include "base/parse.h"
 #include "base/utf8.h"
-#include "jail/limits.h"
+#include "host/limits.h"
 #include "sandbox/private.h"
 
 #define SHOWN 64 /* bytes of a value in a message */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keep.c: the supervisor's half of sandboxes that outlive it (jail/keep.c has the spawner's, and the theory of operation).
+ * keep.c: the supervisor's half of sandboxes that outlive it (spawner/spawner_keep.c has the spawner's, and the theory of operation).
  *
  * The last thing of a supervisor that keeps is to see that the spawner answers on the socket in the run directory, as it will have to
  * when the next one comes; if it does not, it is killed: what nobody can find again must not run on. The next supervisor goes on only
@@ -23,7 +23,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "gate/wire.h"
-#include "jail/wire.h"
+#include "spawner/spawner_wire.h"
 #include "supervisor/supervisor.h"
 
 #define ANSWER_MS 5000

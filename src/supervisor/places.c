@@ -15,7 +15,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "engine/engine.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 #include "supervisor/supervisor.h"
 
 #define BRIGD_UID 62744

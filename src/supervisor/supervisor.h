@@ -7,7 +7,7 @@
  * listeners and the socket to the spawner. brigd gets copies, one by one, by name; when brigd ends it is started again
  * with the same ones, so connections wait in the listener's queue and sandboxes in the spawner. A sandbox's own stream is
  * not kept here: it may have died in the middle of a frame, so the new brigd asks the spawner for a fresh one
- * (jail/wire.h, ATTACH), which brig-init takes over with its processes and rings as they are.
+ * (spawner/spawner_wire.h, ATTACH), which brig-init takes over with its processes and rings as they are.
  *
  *     signal    what happens
  *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox, or given to the spawner

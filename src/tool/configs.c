@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 #include "tool/configs_priv.h"
 
 #define CONFIG_MAX (1u << 20)

@@ -491,7 +491,7 @@ class Sharing(ServiceTest):
         self.assertIn("not in a directory that this service may use", host.expect("ended a "))
 
 
-RUN, LIST = 2, 15  # src/jail/wire.h
+RUN, LIST = 2, 15  # src/spawner/spawner_wire.h
 RUN_BYTES = 288
 
 

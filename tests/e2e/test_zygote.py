@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Children of a zygote: interpreters that were forked into their sandboxes (src/jail/zygote.h).
+"""Children of a zygote: interpreters that were forked into their sandboxes (src/spawner/zygote.h).
 
 Each must be what an executed program is, layer by layer; each has random numbers of its own; and whatever happens to a zygote, the
 spawner goes on and nothing is left.

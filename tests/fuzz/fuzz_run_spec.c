@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "fuzz.h"
-#include "jail/spawner.h"
+#include "spawner/spawner.h"
 
 static void check_inside(const struct run_spec *spec, const char *text)
 {
@@ -21,7 +21,7 @@ static void check_inside(const struct run_spec *spec, const char *text)
 /* What was accepted can be opened: known switches, ports that a listener can have, none twice. */
 static void check_gate(const struct run_spec *spec, uint32_t trust)
 {
-    const struct wire_gate_want *gate = &spec->gate;
+    const struct netgate_want *gate = &spec->gate;
 
     FUZZ_CHECK(gate->on <= 1 && gate->any_port <= gate->on && gate->n_ports <= POLICY_PORTS_MAX && (gate->on || gate->n_ports == 0));
     for (unsigned i = 0; !gate->any_port && i < gate->n_ports; i++) {

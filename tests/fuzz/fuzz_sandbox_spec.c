@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "engine/engine.h"
-#include "jail/limits.h"
+#include "host/limits.h"
 #include "sandbox/private.h"
 #include "sandbox/process.h"
 

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "config/config_keys.h"
-#include "jail/dirs.h"
+#include "host/dirs.h"
 
 static char dir[64], file[96];
 static char *const no_env[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, NULL};

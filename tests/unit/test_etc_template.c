@@ -21,8 +21,8 @@
 #include "base/base.h"
 #include "base/fd.h"
 #include "base/str.h"
-#include "jail/dirs.h"
-#include "jail/etc_template.h"
+#include "host/dirs.h"
+#include "host/etc_template.h"
 
 struct fixture {
     char top[64];

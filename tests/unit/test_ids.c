@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "jail/ids.h"
+#include "host/ids.h"
 #include "jail/plan.h"
 
 static int run_fd;

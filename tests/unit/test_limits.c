@@ -2,7 +2,7 @@
 /* Defaults and rules of a run's values: both ends of every range, and a message that names value and rule. */
 #include "unit.h"
 
-#include "jail/limits.h"
+#include "host/limits.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)

@@ -12,8 +12,8 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "jail/wire.h"
 #include "provider/provider.h"
+#include "spawner/spawner_wire.h"
 
 /* What was called back, in order: "up1 ended1 ..." */
 static char heard[4096];

@@ -14,8 +14,8 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "gate/wire.h"
-#include "jail/wire.h"
 #include "provider/provider.h"
+#include "spawner/spawner_wire.h"
 
 static char heard[256], last_error[256];
 static size_t last_n;
@@ -207,7 +207,7 @@ static void without(void **state)
 
     create(t, &(struct provider_gate){0});
     union wire_any msg = next(t, WIRE_RUN, fds, &n);
-    const struct wire_gate_want none = {0};
+    const struct netgate_want none = {0};
     assert_memory_equal(&msg.run.gate, &none, sizeof none);
     assert_int_equal(msg.run.trust, 0);
     assert_int_equal(n, 1);

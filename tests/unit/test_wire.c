@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/fd.h"
-#include "jail/wire.h"
+#include "spawner/spawner_wire.h"
 
 static const struct {
     uint16_t type;

@@ -2,7 +2,7 @@
 /* A job for a zygote, as bytes and back: everything arrives, nothing else does, and what is cut, longer or of another build is refused. */
 #include <string.h>
 
-#include "jail/zygote_msg.h"
+#include "spawner/zygote_msg.h"
 #include "unit.h"
 
 #define SECRET "/spawner/side"

@@ -22,7 +22,7 @@
 #include "base/fd.h"
 #include "engine/engine.h"
 #include "gate/address.h"
-#include "jail/wire.h"
+#include "spawner/spawner_wire.h"
 
 #define SO_ORIGINAL_DST 80
 #define MAX_WORDS 16
@@ -56,11 +56,11 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-static void want(struct wire_gate_want *ret, const char *ports)
+static void want(struct netgate_want *ret, const char *ports)
 {
     char copy[512], *save = NULL;
 
-    *ret = (struct wire_gate_want){.on = 1};
+    *ret = (struct netgate_want){.on = 1};
     if (strcmp(ports, "any") == 0) {
         ret->any_port = 1;
         return;

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cgroup_host.c: which control groups this process may use. Hierarchies are looked for where every
+ * distribution mounts them (/sys/fs/cgroup, or below it on hybrid hosts) and believed only after their file
+ * system magic; what cannot be written is left out, and the statement then says so.
+ */
+#include <dirent.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "host/cgroup.h"
+#include "jail/sys.h"
+
+#define CGROUP_ROOT "/sys/fs/cgroup"
+#define SELF_LEAF "brig-self"
+#define LEAVING_TRIES 250 /* half a second for a spawner on its way out */
+#define LEAVING_PAUSE_NS 2000000
+
+static const char *const controller_names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer", "hugetlb"};
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t len = strlen(word);
+
+    for (const char *p = list; (p = strstr(p, word)) != NULL; p += len) {
+        bool starts = p == list || strchr(", \n", p[-1]);
+        if (starts && (p[len] == '\0' || strchr(", \n", p[len])))
+            return true;
+    }
+    return false;
+}
+
+static unsigned controllers_of(const char *list)
+{
+    unsigned mask = 0;
+
+    for (unsigned i = 0; i < CG_MAX; i++)
+        if (has_word(list, controller_names[i]))
+            mask |= 1u << i;
+    if (has_word(list, "io")) /* v2's name for it */
+        mask |= 1u << CG_BLKIO;
+    return mask;
+}
+
+/* Opens our own cgroup of the hierarchy mounted at `mount`. In a container its top may be what we see as ours. */
+static int open_own(const char *mount, const char *path, long magic)
+{
+    char full[512];
+    struct statfs fs;
+
+    if ((size_t)snprintf(full, sizeof full, "%s%s", mount, path) >= sizeof full)
+        return -1;
+    AUTO_FD int fd = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        fd = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != magic)
+        return -1;
+    if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 || faccessat(fd, "cgroup.procs", W_OK, AT_EACCESS) < 0)
+        return -1;
+    return take_fd(&fd);
+}
+
+static unsigned enable_controllers(int fd)
+{
+    static const struct {
+        const char *text;
+        enum cg_controller controller;
+    } wanted[] = {{"+memory", CG_MEMORY}, {"+pids", CG_PIDS}, {"+cpu", CG_CPU}, {"+io", CG_BLKIO}, {"+hugetlb", CG_HUGETLB}};
+    char text[256];
+    unsigned there = fd_read_file(fd, "cgroup.controllers", text, sizeof text) < 0 ? 0 : controllers_of(text);
+
+    if (fd_read_file(fd, "cgroup.subtree_control", text, sizeof text) >= 0)
+        there &= ~controllers_of(text); /* each write takes a lock of the whole kernel */
+    for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
+        if (there & (1u << wanted[i].controller))
+            (void)!fd_write_file(fd, "cgroup.subtree_control", wanted[i].text); /* what failed is missing below */
+    if (fd_read_file(fd, "cgroup.subtree_control", text, sizeof text) < 0)
+        return 0;
+    return controllers_of(text);
+}
+
+/* A spawner or one of its helpers; or gone by now. */
+static bool is_leaving(long pid)
+{
+    char path[32], name[32];
+
+    snprintf(path, sizeof path, "/proc/%ld/comm", pid);
+    ssize_t n = fd_read_file(AT_FDCWD, path, name, sizeof name);
+    return n == -ENOENT || n == -ESRCH || (n > 0 && (strcmp(name, "brig-spawner\n") == 0 || strcmp(name, "brig-reaper\n") == 0 || strcmp(name, "brig-mover\n") == 0));
+}
+
+/* 0: nobody is here but we, our helper and the engine. -EAGAIN: only a spawner whose engine is gone, and that will be too. */
+static int only_ours(const struct cg_host *host)
+{
+    char text[4096];
+    char *save = NULL;
+    int r = 0;
+
+    if (fd_read_file(host->v2_fd, "cgroup.procs", text, sizeof text) < 0)
+        return -EACCES;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        long pid = strtol(line, NULL, 10); /* 0: of a pid namespace that is not ours to see */
+        if (pid != 0 && (pid == getpid() || pid == host->engine_pid || pid == host->helper_pid))
+            continue;
+        if (pid == 0 || !is_leaving(pid))
+            return -EBUSY;
+        r = -EAGAIN;
+    }
+    return r;
+}
+
+static int move_to(int dir, pid_t pid)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%d", (int)pid);
+    return fd_write_file(dir, "cgroup.procs", text);
+}
+
+static unsigned enter_leaf(struct cg_host *host)
+{
+    if (mkdirat(host->v2_fd, SELF_LEAF, 0755) < 0 && errno != EEXIST)
+        return 0;
+    AUTO_FD int leaf = openat(host->v2_fd, SELF_LEAF, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    AUTO_FD int self = fcntl(host->v2_fd, F_DUPFD_CLOEXEC, 0);
+    if (leaf < 0 || self < 0 || flock(leaf, LOCK_SH) < 0)
+        return 0;
+    host->v2_leaf_fd = take_fd(&leaf); /* from here on leave_leaf() undoes it */
+    host->v2_self_fd = take_fd(&self);
+    if (host->helper_pid > 0)
+        (void)!move_to(host->v2_leaf_fd, host->helper_pid); /* it may be done */
+    if (move_to(host->v2_leaf_fd, host->engine_pid) < 0 || move_to(host->v2_leaf_fd, getpid()) < 0)
+        return 0;
+    return enable_controllers(host->v2_fd);
+}
+
+/* Leaves a non-root v2 cgroup for a leaf of it, so that it may hand its controllers down. */
+static unsigned move_into_leaf(struct cg_host *host)
+{
+    const struct timespec pause = {.tv_nsec = LEAVING_PAUSE_NS};
+    unsigned got = 0;
+
+    for (int i = 0; i < LEAVING_TRIES; i++) {
+        if (flock(host->v2_fd, LOCK_EX) < 0)
+            return 0;
+        int r = only_ours(host);
+        if (r == 0)
+            got = enter_leaf(host);
+        flock(host->v2_fd, LOCK_UN);
+        if (r != -EAGAIN)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    return got;
+}
+
+static void init_v2(struct cg_host *host, const char *mount, char *path, bool privileged)
+{
+    char text[256];
+    const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
+    size_t len = strlen(path), tail = strlen("/" SELF_LEAF);
+
+    /* Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too. */
+    if (len >= tail && strcmp(path + len - tail, "/" SELF_LEAF) == 0)
+        path[len - tail] = '\0';
+    host->v2_fd = open_own(mount, path, CGROUP2_SUPER_MAGIC);
+    if (host->v2_fd < 0 || fd_read_file(host->v2_fd, "cgroup.controllers", text, sizeof text) < 0)
+        return;
+    bool top = faccessat(host->v2_fd, "cgroup.type", F_OK, 0) < 0; /* only the root cgroup has none */
+    if ((controllers_of(text) & needed) == 0) { /* hybrid: a tree without controllers still counts and kills */
+        host->v2_controllers = top ? enable_controllers(host->v2_fd) : 0;
+        return;
+    }
+    host->v2_controllers = top ? enable_controllers(host->v2_fd) : move_into_leaf(host);
+    if ((host->v2_controllers & needed) == needed || top || !privileged)
+        return;
+    AUTO_FD int root = open_own(mount, "/", CGROUP2_SUPER_MAGIC);
+    if (root < 0 || faccessat(root, "cgroup.type", F_OK, 0) == 0)
+        return;
+    close(host->v2_fd);
+    host->v2_fd = take_fd(&root);
+    host->v2_controllers = enable_controllers(host->v2_fd);
+}
+
+static void init_v1(struct cg_host *host, const char *controllers, const char *path)
+{
+    char mount[128];
+    unsigned mask = controllers_of(controllers);
+
+    if (mask == 0 || host->n_v1 == CG_HIERARCHIES)
+        return;
+    snprintf(mount, sizeof mount, CGROUP_ROOT "/%s", controllers);
+    int fd = open_own(mount, path, CGROUP_SUPER_MAGIC);
+    if (fd < 0)
+        return;
+    host->v1[host->n_v1].fd = fd;
+    host->v1[host->n_v1++].controllers = mask;
+}
+
+/* "hugepages-2048kB" is 2MB to the controller. */
+static void find_huge_sizes(struct cg_host *host)
+{
+    DIR *dir = opendir("/sys/kernel/mm/hugepages");
+
+    for (struct dirent *entry; dir && (entry = readdir(dir)) && host->n_huge_sizes < CG_HUGE_SIZES;) {
+        unsigned long kb;
+        if (strncmp(entry->d_name, "hugepages-", 10) != 0 || (kb = strtoul(entry->d_name + 10, NULL, 10)) == 0)
+            continue;
+        char *name = host->huge_sizes[host->n_huge_sizes++];
+        if (kb >= 1u << 20)
+            snprintf(name, sizeof host->huge_sizes[0], "%luGB", kb >> 20 & 0xfff);
+        else
+            snprintf(name, sizeof host->huge_sizes[0], kb >= 1u << 10 ? "%luMB" : "%luKB", kb >= 1u << 10 ? kb >> 10 : kb);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool privileged)
+{
+    char text[4096];
+    char *save = NULL;
+    struct statfs fs;
+
+    *host = (struct cg_host){.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1, .engine_pid = engine_pid, .helper_pid = helper_pid};
+    if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0 || statfs(CGROUP_ROOT, &fs) < 0)
+        return;
+    const char *v2_mount = fs.f_type == CGROUP2_SUPER_MAGIC ? CGROUP_ROOT : CGROUP_ROOT "/unified";
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        char *controllers = strchr(line, ':');
+        char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path)
+            continue;
+        *path++ = '\0';
+        if (*++controllers == '\0')
+            init_v2(host, v2_mount, path, privileged);
+        else
+            init_v1(host, controllers, path);
+    }
+    if (cg_host_by(host, CG_HUGETLB) != BY_NONE)
+        find_huge_sizes(host);
+    /* The v2 leaf counts CPU time and kills; v1's own hierarchies for that are then not worth an attach. */
+    for (unsigned i = 0; host->v2_fd >= 0 && i < host->n_v1;) {
+        if (host->v1[i].controllers & ~(1u << CG_CPUACCT | 1u << CG_FREEZER)) {
+            i++;
+            continue;
+        }
+        close(host->v1[i].fd);
+        host->v1[i] = host->v1[--host->n_v1];
+    }
+}
+
+static bool has_other_leaves(int fd)
+{
+    char text[512];
+    const char *line;
+    /* nr_descendants counts our SELF_LEAF as well. */
+    if (fd_read_file(fd, "cgroup.stat", text, sizeof text) < 0 || !(line = strstr(text, "nr_descendants ")))
+        return true;
+    return strtol(line + strlen("nr_descendants "), NULL, 10) > 1;
+}
+
+/* Ourselves, the engine if it lives, and the children it has had since. */
+static void move_all_back(const struct cg_host *host)
+{
+    char text[4096];
+
+    if (fd_read_file(host->v2_leaf_fd, "cgroup.procs", text, sizeof text) < 0)
+        return;
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) /* a line cut off waits for the next look */
+        (void)!move_to(host->v2_self_fd, (pid_t)strtol(line, NULL, 10));
+}
+
+/* Goes back to the cgroup we came from, if no other brig lives below it. */
+static void leave_leaf(struct cg_host *host)
+{
+    static const char *const all[] = {"-hugetlb", "-io", "-cpu", "-pids", "-memory"};
+
+    if (flock(host->v2_self_fd, LOCK_EX) == 0 && flock(host->v2_leaf_fd, LOCK_EX | LOCK_NB) == 0 &&
+        !has_other_leaves(host->v2_self_fd)) {
+        for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+            (void)!fd_write_file(host->v2_self_fd, "cgroup.subtree_control", all[i]);
+        for (int i = 0; i < LEAVING_TRIES && unlinkat(host->v2_self_fd, SELF_LEAF, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+            move_all_back(host);
+    }
+    base_close_fd(&host->v2_leaf_fd);
+    base_close_fd(&host->v2_self_fd);
+}
+
+void cg_host_done(struct cg_host *host)
+{
+    if (host->v2_self_fd >= 0)
+        leave_leaf(host);
+    base_close_fd(&host->v2_fd);
+    for (unsigned i = 0; i < host->n_v1; i++)
+        base_close_fd(&host->v1[i].fd);
+    host->n_v1 = 0;
+}
+
+enum reading_by cg_host_by(const struct cg_host *host, enum cg_controller controller)
+{
+    if (host->v2_fd >= 0 && (host->v2_controllers & (1u << controller)))
+        return BY_CGROUP_V2;
+    for (unsigned i = 0; i < host->n_v1; i++)
+        if (host->v1[i].controllers & (1u << controller))
+            return BY_CGROUP_V1;
+    return BY_NONE;
+}

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * netgate.c: gives a sandbox's network namespace its only way out: sockets that somebody outside serves.
+ *
+ * Theory of operation. The namespace has nothing but `lo`. With `local` routes for all addresses of both families, whatever
+ * a program connects to is the sandbox itself, and lands on a listener of ours or is refused at once by the kernel:
+ *
+ *     listener mode   one wildcard socket for each port that the policy names, and for 53. The wanted address is the connection's
+ *                     own local address. Everything else is ECONNREFUSED: nobody listens there
+ *     any-port mode   netfilter's dnat on output leads all TCP but loopback's to one socket, and port 53 to the DNS sockets; the wanted address is
+ *                     SO_ORIGINAL_DST. The sockets have an address of their own, so loopback and wildcard are the program's
+ *
+ * A helper (inside.c) enters the namespace, does all of it and ends. Invariants:
+ *   - nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or before us (it has
+ *     not started; later, a port that it has taken is an error)
+ *   - the helper looks at where it is before it changes anything: routes like these would cut the host off
+ *   - IPv6 that is not there is not an error; IPv6 that is there and has no routes would only be unreachable
+ */
+#include "host/netgate.h"
+
+#include <arpa/inet.h>
+#include <linux/rtnetlink.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "host/inside.h"
+#include "host/netlink.h"
+#include "jail/plan.h"
+#include "jail/sys.h"
+
+#define BACKLOG 1024
+#define LOOPBACK_INDEX 1u /* in every network namespace */
+
+/* What the helper is to do, and how far it came. */
+struct job {
+    const struct netgate_place *place;
+    const struct netgate_want *want;
+    struct netgate *gate;
+    bool fresh; /* nothing is there yet */
+    bool v6;
+    int fd_min;
+    struct brig_err *err;
+};
+
+/* ---- the namespace ------------------------------------------------------------------------------------ */
+
+static int enter(const struct job *job)
+{
+    struct stat st;
+
+    if (SYS(setns(job->place->pidfd, CLONE_NEWNET)) < 0)
+        return err_host(job->err, "network: enter the sandbox's namespace");
+    if (fstatat(job->place->proc_fd, "thread-self/ns/net", &st, 0) < 0)
+        return err_host(job->err, "network: which namespace this is");
+    if (job->place->host_ns == 0 || (uint32_t)st.st_ino == job->place->host_ns)
+        return err_set(job->err, BRIG_E_REFUSED, 0, "network: the sandbox has no network namespace of its own");
+    return 0;
+}
+
+static int add_route(int sock, uint8_t family)
+{
+    static struct nl nl; /* one helper at a time, and not on its small stack */
+    const struct rtmsg route = {.rtm_family = family, .rtm_table = RT_TABLE_LOCAL, .rtm_protocol = RTPROT_STATIC, .rtm_scope = RT_SCOPE_HOST,
+                                .rtm_type = RTN_LOCAL};
+
+    nl.len = 0;
+    nl.full = false;
+    size_t at = nl_begin(&nl, RTM_NEWROUTE, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route, sizeof route);
+    nl_put_u32(&nl, RTA_OIF, LOOPBACK_INDEX);
+    nl_end(&nl, at);
+    int r = nl_talk(sock, &nl);
+    return r == -EEXIST ? 0 : r;
+}
+
+/*
+ * An address beside loopback's: without one getaddrinfo() takes it that there is no IPv4, for those who ask with AI_ADDRCONFIG. There
+ * is none for IPv6: those get IPv4 addresses, which is all they need.
+ */
+static int add_address(int sock)
+{
+    static struct nl nl;
+    const struct ifaddrmsg message = {.ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_scope = RT_SCOPE_UNIVERSE, .ifa_index = LOOPBACK_INDEX};
+    struct in_addr own;
+
+    if (inet_pton(AF_INET, GATE_RESOLVER_V4, &own) != 1)
+        return -EINVAL;
+    nl.len = 0;
+    nl.full = false;
+    size_t at = nl_begin(&nl, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &message, sizeof message);
+    nl_put(&nl, IFA_LOCAL, &own, sizeof own);
+    nl_put(&nl, IFA_ADDRESS, &own, sizeof own);
+    nl_end(&nl, at);
+    int r = nl_talk(sock, &nl);
+    return r == -EEXIST ? 0 : r;
+}
+
+static int add_routes(const struct job *job)
+{
+    AUTO_FD int sock = SYS(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE));
+
+    if (sock < 0)
+        return err_host(job->err, "network: rtnetlink");
+    int r = add_route(sock, AF_INET);
+    if (r < 0)
+        return err_set(job->err, BRIG_E_HOST, -r, "network: route");
+    if ((r = add_address(sock)) < 0)
+        return err_set(job->err, BRIG_E_HOST, -r, "network: address");
+    r = job->v6 ? add_route(sock, AF_INET6) : 0;
+    if (r < 0 && r != -EACCES && r != -EOPNOTSUPP && r != -EAFNOSUPPORT) /* switched off by a sysctl: as good as not there */
+        return err_set(job->err, BRIG_E_HOST, -r, "network: IPv6 route");
+    return 0;
+}
+
+/* Any-port mode promises a program every port for its own servers. */
+static int allow_low_ports(const struct job *job)
+{
+    static const char name[] = "sys/net/ipv4/ip_unprivileged_port_start";
+    AUTO_FD int proc = -1;
+
+    if (job->place->own_proc && (proc = mount_make("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)) < 0)
+        return err_host(job->err, "network: proc for sysctl");
+    int r = SYS(fd_write_file(proc >= 0 ? proc : job->place->proc_fd, name, "0"));
+    return r < 0 ? err_set(job->err, BRIG_E_HOST, -r, "network: %s", name) : 0;
+}
+
+/* ---- sockets ------------------------------------------------------------------------------------------ */
+
+/* Those with an address of their own are bound to what only the routes make local. */
+static bool has_own_address(const struct job *job, enum gate_kind kind)
+{
+    return kind == GATE_PROXY || job->gate->any_port;
+}
+
+static socklen_t address(const struct job *job, const struct gate_listener *what, struct sockaddr_storage *ret)
+{
+    bool own = has_own_address(job, (enum gate_kind)what->kind);
+
+    *ret = (struct sockaddr_storage){.ss_family = what->family};
+    if (what->family == AF_INET6) {
+        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ret;
+        in6->sin6_port = htons(what->port);
+        in6->sin6_addr = own ? GATE_INSIDE_V6 : in6addr_any;
+        return sizeof *in6;
+    }
+    struct sockaddr_in *in = (struct sockaddr_in *)ret;
+    in->sin_port = htons(what->port);
+    if (own && inet_pton(AF_INET, GATE_RESOLVER_V4, &in->sin_addr) != 1)
+        return 0;
+    return sizeof *in;
+}
+
+static int set_options(const struct job *job, int fd, const struct gate_listener *what)
+{
+    bool v6 = what->family == AF_INET6, own = has_own_address(job, (enum gate_kind)what->kind);
+    int one = 1, only = own;
+
+    if (v6 && SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only)) < 0)
+        return -errno;
+    /* A local route is enough for IPv4; IPv6 wants an address of an interface, to bind and to answer from, unless told. */
+    if (v6 && (own || what->kind == GATE_DNS_UDP) && SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one)) < 0)
+        return -errno;
+    if (what->kind != GATE_DNS_UDP)
+        return 0;
+    /* The answer must come from the address that was asked. On IPv6 this also tells of IPv4, as a mapped address. */
+    int r = v6 ? SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &one, sizeof one)) : SYS(setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &one, sizeof one));
+    return r < 0 ? -errno : 0;
+}
+
+static int open_socket(const struct job *job, const struct gate_listener *what)
+{
+    int type = (what->kind == GATE_DNS_UDP ? SOCK_DGRAM : SOCK_STREAM) | SOCK_CLOEXEC | SOCK_NONBLOCK;
+    AUTO_FD int fd = SYS(socket(what->family, type, 0));
+    struct sockaddr_storage to;
+    socklen_t len = address(job, what, &to);
+
+    if (fd < 0)
+        return -errno;
+    int r = set_options(job, fd, what);
+    if (r < 0)
+        return r;
+    if (SYS(bind(fd, (const struct sockaddr *)&to, len)) < 0)
+        return -errno;
+    if (what->kind != GATE_DNS_UDP && SYS(listen(fd, BACKLOG)) < 0)
+        return -errno;
+    int up = fcntl(fd, F_DUPFD_CLOEXEC, job->fd_min); /* out of the numbers that children get a copy of */
+    return up >= 0 ? up : take_fd(&fd);
+}
+
+static int add(struct job *job, enum gate_kind kind, unsigned port, int family)
+{
+    struct netgate *gate = job->gate;
+    const struct gate_listener what = {.port = (uint16_t)port, .kind = (uint8_t)kind, .family = (uint8_t)family};
+
+    if (gate->n == GATE_LISTENERS_MAX)
+        return err_set(job->err, BRIG_E_UNSUPPORTED, 0, "network: more than %u ports: a network of any port needs a new sandbox", POLICY_PORTS_MAX);
+    int fd = open_socket(job, &what);
+    if (fd == -EADDRINUSE)
+        return err_set(job->err, BRIG_E_CONFLICT, EADDRINUSE, "network: port %u is taken by a program of the sandbox", port);
+    if (fd < 0)
+        return err_set(job->err, BRIG_E_HOST, -fd, "network: listen on port %u", port);
+    gate->what[gate->n] = what;
+    gate->fds[gate->n++] = fd;
+    return 0;
+}
+
+static bool has_port(const struct netgate *gate, uint16_t port)
+{
+    for (unsigned i = 0; i < gate->n; i++)
+        if (gate->what[i].kind == GATE_TCP && gate->what[i].port == port)
+            return true;
+    return false;
+}
+
+static bool wants_port(const struct netgate_want *want, uint16_t port)
+{
+    for (unsigned i = 0; i < want->n_ports; i++)
+        if (want->ports[i] == port)
+            return true;
+    return false;
+}
+
+static int open_any_port(struct job *job)
+{
+    static const int families[] = {AF_INET, AF_INET6};
+    int r = allow_low_ports(job);
+
+    for (size_t i = 0; r == 0 && i < (job->v6 ? 2u : 1u); i++) {
+        r = add(job, GATE_REDIRECT, GATE_REDIRECT_PORT, families[i]);
+        if (r == 0)
+            r = add(job, GATE_DNS_UDP, GATE_DNS_PORT, families[i]);
+        if (r == 0)
+            r = add(job, GATE_DNS_TCP, GATE_DNS_PORT, families[i]);
+    }
+    if (r == 0)
+        r = add(job, GATE_PROXY, GATE_PROXY_PORT, AF_INET);
+    if (r < 0)
+        return r;
+    r = netgate_redirect(job->v6); /* last: from here on it leads somewhere */
+    if (r == -ENOMEM)
+        return err_nomem(job->err);
+    return r < 0 ? err_set(job->err, BRIG_E_UNSUPPORTED, -r, "network of any port: this kernel has no nf_tables (nat) for us") : 0;
+}
+
+static int open_ports(struct job *job)
+{
+    const struct netgate_want *want = job->want;
+    int family = job->v6 ? AF_INET6 : AF_INET, r = 0;
+
+    if (job->fresh) {
+        r = add(job, GATE_DNS_UDP, 53, family);
+        if (r == 0)
+            r = add(job, GATE_DNS_TCP, 53, family);
+        /* A policy that names the proxy's port has a wildcard there; both cannot be. */
+        if (r == 0 && !wants_port(want, GATE_PROXY_PORT))
+            r = add(job, GATE_PROXY, GATE_PROXY_PORT, AF_INET);
+    }
+    for (unsigned i = 0; r == 0 && i < want->n_ports; i++)
+        if (!has_port(job->gate, want->ports[i]))
+            r = add(job, GATE_TCP, want->ports[i], family);
+    return r;
+}
+
+static bool has_v6(void)
+{
+    AUTO_FD int fd = SYS(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+
+    return fd >= 0;
+}
+
+static int open_inside(void *arg)
+{
+    struct job *job = arg;
+    int r = enter(job);
+
+    if (r < 0)
+        return r;
+    job->v6 = has_v6();
+    if (job->fresh)
+        r = add_routes(job);
+    if (r < 0)
+        return r;
+    return job->gate->any_port ? open_any_port(job) : open_ports(job);
+}
+
+/* ---- from outside ------------------------------------------------------------------------------------- */
+
+int netgate_check(const struct netgate_want *want, struct brig_err *err)
+{
+    bool good = want->on <= 1 && want->any_port <= 1 && want->n_ports <= POLICY_PORTS_MAX && (want->on || (!want->any_port && want->n_ports == 0));
+
+    for (unsigned i = 0; good && !want->any_port && i < want->n_ports; i++) {
+        good = want->ports[i] != 0 && want->ports[i] != 53;
+        for (unsigned j = 0; good && j < i; j++)
+            good = want->ports[j] != want->ports[i];
+    }
+    return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "network of the run");
+}
+
+/* What cannot be added to a gate that is there. */
+static int check_change(const struct netgate *gate, const struct netgate_want *want, struct brig_err *err)
+{
+    if (want->any_port && !gate->any_port)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: from named ports to any port needs a new sandbox");
+    if (!gate->any_port && wants_port(want, GATE_PROXY_PORT) && !has_port(gate, GATE_PROXY_PORT))
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: port %u is the proxy's here, and needs a new sandbox", GATE_PROXY_PORT);
+    return 0;
+}
+
+static bool has_all(const struct netgate *gate, const struct netgate_want *want)
+{
+    for (unsigned i = 0; !gate->any_port && i < want->n_ports; i++)
+        if (!has_port(gate, want->ports[i]))
+            return false;
+    return true;
+}
+
+int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min, struct brig_err *err)
+{
+    bool fresh = !*gate;
+    struct netgate *it = fresh ? mem_zalloc(sizeof *it) : *gate;
+    int r = it ? 0 : err_nomem(err);
+
+    if (r == 0 && fresh)
+        it->any_port = want->any_port;
+    else if (r == 0)
+        r = check_change(it, want, err);
+    if (r < 0 || (!fresh && has_all(it, want)))
+        return r;
+    struct job job = {.place = place, .want = want, .gate = it, .fresh = fresh, .fd_min = fd_min, .err = err};
+    unsigned n = it->n;
+    err->code = BRIG_E_NONE;
+    r = inside_run(open_inside, &job);
+    if (r < 0 && err->code == BRIG_E_NONE)
+        (void)err_set(err, BRIG_E_HOST, -r, "network: helper");
+    if (r == 0) {
+        *gate = it;
+        return 0;
+    }
+    fd_close_all(it->fds + n, it->n - n);
+    it->n = n;
+    if (fresh)
+        netgate_free(it);
+    return r;
+}
+
+void netgate_free(struct netgate *gate)
+{
+    if (!gate)
+        return;
+    fd_close_all(gate->fds, gate->n);
+    mem_free(gate);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * owner.c: see owner.h. The file is "owner-TOKEN" and holds one directory per line. Between opening and locking it the
+ * other side may have been faster: whoever claims looks whether the file still has its name, whoever sweeps removes the
+ * name only while holding the lock.
+ */
+#include "host/owner.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+
+#include "base/fd.h"
+#include "base/id.h"
+#include "jail/sys.h"
+
+#define PREFIX "owner-"
+#define FILE_MAX 8192
+#define CLAIM_TRIES 4
+#define PAUSE_NS 2000000
+#define TRIES 500 /* for all that is found: a second */
+
+static void file_name(const char *token, char out[32])
+{
+    snprintf(out, 32, PREFIX "%.*s", OWNER_TOKEN, token);
+}
+
+/* ---- what is left ----------------------------------------------------------------------------------- */
+
+struct sweep {
+    const char *token;
+    int tries; /* left */
+    bool all;  /* everything that was found is gone */
+};
+
+static bool is_of(const char *name, const char *token)
+{
+    size_t len = strlen(name), tail = strlen(token);
+
+    return strncmp(name, "brig-", 5) == 0 && len > tail + 1 && name[len - tail - 1] == '.' && strcmp(name + len - tail, token) == 0;
+}
+
+static void remove_one(struct sweep *sweep, int parent, const char *name)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+
+    while (cg_remove(parent, name) < 0) {
+        if (sweep->tries-- <= 0) {
+            sweep->all = false;
+            return;
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* pass 0 kills everywhere, pass 1 removes: what was frozen in one hierarchy holds on to its place in the others. */
+static void sweep_directory(struct sweep *sweep, const char *path, int pass)
+{
+    AUTO_FD int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!dir)
+        return; /* and so is what was in it */
+    (void)take_fd(&fd);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!is_of(entry->d_name, sweep->token))
+            continue;
+        if (pass == 0)
+            cg_kill_named(dirfd(dir), entry->d_name);
+        else
+            remove_one(sweep, dirfd(dir), entry->d_name);
+    }
+    closedir(dir);
+}
+
+static void sweep_owner(int run_fd, const char *name, int *tries)
+{
+    char text[FILE_MAX], copy[FILE_MAX], *save = NULL;
+    AUTO_FD int lock = openat(run_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    struct sweep sweep = {name + strlen(PREFIX), *tries, true};
+
+    if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) < 0 || fd_read_all(lock, text, sizeof text) < 0)
+        return;
+    for (int pass = 0; pass < 2; pass++) {
+        memcpy(copy, text, sizeof copy);
+        for (char *path = strtok_r(copy, "\n", &save); path; path = strtok_r(NULL, "\n", &save))
+            if (path[0] == '/')
+                sweep_directory(&sweep, path, pass);
+    }
+    *tries = sweep.tries;
+    if (sweep.all)
+        unlinkat(run_fd, name, 0);
+}
+
+static void sweep_all(int run_fd)
+{
+    AUTO_FD int fd = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    int tries = TRIES;
+
+    if (!dir)
+        return;
+    (void)take_fd(&fd);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0 && strlen(entry->d_name) == strlen(PREFIX) + OWNER_TOKEN)
+            sweep_owner(run_fd, entry->d_name, &tries);
+    closedir(dir);
+}
+
+/* ---- ours ------------------------------------------------------------------------------------------- */
+
+static size_t put_path(char *out, size_t size, int fd)
+{
+    char link[40];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = fd < 0 ? -1 : readlink(link, out, size - 1);
+    if (n <= 0 || memchr(out, '\n', (size_t)n))
+        return 0;
+    out[n] = '\n';
+    return (size_t)n + 1;
+}
+
+static void list_places(struct owner *owner, const struct cg_host *cg)
+{
+    owner->len = put_path(owner->places, sizeof owner->places - 1, cg->v2_fd);
+    for (unsigned i = 0; i < cg->n_v1; i++)
+        owner->len += put_path(owner->places + owner->len, sizeof owner->places - 1 - owner->len, cg->v1[i].fd);
+}
+
+/* 0, or -1: try another token. */
+static int claim(struct owner *owner)
+{
+    char id[ID_SANDBOX_SIZE], name[32];
+    struct stat st;
+
+    if (id_sandbox(id) < 0)
+        return -1;
+    id[OWNER_TOKEN] = '\0';
+    file_name(id, name);
+    AUTO_FD int fd = openat(owner->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fd_write_all(fd, owner->places, owner->len) < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
+        return -1;
+    memcpy(owner->token, id, sizeof owner->token);
+    owner->lock_fd = take_fd(&fd);
+    return 0;
+}
+
+void owner_init(struct owner *owner, int run_fd, const struct cg_host *cg)
+{
+    *owner = OWNER_INIT;
+    owner->dir_fd = run_fd;
+    list_places(owner, cg);
+    if (run_fd >= 0)
+        sweep_all(run_fd);
+}
+
+void owner_cgroup_name(struct owner *owner, const char *id, char out[CG_NAME])
+{
+    for (int i = 0; !owner->tried && owner->dir_fd >= 0 && owner->len > 0 && i < CLAIM_TRIES && claim(owner) < 0; i++)
+        ;
+    owner->tried = true;
+    snprintf(out, CG_NAME, "brig-%s%s%s", id, owner->token[0] ? "." : "", owner->token);
+}
+
+void owner_done(struct owner *owner)
+{
+    char name[32];
+
+    if (owner->lock_fd < 0)
+        return;
+    file_name(owner->token, name);
+    unlinkat(owner->dir_fd, name, 0);
+    base_close_fd(&owner->lock_fd);
+}

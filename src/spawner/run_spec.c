@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run_spec.c: a run as the engine asked for it, checked again. The engine checks for good messages; this
+ * checks because the engine may be an unprivileged process that somebody has taken over, and the spawner may
+ * be root. Nothing here is created; sources of binds are checked where they are opened (host_helper.c).
+ */
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "host/limits.h"
+#include "host/trust.h"
+#include "spawner/spawner.h"
+
+struct cursor {
+    const char *at, *end;
+};
+
+static const char *next_string(struct cursor *c)
+{
+    const char *nul = c->at < c->end ? memchr(c->at, '\0', (size_t)(c->end - c->at)) : NULL;
+    const char *out = c->at;
+
+    if (!nul)
+        return NULL;
+    c->at = nul + 1;
+    return out;
+}
+
+static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig_err *err)
+{
+    /* Sealed, or the engine could change a string after it was checked. */
+    if (len == 0 || len > WIRE_STRINGS_MAX || fcntl(fd, F_GET_SEALS) < 0 ||
+        (fcntl(fd, F_GET_SEALS) & (F_SEAL_WRITE | F_SEAL_SHRINK)) != (F_SEAL_WRITE | F_SEAL_SHRINK))
+        return err_set(err, BRIG_E_HOST, EPROTO, "strings of the run");
+    spec->strings = mem_alloc(len);
+    if (!spec->strings)
+        return err_nomem(err);
+    spec->strings_len = len;
+    if (pread(fd, spec->strings, len, 0) != (ssize_t)len || spec->strings[len - 1] != '\0')
+        return err_set(err, BRIG_E_HOST, EPROTO, "strings of the run");
+    return 0;
+}
+
+static int check_counts(const struct wire_run *msg, struct brig_err *err)
+{
+    bool service = msg->flags & WIRE_RUN_SERVICE;
+    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 && !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT))
+                           : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
+    bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
+                msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
+                (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay);
+
+    return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
+}
+
+static int place_strings(struct run_spec *spec, const struct wire_run *msg, struct brig_err *err)
+{
+    struct cursor c = {spec->strings, spec->strings + spec->strings_len};
+    bool good = (spec->workdir = next_string(&c)) && (spec->name = next_string(&c)) && (spec->rootfs = next_string(&c));
+
+    for (unsigned i = 0; good && i < spec->n_binds; i++) {
+        spec->binds[i].source = next_string(&c);
+        spec->binds[i].target = spec->binds[i].source ? next_string(&c) : NULL;
+        spec->binds[i].read_only = msg->binds_ro & (1u << i);
+        spec->binds[i].overlay = msg->binds_overlay & (1u << i);
+        good = spec->binds[i].target != NULL;
+    }
+    for (unsigned i = 0; good && i < spec->n_tmpfs; i++) {
+        spec->tmpfs[i].path = next_string(&c);
+        spec->tmpfs[i].size = msg->tmpfs_size[i];
+        good = spec->tmpfs[i].path != NULL;
+    }
+    if (good && (msg->flags & WIRE_RUN_ZYGOTE))
+        good = (spec->zygote = next_string(&c)) && spec->zygote[0] != '\0' && strlen(spec->zygote) < WIRE_ZYGOTE_KEY_MAX;
+    spec->argv = c.at;
+    for (uint64_t i = 0; good && i < (uint64_t)spec->n_argv + spec->n_env; i++)
+        good = next_string(&c) != NULL;
+    if (!good || c.at != c.end)
+        return err_set(err, BRIG_E_HOST, EPROTO, "strings of the run");
+    if (spec->name[0] == '\0')
+        spec->name = NULL;
+    if (spec->rootfs[0] == '\0')
+        spec->rootfs = NULL;
+    return 0;
+}
+
+static int check_values(const struct run_spec *spec, struct brig_err *err)
+{
+    int r = limits_check(&spec->limits, err);
+
+    if (r == 0)
+        r = check_inside_path("working directory", spec->workdir, err);
+    if (r == 0 && spec->name)
+        r = check_name(spec->name, err);
+    if (r == 0 && spec->rootfs && spec->rootfs[0] != '/')
+        r = err_usage(err, "rootfs %s: must be absolute", spec->rootfs);
+    if (r == 0 && spec->rootfs && spec->zygote)
+        r = err_usage(err, "rootfs %s: a zygote is of the template host", spec->rootfs);
+    for (unsigned i = 0; r == 0 && i < spec->n_binds; i++) {
+        r = check_mount_target("bind target", spec->binds[i].target, err);
+        if (r == 0 && spec->binds[i].source[0] != '/')
+            r = err_usage(err, "bind source %s: must be absolute", spec->binds[i].source);
+    }
+    for (unsigned i = 0; r == 0 && i < spec->n_tmpfs; i++) {
+        r = check_mount_target("tmpfs", spec->tmpfs[i].path, err);
+        if (r == 0 && (spec->tmpfs[i].size < 4096 || spec->tmpfs[i].size > spec->limits.memory))
+            r = err_usage(err, "tmpfs %s: size must be at least 4096 and at most the memory limit", spec->tmpfs[i].path);
+    }
+    return r;
+}
+
+int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err)
+{
+    bool bare = msg->flags & (BRIG_RUN_TTY | WIRE_RUN_SERVICE);
+    bool has_stdin = !bare && (msg->flags & BRIG_RUN_STDIN);
+    size_t want = (bare ? 1u : has_stdin ? 4u : 3u) + (msg->trust ? 1u : 0u);
+
+    *spec = (struct run_spec){.number = msg->head.run, .flags = msg->flags, .profile = (enum brig_profile)msg->profile,
+                              .require = msg->require, .limits = msg->limits, .rows = msg->rows, .cols = msg->cols,
+                              .n_binds = msg->n_binds, .n_tmpfs = msg->n_tmpfs, .n_argv = msg->n_argv, .n_env = msg->n_env,
+                              .stdio = {-1, -1, -1}, .gate = msg->gate, .trust_fd = -1};
+    if (n_fds != want) {
+        fd_close_all(fds, n_fds);
+        return err_set(err, BRIG_E_HOST, EPROTO, "descriptors of the run");
+    }
+    AUTO_FD int strings = take_fd(&fds[0]);
+    if (!bare) {
+        spec->stdio[0] = has_stdin ? take_fd(&fds[1]) : -1;
+        spec->stdio[1] = take_fd(&fds[has_stdin ? 2 : 1]);
+        spec->stdio[2] = take_fd(&fds[has_stdin ? 3 : 2]);
+    }
+    if (msg->trust)
+        spec->trust_fd = take_fd(&fds[want - 1]);
+    spec->image = image && limits_want_image(&msg->limits, msg->flags & BRIG_RUN_WRITABLE_ROOT);
+    limits_fill(&spec->limits, spec->image);
+    int r = check_counts(msg, err);
+    if (r == 0)
+        r = netgate_check(&spec->gate, err);
+    if (r == 0 && spec->trust_fd >= 0)
+        r = trust_check(spec->trust_fd, err);
+    if (r == 0)
+        r = read_strings(spec, strings, msg->strings_len, err);
+    if (r == 0)
+        r = place_strings(spec, msg, err);
+    if (r == 0)
+        r = check_values(spec, err);
+    if (r == 0 && (msg->flags & WIRE_RUN_SERVICE))
+        spec->limits.timeout = spec->limits.cpu_time = spec->limits.output = 0; /* of programs; nothing here enforces them */
+    return r;
+}
+
+int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs, struct brig_err *err)
+{
+    for (unsigned i = 0; i < spec->n_binds; i++) {
+        spec->binds[i].below = roots_find(binds, spec->binds[i].source);
+        if (!spec->binds[i].below)
+            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
+                           spec->binds[i].source);
+    }
+    spec->rootfs_below = spec->rootfs ? roots_find(rootfs, spec->rootfs) : NULL;
+    if (spec->rootfs && !spec->rootfs_below)
+        return err_set(err, BRIG_E_REFUSED, 0, "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
+    return 0;
+}
+
+void run_spec_done(struct run_spec *spec)
+{
+    if (!spec)
+        return;
+    fd_close_all(spec->stdio, 3);
+    base_close_fd(&spec->trust_fd);
+    mem_free(spec->strings);
+    mem_free(spec);
+}

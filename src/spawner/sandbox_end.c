@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sandbox_end.c: a sandbox is over. pid 1 is dead, and with it, by the kernel's word, every process of its
+ * pid namespace. The run is counted and judged and the engine told; then what is left is removed.
+ *
+ * The cause is what ended the main process. Two events compete, the main process's own end and our verdict
+ * (timeout, limits, cancel): the earlier one on the monotonic clock wins.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "jail/sys.h"
+#include "spawner/spawner.h"
+
+#define REMOVE_RETRY_NS (2 * NS_PER_MS)
+#define REMOVE_AFTER_NS (50 * NS_PER_MS) /* while others run or wait */
+
+static bool oom_was_ours(const struct sandbox *s)
+{
+    /* Below our own limit it was the host that ran out, and its killer chose us. */
+    uint64_t peak = s->usage.memory_peak_bytes;
+
+    return peak == BRIG_USAGE_UNKNOWN || peak >= s->limits.memory - s->limits.memory / 8;
+}
+
+static void count(struct sandbox *s)
+{
+    s->usage = (struct brig_usage){.wall_ms = s->started_ns ? (clock_mono_ns() - s->started_ns) / NS_PER_MS : 0,
+                                   .cpu_ms = BRIG_USAGE_UNKNOWN, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = BRIG_USAGE_UNKNOWN,
+                                   .disk_bytes = BRIG_USAGE_UNKNOWN, .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+    cg_usage(&s->cg, &s->usage);
+    sandbox_measure(s);
+    if (s->store_fd >= 0)
+        s->usage.disk_bytes = s->disk_peak;
+    if (s->started_ns && s->exited && s->exit.at_ns > s->started_ns)
+        s->usage.wall_ms = (s->exit.at_ns - s->started_ns) / NS_PER_MS;
+}
+
+static const char *stage_text(uint32_t failed)
+{
+    static const char *const names[STAGE_MAX] = {"execute", "working directory", "ids", "terminal", "self-check", "fork"};
+
+    return failed >= 1 && failed <= STAGE_MAX ? names[failed - 1] : "start";
+}
+
+/* The main process ended by itself, or died of something that is not our verdict. */
+static enum brig_cause natural_cause(struct sandbox *s, struct wire_done *done)
+{
+    bool killed = WIFSIGNALED(s->exit.status);
+    bool oom = done->limits_hit & (1u << BRIG_LIMIT_MEMORY);
+    bool pids = done->limits_hit & (1u << BRIG_LIMIT_PIDS);
+
+    bool failed = killed || WEXITSTATUS(s->exit.status) != 0;
+
+    /* Also of one that saw the kernel's victim die and ended before we could end it: its cause must not be a race. */
+    if (failed && oom)
+        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
+    if (failed && s->store_seen)
+        return BRIG_CAUSE_DISK_LIMIT;
+    if (failed && pids)
+        return BRIG_CAUSE_PIDS_LIMIT;
+    return killed ? BRIG_CAUSE_SIGNALLED : BRIG_CAUSE_EXITED;
+}
+
+static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
+{
+    bool own_end = s->exited && (s->verdict == BRIG_CAUSE_MAX || s->exit.at_ns < s->verdict_ns);
+
+    /* A set-up that we cut short may have complained on its way out: that is not why it ended. */
+    bool broke = s->verdict == BRIG_CAUSE_MAX || s->verdict == BRIG_CAUSE_HOST_ERROR || s->verdict == BRIG_CAUSE_POLICY;
+    if (s->failure.code && broke) {
+        snprintf(done->detail, sizeof done->detail, "%s", s->failure.message);
+        done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE || s->failure.code == BRIG_E_UNSUPPORTED;
+        return done->refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
+    }
+    if (s->exited) {
+        done->signal = WIFSIGNALED(s->exit.status) ? WTERMSIG(s->exit.status) : 0;
+        done->exit_code = WIFEXITED(s->exit.status) ? WEXITSTATUS(s->exit.status) : 0;
+    }
+    if (s->exited && s->exit.failed) {
+        const char *what = s->exit.failed == 1 + STAGE_EXEC ? s->run->argv : s->exit.failed == 1 + STAGE_WORKDIR ? s->run->workdir : "";
+        snprintf(done->detail, sizeof done->detail, "%s %.180s: %s", stage_text(s->exit.failed), what, strerror((int)s->exit.errnum));
+        return s->exit.failed == 1 + STAGE_EXEC ? BRIG_CAUSE_EXITED : BRIG_CAUSE_HOST_ERROR;
+    }
+    if (own_end && !s->service)
+        return natural_cause(s, done);
+    if (s->verdict != BRIG_CAUSE_MAX) {
+        if (!s->exited)
+            done->signal = SIGKILL;
+        return s->verdict;
+    }
+    /* pid 1 died without a word: v2's oom.group kills it with the rest. A service lives on when others are killed. */
+    done->signal = SIGKILL;
+    bool killed = !s->service || (WIFSIGNALED(s->wait_status) && WTERMSIG(s->wait_status) == SIGKILL);
+    if (killed && cg_oom_killed(&s->cg))
+        return oom_was_ours(s) ? BRIG_CAUSE_OOM : BRIG_CAUSE_HOST_ERROR;
+    return BRIG_CAUSE_SANDBOX_GONE;
+}
+
+static void add_detail(struct sandbox *s, struct wire_done *done)
+{
+    static const struct {
+        enum brig_cause cause;
+        enum brig_limit limit;
+    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT}, {BRIG_CAUSE_CPU_LIMIT, BRIG_LIMIT_CPU_TIME}, {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
+                  {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
+        if (done->cause == (uint32_t)limits[i].cause)
+            done->limits_hit |= 1u << limits[i].limit;
+    if (done->detail[0])
+        return;
+    if (done->cause == BRIG_CAUSE_OOM && s->too_many_sockets)
+        snprintf(done->detail, sizeof done->detail, "too many netlink sockets, or too much in the queues of sockets: no cgroup counts that memory");
+    if (done->cause == BRIG_CAUSE_HOST_ERROR)
+        snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
+    if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
+        snprintf(done->detail, sizeof done->detail, s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
+    if (done->cause == BRIG_CAUSE_TIMEOUT)
+        snprintf(done->detail, sizeof done->detail, "after %" PRIu64 " ms", s->limits.timeout);
+}
+
+static void report(struct sandbox *s)
+{
+    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
+
+    done.limits_hit = (s->store_seen & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) |
+                      (s->store_seen & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0) |
+                      (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) | (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
+    done.cause = judge(s, &done);
+    done.started = s->started && !(s->exited && s->exit.failed);
+    done.limits = s->limits;
+    done.usage = s->usage;
+    memcpy(done.readings, s->readings, sizeof done.readings);
+    snprintf(done.sandbox_id, sizeof done.sandbox_id, "%s", s->id);
+    add_detail(s, &done);
+    spawner_send(s->spawner, &done, NULL, 0);
+}
+
+void sandbox_not_busy(struct sandbox *s)
+{
+    if (s->busy)
+        s->spawner->running--;
+    s->busy = false;
+}
+
+static void forget(struct sandbox *s)
+{
+    struct spawner *spawner = s->spawner;
+
+    ids_release(&spawner->host.ids, &s->ids);
+    sandbox_list_remove(s);
+    mem_free(s);
+}
+
+static void remove_all_dead(struct spawner *spawner)
+{
+    bool busy = false;
+
+    for (struct sandbox *s = spawner->lists[SANDBOX_DEAD], *next; s; s = next) {
+        next = s->next;
+        struct remains remains = {s->mnt_fd, s->store_fd, s->cg};
+        int r = reaper_take(&spawner->reaper, &remains);
+        s->mnt_fd = s->store_fd = -1;
+        s->cg = remains.cg;
+        if (r == 0)
+            forget(s);
+        else
+            busy = true;
+    }
+    if (busy)
+        (void)!loop_timer_set(spawner->loop, &spawner->on_remove, clock_mono_ns() + REMOVE_RETRY_NS, NULL);
+    else
+        loop_timer_clear(spawner->loop, &spawner->on_remove);
+    spawner_pool_changed(spawner);
+}
+
+static void on_remove(struct loop_timer *timer)
+{
+    remove_all_dead(timer->ctx);
+}
+
+void sandbox_remove_dead(struct spawner *spawner)
+{
+    spawner->on_remove.fn = on_remove;
+    spawner->on_remove.ctx = spawner;
+    if (spawner->running == 0 && clock_mono_ns() >= spawner->quiet_ns)
+        remove_all_dead(spawner);
+    else if (spawner->on_remove.pos == 0)
+        (void)!loop_timer_set(spawner->loop, &spawner->on_remove, clock_mono_ns() + REMOVE_AFTER_NS, NULL);
+}
+
+void sandbox_finish(struct sandbox *s)
+{
+    struct spawner *spawner = s->spawner;
+    struct loop *loop = spawner->loop;
+
+    if (s->state == SANDBOX_PARKED)
+        spawner->parked--;
+    else if (s->for_pool && s->state == SANDBOX_BUILDING) {
+        /* It will not be better next time: stay with what there is, and say why. */
+        spawner->building_parked--;
+        spawner->pool = spawner->parked + spawner->building_parked;
+        spawner->pool_err = s->failure;
+        if (!s->failure.code)
+            (void)err_set(&spawner->pool_err, BRIG_E_HOST, 0, "a sandbox for the pool died while it was built");
+    }
+    sandbox_list_move(s, SANDBOX_DEAD);
+    loop_timer_clear(loop, &s->on_timeout);
+    loop_timer_clear(loop, &s->on_sample);
+    loop_timer_clear(loop, &s->on_oom_check);
+    loop_remove(loop, &s->on_setup);
+    loop_remove(loop, &s->on_control);
+    loop_remove(loop, &s->on_oom);
+    loop_timer_clear(loop, &s->on_freeze);
+    service_leaves_done(s);
+    if (s->pid)
+        while (waitpid(s->pid, &s->wait_status, __WALL) < 0 && errno == EINTR)
+            ;
+    count(s);
+    if (s->run) {
+        /* Every process is gone; what is left has no effect any more and goes right after the answer. */
+        report(s);
+        run_spec_done(sandbox_take_run(s));
+        sandbox_not_busy(s);
+    }
+    base_close_fd(&s->pidfd);
+    base_close_fd(&s->setup_fd);
+    base_close_fd(&s->control_fd);
+    base_close_fd(&s->stream_fd);
+    sandbox_gate_done(s);
+    fd_close_all(s->lent, s->n_lent);
+    image_release(&s->image);
+    sandbox_remove_dead(spawner);
+}

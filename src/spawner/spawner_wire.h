@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spawner_wire.h: the messages between an engine and its spawner (docs/PROTOCOL.md, "Spawner messages").
+ *
+ * One SOCK_SEQPACKET packet is one fixed-size struct that starts with struct wire_head, with at most
+ * WIRE_FDS descriptors beside it. Strings of a run (argv, environment, paths) travel in a sealed memfd, so
+ * that the packet stays fixed. The spawner trusts nothing in it: it checks every limit, count, string and
+ * path again (run_spec.c), because the engine side may be an unprivileged daemon that has been taken over.
+ */
+#ifndef BRIG_SPAWNER_SPAWNER_WIRE_H
+#define BRIG_SPAWNER_SPAWNER_WIRE_H
+
+#include <brig.h>
+
+#include "codec/guest_msg.h"
+#include "gate/wire.h"
+#include "host/netgate.h"
+
+#define WIRE_MAGIC 0x67697262u /* "brig" */
+#define WIRE_VERSION 1u
+#define WIRE_FDS 80 /* GATE_OPEN has the most: its listeners */
+#define WIRE_STRINGS_MAX (GUEST_STRINGS_MAX + 65536u)
+#define WIRE_BINDS_MAX 32u
+#define WIRE_TMPFS_MAX 16u
+#define WIRE_ZYGOTE_KEY_MAX 128u /* with its NUL */
+
+enum wire_type {
+    WIRE_READY = 1, /* spawner: set-up done, or why not */
+    WIRE_RUN,       /* engine: a run; fds: strings, [stdin], stdout, stderr */
+    WIRE_STARTED,   /* spawner: the program is about to execute; fds: [PTY master] */
+    WIRE_DONE,      /* spawner: how it ended; nothing of the sandbox is left */
+    WIRE_KILL,      /* engine: end it, for a cause the engine measured */
+    WIRE_SIGNAL,    /* engine: signal the main process */
+    WIRE_POOL,      /* engine: keep this many sandboxes ready */
+    WIRE_POOL_FULL, /* spawner: they are */
+
+    /* Long-lived sandboxes: a RUN with WIRE_RUN_SERVICE has no program and no timeout. It is STARTED with one
+     * descriptor beside it, a stream to its brig-init (codec/guest_svc.h), and DONE when it has ended. */
+    WIRE_ATTACH,    /* engine: a new stream for this run, in place of the last */
+    WIRE_ATTACHED,  /* spawner: struct wire_answer; fds: the stream */
+    WIRE_FREEZE,    /* engine: struct wire_freeze */
+    WIRE_FROZEN,    /* spawner: struct wire_answer */
+    WIRE_STATS,     /* engine: head only */
+    WIRE_STATS_ARE, /* spawner: struct wire_stats */
+    WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over. head.run is any number */
+    WIRE_LISTED,    /* spawner: struct wire_started of a live service; without a descriptor (ATTACH gives one) */
+    WIRE_LIST_END,  /* spawner: struct wire_ready, which the engine may have missed; head.run: the highest number ever seen */
+
+    /* A sandbox with a network (host/netgate.c). With wire_run.gate.on the spawner makes routes and listeners before the program starts and says
+     * GATE_OPEN before STARTED. Asked for later (brig-egress or brigd is new, or the policy has more ports): those that are there, and the new ones. */
+    WIRE_GATE,      /* engine: struct wire_gate */
+    WIRE_GATE_OPEN, /* spawner: struct wire_gate_open; fds: the listeners */
+
+    /* Sandboxes that outlive their supervisor (spawner/spawner_keep.c). KEPT and TAKE are said on a connection to the listener that came with KEEP. */
+    WIRE_KEEP, /* supervisor: head only; fds: enum wire_keep_fd */
+    WIRE_KEPT, /* spawner: struct wire_kept; fds: the engine's end, the text, a pidfd of itself */
+    WIRE_TAKE, /* the next supervisor: head only */
+
+    /* A long-lived sandbox: other limits from now on. Numbers above are known to other builds: new ones go here. */
+    WIRE_LIMITS,     /* engine: struct wire_limits */
+    WIRE_LIMITS_ARE, /* spawner: struct wire_limits_are */
+    WIRE_TYPE_MAX
+};
+
+struct wire_head {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t type;
+    uint64_t run; /* the engine's number of the run; 0 where none is meant */
+};
+
+struct wire_ready {
+    struct wire_head head;
+    struct brig_err err;    /* code BRIG_E_NONE when ready */
+    uint32_t rootless;      /* 0 root, 1 one id, 2 subordinate ids */
+    uint32_t cgroup;        /* enum reading_by of the limits, BY_NONE without */
+    uint32_t image_store;   /* images can be had */
+    uint32_t landlock_abi;
+    uint32_t zygotes; /* WIRE_RUN_ZYGOTE can be had */
+    uint32_t unused;
+    uint64_t list; /* LIST_END: the number of the LIST it answers; 0 otherwise */
+};
+
+/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv, environment; in this order. */
+struct wire_run {
+    struct wire_head head;
+    uint32_t flags; /* BRIG_RUN_*, WIRE_RUN_SERVICE */
+    uint32_t profile;
+    uint64_t require;
+    struct brig_limits limits; /* zero: the default, which depends on the store */
+    uint16_t rows, cols;
+    uint32_t n_binds, n_tmpfs, n_argv, n_env;
+    uint32_t strings_len;
+    uint32_t binds_ro; /* bit per bind */
+    uint64_t tmpfs_size[WIRE_TMPFS_MAX];
+    struct netgate_want gate;
+    uint32_t trust; /* a last descriptor: a sealed memfd with the CA bundle (PEM) that takes the place of the template's */
+    uint32_t binds_overlay; /* bit per bind; none that is in binds_ro */
+};
+
+struct wire_gate {
+    struct wire_head head;
+    struct netgate_want want;
+};
+
+struct wire_gate_open {
+    struct wire_head head;
+    struct brig_err err; /* code BRIG_E_NONE: open */
+    uint32_t n;
+    uint32_t unused;
+    struct gate_listener listeners[GATE_LISTENERS_MAX];
+};
+
+struct wire_started {
+    struct wire_head head;
+    int64_t at_ns; /* CLOCK_REALTIME */
+    char sandbox_id[32];
+    struct brig_limits limits; /* as enforced */
+    struct reading readings[BRIG_LAYER_MAX];
+};
+
+struct wire_done {
+    struct wire_head head;
+    uint32_t cause; /* enum brig_cause */
+    uint32_t started;
+    int32_t exit_code, signal;
+    uint32_t limits_hit;
+    uint32_t refused; /* the failure is a refusal (BRIG_E_USAGE, _REFUSED, _UNSUPPORTED), not a fault */
+    int64_t ended_at_ns;
+    struct brig_limits limits; /* as enforced */
+    struct brig_usage usage;
+    char sandbox_id[32];
+    struct reading readings[BRIG_LAYER_MAX];
+    char detail[256];
+};
+
+struct wire_kill {
+    struct wire_head head;
+    uint32_t cause; /* BRIG_CAUSE_CANCELLED or BRIG_CAUSE_OUTPUT_LIMIT */
+    uint32_t unused;
+};
+
+struct wire_signal {
+    struct wire_head head;
+    uint32_t signum;
+    uint32_t unused;
+};
+
+/* Internal flag of wire_run.flags, beside BRIG_RUN_*: a sandbox that waits to be told what to do. */
+#define WIRE_RUN_SERVICE (1u << 16)
+/* With it: process 1 is there from the start, forked by a zygote (spawner/zygote.h). Template host only. */
+#define WIRE_RUN_ZYGOTE (1u << 17)
+
+struct wire_answer {
+    struct wire_head head;
+    struct brig_err err; /* code BRIG_E_NONE: done */
+};
+
+struct wire_freeze {
+    struct wire_head head;
+    uint32_t on;
+    uint32_t unused;
+};
+
+/* All three are set. Its store stays as it was made, and so does everything else. */
+struct wire_limits {
+    struct wire_head head;
+    uint64_t memory, cpus, pids; /* as in struct brig_limits; none is 0 */
+};
+
+struct wire_limits_are {
+    struct wire_head head;
+    struct brig_err err; /* code BRIG_E_NONE: they are in force; else those before are */
+    uint64_t memory, cpus, pids;
+};
+
+struct wire_plain {
+    struct wire_head head;
+};
+
+enum wire_keep_fd {
+    WIRE_KEEP_END,      /* the engine's end of the spawner's socket */
+    WIRE_KEEP_LISTENER, /* SOCK_SEQPACKET, in the run directory */
+    WIRE_KEEP_FILE,     /* its file, O_PATH */
+    WIRE_KEEP_TEXT,     /* sealed; what a supervisor must have in common with the last one. Nothing to the spawner */
+    WIRE_KEEP_FDS
+};
+#define WIRE_KEPT_FDS 3
+
+/* A supervisor of another build must be able to read it, so nothing of it may ever change. */
+struct wire_kept {
+    struct wire_head head;
+    uint32_t pid;
+    uint32_t unused;
+    char build[64]; /* brig_version(), a space, brig_commit(), which a build without git does not know */
+};
+
+struct wire_stats {
+    struct wire_head head;
+    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
+    uint32_t oom_kills, pids_refused;
+    uint32_t store; /* GUEST_STORE_* */
+    uint32_t unused;
+};
+
+struct wire_pool {
+    struct wire_head head;
+    uint32_t count;
+    uint32_t unused;
+    struct brig_err err; /* POOL_FULL: why there are not more */
+};
+
+union wire_any {
+    struct wire_head head;
+    struct wire_ready ready;
+    struct wire_run run;
+    struct wire_started started;
+    struct wire_done done;
+    struct wire_kill kill;
+    struct wire_signal signal;
+    struct wire_pool pool;
+    struct wire_answer answer;
+    struct wire_freeze freeze;
+    struct wire_plain plain;
+    struct wire_stats stats;
+    struct wire_gate gate;
+    struct wire_gate_open gate_open;
+    struct wire_kept kept;
+    struct wire_limits limits;
+    struct wire_limits_are limits_are;
+};
+
+/* The exact size of a message of this type, 0 for an unknown type. */
+size_t wire_size(uint16_t type);
+/* 0, or -EPROTO: magic, version, type or size is wrong. */
+int wire_check(const union wire_any *msg, size_t len) MUST_CHECK;
+
+#endif
