@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "guest/tar.h"
 
 static bool has_dotdot(const char *path, size_t len)
 {
@@ -236,7 +237,7 @@ void files_name_entry(const struct request *rq, struct svc_entry *entry)
             entry->path = (struct svc_bytes){target->query[i].value, (uint32_t)target->query[i].value_len};
 }
 
-void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret)
+static void error_about(uint32_t errnum, const char *what, struct brig_err *ret)
 {
     static const struct {
         int errnum;
@@ -266,16 +267,43 @@ void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret
         {ECANCELED, BRIG_E_CONFLICT, "cancelled"},
         {ESTALE, BRIG_E_CONFLICT, "it changed while it was read"},
     };
+
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        if (known[i].errnum == (int)errnum) {
+            (void)err_set(ret, known[i].code, 0, "%s: %.150s", known[i].text, what);
+            return;
+        }
+    (void)err_set(ret, BRIG_E_HOST, (int)errnum, "file %.150s", what);
+}
+
+void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret)
+{
     const char *path = request_query(rq, "path");
 
     if (!path && rq->json) {
         const struct json_value *member = json_get(rq->json, "path") ? json_get(rq->json, "path") : json_get(rq->json, "from");
         path = member && member->type == JSON_STRING ? member->string : NULL;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
-        if (known[i].errnum == (int)errnum) {
-            (void)err_set(ret, known[i].code, 0, "%s: %.150s", known[i].text, path ? path : "");
-            return;
-        }
-    (void)err_set(ret, BRIG_E_HOST, (int)errnum, "file %.150s", path ? path : "");
+    error_about(errnum, path ? path : "", ret);
+}
+
+void files_tar_error(const struct request *rq, uint32_t errnum, const char *entry, struct brig_err *ret)
+{
+    char what[160];
+
+    snprintf(what, sizeof what, "entry %.120s of the archive", entry);
+    if (errnum == EOPNOTSUPP)
+        (void)err_set(ret, BRIG_E_USAGE, 0, "%s: sparse files, further volumes and unknown kinds are not taken",
+                      entry[0] ? what : "the archive");
+    else if (errnum == EFBIG && !entry[0])
+        (void)err_set(ret, BRIG_E_TOO_LARGE, 0, "a PAX header of the archive has more than %u bytes",
+                      TAR_EXTENSION_MAX);
+    else if (errnum == EINVAL && entry[0])
+        (void)err_set(ret, BRIG_E_USAGE, 0, "%s: a name or link with `..`, an empty name, or a link to itself", what);
+    else if (errnum == EPERM && entry[0])
+        (void)err_set(ret, BRIG_E_FORBIDDEN, 0, "%s: a device, or the sandbox's user may not do that", what);
+    else if (entry[0])
+        error_about(errnum, what, ret);
+    else
+        files_error(rq, errnum, ret);
 }

@@ -28,5 +28,7 @@ void files_name_entry(const struct request *rq, struct svc_entry *entry);
 void files_entry_json(struct json *json, const struct svc_entry *entry);
 /* "File not found: ..." and its kind: message and status for an errno that the worker gave. */
 void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret);
+/* The same for an archive that was refused. entry: the member at fault, "": not one of them. */
+void files_tar_error(const struct request *rq, uint32_t errnum, const char *entry, struct brig_err *ret);
 
 #endif

@@ -215,6 +215,7 @@ struct upload {
     struct buf waiting;    /* not yet taken by the call; at most one piece, or what it inflates to */
     uint64_t left;         /* of what the body may have */
     bool ended, eof_sent, tar;
+    char entry[128]; /* of the archive, at which it was refused; cut off where it is too long: for people */
 };
 
 static void upload_free(struct upload *up)
@@ -332,6 +333,17 @@ static void answer_upload(struct upload *up, const uint8_t *data, size_t len)
     request_json(rq, 200, &json);
 }
 
+/* A member's name comes before the REPLY that refuses it. */
+static void upload_event(void *ctx, const uint8_t *data, size_t len)
+{
+    struct upload *up = ctx;
+    struct svc_reader in = {data, data + len, false};
+    struct svc_bytes name = svc_get_bytes(&in);
+
+    if (up->tar && svc_done(&in) == 0)
+        snprintf(up->entry, sizeof up->entry, "%.*s", (int)name.len, name.data);
+}
+
 static void upload_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data, size_t len)
 {
     struct upload *up = ctx;
@@ -345,8 +357,11 @@ static void upload_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
         answer_upload(up, data, len);
         return;
     }
+    if (up->tar)
+        files_tar_error(rq, errnum, up->entry, &err);
+    else
+        files_error(rq, errnum, &err);
     upload_free(up);
-    files_error(rq, errnum, &err);
     request_fail(rq, &err);
 }
 
@@ -354,7 +369,8 @@ static void upload_start(struct upload *up, enum svc_type type, const struct svc
 {
     struct request *rq = up->rq;
     uint64_t length = 0;
-    const struct call_events events = {.writable = upload_writable, .reply = upload_reply, .ctx = up};
+    const struct call_events events = {
+        .event = upload_event, .writable = upload_writable, .reply = upload_reply, .ctx = up};
     const struct body_events body = {upload_data, upload_end, up};
     struct brig_err err;
 

@@ -76,7 +76,9 @@ enum svc_type {
     SVC_FILE_REMOVE = 70,  /* path, u32 recursive -> REPLY */
     SVC_FILE_WATCH = 71,   /* path, u32 recursive -> EVENT (empty) when armed, EVENT svc_file_change each, REPLY */
     SVC_FILE_TAR_GET = 72, /* path -> DATA 1 (a PAX tar), EOF 1, REPLY u64 members, u64 bytes */
-    SVC_FILE_TAR_PUT = 73, /* path (a directory), svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes */
+    /* path (a directory), svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes; where it fails at a member,
+     * an EVENT before that: svc_bytes, the member's name */
+    SVC_FILE_TAR_PUT = 73,
     SVC_TYPE_MAX
 };
 #define SVC_CALL_MIN 32u /* from here on a type opens a call; numbers between the groups are answered ENOSYS */

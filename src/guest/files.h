@@ -29,7 +29,8 @@
  *               and devices are left out. Holes are sent as zeroes. The 8,192 first files with several names become hard links.
  *   TAR_PUT     EBADMSG: not an archive, a checksum, cut off. EINVAL: a name or a hard link with `..`. EPERM: a device.
  *               ELOOP: through a symlink. EISDIR: a file where a directory is. EFBIG: a limit. EOPNOTSUPP: sparse,
- *               multi-volume, unknown types. Leading slashes are stripped. What came before the error stays, half a file does not.
+ *               multi-volume, unknown types. EVENT before the REPLY: the name of the member at fault, where there is
+ *               one. Leading slashes are stripped. What came before the error stays, half a file does not.
  */
 #ifndef BRIG_GUEST_FILES_H
 #define BRIG_GUEST_FILES_H

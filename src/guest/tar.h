@@ -54,6 +54,7 @@ struct tar_parser {
     struct tar_member member;
     uint8_t state;
     bool has_size, has_mtime, has_pax, has_global_mtime, ended;
+    bool sparse; /* a PAX header says so of the next member */
     uint8_t block[TAR_BLOCK];
     uint32_t fill; /* bytes of `block`, or of the field that is being collected */
     uint64_t left; /* of the content or extension */
@@ -75,7 +76,8 @@ struct tar_parser {
 void tar_parser_init(struct tar_parser *parser);
 /*
  * Uses bytes of *in. Returns an event, or -EBADMSG (not an archive, wrong checksum), -EINVAL (a name that leads out),
- * -ENAMETOOLONG, -EOPNOTSUPP (sparse, multi-volume, unknown), -EFBIG (an extension header). After an error do not call again.
+ * -ENAMETOOLONG, -EOPNOTSUPP (sparse, multi-volume, unknown), -EFBIG (an extension header). After an error do not call
+ * again; member.name is then the member at fault, as far as it was read, or NULL.
  */
 int tar_parse(struct tar_parser *parser, const uint8_t **in, size_t *len, const uint8_t **ret_data, size_t *ret_len);
 /* Whether what was fed is a whole archive: 0 or -EBADMSG. */

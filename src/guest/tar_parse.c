@@ -169,9 +169,14 @@ static int set_names(struct tar_parser *parser, bool *slash)
         link_len = text->len;
     }
     *slash = name_len > 0 && name[name_len - 1] == '/';
-    if (name_len == 0 || (ret = clean_name(parser->name, name, name_len)) < 0)
-        return name_len == 0 ? -EINVAL : ret;
     member->name = parser->name;
+    ret = name_len == 0 ? -EINVAL : clean_name(parser->name, name, name_len);
+    if (ret < 0) { /* as it stands there, for the message */
+        member->name_len = name_len < TAR_NAME_MAX ? name_len : TAR_NAME_MAX;
+        __builtin_memcpy(parser->name, name, member->name_len);
+        parser->name[member->name_len] = 0;
+        return ret;
+    }
     member->name_len = (size_t)ret;
     if (link_len > TAR_NAME_MAX || __builtin_memchr(link, 0, link_len))
         return link_len > TAR_NAME_MAX ? -ENAMETOOLONG : -EINVAL;
@@ -225,9 +230,8 @@ static int begin_member(struct tar_parser *parser)
     bool slash = false;
     int ret, kind;
 
-    *member = (struct tar_member){0};
     if ((ret = set_numbers(parser)) < 0 || (ret = set_names(parser, &slash)) < 0 ||
-        (ret = kind = kind_of(parser->block[AT_TYPE], slash)) < 0)
+        (ret = kind = parser->sparse ? -EOPNOTSUPP : kind_of(parser->block[AT_TYPE], slash)) < 0)
         return ret;
     member->kind = (enum tar_kind)kind;
     if (member->size != 0 && kind != TAR_FILE)
@@ -324,6 +328,7 @@ static int on_block(struct tar_parser *parser)
         parser->state = parser->state == STATE_ZERO ? STATE_END : STATE_ZERO;
         return TAR_NEED;
     }
+    parser->member = (struct tar_member){0}; /* what is wrong from here on is not the last one's fault */
     if (parser->state == STATE_ZERO || check_sum(parser->block) < 0)
         return -EBADMSG;
     if (type == 'x' || type == 'g' || type == 'L' || type == 'K')

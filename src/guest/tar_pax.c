@@ -3,7 +3,8 @@
  * tar_pax.c: PAX headers: records of the form "LENGTH KEY=VALUE\n", fed in pieces of any size.
  *
  * Known are path, linkpath, size and mtime. Owners cannot be restored, extended attributes are not; what is not known is
- * skipped, as POSIX asks, except sparse files: their content is not the file's content. A global header may set a time for
+ * skipped, as POSIX asks, except sparse files (GNU's formats 0.0, 0.1 and 1.0): their content is not the file's, so such
+ * a member is refused, by the name that GNU.sparse.name gives it. A global header may set a time for
  * all members; one that names or measures them is refused, because no honest archive does that and readers differ.
  */
 #include "guest/tar.h"
@@ -95,8 +96,15 @@ static int on_key(struct tar_parser *parser)
                   : key_is(parser, "size")     ? KEY_SIZE
                   : key_is(parser, "mtime")    ? KEY_MTIME
                                                : KEY_OTHER;
-    if (parser->fill >= sizeof(sparse) - 1 && __builtin_memcmp(parser->keyword, sparse, sizeof(sparse) - 1) == 0)
-        return -EOPNOTSUPP;
+    if (parser->sparse && parser->key == KEY_PATH)
+        parser->key = KEY_OTHER; /* of the archive, not of the file */
+    if (parser->fill >= sizeof(sparse) - 1 && __builtin_memcmp(parser->keyword, sparse, sizeof(sparse) - 1) == 0) {
+        if (parser->extension == 'g')
+            return -EOPNOTSUPP;
+        parser->sparse = true;
+        if (key_is(parser, "GNU.sparse.name"))
+            parser->key = KEY_PATH;
+    }
     if (parser->extension == 'g' && parser->key != KEY_OTHER && parser->key != KEY_MTIME)
         return -EBADMSG;
     if ((text = text_of(parser)))

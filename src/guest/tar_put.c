@@ -291,12 +291,19 @@ static int put_open(struct call *call, struct svc_reader *in)
     return ret < 0 ? ret : CALL_ON;
 }
 
-/* No more input counts. The directories are set right in turns, then the answer goes out. */
+/* No more input counts. The member at fault is told, directories are set right in turns, then the answer goes out. */
 static void wind_up(struct call *call, int failed)
 {
     struct tar_put *put = call->state;
 
     drop_half(put);
+    if (failed != 0 && put->parser.member.name) {
+        const struct svc_bytes name = {put->parser.member.name, (uint32_t)put->parser.member.name_len};
+        struct svc_cursor out = wire_open();
+
+        svc_put_bytes(&out, name);
+        wire_close(call, SVC_EVENT, &out);
+    }
     put->failed = failed;
     call->wait = CALL_WORK;
 }

@@ -9,7 +9,9 @@ import json
 import os
 import random
 import socket
+import subprocess
 import tarfile
+import tempfile
 import threading
 import time
 import unittest
@@ -161,6 +163,41 @@ class Files(ServiceTest):
             for info in members:
                 tar.addfile(info, io.BytesIO(b"x" * info.size))
         return out.getvalue()
+
+    def test_an_archive_is_refused_by_entry_and_rule(self):
+        def header(name, kind, pax=None):
+            info = tarfile.TarInfo(name)
+            info.type, info.pax_headers = kind, pax or {}
+            return info.tobuf(tarfile.PAX_FORMAT)
+
+        def sparse(*options):
+            with tempfile.TemporaryDirectory() as top:
+                with open(f"{top}/holes", "wb") as f:
+                    f.truncate(1 << 20)
+                    f.write(b"x")
+                command = ["tar", "-S", *options, "-cf", "-", "-C", top, "./holes"]
+                return subprocess.run(command, capture_output=True, check=True).stdout
+
+        rule = "entry %s of the archive: sparse files, further volumes and unknown kinds are not taken"
+        self.ask("POST", "/mkdir", {"path": "kinds"})
+        cases = [(sparse("--format=gnu"), rule % "holes")]
+        cases += [(sparse("--format=posix", f"--sparse-version={v}"), rule % "holes") for v in ("0.0", "0.1", "1.0")]
+        cases += [(header("odd", kind.encode()), rule % "odd") for kind in "SMVDNXA"]
+        named = {"GNU.sparse.major": "1", "GNU.sparse.name": "n/real"}
+        dots = "entry a/../b of the archive: a name or link with `..`, an empty name, or a link to itself"
+        cases += [(header(f"n/GNUSparseFile.0/{'f' * 200}", b"0", named), rule % "n/real"),
+                  (header("x" * 99, b"0", {"GNU.sparse.map": "0,1"}), rule % ("x" * 99)),
+                  (header("a/../b", b"0"), dots),
+                  (header("null", b"3"), "entry null of the archive: a device, or the sandbox's user may not do that"),
+                  (header("g", b"0", {"comment": "c" * (1 << 20)}),
+                   "a PAX header of the archive has more than 1048576 bytes")]
+        for data, message in cases:
+            answer = self.ask("PUT", "/tar?path=kinds", header("before", b"5") + data)
+            self.assertEqual(answer.json["error"]["message"], message)
+            self.assertEqual(answer.status, {"a": 413, "e": 403 if "a device" in message else 400}[message[0]], message)
+        self.assertEqual([e["path"] for e in self.ask("GET", "/list?path=kinds").json["entries"]], ["before"])
+        odd = self.ask("PUT", "/tar?path=kinds", header(os.fsdecode(b"\xff\xfe"), b"S"))
+        self.assertEqual((odd.status, odd.json["error"]["code"]), (400, "invalid_argument"), odd)
 
     def test_hostile_trees(self):
         def member(name, **kw):

@@ -327,6 +327,19 @@ static void pax_headers(void **state)
         add('x', "pax", NULL, bad[i].records);
         add('5', "short", NULL, NULL);
         assert_int_equal(first(), bad[i].ret);
+        if (bad[i].ret == -EBADMSG)
+            assert_null(parser.member.name);
+        else
+            assert_string_equal(parser.member.name, bad[i].ret == -EINVAL ? "../x" : "short");
+    }
+    static const char *const sparse[] = {"22 GNU.sparse.major=1\n24 GNU.sparse.name=real\n13 path=made\n",
+                                         "13 path=made\n24 GNU.sparse.name=real\n24 GNU.sparse.map=0,1,2\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(sparse); i++) {
+        begin();
+        add('x', "pax", NULL, sparse[i]);
+        add('0', "short", NULL, NULL);
+        assert_int_equal(first(), -EOPNOTSUPP);
+        assert_string_equal(parser.member.name, "real");
     }
 }
 
