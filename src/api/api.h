@@ -153,6 +153,7 @@ bool request_query_u64(struct request *rq, const char *name, uint64_t min, uint6
 bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CHECK;
 /* An event of this request in the log. */
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail);
+void request_denied(struct request *rq, const char *message); /* the audit's event; the client is still there */
 void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
 /* The same for another organisation's object: only the host's administrator sees the event, since the caller is told that there is
  * no such object. */

@@ -47,7 +47,7 @@ void letta_fail(struct request *rq, const struct brig_err *err)
     unsigned status = error_status(err->code);
 
     if (err->code == BRIG_E_UNAUTHENTICATED || err->code == BRIG_E_FORBIDDEN)
-        api_denied(rq->api, &rq->caller, rq->route->pattern, err->message);
+        request_denied(rq, err->message);
     answer_detail(rq, status, err->code == BRIG_E_UNAUTHENTICATED ? "Unauthorized" : err->message);
 }
 

@@ -360,7 +360,8 @@ int audit_open(struct loop *loop, struct workers *workers, const struct audit_op
     pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&audit->reopened, NULL);
 
-    int r = lock_dir(audit, err);
+    int r = crypto_random(audit->repeat_key, sizeof(audit->repeat_key));
+    r = r < 0 ? err_set(err, BRIG_E_HOST, -r, "random bytes for the audit log") : lock_dir(audit, err);
     if (r == 0)
         r = open_current(audit, err);
     if (r == 0)

@@ -112,12 +112,13 @@ struct audit_queue {
 #define REPEAT_DETAILS 20u
 
 struct audit_repeat { /* repeat.c */
-    char action[48], actor[128], org[64], object[128], outcome[16]; /* cut */
+    char action[48], actor[128], org[64], kind[128], object[128], outcome[16]; /* cut */
     uint64_t since_ns; /* when this interval began; 0: free */
     uint64_t counted;  /* in it, and not written */
     uint64_t details[REPEAT_DETAILS]; /* hashes of what was written */
     unsigned n_details;
     bool flooding;     /* all of it is counted until an interval was quiet */
+    bool mixed;        /* what was counted has other objects than the first */
 };
 
 struct audit {
@@ -138,6 +139,7 @@ struct audit {
     uint64_t dropped, dropped_told, dropped_told_ns;
     int64_t last_time_ns; /* of the last line: times rise, whatever the clock does */
     struct audit_repeat repeats[REPEAT_SLOTS];
+    uint8_t repeat_key[SHA256_SIZE]; /* random, of this process */
 
     /* the writer's own */
     int dir_fd, fd, heads_fd;

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * repeat.c: refusals that come again and again. Whoever is refused can be refused a thousand times a second, and with
- * it push everything else out of a log of bounded size. So of equal ones (action, actor, organisation, object, outcome)
- * the first is written, others with a detail of their own up to REPEAT_DETAILS, and the rest is counted: one line per
- * interval says how many there were. Who floods gets that one line per interval until an interval was quiet.
+ * it push everything else out of a log of bounded size. So of equal ones (action, actor, organisation, kind, object,
+ * outcome) the first is written, others with a detail of their own up to REPEAT_DETAILS, and the rest is counted: one
+ * line per interval says how many there were. Who floods gets that one line per interval until an interval was quiet.
+ *
+ * The kind is the rule that refused, one of a fixed number: a flood against one rule hides nothing that another refused.
+ * An object that the caller makes up (any_object) is a detail and no part of the key, or each would be a first one.
+ * Details are compared by a hash with a key that nobody knows: none can be made that passes for another.
  *
  * The table is bounded: when it is full, the oldest entry is told and makes room. The caller holds the audit's lock.
  */
@@ -19,12 +23,17 @@ static uint64_t interval_ns(const struct audit *audit)
     return audit->options.repeat_seconds * NS_PER_SEC;
 }
 
-static uint64_t hash_of(const char *text)
+/* Of what tells it from others of its kind. A text that is longer than a field of the log is compared as it is cut. */
+static uint64_t hash_of(const struct audit *audit, const struct audit_event *event)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = 0; /* where there is no memory for one, all are equal: counted, and not lost */
+    char text[2 * AUDIT_FIELD_MAX + 2];
+    uint8_t sum[SHA256_SIZE];
+    int n = snprintf(text, sizeof(text), "%.*s%c%.*s", (int)AUDIT_FIELD_MAX, event->object ? event->object : "", 1,
+                     (int)AUDIT_FIELD_MAX, event->detail ? event->detail : "");
 
-    for (; *text; text++)
-        hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    if (crypto_hmac_sha256(audit->repeat_key, sizeof(audit->repeat_key), text, (size_t)n, sum) == 0)
+        memcpy(&hash, sum, sizeof(hash));
     return hash;
 }
 
@@ -35,8 +44,10 @@ static bool same(const char *kept, size_t size, const char *given)
 
 static bool is_of(const struct audit_repeat *entry, const struct audit_event *event)
 {
-    return entry->since_ns != 0 && same(entry->action, sizeof(entry->action), event->action) && same(entry->actor, sizeof(entry->actor), event->actor) &&
-           same(entry->org, sizeof(entry->org), event->org) && same(entry->object, sizeof(entry->object), event->object) &&
+    return entry->since_ns != 0 && same(entry->action, sizeof(entry->action), event->action) &&
+           same(entry->actor, sizeof(entry->actor), event->actor) && same(entry->org, sizeof(entry->org), event->org) &&
+           same(entry->kind, sizeof(entry->kind), event->kind) &&
+           (event->any_object || same(entry->object, sizeof(entry->object), event->object)) &&
            same(entry->outcome, sizeof(entry->outcome), event->outcome);
 }
 
@@ -47,15 +58,16 @@ static void keep(char *out, size_t size, const char *text)
 
 static void tell(struct audit *audit, struct audit_repeat *entry)
 {
-    char detail[96];
+    char detail[96 + sizeof(entry->kind)];
+    const bool kind = entry->kind[0] != '\0';
 
     if (entry->counted == 0)
         return;
-    snprintf(detail, sizeof(detail), "%llu more like this within %u s, counted and not written one by one",
-             (unsigned long long)entry->counted,
+    snprintf(detail, sizeof(detail), "%llu more like this%s%s%s within %u s, counted and not written one by one",
+             (unsigned long long)entry->counted, kind ? " (" : "", entry->kind, kind ? ")" : "",
              audit->options.repeat_seconds);
     const struct audit_event event = {.action = entry->action, .actor = entry->actor, .org = entry->org,
-                                      .object = entry->object,
+                                      .object = entry->mixed ? "" : entry->object,
                                       .outcome = entry->outcome, .detail = detail};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
         audit->dropped += entry->counted;
@@ -82,6 +94,7 @@ static struct audit_repeat *find(struct audit *audit, const struct audit_event *
     keep(oldest->action, sizeof(oldest->action), event->action);
     keep(oldest->actor, sizeof(oldest->actor), event->actor);
     keep(oldest->org, sizeof(oldest->org), event->org);
+    keep(oldest->kind, sizeof(oldest->kind), event->kind);
     keep(oldest->object, sizeof(oldest->object), event->object);
     keep(oldest->outcome, sizeof(oldest->outcome), event->outcome);
     return oldest;
@@ -95,7 +108,7 @@ bool audit_repeat(struct audit *audit, const struct audit_event *event)
     if (!refusal)
         return false;
     struct audit_repeat *entry = find(audit, event, clock_mono_ns());
-    const uint64_t hash = hash_of(event->detail ? event->detail : "");
+    const uint64_t hash = hash_of(audit, event);
     bool known = entry->flooding || entry->n_details == REPEAT_DETAILS;
     for (unsigned i = 0; i < entry->n_details && !known; i++)
         known = entry->details[i] == hash;
@@ -103,6 +116,7 @@ bool audit_repeat(struct audit *audit, const struct audit_event *event)
         entry->details[entry->n_details++] = hash;
         return false;
     }
+    entry->mixed = entry->mixed || !same(entry->object, sizeof(entry->object), event->object);
     if (entry->counted++ == 0)
         pthread_cond_signal(&audit->wake); /* there is a line to write when the interval is over */
     return true;

@@ -313,7 +313,12 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
         return r; /* who asked for a run is told, and the audit with it */
     if (r < 0) {
         manager->stats.quota_refusals++;
-        sandbox_audit(manager, caller, NULL, "sandbox.create", spec->name, "denied", err ? err->message : "", true);
+        const struct audit_event event = {
+            .action = "sandbox.create", .actor = caller->actor, .org = caller->org_id, .object = spec->name,
+            .outcome = "denied", .detail = err ? err->message : "", .request_id = caller->request_id, .sync = true,
+            .kind = "quota", .any_object = true};
+        if (manager->audit)
+            audit_add(manager->audit, &event, NULL, NULL);
         return r;
     }
     struct sbox *sbox = sbox_new(manager, spec->internal);

@@ -13,6 +13,8 @@
 #include "sandbox/process.h"
 #include "sandbox/processes.h"
 
+#define RULES_TOLD 16 /* of a policy, each a kind of its own in the log's counts */
+
 /* ---- counters -------------------------------------------------------------------------------------------------- */
 
 static void add(struct gate_counts *to, const struct gate_counts *from)
@@ -242,6 +244,17 @@ static void describe(struct sbox *sbox, const struct gate_event *event, char *ou
              event->secret[0] ? " secret=" : "", event->secret, event->why[0] ? " why=" : "", event->why);
 }
 
+/* Which rule refused, for the log's counts. A policy can have many: those after the first ones are one kind. */
+static void put_kind(const struct gate_event *event, char *out, size_t size)
+{
+    const char *what = event->dns ? "name" : "connection";
+
+    if (event->rule >= 0 && event->rule < RULES_TOLD)
+        snprintf(out, size, "%s, rule %d", what, event->rule);
+    else
+        snprintf(out, size, "%s, %s", what, event->rule >= 0 ? "later rules" : event->rule == -1 ? "default" : "built-in");
+}
+
 static void count(struct network_stats *stats, const struct gate_event *event)
 {
     bool denied = event->verdict == GATE_DENIED;
@@ -286,7 +299,7 @@ void network_event(void *ctx, const struct gate_event *event)
 {
     struct network *network = ctx;
     struct sbox_network *net = network_by_slot(network, event->head.slot);
-    char detail[AUDIT_FIELD_MAX];
+    char detail[AUDIT_FIELD_MAX], kind[32];
 
     if (!net)
         return; /* of one that has just been forgotten */
@@ -295,8 +308,10 @@ void network_event(void *ctx, const struct gate_event *event)
     count(&network->stats, event);
     note_learned(net, event);
     describe(sbox, event, detail, sizeof detail);
+    put_kind(event, kind, sizeof kind);
     const struct audit_event line = {.action = action_of(event), .actor = sbox->priv->creator.actor, .org = sbox->org_id, .object = sbox->id,
-                                     .outcome = outcome, .detail = detail, .request_id = sbox->priv->creator.request_id, .paced = true};
+                                     .outcome = outcome, .detail = detail, .request_id = sbox->priv->creator.request_id, .paced = true,
+                                     .kind = kind};
     if (network->manager->audit)
         audit_add(network->manager->audit, &line, NULL, NULL);
     if (event->verdict == GATE_DENIED)

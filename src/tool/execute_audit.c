@@ -72,10 +72,23 @@ static void describe(struct run *run, struct buf *out)
         (void)!buf_printf(out, ", agent %s", run->agent_id);
 }
 
+static const char *kind_of(const struct run *run)
+{
+    switch (run->refused.code) {
+    case BRIG_E_FORBIDDEN: return "forbidden";
+    case BRIG_E_LIMIT: return "limit";
+    case BRIG_E_REFUSED: return "policy";
+    default: return "request";
+    }
+}
+
 static uint64_t add(struct run *run, const char *outcome, const char *detail, bool sync)
 {
-    const struct audit_event event = {.action = action(run), .actor = run->caller.actor, .org = run->caller.org_id, .object = run->tool.name ? run->tool.name : run->id,
-                                      .outcome = outcome, .detail = detail, .request_id = run->caller.request_id, .sync = sync};
+    const struct audit_event event = {.action = action(run), .actor = run->caller.actor, .org = run->caller.org_id,
+                                      .object = run->tool.name ? run->tool.name : run->id,
+                                      .outcome = outcome, .detail = detail, .request_id = run->caller.request_id,
+                                      .sync = sync, .kind = kind_of(run),
+                                      .any_object = !run->of_row}; /* the caller's own word, or the run's number */
 
     return run->executor->o.audit && run->kind != FRAME_SCHEMA ? audit_add(run->executor->o.audit, &event, NULL, NULL) : 0;
 }

@@ -788,6 +788,37 @@ class Log(HostileTest):
         self.assertEqual(seqs, list(range(seqs[0], seqs[0] + len(seqs))))
 
 
+class Refusals(HostileTest):
+    """What is counted and not written one by one hides nothing of another kind."""
+
+    def refused(self, method, path, body=None):
+        answer = self.d.ask(method, path, body, tcp=True, key=self.key)
+        self.assertEqual(answer.status, 403, answer)
+        return answer.json["error"]["message"]
+
+    def test_a_flood_of_one_rule_does_not_hide_another(self):
+        org, self.key = self.org("noisy", role="user")
+        before = self.audit_now()
+        for i in range(30):
+            self.refused("POST", "/v1/sandboxes", {"template": f"/srv/{i}"})
+        binds = self.refused("POST", "/v1/sandboxes", {"binds": [{"source": "/etc", "target": "/mnt"}]})
+        lines = self.audit(before, action="denied", org=org, object="/v1/sandboxes")
+        self.assertEqual(sum(x["detail"].startswith("template /srv/") for x in lines), 20)
+        self.assertEqual([x["detail"] for x in lines if not x["detail"].startswith("template ")], [binds])
+
+    def test_the_name_is_told(self):
+        org, self.key = self.org("curious", role="user")
+        before = self.audit_now()
+        why = self.refused("DELETE", "/v1/policies/payroll")
+        lines = self.audit(before, action="denied", org=org)
+        self.assertEqual([(x["object"], x["detail"]) for x in lines], [("/v1/policies/payroll", why)])
+        for i in range(100):
+            self.refused("DELETE", f"/v1/policies/guess-{i}-" + "x" * 1000)
+        lines = self.audit(before, action="denied", org=org)
+        self.assertEqual(len(lines), 20, "made-up names do not fill the log")
+        self.assertEqual({len(x["object"]) for x in lines[1:]}, {255})
+
+
 class Streams(HostileTest):
     def test_clients_that_leave(self):
         """A11: streams of all kinds, left in the middle: the program goes on, nothing stays in the daemon."""

@@ -409,6 +409,53 @@ static void equal_refusals_are_counted(void **state)
     assert_int_equal(count_lines(text, "\"process.start\"", &sum), 1000);
 }
 
+/* A flood against one rule does not hide what another refused, and made-up objects are no way around the count. */
+static void a_flood_hides_no_other_kind(void **state)
+{
+    struct rig *rig = *state;
+    char object[64];
+    size_t len;
+    unsigned long sum;
+
+    rig_open(rig, NULL);
+    for (unsigned i = 0; i < 500; i++) {
+        assert_true(str_format(object, sizeof(object), "/v1/x/%u", i) > 0);
+        const struct audit_event flood = {.action = "flood", .actor = "k", .outcome = "denied", .object = object,
+                                          .detail = "this key is read-only", .kind = "POST /v1/x/{id}, this",
+                                          .any_object = true};
+        assert_true((audit_add(rig->audit, &flood, NULL, NULL) > 0) == (i < REPEAT_DETAILS));
+    }
+    const struct audit_event other = {.action = "flood", .actor = "k", .outcome = "denied", .object = "/v1/x/7",
+                                      .detail = "binds: no", .kind = "POST /v1/x/{id}, binds:", .any_object = true};
+    assert_true(audit_add(rig->audit, &other, NULL, NULL) > 0);
+    rig_close(rig);
+    rig_assert_ok(rig);
+    AUTO_FREE char *text = rig_read(rig->dir_fd, AUDIT_CURRENT, &len);
+    assert_int_equal(count_lines(text, "\"flood\"", &sum), REPEAT_DETAILS + 2);
+    assert_int_equal(sum, 500 - REPEAT_DETAILS);
+    assert_non_null(strstr(text, "\"object\":\"\",\"outcome\":\"denied\",\"detail\":\"480 more like this "
+                                 "(POST /v1/x/{id}, this) within 60 s, counted and not written one by one\""));
+    assert_non_null(strstr(text, "\"detail\":\"binds: no\""));
+}
+
+/* Two details with one hash under FNV-1a, which was taken before and has no secret: both are written. */
+static void a_collision_hides_nothing(void **state)
+{
+    static const char *const colliding[] = {"8yn0iYCKYHlIj4-BwPqk", "GReLUrM4wMqfg9yzV3KQ"};
+    struct rig *rig = *state;
+    size_t len;
+
+    rig_open(rig, NULL);
+    for (unsigned i = 0; i < 2; i++)
+        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "denied", .outcome = "denied",
+                                                                .detail = colliding[i]}, NULL, NULL) > 0);
+    rig_close(rig);
+    rig_assert_ok(rig);
+    AUTO_FREE char *text = rig_read(rig->dir_fd, AUDIT_CURRENT, &len);
+    assert_non_null(strstr(text, colliding[0]));
+    assert_non_null(strstr(text, colliding[1]));
+}
+
 struct denials {
     unsigned lines;
     unsigned long sum;
@@ -607,6 +654,8 @@ int main(void)
         TEST(lines_are_on_disk_soon),
         TEST(floods_are_counted),
         TEST(equal_refusals_are_counted),
+        TEST(a_flood_hides_no_other_kind),
+        TEST(a_collision_hides_nothing),
         TEST(a_count_per_interval),
         TEST(a_full_disk_loses_nothing),
         TEST(the_queue_is_bounded),
