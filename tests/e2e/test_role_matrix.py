@@ -31,7 +31,7 @@ LATE = {"waitProcess"}  # the owner's answer comes when the process has ended
 SOURCE = "def f() -> str:\n    \"\"\"\n    Says yes.\n    \"\"\"\n    return 'yes'\n"
 UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
-# A place in a body: names, the role it needs, a whole body with a value there, a sample of that value, the shapes around.
+# A place in a body: names, the role it needs, a whole body with a value there, a sample of it, the shapes around.
 Node = namedtuple("Node", "at role put sample inside")
 ROOT_NODE = Node((), None, lambda v: v, None, ())
 SCHEMA = {"name": "f", "description": "Says yes.", "parameters": {"type": "object", "properties": {}}}
@@ -102,7 +102,7 @@ class Matrix(ServiceTest):
         return self.resolve(content["application/json"]["schema"]) if "application/json" in content else None
 
     def members(self, schema, node=ROOT_NODE):
-        """(names, role, body) for every member at any depth: of objects, of an array's one element, of maps, of each shape."""
+        """(names, role, body) for every member at any depth: of objects, of one element of an array, of maps, of each shape."""
         schema = self.resolve(schema)
         if id(schema) in node.inside:
             return  # a shape that contains itself: one turn of it
@@ -280,7 +280,7 @@ class Matrix(ServiceTest):
         return "" if other == (status, text) else f"{status} {text}, and of what nobody has {other}"
 
     def test_another_organisation_finds_nothing_and_changes_nothing(self):
-        """Not found, with a body and parameters that are right: another refusal would come before the question whose it is."""
+        """Not found, with a body and parameters that are right: another refusal comes before the question whose it is."""
         before, unjudged = self.state(), {}
         for path, method, operation in self.operations():
             if "{" in path and operation["x-brig-role"] not in ("open", "socket"):
