@@ -10,8 +10,10 @@
 #include <sys/vfs.h>
 
 #include "base/fd.h"
+#include "base/mem.h"
 #include "base/str.h"
 #include "engine/doctor.h"
+#include "host/cgroup.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 #define NEEDED (1u << CONTROLLER_MEMORY | 1u << CONTROLLER_CPU | 1u << CONTROLLER_PIDS)
@@ -44,27 +46,16 @@ static void names_of(unsigned mask, char *out, size_t size)
             len += (size_t)snprintf(out + len, size - len, "%s%s", len ? " " : "", controllers[i]);
 }
 
-/* Our cgroup in the hierarchy mounted there, or its top where the path means nothing here (a container). */
-static int open_own(const char *mount, const char *path)
-{
-    char full[512];
-    int fd = -1;
-
-    if (str_format(full, sizeof full, "%s%s", mount, path) > 0)
-        fd = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd >= 0 ? fd : open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-}
-
 static bool is_writable(int fd)
 {
     return faccessat(fd, ".", W_OK, AT_EACCESS) == 0 && faccessat(fd, "cgroup.procs", W_OK, AT_EACCESS) == 0;
 }
 
-static void read_v2(struct doctor_cgroup *cg, const char *mount, const char *path)
+static void read_v2(struct doctor_cgroup *cg, const char *mount, const char *path, const char *mounts)
 {
     char text[4096];
     struct statvfs fs;
-    AUTO_FD int fd = open_own(mount, path);
+    AUTO_FD int fd = cg_find_own(mount, path, mounts);
 
     if (fd < 0)
         return;
@@ -79,7 +70,7 @@ static void read_v2(struct doctor_cgroup *cg, const char *mount, const char *pat
     cg->v2_alone = top || (fd_read_file(fd, "cgroup.procs", text, sizeof text) > 0 && str_eq(text, own));
 }
 
-static void read_v1(struct doctor_cgroup *cg, const char *list, const char *path)
+static void read_v1(struct doctor_cgroup *cg, const char *list, const char *path, const char *mounts)
 {
     char mount[128];
     struct statvfs fs;
@@ -87,7 +78,7 @@ static void read_v1(struct doctor_cgroup *cg, const char *list, const char *path
 
     if (mask == 0 || str_format(mount, sizeof mount, CGROUP_ROOT "/%s", list) < 0)
         return;
-    AUTO_FD int fd = open_own(mount, path);
+    AUTO_FD int fd = cg_find_own(mount, path, mounts);
     if (fd < 0)
         return;
     cg->v1 |= mask;
@@ -124,6 +115,7 @@ void doctor_cgroup_read(struct doctor_cgroup *cg)
     cg->disabled = read_disabled();
     if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0 || statfs(CGROUP_ROOT, &fs) < 0)
         return;
+    AUTO_FREE char *mounts = cg_read_mounts();
     bool pure = fs.f_type == CGROUP2_SUPER_MAGIC;
     bool unified = pure || (statfs(CGROUP_ROOT "/unified", &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC);
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
@@ -133,9 +125,9 @@ void doctor_cgroup_read(struct doctor_cgroup *cg)
             continue;
         *path++ = '\0';
         if (*list && !pure)
-            read_v1(cg, list, path);
+            read_v1(cg, list, path, mounts);
         else if (!*list && unified)
-            read_v2(cg, pure ? CGROUP_ROOT : CGROUP_ROOT "/unified", path);
+            read_v2(cg, pure ? CGROUP_ROOT : CGROUP_ROOT "/unified", path, mounts);
     }
     cg->kind = pure ? CGROUP_V2 : cg->v1 ? unified ? CGROUP_HYBRID : CGROUP_V1 : CGROUP_NONE;
 }

@@ -36,6 +36,13 @@ struct cg_host {
 };
 
 /*
+ * Our own cgroup in the hierarchy that is mounted at `mount`; path is what /proc/self/cgroup calls it, mounts the text of
+ * mountinfo (NULL or "": unknown). -1: there is none, or the mount shows only cgroups of others.
+ */
+int cg_find_own(const char *mount, const char *path, const char *mounts) MUST_CHECK;
+char *cg_read_mounts(void); /* for it; mem_free(); NULL: no memory */
+
+/*
  * Finds what this process may use. Needs the host's /proc and /sys/fs/cgroup in sight. helper_pid: a child that is at
  * work already and moves along, or 0.
  */

@@ -2,7 +2,8 @@
 /*
  * cgroup_host.c: which control groups this process may use. Hierarchies are looked for where every
  * distribution mounts them (/sys/fs/cgroup, or below it on hybrid hosts) and believed only after their file
- * system magic; what cannot be written is left out, and the statement then says so.
+ * system magic and only where they show our own cgroup; what cannot be written is left out, and the statement then
+ * says so.
  */
 #include <dirent.h>
 #include <linux/magic.h>
@@ -13,10 +14,12 @@
 #include <time.h>
 
 #include "base/fd.h"
+#include "base/mem.h"
 #include "host/cgroup.h"
 #include "jail/sys.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
+#define MOUNTS_MAX ((size_t)4 << 20)
 #define SELF_LEAF "brig-self"
 #define LEAVING_TRIES 250 /* half a second for a spawner on its way out */
 #define LEAVING_PAUSE_NS 2000000
@@ -47,17 +50,94 @@ static unsigned controllers_of(const char *list)
     return mask;
 }
 
-/* Opens our own cgroup of the hierarchy mounted at `mount`. In a container its top may be what we see as ours. */
-static int open_own(const char *mount, const char *path, long magic)
+/* The field `word` of a line of mountinfo, "36 35 98:0 /root /point ...", its octal escapes undone. */
+static int mount_field(const char *line, unsigned word, char *out, size_t size)
 {
-    char full[512];
-    struct statfs fs;
+    size_t len = 0;
 
-    if ((size_t)snprintf(full, sizeof full, "%s%s", mount, path) >= sizeof full)
-        return -1;
-    AUTO_FD int fd = open(full, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        fd = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (; word > 0 && *line && *line != '\n'; line++)
+        word -= *line == ' ';
+    for (; *line && *line != ' ' && *line != '\n'; line++, len++) {
+        if (len + 1 >= size)
+            return -ENAMETOOLONG;
+        bool escape = line[0] == '\\' && strspn(line + 1, "01234567") >= 3;
+        out[len] = escape ? (char)((line[1] - '0') << 6 | (line[2] - '0') << 3 | (line[3] - '0')) : *line;
+        line += escape ? 3 : 0;
+    }
+    out[len] = '\0';
+    return 0;
+}
+
+/* Which cgroup is the top of the mount that fd is in: of several that lie over each other, only one can be opened. */
+static int top_of_mount(int fd, const char *mounts, char *out, size_t size)
+{
+    struct statx st;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+        return -ENOSYS;
+    for (const char *line = mounts; line && *line; line = strchr(line, '\n'), line += line ? 1 : 0)
+        if (strtoull(line, NULL, 10) == st.stx_mnt_id)
+            return mount_field(line, 3, out, size);
+    return -ENOENT;
+}
+
+/* What path has below top; NULL: it is not below it. A path that leaves our cgroup namespace is below nothing. */
+static const char *below(const char *path, const char *top)
+{
+    size_t len = strcmp(top, "/") == 0 ? 0 : strlen(top);
+
+    if (strncmp(path, top, len) != 0 || (path[len] != '\0' && path[len] != '/') || strncmp(path + len, "/..", 3) == 0)
+        return NULL;
+    return path + len;
+}
+
+/* "/..", "/../..": the top lies above our cgroup namespace, and so above us. */
+static bool is_above(const char *top)
+{
+    while (strncmp(top, "/..", 3) == 0)
+        top += 3;
+    return *top == '\0';
+}
+
+/*
+ * Where our own cgroup is below the mount. In a container the mount may begin at it, or below it. A mount of somebody
+ * else's cgroups is none of ours: what is made there escapes the limits that hold for us.
+ */
+static const char *own_below(int mount_fd, const char *path, const char *mounts)
+{
+    char top[512];
+
+    if (top_of_mount(mount_fd, mounts, top, sizeof top) < 0)
+        return faccessat(mount_fd, path[1] ? path + 1 : ".", F_OK, 0) == 0 ? path : ""; /* as far as can be told */
+    const char *rest = below(path, top);
+    if (!rest && (below(top, path) || is_above(top)))
+        rest = "";
+    return rest;
+}
+
+char *cg_read_mounts(void)
+{
+    char *mounts = mem_alloc(MOUNTS_MAX);
+
+    if (mounts && fd_read_file(AT_FDCWD, "/proc/self/mountinfo", mounts, MOUNTS_MAX) < 0)
+        mounts[0] = '\0';
+    return mounts;
+}
+
+int cg_find_own(const char *mount, const char *path, const char *mounts)
+{
+    AUTO_FD int top = open(mount, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *rest = top < 0 ? NULL : own_below(top, path, mounts);
+
+    return rest ? openat(top, rest[0] && rest[1] ? rest + 1 : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+}
+
+/* Our own cgroup there, if we may divide it. */
+static int open_own(const char *mount, const char *path, const char *mounts, long magic)
+{
+    struct statfs fs;
+    AUTO_FD int fd = cg_find_own(mount, path, mounts);
+
     if (fd < 0 || fstatfs(fd, &fs) < 0 || fs.f_type != magic)
         return -1;
     if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 || faccessat(fd, "cgroup.procs", W_OK, AT_EACCESS) < 0)
@@ -159,7 +239,7 @@ static unsigned move_into_leaf(struct cg_host *host)
     return got;
 }
 
-static void init_v2(struct cg_host *host, const char *mount, char *path, bool privileged)
+static void init_v2(struct cg_host *host, const char *mount, char *path, const char *mounts, bool privileged)
 {
     char text[256];
     const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
@@ -168,7 +248,7 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, bool pr
     /* Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too. */
     if (len >= tail && strcmp(path + len - tail, "/" SELF_LEAF) == 0)
         path[len - tail] = '\0';
-    host->v2_fd = open_own(mount, path, CGROUP2_SUPER_MAGIC);
+    host->v2_fd = open_own(mount, path, mounts, CGROUP2_SUPER_MAGIC);
     if (host->v2_fd < 0 || fd_read_file(host->v2_fd, "cgroup.controllers", text, sizeof text) < 0)
         return;
     bool top = faccessat(host->v2_fd, "cgroup.type", F_OK, 0) < 0; /* only the root cgroup has none */
@@ -179,7 +259,7 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, bool pr
     host->v2_controllers = top ? enable_controllers(host->v2_fd) : move_into_leaf(host);
     if ((host->v2_controllers & needed) == needed || top || !privileged)
         return;
-    AUTO_FD int root = open_own(mount, "/", CGROUP2_SUPER_MAGIC);
+    AUTO_FD int root = open_own(mount, "/", mounts, CGROUP2_SUPER_MAGIC);
     if (root < 0 || faccessat(root, "cgroup.type", F_OK, 0) == 0)
         return;
     close(host->v2_fd);
@@ -187,7 +267,7 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, bool pr
     host->v2_controllers = enable_controllers(host->v2_fd);
 }
 
-static void init_v1(struct cg_host *host, const char *controllers, const char *path)
+static void init_v1(struct cg_host *host, const char *controllers, const char *path, const char *mounts)
 {
     char mount[128];
     unsigned mask = controllers_of(controllers);
@@ -195,7 +275,7 @@ static void init_v1(struct cg_host *host, const char *controllers, const char *p
     if (mask == 0 || host->n_v1 == CG_HIERARCHIES)
         return;
     snprintf(mount, sizeof mount, CGROUP_ROOT "/%s", controllers);
-    int fd = open_own(mount, path, CGROUP_SUPER_MAGIC);
+    int fd = open_own(mount, path, mounts, CGROUP_SUPER_MAGIC);
     if (fd < 0)
         return;
     host->v1[host->n_v1].fd = fd;
@@ -230,6 +310,7 @@ void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool
     *host = (struct cg_host){.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1, .engine_pid = engine_pid, .helper_pid = helper_pid};
     if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0 || statfs(CGROUP_ROOT, &fs) < 0)
         return;
+    AUTO_FREE char *mounts = cg_read_mounts();
     const char *v2_mount = fs.f_type == CGROUP2_SUPER_MAGIC ? CGROUP_ROOT : CGROUP_ROOT "/unified";
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         char *controllers = strchr(line, ':');
@@ -238,9 +319,9 @@ void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool
             continue;
         *path++ = '\0';
         if (*++controllers == '\0')
-            init_v2(host, v2_mount, path, privileged);
+            init_v2(host, v2_mount, path, mounts, privileged);
         else
-            init_v1(host, controllers, path);
+            init_v1(host, controllers, path, mounts);
     }
     if (cg_host_by(host, CG_HUGETLB) != BY_NONE)
         find_huge_sizes(host);

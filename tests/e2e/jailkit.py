@@ -58,21 +58,39 @@ def put(path, text):
 # ---- cgroups --------------------------------------------------------------------------------------------------------
 
 
+def cgroup_mounts():
+    """(device, top, mount point, file system, options) of every cgroup mount that nothing lies over."""
+    found = {}
+    for line in read("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        _, _, device, top, point = before.split()[:5]
+        kind, _, options = after.split()[:3]
+        if kind not in ("cgroup", "cgroup2") or not os.path.isdir(point):
+            continue
+        st = os.stat(point)
+        if f"{os.major(st.st_dev)}:{os.minor(st.st_dev)}" == device:
+            found[point] = (device, top, point, kind, options.split(","))  # the last one lies over the others
+    return found.values()
+
+
 def hierarchies():
-    """(mount point, our own cgroup there, is v2) of every hierarchy that brig can use."""
-    own, found = {}, []
+    """(mount point, our own cgroup there, is v2) of every hierarchy that brig can use, each once however often it is mounted.
+    Of several mounts it is the one where brig looks, and where our own cgroup can be seen."""
+    own, found = {}, {}
     for line in read("/proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         own[names] = path
-    for line in read("/proc/self/mounts").splitlines():
-        _, point, kind, options = line.split()[:4]
-        if kind == "cgroup2" and "" in own:
-            found.append((point, own[""], True))
-        elif kind == "cgroup":
-            names = next((n for n in own if n and set(n.split(",")) <= set(options.split(","))), "")
-            if set(names.split(",")) & set(USED_V1):
-                found.append((point, own[names], False))
-    return found
+    for device, top, point, kind, options in cgroup_mounts():
+        names = next((n for n in own if n and set(n.split(",")) <= set(options)), "") if kind == "cgroup" else ""
+        if names not in own or (kind == "cgroup" and not set(names.split(",")) & set(USED_V1)):
+            continue
+        path, rest = own[names], own[names] if top == "/" else own[names].removeprefix(top)
+        if top != "/" and not f"{path}/".startswith(f"{top}/"):
+            continue
+        better = (point != "/sys/fs/cgroup" and not point.startswith("/sys/fs/cgroup/"), found.get(device, (2,))[0])
+        if better[0] < better[1]:
+            found[device] = (better[0], point, rest or "/", kind == "cgroup2")
+    return [tuple(place[1:]) for place in found.values()]
 
 
 def is_v2_only():

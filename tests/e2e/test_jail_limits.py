@@ -9,8 +9,8 @@ import signal
 import subprocess
 import unittest
 
-from helpers import read_line
-from jailkit import IS_ROOT, KNOBS, PY, SH, JailTest, image_stores, read
+from helpers import BRIG, read_line
+from jailkit import IS_ROOT, KNOBS, PY, SH, JailTest, hierarchies, image_stores, read
 
 PLACES = ("/workspace", "/home/user", "/tmp", "/var/tmp", "/run", "/dev/shm")
 
@@ -66,6 +66,56 @@ class HugePages(JailTest):
 
         self.assertEqual(run("seccomp,memory"), "got one")
         self.assertEqual(run("seccomp"), str(errno.ENOMEM))
+
+
+@unittest.skipUnless(IS_ROOT, "root: mounts")
+class MountedTwice(JailTest):
+    """Hierarchies that are mounted more than once: sandboxes are below their caller's cgroup, or have no limits there."""
+
+    def run_after(self, mounts, *args):
+        """(status, receipt) of a run in a mount namespace of its own."""
+        process = self.w.popen("unshare", "-m", "sh", "-ec", f'{mounts}\nexec "$0" run -o json "$@"', BRIG, *args)
+        status, out, err = self.w.finish(process)
+        return status, json.loads(out) if out else err
+
+    @staticmethod
+    def memory():
+        """(mount point, our cgroup there) of the hierarchy that limits memory."""
+        for point, own, v2 in hierarchies():
+            if "memory" in (read(f"{point}/cgroup.controllers").split() if v2 else os.path.basename(point).split(",")):
+                return point, own
+        raise unittest.SkipTest("no hierarchy has the memory controller")
+
+    def test_a_second_mount_elsewhere(self):
+        """Before and after the first in the list of mounts, whole and in part: it is not looked at."""
+        second = self.w.mkdir("second")
+        mounts = [f"mount -t tmpfs none {second}"]
+        for i, (point, own, _) in enumerate(hierarchies()):
+            mounts += [f"mkdir {second}/{i} {second}/own-{i}", f"mount --bind {point} {second}/{i}",
+                       f"mount --bind {point}{own} {second}/own-{i}"]
+        for count in ("true", "mount --rbind /sys/fs/cgroup /sys/fs/cgroup"):
+            status, receipt = self.run_after("\n".join([*mounts, count]), "-m", "64m", "--require", "memory", *SH, "true")
+            self.assertEqual((status, receipt["limits"]["memory"]), (0, 64 << 20), receipt)
+            self.assertTrue(receipt["protection"]["layers"]["memory"]["by"].startswith("cgroup v"), receipt)
+
+    def test_a_mount_that_begins_at_our_own_cgroup(self):
+        """As in a container that shares the host's cgroup namespace."""
+        point, own = self.memory()
+        top = next(top for top in self.w.cgroups.tops if top.startswith(f"{point}/"))
+        status, receipt = self.run_after(f"mount --bind {top} {point}", "-m", "64m", "--require", "memory", *SH, "true")
+        self.assertEqual(status, 0, (own, receipt))
+
+    def test_a_mount_of_cgroups_that_are_not_ours(self):
+        """What is made there would escape the limits of the caller."""
+        point, own = self.memory()
+        foreign = f"{point}{own}/{self.w.token}-foreign"
+        os.mkdir(foreign)
+        self.addCleanup(os.rmdir, foreign)
+        status, receipt = self.run_after(f"mount --bind {foreign} {point}", "--require", "memory", *SH, "true")
+        self.assertEqual((status, receipt["outcome"]["detail"]),
+                         (125, "required layer memory is not on: it bounds each process, not their sum"))
+        layers = self.run_after(f"mount --bind {foreign} {point}", *SH, "true")[1]["protection"]["layers"]
+        self.assertEqual((layers["memory"]["on"], layers["memory"]["by"]), (False, "RLIMIT_AS"))
 
 
 class Memory(JailTest):
