@@ -546,6 +546,7 @@ def main():
         lanes.enter(os.environ["BRIG_TEST_LANE"])
         os.execv(args.enter[0], args.enter)
     os.umask(0o022)
+    lanes.sweep()
     installs = not args.no_install and set(kinds_of(args)) & {"e2e", "long", "compat", "hostile", "lint"}
     temp = tempfile.mkdtemp(prefix="brig-test-", dir="/var/tmp") if installs else None
 

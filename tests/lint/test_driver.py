@@ -15,6 +15,10 @@ import unittest
 
 from tree import ROOT
 
+sys.path.insert(0, str(ROOT / "tests"))
+
+import lanes  # noqa: E402
+
 PASSES = "import unittest\n\n\nclass A(unittest.TestCase):\n    def test_passes(self):\n        pass\n"
 # A daemon in a session of its own, whose parent is gone, is what a killed test leaves; then the test hangs.
 HANGS = """import os, subprocess, time, unittest
@@ -176,6 +180,27 @@ class Driver(unittest.TestCase):
         proc, daemon = self.hang(trap="trap : HUP TERM;")
         os.killpg(proc.pid, signal.SIGKILL)
         self.assertEnded(daemon)
+
+    @unittest.skipUnless(os.geteuid() == 0, "root: cgroups")
+    def test_lanes_of_a_driver_that_is_gone_are_removed(self):
+        """Killed together with its keeper it could not do that; one that lives, or has a process, keeps its own."""
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+        self.addCleanup(child.communicate)
+        homes = [home for home in lanes.homes() if os.path.basename(home) != "cpuset"]
+        left = [f"{home}/brig-lane-{gone.pid}-1" for home in homes]
+        kept = [f"{home}/brig-lane-{os.getpid()}-1" for home in homes]
+        busy = f"{homes[0]}/brig-lane-{gone.pid}-2"
+        for path in [*(f"{path}/below" for path in left), *kept, busy]:
+            os.makedirs(path)
+            self.addCleanup(lanes.remove, path)
+        pathlib.Path(busy, "cgroup.procs").write_text(str(child.pid), encoding="ascii")
+        self.addCleanup(lambda: pathlib.Path(homes[0], "cgroup.procs").write_text(str(child.pid), encoding="ascii"))
+        status, said = self.finish(self.start(a=PASSES))
+        self.assertEqual(status, 0, said)
+        self.assertEqual([path for path in left if os.path.exists(path)], [])
+        self.assertEqual([path for path in [*kept, busy] if not os.path.exists(path)], [])
 
     def test_ci_tells_what_was_not_run(self):
         """A step at its limit is not run, a step with a failure has failed; neither is a success."""
