@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api/tool_doc.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
-#include "api/tool_doc.h"
 
 /* ---- what comes in --------------------------------------------------------------------------------------- */
 

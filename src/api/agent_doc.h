@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_doc.h: an agent as the original's clients send and read it, and as tool/agents.h keeps it. */
+/* agent_doc.h: an agent as the original's clients send and read it, and as records/agents.h keeps it. */
 #ifndef BRIG_API_AGENT_DOC_H
 #define BRIG_API_AGENT_DOC_H
 
 #include "api/letta.h"
-#include "tool/agents.h"
+#include "records/agents.h"
 
 #define AGENT_DOC_MAX (4u << 20)
 

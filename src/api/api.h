@@ -12,13 +12,13 @@
 
 #include <brig.h>
 
-#include "api/server.h"
 #include "api/trace.h"
 #include "audit/audit.h"
 #include "audit/suspicion.h"
 #include "codec/json.h"
 #include "codec/json_read.h"
 #include "config/config.h"
+#include "http/server.h"
 #include "loop/workers.h"
 #include "provider/provider.h"
 #include "sandbox/manager.h"

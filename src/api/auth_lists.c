@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auth_lists.c: which tools an organisation and a key may run: the member `tools` of their documents, as tool/rules.h reads it. Both lists must allow; an administrator of an
+ * auth_lists.c: which tools an organisation and a key may run: the member `tools` of their documents, as records/rules.h reads it. Both lists must allow; an administrator of an
  * organisation writes its own lists, and those of its keys. Other members of a document stay as they are.
  */
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tool/rules.h"
+#include "records/rules.h"
 
 #define LIST_NAMES_MAX 10000u
 #define LIST_NAME_MAX 128u

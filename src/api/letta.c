@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/errors.h"
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "http/errors.h"
 
 /* ---- errors ---------------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #define BRIG_API_LETTA_H
 
 #include "api/api.h"
-#include "tool/objects.h"
+#include "records/objects.h"
 
 #define LETTA_USER 64u
 #define LETTA_LIST_DEFAULT 50u

@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "tool/rules.h"
+#include "records/rules.h"
 
 #define OBJECT_MAX 255u /* of a path, in the audit log */
 

@@ -7,7 +7,7 @@
 
 #include "api/letta.h"
 #include "base/str.h"
-#include "tool/execute.h"
+#include "run/execute.h"
 
 static bool put_one(void *ctx, const struct approval *approval)
 {

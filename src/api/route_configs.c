@@ -8,8 +8,8 @@
 #include "api/letta.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tool/config_set.h"
-#include "tool/configs.h"
+#include "deps/config_set.h"
+#include "records/configs.h"
 
 #define CONFIGS_LIST_DEFAULT 1000u
 

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "api/files.h"
-#include "api/gunzip.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "http/gunzip.h"
 
 #define CURSOR(buffer) ((struct svc_cursor){.at = (buffer), .end = (buffer) + sizeof(buffer)})
 #define TAR_BYTES (UINT64_C(16) << 30)

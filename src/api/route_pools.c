@@ -5,7 +5,7 @@
 #include "api/letta.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tool/execute.h"
+#include "run/execute.h"
 
 #define PREWARM_MAX 1000
 

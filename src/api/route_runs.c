@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "engine/engine.h"
-#include "tool/execute.h"
+#include "run/execute.h"
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tool/execute.h"
+#include "run/execute.h"
 
 #define SEARCH_DEFAULT 50u
 #define SEARCH_WORDS 32u

@@ -13,7 +13,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tool/execute.h"
+#include "run/execute.h"
+#include "run/tool_rights.h"
 
 #define TRIES 100u /* each time somebody else was first */
 

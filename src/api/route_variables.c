@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
-#include "tool/configs.h"
+#include "records/configs.h"
 
 #define VARIABLES_LIST_DEFAULT 1000u
 

@@ -7,7 +7,7 @@
 #define BRIG_API_TOOL_RUN_H
 
 #include "api/api.h"
-#include "tool/execute.h"
+#include "run/execute.h"
 
 enum run_form {
     RUN_NATIVE,  /* {id, status, result, error, stdout, stderr, ..., receipt}; or a stream of events; or 202 in the background */

@@ -11,8 +11,8 @@
  */
 #include <inttypes.h>
 
-#include "base/buf.h"
 #include "base/base64.h"
+#include "base/buf.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 

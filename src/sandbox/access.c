@@ -5,7 +5,7 @@
  * A sandbox can hold what only an administrator may give: a directory of the host, the value of a secret, a way into
  * a private network. Whoever can run a program in it, or read its files, has all of that. So a caller may use a
  * sandbox only if the same caller could have created it: the weaker of maker and user decides. A sandbox without
- * such gifts is open to every key of its organisation. One that was made for runs (of tool/reuse.c, or for a single
+ * such gifts is open to every key of its organisation. One that was made for runs (of run/reuse.c, or for a single
  * run) holds what those runs were given, variables and files: it is its maker's, and administrators'.
  */
 #include "sandbox/private.h"

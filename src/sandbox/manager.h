@@ -22,30 +22,10 @@
 #include "config/config.h"
 #include "link/link.h"
 #include "provider/provider.h"
+#include "records/caller.h"
 #include "store/store.h"
 
 struct manager;
-
-/* Who asks. Copied where it is kept. */
-struct caller {
-    char org_id[64];
-    char key_id[64];   /* or "" : the socket's administrator */
-    char actor[80];    /* for the audit: key id, or "socket:<uid>" */
-    enum store_role role;
-    bool socket;       /* came over the unix socket: the administrator of everything */
-    char request_id[40];
-};
-static inline bool caller_is_admin(const struct caller *caller)
-{
-    return caller->socket || caller->role == STORE_ROLE_ADMIN;
-}
-
-/* What a caller may, weakest first; a row keeps its maker's by name. */
-enum standing { STANDING_NONE, STANDING_USER, STANDING_ADMIN, STANDING_SOCKET, STANDING_MAX };
-enum standing caller_standing(const struct caller *caller);
-const char *standing_name(enum standing standing);
-enum standing standing_parse(const char *name); /* STANDING_NONE for what is no name of one */
-enum standing standing_weaker(enum standing a, enum standing b);
 
 enum sbox_state { SBOX_CREATING, SBOX_RUNNING, SBOX_PAUSING, SBOX_PAUSED, SBOX_RESUMING, SBOX_STOPPING, SBOX_ENDED, SBOX_STATE_MAX };
 const char *sbox_state_name(enum sbox_state state);
@@ -91,7 +71,7 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     bool any_port, proxy_port;
     bool trust;                  /* with internal: a CA bundle of its own */
     const char *zygote;          /* with internal: struct provider_spec; of `memory` */
-    /* of tool/reuse.c: what its runs have in common; "" for all others. No request can set it */
+    /* of run/reuse.c: what its runs have in common; "" for all others. No request can set it */
     char reuse[40];
     char reuse_config[80];       /* with reuse: the configuration it was made under */
     bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */

@@ -25,7 +25,7 @@ def texts():
 
 
 def argv(language):
-    """What runtime_argv() of src/tool/pool_runtime.c has; test_argv_is_the_services() compares."""
+    """What runtime_argv() of src/pool/pool_runtime.c has; test_argv_is_the_services() compares."""
     text = texts()
     if language == "python":
         return ["/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", text["python_core"], text["python_values"], text["python_schema"]]

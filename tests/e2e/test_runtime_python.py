@@ -440,7 +440,7 @@ class Zygote(Base):
 
 class Started(Base):
     def test_argv_is_the_services(self):
-        source = (ROOT / "src/tool/pool_runtime.c").read_text(encoding="utf-8")
+        source = (ROOT / "src/pool/pool_runtime.c").read_text(encoding="utf-8")
         for name, language in (("python", "python"), ("node", "javascript"), ("bash", "bash")):
             body = re.search(rf"{name}_argv\[\] = \{{(.*?), NULL\}};", source, re.S).group(1)
             words = [texts()[w[8:]] if w.startswith("runtime_") else w.strip('"') for w in re.split(r",\s*", body)]

@@ -3,8 +3,8 @@
 #include "fuzz.h"
 
 #include "base/str.h"
-#include "tool/requirement.h"
-#include "tool/sets.h"
+#include "deps/sets.h"
+#include "records/requirement.h"
 
 static int harmless(void *ctx, const char *line)
 {

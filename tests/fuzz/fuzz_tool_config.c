@@ -7,8 +7,8 @@
 
 #include "base/str.h"
 #include "crypto/legacy.h"
-#include "tool/agents_priv.h"
-#include "tool/configs_priv.h"
+#include "records/agents_priv.h"
+#include "records/configs_priv.h"
 
 static const char *const types[] = {"local", "e2b", "modal", "docker"};
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "crypto/crypto.h"
-#include "tool/frame.h"
+#include "run/runtime_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/str.h"
-#include "tool/registry.h"
+#include "records/registry.h"
 
 static void check_tool(const struct tool *tool)
 {

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "api/server.h"
+#include "http/server.h"
 
 static struct loop *fuzz_loop;
 static struct server *fuzz_server;

@@ -13,11 +13,11 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "api/server.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "http/server.h"
 
 #define HOST "Host: localhost\r\n"
 #define GET(path) "GET " path " HTTP/1.1\r\n" HOST "\r\n"

@@ -2,8 +2,8 @@
 /* TLS and plain on one port, reloading the certificate, and peers that break off. */
 #include "server_rig.h"
 
-#include "api/tls.h"
 #include "base/fd.h"
+#include "http/tls.h"
 
 #include <openssl/err.h>
 #include <openssl/pem.h>

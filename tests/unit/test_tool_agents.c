@@ -3,7 +3,7 @@
 #include "store_kit.h"
 
 #include "base/err.h"
-#include "tool/agents.h"
+#include "records/agents.h"
 
 #define ORG "org-1"
 #define K1 "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"

@@ -4,7 +4,7 @@
 
 #include "base/err.h"
 #include "crypto/crypto.h"
-#include "tool/configs.h"
+#include "records/configs.h"
 
 #define ORG "org-00000000-0000-4000-8000-000000000000"
 #define OTHER_ORG "org-123e4567-e89b-42d3-8456-426614174000"

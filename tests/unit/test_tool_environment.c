@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "codec/json.h"
 #include "codec/json_read.h"
-#include "tool/environment.h"
+#include "run/environment.h"
 
 static int add(struct environment *env, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
 {

@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "codec/json.h"
 #include "config/config.h"
-#include "tool/execute.h"
+#include "run/execute.h"
 
 #define ORG "org-00000000-0000-4000-8000-000000000000"
 

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "crypto/crypto.h"
+#include "run/runtime_frame.h"
 #include "sandbox/manager.h"
-#include "tool/frame.h"
 
 static const uint8_t key[FRAME_KEY] = "0123456789abcdef0123456789abcde";
 

@@ -3,7 +3,7 @@
 #include "store_kit.h"
 
 #include "base/err.h"
-#include "tool/objects.h"
+#include "records/objects.h"
 
 #define ORG "org-1"
 

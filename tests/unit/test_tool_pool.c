@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "config/config.h"
-#include "tool/pool_priv.h"
+#include "pool/pool_priv.h"
 
 #define ORG "org-1"
 

@@ -3,7 +3,7 @@
 #include "store_kit.h"
 
 #include "base/err.h"
-#include "tool/registry.h"
+#include "records/registry.h"
 
 #define ORG "org-1"
 #define SRC "\"source_code\":\"def f():\\n    return 1\\n\""

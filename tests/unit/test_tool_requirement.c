@@ -3,8 +3,8 @@
 #include "unit.h"
 
 #include "base/str.h"
-#include "tool/requirement.h"
-#include "tool/sets.h"
+#include "deps/sets.h"
+#include "records/requirement.h"
 
 static void passes(const char *text, bool npm)
 {

@@ -5,7 +5,9 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "tool/rules.h"
+#include "records/rules.h"
+#include "run/approvals.h"
+#include "run/rates.h"
 
 #define SECOND UINT64_C(1000000000)
 

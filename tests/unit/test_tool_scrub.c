@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "tool/scrub.h"
+#include "run/scrub.h"
 
 static struct scrub *with(const char *const *values)
 {

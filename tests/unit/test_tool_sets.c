@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
+#include "deps/sets_priv.h"
 #include "sandbox_rig.h"
-#include "tool/sets_priv.h"
 
 #define H64 "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 

@@ -3,7 +3,8 @@
 #include "unit.h"
 
 #include "base/err.h"
-#include "tool/text.h"
+#include "codec/text.h"
+#include "run/state.h"
 
 static struct json_doc *parse(const char *text)
 {

@@ -18,8 +18,8 @@
 #include <sys/epoll.h>
 
 #include "base/err.h"
-#include "loop/workers.h"
 #include "engine/engine.h"
+#include "loop/workers.h"
 #include "sandbox/child.h"
 #include "sandbox/private.h"
 

@@ -16,8 +16,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "codec/json.h"
+#include "deps/sets_priv.h"
 #include "sandbox/policies.h"
-#include "tool/sets_priv.h"
 
 #define NAMES 64
 

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * brigd_main.c: brigd. Started by the supervisor (`brig serve`) with a socket as descriptor 3; its argument is the state directory.
+ * `brigd audit ...` is the offline side of `brig audit`.
+ *
+ * Theory of operation, in stages, each of which must succeed:
+ *   1  no core dumps, not dumpable, no new privileges
+ *   2  what the supervisor gives: configuration, the spawner's and brig-egress's sockets, listeners, keys
+ *   3  store, policies, secrets, audit log, keys
+ *   4  Landlock and seccomp: nothing from a client or a sandbox has been read so far
+ *   5  provider, manager (which takes over what an earlier brigd left), listeners; then the supervisor is told
+ * One thread runs the loop; a few workers do what would block it.
+ *
+ * Told to drain it stops accepting, finishes answers, ends sandboxes unless they are to stay, and ends with 0. When the
+ * spawner is gone so is every sandbox: their certificates are written, and it ends with 75, to be started anew.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "api/api.h"
+#include "api/log.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "brigd/audit_verb.h"
+#include "brigd/handed.h"
+#include "brigd/lockdown.h"
+#include "brigd/preview.h"
+#include "crypto/keyring.h"
+#include "deps/sets.h"
+#include "supervisor/supervisor.h"
+
+#define WORKERS 2
+#define LISTENERS_MAX 8
+#define EXIT_SPAWNER_GONE 75
+#define CONFIG_MAX (1u << 20)
+#define KEYS_MAX (64u << 10)
+
+struct daemon_state {
+    struct api api;
+    const char *state_dir;
+    int spawner_fd;
+    struct keyring *ring; /* of secrets; NULL: none */
+    int gate_fd;    /* the control socket of brig-egress, until the manager has it */
+    char *packages; /* the rules of the preset `packages`, as the supervisor found them; or NULL */
+    struct listener listeners[LISTENERS_MAX];
+    size_t n_listeners;
+    struct handed handed; /* for the configuration that comes next */
+    struct loop_source on_supervisor;
+    struct loop_timer on_drain, on_prune;
+    uint64_t drain_ns; /* when draining began */
+    bool spawner_gone, quit, keep;
+    int status;
+};
+
+/* ---- configuration --------------------------------------------------------------------------------------- */
+
+static int load_config(int fd, struct config_loaded **ret, struct brig_err *err)
+{
+    AUTO_FREE char *text = mem_alloc(CONFIG_MAX);
+    struct stat st;
+
+    if (fd < 0)
+        return config_load_text("", NULL, 0, environ, ret, err);
+    if (!text)
+        return err_nomem(err);
+    if (fstat(fd, &st) < 0 || (size_t)st.st_size >= CONFIG_MAX)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "the configuration file is too large");
+    ssize_t n = pread(fd, text, CONFIG_MAX - 1, 0);
+    if (n < 0)
+        return err_host(err, "read the configuration");
+    const char *path = getenv("BRIG_CONFIG_PATH");
+    return config_load_text(path ? path : "config.toml", text, (size_t)n, environ, ret, err);
+}
+
+/* Validates, then swaps. restart: the keys that changed and need one. */
+static int reload(struct api *api, struct handed *handed, int config_fd, char *restart, size_t size,
+                  struct brig_err *err)
+{
+    struct config_loaded *next = NULL;
+    int r = load_config(config_fd, &next, err);
+
+    if (r < 0)
+        return r;
+    config_diff(api->config, next, restart, size);
+    r = handed_check(handed, err);
+    if (r == 0)
+        r = handed_tls(handed, config_get(next), api->server, err);
+    if (r < 0) {
+        config_free(next);
+        return r;
+    }
+    handed_log(handed, config_get(next));
+    server_configure(api->server, config_get(next));
+    manager_configure(api->manager, config_get(next));
+    api_tools_configure(api, config_get(next));
+    config_free(api->config);
+    api->config = next;
+    const struct audit_event event = {.action = "config.reload", .actor = "system", .org = "", .object = config_path(next), .outcome = "ok",
+                                      .detail = restart, .request_id = "", .sync = true};
+    audit_add(api->audit, &event, NULL, NULL);
+    log_line(LOG_INFO, "reload", "configuration reloaded%s%s", restart[0] ? "; these need a restart: " : "", restart);
+    return 0;
+}
+
+static void on_config(struct daemon_state *d, int fd)
+{
+    struct brig_err err;
+    char restart[512] = "";
+    struct request *rq = take_ptr(&d->api.reloading);
+    AUTO_BUF struct buf out = BUF_INIT(4096);
+    struct json json = JSON_INIT(&out);
+    int r = reload(&d->api, &d->handed, fd, restart, sizeof restart, &err);
+
+    handed_done(&d->handed);
+    if (r < 0)
+        log_line(LOG_ERROR, "reload", "refused, nothing changed: %s", err.message);
+    if (!rq)
+        return;
+    if (r < 0) {
+        request_fail(rq, &err);
+        return;
+    }
+    json_object(&json);
+    json_key(&json, "reloaded");
+    json_bool(&json, true);
+    json_key(&json, "needs_restart");
+    json_string(&json, restart);
+    json_end(&json);
+    request_json(rq, 200, &json);
+}
+
+/* ---- the end --------------------------------------------------------------------------------------------- */
+
+static void on_shut_down(void *ctx)
+{
+    struct daemon_state *d = ctx;
+
+    d->quit = true;
+}
+
+/* Answers are finished, or their time is over. */
+static void end_sandboxes(struct daemon_state *d)
+{
+    if (d->api.drained)
+        return;
+    d->api.drained = true;
+    if (d->keep || d->spawner_gone)
+        d->quit = true;
+    else
+        manager_shut_down(d->api.manager, on_shut_down, d);
+}
+
+static void on_drain(struct loop_timer *timer)
+{
+    struct daemon_state *d = timer->ctx;
+    uint64_t limit = config_get(d->api.config)->drain_timeout * NS_PER_MS;
+
+    if (server_exchanges(d->api.server) == 0 || clock_mono_ns() - d->drain_ns > limit) {
+        end_sandboxes(d);
+        return;
+    }
+    (void)!loop_timer_set(d->api.loop, timer, clock_mono_ns() + 20 * NS_PER_MS, NULL);
+}
+
+static void drain(struct daemon_state *d, bool keep)
+{
+    if (d->api.draining)
+        return;
+    log_line(LOG_INFO, "drain", "finishing %zu answers, for at most %llu ms (a second signal does not wait)", server_exchanges(d->api.server),
+             (unsigned long long)config_get(d->api.config)->drain_timeout);
+    d->api.draining = true;
+    d->keep = keep;
+    d->drain_ns = clock_mono_ns();
+    server_drain(d->api.server);
+    (void)!loop_timer_set(d->api.loop, &d->on_drain, clock_mono_ns(), NULL);
+}
+
+static void on_provider_gone(void *ctx, const struct brig_err *why)
+{
+    struct daemon_state *d = ctx;
+
+    log_line(LOG_ERROR, "spawner", "%s", why->message);
+    if (!d->api.ready)
+        (void)!sup_send_text(SUP_SOCKET_FD, SUP_FAILED, "failure", why->message);
+    d->spawner_gone = true;
+    d->status = EXIT_SPAWNER_GONE;
+    drain(d, true);
+}
+
+/* ---- the supervisor -------------------------------------------------------------------------------------- */
+
+/* brig-egress is new, or what the host's package managers are configured with has changed. */
+static void on_descriptor(struct daemon_state *d, const char *name, int *fd)
+{
+    struct brig_err err;
+
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
+
+    if (handed_take(&d->handed, name, fd) != 0)
+        return;
+    if (str_eq(name, "gate") && manager_gate(d->api.manager, take_fd(fd), &err) < 0)
+        log_line(LOG_ERROR, "gate", "%s", err.message);
+    if (str_eq(name, "packages") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0 && policies_set_packages(d->api.policies, text, &err) < 0)
+        log_line(LOG_ERROR, "gate", "packages: %s", err.message);
+}
+
+static void on_reopen(struct daemon_state *d)
+{
+    struct brig_err err;
+
+    handed_log(&d->handed, config_get(d->api.config));
+    if (audit_reopen(d->api.audit, &err) < 0)
+        log_line(LOG_ERROR, "reopen", "%s", err.message);
+}
+
+static void on_supervisor(struct loop_source *source, uint32_t events UNUSED)
+{
+    struct daemon_state *d = source->ctx;
+    struct sup_msg msg;
+    AUTO_FD int fd = -1;
+    int r = sup_receive(source->fd, &msg, &fd);
+
+    if (r == -EAGAIN)
+        return;
+    if (r < 0) { /* it is dead, and so shall we be */
+        d->quit = true;
+        return;
+    }
+    if (msg.type == SUP_CONFIG)
+        on_config(d, fd);
+    else if (msg.type == SUP_DRAIN)
+        drain(d, str_eq(msg.name, "keep"));
+    else if (msg.type == SUP_REOPEN)
+        on_reopen(d);
+    else if (msg.type == SUP_PING)
+        (void)!sup_send(source->fd, SUP_PONG, NULL, -1);
+    else if (msg.type == SUP_FD && fd >= 0)
+        on_descriptor(d, msg.name, &fd);
+}
+
+/* The key ring of secrets. What is in it stays in wiping memory; the descriptor goes with the message. */
+static int take_ring(struct daemon_state *d, int fd, struct brig_err *err)
+{
+    struct stat st;
+
+    if (d->ring || fstat(fd, &st) < 0 || st.st_size <= 0 || st.st_size > (off_t)KEYS_MAX)
+        return err_set(err, BRIG_E_HOST, EPROTO, "the keys of secrets");
+    const size_t len = (size_t)st.st_size;
+    char *text = crypto_secret_alloc(len);
+    if (!text)
+        return err_nomem(err);
+    int r = pread(fd, text, len, 0) == (ssize_t)len ? keyring_parse(text, len, &d->ring, err) : err_host(err, "the keys of secrets");
+    crypto_secret_free(text, len);
+    return r;
+}
+
+static int take_listener(struct daemon_state *d, const char *name, int *fd)
+{
+    int r = handed_take(&d->handed, name, fd);
+
+    if (r != 0)
+        return r < 0 ? r : 0;
+    if (str_eq(name, "packages")) {
+        size_t len = 0;
+        mem_free(take_ptr(&d->packages));
+        return gate_memfd_read(*fd, CONFIG_MAX, &d->packages, &len);
+    }
+    if (str_eq(name, "gate")) {
+        base_close_fd(&d->gate_fd);
+        d->gate_fd = take_fd(fd);
+        return 0;
+    }
+    if (str_eq(name, "spawner") && d->spawner_fd < 0) {
+        d->spawner_fd = take_fd(fd);
+        return 0;
+    }
+    if (d->n_listeners == LISTENERS_MAX || (!str_eq(name, "tcp") && !str_eq(name, "unix")))
+        return -EPROTO;
+    d->listeners[d->n_listeners++] = (struct listener){take_fd(fd), str_eq(name, "unix")};
+    return 0;
+}
+
+/* Stage 2. Blocks: the supervisor has sent it all before it does anything else. */
+static int take_descriptors(struct daemon_state *d, struct brig_err *err)
+{
+    for (;;) {
+        struct sup_msg msg;
+        AUTO_FD int fd = -1;
+        int r = sup_receive(SUP_SOCKET_FD, &msg, &fd);
+
+        if (r == -EAGAIN) {
+            struct pollfd wait = {.fd = SUP_SOCKET_FD, .events = POLLIN};
+            (void)!poll(&wait, 1, -1);
+            continue;
+        }
+        if (r == 0 && msg.type == SUP_GO && handed_check(&d->handed, err) < 0)
+            return -EIO;
+        if (r == 0 && msg.type == SUP_GO)
+            return d->spawner_fd >= 0 && d->api.config ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "the supervisor gave no spawner");
+        if (r == 0 && msg.type == SUP_CONFIG && !d->api.config)
+            r = load_config(fd, &d->api.config, err);
+        else if (r == 0 && msg.type == SUP_FD && fd >= 0 && str_eq(msg.name, "secret-keys"))
+            r = take_ring(d, fd, err);
+        else if (r == 0 && msg.type == SUP_FD && fd >= 0)
+            r = take_listener(d, msg.name, &fd);
+        if (r < 0)
+            return err->code ? r : err_set(err, BRIG_E_HOST, -r, "the supervisor");
+    }
+}
+
+/* ---- parts ----------------------------------------------------------------------------------------------- */
+
+static void on_head(void *ctx, uint64_t seq, const char hash[SHA256_HEX], int64_t time_ns)
+{
+    struct daemon_state *d = ctx;
+    struct brig_err err;
+
+    if (store_put_audit_head(d->api.store, seq, hash, time_ns, NULL, NULL, &err) < 0)
+        log_line(LOG_WARN, "audit", "the head of the audit log could not be noted in the store: %s", err.message);
+}
+
+static int open_keys(struct daemon_state *d, struct brig_err *err)
+{
+    char path[4096];
+
+    if (str_format(path, sizeof path, "%s/keys", d->state_dir) < 0)
+        return err_usage(err, "%s: too long", d->state_dir);
+    AUTO_FD int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return err_host(err, "%s", path);
+    int r = crypto_signer_open(dir, "audit.pem", &d->api.signer, err);
+    if (r < 0)
+        return r;
+    AUTO_FD int fd = openat(dir, "preview.key", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0)
+        return read(fd, d->api.token_key, sizeof d->api.token_key) == sizeof d->api.token_key ? 0 : err_set(err, BRIG_E_HOST, EIO, "%s/preview.key: damaged", path);
+    if (crypto_random(d->api.token_key, sizeof d->api.token_key) < 0)
+        return err_set(err, BRIG_E_HOST, EIO, "random numbers");
+    fd = openat(dir, "preview.key", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || fd_write_all(fd, d->api.token_key, sizeof d->api.token_key) < 0)
+        return err_host(err, "%s/preview.key", path);
+    return 0;
+}
+
+static int open_audit(struct daemon_state *d, struct brig_err *err)
+{
+    const struct config *config = config_get(d->api.config);
+    char path[4096];
+
+    if (str_format(path, sizeof path, "%s/audit", d->state_dir) < 0)
+        return err_usage(err, "%s: too long", d->state_dir);
+    d->api.audit_dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->api.audit_dir_fd < 0)
+        return err_host(err, "%s", path);
+    uint64_t known = 0;
+    int64_t known_at = 0;
+    char hash[SHA256_HEX];
+    int r = store_audit_head(d->api.store, &known, hash, &known_at, err);
+    if (r < 0)
+        return r;
+    const struct audit_options options = {.known_seq = known, .known_hash = hash, .dir_fd = d->api.audit_dir_fd,
+                                          .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
+                                          .keep_bytes = config->keep_audit_bytes, .keep_seconds = (int64_t)config->keep_audit_seconds,
+                                          .on_head = on_head, .ctx = d};
+    return audit_open(d->api.loop, d->api.workers, &options, &d->api.audit, err);
+}
+
+static int open_store(struct daemon_state *d, struct brig_err *err)
+{
+    const struct config *config = config_get(d->api.config);
+    char url[4200];
+
+    if (config->database_url[0])
+        return store_open(d->api.loop, d->api.workers, config->database_url, &d->api.store, err);
+    if (str_format(url, sizeof url, "sqlite:%s/service/brig.db", d->state_dir) < 0)
+        return err_usage(err, "%s: too long", d->state_dir);
+    return store_open(d->api.loop, d->api.workers, url, &d->api.store, err);
+}
+
+static int open_secrets(struct daemon_state *d, struct brig_err *err)
+{
+    const bool plain = config_get(d->api.config)->secrets_plaintext;
+
+    if (plain && !d->ring)
+        log_line(LOG_WARN, "secrets", "[secrets] insecure_plaintext is on and there is no key: secrets are stored UNENCRYPTED");
+    return secrets_create(d->api.store, d->ring, plain, &d->api.secrets, err);
+}
+
+/* Stage 3. */
+static int open_parts(struct daemon_state *d, struct brig_err *err)
+{
+    handed_log(&d->handed, config_get(d->api.config));
+    int r = loop_create(&d->api.loop, err);
+
+    if (r == 0)
+        r = workers_create(d->api.loop, WORKERS, &d->api.workers, err);
+    if (r == 0)
+        r = open_store(d, err);
+    if (r == 0)
+        r = open_secrets(d, err);
+    if (r == 0)
+        r = open_keys(d, err);
+    if (r == 0)
+        r = open_audit(d, err);
+    if (r == 0)
+        r = suspicion_create(&d->api.suspicion, err);
+    if (r == 0 && config_get(d->api.config)->otlp_endpoint[0])
+        r = trace_create(d->api.loop, config_get(d->api.config)->otlp_endpoint, &d->api.trace, err);
+    if (r == 0)
+        r = policies_create(d->api.store, d->packages, &d->api.policies, err);
+    if (r == 0)
+        r = api_tools_open(&d->api, d->ring, d->state_dir, err);
+    return r == 0 ? auth_create(&d->api, &d->api.auth, err) : r;
+}
+
+/* Stage 4. */
+static int lock_down(struct daemon_state *d, struct brig_err *err)
+{
+    const struct config *config = config_get(d->api.config);
+    const char *const writable[] = {d->state_dir, d->api.sets_path, NULL};
+    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki", "/etc/pip.conf", "/etc/npmrc",
+                                    config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
+                                    "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", NULL};
+    const char *const dir_lists[] = {config->tools_exec_dir, config->allowed_dirs, NULL}; /* requirements.txt of a tool's directory */
+    const struct lockdown what = {.writable = writable, .readable = readable, .dir_lists = dir_lists, .network = config->database_url[0] || config->otlp_endpoint[0] || config->tools_webhook_url[0]};
+    unsigned abi = 0;
+    int r = lockdown_files(&what, &abi, err);
+
+    if (r == 0 && abi == 0)
+        log_line(LOG_WARN, "lockdown", "this kernel has no Landlock: brigd's access to files is bounded by its user alone");
+    return r == 0 ? lockdown_calls(&what, err) : r;
+}
+
+static void on_prune(struct loop_timer *timer)
+{
+    struct daemon_state *d = timer->ctx;
+    const struct config *config = config_get(d->api.config);
+    int64_t now = clock_real_ns(), day = INT64_C(86400) * (int64_t)NS_PER_SEC;
+    struct brig_err err;
+
+    if (store_prune(d->api.store, now - (int64_t)(config->keep_runs_seconds * NS_PER_SEC), config->keep_runs_bytes, now - day, NULL, NULL, NULL) < 0)
+        log_line(LOG_WARN, "store", "retention could not be applied");
+    if (auth_prune(d->api.auth, &err) < 0)
+        log_line(LOG_WARN, "store", "keys that are over could not be removed: %s", err.message);
+    (void)!loop_timer_set(d->api.loop, timer, clock_mono_ns() + 600 * NS_PER_SEC, NULL);
+}
+
+static void on_ready(void *ctx)
+{
+    struct daemon_state *d = ctx;
+    struct brig_err err;
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < d->n_listeners; i++)
+        r = server_listen(d->api.server, take_fd(&d->listeners[i].fd), d->listeners[i].is_unix, &err);
+    if (r == 0)
+        r = d->api.provider->ops->pool(d->api.provider, (unsigned)config_get(d->api.config)->pool, &err);
+    if (r == 0)
+        r = api_tools_ready(&d->api, &err);
+    if (r < 0) {
+        log_line(LOG_ERROR, "start", "%s", err.message);
+        (void)!sup_send_text(SUP_SOCKET_FD, SUP_FAILED, "failure", err.message);
+        d->status = 1;
+        d->quit = true;
+        return;
+    }
+    d->api.ready = true;
+    const struct audit_event event = {.action = "serve.start", .actor = "system", .org = "", .object = brig_version(), .outcome = "ok", .detail = "",
+                                      .request_id = ""};
+    audit_add(d->api.audit, &event, NULL, NULL);
+    log_line(LOG_INFO, "start", "brigd %s serves", brig_version());
+    on_prune(&d->on_prune);
+    (void)!sup_send(SUP_SOCKET_FD, SUP_READY, NULL, -1);
+}
+
+/* Stage 5. */
+static int start(struct daemon_state *d, struct brig_err *err)
+{
+    const struct config *config = config_get(d->api.config);
+    const struct server_options options = {.config = config, .handler = api_handle, .ctx = &d->api, .log = api_log};
+    int r = provider_local_create(d->api.loop, d->spawner_fd, &d->api.provider, err);
+
+    if (r == 0) {
+        d->api.provider->gone = on_provider_gone;
+        d->api.provider->ctx = d;
+        r = server_create(d->api.loop, &options, &d->api.server, err);
+    }
+    if (r == 0)
+        r = handed_tls(&d->handed, config, d->api.server, err);
+    handed_done(&d->handed);
+    if (r == 0) {
+        const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config, d->api.suspicion, d->api.policies, d->api.secrets};
+        r = manager_create(&manager, on_ready, d, &d->api.manager, err);
+        if (r == 0 && d->gate_fd >= 0)
+            r = manager_gate(d->api.manager, take_fd(&d->gate_fd), err);
+        if (r == 0)
+            r = api_tools_start(&d->api, err);
+    }
+    d->on_supervisor = (struct loop_source){.fd = -1, .fn = on_supervisor, .ctx = d};
+    return r == 0 ? loop_add(d->api.loop, &d->on_supervisor, SUP_SOCKET_FD, EPOLLIN, err) : r;
+}
+
+static void close_parts(struct daemon_state *d)
+{
+    server_destroy(d->api.server);
+    tickets_free(d->api.tickets);
+    api_tools_stop(&d->api);
+    manager_destroy(d->api.manager);
+    base_close_fd(&d->gate_fd);
+    mem_free(d->packages);
+    if (d->api.provider)
+        d->api.provider->ops->destroy(d->api.provider);
+    audit_close(d->api.audit);
+    if (d->api.loop) /* its last head is on its way to the store */
+        (void)!loop_run_once(d->api.loop, 0, NULL);
+    auth_destroy(d->api.auth);
+    suspicion_destroy(d->api.suspicion);
+    trace_destroy(d->api.trace);
+    store_close(d->api.store);
+    policies_destroy(d->api.policies); /* the store calls back for what was on its way */
+    secrets_destroy(d->api.secrets);
+    api_tools_close(&d->api);
+    keyring_destroy(d->ring);
+    workers_destroy(d->api.workers);
+    crypto_signer_destroy(d->api.signer);
+    loop_destroy(d->api.loop);
+    config_free(d->api.config);
+}
+
+int main(int argc, char **argv)
+{
+    static struct daemon_state d;
+    struct brig_err err = {0};
+
+    if (argc >= 2 && str_eq(argv[1], "audit"))
+        return audit_verb(argc - 1, argv + 1);
+    if (argc != 2 || argv[1][0] != '/' || fcntl(SUP_SOCKET_FD, F_SETFD, FD_CLOEXEC) < 0) {
+        fputs("brigd: started by `brig serve`, not by hand\n", stderr);
+        return 125;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    d = (struct daemon_state){.state_dir = argv[1], .handed = HANDED_INIT, .spawner_fd = -1, .gate_fd = -1,
+                              .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1,
+                                      .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
+    d.on_drain = (struct loop_timer){.fn = on_drain, .ctx = &d};
+    d.on_prune = (struct loop_timer){.fn = on_prune, .ctx = &d};
+    int r = lockdown_early(&err);
+    if (r == 0)
+        r = take_descriptors(&d, &err);
+    if (r == 0)
+        r = open_parts(&d, &err);
+    if (r == 0)
+        r = lock_down(&d, &err);
+    if (r == 0)
+        r = start(&d, &err);
+    while (r == 0 && !d.quit)
+        r = loop_run_once(d.api.loop, -1, &err);
+    if (r < 0) {
+        log_line(LOG_ERROR, "end", "%s", err.message);
+        (void)!sup_send_text(SUP_SOCKET_FD, SUP_FAILED, "failure", err.message);
+    }
+    handed_done(&d.handed);
+    close_parts(&d);
+    return r < 0 ? 1 : d.status;
+}

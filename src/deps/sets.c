@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sets.c: who waits for which set. A request first needs the versions of the interpreters in the template (asked once in a sandbox, and again when the interpreter's file has changed),
+ * then it has a key, then there is a set, or a build of it to wait for, or it begins one. Nothing is told from within the call that asked.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "deps/sets_priv.h"
+#include "deps/sets_script.h"
+
+#define WAITING_MAX 10000u
+#define CONF_MAX (64u << 10)
+
+/* ---- entries ---------------------------------------------------------------------------------------------------- */
+
+struct entry *entry_ready(struct sets *sets, const char *key)
+{
+    for (struct entry *e = sets->entries; e; e = e->next)
+        if (e->ready && !e->stale && str_eq(e->key, key))
+            return e;
+    return NULL;
+}
+
+struct entry *entry_building(struct sets *sets, const char *key)
+{
+    for (struct entry *e = sets->entries; e; e = e->next)
+        if (e->build && str_eq(e->key, key))
+            return e;
+    return NULL;
+}
+
+struct entry *entry_add(struct sets *sets, const char *key)
+{
+    struct entry *entry = mem_zalloc(sizeof *entry);
+
+    if (!entry)
+        return NULL;
+    snprintf(entry->key, sizeof entry->key, "%s", key);
+    entry->next = sets->entries;
+    sets->entries = entry;
+    return entry;
+}
+
+void entry_remove(struct sets *sets, struct entry *entry)
+{
+    for (struct entry **at = &sets->entries; *at; at = &(*at)->next) {
+        if (*at == entry) {
+            *at = entry->next;
+            break;
+        }
+    }
+    mem_free(entry);
+}
+
+static int entry_place(const struct sets *sets, struct entry *entry, const char *name)
+{
+    if (str_copy(entry->name, sizeof entry->name, name) < 0 || str_format(entry->path, sizeof entry->path, "%s/%s/root", sets->cache_path, name) < 0)
+        return -ENAMETOOLONG;
+    return 0;
+}
+
+int entry_fill(struct sets *sets, struct entry *entry, const char *name, const char *lock, size_t lock_len)
+{
+    struct json_doc *doc = NULL;
+    int r = entry_place(sets, entry, name);
+
+    if (r == 0)
+        r = lock_hash(lock, lock_len, entry->lock);
+    if (r == 0)
+        r = json_read(lock, lock_len, JSON_READ_VALUES, &doc, NULL);
+    const struct json_value *venv = r == 0 ? json_get(json_root(doc), "venv") : NULL, *npm = r == 0 ? json_get(json_root(doc), "package_lock") : NULL;
+    if (r == 0 && venv && venv->type == JSON_STRING)
+        r = str_format(entry->venv, sizeof entry->venv, "%s/%s", SET_PATH, venv->string) < 0 ? -ENAMETOOLONG : 0;
+    if (r == 0) {
+        entry->set = (struct set){.key = entry->key, .host_path = entry->path, .lock_hash = entry->lock, .venv = entry->venv[0] ? entry->venv : NULL,
+                                  .node_path = npm ? SET_PATH "/npm/node_modules" : NULL};
+        entry->ready = true;
+        if (!entry->used_at)
+            entry->used_at = clock_real_ns() / (int64_t)NS_PER_SEC;
+    }
+    json_doc_free(doc);
+    return r;
+}
+
+int entry_retire(struct sets *sets, struct entry *entry)
+{
+    char name[SET_NAME_MAX], id[ID_SANDBOX_SIZE];
+
+    if (id_sandbox(id) < 0 || str_format(name, sizeof name, "%s.old-%s", entry->key, id) < 0)
+        return -EIO;
+    if (renameat(sets->options.cache_dir_fd, entry->name, sets->options.cache_dir_fd, name) < 0 && errno != ENOENT)
+        return -errno;
+    entry->stale = true;
+    if (entry_place(sets, entry, name) < 0 || entry->users == 0) {
+        sets_drop(sets, name);
+        if (entry->users == 0)
+            entry_remove(sets, entry);
+    }
+    return 0;
+}
+
+/* Its time of use is for the collector of the next start: a minute's precision does. */
+static void entry_use(struct sets *sets, struct entry *entry)
+{
+    int64_t now = clock_real_ns() / (int64_t)NS_PER_SEC;
+    char path[SET_NAME_MAX + 8];
+
+    if (now - entry->used_at > 60 && str_format(path, sizeof path, "%s/used", entry->name) > 0)
+        (void)!utimensat(sets->options.cache_dir_fd, path, NULL, AT_SYMLINK_NOFOLLOW);
+    entry->used_at = now;
+}
+
+/* ---- those who wait --------------------------------------------------------------------------------------------- */
+
+static bool take_off(struct sets *sets, struct set_build *waiter)
+{
+    for (struct set_build **at = &sets->waiting; *at; at = &(*at)->next) {
+        if (*at == waiter) {
+            *at = waiter->next;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void waiter_free(struct set_build *waiter)
+{
+    wish_done(&waiter->wish);
+    mem_free(waiter);
+}
+
+static void tell(struct sets *sets, struct set_build *waiter, struct entry *entry, const struct brig_err *err, const char *text)
+{
+    take_off(sets, waiter);
+    waiter->text = text ? text : err ? err->message : "";
+    if (!err) {
+        entry->users++;
+        entry_use(sets, entry);
+    }
+    waiter->done(waiter->ctx, err ? NULL : &entry->set, err);
+    waiter_free(waiter);
+}
+
+void sets_tell(struct sets *sets, struct entry *entry, const struct brig_err *err, const char *text)
+{
+    bool found;
+
+    if (!err)
+        entry->users++; /* until all have it: the first may give it back at once */
+    do { /* a callback may take others off the list */
+        found = false;
+        for (struct set_build *waiter = sets->waiting; waiter && !found; waiter = waiter->next) {
+            if (waiter->entry == entry) {
+                found = true;
+                tell(sets, waiter, entry, err, text);
+                break;
+            }
+        }
+    } while (found);
+    if (!err)
+        entry->users--;
+}
+
+static void on_turn(struct loop_timer *timer);
+
+void sets_turn(struct sets *sets)
+{
+    (void)!loop_timer_set(sets->options.loop, &sets->on_turn, 0, NULL);
+}
+
+/* ---- versions ------------------------------------------------------------------------------------------------------ */
+
+static int64_t interpreter_time(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? (int64_t)st.st_ctim.tv_sec * (int64_t)NS_PER_SEC + st.st_ctim.tv_nsec : 0;
+}
+
+static void on_versions(void *ctx, const struct sets_result *result)
+{
+    struct sets *sets = ctx;
+    struct brig_err err = {0};
+
+    sets->asking = NULL;
+    if (result->err)
+        err = *result->err;
+    else if (!result->good || versions_parse(result->output, &sets->versions) < 0)
+        (void)err_set(&err, BRIG_E_UNSUPPORTED, 0, "requirement sets: the template has neither Python nor Node");
+    sets->versions_known = err.code == BRIG_E_NONE;
+    if (err.code)
+        sets_tell(sets, NULL, &err, NULL);
+    else
+        sets_turn(sets);
+}
+
+static int ask_versions(struct sets *sets, const struct set_build *waiter, struct brig_err *err)
+{
+    char python[sizeof waiter->wish.python + 16];
+
+    if (sets->asking)
+        return 0;
+    snprintf(python, sizeof python, "BRIG_PYTHON=%s", waiter->wish.python);
+    const char *const env[] = {python, NULL};
+    const struct sets_run_spec what = {.org = waiter->wish.org, .spec = "{\"network\":\"none\",\"timeout\":60}", .script = VERSIONS_SCRIPT, .env = env, .timeout_ms = 30000};
+    sets->versions_of = interpreter_time(waiter->wish.python);
+    return sets_run(sets->options.manager, sets->config, &what, on_versions, sets, &sets->asking, err);
+}
+
+/* ---- one step ---------------------------------------------------------------------------------------------------- */
+
+static int check_there(const struct sets *sets, const struct wish *wish, struct brig_err *err)
+{
+    if (wish->pip.n && !sets->versions.python[0])
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "pip requirements: there is no %.100s in the template", wish->python);
+    if (wish->npm.n && !sets->versions.node[0])
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "npm requirements: there is no node in the template");
+    return 0;
+}
+
+static int begin(struct sets *sets, struct set_build *waiter, struct brig_err *err)
+{
+    struct entry *entry = entry_building(sets, waiter->key);
+
+    if (entry) {
+        waiter->entry = entry;
+        return 0;
+    }
+    entry = entry_add(sets, waiter->key);
+    if (!entry)
+        return err_nomem(err);
+    int r = build_start(sets, entry, waiter, err);
+    if (r < 0)
+        entry_remove(sets, entry);
+    else
+        waiter->entry = entry;
+    return r;
+}
+
+/* 0: it waits for something now. 1: it has been told. */
+static int step(struct sets *sets, struct set_build *waiter)
+{
+    struct brig_err err = {0};
+    int r = 0;
+
+    if (!sets->versions_known || interpreter_time(waiter->wish.python) != sets->versions_of) {
+        sets->versions_known = false;
+        r = ask_versions(sets, waiter, &err);
+    } else {
+        r = check_there(sets, &waiter->wish, &err);
+        if (r == 0 && wish_key(&waiter->wish, &sets->versions, &sets->index, sets->config, waiter->key) < 0)
+            r = err_nomem(&err);
+        struct entry *ready = r == 0 && !waiter->rebuild ? entry_ready(sets, waiter->key) : NULL;
+        if (ready) {
+            tell(sets, waiter, ready, NULL, NULL);
+            return 1;
+        }
+        if (r == 0)
+            r = begin(sets, waiter, &err);
+    }
+    if (r < 0)
+        tell(sets, waiter, NULL, &err, NULL);
+    return r < 0;
+}
+
+static void on_turn(struct loop_timer *timer)
+{
+    struct sets *sets = timer->ctx;
+    bool again;
+
+    do { /* whoever has been told may have changed the list */
+        again = false;
+        for (struct set_build *waiter = sets->waiting; waiter && !sets->asking; waiter = waiter->next) {
+            if (!waiter->entry && step(sets, waiter) > 0) {
+                again = true;
+                break;
+            }
+        }
+    } while (again);
+}
+
+/* ---- the interface ---------------------------------------------------------------------------------------------------- */
+
+static int read_index(struct sets *sets, struct brig_err *err)
+{
+    AUTO_BUF struct buf conf = BUF_INIT(CONF_MAX + 1), npmrc = BUF_INIT(CONF_MAX + 1);
+
+    set_index_read(&sets->index, tree_read(AT_FDCWD, "/etc/pip.conf", CONF_MAX, &conf) == 0 ? conf.data : NULL,
+                   tree_read(AT_FDCWD, "/etc/npmrc", CONF_MAX, &npmrc) == 0 ? npmrc.data : NULL);
+    sets->cache_path = mem_strdup(sets->options.cache_path);
+    return sets->cache_path ? workers_create(sets->options.loop, 1, &sets->workers, err) : err_nomem(err);
+}
+
+static void on_collect(struct loop_timer *timer)
+{
+    struct sets *sets = timer->ctx;
+
+    sets_collect(sets);
+    uint64_t pause = sets_sweep(sets) ? 600 * NS_PER_SEC : NS_PER_SEC;
+    (void)!loop_timer_set(sets->options.loop, timer, clock_mono_ns() + pause, NULL);
+}
+
+int sets_create(const struct sets_options *options, struct sets **ret, struct brig_err *err)
+{
+    struct sets *sets = mem_zalloc(sizeof *sets);
+
+    if (!sets)
+        return err_nomem(err);
+    *sets = (struct sets){.options = *options, .config = options->config, .on_turn = {.fn = on_turn, .ctx = sets}, .on_collect = {.fn = on_collect, .ctx = sets}};
+    int r = read_index(sets, err);
+    if (r == 0)
+        r = sets_scan(sets, err);
+    if (r == 0)
+        r = loop_timer_set(options->loop, &sets->on_collect, clock_mono_ns(), err);
+    if (r < 0) {
+        sets_destroy(sets);
+        return r;
+    }
+    *ret = sets;
+    return 0;
+}
+
+void sets_destroy(struct sets *sets)
+{
+    if (!sets)
+        return;
+    sets->closing = true;
+    loop_timer_clear(sets->options.loop, &sets->on_turn);
+    loop_timer_clear(sets->options.loop, &sets->on_collect);
+    if (sets->asking)
+        sets_run_forget(take_ptr(&sets->asking));
+    for (struct build *b = sets->builds, *next; b; b = next) {
+        next = build_next(b);
+        build_forget(b);
+    }
+    workers_destroy(sets->workers);
+    while (sets->waiting) {
+        struct set_build *waiter = sets->waiting;
+        sets->waiting = waiter->next;
+        waiter_free(waiter);
+    }
+    while (sets->entries)
+        entry_remove(sets, sets->entries);
+    words_done(&sets->remains);
+    mem_free(sets->cache_path);
+    mem_free(sets);
+}
+
+void sets_configure(struct sets *sets, const struct config *config)
+{
+    sets->config = config;
+}
+
+int sets_get(struct sets *sets, const struct caller *caller, const struct set_want *want, bool rebuild, void (*done)(void *ctx, const struct set *set, const struct brig_err *err), void *ctx,
+             struct set_build **ret, struct brig_err *err)
+{
+    size_t n = 0;
+
+    for (const struct set_build *w = sets->waiting; w; w = w->next)
+        n++;
+    if (n >= WAITING_MAX)
+        return err_set(err, BRIG_E_LIMIT, 0, "%zu runs wait for requirement sets already", n);
+    struct set_build *waiter = mem_zalloc(sizeof *waiter);
+    if (!waiter)
+        return err_nomem(err);
+    *waiter = (struct set_build){.sets = sets, .caller = *caller, .rebuild = rebuild, .done = done, .ctx = ctx};
+    int r = wish_init(&waiter->wish, want, sets->config->tools_allow_urls, err);
+    if (r == 0 && waiter->wish.pip.n + waiter->wish.npm.n == 0)
+        r = err_usage(err, "requirements: there are none");
+    if (r < 0) {
+        waiter_free(waiter);
+        return r;
+    }
+    struct set_build **end = &sets->waiting;
+    while (*end)
+        end = &(*end)->next;
+    *end = waiter;
+    sets_turn(sets);
+    *ret = waiter;
+    return 0;
+}
+
+void set_build_cancel(struct set_build *build)
+{
+    if (build && take_off(build->sets, build))
+        waiter_free(build);
+}
+
+const char *set_build_error(const struct set_build *build)
+{
+    return build->text;
+}
+
+void set_hold(struct sets *sets, const struct set *set)
+{
+    for (struct entry *entry = sets->entries; set && entry; entry = entry->next)
+        if (&entry->set == set)
+            entry->users++;
+}
+
+void set_release(struct sets *sets, const struct set *set)
+{
+    for (struct entry *entry = sets->entries; set && entry; entry = entry->next) {
+        if (&entry->set != set)
+            continue;
+        entry->users--;
+        entry_use(sets, entry);
+        if (entry->stale && entry->users == 0) {
+            sets_drop(sets, entry->name);
+            entry_remove(sets, entry);
+        }
+        return;
+    }
+}
+
+void sets_json(const struct sets *sets, const char *org, struct json *json)
+{
+    json_array(json);
+    for (const struct entry *entry = sets->entries; entry; entry = entry->next) {
+        if (org && !str_eq(entry->org, org))
+            continue;
+        json_object(json);
+        json_key(json, "key"), json_string(json, entry->key);
+        json_key(json, "organization_id"), json_string(json, entry->org);
+        json_key(json, "state"), json_string(json, entry->stale ? "replaced" : entry->ready ? "ready" : "building");
+        if (entry->ready)
+            json_key(json, "lock"), json_string(json, entry->lock);
+        json_key(json, "bytes"), json_u64(json, entry->bytes);
+        json_key(json, "users"), json_u64(json, entry->users);
+        json_key(json, "used_at"), json_i64(json, entry->used_at);
+        json_end(json);
+    }
+    json_end(json);
+}

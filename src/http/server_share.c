@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * server_share.c: how many of the server's connections one organisation may have. A connection is of nobody until a
+ * request on it has said whose it is, and of that one until it closes or another's request comes on it. So streams,
+ * WebSockets and tunnels count, and clients that only stay connected do too.
+ */
+#include "http/server_conn.h"
+
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/mem.h"
+#include "base/share.h"
+
+struct server_share {
+    struct server_share *next, **prev;
+    size_t n;
+    char name[64];
+};
+
+void share_init(struct server *server)
+{
+    struct rlimit files = {.rlim_cur = RLIM_INFINITY};
+
+    /* A quarter is kept back: for sandboxes' streams, files and the store. */
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY)
+        server->descriptors = SIZE_MAX;
+    else
+        server->descriptors = (size_t)(files.rlim_cur - files.rlim_cur / 4);
+}
+
+size_t share_most(const struct server *server)
+{
+    size_t most = server->config->max_connections > 0 ? (size_t)server->config->max_connections : SIZE_MAX;
+
+    return most < server->descriptors ? most : server->descriptors;
+}
+
+size_t share_places(const struct server *server, bool is_unix)
+{
+    size_t most = share_most(server);
+
+    return is_unix && most < SIZE_MAX - SOCKET_PLACES ? most + SOCKET_PLACES : most;
+}
+
+static struct server_share **bucket_of(struct server *server, const char *name)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+
+    for (; *name; name++)
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    return &server->shares[hash % SHARE_BUCKETS];
+}
+
+void share_leave(struct conn *conn)
+{
+    struct server_share *share = take_ptr(&conn->share);
+
+    if (!share || --share->n > 0)
+        return;
+    *share->prev = share->next;
+    if (share->next)
+        share->next->prev = share->prev;
+    mem_free(share);
+}
+
+static struct server_share *find(struct server_share *share, const char *name)
+{
+    while (share && strcmp(share->name, name) != 0)
+        share = share->next;
+    return share;
+}
+
+bool exchange_join(struct exchange *x, const char *org)
+{
+    struct conn *conn = x->conn;
+    struct server *server = conn->server;
+
+    if (conn->share && strcmp(conn->share->name, org) == 0)
+        return true;
+    struct server_share **bucket = bucket_of(server, org), *share = find(*bucket, org);
+    size_t most = share_most(server), left = most > server->n_conns ? most - server->n_conns : 0;
+    if (strlen(org) >= sizeof(share->name) || !share_allows(share ? share->n : 0, left, 1))
+        return false;
+    if (!share) {
+        share = mem_zalloc(sizeof(*share));
+        if (!share)
+            return false;
+        memcpy(share->name, org, strlen(org) + 1);
+        share->next = *bucket;
+        share->prev = bucket;
+        if (share->next)
+            share->next->prev = &share->next;
+        *bucket = share;
+    }
+    share->n++;
+    share_leave(conn);
+    conn->share = share;
+    return true;
+}

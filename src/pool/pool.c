@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool.c: parked children by key, and those who wait for one.
+ *
+ * Theory of operation. A group is everything with one key. Each child in it is in making or parked; each waiting claim is in the group's queue. Whenever a child gets
+ * parked, the first of the queue has it, else it lies in the group until a claim comes. A child that was not to be made fails the first of the queue, when there are now
+ * fewer in making than wait: with none waiting only a pause follows, which doubles. How many are to be there, and who is made next, is pool_size.c's.
+ *
+ * Invariants: a child belongs to the pool until it is given away, and is given away once; the pool calls nobody from within a call of theirs; a group holds the set that its children mount, so
+ * that it is not collected. One that was built again is another set, and so another group: the address of a set that is held is nobody else's.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/sysinfo.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "pool/pool_priv.h"
+
+/* ---- lists --------------------------------------------------------------------------------------------------------------- */
+
+static void unpark(struct group *group, struct member *m)
+{
+    if (m->prev)
+        m->prev->next = m->next;
+    else
+        group->parked = m->next;
+    if (m->next)
+        m->next->prev = m->prev;
+    else
+        group->parked_last = m->prev;
+    group->n_parked--;
+    group->bytes -= m->bytes;
+    group->pool->bytes -= m->bytes;
+}
+
+static void park(struct group *group, struct member *m)
+{
+    m->next = NULL;
+    m->prev = group->parked_last;
+    if (m->prev)
+        m->prev->next = m;
+    else
+        group->parked = m;
+    group->parked_last = m;
+    group->n_parked++;
+    m->parked = true;
+    m->bytes = child_memory(m->child);
+    group->bytes += m->bytes;
+    group->pool->bytes += m->bytes;
+}
+
+void group_weigh(struct group *group)
+{
+    for (struct member *m = group->parked; m; m = m->next) {
+        uint64_t now = child_memory(m->child);
+        group->bytes += now - m->bytes;
+        group->pool->bytes += now - m->bytes;
+        m->bytes = now;
+    }
+}
+
+static void made(struct group *group, struct member *m)
+{
+    if (m->prev)
+        m->prev->next = m->next;
+    else
+        group->making = m->next;
+    if (m->next)
+        m->next->prev = m->prev;
+    m->next = m->prev = NULL;
+    group->n_making--;
+    group->pool->n_making--;
+}
+
+static void unqueue(struct pool_wait **first, struct pool_wait **last, struct pool_wait *wait)
+{
+    if (wait->prev)
+        wait->prev->next = wait->next;
+    else
+        *first = wait->next;
+    if (wait->next)
+        wait->next->prev = wait->prev;
+    else
+        *last = wait->prev;
+    wait->next = wait->prev = NULL;
+}
+
+static void queue(struct pool_wait **first, struct pool_wait **last, struct pool_wait *wait)
+{
+    wait->next = NULL;
+    wait->prev = *last;
+    if (wait->prev)
+        wait->prev->next = wait;
+    else
+        *first = wait;
+    *last = wait;
+}
+
+/* ---- telling ----------------------------------------------------------------------------------------------------------- */
+
+static void on_tell(struct loop_timer *timer)
+{
+    struct pool *pool = timer->ctx;
+
+    while (pool->told) {
+        struct pool_wait wait = *pool->told;
+        struct pool_wait *dead = pool->told;
+        unqueue(&pool->told, &pool->told_last, dead);
+        mem_free(dead);
+        if (wait.given)
+            wait.given(wait.ctx, wait.child, wait.child ? NULL : &wait.why);
+        else
+            child_end(wait.child); /* cancelled meanwhile */
+    }
+}
+
+static void tell_later(struct pool *pool, struct pool_wait *wait)
+{
+    wait->group = NULL;
+    queue(&pool->told, &pool->told_last, wait);
+    if (loop_timer_set(pool->loop, &pool->tell, loop_now_ns(), NULL) < 0)
+        on_tell(&pool->tell); /* no memory for a timer: better from within than never */
+}
+
+void group_fail_wait(struct group *group, const struct brig_err *why)
+{
+    struct pool_wait *wait = group->waits;
+
+    if (!wait)
+        return;
+    unqueue(&group->waits, &group->waits_last, wait);
+    group->n_waits--;
+    wait->why = *why;
+    tell_later(group->pool, wait);
+}
+
+/* ---- children ------------------------------------------------------------------------------------------------------------ */
+
+static void on_parked(void *ctx, struct child *child UNUSED)
+{
+    struct member *m = ctx;
+    struct group *group = m->group;
+
+    made(group, m);
+    group->failures = 0;
+    pool_refill_soon(group->pool);
+    struct pool_wait *wait = group->waits;
+    if (!wait) {
+        park(group, m);
+        return;
+    }
+    unqueue(&group->waits, &group->waits_last, wait);
+    group->n_waits--;
+    wait->group = NULL;
+    struct pool_wait copy = *wait;
+    struct child *mine = m->child;
+    mem_free(wait);
+    mem_free(m);
+    copy.given(copy.ctx, mine, NULL); /* this is the loop's call, not the taker's */
+}
+
+static void on_lost(void *ctx, struct child *child UNUSED, const struct brig_err *why)
+{
+    struct member *m = ctx;
+    struct group *group = m->group;
+
+    if (m->parked) {
+        unpark(group, m);
+    } else if (m->forked) {
+        made(group, m);
+        group->exec_until_ns = loop_now_ns() + POOL_EXEC_NS; /* who waits gets one that was executed */
+    } else {
+        made(group, m);
+        uint64_t pause = UINT64_C(50) * NS_PER_MS << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX);
+        group->failures++;
+        group->not_before_ns = loop_now_ns() + pause;
+        if (group->n_waits > group->n_making)
+            group_fail_wait(group, why);
+    }
+    mem_free(m);
+    pool_refill_soon(group->pool);
+}
+
+static const struct brig_bind *binds_of(const struct group *group, struct brig_bind out[2], size_t *ret_n)
+{
+    size_t n = 0;
+
+    if (group->want.set) /* one that was replaced lies elsewhere now */
+        out[n++] = (struct brig_bind){.source = group->held ? group->held->host_path : group->set.host_path, .target = SET_PATH, .read_only = true};
+    if (group->want.workspace)
+        out[n++] = (struct brig_bind){.source = group->want.workspace, .target = "/workspace", .overlay = !group->want.persist};
+    *ret_n = n;
+    return out;
+}
+
+int group_make(struct group *group, struct brig_err *err)
+{
+    struct brig_bind binds[2];
+    bool forked = !group->want.strict && group->want.language == TOOL_PYTHON && loop_now_ns() >= group->exec_until_ns;
+    struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = forked ? group->zygote : NULL,
+                              .template_name = group->want.template_name, .network = group->want.network,
+                              .shape = group->want.shape, .trust = group->want.trust, .limits = group->want.limits};
+    struct member *m = mem_zalloc(sizeof *m);
+
+    if (!m)
+        return err_nomem(err);
+    spec.binds = binds_of(group, binds, &spec.n_binds);
+    m->group = group;
+    const struct child_events events = {.parked = on_parked, .lost = on_lost, .ctx = m};
+    int r = spec.argv ? str_copy(spec.org_id, sizeof spec.org_id, group->want.org_id)
+                      : err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it", tool_language_name(group->want.language));
+    if (r == 0)
+        r = child_create(group->pool->manager, &spec, &events, &m->child, err);
+    if (r < 0) {
+        mem_free(m);
+        return r;
+    }
+    m->forked = child_of_zygote(m->child);
+    m->next = group->making;
+    if (m->next)
+        m->next->prev = m;
+    group->making = m;
+    group->n_making++;
+    group->pool->n_making++;
+    return 0;
+}
+
+void group_end_one(struct group *group)
+{
+    struct member *m = group->parked;
+
+    if (!m)
+        return;
+    unpark(group, m);
+    child_end(m->child);
+    mem_free(m);
+}
+
+void group_free(struct group *group)
+{
+    struct pool *pool = group->pool;
+
+    while (group->parked)
+        group_end_one(group);
+    while (group->making) {
+        struct member *m = group->making;
+        made(group, m);
+        child_end(m->child);
+        mem_free(m);
+    }
+    if (group->prev)
+        group->prev->next = group->next;
+    else
+        pool->groups = group->next;
+    if (group->next)
+        group->next->prev = group->prev;
+    if (group->held)
+        set_release(pool->sets, group->held);
+    mem_free(group->key);
+    mem_free(group);
+}
+
+/* ---- groups -------------------------------------------------------------------------------------------------------------- */
+
+/* JavaScript and TypeScript are one interpreter. */
+static enum tool_language runtime_of(enum tool_language language)
+{
+    return language == TOOL_TYPESCRIPT && runtime_argv(TOOL_TYPESCRIPT) == runtime_argv(TOOL_JAVASCRIPT) ? TOOL_JAVASCRIPT : language;
+}
+
+static int key_of(const struct pool *pool, const struct pool_want *want, char *out, size_t size)
+{
+    const struct brig_limits *l = &want->limits;
+
+    return str_format(out, size, "%s\n%s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s", want->org_id, want->template_name ? want->template_name : "",
+                      tool_language_name(runtime_of(want->language)), want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
+                      pool->sets ? (const void *)want->set : NULL,
+                      want->strict, want->network, want->trust, want->persist, want->shape, l->cpu_time, l->disk,
+                          l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
+                      l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
+}
+
+/* One block: the key, then what the want points to. */
+static int copy_want(struct group *group, const struct pool_want *want, const char *key)
+{
+    const char *const texts[] = {key, want->org_id, want->template_name, want->workspace, want->set ? want->set->key : NULL, want->set ? want->set->host_path : NULL};
+    const char *copies[ARRAY_SIZE(texts)] = {0};
+    size_t size = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        size += texts[i] ? strlen(texts[i]) + 1 : 0;
+    char *at = group->key = mem_alloc(size);
+    if (!at)
+        return -ENOMEM;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        if (texts[i]) {
+            size_t len = strlen(texts[i]) + 1;
+            memcpy(at, texts[i], len);
+            copies[i] = at;
+            at += len;
+        }
+    group->want = *want;
+    group->want.org_id = copies[1];
+    group->want.template_name = copies[2];
+    group->want.workspace = copies[3];
+    group->want.language = runtime_of(want->language);
+    group->set = (struct set){.key = copies[4], .host_path = copies[5]};
+    group->want.set = want->set ? &group->set : NULL;
+    return 0;
+}
+
+static struct group *find(const struct pool *pool, const char *key)
+{
+    for (struct group *g = pool->groups; g; g = g->next)
+        if (str_eq(g->key, key))
+            return g;
+    return NULL;
+}
+
+static struct group *group_of(struct pool *pool, const struct pool_want *want, struct brig_err *err)
+{
+    char key[8192];
+
+    if (key_of(pool, want, key, sizeof key) < 0) {
+        (void)err_set(err, BRIG_E_TOO_LARGE, 0, "a path is too long");
+        return NULL;
+    }
+    struct group *group = find(pool, key);
+    if (group)
+        return group;
+    group = mem_zalloc(sizeof *group);
+    if (!group || copy_want(group, want, key) < 0) {
+        mem_free(group);
+        (void)err_nomem(err);
+        return NULL;
+    }
+    group->pool = pool;
+    if (pool->sets && want->set) {
+        group->held = want->set;
+        set_hold(pool->sets, group->held);
+    }
+    snprintf(group->zygote, sizeof group->zygote, "%s/%s", group->want.org_id, tool_language_name(group->want.language));
+    group->last_used_ns = loop_now_ns();
+    group->next = pool->groups;
+    if (group->next)
+        group->next->prev = group;
+    pool->groups = group;
+    if (!pool->ticking)
+        pool->ticking = loop_timer_set(pool->loop, &pool->tick, loop_now_ns() + NS_PER_SEC, NULL) == 0;
+    return group;
+}
+
+/* The longest parked goes first, so that none gets old. */
+static struct child *claim_parked(struct group *group)
+{
+    struct member *m = group->parked;
+
+    if (!m)
+        return NULL;
+    struct child *child = m->child;
+    unpark(group, m);
+    mem_free(m);
+    return child;
+}
+
+struct child *pool_try(struct pool *pool, const struct pool_want *want)
+{
+    char key[8192];
+    struct group *group = key_of(pool, want, key, sizeof key) < 0 ? NULL : find(pool, key);
+    struct child *child = group && !group->waits ? claim_parked(group) : NULL;
+
+    if (child) {
+        group_count(group);
+        pool_refill_later(pool);
+    }
+    return child;
+}
+
+int pool_take(struct pool *pool, const struct pool_want *want, void (*given)(void *ctx, struct child *child, const struct brig_err *err), void *ctx, struct pool_wait **ret,
+              struct brig_err *err)
+{
+    struct group *group = group_of(pool, want, err);
+    struct pool_wait *wait = group ? mem_zalloc(sizeof *wait) : NULL;
+
+    if (!group)
+        return err && err->code == BRIG_E_NOMEM ? -ENOMEM : -EMSGSIZE;
+    if (!wait)
+        return err_nomem(err);
+    *wait = (struct pool_wait){.group = group, .given = given, .ctx = ctx};
+    group_count(group);
+    wait->child = group->waits ? NULL : claim_parked(group);
+    if (wait->child) {
+        tell_later(pool, wait);
+    } else {
+        group->misses++;
+        queue(&group->waits, &group->waits_last, wait);
+        group->n_waits++;
+    }
+    pool_refill_soon(pool);
+    *ret = wait;
+    return 0;
+}
+
+void pool_cancel(struct pool_wait *wait)
+{
+    struct group *group = wait->group;
+
+    if (!group) { /* it is about to be told */
+        wait->given = NULL;
+        return;
+    }
+    unqueue(&group->waits, &group->waits_last, wait);
+    group->n_waits--;
+    mem_free(wait);
+}
+
+int pool_prewarm(struct pool *pool, const struct pool_want *want, unsigned count, struct brig_err *err)
+{
+    struct group *group = group_of(pool, want, err);
+
+    if (!group)
+        return err && err->code == BRIG_E_NOMEM ? -ENOMEM : -EMSGSIZE;
+    group->prewarm = count;
+    group->want.keep = want->keep;
+    group->last_used_ns = loop_now_ns();
+    pool_refill_soon(pool);
+    return 0;
+}
+
+/* Those who wait go on waiting: what they get is made from now on. */
+void pool_retire(struct pool *pool, const char *org)
+{
+    for (struct group *g = pool->groups; g; g = g->next) {
+        if (!str_eq(g->want.org_id, org))
+            continue;
+        while (g->parked)
+            group_end_one(g);
+        while (g->making) {
+            struct member *m = g->making;
+            made(g, m);
+            child_end(m->child);
+            mem_free(m);
+        }
+    }
+    pool_refill_soon(pool);
+}
+
+/* ---- the pool ------------------------------------------------------------------------------------------------------------ */
+
+int pool_create(const struct pool_options *options, struct pool **ret, struct brig_err *err)
+{
+    struct pool *pool = mem_zalloc(sizeof *pool);
+    int cores = get_nprocs();
+
+    if (!pool)
+        return err_nomem(err);
+    *pool = (struct pool){.loop = options->loop, .manager = options->manager, .config = options->config, .sets = options->sets, .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
+    pool->refill = (struct loop_timer){.fn = pool_refill, .ctx = pool};
+    pool->tick = (struct loop_timer){.fn = pool_tick, .ctx = pool};
+    pool->tell = (struct loop_timer){.fn = on_tell, .ctx = pool};
+    *ret = pool;
+    return 0;
+}
+
+void pool_destroy(struct pool *pool)
+{
+    if (!pool)
+        return;
+    for (struct pool_wait *w = pool->told, *next; w; w = next) {
+        next = w->next;
+        if (w->child)
+            child_end(w->child);
+        mem_free(w);
+    }
+    while (pool->groups) {
+        struct group *g = pool->groups;
+        for (struct pool_wait *w = g->waits, *next; w; w = next) {
+            next = w->next;
+            mem_free(w);
+        }
+        group_free(g);
+    }
+    loop_timer_clear(pool->loop, &pool->refill);
+    loop_timer_clear(pool->loop, &pool->tick);
+    loop_timer_clear(pool->loop, &pool->tell);
+    mem_free(pool);
+}
+
+void pool_configure(struct pool *pool, const struct config *config)
+{
+    pool->config = config;
+}
+
+void pool_json(const struct pool *pool, const char *org, struct json *json)
+{
+    json_array(json);
+    for (const struct group *g = pool->groups; g; g = g->next) {
+        if (org && !str_eq(org, g->want.org_id))
+            continue;
+        json_object(json);
+        json_key(json, "organization_id"), json_string(json, g->want.org_id);
+        json_key(json, "template"), json_string(json, g->want.template_name ? g->want.template_name : "host");
+        json_key(json, "language"), json_string(json, tool_language_name(g->want.language));
+        json_key(json, "requirements"), g->want.set ? json_string(json, g->set.key) : json_null(json);
+        json_key(json, "strict"), json_bool(json, g->want.strict);
+        json_key(json, "network"), json_bool(json, g->want.network);
+        json_key(json, "workspace"), json_bool(json, g->want.workspace != NULL);
+        json_key(json, "parked"), json_u64(json, g->n_parked);
+        json_key(json, "making"), json_u64(json, g->n_making);
+        json_key(json, "waiting"), json_u64(json, g->n_waits);
+        json_key(json, "target"), json_u64(json, group_target(g));
+        json_key(json, "claims"), json_u64(json, g->claims);
+        json_key(json, "misses"), json_u64(json, g->misses);
+        json_key(json, "bytes"), json_u64(json, g->bytes);
+        json_end(json);
+    }
+    json_end(json);
+}

@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * objects.c: documents per organisation: in memory as the store has them.
+ *
+ *     orgs: org-a -> first <-> ... <-> last   (created_at, id)
+ *     by_id, by_key: (organisation, id or key) -> node
+ *
+ * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and never changes: a new version is a new
+ * node in the old one's place, so that a run may hold on to the tool it began with. A row that does not load stops the start with its name: a tool that is
+ * there must not become one that is not because a program is older than its data.
+ */
+#include "records/objects.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+#include "records/objects_priv.h"
+
+/* ---- one of them -------------------------------------------------------------------------------------- */
+
+struct node *node_find(const struct objects *objects, const char *org, const char *id)
+{
+    return table_find(&objects->by_id, org, id);
+}
+
+void node_release(struct node *node)
+{
+    if (!node || --node->refs > 0)
+        return;
+    if (node->public.extra && node->objects->kind.unloaded)
+        node->objects->kind.unloaded(node->objects->kind.ctx, &node->public);
+    json_doc_free(node->doc);
+    if (node->objects->kind.secret && node->text)
+        crypto_wipe(node->text, node->public.len);
+    mem_free(node->text);
+    mem_free(node);
+}
+
+int node_create(struct objects *objects, const struct object *like, char *text, size_t len, struct node **ret, struct brig_err *err)
+{
+    struct node *node = mem_zalloc(sizeof *node);
+
+    if (!node)
+        return err_nomem(err);
+    *node = (struct node){.objects = objects, .refs = 1, .public = *like};
+    node->public.text = text;
+    node->public.len = len;
+    int r = json_read(text, len, JSON_READ_VALUES, &node->doc, err);
+    if (r == 0 && json_root(node->doc)->type != JSON_OBJECT)
+        r = err_usage(err, "%s: must be an object", objects->kind.kind);
+    if (r == 0) {
+        node->public.json = json_root(node->doc);
+        r = objects->kind.loaded ? objects->kind.loaded(objects->kind.ctx, &node->public, err) : 0;
+    }
+    if (r < 0) {
+        node_release(node);
+        return r;
+    }
+    node->text = text;
+    node->key = objects->kind.key ? objects->kind.key(objects->kind.ctx, &node->public) : NULL;
+    *ret = node;
+    return 0;
+}
+
+const struct object *object_hold(const struct object *object)
+{
+    ((struct node *)(uintptr_t)object)->refs++; /* every object is the first member of its node */
+    return object;
+}
+
+void object_release(const struct object *object)
+{
+    node_release((struct node *)(uintptr_t)object);
+}
+
+/* ---- the lists ---------------------------------------------------------------------------------------- */
+
+struct objects_org *objects_org_find(const struct objects *objects, const char *id)
+{
+    return table_find(&objects->orgs, id, "");
+}
+
+int objects_org_get(struct objects *objects, const char *id, struct objects_org **ret)
+{
+    struct objects_org *org = objects_org_find(objects, id);
+
+    if (!org) {
+        org = mem_zalloc(sizeof *org);
+        if (!org)
+            return -ENOMEM;
+        if (str_copy(org->id, sizeof org->id, id) < 0) {
+            mem_free(org);
+            return -ENAMETOOLONG;
+        }
+        table_add(&objects->orgs, &org->link, org->id, "", org);
+    }
+    *ret = org;
+    return 0;
+}
+
+static bool is_before(const struct object *a, const struct object *b)
+{
+    return a->created_at_ns != b->created_at_ns ? a->created_at_ns < b->created_at_ns : strcmp(a->id, b->id) < 0;
+}
+
+static void put_behind(struct objects_org *org, struct object *object, struct object *before)
+{
+    object->prev = before;
+    object->next = before ? before->next : org->first;
+    *(object->next ? &object->next->prev : &org->last) = object;
+    *(before ? &before->next : &org->first) = object;
+    org->count++;
+    org->bytes += object->len;
+}
+
+void node_unlink(struct node *node)
+{
+    struct object *object = &node->public;
+
+    *(object->prev ? &object->prev->next : &node->org->first) = object->next;
+    *(object->next ? &object->next->prev : &node->org->last) = object->prev;
+    object->next = object->prev = NULL;
+    node->org->count--;
+    node->org->bytes -= object->len;
+    node->org = NULL;
+    table_remove(&node->objects->by_id, &node->by_id);
+    table_remove(&node->objects->by_key, &node->by_key);
+}
+
+void node_link(struct node *node, struct objects_org *org, struct node *old)
+{
+    struct objects *objects = node->objects;
+    struct object *before = old ? old->public.prev : org->last;
+
+    if (old)
+        node_unlink(old);
+    else
+        while (before && is_before(&node->public, before)) /* a clock that went back; else never */
+            before = before->prev;
+    put_behind(org, &node->public, before);
+    node->org = org;
+    table_add(&objects->by_id, &node->by_id, node->public.org_id, node->public.id, node);
+    if (node->key)
+        table_add(&objects->by_key, &node->by_key, node->public.org_id, node->key, node);
+}
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+struct loading {
+    struct objects *objects;
+    struct brig_err *err;
+    struct node **nodes;
+    size_t n, cap;
+};
+
+static int load_row(void *ctx, const struct store_object *row)
+{
+    struct loading *loading = ctx;
+    struct brig_err why = {0};
+    struct object like = {.version = row->version, .created_at_ns = row->created_at_ns, .updated_at_ns = row->updated_at_ns};
+    struct node *node = NULL;
+    size_t len = strlen(row->doc);
+
+    if (str_copy(like.org_id, sizeof like.org_id, row->org_id) < 0 || str_copy(like.id, sizeof like.id, row->name) < 0)
+        return err_set(loading->err, BRIG_E_HOST, EBADMSG, "a row of %s has a name that is too long", row->kind);
+
+    if (loading->n == loading->cap) {
+        size_t cap = loading->cap ? loading->cap * 2 : 64;
+        struct node **nodes = mem_realloc_array(loading->nodes, cap, sizeof(struct node *));
+        if (!nodes)
+            return err_nomem(loading->err);
+        loading->nodes = nodes;
+        loading->cap = cap;
+    }
+    char *text = mem_alloc(len + 1);
+    if (!text)
+        return err_nomem(loading->err);
+    memcpy(text, row->doc, len + 1);
+    int r = node_create(loading->objects, &like, text, len, &node, &why);
+    if (r < 0) {
+        mem_free(text);
+        return err_set(loading->err, why.code == BRIG_E_NOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, EBADMSG, "the row of %s %s of %s: %.200s", row->kind, row->name,
+                       row->org_id, why.message);
+    }
+    loading->nodes[loading->n++] = node;
+    return 0;
+}
+
+/* The youngest first: they are taken from the end. */
+static int by_age(const void *a, const void *b)
+{
+    const struct node *const *x = a, *const *y = b;
+
+    return is_before(&(*x)->public, &(*y)->public) ? 1 : is_before(&(*y)->public, &(*x)->public) ? -1 : 0;
+}
+
+/* Two rows of one key cannot come from us: changes claim their keys. */
+static int link_loaded(struct loading *loading)
+{
+    struct objects *objects = loading->objects;
+
+    if (loading->n)
+        qsort(loading->nodes, loading->n, sizeof(struct node *), by_age);
+    while (loading->n > 0) {
+        struct node *node = loading->nodes[loading->n - 1];
+        struct objects_org *org = NULL;
+        if (node->key && table_find(&objects->by_key, node->public.org_id, node->key))
+            return err_set(loading->err, BRIG_E_HOST, EBADMSG, "%s %s of %s: another one has the same name", objects->kind.kind, node->public.id,
+                           node->public.org_id);
+        int r = objects_org_get(objects, node->public.org_id, &org);
+        if (r < 0)
+            return err_nomem(loading->err);
+        loading->n--;
+        node_link(node, org, NULL);
+    }
+    return 0;
+}
+
+static int load(struct objects *objects, struct brig_err *err)
+{
+    struct loading loading = {.objects = objects, .err = err};
+    int r = store_each_object(objects->store, objects->kind.kind, load_row, &loading, err);
+
+    if (r == 0)
+        r = link_loaded(&loading);
+    for (size_t i = 0; i < loading.n; i++)
+        node_release(loading.nodes[i]);
+    mem_free(loading.nodes);
+    return r;
+}
+
+int objects_create(struct store *store, const struct objects_kind *kind, struct objects **ret, struct brig_err *err)
+{
+    struct objects *objects = mem_zalloc(sizeof *objects);
+
+    if (!objects)
+        return err_nomem(err);
+    objects->store = store;
+    objects->kind = *kind;
+    struct table *const tables[] = {&objects->orgs, &objects->by_id, &objects->by_key, &objects->active, &objects->claims};
+    int r = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(tables) && r == 0; i++)
+        r = table_init(tables[i]);
+    r = r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "%s: make the tables", kind->kind) : load(objects, err);
+    if (r < 0) {
+        objects_destroy(objects);
+        return r;
+    }
+    *ret = objects;
+    return 0;
+}
+
+static void org_empty(struct objects_org *org)
+{
+    while (org->first) {
+        struct node *node = (struct node *)org->first;
+        node_unlink(node);
+        node_release(node);
+    }
+}
+
+void objects_destroy(struct objects *objects)
+{
+    if (!objects)
+        return;
+    for (size_t i = 0; objects->orgs.slots && i < objects->orgs.n_slots; i++)
+        while (objects->orgs.slots[i]) {
+            struct objects_org *org = objects->orgs.slots[i]->thing;
+            org_empty(org);
+            table_remove(&objects->orgs, &org->link);
+            mem_free(org);
+        }
+    table_done(&objects->orgs);
+    table_done(&objects->by_id);
+    table_done(&objects->by_key);
+    table_done(&objects->active);
+    table_done(&objects->claims);
+    mem_free(objects);
+}
+
+void objects_forget_org(struct objects *objects, const char *org_id)
+{
+    struct objects_org *org = objects_org_find(objects, org_id);
+
+    if (!org)
+        return;
+    org_empty(org);
+    if (org->coming == 0) { /* else a write that the store refuses for want of the organisation comes back to it */
+        table_remove(&objects->orgs, &org->link);
+        mem_free(org);
+    }
+}
+
+/* ---- looking ------------------------------------------------------------------------------------------ */
+
+const struct object *objects_find(const struct objects *objects, const char *org, const char *id)
+{
+    const struct node *node = node_find(objects, org, id);
+
+    return node ? &node->public : NULL;
+}
+
+const struct object *objects_by_key(const struct objects *objects, const char *org, const char *key)
+{
+    const struct node *node = table_find(&objects->by_key, org, key);
+
+    return node ? &node->public : NULL;
+}
+
+const struct object *objects_first(const struct objects *objects, const char *org)
+{
+    const struct objects_org *found = objects_org_find(objects, org);
+
+    return found ? found->first : NULL;
+}
+
+const struct object *objects_last(const struct objects *objects, const char *org)
+{
+    const struct objects_org *found = objects_org_find(objects, org);
+
+    return found ? found->last : NULL;
+}
+
+size_t objects_count(const struct objects *objects, const char *org)
+{
+    const struct objects_org *found = objects_org_find(objects, org);
+
+    return found ? found->count : 0;
+}
+
+void objects_each(const struct objects *objects, bool (*each)(void *ctx, const struct object *object), void *ctx)
+{
+    for (size_t i = 0; i < objects->orgs.n_slots; i++)
+        for (const struct table_link *link = objects->orgs.slots[i]; link; link = link->next)
+            for (const struct object *object = ((struct objects_org *)link->thing)->first; object; object = object->next)
+                if (!each(ctx, object))
+                    return;
+}
+
+/* ---- ids ---------------------------------------------------------------------------------------------- */
+
+int objects_new_id(const char *prefix, char out[128])
+{
+    char run[ID_RUN_SIZE];
+    int r = id_run(run);
+
+    if (r < 0)
+        return r;
+    r = str_format(out, 128, "%s-%s", prefix, run + sizeof "run-" - 1);
+    return r < 0 ? r : 0;
+}
+
+bool objects_id_ok(const char *prefix, const char *id)
+{
+    static const char shape[] = "hhhhhhhh-hhhh-4hhh-vhhh-hhhhhhhhhhhh";
+    size_t len = strlen(prefix);
+
+    if (strncmp(id, prefix, len) != 0 || id[len] != '-')
+        return false;
+    id += len + 1;
+    for (size_t i = 0; i < sizeof shape - 1; i++) {
+        const char *set = shape[i] == 'h' ? "0123456789abcdef" : shape[i] == 'v' ? "89ab" : NULL;
+        if (id[i] == '\0' || (set ? !strchr(set, id[i]) : id[i] != shape[i]))
+            return false;
+    }
+    return id[sizeof shape - 1] == '\0';
+}

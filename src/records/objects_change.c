@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * objects_change.c: changes of objects. Theory of operation.
+ *
+ * At most one change of an id is with the store; those that came meanwhile wait behind it in their order. Each is made (its document written, parsed,
+ * approved, its key claimed, its version given) when its turn comes, of what was committed by then: so no change is lost to one that did not know of it, and
+ * one whose predecessor the store refused does not carry what was refused. What is being written is in the tables `active` and `claims`; memory
+ * follows the commit. Nothing is allocated between a commit and its place in memory.
+ */
+#include "records/objects.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "records/objects_priv.h"
+
+#define WAITING_MAX 256u /* behind one object: somebody writes faster than the disk */
+
+struct change {
+    struct objects *objects;
+    char org_id[64], id[128];
+    uint64_t expect;
+    objects_make_fn *make; /* NULL: a deletion */
+    void (*end)(void *make_ctx);
+    void *make_ctx;
+    objects_done_fn *done;
+    void *ctx;
+    struct node *node;       /* what it will be; NULL: a deletion, or nothing to change */
+    struct objects_org *org; /* of a new one: it is counted there */
+    struct change *behind, *last; /* the one that is next, and the last in the row (of the active one) */
+    size_t n_waiting;
+    struct table_link link, claim;
+};
+
+static void change_free(struct change *change)
+{
+    if (change->end)
+        change->end(change->make_ctx);
+    mem_free(change);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------- */
+
+static int check_version(const struct change *change, const struct node *old, struct brig_err *err)
+{
+    const char *kind = change->objects->kind.kind;
+
+    if (change->expect == 0)
+        return 0;
+    if (change->expect == OBJECTS_NEW)
+        return old ? err_set(err, BRIG_E_CONFLICT, EEXIST, "%s %s is there already", kind, change->id) : 0;
+    if (!old)
+        return err_set(err, BRIG_E_CONFLICT, 0, "%s %s is gone", kind, change->id);
+    if (old->public.version != change->expect)
+        return err_set(err, BRIG_E_CONFLICT, 0, "%s %s is at version %llu by now, not %llu", kind, change->id, (unsigned long long)old->public.version,
+                       (unsigned long long)change->expect);
+    return 0;
+}
+
+static int check_key(const struct change *change, const struct node *node, struct brig_err *err)
+{
+    const struct objects *objects = change->objects;
+
+    if (!node->key)
+        return 0;
+    const struct node *other = table_find(&objects->by_key, change->org_id, node->key);
+    const struct change *coming = table_find(&objects->claims, change->org_id, node->key);
+    if ((other && !str_eq(other->public.id, change->id)) || (coming && coming != change))
+        return err_set(err, BRIG_E_CONFLICT, EEXIST, "%s: %.120s is the name of another one", objects->kind.kind, node->key);
+    return 0;
+}
+
+/* Ids, version and times of what it will be; a new one takes its place in the count. */
+static int enter(struct change *change, const struct node *old, struct object *ret, struct brig_err *err)
+{
+    struct objects *objects = change->objects;
+    int64_t now = clock_real_ns();
+
+    memcpy(ret->org_id, change->org_id, sizeof ret->org_id);
+    memcpy(ret->id, change->id, sizeof ret->id);
+    if (old) {
+        ret->version = old->public.version + 1;
+        ret->created_at_ns = old->public.created_at_ns;
+        ret->updated_at_ns = now > old->public.updated_at_ns ? now : old->public.updated_at_ns + 1;
+        return 0;
+    }
+    int r = objects_org_get(objects, change->org_id, &change->org);
+    if (r < 0)
+        return err_nomem(err);
+    if (change->org->count + change->org->coming >= objects->kind.per_org) {
+        change->org = NULL;
+        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu of %s", objects->kind.per_org, objects->kind.kind);
+    }
+    change->org->coming++;
+    const struct object *last = change->org->last;
+    if (last && now <= last->created_at_ns) /* the order of a list is the order of making, whatever the clock does */
+        now = last->created_at_ns + 1;
+    ret->version = 1;
+    ret->created_at_ns = ret->updated_at_ns = now;
+    return 0;
+}
+
+static void leave(struct change *change)
+{
+    table_remove(&change->objects->claims, &change->claim);
+    if (change->org)
+        change->org->coming--;
+    change->org = NULL;
+}
+
+static void on_committed(void *ctx, const struct brig_err *err);
+
+static int write_row(struct change *change, const struct object *object, struct brig_err *err)
+{
+    struct store_object row = {.version = object->version, .created_at_ns = object->created_at_ns, .updated_at_ns = object->updated_at_ns, .doc = object->text};
+    int r = str_copy(row.kind, sizeof row.kind, change->objects->kind.kind);
+
+    if (r == 0)
+        r = str_copy(row.org_id, sizeof row.org_id, change->org_id);
+    if (r == 0)
+        r = str_copy(row.name, sizeof row.name, change->id);
+    if (r < 0)
+        return err_usage(err, "%s %.100s: the name is too long", change->objects->kind.kind, change->id);
+    return store_put_object(change->objects->store, &row, on_committed, change, err);
+}
+
+/* One that gets no larger is always taken. */
+static int check_bytes(const struct change *change, const struct node *old, size_t len, struct brig_err *err)
+{
+    const struct objects_kind *kind = &change->objects->kind;
+    const struct objects_org *org = objects_org_find(change->objects, change->org_id);
+    size_t max = kind->org_bytes ? kind->org_bytes : OBJECTS_ORG_BYTES, was = old ? old->public.len : 0;
+
+    if (!org || len <= was || org->bytes - was + len <= max)
+        return 0;
+    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu bytes of %s", max, kind->kind);
+}
+
+/* 0 and *ret, or 1: nothing to change. */
+static int make_node(struct change *change, struct node *old, struct node **ret, struct brig_err *err)
+{
+    AUTO_BUF struct buf doc = BUF_INIT(OBJECT_DOC_MAX);
+    struct object like = {0};
+    size_t len = 0;
+    int r = change->make(change->make_ctx, old ? &old->public : NULL, &doc, err);
+
+    if (r == 1 && old)
+        return 1;
+    if (r == 0)
+        r = check_bytes(change, old, doc.len, err);
+    if (r == 0)
+        r = enter(change, old, &like, err);
+    if (r < 0)
+        return r;
+    char *text = buf_take(&doc, &len);
+    if (!text)
+        return err_nomem(err);
+    r = node_create(change->objects, &like, text, len, ret, err);
+    if (r < 0)
+        mem_free(text);
+    return r;
+}
+
+/* Its turn. */
+static int begin(struct change *change, struct brig_err *err)
+{
+    struct objects *objects = change->objects;
+    struct node *old = node_find(objects, change->org_id, change->id), *node = NULL;
+
+    if (!change->make) {
+        if (!old)
+            return err_set(err, BRIG_E_NOT_FOUND, 0, "%s %.100s not found", objects->kind.kind, change->id);
+        int r = check_version(change, old, err);
+        return r < 0 ? r : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id,
+                                               on_committed, change, err);
+    }
+    int r = check_version(change, old, err);
+    if (r == 0)
+        r = make_node(change, old, &node, err);
+    if (r == 1) /* the row goes again, as it is, so that the answer comes in its order and from the loop */
+        return write_row(change, &old->public, err);
+    if (r == 0)
+        r = check_key(change, node, err);
+    if (r == 0) {
+        if (node->key)
+            table_add(&objects->claims, &change->claim, change->org_id, node->key, change);
+        r = write_row(change, &node->public, err);
+    }
+    if (r < 0) {
+        leave(change);
+        node_release(node);
+        return r;
+    }
+    change->node = node;
+    return 0;
+}
+
+/* ---- the commit --------------------------------------------------------------------------------------- */
+
+/* Memory as the store now is, and whoever asked is told. */
+static void settle(struct change *change, const struct brig_err *err)
+{
+    struct objects *objects = change->objects;
+    struct node *old = node_find(objects, change->org_id, change->id);
+    struct objects_org *org = old ? old->org : change->org;
+    struct node *node = err || !org ? NULL : change->node; /* without org: it was forgotten between the commit and now */
+    bool gone = !err && !change->make && old;
+
+    leave(change);
+    if (node)
+        node_link(node, org, old);
+    else if (gone)
+        node_unlink(old);
+    if ((node || gone) && objects->kind.changed)
+        objects->kind.changed(objects->kind.ctx, old ? &old->public : NULL, node ? &node->public : NULL);
+    if (change->done)
+        change->done(change->ctx, err ? NULL : node ? &node->public : old ? &old->public : NULL, err);
+    if (!node)
+        node_release(change->node);
+    if (node || gone)
+        node_release(old);
+}
+
+/* The next of the row, in its place before anybody else can be. */
+static struct change *pass_on(struct change *change)
+{
+    struct objects *objects = change->objects;
+    struct change *next = change->behind;
+
+    table_remove(&objects->active, &change->link);
+    if (next) {
+        next->last = next == change->last ? NULL : change->last;
+        next->n_waiting = change->n_waiting - 1;
+        table_add(&objects->active, &next->link, next->org_id, next->id, next);
+    }
+    return next;
+}
+
+static void on_committed(void *ctx, const struct brig_err *err)
+{
+    struct change *change = ctx;
+    struct brig_err why = {0};
+
+    for (;;) {
+        struct change *next = pass_on(change);
+        settle(change, err);
+        change_free(change);
+        if (!next || begin(next, &why) == 0)
+            return;
+        change = next;
+        err = &why;
+    }
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------- */
+
+static int submit(struct change *change, struct brig_err *err)
+{
+    struct objects *objects = change->objects;
+    struct change *active = table_find(&objects->active, change->org_id, change->id);
+    int r = 0;
+
+    if (active && active->n_waiting >= WAITING_MAX) {
+        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%s %s: %u changes wait already", objects->kind.kind, change->id, WAITING_MAX);
+    } else if (active) {
+        *(active->last ? &active->last->behind : &active->behind) = change;
+        active->last = change;
+        active->n_waiting++;
+    } else {
+        r = begin(change, err);
+        if (r == 0)
+            table_add(&objects->active, &change->link, change->org_id, change->id, change);
+    }
+    if (r < 0)
+        change_free(change);
+    return r;
+}
+
+int objects_change(struct objects *objects, const struct objects_change *want, struct brig_err *err)
+{
+    struct change *change = mem_zalloc(sizeof *change);
+
+    if (!change) {
+        if (want->end)
+            want->end(want->make_ctx);
+        return err_nomem(err);
+    }
+    *change = (struct change){.objects = objects, .expect = want->expect_version, .make = want->make, .end = want->end, .make_ctx = want->make_ctx,
+                              .done = want->done, .ctx = want->ctx};
+    if (str_copy(change->org_id, sizeof change->org_id, want->org) < 0 || str_copy(change->id, sizeof change->id, want->id) < 0) {
+        int r = err_usage(err, "%s %.100s: the id is too long", objects->kind.kind, want->id);
+        change_free(change);
+        return r;
+    }
+    return submit(change, err);
+}
+
+int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err)
+{
+    const struct objects_change change = {.org = org, .id = id, .done = done, .ctx = ctx};
+
+    return objects_change(objects, &change, err);
+}
+
+static int make_copy(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+{
+    struct buf *text = make_ctx;
+
+    (void)current;
+    *doc = *text;
+    *text = BUF_INIT(0);
+    return doc->len ? 0 : err_usage(err, "the document is empty");
+}
+
+static void end_copy(void *make_ctx)
+{
+    struct buf *text = make_ctx;
+
+    buf_done(text);
+    mem_free(text);
+}
+
+int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len, uint64_t expect_version, objects_done_fn *done,
+                void *ctx, struct brig_err *err)
+{
+    struct buf *text = mem_alloc(sizeof *text);
+
+    if (!text)
+        return err_nomem(err);
+    *text = BUF_INIT(OBJECT_DOC_MAX);
+    int r = buf_append(text, doc, len);
+    if (r < 0) {
+        end_copy(text);
+        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, 0, "%s: the document has %zu bytes, at most %u are kept", objects->kind.kind, len,
+                       OBJECT_DOC_MAX);
+    }
+    const struct objects_change change = {.org = org, .id = id, .expect_version = expect_version, .make = make_copy, .end = end_copy, .make_ctx = text,
+                                          .done = done, .ctx = ctx};
+    return objects_change(objects, &change, err);
+}
+
+int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128])
+{
+    const struct change *coming = table_find(&objects->claims, org, key);
+    const struct object *there = objects_by_key(objects, org, key);
+
+    if (coming || there)
+        return str_copy(out, 128, coming ? coming->id : there->id);
+    return objects_new_id(prefix, out);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * registry.c: the tools of organisations: objects whose documents are parsed once, when they are read or written, so that a run finds its
+ * schema compiled. A row that no longer parses stops the start (objects.c); nothing is written that does not parse.
+ */
+#include "records/registry.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+
+struct registry {
+    struct objects *objects;
+};
+
+static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+{
+    struct tool *tool = mem_zalloc(sizeof *tool);
+
+    (void)ctx;
+    if (!tool)
+        return err_nomem(err);
+    int r = tool_parse(object->json, tool, err);
+    if (r < 0) {
+        mem_free(tool);
+        return r;
+    }
+    tool->id = object->id;
+    tool->version = object->version;
+    object->extra = tool;
+    return 0;
+}
+
+static void on_unloaded(void *ctx, struct object *object)
+{
+    (void)ctx;
+    tool_done(object->extra);
+    mem_free(object->extra);
+    object->extra = NULL;
+}
+
+static const char *key_of(void *ctx, const struct object *object)
+{
+    (void)ctx;
+    return tool_of(object)->name;
+}
+
+int registry_create(struct store *store, struct registry **ret, struct brig_err *err)
+{
+    static const struct objects_kind kind = {.kind = "tool", .per_org = TOOLS_PER_ORG, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of};
+    struct registry *registry = mem_zalloc(sizeof *registry);
+
+    if (!registry)
+        return err_nomem(err);
+    int r = objects_create(store, &kind, &registry->objects, err);
+    if (r < 0) {
+        mem_free(registry);
+        return r;
+    }
+    *ret = registry;
+    return 0;
+}
+
+void registry_destroy(struct registry *registry)
+{
+    if (!registry)
+        return;
+    objects_destroy(registry->objects);
+    mem_free(registry);
+}
+
+struct objects *registry_objects(struct registry *registry)
+{
+    return registry->objects;
+}
+
+const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name)
+{
+    return objects_by_key(registry->objects, org, name);
+}
+
+int registry_upsert(struct registry *registry, const char *org, const struct object *old, const char *doc, size_t len,
+                    objects_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct json_doc *json = NULL;
+    struct tool tool = {0};
+    char id[128];
+    int r = json_read(doc, len, JSON_READ_VALUES, &json, err);
+
+    if (r == 0)
+        r = tool_parse(json_root(json), &tool, err);
+    if (r == 0) {
+        r = objects_id_for(registry->objects, org, tool.name, "tool", id);
+        if (r < 0)
+            (void)err_set(err, BRIG_E_HOST, -r, "make an id");
+        tool_done(&tool);
+    }
+    json_doc_free(json);
+    return r < 0 ? r : objects_put(registry->objects, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx,
+                                   err);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sealed_value.c: values in documents: sealed before they are written down, opened into wiping memory. The organisation, the owner and the name are bound
+ * into the seal, so that a value does not open in another's row. What the original stored opens with its password and becomes ours when it is next written.
+ */
+#include "records/sealed_value.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+#include "crypto/legacy.h"
+
+int sealer_check(const struct sealer *sealer, struct brig_err *err)
+{
+    if (sealer->ring || sealer->plain)
+        return 0;
+    return err_set(err, BRIG_E_CONFLICT, 0,
+                   "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml (or key_env, "
+                   "key_command), and restart the service");
+}
+
+int sealed_context(const char *org, const char *owner, const char *name, char out[SEALED_CONTEXT])
+{
+    int r = str_format(out, SEALED_CONTEXT, "%s\n%s\n%s", org, owner, name);
+
+    return r < 0 ? r : 0;
+}
+
+static void put_sealed(const char *key_id, const uint8_t nonce[SEAL_NONCE], const void *data, size_t len, struct json *json)
+{
+    json_object(json);
+    json_key(json, "key_id"), json_string(json, key_id);
+    json_key(json, "nonce"), json_base64(json, nonce, SEAL_NONCE);
+    json_key(json, "sealed"), json_base64(json, data, len);
+    json_end(json);
+}
+
+int sealed_value_put(const struct sealer *sealer, const char *context, const void *value, size_t len, struct json *json, struct brig_err *err)
+{
+    static const uint8_t none[SEAL_NONCE];
+    struct sealed sealed = {0};
+    int r = sealer_check(sealer, err);
+
+    if (r < 0)
+        return r;
+    if (!sealer->ring) {
+        put_sealed(KEY_ID_PLAIN, none, value, len, json);
+        return 0;
+    }
+    r = keyring_seal(sealer->ring, context, value, len, &sealed);
+    if (r < 0)
+        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "seal the value");
+    put_sealed(sealed.key_id, sealed.nonce, sealed.data, sealed.len, json);
+    sealed_done(&sealed);
+    return 0;
+}
+
+static bool is_text(const struct json_value *value)
+{
+    return value && value->type == JSON_STRING && strlen(value->string) == value->len;
+}
+
+bool sealed_value_ok(const struct json_value *sealed)
+{
+    const struct json_value *key_id = json_get(sealed, "key_id");
+
+    return is_text(json_get(sealed, "legacy")) || (is_text(key_id) && key_id->len < KEY_ID_MAX && is_text(json_get(sealed, "nonce")) &&
+                                                   is_text(json_get(sealed, "sealed")));
+}
+
+bool sealed_value_stale(const struct sealer *sealer, const struct json_value *sealed)
+{
+    const struct json_value *key_id = json_get(sealed, "key_id");
+
+    if (!key_id)
+        return true;
+    return !str_eq(key_id->string, sealer->ring ? keyring_current(sealer->ring) : KEY_ID_PLAIN);
+}
+
+static int refuse(int r, const char *what, const char *why, struct brig_err *err)
+{
+    if (r == -ENOMEM)
+        return err_nomem(err);
+    (void)err_set(err, BRIG_E_REFUSED, 0, "%s %s", what, why);
+    return r;
+}
+
+static int open_legacy(const struct sealer *sealer, const struct json_value *text, const char *what, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+{
+    int r = legacy_open(sealer->legacy_key ? sealer->legacy_key : "", text->string, text->len, ret, ret_len);
+
+    if (r == -ENOKEY)
+        return refuse(r, what, "is stored as the original stores values, and [tools] legacy_key is not set", err);
+    return r < 0 ? refuse(r, what, "is stored as the original stores values, and does not open with [tools] legacy_key", err) : 0;
+}
+
+static int open_ours(const struct sealer *sealer, const char *context, const struct json_value *json, const char *what, uint8_t **ret, size_t *ret_len,
+                     struct brig_err *err)
+{
+    const struct json_value *key_id = json_get(json, "key_id"), *nonce = json_get(json, "nonce"), *data = json_get(json, "sealed");
+    struct sealed sealed = {0};
+    size_t n = 0;
+
+    if (!sealer->plain && str_eq(key_id->string, KEY_ID_PLAIN))
+        return refuse(-ENOKEY, what, "is stored without encryption, and insecure_plaintext is off: set it again", err);
+    if (str_copy(sealed.key_id, sizeof sealed.key_id, key_id->string) < 0 || crypto_unbase64(nonce->string, nonce->len, sealed.nonce, SEAL_NONCE, &n) < 0 ||
+        n != SEAL_NONCE)
+        return refuse(-EBADMSG, what, "is damaged", err);
+    sealed.data = mem_alloc(data->len + 1);
+    if (!sealed.data)
+        return err_nomem(err);
+    int r = crypto_unbase64(data->string, data->len, sealed.data, data->len, &sealed.len);
+    r = r < 0 ? -EBADMSG : keyring_open(sealer->ring, context, &sealed, ret, ret_len);
+    crypto_wipe(sealed.data, data->len); /* it may be a plain one */
+    sealed_done(&sealed);
+    if (r == -ENOKEY)
+        return refuse(r, what, "was sealed with a key that the key ring does not have", err);
+    return r < 0 ? refuse(r, what, "does not open: its row was changed or moved, or its key is another one", err) : 0;
+}
+
+int sealed_value_open(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, uint8_t **ret, size_t *ret_len,
+                      struct brig_err *err)
+{
+    const struct json_value *legacy = json_get(sealed, "legacy");
+
+    if (!sealed_value_ok(sealed))
+        return refuse(-EBADMSG, what, "is damaged", err);
+    return legacy ? open_legacy(sealer, legacy, what, ret, ret_len, err) : open_ours(sealer, context, sealed, what, ret, ret_len, err);
+}
+
+int sealed_value_renew(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, bool must_open, struct json *json,
+                       struct brig_err *err)
+{
+    uint8_t *value = NULL;
+    size_t len = 0;
+
+    if (!sealed_value_stale(sealer, sealed) || (!must_open && sealer_check(sealer, NULL) < 0)) {
+        json_raw(json, sealed->raw, sealed->raw_len);
+        return 0;
+    }
+    int r = sealed_value_open(sealer, context, sealed, what, &value, &len, err);
+    if (r < 0) {
+        if (must_open || r == -ENOMEM)
+            return r;
+        json_raw(json, sealed->raw, sealed->raw_len);
+        return 0;
+    }
+    r = sealed_value_put(sealer, context, value, len, json, err);
+    crypto_secret_free(value, len);
+    return r;
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * variables.c: environment variables of a sandbox configuration. The value is sealed before it is written down, with organisation, configuration and name
+ * bound in: so a new name means a new seal. One without its configuration (a crash between two deletions) goes when it is noticed: at the start, and after a
+ * commit.
+ */
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "crypto/crypto.h"
+#include "crypto/legacy.h"
+#include "records/configs_priv.h"
+#include "records/rotate.h"
+
+#define PER_ORG 100000u
+#define DESCRIPTION_MAX 4096u
+
+struct variable_extra {
+    const char *config_id, *key, *description;
+    const struct json_value *sealed;
+    char unique[]; /* "<configuration>\n<key>" */
+};
+
+bool variable_name_ok(const char *name)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
+    size_t len = strlen(name);
+
+    return len > 0 && len <= 256 && !(name[0] >= '0' && name[0] <= '9') && strspn(name, letters) == len;
+}
+
+struct sealer configs_sealer(const struct configs *configs)
+{
+    return (struct sealer){.ring = configs->options.ring, .plain = configs->options.plain, .legacy_key = configs->options.config->tools_legacy_key};
+}
+
+static const struct variable_extra *extra_of(const struct object *variable)
+{
+    return variable->extra;
+}
+
+const char *variable_config_id(const struct object *variable)
+{
+    return extra_of(variable)->config_id;
+}
+
+const char *variable_key(const struct object *variable)
+{
+    return extra_of(variable)->key;
+}
+
+const char *variable_description(const struct object *variable)
+{
+    return extra_of(variable)->description;
+}
+
+/* ---- the kind ----------------------------------------------------------------------------------------- */
+
+static const char *text_of(const struct json_value *object, const char *name)
+{
+    const struct json_value *value = json_get(object, name);
+
+    return value && value->type == JSON_STRING && strlen(value->string) == value->len ? value->string : NULL;
+}
+
+static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
+{
+    const char *config_id = text_of(object->json, "config_id"), *key = text_of(object->json, "key");
+    const struct json_value *sealed = json_get(object->json, "sealed");
+
+    (void)ctx;
+    if (!config_id || !key || !variable_name_ok(key) || !sealed_value_ok(sealed))
+        return err_set(err, BRIG_E_INVALID, 0, "variable: needs `config_id`, `key` and `sealed`");
+    size_t size = strlen(config_id) + strlen(key) + 2;
+    struct variable_extra *extra = mem_zalloc(sizeof *extra + size);
+    if (!extra)
+        return err_nomem(err);
+    *extra = (struct variable_extra){.config_id = config_id, .key = key, .description = text_of(object->json, "description"), .sealed = sealed};
+    (void)!str_format(extra->unique, size, "%s\n%s", config_id, key);
+    object->extra = extra;
+    return 0;
+}
+
+static void on_unloaded(void *ctx, struct object *object)
+{
+    (void)ctx;
+    mem_free(object->extra);
+    object->extra = NULL;
+}
+
+static const char *key_of(void *ctx, const struct object *object)
+{
+    (void)ctx;
+    return extra_of(object)->unique;
+}
+
+static void on_changed(void *ctx, const struct object *before, const struct object *after)
+{
+    struct configs *configs = ctx;
+
+    (void)before;
+    if (after && !objects_find(configs->objects, after->org_id, variable_config_id(after)))
+        (void)!objects_delete(configs->variables, after->org_id, after->id, NULL, NULL, NULL);
+}
+
+static bool find_orphan(void *ctx, const struct object *object)
+{
+    struct configs *configs = ctx;
+
+    if (!objects_find(configs->objects, object->org_id, variable_config_id(object)))
+        (void)!objects_delete(configs->variables, object->org_id, object->id, NULL, NULL, NULL); /* committed later: the walk is safe */
+    return true;
+}
+
+int variables_create(struct configs *configs, struct brig_err *err)
+{
+    const struct objects_kind kind = {
+        .kind = "variable", .per_org = PER_ORG, .secret = true, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of, .changed = on_changed, .ctx = configs};
+    int r = objects_create(configs->options.store, &kind, &configs->variables, err);
+
+    if (r == 0)
+        objects_each(configs->variables, find_orphan, configs);
+    return r;
+}
+
+/* ---- looking ------------------------------------------------------------------------------------------ */
+
+const struct object *variables_by_key(const struct configs *configs, const char *org, const char *config_id, const char *key)
+{
+    char unique[512];
+
+    return str_format(unique, sizeof unique, "%s\n%s", config_id, key) < 0 ? NULL : objects_by_key(configs->variables, org, unique);
+}
+
+const struct object *variables_next(const struct configs *configs, const char *org, const char *config_id, const struct object *after)
+{
+    const struct object *at = after ? after->next : objects_first(configs->variables, org);
+
+    while (at && !str_eq(variable_config_id(at), config_id))
+        at = at->next;
+    return at;
+}
+
+static size_t count_of(const struct configs *configs, const char *org, const char *config_id)
+{
+    size_t n = 0;
+
+    for (const struct object *at = variables_next(configs, org, config_id, NULL); at; at = variables_next(configs, org, config_id, at))
+        n++;
+    return n;
+}
+
+static int context_of(const struct object *variable, char out[SEALED_CONTEXT])
+{
+    return sealed_context(variable->org_id, variable_config_id(variable), variable_key(variable), out);
+}
+
+int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+{
+    const struct sealer sealer = configs_sealer(configs);
+    char context[SEALED_CONTEXT], what[300];
+
+    if (context_of(variable, context) < 0 || str_format(what, sizeof what, "variable %s", variable_key(variable)) < 0)
+        return err_usage(err, "variable: the name is too long");
+    return sealed_value_open(&sealer, context, extra_of(variable)->sealed, what, ret, ret_len, err);
+}
+
+/* ---- changing ----------------------------------------------------------------------------------------- */
+
+struct variable_put {
+    struct configs *configs;
+    char org[64], config_id[128], actor[128];
+    bool by_id;
+    char *key, *description; /* NULL: as it is */
+    uint8_t *value;          /* wiping memory; NULL: as it is */
+    size_t value_len;
+};
+
+static void put_end(void *make_ctx)
+{
+    struct variable_put *put = make_ctx;
+
+    crypto_secret_free(put->value, put->value_len);
+    mem_free(put->key);
+    mem_free(put->description);
+    mem_free(put);
+}
+
+static int put_value(const struct variable_put *put, const struct object *current, const char *config_id, const char *key, struct json *json, struct brig_err *err)
+{
+    const struct sealer sealer = configs_sealer(put->configs);
+    char context[SEALED_CONTEXT];
+    uint8_t *value = NULL;
+    size_t len = 0;
+
+    if (sealed_context(put->org, config_id, key, context) < 0)
+        return err_usage(err, "variable: the name is too long");
+    if (put->value)
+        return sealed_value_put(&sealer, context, put->value, put->value_len, json, err);
+    if (str_eq(key, variable_key(current)))
+        return sealed_value_renew(&sealer, context, extra_of(current)->sealed, key, false, json, err);
+    int r = variable_reveal(put->configs, current, &value, &len, err);
+    if (r == 0)
+        r = sealed_value_put(&sealer, context, value, len, json, err);
+    crypto_secret_free(value, len);
+    return r;
+}
+
+static void put_text(struct json *json, const char *name, const char *text)
+{
+    json_key(json, name);
+    if (text && text[0])
+        json_string(json, text);
+    else
+        json_null(json);
+}
+
+static int check_put(const struct variable_put *put, const struct object *current, struct brig_err *err)
+{
+    if (put->by_id && !current)
+        return err_set(err, BRIG_E_NOT_FOUND, 0, "variable not found");
+    if (!current && !put->value)
+        return err_set(err, BRIG_E_INVALID, 0, "value: is required");
+    if (current)
+        return 0;
+    if (!objects_find(put->configs->objects, put->org, put->config_id))
+        return err_set(err, BRIG_E_CONFLICT, 0, "config %.100s is not there", put->config_id);
+    if (count_of(put->configs, put->org, put->config_id) >= VARIABLES_MAX)
+        return err_set(err, BRIG_E_LIMIT, 0, "a configuration has at most %u variables", VARIABLES_MAX);
+    return 0;
+}
+
+/* Whether it is another than it was. A value is compared in clear, in constant time. */
+static bool is_same(const struct variable_put *put, const struct object *current)
+{
+    const char *description = variable_description(current);
+    const struct sealer sealer = configs_sealer(put->configs);
+    uint8_t *value = NULL;
+    size_t len = 0;
+    bool same = (!put->key || str_eq(put->key, variable_key(current))) && (!put->description || str_eq(put->description, description ? description : "")) &&
+                !sealed_value_stale(&sealer, extra_of(current)->sealed);
+
+    if (!same || !put->value)
+        return same;
+    if (variable_reveal(put->configs, current, &value, &len, NULL) < 0)
+        return false;
+    same = len == put->value_len && crypto_equal(value, put->value, len);
+    crypto_secret_free(value, len);
+    return same;
+}
+
+static int put_make(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+{
+    struct variable_put *put = make_ctx;
+    struct json json = JSON_INIT(doc);
+    int r = check_put(put, current, err);
+
+    if (r < 0)
+        return r;
+    if (current && is_same(put, current))
+        return 1;
+    const char *config_id = current ? variable_config_id(current) : put->config_id, *key = put->key ? put->key : variable_key(current);
+    json_object(&json);
+    json_key(&json, "config_id"), json_string(&json, config_id);
+    json_key(&json, "key"), json_string(&json, key);
+    put_text(&json, "description", put->description ? put->description : current ? variable_description(current) : NULL);
+    json_key(&json, "sealed");
+    r = put_value(put, current, config_id, key, &json, err);
+    if (r < 0)
+        return r;
+    put_text(&json, "created_by_id", current ? text_of(current->json, "created_by_id") : put->actor);
+    put_text(&json, "last_updated_by_id", put->actor);
+    json_end(&json);
+    r = json_finish(&json);
+    return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "variable: write it down") : 0;
+}
+
+static int check_change(const struct variable_change *change, struct brig_err *err)
+{
+    if (change->key && !variable_name_ok(change->key))
+        return err_set(err, BRIG_E_INVALID, 0, "key: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256", change->key);
+    if (change->value && change->value_len > VARIABLE_VALUE_MAX)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "value: more than %u bytes", VARIABLE_VALUE_MAX);
+    if (change->value && memchr(change->value, '\0', change->value_len))
+        return err_set(err, BRIG_E_INVALID, 0, "value: has a NUL in it");
+    if (change->description && strlen(change->description) > DESCRIPTION_MAX)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "description: more than %u bytes", DESCRIPTION_MAX);
+    return 0;
+}
+
+/* As the original stored it. Opened once, here: a wrong password is told to the one who still has the value. */
+static int take_legacy(struct variable_put *put, const char *text, struct brig_err *err)
+{
+    const char *password = put->configs->options.config->tools_legacy_key;
+
+    if (!password || !password[0])
+        return err_set(err, BRIG_E_CONFLICT, 0, "value_enc: [tools] legacy_key is not set");
+    int r = legacy_open(password, text, strlen(text), &put->value, &put->value_len);
+    if (r == -ENOMEM)
+        return err_nomem(err);
+    if (r < 0)
+        return err_set(err, BRIG_E_INVALID, 0, "value_enc: does not open with [tools] legacy_key");
+    if (put->value_len > VARIABLE_VALUE_MAX || memchr(put->value, '\0', put->value_len))
+        return err_set(err, BRIG_E_INVALID, 0, "value_enc: its value has a NUL in it, or more than %u bytes", VARIABLE_VALUE_MAX);
+    return 0;
+}
+
+static int take_change(struct variable_put *put, const struct variable_change *change, struct brig_err *err)
+{
+    if ((change->key && !(put->key = mem_strdup(change->key))) || (change->description && !(put->description = mem_strdup(change->description))))
+        return err_nomem(err);
+    if (!change->value)
+        return change->value_enc ? take_legacy(put, change->value_enc, err) : 0;
+    put->value = crypto_secret_alloc(change->value_len);
+    if (!put->value)
+        return err_nomem(err);
+    put->value_len = change->value_len;
+    memcpy(put->value, change->value, change->value_len);
+    return 0;
+}
+
+static int find_id(struct variable_put *put, const struct variable_change *change, char out[128], struct brig_err *err)
+{
+    char unique[512];
+
+    if (!change->key)
+        return err_set(err, BRIG_E_INVALID, 0, "key: is required");
+    int r = str_format(unique, sizeof unique, "%s\n%s", put->config_id, change->key);
+    if (r >= 0)
+        r = objects_id_for(put->configs->variables, put->org, unique, "sandbox-env", out);
+    return r < 0 ? err_set(err, BRIG_E_HOST, -r, "make an id") : 0;
+}
+
+int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id, const struct variable_change *change,
+                  objects_done_fn *done, void *ctx,
+                  struct brig_err *err)
+{
+    const struct sealer sealer = configs_sealer(configs);
+    struct variable_put *put = NULL;
+    char new_id[128];
+    int r = check_change(change, err);
+
+    if (r == 0 && (change->value || change->value_enc))
+        r = sealer_check(&sealer, err);
+    if (r < 0)
+        return r;
+    put = mem_zalloc(sizeof *put);
+    if (!put)
+        return err_nomem(err);
+    *put = (struct variable_put){.configs = configs, .by_id = id != NULL};
+    if (str_copy(put->org, sizeof put->org, org) < 0 || (!id && str_copy(put->config_id, sizeof put->config_id, config_id) < 0) || str_copy(put->actor,
+                                                                                                                                            sizeof put->actor,
+                                                                                                                                                actor ? actor : "") < 0)
+        r = err_usage(err, "variable: an id is too long");
+    if (r == 0)
+        r = take_change(put, change, err);
+    if (r == 0 && !id)
+        r = find_id(put, change, new_id, err);
+    if (r < 0) {
+        put_end(put);
+        return r;
+    }
+    const struct objects_change write = {.org = org, .id = id ? id : new_id, .make = put_make, .end = put_end, .make_ctx = put, .done = done, .ctx = ctx};
+    return objects_change(configs->variables, &write, err);
+}
+
+int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err)
+{
+    return objects_delete(configs->variables, org, id, done, ctx, err);
+}
+
+int variables_drop(struct configs *configs, const char *org, const char *config_id, struct brig_err *err)
+{
+    int r = 0;
+
+    for (const struct object *at = variables_next(configs, org, config_id, NULL); at && r == 0; at = variables_next(configs, org, config_id, at))
+        r = objects_delete(configs->variables, org, at->id, NULL, NULL, err);
+    return r;
+}
+
+/* ---- rotation ----------------------------------------------------------------------------------------- */
+
+static bool is_stale(void *ctx, const struct object *object)
+{
+    const struct sealer sealer = configs_sealer(ctx);
+
+    return sealed_value_stale(&sealer, extra_of(object)->sealed);
+}
+
+/* The document with everything but its seal as it was. */
+static int reseal(void *ctx, const struct object *current, struct buf *doc, struct brig_err *err)
+{
+    const struct sealer sealer = configs_sealer(ctx);
+    struct json json = JSON_INIT(doc);
+    char context[SEALED_CONTEXT], what[300];
+    int r = 0;
+
+    if (!is_stale(ctx, current))
+        return 1;
+    if (context_of(current, context) < 0 || str_format(what, sizeof what, "variable %s of %s", variable_key(current), variable_config_id(current)) < 0)
+        return err_usage(err, "variable: the name is too long");
+    json_object(&json);
+    for (const struct json_value *item = current->json->first; item && r == 0; item = item->next) {
+        json_key(&json, item->key);
+        if (str_eq(item->key, "sealed"))
+            r = sealed_value_renew(&sealer, context, item, what, true, &json, err);
+        else
+            json_raw(&json, item->raw, item->raw_len);
+    }
+    if (r < 0)
+        return r;
+    json_end(&json);
+    r = json_finish(&json);
+    return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "variable: write it down") : 0;
+}
+
+int configs_rotate(struct configs *configs, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err), void *ctx, struct brig_err *err)
+{
+    const struct sealer sealer = configs_sealer(configs);
+    const struct rotate_kind kind = {.stale = is_stale, .make = reseal, .ctx = configs};
+    int r = sealer_check(&sealer, err);
+
+    return r < 0 ? r : rotate_objects(configs->variables, &kind, done, ctx, err);
+}

@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * execute.c: runs: made from a request, led through their steps, ended with a receipt.
+ *
+ * Theory of operation. executor_run() copies what it needs, asks the questions that need no waiting (allowed, rate, arguments) while the request is still there, and
+ * advances: each step returns at once (0), or waits (1) for one callback that advances again, or refuses. With a child parked, everything up to the write of the
+ * request happens in that one call, without a timer; the next thing is the answer. Nobody is called from within executor_run(): a refusal is told from the loop.
+ *
+ * The end is one way: outcome -> agent's state -> receipt -> store (not waited for) -> audit -> done -> freed.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/id.h"
+#include "run/execute_priv.h"
+#include "sandbox/private.h"
+
+#define CHUNK 8192u
+
+/* ---- memory -------------------------------------------------------------------------------------------------------------- */
+
+char *run_copy(struct run *run, const char *text, size_t len)
+{
+    struct run_chunk *c = run->chunks;
+
+    if (!c || c->size - c->used <= len) {
+        size_t size = len + 1 > CHUNK ? len + 1 : CHUNK;
+        c = mem_alloc(sizeof *c + size);
+        if (!c)
+            return NULL;
+        *c = (struct run_chunk){.next = run->chunks, .size = size};
+        run->chunks = c;
+    }
+    char *at = c->data + c->used;
+    memcpy(at, text, len);
+    at[len] = '\0';
+    c->used += len + 1;
+    return at;
+}
+
+int run_keep(struct run *run, const struct json_value *value, const struct json_value **ret)
+{
+    AUTO_BUF struct buf text = BUF_INIT(CHILD_FRAME_MAX);
+    struct json json = JSON_INIT(&text);
+
+    *ret = NULL;
+    if (!value || value->type == JSON_NULL)
+        return 0;
+    if (run->n_docs >= ARRAY_SIZE(run->docs))
+        return -E2BIG;
+    json_value_put(&json, value);
+    int r = json_finish(&json);
+    if (r == 0)
+        r = json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL);
+    if (text.data)
+        crypto_wipe(text.data, text.len);
+    if (r < 0)
+        return r;
+    *ret = json_root(run->docs[run->n_docs++]);
+    return 0;
+}
+
+static void run_free(struct run *run)
+{
+    struct executor *executor = run->executor;
+
+    run_drop_waits(run);
+    loop_timer_clear(executor->o.loop, &run->later);
+    if (run->set && executor->o.sets)
+        set_release(executor->o.sets, run->set);
+    if (run->outcome)
+        outcome_done(run->outcome);
+    environment_destroy(run->env);
+    scrub_destroy(run->scrub);
+    for (size_t i = 0; i < ARRAY_SIZE(run->streams); i++)
+        buf_done(&run->streams[i].held);
+    for (size_t i = 0; i < run->n_docs; i++)
+        json_doc_free(run->docs[i]);
+    for (struct run_chunk *c = run->chunks, *next; c; c = next) {
+        next = c->next;
+        crypto_wipe(c->data, c->used);
+        mem_free(c);
+    }
+    mem_free(run->secrets_memory);
+    mem_free(run->tool.pip);
+    mem_free(run->tool.npm);
+    crypto_wipe(run->key, sizeof run->key);
+    if (run->prev)
+        run->prev->next = run->next;
+    else if (executor->runs == run)
+        executor->runs = run->next;
+    if (run->next)
+        run->next->prev = run->prev;
+    executor->n_runs--;
+    if (run->breathes)
+        pool_breathe(executor->o.pool);
+    mem_free(run);
+}
+
+void run_drop_waits(struct run *run)
+{
+    struct executor_options *o = &run->executor->o;
+
+    if (run->asked)
+        approvals_withdraw(o->approvals, run->id);
+    run->asked = false;
+    if (run->webhook)
+        webhook_cancel(take_ptr(&run->webhook));
+    if (run->build)
+        set_build_cancel(take_ptr(&run->build));
+    if (run->wait)
+        pool_cancel(take_ptr(&run->wait));
+    if (run->reusing)
+        reuse_cancel(take_ptr(&run->reusing));
+    loop_timer_clear(o->loop, &run->later);
+}
+
+/* ---- the ends ---------------------------------------------------------------------------------------------------------- */
+
+static void tell_refused(struct run *run)
+{
+    struct run_events events = run->events;
+    struct brig_err why = run->refused;
+    uint64_t retry = run->retry_s;
+
+    if (run->background)
+        run_store(run, NULL);
+    run_free(run);
+    if (events.done)
+        events.done(events.ctx, NULL, &why, retry);
+}
+
+static void on_later(struct loop_timer *timer)
+{
+    struct run *run = timer->ctx;
+
+    if (run->refused.code)
+        tell_refused(run);
+    else if (run->outcome)
+        run_over(run);
+    else if (run->cancelled)
+        run_result_error(run, BRIG_CAUSE_CANCELLED, "CancelledError", run->note);
+    else
+        run_advance(run);
+}
+
+void run_refuse(struct run *run, const struct brig_err *why, uint64_t retry_s)
+{
+    run->refused = *why;
+    if (!run->refused.code)
+        run->refused.code = BRIG_E_HOST;
+    run->retry_s = retry_s;
+    run_drop_waits(run);
+    run_audit_refused(run);
+    run->step = STEP_OVER;
+    if (!run->entered || loop_timer_set(run->executor->o.loop, &run->later, loop_now_ns(), NULL) < 0)
+        tell_refused(run);
+}
+
+static void fill_result(struct run *run, const struct buf *receipt, struct run_result *ret)
+{
+    const struct outcome *o = run->outcome;
+
+    *ret = (struct run_result){.run_id = run->id, .ok = o->ok, .func_return = o->func_return.data ? o->func_return.data : "null",
+                               .func_return_len = o->func_return.data ? o->func_return.len : 4, .text = o->text.data ? o->text.data : "", .text_len = o->text.len,
+                               .fingerprint = run->fingerprint[0] ? run->fingerprint : NULL, .receipt = receipt->data ? receipt->data : "{}",
+                               .receipt_len = receipt->data ? receipt->len : 2, .tool_name = run->tool.name, .files = o->files};
+    for (int i = 1; i < 3; i++) {
+        ret->out[i] = o->out[i].data ? o->out[i].data : "";
+        ret->out_len[i] = o->out[i].len;
+    }
+    ret->agent_state = o->state_changed && o->state.data ? o->state.data : NULL;
+}
+
+static void finish(struct run *run)
+{
+    AUTO_BUF struct buf receipt = BUF_INIT(TEXT_MAX);
+    struct run_result result;
+    struct brig_err err = {0};
+    uint64_t seq = run_audit(run);
+    int r = run_receipt(run, seq, &receipt);
+
+    run->step = STEP_OVER;
+    if (r == 0)
+        run_store(run, receipt.data);
+    fill_result(run, &receipt, &result);
+    if (r < 0)
+        (void)err_nomem(&err);
+    if (run->events.done)
+        run->events.done(run->events.ctx, r < 0 ? NULL : &result, r < 0 ? &err : NULL, 0);
+    run_free(run);
+}
+
+static void on_state(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
+{
+    struct run *run = ctx;
+
+    if (!run->executor) { /* the run was dropped with its executor */
+        mem_free(run);
+        return;
+    }
+    if (err)
+        snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err->message);
+    finish(run);
+}
+
+void run_over(struct run *run)
+{
+    struct outcome *o = run->outcome;
+    struct executor_options *opt = &run->executor->o;
+    struct brig_err err = {0};
+
+    run_drop_waits(run);
+    if (run->entered && loop_timer_set(opt->loop, &run->later, loop_now_ns(), NULL) == 0)
+        return;
+    if (o->ok && o->state_changed && run->agent_version && opt->agents) {
+        run->step = STEP_STATE;
+        if (agents_set_state(opt->agents, run->caller.org_id, run->agent_id, run->agent_version, o->state.data, o->state.len, on_state, run, &err) == 0)
+            return;
+        snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err.message);
+    }
+    finish(run);
+}
+
+/* ---- the steps --------------------------------------------------------------------------------------------------------- */
+
+void run_advance(struct run *run)
+{
+    struct brig_err err = {0};
+    int r = 0;
+
+    while (r == 0 && run->step < STEP_RUNNING) {
+        switch (run->step) {
+        case STEP_APPROVAL: r = step_approval(run, &err); break;
+        case STEP_CREDENTIALS: r = step_credentials(run, &err); break;
+        case STEP_ENVIRONMENT: r = step_environment(run, &err); break;
+        case STEP_SET: r = step_set(run, &err); break;
+        default: r = step_provider(run, &err); break;
+        }
+        if (r == 0)
+            run->step++;
+    }
+    if (r < 0)
+        run_refuse(run, &err, 0);
+}
+
+/* ---- a request --------------------------------------------------------------------------------------------------------- */
+
+static int copy_requirements(struct run *run, const struct requirement *from, size_t n, struct requirement **ret, size_t *ret_n)
+{
+    *ret_n = 0;
+    if (n == 0)
+        return 0;
+    *ret = mem_zalloc(n * sizeof **ret);
+    if (!*ret)
+        return -ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        (*ret)[i].name = run_copy_text(run, from[i].name);
+        (*ret)[i].version = from[i].version ? run_copy_text(run, from[i].version) : NULL;
+        if (!(*ret)[i].name || (from[i].version && !(*ret)[i].version))
+            return -ENOMEM;
+    }
+    *ret_n = n;
+    return 0;
+}
+
+static int copy_text(struct run *run, const char *text, const char **ret)
+{
+    *ret = text ? run_copy_text(run, text) : NULL;
+    return text && !*ret ? -ENOMEM : 0;
+}
+
+static int copy_tool(struct run *run, const struct tool *from)
+{
+    AUTO_BUF struct buf schema = BUF_INIT(CHILD_FRAME_MAX);
+    struct json json = JSON_INIT(&schema);
+    struct tool *to = &run->tool;
+
+    *to = (struct tool){.source_len = from->source ? from->source_len : 0, .version = from->version, .language = from->language, .return_limit = from->return_limit,
+                        .requires_approval = from->requires_approval, .needs_credentials = from->needs_credentials,
+                        .no_fallback = from->no_fallback, .registrant.as = from->registrant.as};
+    if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 || copy_text(run, from->provider, &to->provider) < 0)
+        return -ENOMEM;
+    to->source = run_copy(run, from->source ? from->source : "", to->source_len);
+    if (!to->source || copy_requirements(run, from->pip, from->n_pip, &to->pip, &to->n_pip) < 0 ||
+        copy_requirements(run, from->npm, from->n_npm, &to->npm, &to->n_npm) < 0)
+        return -ENOMEM;
+    if (from->json_schema) {
+        json_value_put(&json, from->json_schema);
+        int r = json_finish(&json);
+        if (r < 0)
+            return r;
+        run->schema_len = schema.len;
+        run->schema = run_copy(run, schema.data, schema.len);
+        if (!run->schema)
+            return -ENOMEM;
+    }
+    return run_keep(run, from->command, &to->command);
+}
+
+static int copy_agent(struct run *run, const struct run_ask *ask)
+{
+    const struct json_value *state = ask->agent ? agent_state(ask->agent) : ask->agent_state;
+    AUTO_BUF struct buf text = BUF_INIT(CHILD_FRAME_MAX);
+    struct json json = JSON_INIT(&text);
+
+    if (ask->agent) {
+        snprintf(run->agent_id, sizeof run->agent_id, "%s", ask->agent->id);
+        run->agent_version = ask->agent->version;
+        if (copy_text(run, agent_project(ask->agent), &run->project) < 0)
+            return -ENOMEM;
+    }
+    if (!state)
+        return 0;
+    json_value_put(&json, state);
+    int r = json_finish(&json);
+    if (r < 0)
+        return r;
+    run->state_before = run_copy(run, text.data, text.len);
+    run->state_before_len = text.len;
+    return run->state_before ? 0 : -ENOMEM;
+}
+
+static int copy_ask(struct run *run, const struct run_ask *ask)
+{
+    run->caller = *ask->caller;
+    run->kind = ask->kind;
+    run->of_row = ask->tool_object != NULL;
+    run->strict = ask->strict || run->executor->o.config->tools_strict;
+    run->background = ask->background;
+    run->reuse = (int)ask->reuse;
+    snprintf(run->sandbox_id, sizeof run->sandbox_id, "%s", ask->sandbox_id ? ask->sandbox_id : "");
+    run->args_len = ask->args ? ask->args_len : 2;
+    run->args = run_copy(run, ask->args ? ask->args : "{}", run->args_len);
+    if (!run->args)
+        return -ENOMEM;
+    int r = copy_tool(run, ask->tool);
+    if (r == 0)
+        r = copy_agent(run, ask);
+    if (r == 0)
+        r = run_keep(run, ask->files, &run->files);
+    return r == 0 ? run_keep(run, ask->collect, &run->collect) : r;
+}
+
+static int prepare(struct run *run, const struct run_ask *ask, uint64_t *ret_retry, struct brig_err *err)
+{
+    struct steps_ask checks = {.ask = ask};
+    int r = copy_ask(run, ask);
+
+    if (r < 0)
+        return r == -ENOMEM ? err_nomem(err) : err_set(err, BRIG_E_TOO_LARGE, -r, "the request is too large");
+    if (run->executor->n_runs > run->executor->o.config->tools_max_runs)
+        return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", run->executor->o.config->tools_max_runs);
+    r = step_checks(run, &checks, err);
+    *ret_retry = checks.retry_s;
+    if (r == 0)
+        r = run_network(run, ask, err);
+    if (r == 0)
+        r = run_limits(run, ask, err);
+    if (r == 0)
+        r = run_environment_begin(run, ask, err);
+    if (r == 0)
+        provider_order(run, ask);
+    return r;
+}
+
+int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events, struct run **ret, struct brig_err *err)
+{
+    struct run *run = mem_zalloc(sizeof *run);
+    struct brig_err why = {0};
+    uint64_t retry = 0;
+
+    if (!run)
+        return err_nomem(err);
+    int r = id_run(run->id);
+    if (r < 0 || crypto_random(run->key, sizeof run->key) < 0) {
+        mem_free(run);
+        return err_set(err, BRIG_E_HOST, r ? -r : EIO, "random bytes");
+    }
+    run->executor = executor;
+    run->events = *events;
+    run->entered = true;
+    run->later = (struct loop_timer){.fn = on_later, .ctx = run};
+    run->created_ns = loop_now_ns();
+    run->created_at_ns = clock_real_ns();
+    for (size_t i = 0; i < ARRAY_SIZE(run->streams); i++)
+        run->streams[i].held = BUF_INIT(TEXT_MAX);
+    run->next = executor->runs;
+    if (run->next)
+        run->next->prev = run;
+    executor->runs = run;
+    executor->n_runs++;
+    *ret = run;
+    r = prepare(run, ask, &retry, &why);
+    if (r < 0) {
+        run_refuse(run, &why, retry);
+    } else {
+        if (run->background)
+            run_store_open(run);
+        run_advance(run);
+    }
+    run->entered = false;
+    return 0;
+}
+
+/* ---- those that go on ---------------------------------------------------------------------------------------------------- */
+
+const char *run_id(const struct run *run)
+{
+    return run->id;
+}
+
+bool run_waits(const struct run *run)
+{
+    return run->step == STEP_APPROVAL && run->asked;
+}
+
+bool run_is_refused(const struct run *run)
+{
+    return run->step == STEP_OVER && run->refused.code;
+}
+
+void run_detach(struct run *run)
+{
+    run->events = (struct run_events){0};
+}
+
+void run_cancel(struct run *run, const char *why)
+{
+    if (run->step >= STEP_STATE || run->cancelled)
+        return; /* it is over already */
+    run->cancelled = true;
+    if (run->child) {
+        child_cancel(run->child, why);
+    } else if (run->provider_run) {
+        run->provider->cancel(run->provider->ctx, run->provider_run);
+    } else {
+        run_drop_waits(run);
+        snprintf(run->note, sizeof run->note, "%s", why);
+        if (loop_timer_set(run->executor->o.loop, &run->later, loop_now_ns(), NULL) < 0)
+            on_later(&run->later);
+    }
+}
+
+struct run *executor_find(struct executor *executor, const char *org, const char *id)
+{
+    for (struct run *run = executor->runs; run; run = run->next)
+        if (str_eq(run->id, id) && run->step != STEP_OVER && (!org[0] || str_eq(run->caller.org_id, org)))
+            return run;
+    return NULL;
+}
+
+void run_json(const struct run *run, struct json *json)
+{
+    static const char *const names[] = {"waiting_for_approval", "queued", "queued", "installing", "queued", "running", "running", "running"};
+    static const char *const kinds[] = {"tool", "code", "command", "schema"};
+
+    json_object(json);
+    json_key(json, "id"), json_string(json, run->id);
+    json_key(json, "kind"), json_string(json, kinds[run->kind]);
+    json_key(json, "status"), json_string(json, names[run->step]);
+    json_key(json, "organization_id"), json_string(json, run->caller.org_id);
+    if (run->tool.name && run->kind == FRAME_TOOL) {
+        json_key(json, "tool"), json_object(json);
+        json_key(json, "name"), json_string(json, run->tool.name);
+        json_key(json, "version"), run->tool.version ? json_u64(json, run->tool.version) : json_null(json);
+        json_end(json);
+    }
+    if (run->agent_id[0])
+        json_key(json, "agent_id"), json_string(json, run->agent_id);
+    receipt_put_time(json, "started_at", run->created_at_ns);
+    json_end(json);
+}
+
+/* ---- the executor -------------------------------------------------------------------------------------------------------- */
+
+int executor_create(const struct executor_options *options, struct executor **ret, struct brig_err *err)
+{
+    struct executor *executor = mem_zalloc(sizeof *executor);
+
+    if (!executor)
+        return err_nomem(err);
+    executor->o = *options;
+    int r = providers_init(executor, err);
+    if (r < 0) {
+        mem_free(executor);
+        return r;
+    }
+    *ret = executor;
+    return 0;
+}
+
+/* Runs under way are forgotten without a word; the manager, which has their children, is destroyed before the loop turns again. */
+void executor_destroy(struct executor *executor)
+{
+    if (!executor)
+        return;
+    while (executor->runs) {
+        struct run *run = executor->runs;
+        if (run->step == STEP_STATE) { /* the objects call back with it: what is left is freed there */
+            executor->runs = run->next;
+            if (run->next)
+                run->next->prev = NULL;
+            run->executor = NULL;
+            continue;
+        }
+        run_free(run);
+    }
+    schemas_free(executor);
+    artifacts_free(executor);
+    mem_free(executor);
+}
+
+void executor_configure(struct executor *executor, const struct config *config)
+{
+    executor->o.config = config;
+    memset(executor->fingerprints, 0, sizeof executor->fingerprints);
+    executor->dir.seen_ns = 0;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * execute_env.c: the environment of a run, put together from everything that has a say, and the automaton that keeps its secrets out of what the run says. Variables of the call and the
+ * forced ids are added while the request is there; the rest is looked up when it is due, so that a run that waited for an approval has today's.
+ */
+#include <string.h>
+
+#include "crypto/keyring.h"
+#include "run/execute_priv.h"
+#include "sandbox/secrets.h"
+
+static int add_text(struct run *run, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
+{
+    return value && value[0] ? environment_add(run->env, layer, name, value, strlen(value), false, err) : 0;
+}
+
+int run_environment_begin(struct run *run, const struct run_ask *ask, struct brig_err *err)
+{
+    if (environment_create(&run->env) < 0)
+        return err_nomem(err);
+    int r = environment_add_base(run->env, run->executor->o.config->tools_pass_env, err);
+    if (r == 0)
+        r = environment_add_json(run->env, ENV_RUNTIME, ask->env_vars, err);
+    if (r == 0)
+        r = add_text(run, ENV_WEBHOOK, "PROJECT_ID", run->project, err);
+    if (r == 0)
+        r = add_text(run, ENV_FORCED, "LETTA_AGENT_ID", run->agent_id, err);
+    if (r == 0)
+        r = add_text(run, ENV_FORCED, "LETTA_PROJECT_ID", run->project, err);
+    if (r == 0)
+        r = add_text(run, ENV_FORCED, "LETTA_TOOL_ID", run->tool.id, err);
+    return r == 0 ? add_text(run, ENV_FORCED, "BRIG_RUN_ID", run->id, err) : r;
+}
+
+static int add_variables(struct run *run, struct brig_err *err)
+{
+    const struct executor_options *o = &run->executor->o;
+    const struct object *config = o->configs ? configs_by_type(o->configs, run->caller.org_id, "local") : NULL;
+    int r = 0;
+
+    if (!config)
+        return 0;
+    for (const struct object *v = objects_first(configs_variables(o->configs), run->caller.org_id); v && r == 0; v = v->next) {
+        const struct json_value *of = json_get(v->json, "config_id"), *key = json_get(v->json, "key");
+        uint8_t *value = NULL;
+        size_t len = 0;
+        if (!of || of->type != JSON_STRING || !str_eq(of->string, config->id) || !key || key->type != JSON_STRING)
+            continue;
+        r = variable_reveal(o->configs, v, &value, &len, err);
+        if (r == 0)
+            r = environment_add(run->env, ENV_SANDBOX, key->string, (const char *)value, len, true, err);
+        crypto_secret_free(value, len);
+    }
+    return r;
+}
+
+/* Stored secrets that the tool is to see as they are; brokered ones are placeholders, which the sandbox knows. */
+static int add_exposed(struct run *run, struct brig_err *err)
+{
+    const struct executor_options *o = &run->executor->o;
+    int r = 0;
+
+    for (size_t i = 0; i < run->n_secrets && r == 0; i++) {
+        uint8_t *value = NULL;
+        size_t len = 0;
+        if (!run->secrets[i].expose)
+            continue;
+        const struct secret_use use = run_secret_use(run, i);
+        r = secrets_expose(o->secrets, &use, &value, &len, err);
+        if (r == 0)
+            r = environment_add(run->env, ENV_SANDBOX, run->secrets[i].env, (const char *)value, len, true, err);
+        crypto_secret_free(value, len);
+    }
+    return r;
+}
+
+struct adding {
+    struct run *run;
+    struct brig_err *err;
+};
+
+static int add_agent(void *ctx, const char *name, const char *value, size_t len)
+{
+    struct adding *a = ctx;
+
+    return environment_add(a->run->env, ENV_AGENT, name, value, len, true, a->err);
+}
+
+static void add_secret(void *ctx, const char *value, size_t len)
+{
+    struct run *run = ctx;
+
+    if (len < SCRUB_MIN)
+        return;
+    int r = run->scrub ? 0 : scrub_create(&run->scrub);
+    r = r < 0 ? r : scrub_add(run->scrub, value, len);
+    if (r < 0)
+        run->refused.code = r == -E2BIG ? BRIG_E_TOO_LARGE : BRIG_E_NOMEM;
+}
+
+int run_scrub_make(struct run *run, struct brig_err *err)
+{
+    environment_each_secret(run->env, add_secret, run);
+    int failed = run->refused.code;
+    run->refused.code = 0;
+    /* A run whose secrets cannot be kept does not begin. */
+    if (failed == BRIG_E_TOO_LARGE)
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "environment: its variables are too long to be kept out of the output");
+    return failed || (run->scrub && scrub_ready(run->scrub) < 0) ? err_nomem(err) : 0;
+}
+
+int step_environment(struct run *run, struct brig_err *err)
+{
+    const struct executor_options *o = &run->executor->o;
+    struct adding adding = {run, err};
+    /*
+     * User keys write the variables of configurations and agents: they could tell a tool where to send the value that
+     * it was given.
+     */
+    int r = run->exposes ? add_exposed(run, err) : add_variables(run, err);
+
+    if (r == 0 && run->agent_version && !run->exposes) {
+        const struct object *agent = o->agents ? objects_find(agents_objects(o->agents), run->caller.org_id, run->agent_id) : NULL;
+        if (!agent)
+            return err_set(err, BRIG_E_NOT_FOUND, 0, "%.64s not found", run->agent_id);
+        r = agent_secrets(o->agents, agent, add_agent, &adding, err);
+    }
+    return r == 0 ? run_scrub_make(run, err) : r;
+}

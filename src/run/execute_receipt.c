@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * execute_receipt.c: the receipt of a run of a tool or of code, by the same writer as every other run's; and its row in the store. The row is written when the run is over and not waited for; only a run
+ * in the background has one before, so that it can be asked about, and so that a restart closes it as host-error. Values of variables are in neither.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "run/execute_priv.h"
+
+static const char *const kinds[FRAME_KIND_MAX] = {"tool", "code", "command", "schema"};
+
+/* What ran knows its policy (fill_receipt). If nothing ran, the receipt has the name that was asked for. */
+static void name_network(struct run *run)
+{
+    struct brig_network *n = &run->outcome->r.network;
+    const char *name = !run->network ? "none" : run->network->type == JSON_STRING ? run->network->string : "custom";
+
+    if (!n->policy[0])
+        snprintf(n->policy, sizeof n->policy, "%.63s", name);
+}
+
+int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
+{
+    struct outcome *o = run->outcome;
+    struct receipt_tried tried[TRIED_MAX];
+    AUTO_BUF struct buf environment = BUF_INIT(TEXT_MAX);
+    struct json env_json = JSON_INIT(&environment), json = JSON_INIT(out);
+    int r = 0;
+
+    for (size_t i = 0; i < run->n_tried; i++)
+        tried[i] = (struct receipt_tried){run->tried[i].provider, run->tried[i].why};
+    if (run->env) {
+        environment_json(run->env, false, &env_json);
+        r = json_finish(&env_json);
+    }
+    name_network(run);
+    for (int i = 1; i < 3; i++) {
+        o->r.output[i] = o->out[i].data;
+        o->r.output_len[i] = o->out[i].len;
+    }
+    const struct receipt_service service = {
+        .readers = run->needs > STANDING_USER ? caller_reads(&run->caller) : NULL,
+        .organization_id = run->caller.org_id, .provider = run->provider ? run->provider->name : "local", .note = run->note, .audit_seq = audit_seq, .of_tool_room = true,
+        .kind = kinds[run->kind], .tool_name = run->kind == FRAME_TOOL ? run->tool.name : NULL, .tool_version = run->tool.version, .agent_id = run->agent_id,
+        .fingerprint = run->fingerprint, .tried = tried, .n_tried = run->n_tried, .result = o->ok ? o->func_return.data : NULL, .result_len = o->func_return.len,
+        .error_type = o->has_error ? o->error_type : NULL, .error_message = o->error_message.data, .traceback = o->traceback.data,
+        .state_diff = o->state_changed ? o->state_diff.data : NULL, .environment = environment.data, .scrubbed = o->scrubbed, .of_zygote = o->of_zygote, .started_here = o->here,
+    };
+    if (r == 0)
+        r = buf_reserve(out, 6144 + o->out[1].len + o->out[2].len + o->func_return.len);
+    if (r < 0)
+        return r;
+    receipt_put(&json, &o->r, &service);
+    return json_finish(&json);
+}
+
+static void fill_row(const struct run *run, struct store_run *row)
+{
+    *row = (struct store_run){.started_at_ns = run->created_at_ns};
+    snprintf(row->id, sizeof row->id, "%s", run->id);
+    snprintf(row->org_id, sizeof row->org_id, "%s", run->caller.org_id);
+    snprintf(row->kind, sizeof row->kind, "%s", kinds[run->kind]);
+}
+
+/* A run that was refused leaves a row only when it has one already. */
+static void store_refused(struct run *run)
+{
+    AUTO_BUF struct buf buf = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&buf);
+    struct brig_receipt r = {.cause = BRIG_CAUSE_POLICY};
+    struct store_run row;
+
+    fill_row(run, &row);
+    snprintf(r.detail, sizeof r.detail, "%s", run->refused.message);
+    json_object(&json);
+    json_key(&json, "id"), json_string(&json, run->id);
+    json_key(&json, "kind"), json_string(&json, kinds[run->kind]);
+    json_key(&json, "via"), json_string(&json, "daemon");
+    json_key(&json, "organization_id"), json_string(&json, run->caller.org_id);
+    receipt_put_outcome(&json, &r);
+    receipt_put_time(&json, "started_at", run->created_at_ns);
+    receipt_put_time(&json, "ended_at", clock_real_ns());
+    json_end(&json);
+    row.ended_at_ns = clock_real_ns();
+    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(r.cause));
+    if (json_finish(&json) < 0)
+        return;
+    row.doc = buf.data;
+    (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL);
+}
+
+void run_store(struct run *run, const char *receipt)
+{
+    struct store_run row;
+
+    if (!run->executor->o.store || run->kind == FRAME_SCHEMA)
+        return;
+    if (!receipt) {
+        store_refused(run);
+        return;
+    }
+    const struct outcome *o = run->outcome;
+    fill_row(run, &row);
+    row.started_at_ns = o->r.started_at_ns;
+    row.ended_at_ns = o->r.ended_at_ns;
+    row.doc = receipt;
+    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(o->r.cause));
+    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", o->r.sandbox_id);
+    (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL); /* a store that cannot take it says so in /readyz */
+}
+
+void run_store_open(struct run *run)
+{
+    AUTO_BUF struct buf buf = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&buf);
+    struct store_run row;
+
+    if (!run->executor->o.store)
+        return;
+    fill_row(run, &row);
+    run_json(run, &json);
+    if (json_finish(&json) < 0)
+        return;
+    row.doc = buf.data;
+    (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reuse.c: runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that lives on between runs (`reuse: agent | fingerprint`), and one made for a single
+ * run whose brokered secrets must be known when it is made. In each the run is a new process with the same protocol.
+ *
+ * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs
+ * have in common, which is the key that made it, the agent or the fingerprint, and the network and secrets that it was
+ * given. So nobody can put one of his own in its place, and no run finds more in it than it could have asked for. Its
+ * metadata is for people. It ends when the configuration changes (executor_retire()), or when a run finds it with
+ * another fingerprint. Runs that come while it is being made wait for it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "run/execute_priv.h"
+#include "sandbox/private.h"
+
+#define LOOK_AGAIN_NS (10 * NS_PER_MS)
+#define GIVE_UP_NS (60 * NS_PER_SEC)
+#define REUSE_IDLE_MS (3600u * 1000u)
+
+struct reuse_wait {
+    struct run *run;      /* NULL: cancelled */
+    struct executor *executor;
+    struct reuse_wait *next, *prev;
+    struct loop_timer timer;
+    uint64_t until_ns;
+    bool asked;           /* a callback of the manager's is on its way */
+    bool ephemeral;
+    char mark[40];        /* "" of an ephemeral one */
+};
+
+static void wait_free(struct reuse_wait *wait)
+{
+    struct executor *executor = wait->executor;
+
+    loop_timer_clear(executor->o.loop, &wait->timer);
+    if (wait->prev)
+        wait->prev->next = wait->next;
+    else
+        executor->reuses = wait->next;
+    if (wait->next)
+        wait->next->prev = wait->prev;
+    mem_free(wait);
+}
+
+void reuse_cancel(struct reuse_wait *wait)
+{
+    wait->run = NULL;
+    loop_timer_clear(wait->executor->o.loop, &wait->timer);
+    if (!wait->asked)
+        wait_free(wait);
+}
+
+/* ---- the process ----------------------------------------------------------------------------------------------------------- */
+
+int reuse_claim(struct run *run, struct sbox *sbox, struct brig_err *err)
+{
+    AUTO_BUF struct buf buf = BUF_INIT(CHILD_FRAME_MAX);
+    struct frame_request request;
+    struct child_claim claim;
+    struct child_spec spec = {.argv = runtime_argv(run->tool.language)};
+    int r = sbox_usable(sbox, err);
+
+    if (r < 0)
+        return r;
+    if (!spec.argv)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it", tool_language_name(run->tool.language));
+    snprintf(spec.org_id, sizeof spec.org_id, "%s", run->caller.org_id);
+    if (run->needs < STANDING_ADMIN && sbox_is_gifted(sbox))
+        run->needs = STANDING_ADMIN; /* what it says is then not for everybody */
+    run->live = sbox;
+    r = run_request(run, &buf, &request, err);
+    run->live = NULL;
+    if (r == 0) {
+        run_claim(run, &claim, &buf);
+        claim.network = NULL; /* the sandbox has its own, and its limits */
+        claim.n_secrets = 0;
+        claim.limits = (struct brig_limits){0};
+        r = child_in_sandbox(sbox, &spec, &claim, &run->child, err);
+    }
+    if (buf.data)
+        crypto_wipe(buf.data, buf.len);
+    if (r == 0)
+        run->provider = &run->executor->providers[0];
+    return r;
+}
+
+static void go(struct reuse_wait *wait, struct sbox *sbox)
+{
+    struct run *run = wait->run;
+    struct brig_err err = {0};
+
+    run->reusing = NULL;
+    wait_free(wait);
+    if (reuse_claim(run, sbox, &err) < 0)
+        provider_failed(run, &err, err.code == BRIG_E_BUSY);
+}
+
+static void fail(struct reuse_wait *wait, const struct brig_err *why)
+{
+    struct run *run = wait->run;
+
+    run->reusing = NULL;
+    wait_free(wait);
+    provider_failed(run, why, why->code == BRIG_E_BUSY);
+}
+
+/* ---- making one -------------------------------------------------------------------------------------------------------------- */
+
+static void look_later(struct reuse_wait *wait)
+{
+    struct brig_err err = {0};
+
+    if (loop_now_ns() > wait->until_ns)
+        (void)err_set(&err, BRIG_E_BUSY, 0, "the sandbox of the %s did not get ready",
+                      wait->run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
+    else if (loop_timer_set(wait->executor->o.loop, &wait->timer, loop_now_ns() + LOOK_AGAIN_NS, &err) == 0)
+        return;
+    fail(wait, &err);
+}
+
+static void on_made(void *ctx, struct sbox *sbox, const struct brig_err *err)
+{
+    struct reuse_wait *wait = ctx;
+
+    wait->asked = false;
+    if (!wait->run) {
+        if (sbox && wait->ephemeral)
+            (void)!sbox_end(sbox, NULL, "cancelled", NULL, NULL, NULL);
+        wait_free(wait);
+    } else if (!err) {
+        if (wait->ephemeral)
+            snprintf(wait->run->own_sandbox, sizeof wait->run->own_sandbox, "%s", sbox->id);
+        go(wait, sbox);
+    } else if (err->code == BRIG_E_CONFLICT) {
+        look_later(wait); /* somebody else makes it */
+    } else {
+        fail(wait, err);
+    }
+}
+
+static int put_spec(const struct run *run, const struct reuse_wait *wait, struct buf *out)
+{
+    struct json json = JSON_INIT(out);
+
+    json_object(&json);
+    if (!wait->ephemeral) {
+        json_key(&json, "metadata"), json_object(&json);
+        json_key(&json, "reuse"), json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
+        json_key(&json, "fingerprint"), json_string(&json, run->fingerprint);
+        if (run->agent_id[0])
+            json_key(&json, "agent_id"), json_string(&json, run->agent_id);
+        json_end(&json);
+    }
+    json_key(&json, "network");
+    if (run->network)
+        json_value_put(&json, run->network);
+    else
+        json_string(&json, "none");
+    if (run->secrets_json)
+        json_key(&json, "secrets"), json_value_put(&json, run->secrets_json);
+    json_key(&json, "binds"), json_array(&json);
+    if (run->set) {
+        json_object(&json);
+        json_key(&json, "source"), json_string(&json, run->set->host_path);
+        json_key(&json, "target"), json_string(&json, SET_PATH);
+        json_key(&json, "read_only"), json_bool(&json, true);
+        json_end(&json);
+    }
+    json_end(&json);
+    json_end(&json);
+    return json_finish(&json);
+}
+
+static void raise_limits(const struct brig_limits *from, struct brig_limits *to)
+{
+    const uint64_t *a = (const uint64_t *)from;
+    uint64_t *b = (uint64_t *)to;
+
+    _Static_assert(sizeof *from == BRIG_LIMIT_MAX * sizeof(uint64_t), "limits are numbers");
+    for (size_t i = 0; i < BRIG_LIMIT_MAX; i++)
+        if (a[i])
+            b[i] = a[i];
+}
+
+static int make(struct reuse_wait *wait, struct brig_err *err)
+{
+    struct run *run = wait->run;
+    const struct executor_options *o = &run->executor->o;
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+    struct json_doc *doc = NULL;
+    struct sbox_spec spec = {0};
+    struct caller ours = run->caller;
+    int r = put_spec(run, wait, &text);
+
+    ours.socket = true; /* the bind is ours, not the tenant's */
+    ours.role = STORE_ROLE_ADMIN;
+    if (r == 0)
+        r = json_read(text.data, text.len, JSON_READ_VALUES, &doc, err);
+    if (r == 0)
+        r = sbox_spec_parse(json_root(doc), o->config, &ours, &spec, err);
+    json_doc_free(doc);
+    if (r < 0)
+        return r;
+    raise_limits(&run->limits, &spec.limits);
+    /* nobody else works in the sandbox of one run, nor does its caller */
+    spec.ephemeral = spec.service = wait->ephemeral;
+    snprintf(spec.reuse, sizeof spec.reuse, "%s", wait->mark);
+    snprintf(spec.reuse_config, sizeof spec.reuse_config, "%s", run->fingerprint);
+    wait->asked = true;
+    r = manager_create_sandbox(o->manager, &run->caller, &spec, NULL, NULL, on_made, wait, err);
+    if (r < 0)
+        wait->asked = false;
+    return r;
+}
+
+/* By the mark, and made by this key in this organisation; whatever state it is in. */
+static struct sbox *find_marked(struct manager *manager, const struct caller *caller, const char *mark)
+{
+    struct sbox *sbox = manager_first(manager);
+
+    while (sbox && !(str_eq(sbox->spec.reuse, mark) && str_eq(sbox->org_id, caller->org_id) &&
+                     str_eq(sbox->key_id, caller->key_id)))
+        sbox = sbox->next;
+    return sbox;
+}
+
+/* Found, made, or waited for. */
+static void look(struct reuse_wait *wait)
+{
+    struct run *run = wait->run;
+    struct manager *manager = run->executor->o.manager;
+    struct sbox *sbox = wait->ephemeral ? NULL : find_marked(manager, &run->caller, wait->mark);
+    struct brig_err err = {0};
+
+    if (sbox && sbox->state == SBOX_RUNNING && str_eq(sbox->spec.reuse_config, run->fingerprint)) {
+        go(wait, sbox);
+        return;
+    }
+    if (sbox) {
+        if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
+            (void)!sbox_end(sbox, &run->caller, "replaced", NULL, NULL, NULL);
+        look_later(wait);
+        return;
+    }
+    if (make(wait, &err) < 0)
+        fail(wait, &err);
+}
+
+static void on_look(struct loop_timer *timer)
+{
+    look(timer->ctx);
+}
+
+static int mark_of(const struct run *run, char *out, size_t size)
+{
+    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
+    struct json json = JSON_INIT(&text);
+    uint8_t sum[SHA256_SIZE];
+    char hex[33];
+
+    json_array(&json);
+    json_string(&json, run->caller.org_id);
+    json_string(&json, run->caller.key_id);
+    json_string(&json, standing_name(caller_standing(&run->caller)));
+    json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
+    json_string(&json, run->reuse == REUSE_AGENT ? run->agent_id : run->fingerprint);
+    run->network ? json_value_put(&json, run->network) : json_null(&json);
+    run->secrets_json ? json_value_put(&json, run->secrets_json) : json_null(&json);
+    json_end(&json);
+    int r = json_finish(&json);
+    if (r == 0)
+        r = crypto_sha256(text.data, text.len, sum);
+    if (r < 0)
+        return r;
+    crypto_hex(sum, 16, hex);
+    return str_copy(out, size, hex);
+}
+
+int reuse_start(struct run *run, struct brig_err *err)
+{
+    struct executor *executor = run->executor;
+
+    if (run->sandbox_id[0]) {
+        struct sbox *sbox = manager_find(executor->o.manager, &run->caller, run->sandbox_id);
+        if (!sbox)
+            return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "sandbox %.64s not found", run->sandbox_id);
+        int may = sbox_check_use(sbox, &run->caller, err);
+        return may < 0 ? may : reuse_claim(run, sbox, err);
+    }
+    if (run->reuse == REUSE_AGENT && !run->agent_id[0])
+        return err_usage(err, "reuse agent: the run has no agent");
+    struct reuse_wait *wait = mem_zalloc(sizeof *wait);
+    if (!wait)
+        return err_nomem(err);
+    *wait = (struct reuse_wait){.run = run, .executor = executor, .next = executor->reuses, .timer = {.fn = on_look}, .until_ns = loop_now_ns() + GIVE_UP_NS,
+                                .ephemeral = run->reuse == REUSE_NONE};
+    wait->timer.ctx = wait;
+    if (wait->next)
+        wait->next->prev = wait;
+    executor->reuses = wait;
+    int r = wait->ephemeral ? 0 : mark_of(run, wait->mark, sizeof wait->mark);
+    if (r == 0) /* from the loop: whatever look() finds, it may tell the run at once */
+        r = loop_timer_set(executor->o.loop, &wait->timer, loop_now_ns(), err);
+    if (r < 0) {
+        wait_free(wait);
+        return r;
+    }
+    run->reusing = wait;
+    return 0;
+}
+
+void executor_retire(struct executor *executor, const char *org, const char *fingerprint)
+{
+    for (struct sbox *sbox = manager_first(executor->o.manager), *next; sbox; sbox = next) {
+        next = sbox->next;
+        if (!sbox->spec.reuse[0] || !str_eq(sbox->org_id, org) || str_eq(sbox->spec.reuse_config, fingerprint))
+            continue;
+        if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
+            (void)!sbox_end(sbox, NULL, "replaced", NULL, NULL, NULL); /* one that is not to be ended now is found by the next run */
+    }
+}
