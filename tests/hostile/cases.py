@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of hostile cases: groups F, P, R, I, C and S of the attack list, as far as they need no daemon.
+"""The table of hostile cases: groups F, P, R, I, C and S of the attack list. Only S04 and S05 need a daemon (served.py).
 
 A case is held when its run ends as `expect` says, the probe reports no BREACH, no canary shows up anywhere, the host is as
 it was, and nothing of brig is left. `off` names the layers that stop it: with all of them switched off (test build) the
@@ -244,6 +244,8 @@ HOST = (
     Case("S03-unlisted", "queues of sockets in no list", probe=("S03-sockets", "3"), **HOARD),
     Case("S03-epoll", "watches are memory", flags=("-m", "64m", "--timeout", "@60"), needs=("memory",), expect=any_mode(OOM),
          off=("memory",), alone=True),
+    Case("S04", "shares of the shared processes", scenario="shared_process", why=ENGINE, alone=True),
+    Case("S05", "trees that change under our hands", scenario="live_tree", why="files are worked on inside, no layer"),
     Case("S06", "page cache as a channel", scenario="page_cache", off=("seccomp",)),
 )
 

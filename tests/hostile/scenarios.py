@@ -21,6 +21,7 @@ import threading
 import time
 
 from harness import Skip, read_file, write_file
+from served import live_tree, shared_process  # run.py finds all scenarios here
 
 BOUND = ("--timeout", "60s")
 

@@ -271,6 +271,24 @@ static void s03_sockets(int argc, char **argv)
     breach(ways[how].name, "%d sockets hold more than the limit, and nobody minds", i);
 }
 
+/* A directory and a link to one outside change places for ever: see live_tree() in served.py. */
+static void s05_swap(int argc, char **argv)
+{
+    char file[256];
+
+    snprintf(file, sizeof(file), "/workspace/swap/%s", argc > 2 ? argv[2] : "file");
+    if (argc < 3 || mkdir("/workspace/swap", 0777) < 0 || symlink(argv[1], "/workspace/link") < 0) {
+        untried("swap", "%s", strerror(errno));
+        return;
+    }
+    int fd = open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
+    if (write(fd, "mine", 4) == 4)
+        dprintf(STDOUT_FILENO, "READY\n");
+    while (syscall(SYS_renameat2, AT_FDCWD, "/workspace/swap", AT_FDCWD, "/workspace/link", 2 /* RENAME_EXCHANGE */) == 0)
+        ;
+    breach("swap", "%s", strerror(errno));
+}
+
 /* Watches of epoll are memory of the sandbox: 900 descriptors in each of 500 instances are 70 MB of them. */
 static void s03_epoll(int argc, char **argv)
 {
@@ -305,5 +323,5 @@ static void s03_epoll(int argc, char **argv)
 const struct probe_case host_cases[] = {
     {"S01", s01_bpf_jit},         {"S02", s02_hugetlb}, {"S03", s03_kernel_objects}, {"S03-netlink", s03_netlink},
     {"S03-sockets", s03_sockets},
-    {"S03-epoll", s03_epoll},     {"S06", s06_page_cache}, {NULL, NULL},
+    {"S03-epoll", s03_epoll},     {"S05-swap", s05_swap}, {"S06", s06_page_cache}, {NULL, NULL},
 };
