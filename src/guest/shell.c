@@ -32,7 +32,8 @@
 #include "guest/service.h"
 #include "jail/rawcall.h"
 
-#define RECORD_MAX (SVC_PATH_MAX + 8u)
+#define RESULT_PIECE 4096u
+#define RESULT_TURNS 16u /* as much as a pipe has */
 
 /* Where a round begins. __brig_t: the command's status, if it is not $?; __brig_k: what a stop has changed. */
 #define LOOP_BEGIN                                                                                          \
@@ -59,6 +60,14 @@ static const char sh_loop[] =
     "for __brig_i in 1; do command eval 'trap \"$__brig_d\" " SVC_SHELL_STOP_TEXT "; eval \"$__brig_c\"\n"
     "{ __brig_t=$?; trap \"\" " SVC_SHELL_STOP_TEXT "; } 2>/dev/null' 8>&- 9<&-; done; done";
 
+/* `status NUL cwd NUL`, received so far. */
+struct record {
+    bool has_status; /* the first NUL has come */
+    uint32_t status; /* 256: not one */
+    uint32_t len;    /* of cwd; SVC_PATH_MAX + 1: it does not fit */
+    char cwd[SVC_PATH_MAX];
+};
+
 struct shell {
     struct proc *proc;
     struct source result; /* records come */
@@ -69,9 +78,9 @@ struct shell {
     bool busy;            /* a command runs */
     bool finished;        /* its record has come; its output is still on its way */
     uint32_t status;
-    uint32_t cwd_len, len;
+    uint32_t cwd_len;
     char cwd[SVC_PATH_MAX];
-    char record[RECORD_MAX]; /* received so far */
+    struct record record;
 };
 
 #define SHELL_SIZE PAGE_ROUND(sizeof(struct shell))
@@ -119,37 +128,42 @@ static void finish(struct shell *shell)
 
 /* ---- records --------------------------------------------------------------------------------------- */
 
-/* One record, if it is complete. Whoever has the user's id can write there: what makes no sense becomes 255 and "". */
-static bool take_record(struct shell *shell)
+/*
+ * One more byte of a record; true: it was the last. Whoever has the user's id can write there: what makes no sense becomes
+ * 255 and "". A shell's directory may be deeper than SVC_PATH_MAX: that is "" too, whatever its length.
+ */
+static bool take_byte(struct shell *shell, char byte)
 {
-    const char *first = __builtin_memchr(shell->record, '\0', shell->len), *second;
-    size_t used;
+    struct record *record = &shell->record;
 
-    if (!first)
+    if (!record->has_status && byte != '\0') {
+        bool fits = byte >= '0' && byte <= '9' && record->status < 256;
+        record->status = fits ? record->status * 10 + (uint32_t)(byte - '0') : 256;
         return false;
-    second = __builtin_memchr(first + 1, '\0', shell->len - (size_t)(first + 1 - shell->record));
-    if (!second)
+    }
+    if (!record->has_status) {
+        record->has_status = true;
         return false;
-    shell->status = 0;
-    for (const char *at = shell->record; at < first; at++)
-        shell->status =
-            *at >= '0' && *at <= '9' && shell->status < 256 ? shell->status * 10 + (uint32_t)(*at - '0') : 256;
-    if (shell->status > 255)
-        shell->status = 255;
-    shell->cwd_len = (uint32_t)(second - first - 1);
-    if (shell->cwd_len > sizeof(shell->cwd))
-        shell->cwd_len = 0;
-    __builtin_memcpy(shell->cwd, first + 1, shell->cwd_len);
-    used = (size_t)(second + 1 - shell->record);
-    __builtin_memmove(shell->record, second + 1, shell->len - used);
-    shell->len -= (uint32_t)used;
+    }
+    if (byte != '\0') {
+        if (record->len < sizeof(record->cwd))
+            record->cwd[record->len] = byte;
+        record->len += record->len <= sizeof(record->cwd); /* one more than fits: too long */
+        return false;
+    }
+    shell->status = record->status > 255 ? 255 : record->status;
+    shell->cwd_len = record->len > sizeof(record->cwd) ? 0 : record->len;
+    __builtin_memcpy(shell->cwd, record->cwd, shell->cwd_len);
+    record->status = record->len = 0;
+    record->has_status = false;
     return true;
 }
 
 static void on_result(struct source *source, uint32_t events)
 {
     struct shell *shell = owner_of(source, struct shell, result);
-    long got = raw_call3(SYS_read, source->fd, shell->record + shell->len, RECORD_MAX - shell->len);
+    char piece[RESULT_PIECE];
+    long got = raw_call3(SYS_read, source->fd, piece, sizeof(piece));
 
     (void)events;
     if (got == -EAGAIN || got == -EINTR)
@@ -158,14 +172,14 @@ static void on_result(struct source *source, uint32_t events)
         source_close(source);
         return;
     }
-    shell->len += (uint32_t)got;
-    while (take_record(shell))
+    for (long i = 0; i < got; i++) {
+        if (!take_byte(shell, piece[i]))
+            continue;
         if (!shell->ready)
             shell->ready = true;
         else if (shell->busy)
             finish(shell);
-    if (shell->len == RECORD_MAX) /* nothing that the loop writes is that long */
-        shell->len = 0;
+    }
 }
 
 /* ---- life ------------------------------------------------------------------------------------------ */
@@ -224,8 +238,9 @@ void shell_ended(struct proc *proc)
 
     if (!shell)
         return;
-    if (shell->result.fd >= 0)
-        on_result(&shell->result, 0); /* the last command may have ended before the shell */
+    /* The last command may have ended before the shell; its record is in the pipe. */
+    for (unsigned i = 0; i < RESULT_TURNS && shell->result.fd >= 0; i++)
+        on_result(&shell->result, 0);
     source_close(&shell->result);
     inlet_close(&shell->command);
     shell->busy = false;

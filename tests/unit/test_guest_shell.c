@@ -154,6 +154,51 @@ static void the_directory_is_told(void **state)
     rig_close(&rig);
 }
 
+/*
+ * A directory that is deeper than a path may be: the command ends like any other, and its record is not mixed up with the
+ * next. bash goes there step by step; dash cannot, but $PWD is the user's to set.
+ */
+static void a_directory_too_deep_to_tell(void **state)
+{
+    static const char *const down[] = {
+        "mkdir -p /tmp/deep && cd /tmp/deep && d=$(printf %0200d 0) && i=0 && "
+        "while [ $i -lt $n ]; do mkdir -p $d && cd $d || exit 9; i=$((i+1)); done; echo ${#PWD}",
+        "PWD=/tmp/deep$(printf %0$((201*n))d 0); echo ${#PWD}"};
+    static const struct {
+        unsigned depth;
+        const char *out;
+        size_t told;
+    } cases[] = {{20, "4029\n", 4029}, {21, "4230\n", 0}, {400, "80409\n", 0}}; /* the last is more than a pipe has */
+    struct rig rig;
+    struct ran ran;
+    char command[256];
+    (void)state;
+
+    rig_open(&rig, 0);
+    for (uint32_t p = 0; p < ARRAY_SIZE(shells); p++) {
+        rig_start(&rig, p + 1, SVC_PROC_SHELL, ARGV(shells[p]));
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+            snprintf(command, sizeof command, "n=%u; %s", cases[i].depth, down[p]);
+            run_begin(&rig, p + 1, command, &ran);
+            run_end(&rig, &ran);
+            assert_int_equal(ran.answer.errnum, 0);
+            assert_int_equal(ran.result.ended, 0);
+            assert_int_equal(ran.result.status, 0);
+            assert_int_equal(ran.result.cwd.len, cases[i].told);
+            assert_int_equal(ran.answer.out[1].len, strlen(cases[i].out));
+            assert_memory_equal(ran.answer.out[1].data, cases[i].out, strlen(cases[i].out));
+            rig_forget(&ran.answer);
+            expect(&rig, p + 1, "(exit 7)", 7, "", "");
+        }
+        run_begin(&rig, p + 1, "cd /; rm -rf /tmp/deep", &ran);
+        run_end(&rig, &ran);
+        assert_int_equal(ran.result.status, 0);
+        assert_int_equal(ran.result.cwd.len, 1);
+        rig_forget(&ran.answer);
+    }
+    rig_close(&rig);
+}
+
 static void what_ends_it_is_told(void **state)
 {
     static const struct {
@@ -350,6 +395,7 @@ int main(void)
         cmocka_unit_test(state_stays_and_output_is_exact),
         cmocka_unit_test(mistakes_do_not_break_it),
         cmocka_unit_test(the_directory_is_told),
+        cmocka_unit_test(a_directory_too_deep_to_tell),
         cmocka_unit_test(what_ends_it_is_told),
         cmocka_unit_test(a_command_that_hangs_can_be_ended),
         cmocka_unit_test(a_stop_ends_the_whole_line),
