@@ -13,8 +13,7 @@
 #include "gate/wire.h"
 #include "http/server.h"
 #include "http/tls.h"
-
-#define PEM_MAX (1u << 20)
+#include "supervisor/supervisor.h"
 
 static void wipe(char **text, size_t *len)
 {
@@ -27,7 +26,7 @@ static void wipe(char **text, size_t *len)
 static int take_text(char **text, size_t *len, int fd)
 {
     wipe(text, len);
-    int r = gate_memfd_read(fd, PEM_MAX, text, len);
+    int r = gate_memfd_read(fd, SUP_PEM_MAX, text, len);
     return r < 0 ? r : 1;
 }
 

@@ -16,8 +16,6 @@
 #include "base/mem.h"
 #include "supervisor/supervisor.h"
 
-#define PEM_MAX (1u << 20)
-
 __attribute__((noreturn)) static void try_in_child(const struct places *places, place_try_fn *try, void *ctx, int sock)
 {
     int r = daemon_become(places->uid, places->gid);
@@ -72,11 +70,11 @@ static int give_log(int sock, const struct places *places, const char *path, str
 
 static int give_pem(int sock, const char *name, const char *what, const char *path, struct brig_err *err)
 {
-    AUTO_FREE char *text = mem_alloc(PEM_MAX);
+    AUTO_FREE char *text = mem_alloc(SUP_PEM_MAX);
 
     if (!text)
         return err_nomem(err);
-    ssize_t len = fd_read_file(AT_FDCWD, path, text, PEM_MAX);
+    ssize_t len = fd_read_file(AT_FDCWD, path, text, SUP_PEM_MAX);
     if (len < 0)
         return err_set(err, BRIG_E_HOST, (int)-len, "%s %s", what, path);
     AUTO_FD int fd = gate_memfd(name, text, (size_t)len);

@@ -38,6 +38,7 @@
 #define SUP_MAGIC 0x70757362u /* "bsup" */
 #define SUP_NAME 32u
 #define SUP_SOCKET_FD 3
+#define SUP_PEM_MAX (1u << 20) /* bytes of "tls-cert" and of "tls-key" */
 
 enum sup_type {
     SUP_FD = 1, /* supervisor: a descriptor, called name: "spawner", "tcp", "unix"; "gate": the control socket of brig-egress, at any time;
