@@ -129,8 +129,8 @@ static void finish(struct shell *shell)
 /* ---- records --------------------------------------------------------------------------------------- */
 
 /*
- * One more byte of a record; true: it was the last. Whoever has the user's id can write there: what makes no sense becomes
- * 255 and "". A shell's directory may be deeper than SVC_PATH_MAX: that is "" too, whatever its length.
+ * One more byte of a record; true: it was the last. Whoever has the user's id can write there: what makes no sense
+ * becomes 255 and "". A shell's directory may be deeper than SVC_PATH_MAX: that is "" too, whatever its length.
  */
 static bool take_byte(struct shell *shell, char byte)
 {

@@ -155,8 +155,8 @@ static void the_directory_is_told(void **state)
 }
 
 /*
- * A directory that is deeper than a path may be: the command ends like any other, and its record is not mixed up with the
- * next. bash goes there step by step; dash cannot, but $PWD is the user's to set.
+ * A directory that is deeper than a path may be: the command ends like any other, and its record is not mixed up with
+ * the next. bash goes there step by step; dash cannot, but $PWD is the user's to set.
  */
 static void a_directory_too_deep_to_tell(void **state)
 {
