@@ -95,7 +95,9 @@ int helper_clone_source(const struct host *host, const char *path, const char *b
 /* The same for a root directory. */
 int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd, struct brig_err *err) MUST_CHECK;
 /* Makes an ext4 file system in the (empty, sized) file; runs mkfs.ext4 in the host's tree. */
-int helper_mkfs(const struct host *host, int image_fd, uint64_t inodes, struct brig_err *err) MUST_CHECK;
+struct image_shape;
+int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape,
+                struct brig_err *err) MUST_CHECK;
 /* A user namespace with these maps, for idmapped mounts. */
 int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd, struct brig_err *err) MUST_CHECK;
 /* Makes the mount appear with other ids; -EOPNOTSUPP where the file system cannot. */

@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "host/dirs.h"
 #include "host/host.h"
+#include "jail/image_shape.h"
 #include "jail/sys.h"
 
 struct answer {
@@ -252,24 +253,28 @@ int helper_clone_rootfs(const struct host *host, const char *path, const char *b
 
 struct mkfs_arg {
     int image_fd;
-    uint64_t inodes;
+    const struct image_shape *shape;
 };
 
 static int make_fs(const struct host *host UNUSED, const void *arg, struct answer *answer UNUSED, struct brig_err *err)
 {
     const struct mkfs_arg *mkfs = arg;
-    char path[40], inodes[32];
+    char path[40], inodes[32], group[32];
     int status;
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", mkfs->image_fd);
-    snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)mkfs->inodes);
+    snprintf(inodes, sizeof inodes, "%llu", (unsigned long long)mkfs->shape->inodes);
+    snprintf(group, sizeof group, "%llu", (unsigned long long)mkfs->shape->group_blocks);
     /*
      * No journal (a sandbox does not survive a crash), no reserved blocks, nothing initialised that mount can do later.
      * "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since 6.16) a large write
      * goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
      */
-    char *const argv[] = {(char *)"mkfs.ext4", (char *)"-q", (char *)"-F", (char *)"-b", (char *)"4096", (char *)"-I", (char *)"256", (char *)"-m", (char *)"0", (char *)"-N", inodes,
-                          (char *)"-O", (char *)"^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",
+    char *const argv[] = {(char *)"mkfs.ext4", (char *)"-q", (char *)"-F", (char *)"-b", (char *)"4096",
+                          (char *)"-I", (char *)"256", (char *)"-m", (char *)"0",
+                          (char *)"-N", inodes, (char *)"-g", group,
+                          (char *)"-O",
+                          (char *)"^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",
                           (char *)"-E", (char *)"num_backup_sb=0,lazy_itable_init=1", path, NULL};
     char *const envp[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     pid_t child = SYS(fork());
@@ -290,9 +295,9 @@ static int make_fs(const struct host *host UNUSED, const void *arg, struct answe
     return dup(mkfs->image_fd);
 }
 
-int helper_mkfs(const struct host *host, int image_fd, uint64_t inodes, struct brig_err *err)
+int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape, struct brig_err *err)
 {
-    struct mkfs_arg arg = {image_fd, inodes};
+    struct mkfs_arg arg = {image_fd, shape};
     struct answer answer;
     int fd = -1;
     int r = helper_run(host, make_fs, &arg, &answer, &fd, err);

@@ -23,14 +23,14 @@ bool image_possible(const struct host *host)
     return host->privileged && host->loop_control_fd >= 0 && host->state_fd >= 0 && host->cache_fd >= 0;
 }
 
-/* The prepared file system of this size, made on first use. The name tells how it was made: 2, see helper_mkfs(). */
+/* The prepared file system of this size, made on first use. The name tells how it was made: 3, see helper_mkfs(). */
 static int open_golden(const struct host *host, uint64_t disk, uint64_t inodes, struct brig_err *err)
 {
     char name[64], temporary[96];
     struct image_shape shape;
 
     image_shape(disk, inodes, &shape);
-    snprintf(name, sizeof name, "store2-%llu-%llu.ext4", (unsigned long long)disk, (unsigned long long)inodes);
+    snprintf(name, sizeof name, "store3-%llu-%llu.ext4", (unsigned long long)disk, (unsigned long long)inodes);
     int fd = openat(host->cache_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0 || errno != ENOENT)
         return fd < 0 ? err_host(err, "%s", name) : fd;
@@ -39,7 +39,7 @@ static int open_golden(const struct host *host, uint64_t disk, uint64_t inodes, 
     if (made < 0)
         return err_host(err, "%s", temporary);
     int r = ftruncate(made, (off_t)(shape.blocks * IMAGE_BLOCK)) < 0 ? err_host(err, "%s", temporary)
-                                                                     : helper_mkfs(host, made, shape.inodes, err);
+                                                                     : helper_mkfs(host, made, &shape, err);
     if (r == 0 && renameat(host->cache_fd, temporary, host->cache_fd, name) < 0)
         r = err_host(err, "%s", name);
     if (r < 0) {

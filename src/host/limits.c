@@ -81,7 +81,11 @@ int limits_check_image(const struct brig_limits *l, struct brig_err *err)
     uint64_t least = IMAGE_INODES_PER_BLOCK * shape.groups; /* one block of inodes in every group of blocks */
     if (l->inodes < least)
         return err_usage(err, "inodes %" PRIu64 ": disk %" PRIu64 " needs at least %" PRIu64, l->inodes, l->disk, least);
-    if (l->inodes > l->disk / 512) /* 256 bytes each: half of the disk */
+    /*
+     * Not what mkfs.ext4 takes: it makes stores with one inode for 32 bytes of disk as well. An inode has 256 bytes,
+     * and their table lies beside `disk`: so a store takes half as much again of the host's disk, and no more.
+     */
+    if (l->inodes > l->disk / 512)
         return err_usage(err, "inodes %" PRIu64 ": more than disk %" PRIu64 " has room for, at most %" PRIu64, l->inodes, l->disk, l->disk / 512);
     return 0;
 }

@@ -11,18 +11,27 @@ void image_shape(uint64_t disk, uint64_t inodes, struct image_shape *ret)
     uint64_t data = image_blocks(disk) + SPARE_BLOCKS;
     uint64_t table = inodes / IMAGE_INODES_PER_BLOCK + 1;
     uint64_t reserved = (data + table) / 40 < RESERVED_MAX ? (data + table) / 40 : RESERVED_MAX;
-    uint64_t total = data + table + reserved;
+    uint64_t content = data + table + reserved, group = GROUP_BLOCKS;
+    uint64_t needed = (inodes + IMAGE_INODES_PER_GROUP - 1) / IMAGE_INODES_PER_GROUP;
 
     /* Two bitmaps and a descriptor for every group, and the superblock. */
-    total += 3 * (total / GROUP_BLOCKS + 2) + 64;
+    uint64_t total = content + 3 * (content / GROUP_BLOCKS + 2) + 64;
+    /*
+     * Inodes beyond one for 4 KiB need more groups than that makes, so smaller ones. mkfs would choose them itself, and
+     * then round up to more inodes than were asked for.
+     */
+    if ((total + GROUP_BLOCKS - 1) / GROUP_BLOCKS < needed) {
+        total = content + 3 * (needed + 2) + 64;
+        group = total / needed / 8 * 8;
+    }
     /* mkfs leaves out a last group that is too small. */
-    uint64_t per_group = table / (total / GROUP_BLOCKS + 1) + 128;
-    if (total > GROUP_BLOCKS && total % GROUP_BLOCKS < per_group)
+    uint64_t per_group = table / (total / group + 1) + 128;
+    if (total > group && total % group < per_group)
         total += per_group;
-    uint64_t groups = (total + GROUP_BLOCKS - 1) / GROUP_BLOCKS;
+    uint64_t groups = (total + group - 1) / group;
     /* mkfs rounds up to whole blocks of inodes in every group; a limit rounds down. */
     uint64_t each = inodes / groups / IMAGE_INODES_PER_BLOCK * IMAGE_INODES_PER_BLOCK;
 
-    *ret = (struct image_shape){.blocks = total, .groups = groups,
+    *ret = (struct image_shape){.blocks = total, .groups = groups, .group_blocks = group,
                                 .inodes = (each ? each : IMAGE_INODES_PER_BLOCK) * groups};
 }

@@ -11,10 +11,12 @@
 
 #define IMAGE_BLOCK UINT64_C(4096)
 #define IMAGE_INODES_PER_BLOCK UINT64_C(16) /* 256 bytes each */
+#define IMAGE_INODES_PER_GROUP UINT64_C(32768) /* a group's bitmap is one block */
 
 struct image_shape {
     uint64_t blocks; /* of the whole image */
     uint64_t groups, inodes;
+    uint64_t group_blocks; /* of each group but the last */
 };
 
 void image_shape(uint64_t disk, uint64_t inodes, struct image_shape *ret);

@@ -315,8 +315,17 @@ class Inodes(JailTest):
     def test_many_on_a_small_disk(self):
         for disk in ("1m", "2m", "8m", "600m"):
             self.outcome("--disk", disk, "--require", "inodes", "--", "/bin/true", cause="exited", status=0)
-        if image_stores():  # more than fit are a promise nobody can keep
+        if image_stores():  # their table is beside the disk, and may take half as much again of the host's
             self.refused("--disk", "1m", "--inodes", "65536", "--", "/bin/true", words=("inodes 65536", "1048576"))
+
+    @unittest.skipUnless(image_stores(), "the store is memory here")
+    def test_more_than_the_groups_of_a_disk_have(self):
+        """One group of 128 MiB has 32,768; for more mkfs makes smaller groups, and must not round up then."""
+        for disk, inodes in ((167298567, 163339), (291958301, 570188), (167298567, 81640), (1048576, 2048)):
+            flags = ("--disk", str(disk), "--inodes", str(inodes), "--require", "disk,inodes")
+            self.outcome(*flags, "--", "/bin/true", cause="exited", status=0)
+            counted = int(self.shell("stat -fc %c /workspace", *flags))
+            self.assertTrue(inodes * 9 // 10 < counted <= inodes, (disk, inodes, counted))
 
 
 class OpenFiles(JailTest):

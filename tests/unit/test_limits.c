@@ -3,6 +3,7 @@
 #include "unit.h"
 
 #include "host/limits.h"
+#include "jail/image_shape.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
@@ -196,9 +197,34 @@ static void names(void **state UNUSED)
     }
 }
 
+/* Whatever can be asked for, mkfs.ext4 need not choose anything by itself: it would round up. */
+static void every_image_keeps_its_inodes(void **state UNUSED)
+{
+    struct brig_err err;
+    unsigned n = 0;
+
+    for (uint64_t disk = MIB; disk < 64 * GIB; disk += disk / 7 + 12345)
+        for (uint64_t each = 512; each < 65536; each += each / 3) {
+            struct brig_limits l = {.disk = disk, .inodes = disk / each};
+            struct image_shape shape;
+
+            limits_fill(&l, true);
+            if (limits_check_image(&l, &err) < 0)
+                continue;
+            image_shape(l.disk, l.inodes, &shape);
+            assert_true(shape.inodes <= l.inodes && shape.inodes / shape.groups <= IMAGE_INODES_PER_GROUP);
+            assert_int_equal(shape.inodes % (shape.groups * IMAGE_INODES_PER_BLOCK), 0);
+            assert_int_equal((shape.blocks + shape.group_blocks - 1) / shape.group_blocks, shape.groups);
+            assert_true(shape.group_blocks % 8 == 0 && shape.group_blocks <= 32768);
+            n++;
+        }
+    assert_true(n > 500);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_image_keeps_its_inodes),
         cmocka_unit_test(defaults),     cmocka_unit_test(what_was_asked_for_stays), cmocka_unit_test(memory_store),
         cmocka_unit_test(inodes_follow_the_disk), cmocka_unit_test(ranges),         cmocka_unit_test(no_overflow),
         cmocka_unit_test(inside_paths), cmocka_unit_test(mount_targets),            cmocka_unit_test(names),
