@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 
 static struct {
     int fd;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/files.h"
+#include "api/file_answers.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/parse.h"

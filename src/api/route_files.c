@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/inotify.h>
 
-#include "api/files.h"
+#include "api/file_answers.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"

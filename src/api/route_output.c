@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 #define STDIN_MAX (4u << 20) /* waiting for a program that reads slowly; one message is at most 1 MiB */
 

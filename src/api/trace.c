@@ -22,8 +22,8 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/http.h"
-#include "codec/json.h"
+#include "codec/http/http.h"
+#include "codec/json/json.h"
 #include "crypto/crypto.h"
 
 #define BATCH_NS (1 * NS_PER_SEC)

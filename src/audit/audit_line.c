@@ -8,8 +8,8 @@
 #include "audit/audit_priv.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 
 void audit_time(int64_t time_ns, char out[AUDIT_TIME_SIZE])
 {

@@ -17,7 +17,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "base/utf8.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 
 #define TAIL_LINES 10u
 #define POLL_MS 200u

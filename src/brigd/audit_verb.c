@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "config/config.h"
 #include "host/dirs.h"
 #include "store/store.h"

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 #include "http/server.h"
 #include "http/tls.h"
 #include "supervisor/supervisor.h"

@@ -12,7 +12,7 @@
 #define BRIG_BRIGD_PREVIEW_H
 
 #include "base/buf.h"
-#include "codec/http.h"
+#include "codec/http/http.h"
 
 #define PREVIEW_HEAD_MAX (64u << 10)
 #define PREVIEW_COOKIE "brig_token"              /* in the query too */

@@ -11,7 +11,7 @@
 #include <strings.h>
 
 #include "base/str.h"
-#include "codec/http_chars.h"
+#include "codec/http/http_chars.h"
 
 static bool in_list(const char *name, const char *const *names, size_t n)
 {

@@ -22,7 +22,7 @@
 #include "base/err.h"
 #include "base/str.h"
 #include "cli/attach.h"
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 #define CANCEL_AFTER_NS (2 * NS_PER_SEC)
 #define GIVE_UP_AFTER_NS (5 * NS_PER_SEC)

@@ -6,7 +6,7 @@
 #ifndef BRIG_CLI_ATTACH_H
 #define BRIG_CLI_ATTACH_H
 
-#include "cli/run.h"
+#include "cli/run/run.h"
 #include "cli/service.h"
 
 #define OUTPUT_BYTES (UINT64_C(10) << 20) /* of a command, where nobody says otherwise */

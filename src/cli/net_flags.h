@@ -17,8 +17,8 @@
 #define BRIG_CLI_NET_FLAGS_H
 
 #include "cli/flags.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 
 #define NET_RULES_MAX 256u
 #define NET_SECRETS_MAX 64u

@@ -3,7 +3,7 @@
  * service.h: what the verbs that talk to the daemon share: parsing their words, one request, and how its answer is shown.
  *
  *   service.c      words, requests, members of answers
- *   table.c        a table that fits the terminal
+ *   columns.c        a table that fits the terminal
  *   json_print.c   an answer as JSON, indented
  *   show.c         ages, sizes and times for people
  *   attach.c       a program's stdin, stdout, signals and terminal over a WebSocket
@@ -16,8 +16,8 @@
 #include "cli/cli.h"
 #include "cli/flags.h"
 #include "client/client.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 
 /* ---- words ---------------------------------------------------------------------------------------- */
 

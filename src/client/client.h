@@ -18,7 +18,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 
 struct client;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h: what the files of this room share. connect.c makes connections, wire.c moves bytes with time limits. */
+/* internal.h: what the files of this room share. connect.c makes connections, client_wire.c moves bytes with time limits. */
 #ifndef BRIG_CLIENT_INTERNAL_H
 #define BRIG_CLIENT_INTERNAL_H
 
 #include "client/client.h"
-#include "codec/http.h"
+#include "codec/http/http.h"
 
 #define CLIENT_WHERE 320u
 #define CLIENT_KEY_MAX 512u
@@ -34,7 +34,7 @@ void client_disconnect(struct client *client);
 bool client_is_fresh(const struct client *client); /* connected, and nothing has come that nobody asked for */
 
 /*
- * wire.c: all wait for progress at most client->timeout_ms and end with -ECANCELED when asked to.
+ * client_wire.c: all wait for progress at most client->timeout_ms and end with -ECANCELED when asked to.
  * wire_wait: for events on the connection, or for other_fd (-1: none) to be readable; bits of what is ready.
  */
 #define WIRE_READABLE 1
@@ -46,11 +46,11 @@ int wire_send(struct client *client, const void *data, size_t len, struct brig_e
 ssize_t wire_send_some(struct client *client, const void *data, size_t len, struct brig_err *err) MUST_CHECK;
 ssize_t wire_receive(struct client *client, void *data, size_t size, struct brig_err *err) MUST_CHECK; /* 0: the end */
 
-/* request.c: the head of a request, fields included, without the empty line. */
+/* client_request.c: the head of a request, fields included, without the empty line. */
 int request_put_head(const struct client *client, const struct client_request *request, struct buf *out,
                      struct brig_err *err) MUST_CHECK;
 int request_send(struct client *client, const struct client_request *request, struct brig_err *err) MUST_CHECK;
-/* response.c: reads the next head that is no interim one. */
+/* client_response.c: reads the next head that is no interim one. */
 int response_head(struct client *client, const char *method, struct brig_err *err) MUST_CHECK;
 /* An answer of 400 or more: its body is read and becomes the message. Returns a negative errno. */
 int response_refused(struct client *client, struct brig_err *err);

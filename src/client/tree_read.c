@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "client/tree.h"
-#include "guest/tar.h"
+#include "codec/tar/tar.h"
 
 #define DEPTH_MAX 200u
 

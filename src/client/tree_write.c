@@ -18,7 +18,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "client/tree.h"
-#include "guest/tar.h"
+#include "codec/tar/tar.h"
 
 #define LATER_MAX ((size_t)256 << 20)
 #define MODE_BITS 0777u

@@ -6,7 +6,7 @@
 #ifndef BRIG_CODEC_SOCKS_H
 #define BRIG_CODEC_SOCKS_H
 
-#include "codec/dns.h"
+#include "codec/dns/dns.h"
 
 enum socks_reply {
     SOCKS_OK,

@@ -5,8 +5,8 @@
 #ifndef BRIG_CODEC_TEXT_H
 #define BRIG_CODEC_TEXT_H
 
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 
 /* str(): a string as it is, None, True, 42, 1.5, {'a': [1, None]} as Python prints it (repr of what is inside, quotes as Python chooses them). */
 int text_python(const struct json_value *value, struct buf *out) MUST_CHECK;

@@ -7,7 +7,7 @@
 #ifndef BRIG_CODEC_TLS_HELLO_H
 #define BRIG_CODEC_TLS_HELLO_H
 
-#include "codec/dns.h"
+#include "codec/dns/dns.h"
 
 #define TLS_HELLO_MAX (32u << 10) /* all its records together */
 

@@ -3,7 +3,7 @@
 #ifndef BRIG_CONFIG_CONFIG_KEYS_H
 #define BRIG_CONFIG_CONFIG_KEYS_H
 
-#include "codec/toml.h"
+#include "codec/toml/toml.h"
 #include "config/config.h"
 
 enum config_type {

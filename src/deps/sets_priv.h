@@ -8,8 +8,8 @@
 #define BRIG_DEPS_SETS_PRIV_H
 
 #include "base/buf.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 #include "crypto/crypto.h"
 #include "deps/sets.h"
 #include "loop/workers.h"

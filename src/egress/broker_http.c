@@ -14,7 +14,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "codec/http_chars.h"
+#include "codec/http/http_chars.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 

@@ -10,7 +10,7 @@
 
 #include <openssl/ssl.h>
 
-#include "codec/http.h"
+#include "codec/http/http.h"
 #include "crypto/keyring.h"
 #include "egress/egress.h"
 

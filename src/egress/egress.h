@@ -17,8 +17,8 @@
 #define BRIG_EGRESS_EGRESS_H
 
 #include "codec/tls_hello.h"
+#include "gate/gate_wire.h"
 #include "gate/slot_spec.h"
-#include "gate/wire.h"
 #include "loop/loop.h"
 
 #define LOOKUPS_MAX 1024u /* names that are being resolved, of all slots */
@@ -30,7 +30,7 @@ struct egress;
 struct slot;
 struct conn;
 
-/* ---- names.c: synthetic addresses of one slot --------------------------------------------------------------- */
+/* ---- egress_names.c: synthetic addresses of one slot --------------------------------------------------------------- */
 struct names;
 int names_create(struct names **ret) MUST_CHECK;
 void names_destroy(struct names *names);
@@ -113,7 +113,7 @@ struct broker_start {
 int broker_start(const struct broker_start *start, struct broker_conn **ret, struct brig_err *err) MUST_CHECK;
 void broker_stop(struct broker_conn *conn); /* cut: done is not called */
 
-/* ---- what the parts see of a slot and of the process (slot.c, main.c) ------------------------------------------ */
+/* ---- what the parts see of a slot and of the process (slot.c, egress_main.c) ------------------------------------------ */
 struct egress *slot_egress(const struct slot *slot);
 struct policy *slot_policy(const struct slot *slot); /* the present one; not a new reference */
 uint64_t slot_policy_version(const struct slot *slot);

@@ -13,7 +13,7 @@
 #define BRIG_EGRESS_PRIV_H
 
 #include "base/buf.h"
-#include "codec/http.h"
+#include "codec/http/http.h"
 #include "egress/egress.h"
 
 #define EGRESS_BUCKETS 1024u
@@ -112,11 +112,11 @@ int egress_file(struct egress *egress, const char *name, int fd, struct brig_err
 int own_open(struct brig_err *err) MUST_CHECK; /* the socket for own_ask(); the lock-down allows no other of its kind */
 enum policy_own own_ask(struct egress *egress, const struct gate_addr *addr); /* of a public address; NO of others */
 
-/* lockdown.c */
+/* egress_lockdown.c */
 int lockdown_begin(struct brig_err *err) MUST_CHECK; /* before anything was read */
 int lockdown_serve(struct brig_err *err) MUST_CHECK; /* no way back */
 
-/* control.c */
+/* egress_control.c */
 int control_take(struct egress *egress, int sock, struct brig_err *err) MUST_CHECK; /* in place of the last one */
 void control_close(struct egress *egress);
 

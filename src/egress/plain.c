@@ -9,7 +9,7 @@
  *       └────────────────────────────────────────────────────────────────────────────────┘
  *
  * A request is not read before the response to the last one is complete, so a refusal never has to overtake anything, and
- * every request is judged: method, path, Host. Where a body ends is followed on both sides with the strict readers of codec/http.h; a message they
+ * every request is judged: method, path, Host. Where a body ends is followed on both sides with the strict readers of codec/http/http.h; a message they
  * refuse ends the connection. After a denied request the connection ends as well, for its body would have to be skipped.
  */
 #include "base/mem.h"

@@ -12,7 +12,7 @@
 #include <strings.h>
 
 #include "base/str.h"
-#include "codec/http_chars.h"
+#include "codec/http/http_chars.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 

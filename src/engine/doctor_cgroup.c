@@ -12,7 +12,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 #include "host/cgroup.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"

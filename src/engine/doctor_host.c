@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 
 #ifndef LANDLOCK_CREATE_RULESET_VERSION
 #define LANDLOCK_CREATE_RULESET_VERSION (1u << 0)

@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "base/parse.h"
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 #include "jail/seccomp.h"
 
 #define NEW_KERNEL "boot Linux 5.14 or newer (Debian 12 has 6.1, Ubuntu 22.04 has 5.15)"

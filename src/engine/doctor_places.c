@@ -7,7 +7,7 @@
 
 #include "base/fd.h"
 #include "base/str.h"
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 #include "host/dirs.h"
 
 /* ---- stores on loop devices --------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 
 #define REPORT "this should not be: please report it with the output of `brig doctor -o json`"
 

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 
 /* ---- user namespaces ------------------------------------------------------------------------------- */
 

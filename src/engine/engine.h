@@ -75,7 +75,7 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
 int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
 int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size, struct brig_err *err) MUST_CHECK;
-/* run.c: what the spawner said */
+/* engine_run.c: what the spawner said */
 void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
 void run_on_done(struct brig_run *run, const struct wire_done *msg);
 void run_on_gone(struct brig_run *run, const struct brig_err *why);
@@ -83,7 +83,7 @@ void run_on_gone(struct brig_run *run, const struct brig_err *why);
 int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
 void run_finish(struct brig_run *run); /* the receipt is complete but for the output */
 
-/* gate.c, run_gate.c: a network, for runs that have one. */
+/* engine_gate.c, run_gate.c: a network, for runs that have one. */
 void engine_gate_tend(struct brig_engine *engine); /* what a brig-egress that died left behind */
 void engine_gate_destroy(struct brig_engine *engine);
 /* In place of run_ask(): that follows when the policy was found good. */
@@ -97,7 +97,7 @@ void run_gate_free(struct brig_run *run);
 extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
 
-/* receipt.c: the members, for those who show parts of them. They write a key and its value into an open object. */
+/* engine_receipt.c: the members, for those who show parts of them. They write a key and its value into an open object. */
 struct json;
 void receipt_put_time(struct json *json, const char *key, int64_t ns);
 void receipt_put_limits(struct json *json, const struct brig_limits *limits);

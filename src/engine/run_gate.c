@@ -19,8 +19,8 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "codec/json.h"
-#include "engine/gate.h"
+#include "codec/json/json.h"
+#include "engine/engine_gate.h"
 #include "gate/slot_spec.h"
 
 #define ANSWER_NS (10 * NS_PER_SEC)

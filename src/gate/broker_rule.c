@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "gate/slot_spec.h"
 
 #define DEFAULT_PORT 443u

@@ -14,7 +14,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "gate/client.h"
+#include "gate/gate_client.h"
 
 #define SMALL_MAX (1u << 20)
 #define BUNDLE_MAX (8u << 20)

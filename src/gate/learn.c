@@ -6,7 +6,7 @@
  */
 #include "base/mem.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "gate/policy.h"
 
 #define RULE_PORTS_MAX 64u

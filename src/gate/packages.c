@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "gate/policy.h"
 
 #define FILE_MAX_BYTES (256u << 10)

@@ -9,7 +9,7 @@
 #include <stdarg.h>
 
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "gate/policy_priv.h"
 
 const char *const rule_protocol_names[RULE_PROTOCOL_MAX] = {

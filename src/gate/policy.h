@@ -23,8 +23,8 @@
 #include <brig.h>
 
 #include "base/buf.h"
-#include "codec/dns.h"
-#include "codec/json_read.h"
+#include "codec/dns/dns.h"
+#include "codec/json/json_read.h"
 #include "gate/address.h"
 
 #define POLICY_RULES_MAX 1024u

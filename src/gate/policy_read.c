@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 #include "gate/policy.h"
 #include "gate/policy_priv.h"
 

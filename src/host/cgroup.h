@@ -13,7 +13,7 @@
 #include <brig.h>
 #include <sys/types.h>
 
-#include "codec/guest_msg.h"
+#include "codec/wire/guest_msg.h"
 
 enum cg_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_BLKIO, CG_FREEZER, CG_HUGETLB, CG_MAX };
 #define CG_HIERARCHIES 7 /* v1, at most one per controller */

@@ -9,7 +9,7 @@
 #include <brig.h>
 #include <netinet/in.h>
 
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 
 
 /* Any-port mode: where the redirect leads. High, so that no program meets them by chance; its own servers may have every other port. */

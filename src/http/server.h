@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server.h: connections. Accepts on the given listeners, reads requests with codec/http.h, gives each to the handler as a
+ * server.h: connections. Accepts on the given listeners, reads requests with codec/http/http.h, gives each to the handler as a
  * struct exchange, writes what the handler answers. TLS and plain on one port (first byte). Keep-alive and
  * pipelining (one exchange at a time per connection), 100-continue, early responses, WebSocket upgrade, raw tunnels.
  *
@@ -24,7 +24,7 @@
 #include <brig.h>
 #include <sys/types.h>
 
-#include "codec/http.h"
+#include "codec/http/http.h"
 #include "config/config.h"
 #include "loop/loop.h"
 

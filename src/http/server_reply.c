@@ -11,7 +11,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "http/errors.h"
 
 #define COPY_MAX 2048u

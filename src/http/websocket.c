@@ -17,7 +17,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 
 #define MESSAGE_MAX (1u << 20)
 #define FRAGMENTS_MAX 1024u

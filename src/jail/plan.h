@@ -12,7 +12,7 @@
 #include <brig.h>
 #include <sys/types.h>
 
-#include "codec/guest_msg.h"
+#include "codec/wire/guest_msg.h"
 
 /* Descriptors brig-init finds when it starts. */
 /* Where programs look for the CA bundle of the system; a sandbox may get another one there (host/trust.h). */

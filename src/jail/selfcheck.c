@@ -7,7 +7,7 @@
  * directory, chmod of / to the mode it has. A reading that could not be taken is "off", never "on".
  *
  * All that procfs says is believed only after fstatfs has shown that it is procfs. No allocation, no errno, a few
- * KiB of stack: it runs in a child that shares its parent's memory (guest/program.c). selfcheck_places.c has the
+ * KiB of stack: it runs in a child that shares its parent's memory (guest/init/program.c). selfcheck_places.c has the
  * file system layers.
  */
 #include "jail/selfcheck.h"

@@ -7,7 +7,7 @@
 #ifndef BRIG_JAIL_SELFCHECK_H
 #define BRIG_JAIL_SELFCHECK_H
 
-#include "codec/guest_msg.h"
+#include "codec/wire/guest_msg.h"
 
 struct selfcheck_plan {
     const struct guest_start *start;

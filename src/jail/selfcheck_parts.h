@@ -3,7 +3,7 @@
 #ifndef BRIG_JAIL_SELFCHECK_PARTS_H
 #define BRIG_JAIL_SELFCHECK_PARTS_H
 
-#include "codec/guest_msg.h"
+#include "codec/wire/guest_msg.h"
 
 struct check {
     const struct guest_start *start;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * user.h: the step from pid 1's rights to those of a program, for every process that makes it: those that brig-init starts
- * (guest/program.c) and those that a zygote has forked into the sandbox (zygote_lib.c). No C library, no allocation.
+ * (guest/init/program.c) and those that a zygote has forked into the sandbox (zygote_lib.c). No C library, no allocation.
  */
 #ifndef BRIG_JAIL_USER_H
 #define BRIG_JAIL_USER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.h: brigd's side of the service protocol (codec/guest_svc.h): one link per live sandbox, any number of calls on
+ * link.h: brigd's side of the service protocol (codec/wire/guest_svc.h): one link per live sandbox, any number of calls on
  * it. Knows frames, credit and request numbers; the payloads are the caller's. Asynchronous on the loop.
  *
  * The other side is untrusted: pid 1 of a sandbox that may have been taken over. A malformed frame, an unknown request,
@@ -13,7 +13,7 @@
 
 #include <brig.h>
 
-#include "codec/guest_svc.h"
+#include "codec/wire/guest_svc.h"
 #include "loop/loop.h"
 
 #define LINK_SEND_MAX (8u << 20)

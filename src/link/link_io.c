@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 #define IN_SIZE (256u * 1024)      /* four frames of data in one read */
 #define READS_PER_TURN 4           /* then the others have theirs */

@@ -11,7 +11,7 @@
 
 #include "deps/sets.h"
 #include "records/registry.h"
-#include "sandbox/child.h"
+#include "sandbox/child/child.h"
 
 struct pool;
 struct pool_options {

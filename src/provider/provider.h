@@ -14,7 +14,7 @@
 #include <brig.h>
 
 #include "base/base.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 #include "loop/loop.h"
 
 struct provider;

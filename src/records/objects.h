@@ -8,8 +8,8 @@
 #define BRIG_RECORDS_OBJECTS_H
 
 #include "base/buf.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 #include "store/store.h"
 
 #define OBJECT_DOC_MAX (16u << 20)

@@ -10,7 +10,7 @@
 #ifndef BRIG_RECORDS_REGISTRY_H
 #define BRIG_RECORDS_REGISTRY_H
 
-#include "codec/jsonschema.h"
+#include "codec/schema/jsonschema.h"
 #include "records/caller.h"
 #include "records/objects.h"
 #include "records/rules.h"

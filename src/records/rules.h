@@ -10,7 +10,7 @@
 #ifndef BRIG_RECORDS_RULES_H
 #define BRIG_RECORDS_RULES_H
 
-#include "codec/jsonschema.h"
+#include "codec/schema/jsonschema.h"
 
 /* What source is called that is brought along, whatever it calls itself: no tool can have this name. */
 #define TOOL_UNREGISTERED "run"

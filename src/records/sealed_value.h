@@ -6,8 +6,8 @@
 #ifndef BRIG_RECORDS_SEALED_VALUE_H
 #define BRIG_RECORDS_SEALED_VALUE_H
 
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 #include "crypto/keyring.h"
 
 #define SEALED_CONTEXT 480u

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "codec/guest_svc.h"
+#include "codec/wire/guest_svc.h"
 #include "run/execute_priv.h"
 #include "sandbox/private.h"
 

@@ -15,8 +15,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 #include "crypto/crypto.h"
 #include "engine/engine.h"
 

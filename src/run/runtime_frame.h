@@ -16,8 +16,8 @@
 #ifndef BRIG_RUN_RUNTIME_FRAME_H
 #define BRIG_RUN_RUNTIME_FRAME_H
 
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 #include "records/registry.h"
 
 #define FRAME_KEY 32u

@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "codec/text.h"
 #include "crypto/crypto.h"
 

@@ -4,7 +4,7 @@
 #define BRIG_RUN_STATE_H
 
 #include "base/buf.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 
 /*
  * Agent state: `changed` is what the tool gave back. Only values of existing blocks of memory.blocks may differ, each a string within the block's limit; anything else is

@@ -16,7 +16,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "crypto/crypto.h"
 #include "crypto/keyring.h"
 

@@ -9,7 +9,7 @@
 
 #include <brig.h>
 
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 #include "loop/loop.h"
 
 struct webhook;

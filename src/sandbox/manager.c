@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * manager.c: the sandboxes this daemon has, found by id or name, newest first; made and destroyed as a whole. What happens
- * to one of them is in create.c, lifecycle.c, death.c and idle.c.
+ * to one of them is in sbox_create.c, sbox_lifecycle.c, death.c and idle.c.
  *
  * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a name.
  * It leaves all three in sbox_forget().

@@ -44,7 +44,7 @@ struct sbox_secret {
     bool expose;
 };
 
-struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JSON (spec.c), with its own memory */
+struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory */
     char template_name[128];     /* "host", ... */
     char name[64];               /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; reserved: "brig", "host", prefixes "brig-", "run-", "sandbox-", "org-", "key-" */
     bool writable_root;

@@ -6,7 +6,7 @@
 #ifndef BRIG_SANDBOX_POLICIES_H
 #define BRIG_SANDBOX_POLICIES_H
 
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "gate/policy.h"
 #include "sandbox/manager.h"
 #include "store/store.h"
@@ -38,7 +38,7 @@ int policies_put(struct policies *policies, const char *org, const char *name, c
 int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
 /* The organisation is gone, and its rows with it. */
 void policies_forget_org(struct policies *policies, const char *org);
-/* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network.c sets this). */
+/* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network/network.c sets this). */
 void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy), void *ctx);
 
 /* What `network` says: a preset's or policy's name, "learn", or a policy object. */

@@ -22,9 +22,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
-#include "gate/client.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
+#include "gate/gate_client.h"
 #include "gate/slot_spec.h"
 #include "sandbox/manager.h"
 #include "sandbox/policies.h"
@@ -287,7 +287,7 @@ char *arena_copy(struct arena *arena, const char *text, size_t len);
 int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena, struct sbox_pair **ret, size_t *ret_n,
                struct brig_err *err) MUST_CHECK;
 
-/* ---- spec.c -------------------------------------------------------------------------------------------- */
+/* ---- sbox_spec.c -------------------------------------------------------------------------------------------- */
 /* stored: from the store, judged when it was asked for; its template may be gone by now. */
 int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored, struct sbox_spec *ret,
                struct brig_err *err) MUST_CHECK;
@@ -393,7 +393,7 @@ int idem_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void idem_expire(struct manager *manager, int64_t before_ns);
 void idem_done(struct manager *manager);
 
-/* ---- create.c ------------------------------------------------------------------------------------------ */
+/* ---- sbox_create.c ------------------------------------------------------------------------------------------ */
 int create_box(struct sbox *sbox, struct brig_err *err) MUST_CHECK; /* asks the provider; also of a recreation */
 void create_prepared(struct sbox *sbox, const struct brig_err *err);  /* brig-egress is ready for it, or not (network.c) */
 void create_listening(struct sbox *sbox, const struct brig_err *err); /* and has its listeners */
@@ -417,7 +417,7 @@ int sbox_park_later(struct sbox *sbox) MUST_CHECK;
 void sbox_tell_watches(struct sbox *sbox);
 void sbox_unpin(struct sbox *sbox); /* of priv->pins; may free it */
 
-/* ---- lifecycle.c --------------------------------------------------------------------------------------- */
+/* ---- sbox_lifecycle.c --------------------------------------------------------------------------------------- */
 int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 void sbox_drop_updates(struct sbox *sbox);
 void sbox_fail_tickets(struct sbox *sbox);
@@ -441,11 +441,11 @@ int certificate_write_gone(struct manager *manager, const struct store_sandbox *
 void certificate_keep(struct sbox *sbox);
 void certificates_done(struct manager *manager);
 
-/* ---- events.c ------------------------------------------------------------------------------------------ */
+/* ---- sbox_events.c ------------------------------------------------------------------------------------------ */
 void sandbox_event(struct sbox *sbox, const char *type, const char *detail);
 void events_done(struct manager *manager);
 
-/* ---- json.c, row.c ------------------------------------------------------------------------------------- */
+/* ---- sbox_json.c, row.c ------------------------------------------------------------------------------------- */
 void json_pairs(struct json *json, const struct sbox_pair *pairs, size_t n);
 void json_spec(struct json *json, const struct sbox_spec *spec, bool values); /* members, into an open object */
 int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;

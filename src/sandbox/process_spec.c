@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as spec.c has. Everything is
+ * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as sbox_spec.c has. Everything is
  * copied into one block, so that the request's text may go.
  */
 #include "host/limits.h"

@@ -10,7 +10,7 @@
 #ifndef BRIG_SANDBOX_PROCESSES_H
 #define BRIG_SANDBOX_PROCESSES_H
 
-#include "codec/guest_svc.h"
+#include "codec/wire/guest_svc.h"
 #include "sandbox/private.h"
 #include "sandbox/process.h"
 
@@ -136,7 +136,7 @@ void processes_free(struct sbox *sbox);       /* nobody is told */
 void processes_resumed(struct sbox *sbox, uint64_t paused_ns);
 int process_store(struct process *process);   /* its row, as it is now */
 
-/* ---- start.c --------------------------------------------------------------------------------------------- */
+/* ---- sbox_start.c --------------------------------------------------------------------------------------------- */
 int process_launch(struct process *process, const struct process_spec *spec, bool collect, struct brig_err *err) MUST_CHECK;
 /* argv, then the environment of a program: its own over the sandbox's, the network's and the base; each with its NUL. -E2BIG, -EMSGSIZE, -ENOMEM. */
 int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
@@ -149,14 +149,14 @@ void process_arm(struct process *process);    /* the wall clock */
 void process_drop_calls(struct process *process);
 void process_start_failure(const struct process *process, struct brig_err *err); /* why it did not start, for process_start() */
 
-/* ---- judge.c --------------------------------------------------------------------------------------------- */
+/* ---- sbox_judge.c --------------------------------------------------------------------------------------------- */
 void process_judge(struct process *process);  /* may ask for statistics first; ends in process_ended() */
 void process_judge_gone(struct process *process); /* the sandbox took it along */
 uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *stats); /* for limits_hit */
 /* By its own end: exit status and the kernel's counters. stats NULL: those of its leaf only. */
 enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size);
 
-/* ---- receipt.c ------------------------------------------------------------------------------------------- */
+/* ---- sbox_receipt.c ------------------------------------------------------------------------------------------- */
 int process_receipt(struct process *process); /* fills receipt; -ENOMEM */
 int process_open_doc(const struct process *process, struct buf *out); /* of a run that is going on */
 /* A run that the store has as open: its process, if its sandbox lives; else it is closed as host-error. */
@@ -169,7 +169,7 @@ void early_arm(struct process *process);
 void early_flush(struct process *process); /* what was kept, to whom has taken it over */
 void early_drop(struct process *process); /* there may be none */
 
-/* ---- output.c, input.c, run.c, shell.c ------------------------------------------------------------------ */
+/* ---- output.c, input.c, sbox_run.c, sbox_shell.c ------------------------------------------------------------------ */
 void output_event(void *ctx, const uint8_t *data, size_t len);
 void output_data(void *ctx, unsigned stream, const uint8_t *data, size_t len);
 void output_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data, size_t len);

@@ -6,7 +6,7 @@
 #ifndef BRIG_SANDBOX_SECRETS_H
 #define BRIG_SANDBOX_SECRETS_H
 
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "crypto/keyring.h"
 #include "gate/slot_spec.h"
 #include "sandbox/manager.h"

@@ -2,7 +2,7 @@
 /*
  * spawner.c: the spawner's main loop: messages in, sandboxes out.
  *
- * Theory of operation. One engine, one socket. Each packet is checked for shape (wire.c) and content
+ * Theory of operation. One engine, one socket. Each packet is checked for shape (spawner_wire.c) and content
  * (run_spec.c) before anything is made. A run takes a parked sandbox that fits, or builds one. The pool is
  * refilled, and what dead sandboxes left is removed, when nothing runs and nobody has asked for anything for a moment:
  * building beside a burst would slow the burst. Under a load that has no such moments the pool waits REFILL_LATEST. When the

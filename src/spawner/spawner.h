@@ -4,7 +4,7 @@
  * machine is in host/host.h.
  *
  * The spawner is single-threaded and small, because every sandbox is cloned from it. It lives in a mount
- * namespace of a handful of mounts (host_tree.c), speaks fixed-size messages with one engine (wire.h), and
+ * namespace of a handful of mounts (host_tree.c), speaks fixed-size messages with one engine (spawner_wire.h), and
  * when that engine goes away it kills everything and ends.
  */
 #ifndef BRIG_SPAWNER_SPAWNER_H
@@ -13,7 +13,7 @@
 #include <brig.h>
 #include <sys/types.h>
 
-#include "codec/frame.h"
+#include "codec/wire/frame.h"
 #include "host/host.h"
 #include "host/netgate.h"
 #include "jail/plan.h"

@@ -12,8 +12,8 @@
 
 #include <brig.h>
 
-#include "codec/guest_msg.h"
-#include "gate/wire.h"
+#include "codec/wire/guest_msg.h"
+#include "gate/gate_wire.h"
 #include "host/netgate.h"
 
 #define WIRE_MAGIC 0x67697262u /* "brig" */
@@ -35,7 +35,7 @@ enum wire_type {
     WIRE_POOL_FULL, /* spawner: they are */
 
     /* Long-lived sandboxes: a RUN with WIRE_RUN_SERVICE has no program and no timeout. It is STARTED with one
-     * descriptor beside it, a stream to its brig-init (codec/guest_svc.h), and DONE when it has ended. */
+     * descriptor beside it, a stream to its brig-init (codec/wire/guest_svc.h), and DONE when it has ended. */
     WIRE_ATTACH,    /* engine: a new stream for this run, in place of the last */
     WIRE_ATTACHED,  /* spawner: struct wire_answer; fds: the stream */
     WIRE_FREEZE,    /* engine: struct wire_freeze */

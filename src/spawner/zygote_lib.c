@@ -5,7 +5,7 @@
  * Theory of operation. The interpreter has loaded our runtime and nothing else, and calls brig_zygote_serve() while it holds every lock that
  * it takes for a fork. Each job of the spawner is one clone, the spawner's child and not ours (CLONE_PARENT), which goes through the very
  * stages that the spawner's own children go through (enter.c), with every layer on at the end. Then it leaves its memory to pid 2 and executes brig-init;
- * pid 2 does what a program of brig-init does between fork and execve (guest/program.c: ids, session, stdio, working directory,
+ * pid 2 does what a program of brig-init does between fork and execve (guest/init/program.c: ids, session, stdio, working directory,
  * self-check), and returns into the interpreter, which parks.
  *
  *     zygote --clone--> pid 1 --stages--> split --> pid 2 --ids, stdio, self-check--> returns, parks

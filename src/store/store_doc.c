@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "store/store_private.h"
 
 static const char *skip_blank(const char *at)

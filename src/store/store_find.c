@@ -11,7 +11,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "store/store_private.h"
 
 #define PAGE_ROWS 1000u

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "store/store_private.h"
 
 #define DOC_MAX (64u << 20) /* a receipt with the largest output there may be */

@@ -22,7 +22,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 #include "spawner/spawner_wire.h"
 #include "supervisor/supervisor.h"
 

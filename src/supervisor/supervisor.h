@@ -16,7 +16,7 @@
  *     USR1      the log file is opened anew and given to brigd
  *     USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes over
  *
- * brig-egress, the only way out of a sandbox, is on its own: it outlives brigd, and brigd it (gate.c).
+ * brig-egress, the only way out of a sandbox, is on its own: it outlives brigd, and brigd it (egress_child.c).
  *
  * A spawner that dies has taken its sandboxes along: brigd writes their certificates and ends (it sees the socket
  * close), and both are started anew. A daemon that ends again and again is restarted ever more slowly (to 5 s). But a
@@ -30,7 +30,7 @@
 #include <sys/types.h>
 
 #include "config/config.h"
-#include "gate/client.h"
+#include "gate/gate_client.h"
 #include "loop/loop.h"
 
 /* ---- messages between supervisor and brigd: SOCK_SEQPACKET on brigd's descriptor 3 --------------------- */
@@ -138,7 +138,7 @@ int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
 int places_look(struct places *ret, struct brig_err *err) MUST_CHECK; /* the same checks; nothing is made */
 /*
  * Directories that the service itself binds for runs: requirement sets, wheels, the directories of tools. With colons between them, for the spawner (BRIG_OWN_ROOTS). Not what a request
- * may name: that is BRIG_BIND_ROOTS alone (sandbox/spec.c).
+ * may name: that is BRIG_BIND_ROOTS alone (sandbox/sbox_spec.c).
  */
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out) MUST_CHECK;
 
@@ -176,7 +176,7 @@ int keep_look(const struct places *places, struct brig_err *err) MUST_CHECK; /* 
 int keep_take(struct daemon *spawner, const struct places *places, const struct config *config,
               void (*say)(const char *format, ...) PRINTF_LIKE(1, 2), struct brig_err *err) MUST_CHECK;
 
-/* gate.c: brig-egress. Nothing of it stops the service. */
+/* egress_child.c: brig-egress. Nothing of it stops the service. */
 struct sup_gate {
     /* set by the supervisor before sup_gate_start() */
     struct loop *loop;

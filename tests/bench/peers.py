@@ -16,7 +16,7 @@ import time
 START_SECONDS = 30
 STOP_SECONDS = 20
 
-# What dockerd and containerd leave outside their roots goes into memory that ends with them (as src/cli/bench_docker.c does it).
+# What dockerd and containerd leave outside their roots goes into memory that ends with them (as src/cli/bench/bench_docker.c does it).
 IN_PRIVATE = """for dir in /run /opt /etc/docker; do case $0 in "$dir"/*) continue; esac
 [ ! -d "$dir" ] || mount -t tmpfs brig-bench "$dir" || exit; done; exec dockerd "$@" """
 IMAGE = """set -e; cd /; tar -chf "$1/image.tar" bin/true bin/sleep $(ldd bin/true bin/sleep | grep -o '/lib[^ ]*' | sort -u | sed 's,^/,,')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file worker as an ordinary process in a directory of its own, and a client for it (src/codec/guest_svc.h)."""
+"""The file worker as an ordinary process in a directory of its own, and a client for it (src/codec/wire/guest_svc.h)."""
 
 import ctypes
 import errno

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single-use interpreters (src/sandbox/child.h): parked, claimed once, gone; on a real spawner with every layer on.
+"""Single-use interpreters (src/sandbox/child/child.h): parked, claimed once, gone; on a real spawner with every layer on.
 
 drivers/child_host.c is brigd without its API. The "runtime" is a few lines of Python: READY, one request, one answer.
 """

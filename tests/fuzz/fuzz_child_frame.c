@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program says on its channel (sandbox/child_frame.c): the first byte is the size of the pieces that it comes in, the second the limit. However it is cut, the same frame comes
+ * What a program says on its channel (sandbox/child/child_frame.c): the first byte is the size of the pieces that it comes in, the second the limit. However it is cut, the same frame comes
  * out, never more than the limit, and never more memory than what came.
  */
 #include "fuzz.h"
 
-#include "codec/le.h"
-#include "sandbox/child_private.h"
+#include "codec/wire/le.h"
+#include "sandbox/child/child_private.h"
 
 static void feed(struct frames *frames, const uint8_t *data, size_t size, size_t piece)
 {

@@ -8,7 +8,7 @@
 
 #include <arpa/inet.h>
 
-#include "codec/dns.h"
+#include "codec/dns/dns.h"
 
 static void check_name(const char *name)
 {

@@ -5,8 +5,8 @@
  */
 #include "fuzz.h"
 
-#include "codec/frame.h"
-#include "codec/guest_msg.h"
+#include "codec/wire/frame.h"
+#include "codec/wire/guest_msg.h"
 
 static void check_payload(const struct frame *frame)
 {

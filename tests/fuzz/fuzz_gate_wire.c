@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A packet that passes gate_wire_check() can be used without a further look at its counts and texts. */
 #include "fuzz.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 
 static void check_text(const char *text, size_t size)
 {

@@ -2,7 +2,7 @@
 /* START as brig-init reads it: what is accepted has just the strings it promises and encodes to the same bytes again. */
 #include "fuzz.h"
 
-#include "codec/guest_msg.h"
+#include "codec/wire/guest_msg.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

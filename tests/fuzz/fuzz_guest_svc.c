@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "codec/guest_svc.h"
+#include "codec/wire/guest_svc.h"
 
 #define MESSAGE(name)                                             \
     do {                                                          \

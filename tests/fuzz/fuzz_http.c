@@ -6,7 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "codec/http.h"
+#include "codec/http/http.h"
 
 static struct http_head head, head2;
 

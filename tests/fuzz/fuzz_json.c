@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/utf8.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 
 /* ---- a strict reader: returns where the value ends, NULL when it is none -------------------------- */
 

@@ -6,8 +6,8 @@
 #include "fuzz.h"
 
 #include "base/utf8.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 
 #define VALUES 4096u
 

@@ -6,7 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "codec/jsonschema.h"
+#include "codec/schema/jsonschema.h"
 
 #define VALUES 4096u
 

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 
 #include "base/str.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 #include "gate/policy.h"
 #include "gate/policy_priv.h"
 

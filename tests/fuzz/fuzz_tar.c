@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "guest/tar.h"
+#include "codec/tar/tar.h"
 
 /* What an archive came to, to compare two readings of it. */
 struct summary {

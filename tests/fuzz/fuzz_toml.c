@@ -5,8 +5,8 @@
  */
 #include "fuzz.h"
 
-#include "codec/json.h"
-#include "codec/toml.h"
+#include "codec/json/json.h"
+#include "codec/toml/toml.h"
 
 static void check(const struct toml_value *value, unsigned lines)
 {

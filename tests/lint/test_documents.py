@@ -74,10 +74,10 @@ class Documents(unittest.TestCase):
         self.assertEqual(first_cells(section("docs/RECEIPT.md", "Causes")), causes)
 
     def test_receipt_fields(self):
-        written = set(re.findall(r'json_key\(json, "(\w+)"\)', text_of("src/engine/receipt.c")))
-        written |= set(re.findall(r'put_string\(json, "(\w+)"', text_of("src/engine/receipt.c")))
-        written |= set(re.findall(r'put_time\(json, "(\w+)"', text_of("src/engine/receipt.c")))
-        written |= set(re.findall(r'\{"(\w+)", u->', text_of("src/engine/receipt.c")))
+        written = set(re.findall(r'json_key\(json, "(\w+)"\)', text_of("src/engine/engine_receipt.c")))
+        written |= set(re.findall(r'put_string\(json, "(\w+)"', text_of("src/engine/engine_receipt.c")))
+        written |= set(re.findall(r'put_time\(json, "(\w+)"', text_of("src/engine/engine_receipt.c")))
+        written |= set(re.findall(r'\{"(\w+)", u->', text_of("src/engine/engine_receipt.c")))
         told = {part for word in first_cells(section("docs/RECEIPT.md", "Fields")) for part in word.split(".")}
         self.assertEqual(told - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"},
                          written - {"stdout", "stderr", "stdout_encoding", "stderr_encoding"})
@@ -116,11 +116,11 @@ class Documents(unittest.TestCase):
     def test_gate_messages(self):
         text = section("docs/PROTOCOL.md", "Gate messages")
         rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| \w+ \| (\d+) \|", text, re.M)
-        types = enum("src/gate/wire.h", "gate_type", "GATE_TYPE_MAX|GATE_")
+        types = enum("src/gate/gate_wire.h", "gate_type", "GATE_TYPE_MAX|GATE_")
         self.assertEqual([(int(n), name) for n, name, _ in rows], [(i, t) for i, t in enumerate((t for t in types if t), 1)])
         same = {"LISTENING": "answer", "FORGOTTEN": "counted"}
         plain = ("CONTROL", "PING", "PONG", "READY", "COUNT", "FORGET", "SYNC", "SYNCED")
-        code = '#include "gate/wire.h"\n' + "".join(
+        code = '#include "gate/gate_wire.h"\n' + "".join(
             f'_Static_assert(sizeof(struct gate_{"plain" if name in plain else same.get(name, name.lower())}) == {size}, "PROTOCOL.md: {name}");\n'
             for _, name, size in rows)
         done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include", f"-I{ROOT}/src", "-xc", "-"],

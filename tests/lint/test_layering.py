@@ -2,10 +2,12 @@
 """The layering law: a room of src/ includes only itself and rooms below it.
 
 The order is not written here but in docs/ARCHITECTURE.md, in the fenced block ```layers, lowest room first, one per line; words
-after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who may use it.  One law more:
-the command line uses the library as any other program would, so it never looks into the rooms behind brig.h.
+after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who may use it.  Three laws more:
+the command line uses the library as any other program would, so it never looks into the rooms behind brig.h; a folder has at most
+FOLDER_MAX files; and no file name stands in two rooms.
 """
 
+import collections
 import os
 import pathlib
 import re
@@ -13,6 +15,7 @@ import unittest
 
 from tree import ROOT, bare_c, files, name
 
+FOLDER_MAX = 45
 ARCHITECTURE = ROOT / "docs/ARCHITECTURE.md"
 CLI_ONLY = {"include", "base", "loop", "codec", "gate", "config", "client", "supervisor", "cli"}  # behind brig.h lie jail, guest and engine
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
@@ -78,6 +81,16 @@ class Layering(unittest.TestCase):
         self.assertTrue(sources, "no sources")
         bad = violations(layers(), sources)
         self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_a_folder_is_a_room_and_not_a_hall(self):
+        count = collections.Counter(path.parent for path in files(ROOT / "src", {".c", ".h", ".inc"}))
+        self.assertEqual({name(folder): n for folder, n in count.items() if n > FOLDER_MAX}, {})
+
+    def test_a_file_name_stands_in_one_room(self):
+        where = collections.defaultdict(list)
+        for path in files(ROOT / "src", {".c", ".h", ".inc"}):
+            where[path.name].append(name(path))
+        self.assertEqual([places for places in where.values() if len(places) > 1], [])
 
     def test_the_check_bites(self):
         order = ["include", "base", "jail", "cli"]

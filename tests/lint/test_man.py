@@ -13,7 +13,7 @@ CLI = ROOT / "src/cli"
 FLAG = re.compile(r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
 VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
 # of several verbs in one file; of verbs whose flags stand in another file
-SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"], "tool_run": ["tool"]}
+SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"], "cli_tool_run": ["tool"]}
 NETWORK = ["run", "create"]  # verbs with the flags of net_flags.h
 
 
@@ -23,7 +23,7 @@ def text_of(path):
 
 def verbs():
     """verb -> file that has it."""
-    return {verb: path for path in CLI.glob("*.c") for verb in VERB.findall(text_of(path))}
+    return {verb: path for path in CLI.rglob("*.c") for verb in VERB.findall(text_of(path))}
 
 
 def flags_of(path):
@@ -45,7 +45,7 @@ class Man(unittest.TestCase):
             if stem == "bench":
                 continue  # its table has flags for programs of ours only
             page = "".join(text_of(MAN / f"brig-{verb}.1") for verb in names)
-            for flag in flags_of(CLI / f"{stem}.c"):
+            for flag in flags_of(next(CLI.rglob(f"{stem}.c"))):
                 self.assertRegex(page, rf"(Fl |, )-{flag}\b", f"--{flag} of {stem}.c")
                 seen += 1
         for verb in NETWORK:

@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
-#include "codec/dns.h"
+#include "codec/dns/dns.h"
 
 struct dns_out { /* an answer being written */
     uint8_t data[8192];

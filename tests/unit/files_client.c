@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 #define IN_SIZE (1u << 20)
 #define PATIENCE_MS 30000

@@ -10,7 +10,7 @@
 
 #include <sys/types.h>
 
-#include "codec/guest_svc.h"
+#include "codec/wire/guest_svc.h"
 
 /* A system call that fails inside the worker, when all bits of `mask` are set in argument `arg`. */
 struct deny {

@@ -10,8 +10,8 @@
 
 #include <sys/types.h>
 
-#include "codec/frame.h"
-#include "codec/guest_msg.h"
+#include "codec/wire/frame.h"
+#include "codec/wire/guest_msg.h"
 
 #define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 /* ---- the spawner's part ------------------------------------------------------------------------- */
 

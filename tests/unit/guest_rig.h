@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "base/buf.h"
-#include "codec/guest_svc.h"
+#include "codec/wire/guest_svc.h"
 #include "link/link.h"
 #include "loop/loop.h"
 

@@ -23,9 +23,9 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "codec/guest_msg.h"
-#include "codec/guest_svc.h"
-#include "codec/le.h"
+#include "codec/wire/guest_msg.h"
+#include "codec/wire/guest_svc.h"
+#include "codec/wire/le.h"
 #include "loop/loop.h"
 
 #define PEER_PROCS 512

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 #include "audit/suspicion.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 
 static void writes_a_chain(void **state)
 {

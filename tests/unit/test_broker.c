@@ -6,7 +6,7 @@
 #include <openssl/x509v3.h>
 
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single-use interpreters (sandbox/child.h) on a provider and a brig-init that the tests play. */
+/* Single-use interpreters (sandbox/child/child.h) on a provider and a brig-init that the tests play. */
 #include "sandbox_rig.h"
 
-#include "sandbox/child.h"
-#include "sandbox/child_private.h"
+#include "sandbox/child/child.h"
+#include "sandbox/child/child_private.h"
 
 static struct {
     unsigned parked, lost, done, streamed;

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/mem.h"
-#include "codec/dns.h"
+#include "codec/dns/dns.h"
 
 #define QUERY "1234 0100 0001 0000 0000 0000 " NAME " 0001 0001"
 #define NAME "03617069 076578616d706c65 03636f6d 00" /* api.example.com */

@@ -2,7 +2,7 @@
 /* brig_doctor(): the hosts that this one is not, told to it by hand, and the words it finds for them. */
 #include "unit.h"
 
-#include "engine/doctor.h"
+#include "engine/engine_doctor.h"
 
 /* A plain user on a host where everything else is well. */
 static struct doctor plain(void)

@@ -2,7 +2,7 @@
 /* Frames: golden bytes (docs/PROTOCOL.md has the same, tests/lint/test_protocol.py compares), every cut, every refusal. */
 #include "unit.h"
 
-#include "codec/frame.h"
+#include "codec/wire/frame.h"
 
 static const char golden_frame_hello[] = "08000000 0100 0000 00000000 00000000 01000000 07000000";
 static const char golden_frame_start_piece[] = "03000000 0200 0100 00000000 07000000 616263";

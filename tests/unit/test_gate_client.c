@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "gate/client.h"
+#include "gate/gate_client.h"
 
 struct seen {
     struct loop *loop;

@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 #include "base/mem.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 #include "unit.h"
 
 static struct gate_head head_of(uint16_t type, uint64_t slot)

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "codec/le.h"
-#include "guest/guest.h"
+#include "codec/wire/le.h"
+#include "guest/init/guest.h"
 
 static int setup(void **state)
 {

@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 static void processes_outlive_connections(void **state)
 {

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 #define SWAPS 10000
 

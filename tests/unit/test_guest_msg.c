@@ -2,8 +2,8 @@
 /* Messages to and from brig-init: golden bytes (the same as in docs/PROTOCOL.md), every cut, every field out of range. */
 #include "unit.h"
 
-#include "codec/frame.h"
-#include "codec/guest_msg.h"
+#include "codec/wire/frame.h"
+#include "codec/wire/guest_msg.h"
 
 static const char golden_hello[] = "01000000 07000000";
 static const char golden_signal[] = "0f000000";

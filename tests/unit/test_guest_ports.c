@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 static int listen_on(int family, bool loopback, uint16_t *ret_port)
 {

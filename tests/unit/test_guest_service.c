@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 /* ---- START, ATTACH, WAIT ------------------------------------------------------------------------ */
 

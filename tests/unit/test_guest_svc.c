@@ -2,8 +2,8 @@
 /* The service protocol: golden bytes (the same as in docs/PROTOCOL.md), every cut, every field out of range. */
 #include "unit.h"
 
-#include "codec/guest_svc.h"
-#include "codec/le.h"
+#include "codec/wire/guest_svc.h"
+#include "codec/wire/le.h"
 
 static const char golden_svc_frame_data[] = "02000000 1100 0000 01000000 07000000 6869";
 static const char golden_svc_hello[] = "01000000 01000000 8877665544332211";

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "codec/le.h"
+#include "codec/wire/le.h"
 
 static int setup(void **state)
 {

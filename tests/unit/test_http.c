@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/mem.h"
-#include "codec/http.h"
+#include "codec/http/http.h"
 
 #define GET "GET / HTTP/1.1\r\n"
 #define HOST "Host: localhost\r\n"

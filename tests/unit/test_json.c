@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 
 static void writes_a_document(void **state)
 {

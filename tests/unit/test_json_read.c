@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 
 static struct json_doc *must_read(const char *text, size_t len)
 {

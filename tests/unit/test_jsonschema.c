@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "codec/jsonschema.h"
+#include "codec/schema/jsonschema.h"
 
 #define D7 "\"$schema\":\"http://json-schema.org/draft-07/schema#\""
 

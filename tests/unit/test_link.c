@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "codec/le.h"
+#include "codec/wire/le.h"
 #include "link/link.h"
 #include "loop/loop.h"
 

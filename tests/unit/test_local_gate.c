@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 #include "provider/provider.h"
 #include "spawner/spawner_wire.h"
 

@@ -3,7 +3,7 @@
 #include "unit.h"
 
 #include "base/mem.h"
-#include "codec/jsonschema.h"
+#include "codec/schema/jsonschema.h"
 
 static int match_n(const char *pattern_text, const char *text, size_t len)
 {

@@ -2,7 +2,7 @@
 /* Secrets of organisations: sealed in the store, bound to their row; broker rules; what is refused. Those with a store run on both data bases. */
 #include "store_kit.h"
 
-#include "codec/json_read.h"
+#include "codec/json/json_read.h"
 #include "crypto/crypto.h"
 #include "sandbox/secrets_priv.h"
 

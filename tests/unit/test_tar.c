@@ -5,7 +5,7 @@
  */
 #include "unit.h"
 
-#include "guest/tar.h"
+#include "codec/tar/tar.h"
 
 #define ARCHIVE_MAX (1u << 20)
 

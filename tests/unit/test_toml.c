@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "codec/toml.h"
+#include "codec/toml/toml.h"
 
 static struct toml_doc *read_doc(const char *text)
 {

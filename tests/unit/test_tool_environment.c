@@ -3,8 +3,8 @@
 #include "unit.h"
 
 #include "base/mem.h"
-#include "codec/json.h"
-#include "codec/json_read.h"
+#include "codec/json/json.h"
+#include "codec/json/json_read.h"
 #include "run/environment.h"
 
 static int add(struct environment *env, enum env_layer layer, const char *name, const char *value, struct brig_err *err)

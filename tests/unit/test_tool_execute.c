@@ -6,7 +6,7 @@
 #include "audit_rig.h"
 
 #include "base/err.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "config/config.h"
 #include "run/execute.h"
 

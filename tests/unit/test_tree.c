@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "client/tree.h"
-#include "guest/tar.h"
+#include "codec/tar/tar.h"
 
 /* A private place with "out" (where archives go), "in" (where they come from) and "secret" beside them. */
 struct place {

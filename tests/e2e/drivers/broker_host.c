@@ -18,7 +18,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "codec/json.h"
+#include "codec/json/json.h"
 #include "codec/tls_hello.h"
 #include "crypto/crypto.h"
 #include "crypto/keyring.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child_host.c: single-use interpreters (sandbox/child.h) on a real spawner: a brigd without its API, driven by lines on stdin and telling what happens in lines on stdout.
+ * child_host.c: single-use interpreters (sandbox/child/child.h) on a real spawner: a brigd without its API, driven by lines on stdin and telling what happens in lines on stdout.
  *
  *     child_host DIRECTORY       for its store
  *
@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "engine/engine.h"
 #include "loop/workers.h"
-#include "sandbox/child.h"
+#include "sandbox/child/child.h"
 #include "sandbox/private.h"
 
 #define MAX_WORDS 64

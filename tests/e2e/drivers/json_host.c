@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec/json_read.h"
-#include "codec/le.h"
+#include "codec/json/json_read.h"
+#include "codec/wire/le.h"
 
 static void put_hex(const char *data, size_t len)
 {

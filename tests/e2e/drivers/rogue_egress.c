@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "gate/wire.h"
+#include "gate/gate_wire.h"
 
 static char mode[64];
 static int control = -1;

@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "codec/frame.h"
-#include "codec/guest_msg.h"
+#include "codec/wire/frame.h"
+#include "codec/wire/guest_msg.h"
 
 #define CONTROL 3
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "base/buf.h"
-#include "codec/jsonschema.h"
+#include "codec/schema/jsonschema.h"
 
 static void run(const struct json_value *group)
 {

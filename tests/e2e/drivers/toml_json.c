@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "codec/json.h"
-#include "codec/toml.h"
+#include "codec/json/json.h"
+#include "codec/toml/toml.h"
 
 static void must(int r)
 {

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.h: the parts of `brig bench`. Every number is taken in this run, on this machine; whatever is compared
+ * is measured interleaved (one of each, again and again, in changing order), so that a slow second hits all.
+ *
+ *   bench.c             the verb: flags, groups, table and JSON
+ *   bench_stats.c       samples -> p50, p95, p99; rows, ratios, skips
+ *   bench_spawn.c       plain programs: posix_spawn(3), timed or with their output
+ *   bench_peers.c       group standalone: brig run against bwrap, firejail, runc, docker
+ *   bench_docker.c      Docker's engine on a private socket with a private data root
+ *   bench_library.c     groups library, burst, python
+ *   bench_memory.c      group memory
+ *   bench_throughput.c  group throughput: the loops inside and outside
+ *   bench_loops.c       the loops themselves (`brig bench --loop NAME`)
+ */
+#ifndef BRIG_CLI_BENCH_BENCH_H
+#define BRIG_CLI_BENCH_BENCH_H
+
+#include <brig.h>
+
+#include "base/base.h"
+#include "base/buf.h"
+
+#define BENCH_ROWS 48
+#define BENCH_SKIPS 24
+
+struct bench_row {
+    char name[40];
+    const char *unit;
+    size_t n;
+    double p50, p95, p99;
+    char against[40]; /* "" if the row stands alone */
+    double ratio;     /* p50 to p50 of that */
+    double bound;     /* of the ratio, or of p50 where there is none; 0: no promise */
+    bool at_least;    /* the bound is a floor */
+};
+
+struct bench_skip {
+    char name[40];
+    char reason[160];
+};
+
+struct bench {
+    uint64_t runs;
+    const char *only; /* a group, or NULL */
+    const char *loop; /* hidden: be a loop instead */
+    bool json;
+    char self[4096]; /* the path of this program */
+    uint64_t random;
+    struct bench_row rows[BENCH_ROWS];
+    size_t n_rows;
+    struct bench_skip skips[BENCH_SKIPS];
+    size_t n_skips;
+};
+
+struct bench_samples {
+    double *values;
+    size_t n, cap;
+};
+
+/* ---- bench_stats.c ------------------------------------------------------------------------------ */
+
+int bench_samples_init(struct bench_samples *samples, size_t cap) MUST_CHECK;
+void bench_samples_add(struct bench_samples *samples, double value); /* past cap: dropped */
+void bench_samples_done(struct bench_samples *samples);
+/* Sorts the samples, the good end first: unit "ops/s" is a speed, the others are costs. NULL when there are none.
+ * The row is the bench's; later fields are filled by the caller. */
+struct bench_row *bench_add_row(struct bench *bench, const char *name, const char *unit, struct bench_samples *samples);
+void bench_compare(struct bench_row *row, const struct bench_row *with);
+void bench_skip(struct bench *bench, const char *name, const char *format, ...) PRINTF_LIKE(3, 4);
+/* 0 .. n-1 in a new order, so that no one always comes after the same other and pays for what that left behind. */
+void bench_shuffle(struct bench *bench, unsigned *order, unsigned n);
+void bench_nap(long ms);
+/* "bench: ..." on stderr. */
+void bench_say(const char *format, ...) PRINTF_LIKE(1, 2);
+bool bench_row_met(const struct bench_row *row);
+
+/* ---- bench_spawn.c ------------------------------------------------------------------------------ */
+
+double bench_now_us(void);
+/* Runs it with nothing on its descriptors. Exit status (128+n for a signal), or a negative errno. */
+int bench_spawn(const char *const *argv, double *ret_us) MUST_CHECK;
+/* The same with stdout and stderr into out, in directory dir_fd if not -1. */
+int bench_spawn_output(const char *const *argv, int dir_fd, struct buf *out) MUST_CHECK;
+/* Starts it with stdout and stderr into a file; the pid, or a negative errno. */
+pid_t bench_spawn_background(const char *const *argv, const char *log) MUST_CHECK;
+/* n of them at once, all waited for. */
+int bench_spawn_many(const char *const *argv, size_t n, double *ret_us) MUST_CHECK;
+bool bench_installed(const char *program); /* somewhere in PATH */
+/* A private directory; removed, with all in it, by bench_remove_directory(). */
+int bench_make_directory(char *path, size_t size) MUST_CHECK;
+void bench_remove_directory(const char *path);
+int bench_write_file(const char *directory, const char *name, const char *text) MUST_CHECK;
+
+/* ---- groups: 0, or a negative errno with a message; what is absent is skipped, not failed -------- */
+
+int bench_standalone(struct bench *bench, struct brig_err *err) MUST_CHECK;
+int bench_library(struct bench *bench, struct brig_err *err) MUST_CHECK;
+int bench_burst(struct bench *bench, struct brig_err *err) MUST_CHECK;
+int bench_python(struct bench *bench, struct brig_err *err) MUST_CHECK;
+int bench_memory(struct bench *bench, struct brig_err *err) MUST_CHECK;
+int bench_throughput(struct bench *bench, struct brig_err *err) MUST_CHECK;
+
+/* An engine as an embedder has it: the helper is executed, not forked. */
+int bench_engine(unsigned pool, struct brig_engine **ret, struct brig_err *err) MUST_CHECK;
+/* Fails unless the run ended with exit status 0. */
+int bench_check(const struct brig_run *run, struct brig_err *err) MUST_CHECK;
+
+/* ---- bench_docker.c ----------------------------------------------------------------------------- */
+
+struct bench_docker {
+    char directory[64]; /* "" until started */
+    char host[96];      /* value of docker's -H */
+    char cgroup[32];    /* the parent of its containers' */
+    pid_t engine;       /* 0: somebody else's */
+};
+
+/* 0 when `docker run brig-bench /bin/true` can be tried; else negative, and the reason. */
+int bench_docker_start(struct bench_docker *docker, char *reason, size_t size) MUST_CHECK;
+void bench_docker_stop(struct bench_docker *docker);
+
+/* ---- bench_loops.c ------------------------------------------------------------------------------ */
+
+enum bench_loop { LOOP_CPU, LOOP_GETPPID, LOOP_PREAD, LOOP_CHECKED, LOOP_FILES, LOOP_MAX };
+
+extern const char *const bench_loop_names[LOOP_MAX];
+/* Runs a loop and prints "OPERATIONS NANOSECONDS". The exit status. */
+int bench_loop_main(const char *name);
+
+#endif

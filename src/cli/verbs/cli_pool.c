@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and the requirement sets they have. */
+#include "base/str.h"
+#include "cli/service.h"
+
+static int pool_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_pool = {.name = "pool", .summary = "warm interpreters: ls, prewarm", .main = pool_main};
+
+struct pool_options {
+    const char *language;
+    bool json, quiet;
+};
+#define AT(field) offsetof(struct pool_options, field)
+
+static const struct flag ls_flags[] = {
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+};
+static const struct flag prewarm_flags[] = {
+    {"lang", "LANGUAGE", "python (default), javascript, typescript or bash", flag_set_text, AT(language), 'l'},
+    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
+};
+static const struct flag_table ls_table = {.usage = "brig pool ls [-o FORMAT]", .purpose = "Lists pools: how many interpreters wait, and how many there should be.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table prewarm_table = {
+    .usage = "brig pool prewarm [--lang LANGUAGE] COUNT", .purpose = "Has so many ready, until they are unused for a minute.", .flags = prewarm_flags, .n_flags = ARRAY_SIZE(prewarm_flags)};
+
+static int list(int argc, char **argv)
+{
+    static const char *const headers[] = {"LANGUAGE", ">PARKED", ">MAKING", ">TARGET", ">CLAIMS", ">MISSES", ">MEMORY", "*REQUIREMENTS"};
+    struct pool_options options = {0};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(64);
+    AUTO_DOC struct json_doc *doc = NULL;
+    AUTO_TABLE struct table table = {0};
+    char bytes[SHOW_SIZE];
+    int rest, status;
+
+    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
+        return status;
+    if (!service_open(&client) || !service_target(&target, "/v1/pools") || !service_ask(client, "GET", &target, NULL, &doc))
+        return CLI_FAILED;
+    if (options.json)
+        return service_print_json(doc);
+    const struct json_value *pools = json_get(json_root(doc), "pools");
+    table_init(&table, headers, ARRAY_SIZE(headers));
+    for (const struct json_value *pool = pools ? pools->first : NULL; pool; pool = pool->next) {
+        static const char *const numbers[] = {"parked", "making", "target", "claims", "misses"};
+        table_cell(&table, "%s%s", get_text(pool, "language", "-"), get_bool(pool, "strict") ? " strict" : "");
+        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
+            table_cell(&table, "%lld", (long long)get_i64(pool, numbers[i], 0));
+        table_cell(&table, "%s", show_bytes(bytes, get_i64(pool, "bytes", -1)));
+        table_cell(&table, "%.12s", get_text(pool, "requirements", "-"));
+    }
+    return table_print(&table);
+}
+
+static int prewarm(int argc, char **argv)
+{
+    struct pool_options options = {.language = "python"};
+    AUTO_CLIENT struct client *client = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(64), body = BUF_INIT(4096);
+    AUTO_DOC struct json_doc *doc = NULL, *number = NULL;
+    struct json json = JSON_INIT(&body);
+    int rest, status;
+
+    if (!service_parse(&prewarm_table, argc, argv, &options, 1, 1, "COUNT", &rest, &status))
+        return status;
+    if (json_read(argv[rest], strlen(argv[rest]), 1, &number, NULL) < 0 || !json_root(number)->integer || json_root(number)->i64 < 1)
+        return cli_error("%s: must be a number of 1 or more", argv[rest]);
+    json_object(&json);
+    json_key(&json, "language"), json_string(&json, options.language);
+    json_key(&json, "count"), json_i64(&json, json_root(number)->i64);
+    json_end(&json);
+    if (json_finish(&json) < 0)
+        return cli_error("--lang: is not UTF-8");
+    if (!service_open(&client) || !service_target(&target, "/v1/pools/prewarm") || !service_ask(client, "POST", &target, &body, &doc))
+        return CLI_FAILED;
+    return options.quiet ? 0 : service_say("%s", argv[rest]);
+}
+
+static int pool_main(int argc, char **argv)
+{
+    static const struct cli_sub subs[] = {{"ls", "list pools", list}, {"prewarm", "have interpreters ready", prewarm}};
+
+    return cli_sub_main("pool", subs, ARRAY_SIZE(subs), argc, argv);
+}

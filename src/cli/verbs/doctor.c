@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.c: `brig doctor`: every layer and limit on this host, for this user: on or off, why, and the exact
+ * fix. The library makes a real sandbox and reads it back; this file only prints what it found. The exit
+ * status is the answer for scripts: 0 a full sandbox, 1 a sandbox with something missing, 2 none.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/escape.h"
+#include "cli/flags.h"
+#include "cli/verbs/doctor.h"
+#include "config/config.h"
+
+static int doctor_main(int argc, char **argv);
+
+const struct cli_verb cli_verb_doctor = {
+    .name = "doctor",
+    .summary = "what protects a sandbox on this host, what is missing, and the fix",
+    .main = doctor_main,
+};
+
+enum { DOCTOR_COMPLETE = 0, DOCTOR_INCOMPLETE = 1, DOCTOR_UNUSABLE = 2 };
+
+struct doctor_options {
+    bool json, tools;
+};
+
+static const struct flag doctor_flags[] = {
+    {.name = "tools",
+     .help = "also what tools need: interpreters, installers, package indexes (they are asked), directories, keys",
+     .apply = flag_set_true,
+     .field = offsetof(struct doctor_options, tools)},
+    {.letter = 'o',
+     .value = "FORMAT",
+     .help = "text (default) or json",
+     .apply = flag_set_format,
+     .field = offsetof(struct doctor_options, json)},
+};
+
+static const struct flag_table doctor_table = {
+    .usage = "brig doctor [--tools] [-o FORMAT]",
+    .purpose = "Makes a sandbox, reads every layer back from the kernel, and names the fix for what is missing.\n"
+               "Exit status: 0 a full sandbox is possible, 1 only an incomplete one, 2 none.\n"
+               "What --tools finds does not change it.",
+    .flags = doctor_flags,
+    .n_flags = ARRAY_SIZE(doctor_flags),
+};
+
+static int put_tools_text(struct buf *out, const struct tool_rows *tools)
+{
+    size_t width = strlen("tools");
+    for (size_t i = 0; i < tools->n; i++)
+        if (strlen(tools->rows[i].name) > width)
+            width = strlen(tools->rows[i].name);
+
+    int r = buf_printf(out, "\n%-*s  %-4s  %s\n", (int)width, "tools", "", "state");
+    for (size_t i = 0; r == 0 && i < tools->n; i++) {
+        const struct brig_doctor_row *row = &tools->rows[i];
+        struct escape escape = ESCAPE_INIT(ESCAPE_LINE); /* versions and reasons are words of programs */
+        r = buf_printf(out, "%-*s  %-4s  ", (int)width, row->name, row->on ? "ok" : "warn");
+        if (r == 0)
+            r = escape_append(&escape, row->state, strlen(row->state), out);
+        if (r == 0)
+            r = escape_finish(&escape, out);
+        if (r == 0)
+            r = buf_append(out, "\n", 1);
+        if (r == 0 && row->fix[0] != '\0')
+            r = buf_printf(out, "%*s        fix: %s\n", (int)width, "", row->fix);
+    }
+    return r;
+}
+
+static int put_text(struct buf *out, const struct brig_doctor *found)
+{
+    size_t width = strlen("layer");
+    for (size_t i = 0; i < found->n_rows; i++)
+        if (strlen(found->rows[i].name) > width)
+            width = strlen(found->rows[i].name);
+
+    int r = buf_printf(out, "%-*s  %-4s  %s\n", (int)width, "layer", "", "state");
+    for (size_t i = 0; r == 0 && i < found->n_rows; i++) {
+        const struct brig_doctor_row *row = &found->rows[i];
+        /* An optional row that is off is no defect of a full sandbox. */
+        const char *mark = row->on ? "on" : row->needed ? "OFF" : "off";
+        r = buf_printf(out, "%-*s  %-4s  %s\n", (int)width, row->name, mark, row->state);
+        if (r == 0 && row->fix[0] != '\0')
+            r = buf_printf(out, "%*s        fix: %s\n", (int)width, "", row->fix);
+    }
+    return r < 0 ? r : buf_printf(out, "\n%s\n", found->summary);
+}
+
+static int put_json_row(struct buf *out, const struct brig_doctor_row *row, bool tool)
+{
+    int r = buf_append_str(out, "{\"name\":");
+    if (r == 0)
+        r = cli_json_string(out, row->name);
+    if (r == 0 && tool)
+        r = buf_printf(out, ",\"ok\":%s,\"state\":", row->on ? "true" : "false");
+    else if (r == 0)
+        r = buf_printf(out, ",\"on\":%s,\"needed\":%s,\"state\":", row->on ? "true" : "false",
+                       row->needed ? "true" : "false");
+    if (r == 0)
+        r = cli_json_string(out, row->state);
+    if (r == 0 && row->fix[0] != '\0') {
+        r = buf_append_str(out, ",\"fix\":");
+        if (r == 0)
+            r = cli_json_string(out, row->fix);
+    }
+    return r < 0 ? r : buf_append(out, "}", 1);
+}
+
+static int put_json(struct buf *out, const struct brig_doctor *found, const struct tool_rows *tools)
+{
+    int r = buf_printf(out, "{\"complete\":%s,\"usable\":%s,\"require_version\":%d,\"summary\":",
+                       found->complete ? "true" : "false", found->usable ? "true" : "false", BRIG_REQUIRE_VERSION);
+    if (r == 0)
+        r = cli_json_string(out, found->summary);
+    if (r == 0)
+        r = buf_append_str(out, ",\"rows\":[");
+    for (size_t i = 0; r == 0 && i < found->n_rows; i++) {
+        r = i > 0 ? buf_append(out, ",", 1) : 0;
+        if (r == 0)
+            r = put_json_row(out, &found->rows[i], false);
+    }
+    if (r == 0 && tools)
+        r = buf_append_str(out, "],\"tools\":[");
+    for (size_t i = 0; r == 0 && tools && i < tools->n; i++) {
+        r = i > 0 ? buf_append(out, ",", 1) : 0;
+        if (r == 0)
+            r = put_json_row(out, &tools->rows[i], true);
+    }
+    return r < 0 ? r : buf_append_str(out, "]}\n");
+}
+
+/* The library knows what the host has room for; the configuration, how many sandboxes there may be. */
+static void compare_with_configuration(struct brig_doctor *found)
+{
+    struct config_loaded *loaded = NULL;
+
+    if (found->filter_limit == 0 || config_load(NULL, environ, &loaded, NULL) < 0)
+        return; /* `brig config check` is the place for its errors */
+    uint64_t wanted = config_get(loaded)->max_sandboxes, room = found->filter_limit / found->filter_bytes;
+    for (size_t i = 0; wanted > room && i < found->n_rows; i++) {
+        struct brig_doctor_row *row = &found->rows[i];
+        if (strcmp(row->name, "filter_room") != 0)
+            continue;
+        row->on = false;
+        snprintf(row->state, sizeof row->state,
+                 "net.core.bpf_jit_limit has room for the filters of %" PRIu64 " sandboxes, max_sandboxes is %" PRIu64, room, wanted);
+        snprintf(row->fix, sizeof row->fix, "sysctl -w net.core.bpf_jit_limit=%" PRIu64 ", or lower max_sandboxes",
+                 wanted * found->filter_bytes);
+    }
+    config_free(loaded);
+}
+
+static int doctor_main(int argc, char **argv)
+{
+    static struct brig_doctor found; /* 30 KiB: not for the stack */
+    static struct tool_rows tools;
+    const struct brig_engine_options engine = {.size = sizeof(engine), .flags = BRIG_ENGINE_FORK};
+    struct doctor_options options = {0};
+    struct brig_err err;
+    int rest = 1;
+    int r = flags_parse(&doctor_table, argc, argv, &options, &rest, &err);
+    if (r < 0)
+        return cli_error("%s", err.message);
+    if (r == FLAGS_HELP)
+        return flags_help(&doctor_table);
+    if (rest < argc)
+        return cli_error("%s: doctor takes no arguments", argv[rest]);
+
+    found.size = sizeof(found);
+    if (brig_doctor(&engine, &found, &err) < 0) {
+        cli_error("%s", err.message);
+        return DOCTOR_UNUSABLE;
+    }
+    compare_with_configuration(&found);
+    int status = found.complete ? DOCTOR_COMPLETE : found.usable ? DOCTOR_INCOMPLETE : DOCTOR_UNUSABLE;
+    struct buf out = BUF_INIT(256 << 10);
+    if (options.tools)
+        doctor_tools(&tools);
+    r = options.json ? put_json(&out, &found, options.tools ? &tools : NULL) : put_text(&out, &found);
+    if (r == 0 && options.tools && !options.json)
+        r = put_tools_text(&out, &tools);
+    status = r < 0 ? cli_error("doctor: %s", strerror(-r)) : cli_print(&out, status);
+    buf_done(&out);
+    return status;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The JSON writer. It keeps one bit per nesting level for "object or array" and one for "has items", which is all that
+ * commas and the check for nonsense (a key in an array, a value without a key, a second top-level value) need.
+ */
+#include "codec/json/json.h"
+
+#include <inttypes.h>
+
+#include "base/utf8.h"
+
+static void put(struct json *json, const void *data, size_t len)
+{
+    if (json->error == 0)
+        json->error = buf_append(json->out, data, len);
+}
+
+static bool in_object(const struct json *json)
+{
+    return json->depth > 0 && (json->is_object >> (json->depth - 1) & 1) != 0;
+}
+
+/* A comma if one is due; every item of an object or array passes here once. */
+static void put_separator(struct json *json)
+{
+    if (json->depth == 0)
+        return;
+    uint64_t bit = UINT64_C(1) << (json->depth - 1);
+    if ((json->has_items & bit) != 0)
+        put(json, ",", 1);
+    json->has_items |= bit;
+}
+
+/* Whether a value may stand here; then the text before it is written. */
+static bool begin_value(struct json *json)
+{
+    if (json->error != 0)
+        return false;
+    if (json->complete || (in_object(json) && !json->after_key)) {
+        json->error = -EINVAL;
+        return false;
+    }
+    if (json->after_key)
+        json->after_key = false;
+    else
+        put_separator(json);
+    if (json->depth == 0)
+        json->complete = true;
+    return json->error == 0;
+}
+
+static void open_level(struct json *json, bool object)
+{
+    if (!begin_value(json))
+        return;
+    if (json->depth == JSON_DEPTH_MAX) {
+        json->error = -EINVAL;
+        return;
+    }
+    uint64_t bit = UINT64_C(1) << json->depth++;
+    json->is_object = object ? json->is_object | bit : json->is_object & ~bit;
+    json->has_items &= ~bit;
+    json->complete = false;
+    put(json, object ? "{" : "[", 1);
+}
+
+void json_object(struct json *json)
+{
+    open_level(json, true);
+}
+
+void json_array(struct json *json)
+{
+    open_level(json, false);
+}
+
+void json_end(struct json *json)
+{
+    if (json->error != 0)
+        return;
+    if (json->depth == 0 || json->after_key) {
+        json->error = -EINVAL;
+        return;
+    }
+    put(json, in_object(json) ? "}" : "]", 1);
+    json->depth--;
+    if (json->depth == 0)
+        json->complete = true;
+}
+
+static void put_escape(struct json *json, uint32_t point)
+{
+    static const char hex[] = "0123456789abcdef";
+    char text[6] = {'\\', 'u', hex[point >> 12 & 15], hex[point >> 8 & 15], hex[point >> 4 & 15], hex[point & 15]};
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+    const char *at = point != 0 && point < 0x80 ? strchr(special, (int)point) : NULL;
+
+    if (at) {
+        text[1] = letters[at - special];
+        put(json, text, 2);
+    } else {
+        put(json, text, 6);
+    }
+}
+
+static bool needs_escape(uint32_t point)
+{
+    return utf8_is_control(point) || point == '"' || point == '\\' || point == 0x2028 || point == 0x2029;
+}
+
+static void put_string(struct json *json, const char *data, size_t len)
+{
+    put(json, "\"", 1);
+    while (len > 0 && json->error == 0) {
+        uint32_t point = 0;
+        size_t run = 0, n = 0;
+
+        /* As much as can go out as it is, in one piece. */
+        while (run < len) {
+            n = utf8_sequence(data + run, len - run, &point);
+            if (n == 0 || needs_escape(point))
+                break;
+            run += n;
+        }
+        put(json, data, run);
+        data += run;
+        len -= run;
+        if (len == 0)
+            break;
+        if (n == 0) {
+            put(json, "\xef\xbf\xbd", 3);
+            n = 1;
+        } else {
+            put_escape(json, point);
+        }
+        data += n;
+        len -= n;
+    }
+    put(json, "\"", 1);
+}
+
+void json_key(struct json *json, const char *name)
+{
+    if (json->error != 0)
+        return;
+    if (!in_object(json) || json->after_key) {
+        json->error = -EINVAL;
+        return;
+    }
+    put_separator(json);
+    put_string(json, name, strlen(name));
+    put(json, ":", 1);
+    json->after_key = true;
+}
+
+void json_string_n(struct json *json, const void *data, size_t len)
+{
+    if (begin_value(json))
+        put_string(json, data, len);
+}
+
+void json_string(struct json *json, const char *text)
+{
+    json_string_n(json, text, strlen(text));
+}
+
+void json_base64(struct json *json, const void *data, size_t len)
+{
+    if (!begin_value(json))
+        return;
+    put(json, "\"", 1);
+    if (json->error == 0)
+        json->error = base64_append(json->out, data, len);
+    put(json, "\"", 1);
+}
+
+void json_u64(struct json *json, uint64_t value)
+{
+    if (begin_value(json))
+        json->error = buf_printf(json->out, "%" PRIu64, value);
+}
+
+void json_i64(struct json *json, int64_t value)
+{
+    if (begin_value(json))
+        json->error = buf_printf(json->out, "%" PRId64, value);
+}
+
+void json_thousandths(struct json *json, uint64_t value)
+{
+    unsigned rest = (unsigned)(value % 1000);
+    int digits = 3;
+
+    if (!begin_value(json))
+        return;
+    /* Written by hand: printf's point depends on the locale. */
+    json->error = buf_printf(json->out, "%" PRIu64, value / 1000);
+    if (rest == 0 || json->error != 0)
+        return;
+    for (; rest % 10 == 0; rest /= 10)
+        digits--;
+    json->error = buf_printf(json->out, ".%0*u", digits, rest);
+}
+
+void json_bool(struct json *json, bool value)
+{
+    if (begin_value(json))
+        put(json, value ? "true" : "false", value ? 4 : 5);
+}
+
+void json_null(struct json *json)
+{
+    if (begin_value(json))
+        put(json, "null", 4);
+}
+
+void json_raw(struct json *json, const char *text, size_t len)
+{
+    if (begin_value(json))
+        put(json, text, len);
+}
+
+int json_finish(struct json *json)
+{
+    if (json->error == 0 && !json->complete)
+        json->error = -EINVAL;
+    return json->error;
+}
+
+bool json_utf8_valid(const void *data, size_t len)
+{
+    const char *at = data;
+
+    while (len > 0) {
+        size_t n = utf8_sequence(at, len, NULL);
+        if (n == 0)
+            return false;
+        at += n;
+        len -= n;
+    }
+    return true;
+}
+
+int base64_append(struct buf *buf, const void *data, size_t len)
+{
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *in = data;
+    size_t groups = len / 3 + (len % 3 != 0), size;
+
+    if (__builtin_mul_overflow(groups, 4, &size))
+        return -EMSGSIZE;
+    int r = buf_reserve(buf, size);
+    if (r < 0)
+        return r;
+    char *out = buf->data + buf->len;
+    for (; len >= 3; len -= 3, in += 3) {
+        uint32_t bits = (uint32_t)in[0] << 16 | (uint32_t)in[1] << 8 | in[2];
+        *out++ = alphabet[bits >> 18];
+        *out++ = alphabet[bits >> 12 & 63];
+        *out++ = alphabet[bits >> 6 & 63];
+        *out++ = alphabet[bits & 63];
+    }
+    if (len > 0) {
+        uint32_t bits = (uint32_t)in[0] << 16 | (len == 2 ? (uint32_t)in[1] << 8 : 0);
+        *out++ = alphabet[bits >> 18];
+        *out++ = alphabet[bits >> 12 & 63];
+        *out++ = len == 2 ? alphabet[bits >> 6 & 63] : '=';
+        *out++ = '=';
+    }
+    buf_commit(buf, size);
+    return 0;
+}

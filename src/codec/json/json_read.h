@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * json_read.h: a strict JSON reader (RFC 8259) into a tree that lives in one allocation. For requests from anyone.
+ *
+ * Refused, with the byte offset in the message: anything after the value, a duplicate key in an object, depth over
+ * JSON_READ_DEPTH, more than the given number of values, invalid UTF-8, a lone surrogate escape, \u0000 in a key, NaN and
+ * its kind, a number that no double holds (1e999). Time is linear in the text (large objects are looked up through
+ * a sorted index), memory at most 112 bytes per value plus the length of the text. The text need not end with a NUL.
+ */
+#ifndef BRIG_CODEC_JSON_JSON_READ_H
+#define BRIG_CODEC_JSON_JSON_READ_H
+
+#include <brig.h>
+
+#include "base/base.h"
+
+#define JSON_READ_DEPTH 64u
+#define JSON_READ_VALUES (1u << 17) /* a sane bound for a request */
+
+enum json_type { JSON_NULL, JSON_BOOL, JSON_NUMBER, JSON_STRING, JSON_ARRAY, JSON_OBJECT, JSON_TYPE_MAX };
+
+struct json_value {
+    enum json_type type;
+    bool boolean;
+    bool integer; /* JSON_NUMBER: was written without fraction and exponent and fits int64 */
+    int64_t i64;  /* valid when integer */
+    double number;
+    const char *string; /* JSON_STRING: unescaped, NUL-terminated (may contain NULs: see len); of a member: its value */
+    size_t len;
+    const char *key; /* of an object's member; else NULL */
+    size_t key_len;
+    size_t count;                          /* JSON_ARRAY, JSON_OBJECT: items */
+    const struct json_value *first, *next; /* first item; next sibling */
+    const struct json_value **sorted;      /* private: an object's members by key, when there are many */
+    /*
+     * The exact slice of the text the value was read from, without the blanks around it: for numbers that neither int64 nor double hold, and to hand a
+     * value on byte for byte. It points into the caller's text, not into the document: valid only while that lives, not NUL-terminated.
+     */
+    const char *raw;
+    size_t raw_len;
+};
+
+struct json_doc; /* owns everything */
+
+/* max_values: JSON_READ_VALUES or another bound. -EINVAL (BRIG_E_USAGE), -EMSGSIZE (BRIG_E_TOO_LARGE) or -ENOMEM. */
+int json_read(const char *text, size_t len, size_t max_values, struct json_doc **ret, struct brig_err *err) MUST_CHECK;
+void json_doc_free(struct json_doc *doc); /* takes NULL; wipes, for secrets may have been in it */
+const struct json_value *json_root(const struct json_doc *doc);
+/* The member, or NULL; also NULL when the value is NULL or not an object. */
+const struct json_value *json_get(const struct json_value *object, const char *key);
+
+#endif

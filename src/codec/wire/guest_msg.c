@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Payloads between the engine side and brig-init. Layouts are in docs/PROTOCOL.md; the numbers below are its offsets.
+ * Both directions are untrusted: brig-init runs beside the program it guards and may have been taken over by it, and
+ * START carries what users wrote. So a parser accepts exactly what an encoder of this or the previous version can make,
+ * every enum is in range, every string ends inside the payload, and nothing is left over at the end.
+ *
+ * brig-init links this file and frame.c without a C library: only mem*() and strlen() may be called here.
+ */
+#include "codec/wire/guest_msg.h"
+
+#include "codec/wire/frame.h"
+#include "codec/wire/le.h"
+
+#define LAYER_MASK (BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1)
+#define START_FLAGS (GUEST_START_TTY | GUEST_START_STDIN | GUEST_START_SERVICE | GUEST_START_LEAVES | GUEST_START_ADOPT)
+#define SIGNAL_MAX 64u
+#define ERRNO_MAX 4095u
+
+_Static_assert(BRIG_LAYER_MAX < 64, "the layers' mask is one number");
+
+/* ---- readings ----------------------------------------------------------------------------------- */
+
+static const char *const by_texts[] = {
+    [BY_NONE] = "",
+    [BY_CGROUP_V1] = "cgroup v1",
+    [BY_CGROUP_V2] = "cgroup v2",
+    [BY_RLIMIT_AS] = "RLIMIT_AS",
+    [BY_RLIMIT_NPROC] = "RLIMIT_NPROC",
+    [BY_EXT4_IMAGE] = "ext4 image",
+    [BY_MEMORY] = "memory-backed",
+    [BY_SUBSET_PID] = "subset=pid",
+    [BY_MASKED] = "masked",
+    [BY_UID_RANGE] = "private uid range",
+    [BY_SUBIDS] = "subordinate ids",
+    [BY_UID_RANGE_HERE] = "uid range, private in this container",
+};
+_Static_assert(ARRAY_SIZE(by_texts) == BY_MAX, "a text for every reading_by");
+
+static const char *const why_texts[] = {
+    [WHY_NONE] = "",
+    [WHY_NOT_ASKED] = "it was not asked for",
+    [WHY_KERNEL] = "this kernel does not have it",
+    [WHY_READ_BACK] = "the kernel does not read back what was set",
+    [WHY_NO_DELEGATION] = "no cgroup of this kind may be made here",
+    [WHY_PER_PROCESS] = "it bounds each process, not their sum",
+    [WHY_ONE_ID] = "the program, pid 1 and the calling user share one id",
+    [WHY_WRITABLE_ROOT] = "a writable root was asked for",
+    [WHY_NO_DEVICE] = "the store is not on a block device",
+    [WHY_NOT_SAMPLED] = "it was not read back",
+    [WHY_SWITCHED_OFF] = "it was switched off for a test",
+    [WHY_OWN_ID] = "with writable binds the program has the calling user's own id",
+    [WHY_IDS_NOT_KNOWN] = "another service on this host may have given out the same ids",
+};
+_Static_assert(ARRAY_SIZE(why_texts) == WHY_MAX, "a text for every reading_why");
+
+const char *reading_by_text(enum reading_by by)
+{
+    return (size_t)by < ARRAY_SIZE(by_texts) ? by_texts[by] : "";
+}
+
+const char *reading_why_text(enum reading_why why)
+{
+    return (size_t)why < ARRAY_SIZE(why_texts) ? why_texts[why] : "";
+}
+
+/* ---- HELLO -------------------------------------------------------------------------------------- */
+
+int guest_hello_put(uint8_t *out, size_t size, const struct guest_hello *msg)
+{
+    if (size < GUEST_HELLO_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, msg->version);
+    le_put_u32(out + 4, msg->capabilities);
+    return GUEST_HELLO_SIZE;
+}
+
+/* The one message that a later version may make longer: it is how two versions find out about each other. */
+int guest_hello_parse(const uint8_t *in, size_t len, struct guest_hello *ret)
+{
+    if (len < GUEST_HELLO_SIZE || le_get_u32(in) == 0)
+        return -EPROTO;
+    ret->version = le_get_u32(in);
+    ret->capabilities = le_get_u32(in + 4);
+    return 0;
+}
+
+int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version)
+{
+    uint32_t ours = FRAME_VERSION;
+
+    if (theirs->version == 0 || theirs->version > ours + 1 || theirs->version + 1 < ours)
+        return -EPROTO;
+    *ret_version = theirs->version < ours ? theirs->version : ours;
+    return 0;
+}
+
+/* ---- START -------------------------------------------------------------------------------------- */
+
+int guest_start_put_head(uint8_t *out, size_t size, const struct guest_start *msg)
+{
+    if (!msg->workdir)
+        return -EINVAL;
+    size_t workdir_size = strlen(msg->workdir) + 1;
+    if (workdir_size > GUEST_WORKDIR_MAX || size < GUEST_START_HEAD + workdir_size)
+        return -EMSGSIZE;
+
+    le_put_u32(out, msg->flags);
+    le_put_u32(out + 4, msg->uid);
+    le_put_u32(out + 8, msg->gid);
+    le_put_u16(out + 12, msg->rows);
+    le_put_u16(out + 14, msg->cols);
+    le_put_u32(out + 16, msg->profile);
+    le_put_u32(out + 20, msg->store_by);
+    le_put_u64(out + 24, msg->require);
+    le_put_u64(out + 32, msg->skip);
+    le_put_u64(out + 40, msg->disk);
+    le_put_u64(out + 48, msg->inodes);
+    for (size_t i = 0; i < NS_MAX; i++)
+        le_put_u32(out + 56 + 4 * i, msg->ns_host[i]);
+    le_put_u32(out + 88, msg->landlock_abi);
+    le_put_u32(out + 92, msg->writable_root);
+    le_put_u32(out + 96, msg->n_argv);
+    le_put_u32(out + 100, msg->n_env);
+    memcpy(out + GUEST_START_HEAD, msg->workdir, workdir_size);
+    return (int)(GUEST_START_HEAD + workdir_size);
+}
+_Static_assert(56 + 4 * NS_MAX == 88, "PROTOCOL.md has eight namespaces");
+
+/* A service brings no program, so nothing that describes one; leaves are for processes of a service. */
+static bool start_kind_ok(const struct guest_start *msg)
+{
+    if (msg->flags & GUEST_START_SERVICE)
+        return (msg->flags & (GUEST_START_TTY | GUEST_START_STDIN)) == 0 && msg->n_argv == 0 && msg->n_env == 0;
+    return (msg->flags & (GUEST_START_LEAVES | GUEST_START_ADOPT)) == 0 && msg->n_argv > 0;
+}
+
+static bool start_fields_ok(const struct guest_start *msg)
+{
+    return (msg->flags & ~START_FLAGS) == 0 && msg->uid != UINT32_MAX && msg->gid != UINT32_MAX &&
+           msg->profile < BRIG_PROFILE_MAX &&
+           (msg->store_by == BY_NONE || msg->store_by == BY_EXT4_IMAGE || msg->store_by == BY_MEMORY) &&
+           ((msg->require | msg->skip) & ~LAYER_MASK) == 0 && msg->writable_root <= 1 && start_kind_ok(msg);
+}
+
+/* Exactly n_argv + n_env strings up to end, no empty command, and a name before the '=' of every variable. */
+static bool start_strings_ok(const struct guest_start *msg, const char *end)
+{
+    uint64_t n = (uint64_t)msg->n_argv + msg->n_env;
+    const char *at = msg->strings;
+
+    if (n == 0)
+        return at == end;
+    /* Every string has a NUL at least: a count that cannot be true is refused before it is walked. */
+    if (n > (size_t)(end - at) || at[0] == '\0')
+        return false;
+    for (uint64_t i = 0; i < n; i++) {
+        const char *nul = memchr(at, '\0', (size_t)(end - at));
+        if (!nul)
+            return false;
+        if (i >= msg->n_argv && (*at == '=' || !memchr(at, '=', (size_t)(nul - at))))
+            return false;
+        at = nul + 1;
+    }
+    return at == end;
+}
+
+int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret)
+{
+    struct guest_start msg;
+
+    if (len <= GUEST_START_HEAD)
+        return -EPROTO;
+    msg.flags = le_get_u32(in);
+    msg.uid = le_get_u32(in + 4);
+    msg.gid = le_get_u32(in + 8);
+    msg.rows = le_get_u16(in + 12);
+    msg.cols = le_get_u16(in + 14);
+    msg.profile = le_get_u32(in + 16);
+    msg.store_by = le_get_u32(in + 20);
+    msg.require = le_get_u64(in + 24);
+    msg.skip = le_get_u64(in + 32);
+    msg.disk = le_get_u64(in + 40);
+    msg.inodes = le_get_u64(in + 48);
+    for (size_t i = 0; i < NS_MAX; i++)
+        msg.ns_host[i] = le_get_u32(in + 56 + 4 * i);
+    msg.landlock_abi = le_get_u32(in + 88);
+    msg.writable_root = le_get_u32(in + 92);
+    msg.n_argv = le_get_u32(in + 96);
+    msg.n_env = le_get_u32(in + 100);
+    if (!start_fields_ok(&msg))
+        return -EPROTO;
+
+    const char *text = (const char *)in + GUEST_START_HEAD;
+    const char *end = (const char *)in + len;
+    size_t left = len - GUEST_START_HEAD;
+    const char *nul = memchr(text, '\0', left < GUEST_WORKDIR_MAX ? left : GUEST_WORKDIR_MAX);
+    if (!nul || text[0] != '/')
+        return -EPROTO;
+    msg.workdir = text;
+    msg.strings = nul + 1;
+    if ((size_t)(end - msg.strings) > GUEST_STRINGS_MAX || !start_strings_ok(&msg, end))
+        return -EPROTO;
+    *ret = msg;
+    return 0;
+}
+
+/* ---- STARTED ------------------------------------------------------------------------------------ */
+
+int guest_started_put(uint8_t *out, size_t size, const struct guest_started *msg)
+{
+    if (size < GUEST_STARTED_SIZE)
+        return -EMSGSIZE;
+    le_put_u64(out, msg->at_ns);
+    le_put_u64(out + 8, msg->missing);
+    le_put_u32(out + 16, BRIG_LAYER_MAX);
+    le_put_u32(out + 20, 0);
+    for (size_t i = 0; i < BRIG_LAYER_MAX; i++) {
+        uint8_t *at = out + 24 + 8 * i;
+        at[0] = msg->readings[i].on;
+        at[1] = msg->readings[i].by;
+        le_put_u16(at + 2, msg->readings[i].why);
+        le_put_u32(at + 4, msg->readings[i].value);
+    }
+    return GUEST_STARTED_SIZE;
+}
+
+int guest_started_parse(const uint8_t *in, size_t len, struct guest_started *ret)
+{
+    struct guest_started msg = {0};
+
+    if (len < 24)
+        return -EPROTO;
+    msg.at_ns = le_get_u64(in);
+    msg.missing = le_get_u64(in + 8);
+    uint32_t n = le_get_u32(in + 16);
+    if (n > BRIG_LAYER_MAX || le_get_u32(in + 20) != 0 || len != 24 + 8 * (size_t)n || (msg.missing & ~LAYER_MASK) != 0)
+        return -EPROTO;
+    for (uint32_t i = 0; i < BRIG_LAYER_MAX; i++) {
+        struct reading *reading = &msg.readings[i];
+        /* A layer that an older brig-init does not know was not read back, so it is not claimed. */
+        if (i >= n) {
+            *reading = (struct reading){.why = WHY_NOT_SAMPLED};
+            continue;
+        }
+        const uint8_t *at = in + 24 + 8 * (size_t)i;
+        *reading = (struct reading){at[0], at[1], le_get_u16(at + 2), le_get_u32(at + 4)};
+        if (reading->on > 1 || reading->by >= BY_MAX || reading->why >= WHY_MAX)
+            return -EPROTO;
+    }
+    *ret = msg;
+    return 0;
+}
+
+/* ---- EXITED, SIGNAL ----------------------------------------------------------------------------- */
+
+int guest_exited_put(uint8_t *out, size_t size, const struct guest_exited *msg)
+{
+    if (size < GUEST_EXITED_SIZE)
+        return -EMSGSIZE;
+    le_put_u64(out, msg->at_ns);
+    le_put_u32(out + 8, msg->status);
+    le_put_u32(out + 12, msg->failed);
+    le_put_u32(out + 16, msg->errnum);
+    return GUEST_EXITED_SIZE;
+}
+
+int guest_exited_parse(const uint8_t *in, size_t len, struct guest_exited *ret)
+{
+    struct guest_exited msg;
+
+    if (len != GUEST_EXITED_SIZE)
+        return -EPROTO;
+    msg.at_ns = le_get_u64(in);
+    msg.status = le_get_u32(in + 8);
+    msg.failed = le_get_u32(in + 12);
+    msg.errnum = le_get_u32(in + 16);
+    if (msg.status > 0xffff || msg.failed > STAGE_MAX || msg.errnum > ERRNO_MAX)
+        return -EPROTO;
+    *ret = msg;
+    return 0;
+}
+
+int guest_signal_put(uint8_t *out, size_t size, uint32_t signum)
+{
+    if (size < GUEST_SIGNAL_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, signum);
+    return GUEST_SIGNAL_SIZE;
+}
+
+int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret)
+{
+    if (len != GUEST_SIGNAL_SIZE)
+        return -EPROTO;
+    uint32_t signum = le_get_u32(in);
+    if (signum == 0 || signum > SIGNAL_MAX)
+        return -EPROTO;
+    *ret = signum;
+    return 0;
+}
+
+/* ---- leaves ------------------------------------------------------------------------------------- */
+
+int guest_leaf_put(uint8_t *out, size_t size, uint32_t leaf)
+{
+    if (size < GUEST_LEAF_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, leaf);
+    return GUEST_LEAF_SIZE;
+}
+
+int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret)
+{
+    if (len != GUEST_LEAF_SIZE || le_get_u32(in) == 0)
+        return -EPROTO;
+    *ret = le_get_u32(in);
+    return 0;
+}
+
+int guest_leaf_ready_put(uint8_t *out, size_t size, const struct guest_leaf_ready *msg)
+{
+    if (size < GUEST_LEAF_READY_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, msg->leaf);
+    le_put_u32(out + 4, msg->errnum);
+    return GUEST_LEAF_READY_SIZE;
+}
+
+int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_ready *ret)
+{
+    if (len != GUEST_LEAF_READY_SIZE || le_get_u32(in) == 0 || le_get_u32(in + 4) > ERRNO_MAX)
+        return -EPROTO;
+    *ret = (struct guest_leaf_ready){le_get_u32(in), le_get_u32(in + 4)};
+    return 0;
+}
+
+int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone *msg)
+{
+    if (size < GUEST_LEAF_GONE_SIZE)
+        return -EMSGSIZE;
+    le_put_u32(out, msg->leaf);
+    le_put_u32(out + 4, msg->oom_kills);
+    le_put_u32(out + 8, msg->pids_refused);
+    le_put_u32(out + 12, msg->store);
+    le_put_u64(out + 16, msg->cpu_ns);
+    le_put_u64(out + 24, msg->memory_peak);
+    le_put_u64(out + 32, msg->pids_peak);
+    return GUEST_LEAF_GONE_SIZE;
+}
+
+int guest_leaf_gone_parse(const uint8_t *in, size_t len, struct guest_leaf_gone *ret)
+{
+    if (len != GUEST_LEAF_GONE_SIZE || le_get_u32(in) == 0 || (le_get_u32(in + 12) & ~GUEST_STORE_ALL))
+        return -EPROTO;
+    *ret = (struct guest_leaf_gone){
+        .leaf = le_get_u32(in),
+        .oom_kills = le_get_u32(in + 4),
+        .pids_refused = le_get_u32(in + 8),
+        .store = le_get_u32(in + 12),
+        .cpu_ns = le_get_u64(in + 16),
+        .memory_peak = le_get_u64(in + 24),
+        .pids_peak = le_get_u64(in + 32),
+    };
+    return 0;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * guest_svc.h: the service protocol between brigd and the brig-init of a long-lived sandbox (docs/PROTOCOL.md,
+ * "Service"). It runs over any byte stream, in the frames of frame.h; nothing in it needs a descriptor.
+ *
+ * Theory of operation. brigd opens a *call*: one frame whose type says what it wants, with a `request` number that
+ * is not in use on this connection (1 .. 2^31-1). Everything that belongs to the call carries the same number:
+ *
+ *     brigd -> init   open (one of SVC_PROC_START ...), then SVC_DATA, SVC_EOF, SVC_CREDIT, SVC_CANCEL
+ *     init -> brigd   SVC_EVENT, SVC_DATA, SVC_EOF, SVC_CREDIT, and last of all exactly one SVC_REPLY
+ *
+ * After SVC_REPLY the number is free again; frames of brigd that cross it are ignored by init (they cannot open a
+ * call by themselves). `stream` names a direction of bytes within the call: 0 goes in (stdin, an upload, to a port),
+ * 1 comes out (stdout, a download, from a port), 2 comes out (stderr). A sender may have at most SVC_WINDOW bytes
+ * of SVC_DATA on a stream that the other side has not given back with SVC_CREDIT; more is a protocol error.
+ * Opens may be longer than one frame (FRAME_MORE, as START is); all else fits one.
+ *
+ * brig-init lives through any number of connections, one at a time: a new one (FRAME_ATTACH on the control socket, or a
+ * reconnect) ends the calls of the old, never the processes. Process numbers are chosen by brigd, so that START,
+ * ATTACH and WAIT travel in one write; they are unique in the life of a sandbox (LIST tells what is taken).
+ *
+ * All numbers are little-endian. Strings are u32 length + bytes, without NUL inside where they are paths or
+ * arguments. Parsing never reads past what it was given; a message with bytes left over is malformed. This file is
+ * compiled into brig-init too: no C library, no allocation.
+ */
+#ifndef BRIG_CODEC_WIRE_GUEST_SVC_H
+#define BRIG_CODEC_WIRE_GUEST_SVC_H
+
+#include "base/base.h"
+#include "codec/wire/frame.h"
+#include "codec/wire/guest_msg.h"
+
+#define SVC_VERSION 1u
+#define SVC_WINDOW (1u << 20)
+#define SVC_OPEN_MAX (GUEST_STRINGS_MAX + 16384u) /* of a reassembled open */
+#define SVC_PATH_MAX 4096u
+#define SVC_CALLS_MAX 1024u /* open at once on a connection; more: SVC_REPLY with EAGAIN */
+
+/* Frame types of the service connection (frame.h has 1 to 5). */
+enum svc_type {
+    SVC_HELLO = 16, /* both ways, first: struct svc_hello; request 0 */
+
+    /* of any call */
+    SVC_DATA = 17,
+    SVC_EOF = 18,    /* no more SVC_DATA on this stream */
+    SVC_CREDIT = 19, /* u32: so many bytes of the stream were consumed */
+    SVC_EVENT = 20,  /* payload depends on the call */
+    SVC_REPLY = 21,  /* struct svc_reply, then a payload that depends on the call (only when errnum is 0) */
+    SVC_CANCEL = 22, /* the caller has lost interest; REPLY (ECANCELED, or what had happened before) still comes */
+
+    /* calls: processes (guest/proc*.c) */
+    SVC_PROC_START = 32,  /* struct svc_proc_start -> REPLY struct svc_proc_started */
+    SVC_PROC_ATTACH = 33, /* struct svc_proc_attach -> EVENT svc_attached, DATA 1 and 2, EOF 1 and 2, REPLY */
+    SVC_PROC_INPUT = 34,  /* u32 proc; DATA 0, EOF 0 -> REPLY; errnum EPIPE when it no longer reads */
+    SVC_PROC_WAIT = 35,   /* u32 proc -> REPLY struct svc_proc_exit, once everything of the process is gone */
+    SVC_PROC_SIGNAL = 36, /* struct svc_proc_signal -> REPLY */
+    SVC_PROC_RESIZE = 37, /* u32 proc, u16 rows, u16 cols -> REPLY */
+    SVC_PROC_LIST = 38,   /* -> EVENT struct svc_proc_info each, REPLY */
+    SVC_PROC_FORGET = 39, /* u32 proc -> REPLY; its ring and status are dropped (EBUSY while it runs) */
+    /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY svc_shell_result */
+    SVC_SHELL_RUN = 40,
+    /* u32 proc; DATA 0, EOF 0 -> DATA 1, EOF 1, REPLY, when the process has closed its end or is gone, and all was sent; EBUSY: one at a time; ENOTCONN: it has none */
+    SVC_CHANNEL = 41,
+
+    /* calls: ports */
+    SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
+    SVC_PORT_CONNECT = 49, /* u16 port -> EVENT (empty) when connected, DATA both ways, EOF both ways, REPLY */
+
+    /* calls: files (guest/files*.c, in the worker that has the user's ids); each begins with struct svc_path */
+    SVC_FILE_STAT = 64,    /* path -> REPLY entry */
+    SVC_FILE_LIST = 65,    /* path, u32 depth, u32 max -> EVENT entries, REPLY u32 more (1: cut at max) */
+    SVC_FILE_READ = 66,    /* path, u64 offset, u64 length (0: to the end) -> EVENT entry, DATA 1, EOF 1, REPLY */
+    SVC_FILE_WRITE = 67,   /* path, struct svc_file_write; DATA 0, EOF 0 -> REPLY entry */
+    SVC_FILE_MKDIR = 68,   /* path, u32 mode, u32 parents -> REPLY entry; EEXIST unless parents and a directory */
+    SVC_FILE_MOVE = 69,    /* path, string to, u32 replace -> REPLY entry */
+    SVC_FILE_REMOVE = 70,  /* path, u32 recursive -> REPLY */
+    SVC_FILE_WATCH = 71,   /* path, u32 recursive -> EVENT (empty) when armed, EVENT svc_file_change each, REPLY */
+    SVC_FILE_TAR_GET = 72, /* path -> DATA 1 (a PAX tar), EOF 1, REPLY u64 members, u64 bytes */
+    /* path (a directory), svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes; where it fails at a member,
+     * an EVENT before that: svc_bytes, the member's name */
+    SVC_FILE_TAR_PUT = 73,
+    SVC_TYPE_MAX
+};
+#define SVC_CALL_MIN 32u /* from here on a type opens a call; numbers between the groups are answered ENOSYS */
+#define SVC_FILE_MIN 64u
+#define SVC_REQUEST_MAX 0x7fffffffu
+
+/*
+ * One frame at the start of buf, as frame_parse(): bytes consumed, 0 when more are needed, or -EPROTO, which the
+ * header alone decides: a type that is none, a length over the limit, FRAME_MORE on anything but an open with a payload,
+ * a stream above 2 or on a frame that has none, a request of 0 (HELLO: any other) or above SVC_REQUEST_MAX.
+ */
+int svc_frame_parse(const uint8_t *buf, size_t len, struct frame *ret) MUST_CHECK;
+
+/* A bounded view of bytes; into the caller's buffer when parsed. */
+struct svc_bytes {
+    const char *data;
+    uint32_t len;
+};
+
+/* ---- reading and writing fields ------------------------------------------------------------------- */
+
+/*
+ * A cursor. Every put/get is safe after a failure: `bad` sticks, gets return zeroes, and svc_done() tells at the
+ * end whether all was well and (reading) nothing is left.
+ */
+struct svc_cursor {
+    uint8_t *at, *end;
+    bool bad;
+};
+struct svc_reader {
+    const uint8_t *at, *end;
+    bool bad;
+};
+
+void svc_put_u8(struct svc_cursor *out, uint8_t value);
+void svc_put_u16(struct svc_cursor *out, uint16_t value);
+void svc_put_u32(struct svc_cursor *out, uint32_t value);
+void svc_put_u64(struct svc_cursor *out, uint64_t value);
+void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes);              /* u32 length, bytes */
+void svc_put_raw(struct svc_cursor *out, const void *data, size_t len);          /* the bytes alone */
+int svc_put_done(const struct svc_cursor *out, const uint8_t *begin) MUST_CHECK; /* bytes since begin, or -EMSGSIZE */
+uint8_t svc_get_u8(struct svc_reader *in);
+uint16_t svc_get_u16(struct svc_reader *in);
+uint32_t svc_get_u32(struct svc_reader *in);
+uint64_t svc_get_u64(struct svc_reader *in);
+struct svc_bytes svc_get_bytes(struct svc_reader *in);
+int svc_done(const struct svc_reader *in) MUST_CHECK; /* 0 or -EPROTO */
+
+/* ---- the messages --------------------------------------------------------------------------------- */
+/* X_put returns the bytes written or -EMSGSIZE; X_parse 0 or -EPROTO. */
+
+#define SVC_CAP_LEAVES (1u << 0) /* every process has a cgroup of its own */
+struct svc_hello {
+    uint32_t version;      /* SVC_VERSION */
+    uint32_t capabilities; /* of init: SVC_CAP_*; 0 from brigd */
+    uint64_t boot;         /* of init: random, chosen at its start; 0 from brigd */
+};
+int svc_hello_put(uint8_t *out, size_t size, const struct svc_hello *msg) MUST_CHECK;
+int svc_hello_parse(const uint8_t *in, size_t len, struct svc_hello *ret) MUST_CHECK;
+
+struct svc_reply {
+    uint32_t errnum; /* 0: done */
+    uint32_t stage;  /* PROC_START: enum guest_stage where it stopped; otherwise 0 */
+};
+#define SVC_REPLY_SIZE 8u
+int svc_reply_put(uint8_t *out, size_t size, const struct svc_reply *msg) MUST_CHECK;
+/* What follows the first SVC_REPLY_SIZE bytes is the call's payload; with an errnum there is none. */
+int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_CHECK;
+
+/* flags of struct svc_proc_start */
+#define SVC_PROC_TTY (1u << 0)   /* a PTY; output is stream 1 */
+#define SVC_PROC_STDIN (1u << 1) /* a pipe fed by SVC_PROC_INPUT; else /dev/null. A TTY always has input */
+#define SVC_PROC_SHELL \
+    (1u << 2) /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
+#define SVC_PROC_HOLD (1u << 3) /* somebody is about to attach: until then a full ring waits, instead of forgetting */
+/*
+ * Descriptor 3 of the program is a stream socket of its own, carried by SVC_CHANNEL; not with SHELL. Without a call, or without credit, its writes wait: nothing is forgotten. What it wrote to
+ * stdout and stderr before it wrote to the channel is sent first, to those who are attached.
+ */
+#define SVC_PROC_CHANNEL (1u << 4)
+
+struct svc_proc_start {
+    uint32_t proc; /* chosen by brigd, not 0, never used before in this sandbox */
+    uint32_t flags;
+    uint16_t rows, cols;
+    uint32_t ring; /* bytes of output kept per stream, for those who come back; 0: 256 KiB; at most 64 MiB */
+    uint32_t n_argv, n_env;
+    struct svc_bytes workdir; /* absolute */
+    const uint8_t *strings;   /* parse: n_argv + n_env NUL-terminated strings, one after the other, to the end */
+    size_t strings_len;
+};
+int svc_proc_start_put(uint8_t *out, size_t size, const struct svc_proc_start *msg) MUST_CHECK;
+int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *ret) MUST_CHECK;
+
+struct svc_proc_started {
+    uint32_t pid;   /* inside */
+    uint64_t at_ns; /* CLOCK_MONOTONIC just before execve */
+};
+int svc_proc_started_put(uint8_t *out, size_t size, const struct svc_proc_started *msg) MUST_CHECK;
+int svc_proc_started_parse(const uint8_t *in, size_t len, struct svc_proc_started *ret) MUST_CHECK;
+
+#define SVC_FROM_NOW UINT64_MAX /* as an offset: only what comes from now on */
+
+/*
+ * While somebody is attached, a program that writes faster than they read is slowed down (init stops reading its
+ * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes (with SVC_PROC_HOLD: only once somebody has been).
+ * Then `first` of svc_attached is greater than what was asked for: so much is lost, and that is said.
+ */
+struct svc_proc_attach {
+    uint32_t proc;
+    uint32_t streams;   /* bit 1: stdout, bit 2: stderr */
+    uint64_t offset[3]; /* [1] and [2]: where to go on from */
+};
+int svc_proc_attach_put(uint8_t *out, size_t size, const struct svc_proc_attach *msg) MUST_CHECK;
+int svc_proc_attach_parse(const uint8_t *in, size_t len, struct svc_proc_attach *ret) MUST_CHECK;
+
+struct svc_attached {
+    uint64_t first[3]; /* [1] and [2]: the offset of the first byte that will come */
+};
+int svc_attached_put(uint8_t *out, size_t size, const struct svc_attached *msg) MUST_CHECK;
+int svc_attached_parse(const uint8_t *in, size_t len, struct svc_attached *ret) MUST_CHECK;
+
+struct svc_proc_exit {
+    uint32_t status;                         /* as wait(2) gives it */
+    uint64_t started_ns, ended_ns;           /* CLOCK_MONOTONIC */
+    uint64_t output[3];                      /* [1] and [2]: bytes ever written */
+    uint64_t cpu_ns, memory_peak, pids_peak; /* of its leaf cgroup, or of wait4's rusage; UINT64_MAX: not known */
+    uint32_t oom_kills, pids_refused;        /* its leaf's counters; 0 where there is no leaf */
+    uint32_t leaf;                           /* 1: it had a cgroup of its own */
+    uint32_t killed; /* 1: by SVC_PROC_SIGNAL with SVC_SIGNAL_ALL and SIGKILL, before it ended by itself */
+    uint32_t store;  /* GUEST_STORE_*: what the sandbox's store had run out of at its end; 0 where there is no leaf */
+};
+int svc_proc_exit_put(uint8_t *out, size_t size, const struct svc_proc_exit *msg) MUST_CHECK;
+int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret) MUST_CHECK;
+
+#define SVC_SIGNAL_ALL (1u << 0)      /* everything the process has started, wherever it went; only with SIGKILL */
+#define SVC_SIGNAL_CHILDREN (1u << 1) /* the same, but not the main process */
+#define SVC_SIGNAL_GROUP (1u << 2)    /* the foreground process group of a TTY, else the main process's group */
+#define SVC_SHELL_STOP 64u            /* to a shell: its command line ends, the shell goes on (guest/init/guest_shell.c) */
+#define SVC_SHELL_STOP_TEXT "64"
+struct svc_proc_signal {
+    uint32_t proc, signum, flags;
+};
+int svc_proc_signal_put(uint8_t *out, size_t size, const struct svc_proc_signal *msg) MUST_CHECK;
+int svc_proc_signal_parse(const uint8_t *in, size_t len, struct svc_proc_signal *ret) MUST_CHECK;
+
+struct svc_proc_info {
+    uint32_t proc, pid, flags;
+    uint32_t running;
+    uint64_t started_ns;
+    uint64_t output[3], oldest[3]; /* written, and the oldest offset the ring still has */
+    struct svc_proc_exit exit;     /* valid when not running */
+    struct svc_bytes command;      /* argv[0], cut at 255 */
+};
+int svc_proc_info_put(uint8_t *out, size_t size, const struct svc_proc_info *msg) MUST_CHECK;
+int svc_proc_info_parse(const uint8_t *in, size_t len, struct svc_proc_info *ret) MUST_CHECK;
+
+struct svc_shell_result {
+    uint32_t status;      /* the command's $? (0 to 255) */
+    uint32_t ended;       /* 1: the shell itself ended (exit, exec, killed); status is as wait(2) gives it */
+    struct svc_bytes cwd; /* empty when ended */
+};
+int svc_shell_result_put(uint8_t *out, size_t size, const struct svc_shell_result *msg) MUST_CHECK;
+int svc_shell_result_parse(const uint8_t *in, size_t len, struct svc_shell_result *ret) MUST_CHECK;
+
+struct svc_port {
+    uint16_t port;
+    uint8_t family;   /* 4 or 6 */
+    uint8_t loopback; /* bound to loopback only */
+    uint32_t uid;
+};
+int svc_port_put(uint8_t *out, size_t size, const struct svc_port *msg) MUST_CHECK;
+int svc_port_parse(const uint8_t *in, size_t len, struct svc_port *ret) MUST_CHECK;
+
+/* Every file call begins with it. A component `..`, a NUL, or more than SVC_PATH_MAX bytes: REPLY with EINVAL. */
+#define SVC_PATH_CONFINE (1u << 0)  /* only below base, whatever symlinks say: EXDEV */
+#define SVC_PATH_NOFOLLOW (1u << 1) /* the last component is not followed */
+struct svc_path {
+    uint32_t flags;
+    struct svc_bytes base; /* the working directory: absolute; relative paths start there */
+    struct svc_bytes path;
+};
+void svc_put_path(struct svc_cursor *out, const struct svc_path *path);
+struct svc_path svc_get_path(struct svc_reader *in);
+
+enum svc_file_type { SVC_FILE, SVC_DIR, SVC_SYMLINK, SVC_FIFO, SVC_SOCKET, SVC_CHAR, SVC_BLOCK, SVC_FILE_TYPE_MAX };
+struct svc_entry {
+    uint32_t type, mode, uid, gid, nlink;
+    uint64_t size, blocks, inode; /* blocks of 512 bytes: sparse files show */
+    int64_t mtime_ns, ctime_ns;
+    struct svc_bytes path;   /* as listed, relative to the directory that was asked for; "" for a single one */
+    struct svc_bytes target; /* of a symlink */
+};
+void svc_put_entry(struct svc_cursor *out, const struct svc_entry *entry);
+struct svc_entry svc_get_entry(struct svc_reader *in);
+
+#define SVC_WRITE_ATOMIC (1u << 0) /* a new file beside it, renamed over it at EOF; cancelled: nothing changed */
+#define SVC_WRITE_AT (1u << 1)     /* into the existing file at `offset` (made when missing); excludes ATOMIC */
+#define SVC_WRITE_APPEND (1u << 2)
+#define SVC_WRITE_PARENTS (1u << 3) /* missing directories are made */
+#define SVC_WRITE_EXCL (1u << 4)    /* must not exist */
+struct svc_file_write {
+    uint32_t flags, mode; /* mode: of a new file; 0 is 0644 */
+    uint64_t offset;
+};
+
+struct svc_tar_limits {
+    uint64_t bytes, members; /* of content, of entries; past them REPLY with EFBIG, and nothing more is made */
+};
+
+struct svc_file_change {
+    uint32_t mask; /* IN_* of inotify(7); IN_Q_OVERFLOW: some were lost */
+    uint32_t cookie;
+    struct svc_bytes path; /* relative to what is watched */
+};
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * guest.h: the parts of brig-init, pid 1 of every sandbox (init.c has the theory of operation).
+ *
+ * No function here allocates, uses errno or a C library. Failures are negative errnos.
+ */
+#ifndef BRIG_GUEST_INIT_GUEST_H
+#define BRIG_GUEST_INIT_GUEST_H
+
+#include <sys/types.h>
+
+#include "codec/wire/frame.h"
+#include "codec/wire/guest_msg.h"
+#include "jail/plan.h" /* INIT_FD_*: the descriptors it is executed with; 0, 1, 2 are the sandbox's /dev/null */
+
+/* Exit statuses of pid 1 itself. The spawner sees them only when EXITED did not arrive. */
+enum guest_exit {
+    GUEST_EXIT_DONE = 0,      /* EXITED was sent */
+    GUEST_EXIT_GONE = 1,      /* the control socket closed or broke */
+    GUEST_EXIT_MALFORMED = 2, /* the other side broke the protocol */
+    GUEST_EXIT_BROKEN = 3,    /* a call that cannot fail failed */
+};
+
+#define GUEST_STDIO_MAX 3
+#define GUEST_PAGE 4096u
+#define PAGE_ROUND(n) (((n) + GUEST_PAGE - 1) / GUEST_PAGE * GUEST_PAGE)
+
+__attribute__((noreturn)) void guest_main(void);
+__attribute__((noreturn)) void guest_exit(int status);
+uint64_t guest_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* ---- guest_control.c: frames over the control socket --------------------------------------------------- */
+
+/* Sends one whole frame, with a descriptor beside it unless pass_fd is -1. */
+int control_send(enum frame_type type, const uint8_t *payload, size_t len, int pass_fd) MUST_CHECK;
+/*
+ * Waits for bytes and keeps them. Returns 0; -EPIPE when the other side has gone; -EPROTO when more descriptors
+ * came than a START may carry.
+ */
+int control_receive(void) MUST_CHECK;
+/* The next complete frame: 1 and *ret (valid until the next call of either), 0 when there is none, -EPROTO. */
+int control_next(struct frame *ret) MUST_CHECK;
+/* The descriptors that came so far. The caller owns them. */
+unsigned control_take_fds(int fds[GUEST_STDIO_MAX]);
+/* Forgets everything received and gives the memory back: argv and environment do not stay in pid 1. */
+void control_forget(void);
+
+/* ---- program.c: from a clone to execve ------------------------------------------------------------ */
+
+#define EXIT_NOT_STARTED 125 /* of a process that gave up before execve */
+#define SHELL_FD_RESULT 8    /* what a persistent shell finds beside its stdio (guest_shell.c) */
+#define SHELL_FD_COMMAND 9
+#define CHANNEL_FD 3 /* what a process with a channel finds (channel.c); until then it is the control socket's */
+
+/* Who is to come out of the stages. */
+enum program_kind {
+    PROGRAM_MAIN,    /* the program of START: checks its layers, says STARTED, executes */
+    PROGRAM_PROBE,   /* the same without a program: checks its layers, says STARTED, exits */
+    PROGRAM_SERVICE, /* one process of a service: tells init on report_fd, executes */
+};
+
+struct program {
+    enum program_kind kind;
+    const struct guest_start *start;
+    char **argv, **env; /* NULL-terminated, into the message they came with */
+    int fds[GUEST_STDIO_MAX];
+    unsigned n_fds;
+    uint64_t bounding; /* capabilities in pid 1's bounding set */
+    /* of PROGRAM_SERVICE */
+    int report_fd;    /* SOCK_SEQPACKET: struct child_report to init; a released leaf from it */
+    int shell_fds[2]; /* become SHELL_FD_RESULT and SHELL_FD_COMMAND; or -1 */
+    int channel_fd;   /* becomes CHANNEL_FD; or -1 */
+    uint32_t leaf;    /* the cgroup it asks for first; 0: none */
+    /* Written by the child, which as MAIN and PROBE shares our memory until it executes: */
+    int stage;  /* enum guest_stage it has reached */
+    int errnum; /* why it stopped there, or 0 */
+    struct guest_started started;
+};
+
+/* Told by a process of a service: first its terminal's master (beside it), then that it is about to execute, then failures. */
+enum child_report_kind { CHILD_TTY = 1, CHILD_EXECUTES, CHILD_FAILED };
+struct child_report {
+    uint32_t kind, stage, errnum, pid;
+    uint64_t at_ns;
+};
+
+/*
+ * n_argv + n_env strings, one after the other, as two vectors in memory of their own; extra (NULL, or two that may be
+ * NULL) follows the arguments. Returns 0 or a negative errno.
+ */
+int program_vectors(struct program *program, const char *strings, uint32_t n_argv, uint32_t n_env,
+                    const char *const extra[2]) MUST_CHECK;
+/*
+ * Makes the child, which sends STARTED itself, and returns once it has executed the program or given up (then
+ * program->errnum is set, and the child is yet to be reaped). Returns its pid or a negative errno.
+ */
+pid_t program_start(struct program *program) MUST_CHECK;
+/* What the child does, for those who have forked by themselves (PROGRAM_SERVICE). */
+__attribute__((noreturn)) void program_child(struct program *program);
+__attribute__((noreturn)) void program_give_up(struct program *program, long ret);
+/* The first stage alone: ids, groups, capabilities; from here on it is the program's user, and not dumpable. */
+long program_become_user(const struct program *program) MUST_CHECK;
+
+/* ---- tty.c --------------------------------------------------------------------------------------- */
+
+/*
+ * In the child, as the program's user and in a session of its own: a PTY as 0, 1, 2 and controlling terminal.
+ * Returns the master (CLOEXEC).
+ */
+int tty_open(uint16_t rows, uint16_t cols) MUST_CHECK;
+
+#endif

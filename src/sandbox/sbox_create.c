@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sbox_create.c: from an accepted spec to a running sandbox. The steps, each of which may be overtaken by an end:
+ *
+ *     accepted (counts for every limit) -> the provider makes a box -> up: it has an id -> [working directory made]
+ *       -> row and idempotency row committed -> running, and the caller is told
+ *
+ * With a network brig-egress is asked at the same time (network.c), and the last of its answers and the commit ends the create; only one that
+ * brokers must have its authority's certificate before there can be a box.
+ *
+ * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and nothing
+ * is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an orphan.
+ */
+#include "base/id.h"
+#include "codec/wire/guest_svc.h"
+#include "sandbox/private.h"
+#include "sandbox/processes.h"
+
+#define DEFAULT_WORKDIR "/workspace" /* made by the jail */
+
+static bool is_new(const struct sbox *sbox)
+{
+    return sbox->priv->recreated == 0;
+}
+
+/* Ends a create that cannot succeed any more; the reason is told once the box is gone. */
+static void give_up(struct sbox *sbox, const struct brig_err *why)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (!priv->create_err.code)
+        priv->create_err = *why;
+    if (sbox_move(sbox, SBOX_STOPPING, NULL) == 0)
+        sbox_stop(sbox, NULL, is_new(sbox) ? "create-failed" : "recreate-failed", "sandbox");
+}
+
+static void running(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+    struct sbox_private *priv = sbox->priv;
+    uint64_t now = sandbox_boot_ns();
+
+    sbox_moved(sbox, SBOX_RUNNING);
+    priv->announced = true;
+    sbox->last_used_boot_ns = now;
+    if (is_new(sbox) && !priv->internal) {
+        manager->creating--;
+        manager->stats.created++;
+    }
+    if (!priv->internal)
+        idle_arm(sbox);
+    network_running(sbox);
+    const char *action = is_new(sbox) ? "sandbox.create" : "sandbox.recreate";
+    if (!priv->internal)
+        sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok", sbox->spec.name, false);
+    sandbox_event(sbox, action, NULL);
+    struct idem *idem = take_ptr(&priv->idem);
+    sbox_done_fn *done = take_ptr(&priv->create_done);
+    if (done)
+        done(priv->create_ctx, sbox, NULL);
+    idem_settle(manager, idem, sbox, NULL);
+}
+
+/* Whatever comes last, the store's commit or brig-egress, ends the create. */
+static void settle(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (sbox->state != SBOX_CREATING || !priv->settling || priv->commits > 0 || network_waits(sbox))
+        return;
+    if (priv->create_err.code)
+        give_up(sbox, &priv->create_err);
+    else
+        running(sbox);
+}
+
+static void on_commit(void *ctx, const struct brig_err *err)
+{
+    struct sbox *sbox = ctx;
+    struct sbox_private *priv = sbox->priv;
+
+    priv->commits--;
+    if (err && !priv->create_err.code)
+        priv->create_err = *err;
+    settle(sbox);
+}
+
+static void commit(struct sbox *sbox)
+{
+    struct sbox_private *priv = sbox->priv;
+    struct brig_err err = {0};
+    int r = 0;
+
+    priv->settling = true;
+    if (!is_new(sbox)) {
+        settle(sbox);
+        if (row_write(sbox, NULL, NULL, &err) < 0) /* the old row says a box that is gone: the worst is an orphan ended at a restart */
+            sandbox_audit(sbox->manager, NULL, sbox->org_id, "sandbox.recreate", sbox->id, "failed", err.message, false);
+        return;
+    }
+    if (sbox->spec.timeout_ms)
+        sbox->ends_at_boot_ns = sandbox_boot_ns() + sbox->spec.timeout_ms * NS_PER_MS;
+    if (sbox->spec.ephemeral) {
+        settle(sbox);
+        return;
+    }
+    if (priv->idem) {
+        r = idem_write(sbox->manager, priv->idem, sbox, on_commit, sbox, &err);
+        priv->commits += r == 0;
+    }
+    if (r == 0) {
+        r = row_write(sbox, on_commit, sbox, &err);
+        priv->commits += r == 0;
+        priv->row = r == 0;
+    }
+    if (r < 0)
+        give_up(sbox, &err);
+}
+
+/* ---- the working directory ------------------------------------------------------------------------------ */
+
+static void on_mkdir(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+{
+    struct sbox *sbox = ctx;
+    struct brig_err err = {0};
+
+    sbox->priv->mkdir = NULL;
+    if (sbox->state != SBOX_CREATING)
+        return;
+    if (errnum == 0) {
+        commit(sbox);
+        return;
+    }
+    (void)err_set(&err, errnum == ENOTCONN ? BRIG_E_GONE : BRIG_E_USAGE, (int)errnum, "workdir %s", sbox->spec.workdir);
+    give_up(sbox, &err);
+}
+
+static int make_workdir(struct sbox *sbox, struct brig_err *err)
+{
+    const char *dir = sbox->spec.workdir;
+    uint8_t message[sizeof sbox->spec.workdir + 64];
+    struct svc_cursor out = {message, message + sizeof message, false};
+    const struct call_events events = {.reply = on_mkdir, .ctx = sbox};
+
+    svc_put_path(&out, &(struct svc_path){.base = {"/", 1}, .path = {dir, (uint32_t)strlen(dir)}});
+    svc_put_u32(&out, 0755);
+    svc_put_u32(&out, 1);
+    if (out.bad)
+        return err_usage(err, "workdir %s: too long", dir);
+    return link_call(sbox->priv->link, SVC_FILE_MKDIR, message, (size_t)(out.at - message), &events, &sbox->priv->mkdir, err);
+}
+
+/* ---- the box ---------------------------------------------------------------------------------------------- */
+
+int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err)
+{
+    struct sbox_private *priv = sbox->priv;
+    const struct link_events events = {.gone = sbox_link_gone, .ctx = sbox};
+
+    link_destroy(take_ptr(&priv->link));
+    priv->link_gone = false;
+    if (fd < 0) /* it came, and there was no room for it */
+        return err_set(err, BRIG_E_HOST, EMFILE, "stream of the sandbox");
+    return link_create(sbox->manager->loop, fd, &events, &priv->link, err);
+}
+
+static int take_up(struct sbox *sbox, struct box_up *up, struct brig_err *err)
+{
+    struct sbox_private *priv = sbox->priv;
+
+    if (str_copy(priv->box_id, sizeof priv->box_id, up->id) < 0)
+        return err_set(err, BRIG_E_HOST, 0, "the provider's id %s: too long", up->id);
+    if (id_sandbox(sbox->boot_id) < 0)
+        return err_set(err, BRIG_E_HOST, EIO, "random id");
+    if (!sbox->id[0]) {
+        if (sbox_by_id(sbox->manager, up->id))
+            return err_set(err, BRIG_E_HOST, EEXIST, "the provider's id %s", up->id);
+        snprintf(sbox->id, sizeof sbox->id, "%s", up->id);
+        if (!priv->internal)
+            sbox_table_add(sbox);
+    }
+    sbox->limits = up->limits;
+    sbox->limits.output = sbox->spec.limits.output; /* of each command: ours to enforce, the spawner knows none */
+    memcpy(sbox->layers, up->layers, sizeof sbox->layers);
+    sbox->protection_complete = up->protection_complete;
+    int r = sbox_connect(sbox, take_fd(&up->stream_fd), err);
+    if (r == 0)
+        r = network_listen(sbox, up->listeners, err);
+    return r < 0 || str_eq(sbox->spec.workdir, DEFAULT_WORKDIR) ? r : make_workdir(sbox, err);
+}
+
+static void on_up(void *ctx, struct box_up *up)
+{
+    struct sbox *sbox = ctx;
+    struct brig_err err = {0};
+
+    if (sbox->state != SBOX_CREATING)
+        return; /* it is being ended; the stream stays the provider's */
+    int r = take_up(sbox, up, &err);
+    sbox->priv->up = r == 0;
+    if (r < 0)
+        give_up(sbox, &err);
+    else if (!sbox->priv->mkdir)
+        commit(sbox);
+}
+
+void create_listening(struct sbox *sbox, const struct brig_err *err)
+{
+    if (err && sbox->state == SBOX_CREATING)
+        give_up(sbox, err);
+    else
+        settle(sbox);
+}
+
+static int make_box(struct sbox *sbox, struct brig_err *err)
+{
+    struct manager *manager = sbox->manager;
+    const struct sbox_spec *spec = &sbox->spec;
+    char rootfs[sizeof spec->template_name + 4096], note[sizeof spec->note];
+    const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox};
+
+    int r = spec_template(spec->template_name, manager->config, true /* judged when it was asked for */, rootfs, sizeof rootfs, note, sizeof note, err);
+    if (r < 0)
+        return r;
+    struct provider_spec asked = {
+        .rootfs = rootfs[0] ? rootfs : NULL,
+        .writable_root = spec->writable_root,
+        .limits = spec->limits,
+        .require = spec->require,
+        .profile = spec->profile,
+        .binds = spec->binds,
+        .n_binds = spec->n_binds,
+        .zygote = spec->zygote,
+    };
+    uint32_t need = (rootfs[0] ? PROVIDER_ROOTFS : 0u) | (spec->writable_root ? PROVIDER_WRITABLE_ROOT : 0u) | (spec->n_binds ? PROVIDER_BINDS : 0u);
+    if (need & ~manager->provider->ops->caps)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no %s", manager->provider->ops->name,
+                       need & ~manager->provider->ops->caps & PROVIDER_ROOTFS ? "other roots"
+                       : need & ~manager->provider->ops->caps & PROVIDER_BINDS ? "binds"
+                                                                               : "writable root");
+    AUTO_FD int trust = -1;
+    r = network_want(sbox, &asked.gate, &trust, err);
+    return r < 0 ? r : manager->provider->ops->create(manager->provider, &asked, &events, &sbox->priv->box, err);
+}
+
+int create_box(struct sbox *sbox, struct brig_err *err)
+{
+    int r = network_begin(sbox, err);
+
+    sbox->priv->settling = false;
+    return r == 0 ? make_box(sbox, err) : r < 0 ? r : 0;
+}
+
+void create_prepared(struct sbox *sbox, const struct brig_err *err)
+{
+    struct brig_err why = {0};
+
+    if (sbox->state != SBOX_CREATING)
+        return; /* it is being ended, and its slot with it */
+    if (err || (!sbox->priv->box && make_box(sbox, &why) < 0))
+        give_up(sbox, err ? err : &why);
+    else
+        settle(sbox);
+}
+
+static void failure_of(const struct sbox *sbox, struct brig_err *err)
+{
+    const struct sbox_private *priv = sbox->priv;
+    const char *detail = priv->end.detail[0] ? priv->end.detail : brig_cause_name(priv->end.cause);
+
+    if (priv->create_err.code)
+        *err = priv->create_err;
+    else if (priv->ending.why[0])
+        (void)err_set(err, str_eq(priv->ending.why, "shutdown") ? BRIG_E_BUSY : BRIG_E_CONFLICT, 0, "the sandbox was ended (%s) while it was created",
+                      priv->ending.why);
+    else if (priv->end.cause == BRIG_CAUSE_POLICY)
+        (void)err_set(err, BRIG_E_REFUSED, 0, "%s", detail);
+    else
+        (void)err_set(err, BRIG_E_HOST, 0, "Failed to create sandbox: %s", detail);
+}
+
+void create_ended(struct sbox *sbox)
+{
+    struct manager *manager = sbox->manager;
+    struct sbox_private *priv = sbox->priv;
+    struct brig_err err = {0};
+
+    failure_of(sbox, &err);
+    if (!priv->internal) {
+        manager->creating--;
+        manager->stats.create_failures++;
+        sandbox_audit(manager, &priv->creator, sbox->org_id, "sandbox.create", sbox->id, "failed", err.message, false);
+    }
+    if (sbox->state == SBOX_CREATING)
+        sbox_moved(sbox, SBOX_STOPPING);
+    struct idem *idem = take_ptr(&priv->idem);
+    sbox_done_fn *done = take_ptr(&priv->create_done);
+    if (done)
+        done(priv->create_ctx, NULL, &err);
+    idem_settle(manager, idem, NULL, &err);
+    sbox_finish(sbox);
+}
+
+static int admit(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, struct idem *idem, sbox_done_fn *done, void *ctx,
+                 struct sbox **ret, struct brig_err *err)
+{
+    const struct sbox *other = spec->name[0] ? sbox_by_name(manager, caller->org_id, spec->name) : NULL;
+
+    if (other)
+        return err_set(err, BRIG_E_CONFLICT, 0, "name %s: sandbox %s has it", spec->name, sbox_label(other));
+    int r = quota_check(manager, caller, spec, err);
+    if (r < 0 && spec->internal)
+        return r; /* who asked for a run is told, and the audit with it */
+    if (r < 0) {
+        manager->stats.quota_refusals++;
+        const struct audit_event event = {
+            .action = "sandbox.create", .actor = caller->actor, .org = caller->org_id, .object = spec->name,
+            .outcome = "denied", .detail = err ? err->message : "", .request_id = caller->request_id, .sync = true,
+            .kind = "quota", .any_object = true};
+        if (manager->audit)
+            audit_add(manager->audit, &event, NULL, NULL);
+        return r;
+    }
+    struct sbox *sbox = sbox_new(manager, spec->internal);
+    if (!sbox)
+        return err_nomem(err);
+    snprintf(sbox->org_id, sizeof sbox->org_id, "%s", caller->org_id);
+    snprintf(sbox->key_id, sizeof sbox->key_id, "%s", caller->key_id);
+    sbox->priv->creator = *caller;
+    sbox->spec = *spec;
+    *spec = (struct sbox_spec){0};
+    sbox_name_add(sbox);
+    r = create_box(sbox, err);
+    if (r < 0) {
+        if (!sbox->priv->internal) {
+            manager->stats.create_failures++;
+            sandbox_audit(manager, caller, NULL, "sandbox.create", sbox->spec.name, "failed", err ? err->message : "", false);
+        }
+        sbox_moved(sbox, SBOX_STOPPING);
+        sbox_moved(sbox, SBOX_ENDED);
+        sbox_forget(sbox);
+        return r;
+    }
+    manager->creating += !sbox->priv->internal;
+    *ret = sbox;
+    sbox->priv->create_done = done;
+    sbox->priv->create_ctx = ctx;
+    sbox->priv->idem = idem;
+    return 0;
+}
+
+static int accepts(const struct manager *manager, struct brig_err *err)
+{
+    if (manager->is_ready && !manager->shutting_down)
+        return 0;
+    return err_set(err, BRIG_E_BUSY, 0, "%s", manager->shutting_down ? "the service is shutting down" : "the service is starting");
+}
+
+int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err)
+{
+    int r = accepts(manager, err);
+
+    r = r < 0 ? r : admit(manager, caller, spec, NULL, done, ctx, ret, err);
+    sbox_spec_done(spec);
+    return r;
+}
+
+int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, const char *idempotency_key,
+                           const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err)
+{
+    struct idem *idem = NULL;
+    struct sbox *sbox = NULL;
+    struct brig_err why = {0};
+    int r = accepts(manager, &why);
+
+    if (r == 0 && idempotency_key)
+        r = idem_begin(manager, caller, idempotency_key, fingerprint, done, ctx, &idem, &why);
+    if (r == 0) {
+        r = admit(manager, caller, spec, idem, done, ctx, &sbox, &why);
+        if (r < 0)
+            idem_settle(manager, idem, NULL, &why);
+    }
+    sbox_spec_done(spec);
+    if (r < 0 && err)
+        *err = why;
+    return r < 0 ? r : 0;
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sbox_receipt.c: the receipt of a process in a sandbox: the same struct and the same writer as of `brig run`, with what the service
+ * adds. And the document of a run that goes on, from which a restarted daemon takes it up again.
+ */
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "base/id.h"
+#include "codec/wire/guest_msg.h"
+#include "engine/engine.h"
+#include "sandbox/processes.h"
+
+#define RECEIPT_MAX (SIZE_MAX / 2)
+
+static void fill_usage(const struct process *process, struct brig_usage *ret)
+{
+    const struct svc_proc_exit *exit = &process->exit;
+
+    *ret = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = BRIG_USAGE_UNKNOWN,
+                               .disk_bytes = BRIG_USAGE_UNKNOWN, .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+    if (!process->has_exit) {
+        ret->wall_ms = process->sent_ns && !process->start_errnum ? (clock_mono_ns() - process->sent_ns) / NS_PER_MS : 0;
+        return;
+    }
+    ret->wall_ms = exit->ended_ns > exit->started_ns ? (exit->ended_ns - exit->started_ns) / NS_PER_MS : 0;
+    if (exit->cpu_ns != UINT64_MAX)
+        ret->cpu_ms = exit->cpu_ns / NS_PER_MS;
+    ret->memory_peak_bytes = exit->memory_peak;
+    ret->pids_peak = exit->pids_peak;
+}
+
+static void fill_end(const struct process *process, struct brig_receipt *r)
+{
+    int status = (int)process->exit.status;
+
+    r->cause = process->cause;
+    r->limits_hit = process->limits_hit;
+    r->started = process->started_at_ns != 0 && !process->start_errnum && process->pid != 0;
+    snprintf(r->detail, sizeof r->detail, "%s", process->detail);
+    if (process->has_exit) {
+        r->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+        r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    } else if (process->start_errnum) {
+        r->exit_code = process->start_errnum == ENOENT ? 127 : 126;
+    } else {
+        r->signal = SIGKILL;
+    }
+}
+
+int process_receipt(struct process *process)
+{
+    const struct sbox *sbox = process->sbox;
+    struct brig_receipt r = {.size = sizeof r};
+    struct buf buf = BUF_INIT(RECEIPT_MAX);
+    AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
+    struct json json = JSON_INIT(&buf);
+    const struct receipt_service service = {
+        .organization_id = sbox->org_id,
+        .readers = sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL,
+        .provider = sbox->manager->provider->ops->name,
+        .note = sbox->spec.note,
+        .audit_seq = process->audit_seq,
+        .process = process->number,
+        .without_output = !process->is_run,
+        .written = {0, process->exit.output[1], process->exit.output[2]},
+    };
+
+    snprintf(r.id, sizeof r.id, "%s", process->run_id);
+    snprintf(r.sandbox_id, sizeof r.sandbox_id, "%s", sbox->id);
+    snprintf(r.name, sizeof r.name, "%s", sbox->spec.name);
+    fill_end(process, &r);
+    fill_usage(process, &r.usage);
+    network_process_fill(process, &r, &learned);
+    r.limits = sbox->limits;
+    r.limits.timeout = process->timeout_ms;
+    r.limits.output = process->is_run || process->kill_on_output ? process->output_limit : 0;
+    memcpy(r.layers, sbox->layers, sizeof r.layers);
+    r.protection_complete = sbox->protection_complete;
+    for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
+        r.output[i] = process->kept[i].data;
+        r.output_len[i] = process->kept[i].len;
+        r.truncated[i] = process->truncated[i];
+    }
+    r.started_at_ns = process->started_at_ns;
+    r.ended_at_ns = process->ended_at_ns;
+    r.env_names = process->env_names;
+    r.env_layers = process->env_layers;
+    r.argv = process->argv;
+    receipt_put(&json, &r, &service);
+    int e = json_finish(&json);
+    mem_free(process->receipt);
+    process->receipt = e == 0 ? buf_take(&buf, &process->receipt_len) : NULL;
+    buf_done(&buf);
+    return process->receipt ? 0 : -ENOMEM;
+}
+
+/* ---- runs that go on --------------------------------------------------------------------------------------------- */
+
+int process_open_doc(const struct process *process, struct buf *out)
+{
+    const struct sbox *sbox = process->sbox;
+    struct json json = JSON_INIT(out);
+
+    json_object(&json);
+    json_key(&json, "id"), json_string(&json, process->run_id);
+    receipt_put_readers(&json, sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL);
+    json_key(&json, "kind"), json_string(&json, "command");
+    json_key(&json, "via"), json_string(&json, "daemon");
+    json_key(&json, "organization_id"), json_string(&json, sbox->org_id);
+    json_key(&json, "sandbox_id"), json_string(&json, sbox->id);
+    json_key(&json, "process"), json_u64(&json, process->number);
+    json_key(&json, "command"), json_array(&json);
+    for (size_t i = 0; process->argv && process->argv[i]; i++)
+        json_string(&json, process->argv[i]);
+    json_end(&json);
+    receipt_put_time(&json, "started_at", process->started_at_ns ? process->started_at_ns : clock_real_ns());
+    /* for the one who takes it up again */
+    json_key(&json, "resume"), json_object(&json);
+    json_key(&json, "actor"), json_string(&json, process->caller.actor);
+    json_key(&json, "key_id"), json_string(&json, process->caller.key_id);
+    json_key(&json, "sent_ns"), json_u64(&json, process->sent_ns);
+    json_key(&json, "started_at_ns"), json_i64(&json, process->started_at_ns);
+    json_key(&json, "timeout_ms"), json_u64(&json, process->timeout_ms);
+    json_key(&json, "deadline_ns"), json_u64(&json, process->deadline_ns);
+    json_key(&json, "output"), json_u64(&json, process->output_limit);
+    json_key(&json, "tty"), json_bool(&json, process->tty);
+    json_key(&json, "stdin"), json_bool(&json, process->stdin_open);
+    json_key(&json, "shell"), json_u64(&json, process->shell ? process->shell_number : 0);
+    json_end(&json);
+    json_end(&json);
+    return json_finish(&json);
+}
+
+static uint64_t number_of(const struct json_value *object, const char *key)
+{
+    const struct json_value *v = json_get(object, key);
+
+    return v && v->type == JSON_NUMBER && v->integer && v->i64 > 0 ? (uint64_t)v->i64 : 0;
+}
+
+static bool flag_of(const struct json_value *object, const char *key)
+{
+    const struct json_value *v = json_get(object, key);
+
+    return v && v->type == JSON_BOOL && v->boolean;
+}
+
+static const char *string_of(const struct json_value *object, const char *key)
+{
+    const struct json_value *v = json_get(object, key);
+
+    return v && v->type == JSON_STRING ? v->string : "";
+}
+
+static int copy_argv(struct process *process, const struct json_value *command)
+{
+    size_t n = command && command->type == JSON_ARRAY ? command->count : 0, size = (n + 3) * sizeof(char *), i = 0;
+
+    for (const struct json_value *v = n ? command->first : NULL; v; v = v->next)
+        size += v->len + 1;
+    process->memory = mem_zalloc(size);
+    if (!process->memory)
+        return -ENOMEM;
+    process->argv = (const char **)(void *)process->memory;
+    process->env_names = process->env_layers = process->argv + n + 1;
+    char *at = (char *)(process->argv + n + 3);
+    for (const struct json_value *v = n ? command->first : NULL; v; v = v->next, i++) {
+        process->argv[i] = at;
+        if (v->type == JSON_STRING)
+            memcpy(at, v->string, v->len);
+        at += v->len + 1;
+    }
+    return 0;
+}
+
+static int from_doc(struct sbox *sbox, const struct json_value *doc, const char *run_id)
+{
+    const struct json_value *resume = json_get(doc, "resume");
+    uint64_t number = number_of(doc, "process"), shell = number_of(resume, "shell");
+    struct caller caller = {0};
+
+    if (number == 0 || number >= INT32_MAX || process_find(sbox, (uint32_t)number))
+        return -EINVAL;
+    snprintf(caller.actor, sizeof caller.actor, "%s", string_of(resume, "actor"));
+    snprintf(caller.key_id, sizeof caller.key_id, "%s", string_of(resume, "key_id"));
+    snprintf(caller.org_id, sizeof caller.org_id, "%s", sbox->org_id);
+    struct process *process = process_new(sbox, &caller, shell != 0);
+    if (!process)
+        return -ENOMEM;
+    if (copy_argv(process, json_get(doc, "command")) < 0) {
+        process_unlink(process);
+        return -ENOMEM;
+    }
+    snprintf(process->run_id, sizeof process->run_id, "%s", run_id);
+    process->number = (uint32_t)number;
+    process->shell_number = (uint32_t)shell;
+    process->unconfirmed = true;
+    process->state = PROCESS_RUNNING;
+    process->sent_ns = number_of(resume, "sent_ns");
+    process->started_at_ns = (int64_t)number_of(resume, "started_at_ns");
+    process->timeout_ms = number_of(resume, "timeout_ms");
+    process->deadline_ns = number_of(resume, "deadline_ns");
+    process->output_limit = number_of(resume, "output");
+    process->tty = flag_of(resume, "tty");
+    process->stdin_open = flag_of(resume, "stdin");
+    if (sbox->next_proc <= process->number)
+        sbox->next_proc = process->number + 1;
+    return 0;
+}
+
+/* What was known, and that no more will be. */
+static void close_run(struct manager *manager, const struct json_value *doc, const char *text, const char *run_id)
+{
+    struct store_run row = {.ended_at_ns = clock_real_ns()};
+    AUTO_BUF struct buf buf = BUF_INIT(ROW_MAX);
+    AUTO_BUF struct buf tail = BUF_INIT(4096);
+    struct json json = JSON_INIT(&tail);
+    const struct brig_receipt outcome = {.cause = BRIG_CAUSE_HOST_ERROR, .detail = "the service ended before the run did, and with it its sandbox"};
+    const char *end = text ? strrchr(text, '}') : NULL;
+
+    json_object(&json);
+    receipt_put_outcome(&json, &outcome);
+    receipt_put_time(&json, "ended_at", row.ended_at_ns);
+    json_end(&json);
+    if (json_finish(&json) < 0 || !end || buf_append(&buf, text, (size_t)(end - text)) < 0 || buf_append(&buf, ",", 1) < 0 ||
+        buf_append(&buf, tail.data + 1, tail.len - 1) < 0)
+        return; /* it stays open; the next start tries again */
+    snprintf(row.id, sizeof row.id, "%s", run_id);
+    snprintf(row.org_id, sizeof row.org_id, "%s", string_of(doc, "organization_id"));
+    snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", string_of(doc, "sandbox_id"));
+    snprintf(row.kind, sizeof row.kind, "command");
+    snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(outcome.cause));
+    row.doc = buf.data;
+    (void)!store_put_run(manager->store, &row, NULL, NULL, NULL);
+}
+
+void process_recover(struct manager *manager, const char *doc, const char *run_id)
+{
+    struct json_doc *parsed = NULL;
+
+    if (json_read(doc, strlen(doc), JSON_READ_VALUES, &parsed, NULL) == 0) {
+        struct sbox *sbox = sbox_by_id(manager, string_of(json_root(parsed), "sandbox_id"));
+        if (!sbox || !sbox->priv->box || from_doc(sbox, json_root(parsed), run_id) < 0)
+            close_run(manager, json_root(parsed), doc, run_id);
+    }
+    json_doc_free(parsed);
+}

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sbox_spec.c: what a create asks for, from JSON into struct sbox_spec: one table of members, each with its reader. Whatever is
+ * not in the table is refused, and nothing of a spec is used unless all of it is good.
+ */
+#include <fcntl.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "host/limits.h"
+#include "sandbox/private.h"
+#include "spawner/spawner_wire.h"
+
+struct spec_in {
+    const struct config *config;
+    const struct caller *caller;
+    struct arena arena;
+    struct sbox_spec *spec;
+    bool stored; /* it was taken once: bounds that are younger do not end it */
+};
+
+typedef int member_fn(struct spec_in *in, const struct json_value *v, struct brig_err *err);
+
+static int read_template(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+    int r = spec_string(v, "template", sizeof in->spec->template_name - 1, false, &text, err);
+
+    if (r < 0)
+        return r;
+    snprintf(in->spec->template_name, sizeof in->spec->template_name, "%s", text);
+    return 0;
+}
+
+static int read_name(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"brig", "host"};
+    static const char *const prefixes[] = {"brig-", "run-", "sandbox-", "org-", "key-"};
+    const char *text;
+    int r = spec_string(v, "name", sizeof in->spec->name - 1, false, &text, err);
+
+    if (r == 0)
+        r = check_name(text, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcasecmp(text, words[i]) == 0)
+            return err_usage(err, "name %s: is reserved", text);
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        if (strncasecmp(text, prefixes[i], strlen(prefixes[i])) == 0)
+            return err_usage(err, "name %s: names that start with \"%s\" are reserved", text, prefixes[i]);
+    /* Where an id is asked for a name will do, so none may look like one. */
+    if (v->len == 26 && strspn(text, "abcdefghijklmnopqrstuvwxyz234567") == 26)
+        return err_usage(err, "name %s: has the form of an id", text);
+    snprintf(in->spec->name, sizeof in->spec->name, "%s", text);
+    return 0;
+}
+
+static int read_metadata(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_pairs(v, "metadata", false, PAIRS_MAX, &in->arena, &in->spec->metadata, &in->spec->n_metadata, err);
+}
+
+static int read_env(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    size_t total = 0;
+
+    for (const struct json_value *m = v->type == JSON_OBJECT ? v->first : NULL; m; m = m->next)
+        total += m->key_len + (m->type == JSON_STRING ? m->len : 0) + 2;
+    if (total > GUEST_STRINGS_MAX) /* no program of it could be started */
+        return err_usage(err, "env: longer than %u bytes", GUEST_STRINGS_MAX);
+    return spec_pairs(v, "env", true, ENV_MAX, &in->arena, &in->spec->env, &in->spec->n_env, err);
+}
+
+static int read_limits(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    int r = in->stored ? spec_limits(v, &in->spec->limits, err) : spec_limits_asked(v, &in->spec->limits, err);
+
+    return r < 0 ? r : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
+                                        caller_standing(in->caller), in->config, err);
+}
+
+static int add_layer(struct sbox_spec *spec, const char *name, struct brig_err *err)
+{
+    if (str_eq(name, "all")) {
+        spec->require |= BRIG_REQUIRE_ALL;
+        return 0;
+    }
+    int layer = brig_layer_parse(name);
+    if (layer < 0)
+        return err_usage(err, "require %.64s: there is no such layer", name);
+    spec->require |= BRIG_LAYER_BIT(layer);
+    return 0;
+}
+
+/* "all", a layer, several with blanks or commas between (as in the configuration), or an array. */
+static int add_layers(struct sbox_spec *spec, const char *text, struct brig_err *err)
+{
+    while (*(text += strspn(text, " ,"))) {
+        char name[64];
+        size_t len = strcspn(text, " ,");
+        snprintf(name, sizeof name, "%.*s", len < sizeof name ? (int)len : (int)sizeof name - 1, text);
+        int r = add_layer(spec, name, err);
+        if (r < 0)
+            return r;
+        text += len;
+    }
+    return 0;
+}
+
+static int read_require(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+
+    in->spec->require = 0;
+    if (v->type == JSON_ARRAY) {
+        for (const struct json_value *item = v->first; item; item = item->next) {
+            int r = spec_string(item, "require", 64, false, &text, err);
+            r = r < 0 ? r : add_layer(in->spec, text, err);
+            if (r < 0)
+                return r;
+        }
+        return 0;
+    }
+    int r = spec_string(v, "require", 1024, false, &text, err);
+    return r < 0 ? r : add_layers(in->spec, text, err);
+}
+
+static int read_profile(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *words[BRIG_PROFILE_MAX + 1] = {NULL};
+
+    for (int i = 0; i < BRIG_PROFILE_MAX; i++)
+        words[i] = brig_profile_name((enum brig_profile)i);
+    int r = spec_word(v, "profile", words, err);
+    if (r < 0)
+        return r;
+    in->spec->profile = (enum brig_profile)r;
+    return 0;
+}
+
+static int read_workdir(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    const char *text;
+    int r = spec_string(v, "workdir", sizeof in->spec->workdir - 1, false, &text, err);
+
+    r = r < 0 ? r : check_inside_path("workdir", text, err);
+    if (r < 0)
+        return r;
+    snprintf(in->spec->workdir, sizeof in->spec->workdir, "%s", text);
+    return 0;
+}
+
+static int read_user(struct spec_in *in UNUSED, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"user", NULL};
+    int r = spec_word(v, "user", words, err);
+
+    return r < 0 ? r : 0;
+}
+
+static int read_network(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_network(v, caller_standing(in->caller), in->config, &in->spec->network, err);
+}
+
+static int read_secrets(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    int r = spec_secrets(v, &in->arena, &in->spec->secrets, &in->spec->n_secrets, err);
+
+    /* Which secret it is, and whether it is there, is asked when the sandbox is made. */
+    for (size_t i = 0; r == 0 && i < in->spec->n_secrets; i++) {
+        const struct secret_use use = {.caller = in->caller, .name = in->spec->secrets[i].name, .object = ""};
+        if (in->spec->secrets[i].expose)
+            r = secrets_may_expose(NULL, &use, err);
+    }
+    return r;
+}
+
+static int read_bind(struct spec_in *in, const struct json_value *v, struct brig_bind *ret, struct brig_err *err)
+{
+    const char *source = NULL, *target = NULL;
+    int r = 0;
+
+    *ret = (struct brig_bind){.read_only = false};
+    if (v->type != JSON_OBJECT)
+        return err_usage(err, "binds: each must be an object with source, target, and read_only or overlay");
+    for (const struct json_value *m = v->first; r == 0 && m; m = m->next) {
+        if (str_eq(m->key, "source"))
+            r = spec_string(m, "binds.source", 4095, false, &source, err);
+        else if (str_eq(m->key, "target"))
+            r = spec_string(m, "binds.target", 1023, false, &target, err);
+        else if (str_eq(m->key, "read_only"))
+            r = spec_bool(m, "binds.read_only", &ret->read_only, err);
+        else if (str_eq(m->key, "overlay"))
+            r = spec_bool(m, "binds.overlay", &ret->overlay, err);
+        else
+            r = err_usage(err, "binds.%.64s: there is no such member", m->key);
+    }
+    if (r == 0 && (!source || source[0] != '/'))
+        r = err_usage(err, "binds.source %.64s: must be absolute", source ? source : "(none)");
+    if (r == 0 && !target)
+        r = err_usage(err, "binds.target: must be given");
+    if (r == 0 && ret->read_only && ret->overlay)
+        r = err_usage(err, "binds: %.64s is read_only or an overlay, not both", source);
+    if (r == 0)
+        r = check_mount_target("binds.target", target, err);
+    if (r < 0)
+        return r;
+    ret->source = arena_copy(&in->arena, source, strlen(source));
+    ret->target = arena_copy(&in->arena, target, strlen(target));
+    return 0;
+}
+
+static int read_binds(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    if (v->type != JSON_ARRAY)
+        return err_usage(err, "binds: must be an array");
+    if (v->count > WIRE_BINDS_MAX)
+        return err_usage(err, "binds: %zu of them, at most %u", v->count, WIRE_BINDS_MAX);
+    if (v->count > 0 && !caller_is_admin(in->caller))
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "binds: only for administrators");
+    struct brig_bind *binds = arena_take(&in->arena, v->count * sizeof *binds, _Alignof(struct brig_bind));
+    size_t n = 0;
+    for (const struct json_value *item = v->first; item; item = item->next) {
+        int r = read_bind(in, item, &binds[n++], err);
+        if (r < 0)
+            return r;
+    }
+    in->spec->binds = binds;
+    in->spec->n_binds = n;
+    return 0;
+}
+
+/* null is "none" for these two, and only for these. */
+static int read_span(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err)
+{
+    if (v->type == JSON_NULL) {
+        *ret = 0;
+        return 0;
+    }
+    return spec_duration(v, key, ret, err);
+}
+
+static int read_timeout(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return read_span(v, "timeout", &in->spec->timeout_ms, err);
+}
+
+static int read_idle_timeout(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return read_span(v, "idle_timeout", &in->spec->idle_timeout_ms, err);
+}
+
+static int read_on_timeout(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"kill", "pause", NULL};
+    int r = spec_word(v, "on_timeout", words, err);
+
+    if (r < 0)
+        return r;
+    in->spec->on_timeout = r ? SBOX_TIMEOUT_PAUSE : SBOX_TIMEOUT_KILL;
+    return 0;
+}
+
+static int read_on_death(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"none", "recreate", NULL};
+    int r = spec_word(v, "on_death", words, err);
+
+    if (r < 0)
+        return r;
+    in->spec->on_death = r ? SBOX_DEATH_RECREATE : SBOX_DEATH_NONE;
+    return 0;
+}
+
+static int read_idle_policy(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"activity", "requests", NULL};
+    int r = spec_word(v, "idle_policy", words, err);
+
+    if (r < 0)
+        return r;
+    in->spec->idle_ignores_processes = r == 1;
+    return 0;
+}
+
+static int read_confine(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    static const char *const words[] = {"root", "workdir", NULL};
+    int r = spec_word(v, "confine", words, err);
+
+    if (r < 0)
+        return r;
+    in->spec->confine = r == 1;
+    return 0;
+}
+
+static int read_writable_root(struct spec_in *in, const struct json_value *v, struct brig_err *err)
+{
+    return spec_bool(v, "writable_root", &in->spec->writable_root, err);
+}
+
+static const struct {
+    const char *key;
+    member_fn *read;
+} members[] = {
+    {"template", read_template},
+    {"name", read_name},
+    {"metadata", read_metadata},
+    {"env", read_env},
+    {"limits", read_limits},
+    {"require", read_require},
+    {"profile", read_profile},
+    {"workdir", read_workdir},
+    {"user", read_user},
+    {"binds", read_binds},
+    {"network", read_network},
+    {"secrets", read_secrets},
+    {"timeout", read_timeout},
+    {"idle_timeout", read_idle_timeout},
+    {"on_timeout", read_on_timeout},
+    {"on_death", read_on_death},
+    {"idle_policy", read_idle_policy},
+    {"confine", read_confine},
+    {"writable_root", read_writable_root},
+};
+
+static int read_members(struct spec_in *in, const struct json_value *json, struct brig_err *err)
+{
+    for (const struct json_value *m = json->first; m; m = m->next) {
+        size_t i = 0;
+        while (i < ARRAY_SIZE(members) && !str_eq(members[i].key, m->key))
+            i++;
+        if (i == ARRAY_SIZE(members))
+            return err_usage(err, "%.64s: there is no such member", m->key);
+        int r = members[i].read(in, m, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int fill_defaults(struct sbox_spec *spec, const struct config *config, struct brig_err *err)
+{
+    snprintf(spec->template_name, sizeof spec->template_name, "%s", config->image && config->image[0] ? config->image : "host");
+    snprintf(spec->workdir, sizeof spec->workdir, "%s", config->work_dir && config->work_dir[0] ? config->work_dir : "/workspace");
+    snprintf(spec->user, sizeof spec->user, "user");
+    spec->limits = config->limits;
+    spec->timeout_ms = config->max_age;
+    spec->idle_timeout_ms = config->idle_timeout_s * 1000;
+    return config->require ? add_layers(spec, config->require, err) : 0;
+}
+
+int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,
+               struct sbox_spec *ret, struct brig_err *err)
+{
+    struct sbox_spec spec = {0};
+    struct spec_in in = {.config = config, .caller = caller, .spec = &spec, .stored = stored};
+    char rootfs[sizeof spec.template_name + 4096];
+
+    if (json->type != JSON_OBJECT)
+        return err_usage(err, "the request must be a JSON object");
+    int r = fill_defaults(&spec, config, err);
+    if (r < 0)
+        return r;
+    if (arena_init(&in.arena, json, 256) < 0)
+        return err_nomem(err);
+    r = read_members(&in, json, err);
+    if (r == 0 && !spec.network)
+        r = spec_network_default(config, &spec.network, err);
+    if (r == 0)
+        r = spec_secrets_check(&spec, err);
+    if (r == 0 && !stored) /* one that runs already needs its template no more */
+        r = spec_template(spec.template_name, config, caller_is_admin(caller), rootfs, sizeof rootfs, spec.note,
+                          sizeof spec.note, err);
+    if (r < 0) {
+        mem_free(in.arena.base);
+        mem_free(spec.network);
+        return r;
+    }
+    spec.memory = in.arena.base;
+    *ret = spec;
+    return 0;
+}
+
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
+{
+    int r = spec_parse(json, config, caller, false, ret, err);
+
+    /* A limit that nothing enforces is refused, not ignored. */
+    if (r == 0 && ret->limits.cpu_time) {
+        sbox_spec_done(ret);
+        r = err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
+    }
+    return r;
+}
+
+int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
+                        struct brig_err *err)
+{
+    char rootfs[sizeof ((struct sbox_spec *)0)->template_name + 4096], note[256];
+
+    if (strlen(name) >= sizeof ((struct sbox_spec *)0)->template_name)
+        return err_usage(err, "template %.64s: too long", name);
+    return spec_template(name, config, caller_is_admin(caller), rootfs, sizeof rootfs, note, sizeof note, err);
+}
+
+/* By name only; that no link leads out of the directory is the spawner's to see. */
+static bool is_below(const char *path, const char *roots)
+{
+    for (size_t len; *roots; roots += len + (roots[len] == ':')) {
+        len = strcspn(roots, ":");
+        size_t use = len > 1 && roots[len - 1] == '/' ? len - 1 : len;
+        if (use > 0 && strncmp(path, roots, use) == 0 && (path[use] == '/' || path[use] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err)
+{
+    const char *roots = getenv("BRIG_BIND_ROOTS");
+
+    for (size_t i = 0; i < spec->n_binds; i++)
+        if (!roots || !is_below(spec->binds[i].source, roots))
+            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (bind_roots)", spec->binds[i].source);
+    return 0;
+}
+
+void sbox_spec_done(struct sbox_spec *spec)
+{
+    if (!spec)
+        return;
+    mem_free(spec->memory);
+    mem_free(spec->network);
+    *spec = (struct sbox_spec){0};
+}
+
+/* ---- templates ----------------------------------------------------------------------------------------- */
+
+/* "python:3.12-slim" is what others call it; here it is the host's own python, and if that is another one it is said. */
+static void note_python(const char *name, char *note, size_t size)
+{
+    char target[256];
+    const char *asked = name + strlen("python:");
+    ssize_t n = readlink("/usr/bin/python3", target, sizeof target - 1);
+    size_t len = strspn(asked, "0123456789.");
+
+    target[n > 0 ? n : 0] = '\0';
+    const char *have = strstr(target, "python3");
+    have = have ? have + strlen("python") : "";
+    while (len > 0 && asked[len - 1] == '.')
+        len--;
+    if (!have[0])
+        snprintf(note, size, "template %s is the host's root here, which has no python3", name);
+    else if (len == 0 || strncmp(have, asked, len) != 0 || (have[len] != '\0' && have[len] != '.'))
+        snprintf(note, size, "template %s is the host's root here, with python %s", name, have);
+}
+
+int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note, size_t note_size,
+                  struct brig_err *err)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
+    struct stat st;
+
+    note[0] = '\0';
+    ret_rootfs[0] = '\0';
+    if (str_eq(name, "host"))
+        return 0;
+    if (str_starts(name, "python:")) {
+        note_python(name, note, note_size);
+        return 0;
+    }
+    if (name[0] == '/') {
+        if (!admin)
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "template %s: paths are only for administrators", name);
+        int r = check_inside_path("template", name, err);
+        if (r < 0)
+            return r;
+        return str_copy(ret_rootfs, size, name) < 0 ? err_usage(err, "template: too long") : 0;
+    }
+    if (name[0] == '\0' || name[0] == '.' || name[0] == '-' || strspn(name, plain) != strlen(name))
+        return err_usage(err, "template %s: must be a name of [A-Za-z0-9_.:-]", name);
+    if (config->templates && config->templates[0])
+        for (int tar = 0; tar < 2; tar++) {
+            int r = str_format(ret_rootfs, size, "%s/%s%s", config->templates, name, tar ? ".tar" : "");
+            if (r > 0 && stat(ret_rootfs, &st) == 0 && (tar ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode)))
+                return 0;
+        }
+    ret_rootfs[0] = '\0';
+    return err_usage(err, "template %s: nothing here can supply it", name);
+}
