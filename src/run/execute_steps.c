@@ -116,13 +116,24 @@ static void on_credentials(void *ctx, const struct json_value *vars, const struc
     run_advance(run);
 }
 
+/*
+ * Whose credentials to ask for. By the tool's name only where no user key says what is called that, or what runs beside
+ * it: an administrator registered the tool, and an administrator runs it or it is guarded (guard_credentials()).
+ */
+static const char *credentials_of(const struct run *run)
+{
+    bool guarded = run->tool.needs_credentials || caller_is_admin(&run->caller);
+
+    return run->of_row && run->tool.registrant.as >= STANDING_ADMIN && guarded ? run->tool.name : TOOL_UNREGISTERED;
+}
+
 int step_credentials(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
     const char *org = run->caller.org_id;
     char user[80]; /* the organisation's, as in every document of the original's interface */
     const struct webhook_ask ask = {.user_id = user, .org_id = org,
-                                    .tool_name = run->of_row ? run->tool.name : TOOL_UNREGISTERED,
+                                    .tool_name = credentials_of(run),
                                     .agent_id = run->agent_id[0] ? run->agent_id : NULL};
 
     snprintf(user, sizeof user, "user-%s", str_starts(org, "org-") ? org + 4 : org);
@@ -134,6 +145,9 @@ int step_credentials(struct run *run, struct brig_err *err)
             return 0;
         return err_set(err, BRIG_E_BUSY, 0, "credentials: the tool needs them, and no webhook is configured");
     }
+    if (run->of_row && !str_eq(ask.tool_name, run->tool.name)) /* an answer's absence is told in its place */
+        snprintf(run->note, sizeof run->note, "credentials: asked for as %s, not as %.100s", ask.tool_name,
+                 run->tool.name);
     int r = webhook_fetch(o->webhook, &ask, on_credentials, run, &run->webhook, err);
     return r < 0 ? r : 1;
 }

@@ -777,6 +777,36 @@ class Webhook(LettaTest):
         self.assertEqual((ran["stdout"], ran["stderr"]), ("hgfedcba\n", ""))
         self.ask("DELETE", f"/sandboxes/{box}", status=204)
 
+    def test_W2_a_user_key_has_no_credentials_by_name(self):
+        """Without needs_credentials a caller says what runs beside a tool; who registers one calls it as he likes."""
+        class ByName(Hook):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                Hook.asked.append(body["tool_name"])
+                answer = {"FROM_HOOK": {"mailer": "abcdefgh"}.get(body["tool_name"], "nothing1")}
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+        self.server.RequestHandlerClass, before = ByName, self.server.RequestHandlerClass
+        self.addCleanup(setattr, self.server, "RequestHandlerClass", before)
+        self.hook(b"")
+        user, code = self.d.key(), {"BASH_ENV": "$(echo $FROM_HOOK | rev >&2)"}
+        schema = {"name": "mailer", "parameters": {"type": "object", "properties": {}}}
+        tool = self.tool("echo $FROM_HOOK | rev\n", source_type="bash", json_schema=schema)
+        mine, note = "1gnihton\n", "credentials: asked for as run, not as mailer"
+        ran = self.ask("POST", "/tools/mailer/run", {})
+        self.assertEqual((ran["stdout"], ran["receipt"].get("note")), ("hgfedcba\n", None))
+        for members in ({}, {"env_vars": code}, {"network": "open"}):
+            ran = self.ask("POST", "/tools/mailer/run", members, key=user)
+            self.assertEqual((ran["stdout"], ran["receipt"].get("note")), (mine, note), members)
+            self.assertNotIn("hgfedcba", ran["stderr"])
+        self.ask("PATCH", f"/tools/{tool['id']}", {"source_code": "echo $FROM_HOOK | rev # mine\n"}, key=user)
+        for key in (user, None):  # nobody but an administrator answers for it now
+            ran = self.ask("POST", "/tools/mailer/run", {}, key=key)
+            self.assertEqual((ran["stdout"], ran["receipt"]["note"]), (mine, note))
+        self.assertEqual(Hook.asked, ["mailer"] + ["run"] * 5)
+
     def test_W5_an_error_leaves_the_run_without_credentials(self):
         for status, answer in ((500, b"{}"), (200, b'"text"'), (200, b"nonsense")):  # W5, W6
             self.hook(answer, status)
