@@ -53,7 +53,7 @@ static void on_data(void *ctx, unsigned stream, uint64_t offset, const uint8_t *
 {
     struct logs *logs = ctx;
     struct json json = JSON_INIT(&logs->piece);
-    bool text = json_utf8_valid(data, len);
+    bool text = json_is_text(data, len);
 
     logs->piece.len = 0;
     json_object(&json);

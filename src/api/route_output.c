@@ -81,7 +81,7 @@ static bool send_event(struct reader *reader, const char *event, const char *id,
 
 static void put_data(struct json *json, const uint8_t *data, size_t len)
 {
-    bool text = json_utf8_valid(data, len);
+    bool text = json_is_text(data, len);
 
     json_key(json, "data");
     if (text)

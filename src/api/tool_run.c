@@ -228,7 +228,7 @@ static void on_output(void *ctx, unsigned stream, const char *data, size_t len)
     struct running *running = ctx;
     AUTO_BUF struct buf out = BUF_INIT(16u << 20);
     struct json json = JSON_INIT(&out);
-    const bool text = json_utf8_valid(data, len);
+    const bool text = json_is_text(data, len);
 
     if (!running->rq || !running->rq->x || len == 0)
         return;

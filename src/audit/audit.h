@@ -34,7 +34,7 @@ struct audit_event {
     const char *outcome; /* "ok", "denied", "failed", a cause */
     const char *detail;  /* one line for people; or "" */
     const char *request_id; /* or "" */
-    /* Of a refusal: which rule refused, one of a fixed number that no caller makes up; NULL: there is only one (repeat.c) */
+    /* Which rule refused, one of a fixed number that no caller makes up; NULL: there is only one (repeat.c) */
     const char *kind;
     bool any_object;     /* whoever is refused chooses the object: it does not make a refusal another one */
     bool sync;           /* on disk before the callback (keys, config, denials) */

@@ -5,7 +5,7 @@
  * outcome) the first is written, others with a detail of their own up to REPEAT_DETAILS, and the rest is counted: one
  * line per interval says how many there were. Who floods gets that one line per interval until an interval was quiet.
  *
- * The kind is the rule that refused, one of a fixed number: a flood against one rule hides nothing that another refused.
+ * The kind is the rule that refused, one of a fixed number: a flood of one hides nothing that another refused.
  * An object that the caller makes up (any_object) is a detail and no part of the key, or each would be a first one.
  * Details are compared by a hash with a key that nobody knows: none can be made that passes for another.
  *

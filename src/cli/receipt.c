@@ -92,7 +92,7 @@ static int put_output(const struct attach *attach, const struct json_value *trun
 
     for (unsigned i = 1; r == 0 && i <= 2; i++) {
         const struct buf *kept = &attach->kept[i];
-        bool text = json_utf8_valid(kept->data, kept->len);
+        bool text = json_is_text(kept->data, kept->len);
         struct json json = JSON_INIT(out);
         r = buf_printf(out, ",\"%s\":", names[i]);
         if (text)

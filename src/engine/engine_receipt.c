@@ -66,7 +66,7 @@ static void put_output(struct json *json, const struct brig_receipt *r)
 
     for (int i = BRIG_STDOUT; i <= BRIG_STDERR; i++) {
         const void *data = r->output[i] ? r->output[i] : "";
-        bool text = json_utf8_valid(data, r->output_len[i]);
+        bool text = json_is_text(data, r->output_len[i]);
         json_key(json, names[i]);
         if (text)
             json_string_n(json, data, r->output_len[i]);

@@ -284,6 +284,7 @@ static bool step_flush(struct conn *conn)
     conn->revents &= EPOLLOUT;
     if (conn_pending(conn) > 0)
         return false;
+    share_paid(conn);
     if (!conn->close) {
         conn->state = CONN_HEAD;
         conn->since_ms = conn->server->now_ms;

@@ -38,6 +38,7 @@
 #define SCRATCH_SIZE (256u << 10) /* one piece of a body */
 #define OUT_HIGH (1u << 20)       /* more than enough waits */
 #define OUT_HARD (64u << 20)      /* a handler that does not listen loses its client */
+#define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers that wait for all clients */
 #define LAZY_MAX (16u << 10)      /* smaller pieces are sent together at the end of the round */
 #define LINGER_MS 2000u
 #define LINGER_BYTES (1u << 20)
@@ -75,6 +76,7 @@ struct conn {
     size_t parked_len, parked_scanned;
     struct buf out;
     size_t out_at; /* bytes of out that are gone */
+    size_t owed;   /* of them, what counts for its share */
     uint32_t revents;
     uint32_t lingered;
     uid_t uid;
@@ -166,6 +168,7 @@ struct server {
     struct peer *peers[PEER_BUCKETS];
     struct server_share *shares[SHARE_BUCKETS];
     size_t descriptors; /* that connections can have */
+    size_t owed, owed_max; /* bytes of long answers that count for somebody (server_share.c) */
     uint64_t now_ms;
     int spare_fd;
     bool draining, destroying, turn_set;
@@ -197,6 +200,8 @@ void peer_leave(struct conn *conn);
 
 /* server_share.c */
 void share_init(struct server *server);
+bool share_owe(struct conn *conn, size_t len) MUST_CHECK; /* an answer of so many bytes; false: it has its share */
+void share_paid(struct conn *conn);                       /* they are gone */
 size_t share_most(const struct server *server); /* connections at once */
 size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);

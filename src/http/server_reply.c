@@ -11,6 +11,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "base/err.h"
 #include "codec/json/json.h"
 #include "http/errors.h"
 
@@ -134,6 +135,12 @@ void exchange_reply(struct exchange *x, unsigned status, const char *content_typ
     }
     if (!body)
         len = 0;
+    if (!share_owe(x->conn, len)) {
+        struct brig_err err;
+        (void)err_set(&err, BRIG_E_LIMIT, 0, "the organisation has its share of answers that wait to be read");
+        exchange_fail(x, &err);
+        return;
+    }
     if (build_head(x, status, content_type, len, true) < 0) {
         x->conn->broken = true; /* no memory for an answer */
         exchange_over(x);

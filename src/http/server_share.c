@@ -2,7 +2,8 @@
 /*
  * server_share.c: how many of the server's connections one organisation may have. A connection is of nobody until a
  * request on it has said whose it is, and of that one until it closes or another's request comes on it. So streams,
- * WebSockets and tunnels count, and clients that only stay connected do too.
+ * WebSockets and tunnels count, and clients that only stay connected do too. So do long answers that wait in memory
+ * for a client that does not read them, by their bytes.
  */
 #include "http/server_conn.h"
 
@@ -15,6 +16,7 @@
 struct server_share {
     struct server_share *next, **prev;
     size_t n;
+    size_t owed; /* bytes of answers that wait to be read */
     char name[64];
 };
 
@@ -22,6 +24,7 @@ void share_init(struct server *server)
 {
     struct rlimit files = {.rlim_cur = RLIM_INFINITY};
 
+    server->owed_max = ANSWERS_MAX;
     /* A quarter is kept back: for sandboxes' streams, files and the store. */
     if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY)
         server->descriptors = SIZE_MAX;
@@ -52,8 +55,32 @@ static struct server_share **bucket_of(struct server *server, const char *name)
     return &server->shares[hash % SHARE_BUCKETS];
 }
 
+bool share_owe(struct conn *conn, size_t len)
+{
+    struct server_share *share = conn->share;
+
+    if (len <= OUT_HIGH || !share)
+        return true;
+    if (!share_allows(share->owed, conn->server->owed_max - conn->server->owed, len))
+        return false;
+    conn->owed += len;
+    share->owed += len;
+    conn->server->owed += len;
+    return true;
+}
+
+void share_paid(struct conn *conn)
+{
+    if (conn->owed == 0)
+        return;
+    conn->share->owed -= conn->owed;
+    conn->server->owed -= conn->owed;
+    conn->owed = 0;
+}
+
 void share_leave(struct conn *conn)
 {
+    share_paid(conn);
     struct server_share *share = take_ptr(&conn->share);
 
     if (!share || --share->n > 0)

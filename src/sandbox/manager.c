@@ -297,6 +297,7 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     manager->ready = ready;
     manager->ready_ctx = ctx;
     manager->event_seq = manager->event_base = (uint64_t)clock_real_ns() / 1000;
+    manager->kept_pool = KEPT_POOL;
     int r = network_start(manager, options, err);
     if (r == 0)
         r = quota_load(manager, err);

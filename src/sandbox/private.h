@@ -43,6 +43,7 @@
 #define DURATION_MAX_MS (UINT64_C(365) * 24 * 3600 * 1000)
 #define PROC_RESERVE 4096u                               /* process numbers promised to the store at a time */
 #define OUTPUT_KEPT_MAX (64u << 20)                       /* of one command, in brigd's own memory */
+#define KEPT_POOL ((size_t)512 << 20)                     /* of all commands; one organisation alone has half */
 #define ROW_MAX (8u << 20)
 
 struct process;
@@ -51,6 +52,7 @@ struct idem;
 struct cert;
 struct recovery;
 struct update;
+struct kept_of;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
@@ -208,6 +210,8 @@ struct manager {
     struct idem *idems[BUCKETS], *idem_first, *idem_last;
     size_t n_idems;
     struct quota_of *quotas[BUCKETS];
+    struct kept_of *kept[BUCKETS]; /* kept.c */
+    size_t kept_bytes, kept_pool;
     struct event_slot events[EVENTS_MAX];
     uint64_t event_seq, event_base; /* it starts at the wall clock, so that numbers go on over a restart */
     struct manager_listener *listeners, *listener_next, *replaying;
@@ -233,6 +237,11 @@ void store_op_drop(struct store_op *op); /* it was never sent; takes NULL */
 store_done_fn store_op_done;
 store_rows_fn store_op_rows;
 void store_ops_orphan(struct manager *manager);
+
+/* ---- kept.c -------------------------------------------------------------------------------------------- */
+/* Output of a program. False: it is not kept, for want of memory or because the organisation has its share. */
+bool kept_add(struct manager *manager, const char *org_id, struct buf *to, const uint8_t *data, size_t len) MUST_CHECK;
+void kept_done(struct manager *manager, const char *org_id, struct buf *kept); /* frees it */
 
 /* ---- states.c ------------------------------------------------------------------------------------------ */
 bool state_allows(enum sbox_state from, enum sbox_state to);

@@ -46,8 +46,8 @@ static void process_free(struct process *process)
     outputs_free(process);
     early_drop(process);
     inputs_free(process);
-    buf_done(&process->kept[BRIG_STDOUT]);
-    buf_done(&process->kept[BRIG_STDERR]);
+    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDOUT]);
+    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDERR]);
     buf_done(&process->input);
     mem_free(process->run);
     mem_free(process->memory);
@@ -212,8 +212,8 @@ void process_ended(struct process *process)
         shell_process_ended(process);
     if (!process->foreign)
         (void)!process_store(process);
-    buf_done(&process->kept[BRIG_STDOUT]);
-    buf_done(&process->kept[BRIG_STDERR]);
+    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDOUT]);
+    kept_done(process->sbox->manager, process->sbox->org_id, &process->kept[BRIG_STDERR]);
     /* Its receipt was the answer, or it never was: nobody comes back for it. */
     if ((process->is_run || of_start) && !process->outputs) {
         forget_inside(process);

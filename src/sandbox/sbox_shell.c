@@ -51,7 +51,7 @@ struct shell {
 
 static void put_stream(struct json *json, const char *name, const char *encoding, const struct buf *buf)
 {
-    bool text = json_utf8_valid(buf->data ? buf->data : "", buf->len);
+    bool text = json_is_text(buf->data ? buf->data : "", buf->len);
 
     json_key(json, name);
     if (text)
@@ -108,8 +108,8 @@ static void finish(struct shell *shell, const struct brig_err *err)
     if (shell->call)
         call_drop(take_ptr(&shell->call));
     buf_done(&shell->command);
-    buf_done(&shell->kept[1]);
-    buf_done(&shell->kept[2]);
+    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[1]);
+    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[2]);
     sbox_release(shell->sbox);
     if (done)
         done(shell->ctx, err ? NULL : buf.data, err ? 0 : buf.len, err); /* the shell may be closed in there */
@@ -127,7 +127,7 @@ static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
     if (take < len)
         shell->truncated[stream] = true;
     shell->seen += take;
-    if (take > 0 && buf_append(&shell->kept[stream], data, take) < 0)
+    if (take > 0 && !kept_add(shell->sbox->manager, shell->sbox->org_id, &shell->kept[stream], data, take))
         shell->truncated[stream] = true;
     call_consumed(shell->call, stream, len);
 }
@@ -262,8 +262,8 @@ static void shell_free(struct shell *shell)
         shell->next->prev = shell->prev;
     priv->n_shells--;
     buf_done(&shell->command);
-    buf_done(&shell->kept[1]);
-    buf_done(&shell->kept[2]);
+    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[1]);
+    kept_done(shell->sbox->manager, shell->sbox->org_id, &shell->kept[2]);
     mem_free(shell->env);
     mem_free(shell->env_memory);
     mem_free(shell);

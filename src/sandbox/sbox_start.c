@@ -279,8 +279,9 @@ static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t le
         }
     }
     process->seen += take;
-    if (process->is_run && take > 0 && buf_append(&process->kept[stream], data, take) < 0)
-        process->truncated[stream] = true; /* out of memory: said, not hidden */
+    if (process->is_run && take > 0 &&
+        !kept_add(process->sbox->manager, process->sbox->org_id, &process->kept[stream], data, take))
+        process->truncated[stream] = true; /* said, not hidden */
     call_consumed(process->collect, stream, len);
 }
 

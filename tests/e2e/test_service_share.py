@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One organisation cannot take the service's connections from the others: streams, WebSockets, previews and idle clients together. (S04.)"""
 
+import base64
 import unittest
 
 from hostilekit import HostileTest
@@ -95,6 +96,20 @@ class KeptOutput(HostileTest):
         self.refused(f"/v1/sandboxes/{sid}/run", {"argv": ["true"], "output": more}, "output")
         started = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["true"], "output": more}, tcp=True, key=self.key)
         self.assertEqual(started.status, 201, "of a process nothing is kept: %r" % started)
+
+    def test_control_bytes_are_not_text(self):
+        _, self.key = self.org("binary")
+        made = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=self.key)
+        self.assertEqual(made.status, 201, made)
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made.json['id']}")
+        path, n = f"/v1/sandboxes/{made.json['id']}/run", 1 << 20
+        ran = self.d.ask("POST", path, {"argv": ["head", "-c", str(n), "/dev/zero"]}, tcp=True, key=self.key)
+        self.assertEqual((ran.status, ran.json["stdout_encoding"]), (200, "base64"))
+        self.assertFalse(ran.json["truncated"]["stdout"])
+        self.assertEqual(base64.b64decode(ran.json["stdout"]), bytes(n))
+        self.assertLess(len(ran.body), 2 * n)
+        ran = self.d.ask("POST", path, {"argv": ["head", "-c", "100", "/dev/zero"]}, tcp=True, key=self.key)
+        self.assertEqual((ran.json["stdout_encoding"], ran.json["stdout"]), ("utf-8", "\0" * 100))
 
 
 if __name__ == "__main__":

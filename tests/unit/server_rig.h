@@ -161,6 +161,10 @@ static inline void rig_handler(UNUSED void *ctx, struct exchange *x)
         exchange_on_drained(x, rig_fill, &rig);
         exchange_begin(x, 200, "application/octet-stream", http_query(target, "chunked") ? UINT64_MAX : rig.to_send);
         rig_fill(&rig, x);
+    } else if (strcmp(path, "owe") == 0) { /* a long answer for the organisation that the path names */
+        static char text[4u << 20];
+        assert_true(exchange_join(x, target->parts[1]));
+        exchange_reply(x, 200, "text/plain", text, sizeof(text));
     } else if (strcmp(path, "empty") == 0) {
         exchange_reply(x, 204, NULL, NULL, 0);
     } else if (strcmp(path, "fields") == 0) {

@@ -84,6 +84,29 @@ static void validates_utf8(void **state)
     assert_false(json_utf8_valid("\xed\xbf\xbf", 3));
 }
 
+/* Control bytes are six in a string: a program that prints little else is told in base64. */
+static void output_that_is_mostly_escapes_is_no_text(void **state)
+{
+    enum { N = 200 << 10 };
+    AUTO_FREE char *text = mem_alloc(N);
+    (void)state;
+
+    assert_true(json_is_text("", 0));
+    assert_true(json_is_text("\x1b[1mbold\x1b[0m\0", 14));
+    assert_false(json_is_text("\xff", 1));
+    memset(text, 1, N);
+    assert_false(json_is_text(text, N));
+    assert_true(json_is_text(text, 10 << 10)); /* a little of it is no work */
+    memset(text, '\n', N);
+    assert_true(json_is_text(text, N)); /* twice as long */
+    for (size_t i = 0; i < N; i += 4)
+        memcpy(text + i, "\x1b[1m", 4);
+    assert_false(json_is_text(text, N));
+    for (size_t i = 0; i < N; i += 8)
+        memcpy(text + i, "\x1b[1mbold", 8);
+    assert_true(json_is_text(text, N));
+}
+
 static void writes_numbers(void **state)
 {
     AUTO_BUF struct buf b = BUF_INIT(4096);
@@ -217,6 +240,7 @@ int main(void)
         cmocka_unit_test(escapes_strings),
         cmocka_unit_test(replaces_what_is_not_utf8),
         cmocka_unit_test(validates_utf8),
+        cmocka_unit_test(output_that_is_mostly_escapes_is_no_text),
         cmocka_unit_test(writes_numbers),
         cmocka_unit_test(refuses_what_is_no_json),
         cmocka_unit_test(nests_to_its_limit),

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "codec/json/json.h"
 #include "codec/json/json_read.h"
 
 static struct json_doc *must_read(const char *text, size_t len)
@@ -357,9 +358,33 @@ static void survives_without_memory(void **state)
     json_doc_free(NULL);
 }
 
+/* Pieces of all lengths around the writer's own buffer come back as they were. */
+static void long_strings_are_whole(void **state)
+{
+    char text[4000];
+    (void)state;
+
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = i % 7 == 0 ? '\n' : i % 11 == 0 ? '\x01' : i % 1500 < 1100 ? 'a' : '"';
+    memset(text + 100, 'b', 1500);
+    for (size_t len = 0; len <= sizeof(text); len += 13) {
+        AUTO_BUF struct buf b = BUF_INIT(1u << 20);
+        struct json j = JSON_INIT(&b);
+        struct json_doc *doc = NULL;
+
+        json_string_n(&j, text, len);
+        assert_int_equal(json_finish(&j), 0);
+        assert_int_equal(json_read(b.data, b.len, 64, &doc, NULL), 0);
+        assert_int_equal(json_root(doc)->len, len);
+        assert_memory_equal(json_root(doc)->string, text, len);
+        json_doc_free(doc);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_strings_are_whole),
         cmocka_unit_test(reads_every_type),
         cmocka_unit_test(reads_a_lone_value),
         cmocka_unit_test(remembers_the_text),

@@ -207,6 +207,58 @@ static void output_limits(void **state)
     json_doc_free(doc);
 }
 
+static struct process_run *flood(struct rig *rig, struct sbox *sbox, struct got *got, size_t len)
+{
+    const char *const deaf[] = {"deaf", NULL};
+    struct process_run *r = NULL;
+    struct process *last = NULL;
+    char text[1000];
+
+    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = deaf}, got_text, got, &r, NULL), 0);
+    for (struct process *p = process_each(sbox, NULL); p; p = process_each(sbox, p))
+        last = p;
+    RIG_UNTIL(rig, peer_proc(rig_peer(sbox), process_number(last)));
+    memset(text, 'x', len);
+    peer_write(rig_peer(sbox), process_number(last), 1, text, len);
+    RIG_UNTIL(rig, last->seen == len);
+    return r;
+}
+
+static void ends_with(struct rig *rig, struct sbox *sbox, uint32_t number, struct got *got, size_t len, bool cut)
+{
+    peer_end(rig_peer(sbox), number, 0);
+    RIG_UNTIL(rig, got->n);
+    struct json_doc *doc = rig_json(got->text);
+    assert_int_equal(at(doc, "stdout", NULL)->len, len);
+    assert_int_equal(at(doc, "truncated", "stdout")->boolean, cut);
+    json_doc_free(doc);
+    free(got->text);
+}
+
+/* What all commands of an organisation make the service keep has a bound, and the receipt says what it cut. */
+static void an_organisation_keeps_its_share(void **state)
+{
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    struct got a = {0}, b = {0}, c = {0};
+
+    rig->manager->kept_pool = 1000;
+    uint32_t first = process_number(flood(rig, sbox, &a, 400)->process);
+    uint32_t second = process_number(flood(rig, sbox, &b, 200)->process); /* 400 are left */
+    snprintf(rig->caller.org_id, sizeof rig->caller.org_id, ORG2);
+    struct sbox *theirs = rig_sandbox(rig, "{}");
+    uint32_t other = process_number(flood(rig, theirs, &c, 150)->process);
+    snprintf(rig->caller.org_id, sizeof rig->caller.org_id, ORG);
+    assert_int_equal(rig->manager->kept_bytes, 750);
+    peer_write(rig_peer(sbox), second, 1, "more", 4);
+    RIG_UNTIL(rig, process_find(sbox, second)->seen == 204);
+    assert_int_equal(rig->manager->kept_bytes, 750);
+    ends_with(rig, theirs, other, &c, 150, false);
+    ends_with(rig, sbox, second, &b, 200, true);
+    ends_with(rig, sbox, first, &a, 400, false);
+    assert_int_equal(rig->manager->kept_bytes, 0);
+}
+
 static void bytes_are_kept(void **state)
 {
     struct rig *rig = *state;
@@ -555,6 +607,7 @@ int main(void)
         CASE(times_out),
         CASE(deaf_init),
         CASE(output_limits),
+        CASE(an_organisation_keeps_its_share),
         CASE(bytes_are_kept),
         CASE(whole_stdin),
         CASE(run_cancelled),

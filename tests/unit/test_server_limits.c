@@ -2,6 +2,8 @@
 /* The server's limits: time, size, numbers, who may ask, who has left, and what happens without memory or descriptors. */
 #include "server_rig.h"
 
+#include "http/server_conn.h"
+
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <sys/resource.h>
@@ -383,6 +385,35 @@ static void test_caps(UNUSED void **state)
     assert_int_equal(server_connections(rig.server), 0);
 }
 
+/* Answers that nobody reads are in memory: an organisation has a share of it. */
+static void test_answers_that_wait(UNUSED void **state)
+{
+    static const char ask[] = GET("/owe/one"), other[] = GET("/owe/two");
+    struct client slow AUTO_CLIENT = client_unix(), more AUTO_CLIENT = client_unix();
+    struct client theirs AUTO_CLIENT = client_unix();
+
+    rig.server->owed_max = 10u << 20; /* answers are of 4 MiB */
+    client_send(&slow, ask);
+    rig_run(5);
+    assert_int_equal(rig.server->owed, 4u << 20);
+    client_send(&more, ask);
+    client_expect(&more, "the organisation has its share of answers that wait to be read");
+    assert_true(client_has(&more, "HTTP/1.1 429 ") && client_has(&more, "Retry-After: 1"));
+    client_send(&theirs, other);
+    client_expect(&theirs, "HTTP/1.1 200 ");
+    while (rig.server->owed > 0) { /* both are read */
+        client_read(&slow);
+        client_read(&theirs);
+        rig_run(0);
+    }
+    client_forget(&more);
+    client_send(&more, ask);
+    client_expect(&more, "HTTP/1.1 200 ");
+    client_done(&more); /* who leaves owes nothing */
+    rig_run(20);
+    assert_int_equal(rig.server->owed, 0);
+}
+
 static void test_many_idle(UNUSED void **state)
 {
     enum { N = 400 };
@@ -543,6 +574,7 @@ int main(void)
         T(test_gone_in_body),
         T(test_no_spinning),
         T(test_caps),
+        T(test_answers_that_wait),
         T(test_many_idle),
         T(test_no_descriptors),
         T(test_no_memory),

@@ -88,19 +88,22 @@ void json_end(struct json *json)
         json->complete = true;
 }
 
-static void put_escape(struct json *json, uint32_t point)
+/* Six bytes at most; returns how many. */
+static size_t escape(char out[6], uint32_t point)
 {
     static const char hex[] = "0123456789abcdef";
-    char text[6] = {'\\', 'u', hex[point >> 12 & 15], hex[point >> 8 & 15], hex[point >> 4 & 15], hex[point & 15]};
-    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    const char *at = point != 0 && point < 0x80 ? strchr(special, (int)point) : NULL;
+    static const char letters[128] = {['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f',
+                                      ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
 
-    if (at) {
-        text[1] = letters[at - special];
-        put(json, text, 2);
-    } else {
-        put(json, text, 6);
+    out[0] = '\\';
+    if (point < sizeof(letters) && letters[point]) {
+        out[1] = letters[point];
+        return 2;
     }
+    out[1] = 'u';
+    for (unsigned i = 0; i < 4; i++)
+        out[2 + i] = hex[point >> (12 - 4 * i) & 15];
+    return 6;
 }
 
 static bool needs_escape(uint32_t point)
@@ -108,8 +111,12 @@ static bool needs_escape(uint32_t point)
     return utf8_is_control(point) || point == '"' || point == '\\' || point == 0x2028 || point == 0x2029;
 }
 
+/* Short pieces and escapes are collected first: text that is all escapes costs no call for each of them. */
 static void put_string(struct json *json, const char *data, size_t len)
 {
+    char text[1024];
+    size_t n_text = 0;
+
     put(json, "\"", 1);
     while (len > 0 && json->error == 0) {
         uint32_t point = 0;
@@ -122,20 +129,31 @@ static void put_string(struct json *json, const char *data, size_t len)
                 break;
             run += n;
         }
-        put(json, data, run);
+        if (run + 6 > sizeof(text) - n_text) {
+            put(json, text, n_text);
+            n_text = 0;
+        }
+        if (run + 6 > sizeof(text)) {
+            put(json, data, run);
+        } else if (run > 0) {
+            memcpy(text + n_text, data, run);
+            n_text += run;
+        }
         data += run;
         len -= run;
         if (len == 0)
             break;
         if (n == 0) {
-            put(json, "\xef\xbf\xbd", 3);
+            memcpy(text + n_text, "\xef\xbf\xbd", 3);
+            n_text += 3;
             n = 1;
         } else {
-            put_escape(json, point);
+            n_text += escape(text + n_text, point);
         }
         data += n;
         len -= n;
     }
+    put(json, text, n_text);
     put(json, "\"", 1);
 }
 
@@ -225,6 +243,26 @@ int json_finish(struct json *json)
     if (json->error == 0 && !json->complete)
         json->error = -EINVAL;
     return json->error;
+}
+
+bool json_is_text(const void *data, size_t len)
+{
+    const char *at = data;
+    size_t more = 0; /* bytes that escapes add */
+
+    for (size_t left = len; left > 0;) {
+        uint32_t point;
+        size_t n = utf8_sequence(at, left, &point);
+        if (n == 0)
+            return false;
+        if (needs_escape(point)) {
+            char text[6];
+            more += escape(text, point) - n;
+        }
+        at += n;
+        left -= n;
+    }
+    return more <= len || more <= JSON_ESCAPES_MAX;
 }
 
 bool json_utf8_valid(const void *data, size_t len)

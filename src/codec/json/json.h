@@ -52,6 +52,12 @@ void json_raw(struct json *json, const char *text, size_t len);
 int json_finish(struct json *json) MUST_CHECK;
 
 bool json_utf8_valid(const void *data, size_t len);
+/*
+ * Whether bytes of a program are to be a string; else base64. They are where they are UTF-8 and do not become more than
+ * twice as long by escapes: six bytes for each NUL would make of one program's output the work and memory of many.
+ */
+#define JSON_ESCAPES_MAX (64u << 10) /* as many are always fine */
+bool json_is_text(const void *data, size_t len);
 int base64_append(struct buf *buf, const void *data, size_t len) MUST_CHECK;
 
 #endif

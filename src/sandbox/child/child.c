@@ -87,8 +87,8 @@ void child_free(struct child *child)
         crypto_wipe(child->request, child->request_len);
     mem_free(child->request);
     mem_free(child->memory_of);
-    buf_done(&child->output[1]);
-    buf_done(&child->output[2]);
+    kept_done(child->manager, child->caller.org_id, &child->output[1]);
+    kept_done(child->manager, child->caller.org_id, &child->output[2]);
     mem_free(child);
 }
 

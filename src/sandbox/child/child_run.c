@@ -281,8 +281,8 @@ void child_run_output(struct child *child, unsigned stream, const uint8_t *data,
     if (child->claim.output_data)
         child->claim.output_data(child->claim.ctx, stream, data, len);
     child->output_seen += take;
-    if (take > 0 && buf_append(&child->output[stream], data, take) < 0)
-        child->truncated[stream] = true; /* out of memory: said, not hidden */
+    if (take > 0 && !kept_add(child->manager, child->caller.org_id, &child->output[stream], data, take))
+        child->truncated[stream] = true; /* said, not hidden */
     if (take == len)
         return;
     child->truncated[stream] = true;

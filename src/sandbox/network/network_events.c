@@ -252,7 +252,8 @@ static void put_kind(const struct gate_event *event, char *out, size_t size)
     if (event->rule >= 0 && event->rule < RULES_TOLD)
         snprintf(out, size, "%s, rule %d", what, event->rule);
     else
-        snprintf(out, size, "%s, %s", what, event->rule >= 0 ? "later rules" : event->rule == -1 ? "default" : "built-in");
+        snprintf(out, size, "%s, %s", what,
+                 event->rule >= 0 ? "later rules" : event->rule == -1 ? "default" : "built-in");
 }
 
 static void count(struct network_stats *stats, const struct gate_event *event)
