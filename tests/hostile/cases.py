@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of hostile cases: groups F, P, R, I, C and S of the attack list. Only S04 and S05 need a daemon (served.py).
+"""The table of hostile cases: groups F, P, R, I, C and S of the attack list. S04 and S05 need a daemon (served.py).
 
 A case is held when its run ends as `expect` says, the probe reports no BREACH, no canary shows up anywhere, the host is as
 it was, and nothing of brig is left. `off` names the layers that stop it: with all of them switched off (test build) the

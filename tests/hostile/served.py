@@ -64,8 +64,8 @@ class Served:
             drop_to(self.ctx.mode.uid, self.ctx.mode.gid)
 
         with open(f"{self.dir}/log", "wb") as log:
-            self.process = subprocess.Popen([self.ctx.h.brig, "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            env=env, cwd="/", preexec_fn=prepare, start_new_session=True)
+            self.process = subprocess.Popen([self.ctx.h.brig, "serve"], stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env=env, cwd="/", preexec_fn=prepare, start_new_session=True)
         deadline = time.monotonic() + PATIENCE * max(1, self.ctx.scale)
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -225,7 +225,8 @@ def live_tree(ctx):
                 return [f"the swapper did not start: {served.ask('GET', f'/v1/sandboxes/{sid}/logs')[1][-300:]!r}"]
         tries = (("GET", f"{files}?path=swap/{name}", None), ("GET", f"{files}/stat?path=swap/{name}&follow=1", None),
                  ("GET", f"{files}/list?path=.&depth=5", None), ("GET", f"{files}/tar?path=swap", None),
-                 ("PUT", f"{files}?path=swap/{name}&parents=0", b"EVIL"), ("PUT", f"{files}/tar?path=.", _archive(name)),
+                 ("PUT", f"{files}?path=swap/{name}&parents=0", b"EVIL"),
+                 ("PUT", f"{files}/tar?path=.", _archive(name)),
                  ("POST", f"{files}/mkdir", {"path": "swap/evil", "mode": "777"}),
                  ("POST", f"{files}/move", {"from": f"swap/{name}", "to": "taken"}),
                  ("DELETE", f"{files}?path=swap/{name}", None), ("DELETE", f"{files}?path=swap/evil&recursive=1", None))

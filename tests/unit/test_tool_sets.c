@@ -3,7 +3,10 @@
 #include "unit.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -279,6 +282,78 @@ static void test_trees(void **state)
     assert_string_equal(out.data, "abc");
 }
 
+#define NOBODY 65534u
+
+static int swaps_left; /* so often an openat() that is refused is followed by the attacker's turn */
+
+static void attacker(void)
+{
+    if (swaps_left == 0)
+        return;
+    swaps_left--;
+    if (renameat2(top_fd, "race/d", top_fd, "race/link", RENAME_EXCHANGE) < 0)
+        _exit(2);
+    errno = EACCES;
+}
+
+/* See meson.build: what the product calls, by either of its names. */
+int __real_openat(int dir, const char *path, int flags, ...);
+int __real_openat64(int dir, const char *path, int flags, ...);
+int __wrap_openat(int dir, const char *path, int flags, mode_t mode);
+int __wrap_openat64(int dir, const char *path, int flags, mode_t mode);
+
+int __wrap_openat(int dir, const char *path, int flags, mode_t mode)
+{
+    int fd = __real_openat(dir, path, flags, mode);
+
+    if (fd < 0 && errno == EACCES)
+        attacker();
+    return fd;
+}
+
+int __wrap_openat64(int dir, const char *path, int flags, mode_t mode)
+{
+    int fd = __real_openat64(dir, path, flags, mode);
+
+    if (fd < 0 && errno == EACCES)
+        attacker();
+    return fd;
+}
+
+/*
+ * A directory that cannot be read changes places with a link between the look at it and what is done about it: no mode
+ * is changed through the link.
+ */
+static void test_swapped_link(void **state)
+{
+    const uid_t uid = geteuid() == 0 ? NOBODY : geteuid();
+    static const char *const names[] = {"race", "race/d", "victim"};
+    struct stat st;
+    int status;
+
+    (void)state;
+    assert_int_equal(fchmod(top_fd, 0755), 0);
+    make_file(top_fd, "victim", 1);
+    assert_int_equal(fchmodat(top_fd, "victim", 0644, 0), 0);
+    assert_int_equal(mkdirat(top_fd, "race", 0755), 0);
+    assert_int_equal(mkdirat(top_fd, "race/d", 0), 0);
+    assert_int_equal(symlinkat("../victim", top_fd, "race/link"), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        assert_int_equal(fchownat(top_fd, names[i], uid, (gid_t)-1, 0), 0);
+    pid_t walker = fork();
+    if (walker == 0) { /* without root's rights, so that a mode of 0 means something */
+        swaps_left = 1;
+        if (setresuid(uid, uid, uid) < 0)
+            _exit(1);
+        (void)tree_size(top_fd, "race");
+        _exit(swaps_left == 0 ? 0 : 3);
+    }
+    assert_int_equal(waitpid(walker, &status, 0), walker);
+    assert_int_equal(status, 0);
+    assert_int_equal(fstatat(top_fd, "victim", &st, 0), 0);
+    assert_int_equal(st.st_mode & 07777, 0644);
+}
+
 static void make_set(const char *key, const char *org, uint64_t bytes, int64_t age)
 {
     const char *lock = "{\"format\":1,\"venv\":\"venv\",\"pip\":[]}";
@@ -417,7 +492,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(test_keys), TEST(test_shared_keys), TEST(test_wishes), TEST(test_versions), TEST(test_locks), TEST(test_locks_without_hashes), TEST(test_locks_that_are_none),
-        TEST(test_index), TEST(test_trees), TEST(test_collection), TEST(test_retiring), TEST(test_remains),
+        TEST(test_index), TEST(test_trees), TEST(test_swapped_link), TEST(test_collection), TEST(test_retiring), TEST(test_remains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

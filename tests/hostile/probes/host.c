@@ -284,7 +284,7 @@ static void s05_swap(int argc, char **argv)
     int fd = open(file, O_CREAT | O_WRONLY | O_CLOEXEC, 0666);
     if (write(fd, "mine", 4) == 4)
         dprintf(STDOUT_FILENO, "READY\n");
-    while (syscall(SYS_renameat2, AT_FDCWD, "/workspace/swap", AT_FDCWD, "/workspace/link", 2 /* RENAME_EXCHANGE */) == 0)
+    while (renameat2(AT_FDCWD, "/workspace/swap", AT_FDCWD, "/workspace/link", RENAME_EXCHANGE) == 0)
         ;
     breach("swap", "%s", strerror(errno));
 }
