@@ -28,8 +28,11 @@ static void s01_bpf_jit(int argc, char **argv)
     static const struct {
         const char *name;
         int family, type;
-    } sockets[] = {{"udp", AF_INET, SOCK_DGRAM},  {"tcp", AF_INET, SOCK_STREAM},    {"unix", AF_UNIX, SOCK_DGRAM},
-                   {"udp6", AF_INET6, SOCK_DGRAM}, {"netlink", AF_NETLINK, SOCK_RAW}};
+    } sockets[] = {{"udp", AF_INET, SOCK_DGRAM},
+                   {"tcp", AF_INET, SOCK_STREAM},
+                   {"unix", AF_UNIX, SOCK_DGRAM},
+                   {"udp6", AF_INET6, SOCK_DGRAM},
+                   {"netlink", AF_NETLINK, SOCK_RAW}};
     static const struct {
         const char *name;
         int option;
@@ -111,7 +114,8 @@ static long route_change(int type)
         uint32_t address;
     } ask = {.head = {sizeof(ask), (uint16_t)type, NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE, 1, 0},
              .body = {.rtm_family = AF_INET, .rtm_dst_len = 32, .rtm_table = RT_TABLE_MAIN, .rtm_type = RTN_BLACKHOLE},
-             .attr = {sizeof(struct rtattr) + 4, RTA_DST}, .address = htonl(0x01020304)};
+             .attr = {sizeof(struct rtattr) + 4, RTA_DST},
+             .address = htonl(0x01020304)};
     struct {
         struct nlmsghdr head;
         struct nlmsgerr error;
@@ -129,8 +133,10 @@ static long route_change(int type)
 /* IPv6 flow labels: the host has 4,096 of them. */
 static int flow_label(unsigned long level)
 {
-    struct in6_flowlabel_req ask = {.flr_dst = IN6ADDR_LOOPBACK_INIT, .flr_action = IPV6_FL_A_GET,
-                                    .flr_share = IPV6_FL_S_EXCL, .flr_flags = IPV6_FL_F_CREATE};
+    struct in6_flowlabel_req ask = {.flr_dst = IN6ADDR_LOOPBACK_INIT,
+                                    .flr_action = IPV6_FL_A_GET,
+                                    .flr_share = IPV6_FL_S_EXCL,
+                                    .flr_flags = IPV6_FL_F_CREATE};
     int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     int r = (int)syscall(SYS_setsockopt, fd, level, IPV6_FLOWLABEL_MGR, &ask, sizeof(ask)), saved = errno;
 
@@ -164,6 +170,10 @@ static void s03_kernel_objects(int argc, char **argv)
     }
     for (int fd = 3; fd < 1024; fd++)
         close(fd);
+    int own = open(scratch(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    REFUSED("lease", fcntl(own, F_SETLEASE, F_WRLCK), EPERM);
+    REFUSED("notify", fcntl(own, F_NOTIFY, 0), EPERM);
+    close(own);
     REFUSED("keys", syscall(SYS_add_key, "user", "hostile", "x", 1, -3), ENOSYS);
     REFUSED("fanotify", syscall(SYS_fanotify_init, 0, 0), EPERM);
     REFUSED("aio", syscall(SYS_io_setup, 1, buf), ENOSYS);
@@ -207,8 +217,8 @@ static void take_copies(int fd, int peer)
         struct cmsghdr head;
     } control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SO_TIMESTAMPING}};
     struct iovec piece = {data, sizeof(data)};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control,
-                             .msg_controllen = sizeof(control)};
+    struct msghdr message = {
+        .msg_iov = &piece, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
     int when = 2; /* SOF_TIMESTAMPING_TX_SOFTWARE */
 
     memcpy(CMSG_DATA(&control.head), &when, sizeof(when));
@@ -321,7 +331,7 @@ static void s03_epoll(int argc, char **argv)
 }
 
 const struct probe_case host_cases[] = {
-    {"S01", s01_bpf_jit},         {"S02", s02_hugetlb}, {"S03", s03_kernel_objects}, {"S03-netlink", s03_netlink},
-    {"S03-sockets", s03_sockets},
-    {"S03-epoll", s03_epoll},     {"S05-swap", s05_swap}, {"S06", s06_page_cache}, {NULL, NULL},
+    {"S01", s01_bpf_jit},         {"S02", s02_hugetlb},         {"S03", s03_kernel_objects},
+    {"S03-netlink", s03_netlink}, {"S03-sockets", s03_sockets}, {"S03-epoll", s03_epoll},
+    {"S05-swap", s05_swap},       {"S06", s06_page_cache},      {NULL, NULL},
 };
