@@ -56,7 +56,7 @@ enum brig_code {
     BRIG_E_LIMIT,           /* a quota, a rate or a bounded queue is full; try later */
     BRIG_E_TOO_LARGE,
     BRIG_E_TIMEOUT,
-    BRIG_E_BUSY, /* shutting down, or a part of the service does not answer */
+    BRIG_E_BUSY,    /* shutting down, or a part of the service does not answer */
     BRIG_E_INVALID, /* well-formed, but its content breaks a rule of the thing it is for (a schema, a requirement) */
     BRIG_E_MAX
 };
@@ -157,19 +157,21 @@ enum brig_profile { BRIG_PROFILE_DEFAULT, BRIG_PROFILE_PARANOID, BRIG_PROFILE_CO
 enum brig_stream { BRIG_STDOUT = 1, BRIG_STDERR = 2 };
 
 /* flags of struct brig_spec */
-#define BRIG_RUN_STDIN (1u << 0)             /* the program's stdin is fed by brig_run_write(); else it is empty */
-#define BRIG_RUN_TTY (1u << 1)               /* stdin, stdout and stderr are one PTY; output arrives as BRIG_STDOUT */
-#define BRIG_RUN_KEEP_OUTPUT (1u << 2)       /* keep the output for the receipt */
-#define BRIG_RUN_KILL_ON_OUTPUT (1u << 3)    /* the output limit ends the run instead of dropping bytes */
-#define BRIG_RUN_WRITABLE_ROOT (1u << 4)     /* an upper for the root in the store */
-#define BRIG_RUN_PULL (1u << 5)              /* output waits for brig_run_read() instead of going to on_output */
-#define BRIG_RUN_LEARN (1u << 6)             /* what the network let through is told: struct brig_receipt.learned */
+#define BRIG_RUN_STDIN (1u << 0)          /* the program's stdin is fed by brig_run_write(); else it is empty */
+#define BRIG_RUN_TTY (1u << 1)            /* stdin, stdout and stderr are one PTY; output arrives as BRIG_STDOUT */
+#define BRIG_RUN_KEEP_OUTPUT (1u << 2)    /* keep the output for the receipt */
+#define BRIG_RUN_KILL_ON_OUTPUT (1u << 3) /* the output limit ends the run instead of dropping bytes */
+#define BRIG_RUN_WRITABLE_ROOT (1u << 4)  /* an upper for the root in the store */
+#define BRIG_RUN_PULL (1u << 5)           /* output waits for brig_run_read() instead of going to on_output */
+#define BRIG_RUN_LEARN (1u << 6)          /* what the network let through is told: struct brig_receipt.learned */
 
 struct brig_bind {
     const char *source; /* absolute host path */
     const char *target; /* absolute path inside */
     bool read_only;
-    bool overlay; /* a directory: what is written lies in the sandbox's own store, counts against `disk`, and is gone with it; the source is only read */
+    /* a directory: what is written lies in the sandbox's own store, counts against `disk`, and is gone with it; the
+     * source is only read */
+    bool overlay;
 };
 
 struct brig_tmpfs {
@@ -195,7 +197,8 @@ struct brig_spec {
     const struct brig_tmpfs *tmpfs;
     size_t n_tmpfs;
     uint16_t tty_rows, tty_cols;
-    const char *network;      /* a policy as JSON (docs/NETWORK.md); NULL: no network. One that is wrong ends the run: cause policy */
+    /* a policy as JSON (docs/NETWORK.md); NULL: no network. One that is wrong ends the run: cause policy */
+    const char *network;
     const char *network_name; /* what the receipt calls it; NULL: "custom" */
     /* Called from brig_engine_dispatch() and brig_run_wait(), never concurrently. Data is valid during the call.
      * They may call any function on this run except destroy. */
@@ -238,11 +241,11 @@ struct brig_receipt {
     char sandbox_id[32]; /* 26 of [a-z0-9] */
     char name[64];
     enum brig_cause cause;
-    int exit_code;        /* valid when signal is 0 and the main process ended */
-    int signal;           /* of the main process, or 0 */
-    bool started;         /* the program was executed */
-    uint32_t limits_hit;  /* mask of 1u << enum brig_limit */
-    char detail[256];     /* one line for people; "" if nothing to add */
+    int exit_code;       /* valid when signal is 0 and the main process ended */
+    int signal;          /* of the main process, or 0 */
+    bool started;        /* the program was executed */
+    uint32_t limits_hit; /* mask of 1u << enum brig_limit */
+    char detail[256];    /* one line for people; "" if nothing to add */
     struct brig_limits limits;
     struct brig_usage usage;
     struct brig_layer_state layers[BRIG_LAYER_MAX];
@@ -272,8 +275,9 @@ struct brig_receipt {
 struct brig_engine_options {
     size_t size; /* sizeof(struct brig_engine_options) */
     unsigned flags;
-    unsigned pool;          /* sandboxes kept ready; 0 is none */
-    const char *helper_dir; /* where brig-spawner, brig-init and brig-egress are; NULL: BRIG_LIBEXEC_DIR, else as installed */
+    unsigned pool; /* sandboxes kept ready; 0 is none */
+    /* where brig-spawner, brig-init and brig-egress are; NULL: BRIG_LIBEXEC_DIR, else as installed */
+    const char *helper_dir;
 };
 
 struct brig_engine;
@@ -321,9 +325,9 @@ BRIG_API BRIG_CHECK int brig_receipt_json(const struct brig_receipt *receipt, ch
 struct brig_doctor_row {
     const char *name; /* layer, limit or feature */
     bool on;
-    bool needed;       /* part of `require: all` */
-    char state[160];   /* what is in force, or why it is not */
-    char fix[320];     /* the exact command or setting; "" when nothing is to be done */
+    bool needed;     /* part of `require: all` */
+    char state[160]; /* what is in force, or why it is not */
+    char fix[320];   /* the exact command or setting; "" when nothing is to be done */
 };
 
 struct brig_doctor {
@@ -338,14 +342,15 @@ struct brig_doctor {
 };
 
 /* Makes a real sandbox and reads it back, then explains what is missing. */
-BRIG_API BRIG_CHECK int brig_doctor(const struct brig_engine_options *options, struct brig_doctor *ret, struct brig_err *err);
+BRIG_API BRIG_CHECK int brig_doctor(const struct brig_engine_options *options, struct brig_doctor *ret,
+                                    struct brig_err *err);
 
 /* ---- names -------------------------------------------------------------------------------------- */
 
-BRIG_API const char *brig_version(void);     /* "0.1.0" */
-BRIG_API const char *brig_commit(void);      /* git commit, or "unknown" */
-BRIG_API const char *brig_features(void);    /* space-separated */
-BRIG_API unsigned brig_protocol(void);       /* version spoken with brig-init */
+BRIG_API const char *brig_version(void);  /* "0.1.0" */
+BRIG_API const char *brig_commit(void);   /* git commit, or "unknown" */
+BRIG_API const char *brig_features(void); /* space-separated */
+BRIG_API unsigned brig_protocol(void);    /* version spoken with brig-init */
 BRIG_API const char *brig_layer_name(enum brig_layer layer);
 BRIG_API const char *brig_limit_name(enum brig_limit limit);
 BRIG_API const char *brig_cause_name(enum brig_cause cause);
@@ -353,7 +358,8 @@ BRIG_API const char *brig_profile_name(enum brig_profile profile);
 /* Returns the value, or -EINVAL. */
 BRIG_API int brig_layer_parse(const char *name);
 BRIG_API int brig_profile_parse(const char *name);
-/* "512m", "1.5g", "4096" -> bytes; "30s", "2m", "1.5" -> milliseconds; "0.5" -> thousandths. -EINVAL or -ERANGE; zero is -EINVAL. */
+/* "512m", "1.5g", "4096" -> bytes; "30s", "2m", "1.5" -> milliseconds; "0.5" -> thousandths. -EINVAL or -ERANGE; zero
+ * is -EINVAL. */
 BRIG_API BRIG_CHECK int brig_parse_size(const char *text, uint64_t *ret);
 BRIG_API BRIG_CHECK int brig_parse_duration(const char *text, uint64_t *ret);
 BRIG_API BRIG_CHECK int brig_parse_cpus(const char *text, uint64_t *ret);

@@ -192,8 +192,8 @@ static void load_word(struct program *p, struct acc *acc, const struct seccomp_c
 {
     if (acc->known && acc->arg == c->arg && acc->mask == c->mask)
         return;
-    emit(p, BPF_LD | BPF_W | BPF_ABS,
-         (uint32_t)(offsetof(struct seccomp_data, args) + 8 * c->arg)); /* low half: little endian */
+    /* low half: little endian */
+    emit(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)(offsetof(struct seccomp_data, args) + 8 * c->arg));
     if (c->mask != UINT32_MAX)
         emit(p, BPF_ALU | BPF_AND | BPF_K, c->mask);
     *acc = (struct acc){.known = true, .arg = c->arg, .mask = c->mask};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_doc.c: see agent_doc.h. Only four things of an agent mean something here: its name and project, its tools, its state and its secrets. Everything else that a full agent has is
- * kept and given back as it came.
+ * agent_doc.c: see agent_doc.h. Only four things of an agent mean something here: its name and project, its tools, its
+ * state and its secrets. Everything else that a full agent has is kept and given back as it came.
  */
 #include "api/agent_doc.h"
 
@@ -16,8 +16,22 @@
 
 static bool special(const char *name)
 {
-    static const char *const names[] = {"id", "name", "project_id", "tools", "tool_ids", "state", "memory", "memory_blocks", "blocks", "secrets", "tool_exec_environment_variables",
-                                        "organization_id", "created_at", "updated_at", "created_by_id", "last_updated_by_id"};
+    static const char *const names[] = {"id",
+                                        "name",
+                                        "project_id",
+                                        "tools",
+                                        "tool_ids",
+                                        "state",
+                                        "memory",
+                                        "memory_blocks",
+                                        "blocks",
+                                        "secrets",
+                                        "tool_exec_environment_variables",
+                                        "organization_id",
+                                        "created_at",
+                                        "updated_at",
+                                        "created_by_id",
+                                        "last_updated_by_id"};
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (str_eq(name, names[i]))
@@ -66,7 +80,8 @@ static bool put_state(struct request *rq, struct json *json)
 {
     const struct json_value *state = NULL, *blocks = NULL, *memory = NULL;
 
-    if (!letta_member(rq, "state", JSON_OBJECT, false, &state) || !letta_member(rq, "memory_blocks", JSON_ARRAY, false, &blocks) ||
+    if (!letta_member(rq, "state", JSON_OBJECT, false, &state) ||
+        !letta_member(rq, "memory_blocks", JSON_ARRAY, false, &blocks) ||
         !letta_member(rq, "memory", JSON_OBJECT, false, &memory))
         return false;
     if (state) {
@@ -92,7 +107,8 @@ static bool put_secrets(struct request *rq, struct json *json)
     const struct json_value *secrets = NULL, *variables = NULL;
     struct brig_err err = {0};
 
-    if (!letta_member(rq, "secrets", JSON_OBJECT, false, &secrets) || !letta_member(rq, "tool_exec_environment_variables", JSON_OBJECT, false, &variables))
+    if (!letta_member(rq, "secrets", JSON_OBJECT, false, &secrets) ||
+        !letta_member(rq, "tool_exec_environment_variables", JSON_OBJECT, false, &variables))
         return false;
     if (variables && (!secrets || secrets->count == 0))
         secrets = variables;
@@ -116,7 +132,8 @@ static bool put_name(struct request *rq, bool update, struct json *json)
     const char *header = http_field(exchange_head(rq->x), "X-Project-Id");
     char id[128];
 
-    if (!letta_member(rq, "name", JSON_STRING, false, &name) || !letta_member(rq, "project_id", JSON_STRING, false, &project))
+    if (!letta_member(rq, "name", JSON_STRING, false, &name) ||
+        !letta_member(rq, "project_id", JSON_STRING, false, &project))
         return false;
     if (name)
         letta_put(json, "name", name);
@@ -157,9 +174,11 @@ bool agent_wants_approval(const struct object *agent, const char *tool_name)
 {
     const struct json_value *rules = agent_besides(agent, "tool_rules");
 
-    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next) {
+    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
+         rule = rule->next) {
         const struct json_value *type = json_get(rule, "type"), *name = json_get(rule, "tool_name");
-        if (type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name && name->type == JSON_STRING && str_eq(name->string, tool_name))
+        if (type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name &&
+            name->type == JSON_STRING && str_eq(name->string, tool_name))
             return true;
     }
     return false;
@@ -220,7 +239,8 @@ static void put_secret_list(const struct request *rq, const struct object *agent
 
 static void put_memory(const struct object *agent, struct json *json)
 {
-    const struct json_value *state = agent_state(agent), *memory = json_get(state, "memory"), *blocks = json_get(memory, "blocks");
+    const struct json_value *state = agent_state(agent), *memory = json_get(state, "memory"),
+                            *blocks = json_get(memory, "blocks");
 
     letta_put(json, "state", state);
     json_key(json, "memory");
@@ -244,14 +264,17 @@ static void put_agent_tools(const struct api *api, const struct object *agent, s
 
     json_key(json, "tools"), json_array(json);
     for (const struct json_value *item = tools ? tools->first : NULL; item; item = item->next) {
-        const struct object *tool = item->type == JSON_STRING ? objects_find(registry_objects(api->registry), agent->org_id, item->string) : NULL;
+        const struct object *tool = item->type == JSON_STRING
+                                        ? objects_find(registry_objects(api->registry), agent->org_id, item->string)
+                                        : NULL;
         if (tool)
             tool_doc_put(NULL, json, tool);
     }
     json_end(json);
 }
 
-static void put_besides(const struct object *agent, const char *name, enum json_type type, const char *key, const char *otherwise, struct json *json)
+static void put_besides(const struct object *agent, const char *name, enum json_type type, const char *key,
+                        const char *otherwise, struct json *json)
 {
     const struct json_value *value = agent_besides(agent, name);
 
@@ -262,7 +285,8 @@ static void put_besides(const struct object *agent, const char *name, enum json_
         json_raw(json, otherwise, strlen(otherwise));
 }
 
-/* There is no model here. Clients validate these two all the same: they get the handles that the agent was made with, and for the rest values that mean nothing. */
+/* There is no model here. Clients validate these two all the same: they get the handles that the agent was made with,
+ * and for the rest values that mean nothing. */
 static void put_models(const struct object *agent, struct json *json)
 {
     if (!agent_besides(agent, "llm_config")) {

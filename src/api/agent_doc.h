@@ -8,7 +8,8 @@
 
 #define AGENT_DOC_MAX (4u << 20)
 
-/* The body of a create or an update as agents_put() takes it: tools as ids, memory blocks as state, secrets under one name. false: the refusal was sent. out may hold secrets. */
+/* The body of a create or an update as agents_put() takes it: tools as ids, memory blocks as state, secrets under one
+ * name. false: the refusal was sent. out may hold secrets. */
 bool agent_body_build(struct request *rq, bool update, struct buf *out) MUST_CHECK;
 /*
  * The agent, with its tools in full; secrets without values unless the administrator wants them shown. ctx: struct

@@ -70,7 +70,7 @@ struct api {
     struct executor *executor;
     int sets_dir_fd, artifacts_fd;
     char *sets_path;
-    uint8_t token_key[32]; /* of previews */
+    uint8_t token_key[32];   /* of previews */
     struct tickets *tickets; /* and their single-use ones; NULL until there is one */
     int supervisor_fd;
     struct request *reloading; /* who waits for the answer to a reload */
@@ -87,22 +87,24 @@ struct request;
 typedef void route_fn(struct request *rq);
 
 /* flags of a route */
-#define ROUTE_JSON (1u << 0)    /* has a JSON body (an object): rq->json */
-#define ROUTE_SANDBOX (1u << 1) /* {id} is a sandbox of the caller: rq->sbox, held until the answer */
-#define ROUTE_WRITE (1u << 2)   /* not for read-only keys */
-#define ROUTE_ADMIN (1u << 3)   /* role admin, or the socket */
-#define ROUTE_SOCKET (1u << 4)  /* the socket's administrator only */
-#define ROUTE_OPEN (1u << 5)    /* no key needed */
-#define ROUTE_PROCESS (1u << 6) /* {n} is a process of it: rq->process */
-#define ROUTE_RUNNING (1u << 7) /* and the sandbox must be running (else 409) */
-#define ROUTE_BODY (1u << 8)    /* reads its body itself */
-#define ROUTE_SECRET (1u << 10) /* the body is wiped wherever it was, as soon as it has been read */
-#define ROUTE_EMPTY_OK (1u << 9) /* with ROUTE_JSON: no body at all is {} */
+#define ROUTE_JSON (1u << 0)      /* has a JSON body (an object): rq->json */
+#define ROUTE_SANDBOX (1u << 1)   /* {id} is a sandbox of the caller: rq->sbox, held until the answer */
+#define ROUTE_WRITE (1u << 2)     /* not for read-only keys */
+#define ROUTE_ADMIN (1u << 3)     /* role admin, or the socket */
+#define ROUTE_SOCKET (1u << 4)    /* the socket's administrator only */
+#define ROUTE_OPEN (1u << 5)      /* no key needed */
+#define ROUTE_PROCESS (1u << 6)   /* {n} is a process of it: rq->process */
+#define ROUTE_RUNNING (1u << 7)   /* and the sandbox must be running (else 409) */
+#define ROUTE_BODY (1u << 8)      /* reads its body itself */
+#define ROUTE_SECRET (1u << 10)   /* the body is wiped wherever it was, as soon as it has been read */
+#define ROUTE_EMPTY_OK (1u << 9)  /* with ROUTE_JSON: no body at all is {} */
 #define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own: lists of tools judge it as `run` */
-#define ROUTE_LETTA (1u << 11)  /* of the original's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked at */
+#define ROUTE_LETTA                                                                                                   \
+    (1u << 11) /* of the original's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked \
+                  at */
 
 struct route {
-    const char *method; /* "*": any */
+    const char *method;  /* "*": any */
     const char *pattern; /* "/v1/sandboxes/{id}/run"; a last part "..." takes all the rest */
     const char *query;   /* the query parameters it knows, space-separated; a name ending in "." is a prefix */
     unsigned flags;
@@ -114,17 +116,18 @@ struct request {
     struct exchange *x; /* NULL once the client has left */
     const struct route *route;
     struct caller caller;
-    const char *arg[4]; /* the parts in braces, in order; "..." is not one */
+    const char *arg[4];       /* the parts in braces, in order; "..." is not one */
     size_t n_args, rest_part; /* rest_part: index of the first part of "..." */
     struct json_doc *doc;
     const struct json_value *json;
-    char *body;          /* of ROUTE_JSON: as it came, for fingerprints */
+    char *body; /* of ROUTE_JSON: as it came, for fingerprints */
     size_t body_len;
     struct sbox *sbox;
     struct sbox_watch watch; /* a sandbox that ends takes rq->sbox with it */
     struct process *process;
-    void (*left)(struct request *rq); /* the client has left: end what was begun; then request_free() or a later answer */
-    void *state;         /* the handler's own */
+    /* the client has left: end what was begun; then request_free() or a later answer */
+    void (*left)(struct request *rq);
+    void *state; /* the handler's own */
 };
 
 extern const struct route api_routes[];
@@ -134,16 +137,18 @@ extern const size_t api_n_routes;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
-struct sbox *api_sandbox_by_id(struct api *api, const char *id); /* whoever's it is; or NULL */
-struct sbox *request_find(struct request *rq, const char *id); /* the caller's, by id or name; or NULL, and asking for another's is a denial */
-void request_use_sandbox(struct request *rq, struct sbox *sbox); /* it is not idle until the request is over; rq->sbox */
+struct sbox *api_sandbox_by_id(struct api *api, const char *id);     /* whoever's it is; or NULL */
+/* the caller's, by id or name; or NULL, and asking for another's is a denial */
+struct sbox *request_find(struct request *rq, const char *id);
+/* it is not idle until the request is over; rq->sbox */
+void request_use_sandbox(struct request *rq, struct sbox *sbox);
 /* Its connection counts as this organisation's; false: the refusal was sent */
 bool request_join(struct request *rq, const char *org) MUST_CHECK;
 void request_free(struct request *rq); /* without an answer: only when rq->x is NULL, or it has been answered by hand */
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 void request_status(struct request *rq, unsigned status); /* an empty answer */
-void request_done(void *rq, const struct brig_err *err); /* of a write: 204, or why not */
+void request_done(void *rq, const struct brig_err *err);  /* of a write: 204, or why not */
 /* The JSON that was written; a failure of it is a 500. */
 void request_json(struct request *rq, unsigned status, struct json *json);
 void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len);
@@ -152,31 +157,37 @@ const char *request_query(const struct request *rq, const char *name); /* or NUL
 bool request_query_u64(struct request *rq, const char *name, uint64_t min, uint64_t max, uint64_t *ret) MUST_CHECK;
 bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CHECK;
 /* An event of this request in the log. */
-uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail);
+uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome,
+                       const char *detail);
 void request_denied(struct request *rq, const char *message); /* the audit's event; the client is still there */
 void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
-/* The same for another organisation's object: only the host's administrator sees the event, since the caller is told that there is
- * no such object. */
+/* The same for another organisation's object: only the host's administrator sees the event, since the caller is told
+ * that there is no such object. */
 void api_denied_others(struct api *api, const struct caller *caller, const char *object, const char *detail);
 
 /* values.c: what JSON members and times look like in this API */
-int api_time(int64_t ns, char *out, size_t size) MUST_CHECK;              /* RFC 3339 */
-int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK; /* seconds, or "30s", "2m", "1h", "30d" */
+int api_time(int64_t ns, char *out, size_t size) MUST_CHECK; /* RFC 3339 */
+/* seconds, or "30s", "2m", "1h", "30d" */
+int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK;
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
 
-const char *api_number(const char *text, char separator, uint64_t *ret); /* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
+/* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
+const char *api_number(const char *text, char separator, uint64_t *ret);
 int api_signal(const struct json_value *value) MUST_CHECK; /* "TERM", "SIGTERM", 15; or -EINVAL */
 bool api_size(const struct json_value *object, const char *name, uint16_t *ret) MUST_CHECK; /* a member of 1 to 65535 */
 
 /* auth.c: keys and organisations, cached in memory, written through to the store */
-int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK; /* loads; makes the default organisation */
+/* loads; makes the default organisation */
+int auth_create(struct api *api, struct auth **ret, struct brig_err *err) MUST_CHECK;
 void auth_destroy(struct auth *auth);
 /* Keys that were revoked or have expired some days ago are forgotten. */
 int auth_prune(struct auth *auth, struct brig_err *err) MUST_CHECK;
 /* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
-int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret, struct brig_err *err) MUST_CHECK;
-/* The organisation of the original's user "user-<uuid4>": the one with the same number, where there is one and this caller may choose (the socket, or a key made with user_ids). */
+int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret,
+               struct brig_err *err) MUST_CHECK;
+/* The organisation of the original's user "user-<uuid4>": the one with the same number, where there is one and this
+ * caller may choose (the socket, or a key made with user_ids). */
 void auth_user(struct auth *auth, const char *user, struct caller *caller);
 /* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
 const char *auth_org_doc(struct auth *auth, const char *id);
@@ -185,50 +196,57 @@ const char *auth_key_doc(struct auth *auth, const char *id);
 bool auth_key_has(struct auth *auth, const char *id, const char *member);
 /* Do the lists of the organisation and the key allow a tool of this name? BRIG_E_FORBIDDEN "Tool '<n>' not allowed". */
 int auth_tool_allowed(struct api *api, const struct caller *caller, const char *name, struct brig_err *err) MUST_CHECK;
-/* May the caller bring along what runs of tools execute: packages, a directory, variables? Administrators, who write the
- * lists, always; others if the lists allow `run`. */
+/* May the caller bring along what runs of tools execute: packages, a directory, variables? Administrators, who write
+ * the lists, always; others if the lists allow `run`. */
 int auth_may_bring(struct api *api, const struct caller *caller, struct brig_err *err) MUST_CHECK;
 route_fn route_key_create, route_key_list, route_key_revoke, route_org_create, route_org_list, route_org_delete;
 
 /* route_*.c */
 route_fn route_health, route_ready, route_metrics, route_version, route_openapi;
-route_fn route_sandbox_create, route_sandbox_list, route_sandbox_get, route_sandbox_update, route_sandbox_delete, route_sandbox_pause, route_sandbox_resume,
-    route_sandbox_stop, route_sandbox_metrics, route_sandbox_logs, route_prune;
-route_fn route_run, route_process_start, route_process_list, route_process_get, route_process_kill, route_process_output, route_process_attach,
-    route_process_stdin, route_process_signal, route_process_resize, route_process_wait;
+route_fn route_sandbox_create, route_sandbox_list, route_sandbox_get, route_sandbox_update, route_sandbox_delete,
+    route_sandbox_pause, route_sandbox_resume, route_sandbox_stop, route_sandbox_metrics, route_sandbox_logs,
+    route_prune;
+route_fn route_run, route_process_start, route_process_list, route_process_get, route_process_kill,
+    route_process_output, route_process_attach, route_process_stdin, route_process_signal, route_process_resize,
+    route_process_wait;
 route_fn route_shell_open, route_shell_run, route_shell_close;
-route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, route_file_list, route_file_mkdir, route_file_move, route_file_watch,
-    route_tar_get, route_tar_put;
+route_fn route_file_get, route_file_put, route_file_delete, route_file_stat, route_file_list, route_file_mkdir,
+    route_file_move, route_file_watch, route_tar_get, route_tar_put;
 route_fn route_port_list, route_port_token, route_proxy;
 /* The receipt that the path names, if the caller may read it; otherwise the refusal is sent. */
 typedef void receipt_fn(struct request *rq, const char *receipt);
 void runs_find(struct request *rq, receipt_fn *found);
-route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list, route_certificates_get;
+route_fn route_runs_list, route_runs_get, route_runs_create, route_runs_attach, route_certificates_list,
+    route_certificates_get;
 route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_delete, route_policy_check;
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 
 /* the original's interface, and native runs of tools */
 route_fn route_letta_health;
-route_fn route_config_list, route_config_one, route_config_create, route_config_local_default, route_config_e2b_default, route_config_local, route_config_update,
-    route_config_delete, route_config_recreate;
-route_fn route_variable_list, route_variable_create, route_variable_update, route_variable_delete, route_variable_reveal;
-route_fn route_tool_list, route_tool_upsert, route_tool_get, route_tool_update, route_tool_delete, route_tool_count, route_tool_search, route_tool_schema, route_tool_base,
-    route_tool_source, route_tool_run;
-route_fn route_agent_list, route_agent_create, route_agent_get, route_agent_update, route_agent_delete, route_agent_count, route_agent_tools, route_agent_attach,
-    route_agent_detach, route_agent_approval, route_agent_tool_run, route_agent_reveal, route_agent_secret_put, route_agent_secret_delete;
+route_fn route_config_list, route_config_one, route_config_create, route_config_local_default, route_config_e2b_default,
+    route_config_local, route_config_update, route_config_delete, route_config_recreate;
+route_fn route_variable_list, route_variable_create, route_variable_update, route_variable_delete,
+    route_variable_reveal;
+route_fn route_tool_list, route_tool_upsert, route_tool_get, route_tool_update, route_tool_delete, route_tool_count,
+    route_tool_search, route_tool_schema, route_tool_base, route_tool_source, route_tool_run;
+route_fn route_agent_list, route_agent_create, route_agent_get, route_agent_update, route_agent_delete,
+    route_agent_count, route_agent_tools, route_agent_attach, route_agent_detach, route_agent_approval,
+    route_agent_tool_run, route_agent_reveal, route_agent_secret_put, route_agent_secret_delete;
 route_fn route_run_once, route_run_cancel, route_run_files;
 route_fn route_approval_list, route_approval_approve, route_approval_deny;
 route_fn route_pool_list, route_pool_prewarm, route_provider_list, route_secret_rotate;
 route_fn route_org_tools_get, route_org_tools_put, route_key_tools_get, route_key_tools_put;
 
-/* tools.c: the parts of tool execution, made before the service is locked down (what is kept) and after (what runs), and ended around the store. */
+/* tools.c: the parts of tool execution, made before the service is locked down (what is kept) and after (what runs),
+ * and ended around the store. */
 int api_tools_open(struct api *api, const struct keyring *ring, const char *state_dir, struct brig_err *err) MUST_CHECK;
 int api_tools_start(struct api *api, struct brig_err *err) MUST_CHECK; /* after the manager */
-int api_tools_ready(struct api *api, struct brig_err *err) MUST_CHECK; /* the manager is: the default configuration, what is to be warm */
+/* the manager is: the default configuration, what is to be warm */
+int api_tools_ready(struct api *api, struct brig_err *err) MUST_CHECK;
 void api_tools_configure(struct api *api, const struct config *config); /* of a reload */
-void api_tools_stop(struct api *api);      /* before the manager goes */
-void api_tools_close(struct api *api);     /* after the store: what was on its way comes back */
+void api_tools_stop(struct api *api);                                   /* before the manager goes */
+void api_tools_close(struct api *api); /* after the store: what was on its way comes back */
 void api_tools_forget_org(struct api *api, const char *org);
 
 /* preview_admit.c: a request whose Host is <port>-<id>.<domain>: true when it was taken. */

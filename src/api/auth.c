@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auth.c: who is calling. Keys and organisations live in the store and, all of them, in memory: a request costs one hash
- * and one lookup. A key is `e2b_` and 40 hexadecimal digits (160 bits), shown once; only its SHA-256 is kept, so the
- * lookup by hash leaks nothing about other keys, and the compare that decides is in constant time.
+ * auth.c: who is calling. Keys and organisations live in the store and, all of them, in memory: a request costs one
+ * hash and one lookup. A key is `e2b_` and 40 hexadecimal digits (160 bits), shown once; only its SHA-256 is kept, so
+ * the lookup by hash leaks nothing about other keys, and the compare that decides is in constant time.
  *
  * A change is in force here only after the store has committed it; a revocation is in force at once as well, and
  * stays so whatever the store says. Room is made before the write, so that nothing is stored that is refused. A start
@@ -18,8 +18,8 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define KEYS_MAX 100000u     /* all organisations together have no more */
-#define KEYS_LOADED 10000u   /* a start takes so many for one organisation: the largest [manager] org_max_keys */
+#define KEYS_MAX 100000u   /* all organisations together have no more */
+#define KEYS_LOADED 10000u /* a start takes so many for one organisation: the largest [manager] org_max_keys */
 /* A key that is revoked or has expired is shown so long */
 #define KEY_KEEP_NS (INT64_C(7) * 86400 * (int64_t)NS_PER_SEC)
 
@@ -71,7 +71,8 @@ static void arm_expiry(struct auth *auth)
     if (next == INT64_MAX)
         return;
     uint64_t delay = next > now ? (uint64_t)(next - now) : 0;
-    (void)!loop_timer_set(auth->api->loop, &auth->on_expiry, loop_now_ns() + (delay < EXPIRY_LOOK_NS ? delay : EXPIRY_LOOK_NS), NULL);
+    (void)!loop_timer_set(auth->api->loop, &auth->on_expiry,
+                          loop_now_ns() + (delay < EXPIRY_LOOK_NS ? delay : EXPIRY_LOOK_NS), NULL);
 }
 
 /* A key that has expired takes its streams with it, as one that is revoked. */
@@ -159,8 +160,11 @@ struct loading {
 static void tell_skipped(struct loading *in)
 {
     if (in->skipped > 0)
-        log_line(LOG_ERROR, "keys", "organisation %s: %zu of its keys are not taken, there is room for %u of one organisation and %u of all; "
-                 "delete rows of the table `keys`", in->org_id, in->skipped, KEYS_LOADED, KEYS_MAX);
+        log_line(
+            LOG_ERROR, "keys",
+            "organisation %s: %zu of its keys are not taken, there is room for %u of one organisation and %u of all; "
+            "delete rows of the table `keys`",
+            in->org_id, in->skipped, KEYS_LOADED, KEYS_MAX);
     in->taken = in->skipped = 0;
 }
 
@@ -176,7 +180,8 @@ static int each_key(void *ctx, const struct store_key *key)
     }
     if (is_over(key, in->over_ns))
         return 0; /* its row goes with the next look */
-    int r = in->taken >= KEYS_LOADED || !auth_find_org(in->auth, key->org_id) ? -EAGAIN : auth_key_room(in->auth, 0, &full);
+    int r =
+        in->taken >= KEYS_LOADED || !auth_find_org(in->auth, key->org_id) ? -EAGAIN : auth_key_room(in->auth, 0, &full);
     if (r < 0 && full.code == BRIG_E_NOMEM) {
         *in->err = full;
         return r;
@@ -221,7 +226,9 @@ static int load(struct auth *auth, struct brig_err *err)
     int r = store_each_org(auth->api->store, each_org, &in, err);
 
     if (r == 0 && in.orgs_skipped > 0)
-        log_line(LOG_ERROR, "keys", "%zu organisations are not taken, there are too many; delete rows of the table `orgs`", in.orgs_skipped);
+        log_line(LOG_ERROR, "keys",
+                 "%zu organisations are not taken, there are too many; delete rows of the table `orgs`",
+                 in.orgs_skipped);
     if (r == 0)
         r = store_each_key(auth->api->store, each_key, &in, err);
     tell_skipped(&in);
@@ -282,7 +289,8 @@ static const struct store_key *look_up(struct auth *auth, const char *text)
     uint8_t hash[SHA256_SIZE];
     const struct store_key *found = NULL;
 
-    if (strlen(text) != AUTH_KEY_TEXT || !str_starts(text, AUTH_KEY_PREFIX) || crypto_sha256(text, AUTH_KEY_TEXT, hash) < 0)
+    if (strlen(text) != AUTH_KEY_TEXT || !str_starts(text, AUTH_KEY_PREFIX) ||
+        crypto_sha256(text, AUTH_KEY_TEXT, hash) < 0)
         return NULL;
     /* The first bytes of a hash may be compared in any time; whether the whole of it fits is told in constant time. */
     for (size_t i = 0; i < auth->n_keys; i++)
@@ -305,7 +313,8 @@ int auth_check(struct auth *auth, const struct exchange *x, const char *text, st
     ret->role = STORE_ROLE_READ_ONLY;
     snprintf(ret->actor, sizeof ret->actor, "anonymous:%s", exchange_peer(x));
     if (!text)
-        return err_set(err, BRIG_E_UNAUTHENTICATED, 0, "a key is needed: Authorization: Bearer KEY (brig key create makes one)");
+        return err_set(err, BRIG_E_UNAUTHENTICATED, 0,
+                       "a key is needed: Authorization: Bearer KEY (brig key create makes one)");
     const struct store_key *key = look_up(auth, text);
     if (!key)
         return err_set(err, BRIG_E_UNAUTHENTICATED, 0, "the key is not known");

@@ -16,8 +16,8 @@ struct auth {
     size_t n_keys, cap_keys;
     struct store_org *orgs;
     size_t n_orgs, cap_orgs;
-    struct new_key *making;   /* keys on their way to the store */
-    size_t making_orgs;       /* organisations on their way there */
+    struct new_key *making; /* keys on their way to the store */
+    size_t making_orgs;     /* organisations on their way there */
     struct loop_timer on_expiry;
     int64_t expired_until_ns; /* keys that expired up to then have had their streams cut */
 };

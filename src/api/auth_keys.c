@@ -34,7 +34,8 @@ static void key_json(const struct store_key *key, struct json *json)
     const struct {
         const char *name;
         int64_t at;
-    } times[] = {{"created_at", key->created_at_ns}, {"expires_at", key->expires_at_ns}, {"revoked_at", key->revoked_at_ns}};
+    } times[] = {
+        {"created_at", key->created_at_ns}, {"expires_at", key->expires_at_ns}, {"revoked_at", key->revoked_at_ns}};
     for (size_t i = 0; i < ARRAY_SIZE(times); i++) {
         json_key(json, times[i].name);
         if (times[i].at && api_time(times[i].at, time, sizeof time) == 0)
@@ -77,10 +78,14 @@ static void on_key_stored(void *ctx, const struct brig_err *failed)
     if (failed) {
         request_fail(rq, failed);
     } else {
-        const struct audit_event event = {.action = "key.create", .actor = rq->caller.actor, .org = made->key.org_id,
+        const struct audit_event event = {.action = "key.create",
+                                          .actor = rq->caller.actor,
+                                          .org = made->key.org_id,
                                           .object = made->key.id,
-                                          .outcome = "ok", .detail = role_names[made->key.role],
-                                          .request_id = rq->caller.request_id, .sync = true};
+                                          .outcome = "ok",
+                                          .detail = role_names[made->key.role],
+                                          .request_id = rq->caller.request_id,
+                                          .sync = true};
         auth_add_key(rq->api->auth, &made->key); /* there is room: see check_room() */
         audit_add(rq->api->audit, &event, NULL, NULL);
         key_json(&made->key, &json);
@@ -99,7 +104,8 @@ static bool read_key_name(struct request *rq, struct store_key *key)
 
     if (!name)
         return true;
-    if (name->type != JSON_STRING || name->len == 0 || name->len >= sizeof key->name || memchr(name->string, '\0', name->len)) {
+    if (name->type != JSON_STRING || name->len == 0 || name->len >= sizeof key->name ||
+        memchr(name->string, '\0', name->len)) {
         request_refuse(rq, BRIG_E_USAGE, "name: must be text of 1 to %zu bytes", sizeof key->name - 1);
         return false;
     }
@@ -231,7 +237,8 @@ static int check_room(struct auth *auth, const char *org, struct brig_err *err)
     if (count_org(auth, org) >= max)
         r = auth_forget_keys(auth, org, clock_real_ns(), err);
     if (r == 0 && count_org(auth, org) >= max)
-        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %llu keys ([manager] org_max_keys); revoke some",
+        return err_set(err, BRIG_E_LIMIT, 0,
+                       "an organisation has at most %llu keys ([manager] org_max_keys); revoke some",
                        (unsigned long long)max);
     for (const struct new_key *made = auth->making; made; made = made->next)
         coming++;
@@ -272,8 +279,7 @@ void route_key_create(struct request *rq)
     made->auth = rq->api->auth;
     made->rq = rq;
     if (!read_key_name(rq, &made->key) || !read_key_role(rq, &made->key) || !read_key_org(rq, &made->key) ||
-        !read_key_expiry(rq, &made->key) ||
-        !read_key_rights(rq, &doc)) {
+        !read_key_expiry(rq, &made->key) || !read_key_rights(rq, &doc)) {
         mem_free(made);
         return;
     }
@@ -320,9 +326,14 @@ void route_key_revoke(struct request *rq)
     }
     if (!key->revoked_at_ns)
         key->revoked_at_ns = clock_real_ns();
-    const struct audit_event event = {.action = "key.revoke", .actor = rq->caller.actor, .org = key->org_id,
-                                      .object = key->id, .outcome = "ok",
-                                      .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = "key.revoke",
+                                      .actor = rq->caller.actor,
+                                      .org = key->org_id,
+                                      .object = key->id,
+                                      .outcome = "ok",
+                                      .detail = "",
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
     server_cut(rq->api->server, key->id, rq->x);
     if (store_put_key(rq->api->store, key, request_done, rq, &err) < 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * auth_lists.c: which tools an organisation and a key may run: the member `tools` of their documents, as records/rules.h reads it. Both lists must allow; an administrator of an
- * organisation writes its own lists, and those of its keys. Other members of a document stay as they are.
+ * auth_lists.c: which tools an organisation and a key may run: the member `tools` of their documents, as
+ * records/rules.h reads it. Both lists must allow; an administrator of an organisation writes its own lists, and those
+ * of its keys. Other members of a document stay as they are.
  */
 #include <stdio.h>
 #include <string.h>
@@ -64,9 +65,11 @@ static bool check_names(struct request *rq, const struct json_value *list, const
     bool ok = !list || list->type == JSON_NULL || (list->type == JSON_ARRAY && list->count <= LIST_NAMES_MAX);
 
     for (const struct json_value *item = ok && list ? list->first : NULL; item && ok; item = item->next)
-        ok = item->type == JSON_STRING && item->len > 0 && item->len <= LIST_NAME_MAX && !memchr(item->string, '\0', item->len);
+        ok = item->type == JSON_STRING && item->len > 0 && item->len <= LIST_NAME_MAX &&
+             !memchr(item->string, '\0', item->len);
     if (!ok)
-        request_refuse(rq, BRIG_E_USAGE, "%s: must be a list of at most %u names or patterns of 1 to %u bytes", name, LIST_NAMES_MAX, LIST_NAME_MAX);
+        request_refuse(rq, BRIG_E_USAGE, "%s: must be a list of at most %u names or patterns of 1 to %u bytes", name,
+                       LIST_NAMES_MAX, LIST_NAME_MAX);
     return ok;
 }
 
@@ -75,7 +78,8 @@ static bool check_list(struct request *rq)
     static const char *const known[] = {"allow", "deny", "default", NULL};
     const struct json_value *word = json_get(rq->json, "default");
 
-    if (!api_only_members(rq, rq->json, known) || !check_names(rq, json_get(rq->json, "allow"), "allow") || !check_names(rq, json_get(rq->json, "deny"), "deny"))
+    if (!api_only_members(rq, rq->json, known) || !check_names(rq, json_get(rq->json, "allow"), "allow") ||
+        !check_names(rq, json_get(rq->json, "deny"), "deny"))
         return false;
     if (!word || (word->type == JSON_STRING && (str_eq(word->string, "allow") || str_eq(word->string, "deny"))))
         return true;
@@ -93,7 +97,8 @@ static int rebuild(const char *doc, const struct json_value *tools, struct buf *
     if (r < 0)
         return r;
     json_object(&json);
-    for (const struct json_value *m = json_root(old)->type == JSON_OBJECT ? json_root(old)->first : NULL; m; m = m->next)
+    for (const struct json_value *m = json_root(old)->type == JSON_OBJECT ? json_root(old)->first : NULL; m;
+         m = m->next)
         if (!str_eq(m->key, "tools"))
             json_key(&json, m->key), json_raw(&json, m->raw, m->raw_len);
     if (tools->count > 0)
@@ -197,9 +202,13 @@ static void on_stored(void *ctx, const struct brig_err *err)
     } else if (!doc) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "it was removed meanwhile");
     } else {
-        const struct audit_event event = {.action = "tools.lists", .actor = rq->caller.actor, .org = list->org_id,
+        const struct audit_event event = {.action = "tools.lists",
+                                          .actor = rq->caller.actor,
+                                          .org = list->org_id,
                                           .object = key ? key->id : org->id,
-                                          .outcome = "ok", .detail = "", .request_id = rq->caller.request_id,
+                                          .outcome = "ok",
+                                          .detail = "",
+                                          .request_id = rq->caller.request_id,
                                           .sync = true};
         mem_free((char *)(uintptr_t)*doc);
         *doc = take_ptr(&list->doc);
@@ -226,8 +235,9 @@ static int check_bytes(const struct auth *auth, const char *org, size_t was, siz
         sum += str_eq(auth->orgs[i].id, org) ? strlen(auth->orgs[i].doc) : 0;
     for (size_t i = 0; i < auth->n_keys; i++)
         sum += str_eq(auth->keys[i].org_id, org) ? strlen(auth->keys[i].doc) : 0;
-    return sum <= ORG_BYTES ? 0 : err_set(err, BRIG_E_LIMIT, 0,
-                                          "an organisation and its keys have at most %u bytes of lists", ORG_BYTES);
+    return sum <= ORG_BYTES ? 0
+                            : err_set(err, BRIG_E_LIMIT, 0,
+                                      "an organisation and its keys have at most %u bytes of lists", ORG_BYTES);
 }
 
 static struct new_list *make_list(struct request *rq, const char *org_id, const char *doc, struct brig_err *err)

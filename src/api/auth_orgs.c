@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auth_orgs.c: organisations: made, listed and deleted by the administrator; and which one a user of the original's interface is of. */
+/* auth_orgs.c: organisations: made, listed and deleted by the administrator; and which one a user of the original's
+ * interface is of. */
 #include <stdio.h>
 #include <string.h>
 
@@ -101,8 +102,10 @@ void route_org_create(struct request *rq)
 
     if (!api_only_members(rq, rq->json, known))
         return;
-    if (!name || name->type != JSON_STRING || name->len == 0 || name->len >= sizeof((struct store_org *)0)->name || memchr(name->string, '\0', name->len)) {
-        request_refuse(rq, BRIG_E_USAGE, "name: must be text of 1 to %zu bytes", sizeof((struct store_org *)0)->name - 1);
+    if (!name || name->type != JSON_STRING || name->len == 0 || name->len >= sizeof((struct store_org *)0)->name ||
+        memchr(name->string, '\0', name->len)) {
+        request_refuse(rq, BRIG_E_USAGE, "name: must be text of 1 to %zu bytes",
+                       sizeof((struct store_org *)0)->name - 1);
         return;
     }
     struct new_org *made = mem_zalloc(sizeof *made);

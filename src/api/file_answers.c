@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file_answers.c: paths, entries and errors of the file routes. No path is resolved here: the work is done inside the sandbox, as its
- * user. What is refused here is what no caller can mean well: `..` as a component, a NUL, more than the kernel takes.
+ * file_answers.c: paths, entries and errors of the file routes. No path is resolved here: the work is done inside the
+ * sandbox, as its user. What is refused here is what no caller can mean well: `..` as a component, a NUL, more than the
+ * kernel takes.
  */
 #include "api/file_answers.h"
 
@@ -61,7 +62,8 @@ static bool refuse_path(struct request *rq, const char *rule)
 }
 
 /* out has SVC_PATH_MAX bytes. */
-static bool take_path(struct request *rq, const char *text, size_t len, const char *encoding, char *out, size_t *ret_len)
+static bool take_path(struct request *rq, const char *text, size_t len, const char *encoding, char *out,
+                      size_t *ret_len)
 {
     if (encoding && !str_eq(encoding, "base64") && !str_eq(encoding, "utf-8")) {
         request_refuse(rq, BRIG_E_USAGE, "path_encoding: must be utf-8 or base64");
@@ -100,7 +102,8 @@ static void put_path(struct request *rq, struct svc_cursor *out, unsigned flags,
             path = ".", len = 1;
     }
     const struct svc_path message = {.flags = flags | (spec->confine ? SVC_PATH_CONFINE : 0),
-                                     .base = {spec->workdir, (uint32_t)strlen(spec->workdir)}, .path = {path, (uint32_t)len}};
+                                     .base = {spec->workdir, (uint32_t)strlen(spec->workdir)},
+                                     .path = {path, (uint32_t)len}};
 
     svc_put_path(out, &message);
 }
@@ -113,7 +116,8 @@ bool files_put_path(struct request *rq, struct svc_cursor *out, unsigned flags)
 
     for (size_t i = 0; i < target->n_query; i++)
         if (str_eq(target->query[i].name, "path")) {
-            if (!take_path(rq, target->query[i].value, target->query[i].value_len, request_query(rq, "path_encoding"), path, &len))
+            if (!take_path(rq, target->query[i].value, target->query[i].value_len, request_query(rq, "path_encoding"),
+                           path, &len))
                 return false;
             put_path(rq, out, flags, path, len);
             return true;
@@ -158,8 +162,8 @@ bool files_put_bytes(struct request *rq, struct svc_cursor *out, const char *nam
     return true;
 }
 
-bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor *payload, const uint8_t *start, const struct call_events *events,
-                struct call **ret)
+bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor *payload, const uint8_t *start,
+                const struct call_events *events, struct call **ret)
 {
     struct brig_err err;
 
@@ -193,7 +197,8 @@ static void put_name(struct json *json, const char *name, struct svc_bytes bytes
 
 void files_entry_json(struct json *json, const struct svc_entry *entry)
 {
-    static const char *const types[SVC_FILE_TYPE_MAX] = {"file", "directory", "symlink", "fifo", "socket", "char", "block"};
+    static const char *const types[SVC_FILE_TYPE_MAX] = {"file",   "directory", "symlink", "fifo",
+                                                         "socket", "char",      "block"};
     char time[48], mode[8];
 
     json_object(json);
@@ -281,7 +286,8 @@ void files_error(const struct request *rq, uint32_t errnum, struct brig_err *ret
     const char *path = request_query(rq, "path");
 
     if (!path && rq->json) {
-        const struct json_value *member = json_get(rq->json, "path") ? json_get(rq->json, "path") : json_get(rq->json, "from");
+        const struct json_value *member =
+            json_get(rq->json, "path") ? json_get(rq->json, "path") : json_get(rq->json, "from");
         path = member && member->type == JSON_STRING ? member->string : NULL;
     }
     error_about(errnum, path ? path : "", ret);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file_answers.h: what the routes of files share: a path from a request, an entry as JSON, an errno of the file worker as an answer.
+ * file_answers.h: what the routes of files share: a path from a request, an entry as JSON, an errno of the file worker
+ * as an answer.
  */
 #ifndef BRIG_API_FILE_ANSWERS_H
 #define BRIG_API_FILE_ANSWERS_H
@@ -10,8 +11,8 @@
 #define FILE_OPEN_MAX 16384u /* payload of a file call: two paths and a few numbers */
 
 /*
- * The path of a request (query `path`, `path_encoding`) into the beginning of a call's payload. A component `..`, a NUL or more
- * than 4,096 bytes: the refusal was sent, a denial event written, and false returned.
+ * The path of a request (query `path`, `path_encoding`) into the beginning of a call's payload. A component `..`, a NUL
+ * or more than 4,096 bytes: the refusal was sent, a denial event written, and false returned.
  */
 bool files_put_path(struct request *rq, struct svc_cursor *out, unsigned flags) MUST_CHECK;
 /* The same for a JSON member (name, and name_encoding). */
@@ -20,8 +21,8 @@ bool files_put_member(struct request *rq, struct svc_cursor *out, const char *na
 bool files_put_bytes(struct request *rq, struct svc_cursor *out, const char *name) MUST_CHECK;
 
 /* Opens the call on the request's sandbox; false: the refusal was sent. */
-bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor *payload, const uint8_t *start, const struct call_events *events,
-                struct call **ret) MUST_CHECK;
+bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor *payload, const uint8_t *start,
+                const struct call_events *events, struct call **ret) MUST_CHECK;
 
 /* A single entry comes without a path: it is what was asked for (of a move: where it went). */
 void files_name_entry(const struct request *rq, struct svc_entry *entry);

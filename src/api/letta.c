@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * letta.c: see letta.h. Two rules hold for all of these routes: what is refused names the field and never the value, and whoever calls is judged by the key; the
- * header user_id only chooses the organisation where the key may choose one (auth_user()).
+ * letta.c: see letta.h. Two rules hold for all of these routes: what is refused names the field and never the value,
+ * and whoever calls is judged by the key; the header user_id only chooses the organisation where the key may choose one
+ * (auth_user()).
  */
 #include "api/letta.h"
 
@@ -59,8 +60,9 @@ void letta_invalid(struct request *rq, const char *where, const char *field, con
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    letta_refuse(rq, 422, "[{'type': '%s', 'loc': ('%s'%s%s%s), 'msg': %s%s%s}]", type, where, field ? ", '" : "", field ? field : "", field ? "'" : ",",
-                 strchr(message, '\'') ? "\"" : "'", message, strchr(message, '\'') ? "\"" : "'");
+    letta_refuse(rq, 422, "[{'type': '%s', 'loc': ('%s'%s%s%s), 'msg': %s%s%s}]", type, where, field ? ", '" : "",
+                 field ? field : "", field ? "'" : ",", strchr(message, '\'') ? "\"" : "'", message,
+                 strchr(message, '\'') ? "\"" : "'");
 }
 
 bool letta_shows_values(const struct request *rq)
@@ -97,7 +99,8 @@ const char *letta_user(const struct request *rq, char out[LETTA_USER])
     if (user && objects_id_ok("user", user) && rq->caller.socket)
         snprintf(out, LETTA_USER, "%s", user);
     else
-        snprintf(out, LETTA_USER, "user-%.58s", str_starts(rq->caller.org_id, "org-") ? rq->caller.org_id + 4 : rq->caller.org_id);
+        snprintf(out, LETTA_USER, "user-%.58s",
+                 str_starts(rq->caller.org_id, "org-") ? rq->caller.org_id + 4 : rq->caller.org_id);
     return out;
 }
 
@@ -155,10 +158,15 @@ bool letta_only_members(struct request *rq, const struct json_value *object, con
     return true;
 }
 
-bool letta_member(struct request *rq, const char *name, enum json_type type, bool required, const struct json_value **ret)
+bool letta_member(struct request *rq, const char *name, enum json_type type, bool required,
+                  const struct json_value **ret)
 {
-    static const char *const types[JSON_TYPE_MAX][2] = {{"none", "null"}, {"bool_type", "a valid boolean"}, {"int_type", "a valid integer"},
-                                                        {"string_type", "a valid string"}, {"list_type", "a valid list"}, {"dict_type", "a valid dictionary"}};
+    static const char *const types[JSON_TYPE_MAX][2] = {{"none", "null"},
+                                                        {"bool_type", "a valid boolean"},
+                                                        {"int_type", "a valid integer"},
+                                                        {"string_type", "a valid string"},
+                                                        {"list_type", "a valid list"},
+                                                        {"dict_type", "a valid dictionary"}};
     const struct json_value *value = json_get(rq->json, name);
 
     *ret = NULL;
@@ -262,9 +270,12 @@ void letta_list(struct request *rq, const struct letta_list *list)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    if (!letta_query_number(rq, "limit", &limit) || !read_cursor(rq, list, "after", &after) || !read_cursor(rq, list, "before", &before))
+    if (!letta_query_number(rq, "limit", &limit) || !read_cursor(rq, list, "after", &after) ||
+        !read_cursor(rq, list, "before", &before))
         return;
-    const struct object *at = after ? forward(list, after) : list->descending ? objects_last(list->objects, org) : objects_first(list->objects, org);
+    const struct object *at = after              ? forward(list, after)
+                              : list->descending ? objects_last(list->objects, org)
+                                                 : objects_first(list->objects, org);
     if (before && !after)
         at = page_before(list, before, limit);
     json_array(&json);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * letta.h: what the routes of the original's interface have in common (ROUTE_LETTA): errors are {"detail": ...}, ids are checked by their pattern, lists have
- * cursors that are ids, and a change is made in the name of a user. docs/COMPATIBILITY.md says what is the same and what is not.
+ * letta.h: what the routes of the original's interface have in common (ROUTE_LETTA): errors are {"detail": ...}, ids
+ * are checked by their pattern, lists have cursors that are ids, and a change is made in the name of a user.
+ * docs/COMPATIBILITY.md says what is the same and what is not.
  */
 #ifndef BRIG_API_LETTA_H
 #define BRIG_API_LETTA_H
@@ -17,7 +18,8 @@
 void letta_fail(struct request *rq, const struct brig_err *err);
 void letta_refuse(struct request *rq, unsigned status, const char *format, ...) PRINTF_LIKE(3, 4);
 /* 422. where: "body", "path" or "query"; field: the member, or NULL. Never shows what was sent: it may be a secret. */
-void letta_invalid(struct request *rq, const char *where, const char *field, const char *type, const char *format, ...) PRINTF_LIKE(5, 6);
+void letta_invalid(struct request *rq, const char *where, const char *field, const char *type, const char *format, ...)
+    PRINTF_LIKE(5, 6);
 /* Are values of variables and of agents' secrets in answers ([tools] reveal_secrets)? Not for read-only keys. */
 bool letta_shows_values(const struct request *rq);
 void letta_not_found(struct request *rq, const char *kind, const char *id);
@@ -33,17 +35,18 @@ bool letta_query_has(const struct request *rq, const char *name, const char *val
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool letta_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
 /* A member of that type, or NULL when absent or null: *ret. false: the refusal was sent. */
-bool letta_member(struct request *rq, const char *name, enum json_type type, bool required, const struct json_value **ret) MUST_CHECK;
+bool letta_member(struct request *rq, const char *name, enum json_type type, bool required,
+                  const struct json_value **ret) MUST_CHECK;
 
 /* ---- the answer ---- */
 void letta_put(struct json *json, const char *key, const struct json_value *value); /* NULL: null */
 void letta_put_text(struct json *json, const char *key, const char *text);          /* NULL: null */
 void letta_put_time(struct json *json, const char *key, int64_t at_ns);             /* 0: null */
-void letta_answer_null(struct request *rq); /* 200 null */
+void letta_answer_null(struct request *rq);                                         /* 200 null */
 
 struct letta_list {
     const struct objects *objects;
-    const char *kind; /* "Tool", for messages */
+    const char *kind;                                       /* "Tool", for messages */
     bool (*wanted)(void *ctx, const struct object *object); /* NULL: all */
     void (*put)(void *ctx, struct json *json, const struct object *object);
     void *ctx;

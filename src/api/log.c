@@ -41,8 +41,8 @@ static void put_time(char *out, size_t size)
     struct tm tm;
 
     gmtime_r(&seconds, &tm);
-    snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-             (int)(now % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
+    snprintf(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
+             tm.tm_min, tm.tm_sec, (int)(now % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
 }
 
 static void begin(struct json *json, enum log_level level, const char *event)
@@ -94,14 +94,15 @@ void log_line(enum log_level level, const char *event, const char *format, ...)
     end(&json);
 }
 
-void log_request(const char *request_id, const char *method, const char *route, const char *peer, unsigned status, uint64_t duration_ns, uint64_t bytes)
+void log_request(const char *request_id, const char *method, const char *route, const char *peer, unsigned status,
+                 uint64_t duration_ns, uint64_t bytes)
 {
     AUTO_BUF struct buf out = BUF_INIT(8192);
     struct json json = JSON_INIT(&out);
 
     if (log_state.text) {
-        log_line(LOG_INFO, "request", "%s %s %s %u %llu us %llu bytes %s", request_id, method, route, status, (unsigned long long)(duration_ns / 1000),
-                 (unsigned long long)bytes, peer);
+        log_line(LOG_INFO, "request", "%s %s %s %u %llu us %llu bytes %s", request_id, method, route, status,
+                 (unsigned long long)(duration_ns / 1000), (unsigned long long)bytes, peer);
         return;
     }
     begin(&json, LOG_INFO, "request");

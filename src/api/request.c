@@ -2,8 +2,8 @@
 /*
  * request.c: a request from its head to its handler: route, caller, role, sandbox, body; and the ways to answer.
  *
- * The order is the law of what an unknown caller can learn: without a key every path answers 401 (but the open ones), so
- * routes and ids cannot be told apart; another organisation's sandbox is not found.
+ * The order is the law of what an unknown caller can learn: without a key every path answers 401 (but the open ones),
+ * so routes and ids cannot be told apart; another organisation's sandbox is not found.
  */
 #include "api/api.h"
 #include "api/letta.h"
@@ -50,7 +50,8 @@ static bool matches(const char *pattern, const struct http_target *target, struc
     return part == target->n_parts;
 }
 
-static const struct route *find_route(struct request *rq, const struct http_head *head, const struct http_target *target, char *allow, size_t allow_size)
+static const struct route *find_route(struct request *rq, const struct http_head *head,
+                                      const struct http_target *target, char *allow, size_t allow_size)
 {
     allow[0] = '\0';
     for (size_t i = 0; i < api_n_routes; i++) {
@@ -82,8 +83,8 @@ static bool knows_query(const char *known, const char *name)
 }
 
 /*
- * The original's framework answers "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to "/v1/tools/run": clients rely on it.
- * 307 keeps method and body. True: it has been answered.
+ * The original's framework answers "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to
+ * "/v1/tools/run": clients rely on it. 307 keeps method and body. True: it has been answered.
  */
 static bool redirect(struct request *rq, const struct http_head *head, const struct http_target *target)
 {
@@ -105,8 +106,9 @@ static bool redirect(struct request *rq, const struct http_head *head, const str
     if (!route || !(route->flags & ROUTE_LETTA))
         return false;
     AUTO_BUF struct buf to = BUF_INIT(64u << 10);
-    if (buf_append(&to, head->target, slash ? len - 1 : len) < 0 || (!slash && buf_append(&to, "/", 1) < 0) || (query && buf_append_str(&to, query) < 0) ||
-        buf_append(&to, "", 1) < 0 || exchange_add_field(rq->x, "Location", to.data) < 0)
+    if (buf_append(&to, head->target, slash ? len - 1 : len) < 0 || (!slash && buf_append(&to, "/", 1) < 0) ||
+        (query && buf_append_str(&to, query) < 0) || buf_append(&to, "", 1) < 0 ||
+        exchange_add_field(rq->x, "Location", to.data) < 0)
         return false;
     request_status(rq, 307);
     return true;
@@ -180,13 +182,19 @@ struct request *request_create(struct api *api, struct exchange *x)
 static void count_denial(struct api *api, const struct caller *caller, const char *org, const char *object)
 {
     const struct config *config = config_get(api->config);
-    const struct audit_event event = {.action = "suspicious", .actor = caller->actor, .org = org, .object = object,
+    const struct audit_event event = {.action = "suspicious",
+                                      .actor = caller->actor,
+                                      .org = org,
+                                      .object = object,
                                       .outcome = "denied",
-                                      .detail = "repeated denials", .request_id = caller->request_id, .sync = true,
+                                      .detail = "repeated denials",
+                                      .request_id = caller->request_id,
+                                      .sync = true,
                                       .any_object = true};
 
     api->counters.denials++;
-    if (suspicion_note(api->suspicion, caller->actor, clock_mono_ns(), (unsigned)config->suspicious_count, (unsigned)config->suspicious_seconds))
+    if (suspicion_note(api->suspicion, caller->actor, clock_mono_ns(), (unsigned)config->suspicious_count,
+                       (unsigned)config->suspicious_seconds))
         audit_add(api->audit, &event, NULL, NULL);
 }
 
@@ -194,9 +202,16 @@ static void count_denial(struct api *api, const struct caller *caller, const cha
 static void deny(struct api *api, const struct caller *caller, const char *org, const char *kind, const char *object,
                  const char *detail)
 {
-    const struct audit_event event = {.action = "denied", .actor = caller->actor, .org = org, .object = object,
-                                      .outcome = "denied", .detail = detail, .request_id = caller->request_id,
-                                      .sync = true, .kind = kind, .any_object = kind != NULL};
+    const struct audit_event event = {.action = "denied",
+                                      .actor = caller->actor,
+                                      .org = org,
+                                      .object = object,
+                                      .outcome = "denied",
+                                      .detail = detail,
+                                      .request_id = caller->request_id,
+                                      .sync = true,
+                                      .kind = kind,
+                                      .any_object = kind != NULL};
 
     audit_add(api->audit, &event, NULL, NULL);
     count_denial(api, caller, org, object);
@@ -215,8 +230,8 @@ void api_denied_others(struct api *api, const struct caller *caller, const char 
 /* What refused, as the first word of the message has it: of a fixed number, whatever names follow. */
 static const char *rule_of(const char *message)
 {
-    static const char *const words[] = {"binds:", "limits.connections", "network:", "only", "sandbox",
-                                        "secrets.expose:", "template", "this", "tool", "Tool"};
+    static const char *const words[] = {"binds:",          "limits.connections", "network:", "only", "sandbox",
+                                        "secrets.expose:", "template",           "this",     "tool", "Tool"};
     size_t len = strcspn(message, " ");
 
     for (size_t i = 0; i < ARRAY_SIZE(words); i++)
@@ -240,10 +255,16 @@ void request_denied(struct request *rq, const char *message)
     deny(rq->api, &rq->caller, rq->caller.org_id, kind, object, message);
 }
 
-uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome, const char *detail)
+uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome,
+                       const char *detail)
 {
-    const struct audit_event event = {.action = action, .actor = rq->caller.actor, .org = rq->caller.org_id, .object = object ? object : "",
-                                      .outcome = outcome, .detail = detail ? detail : "", .request_id = rq->caller.request_id};
+    const struct audit_event event = {.action = action,
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = object ? object : "",
+                                      .outcome = outcome,
+                                      .detail = detail ? detail : "",
+                                      .request_id = rq->caller.request_id};
 
     return audit_add(rq->api->audit, &event, NULL, NULL);
 }
@@ -318,7 +339,8 @@ bool request_query_u64(struct request *rq, const char *name, uint64_t min, uint6
     if (!text)
         return true;
     if (parse_u64(text, &value) < 0 || value < min || value > max) {
-        request_refuse(rq, BRIG_E_USAGE, "%s=%.64s: must be a number from %llu to %llu", name, text, (unsigned long long)min, (unsigned long long)max);
+        request_refuse(rq, BRIG_E_USAGE, "%s=%.64s: must be a number from %llu to %llu", name, text,
+                       (unsigned long long)min, (unsigned long long)max);
         return false;
     }
     *ret = value;
@@ -357,7 +379,8 @@ struct sbox *request_find(struct request *rq, const char *id)
 
     const struct sbox *other = sbox ? NULL : api_sandbox_by_id(rq->api, id);
 
-    if (other && !str_eq(other->org_id, rq->caller.org_id)) /* another organisation's: the manager has written the event */
+    if (other && !str_eq(other->org_id, rq->caller.org_id)) /* another organisation's: the manager has written the event
+                                                             */
         count_denial(rq->api, &rq->caller, "", id);
     return sbox;
 }
@@ -439,7 +462,8 @@ static bool check_query(struct request *rq, const struct http_target *target)
 {
     for (size_t i = 0; i < target->n_query; i++)
         if (!knows_query(rq->route->query, target->query[i].name)) {
-            request_refuse(rq, BRIG_E_USAGE, "query parameter %.64s: not known here%s%s", target->query[i].name, rq->route->query[0] ? "; known: " : "", rq->route->query);
+            request_refuse(rq, BRIG_E_USAGE, "query parameter %.64s: not known here%s%s", target->query[i].name,
+                           rq->route->query[0] ? "; known: " : "", rq->route->query);
             return false;
         }
     return true;
@@ -511,7 +535,8 @@ static void start(struct request *rq, const struct http_head *head, const struct
     if (!rq->route && allow[0]) {
         exchange_add_field(rq->x, "Allow", allow);
         rq->api->counters.failures++;
-        exchange_error(rq->x, 405, "method_not_allowed", "this path does not take that method", "the field Allow has those that it takes");
+        exchange_error(rq->x, 405, "method_not_allowed", "this path does not take that method",
+                       "the field Allow has those that it takes");
         request_free(rq);
         return;
     }
@@ -569,8 +594,14 @@ void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t dura
     api->counters.requests[status / 100 < 6 ? status / 100 : 0]++;
     api->counters.bytes_out += bytes;
     if (route && api->trace) {
-        const struct trace_span span = {.method = exchange_head(x)->method, .route = route->pattern, .request_id = exchange_id(x), .peer = exchange_peer(x),
-                                        .parent = exchange_kept(x), .status = status, .duration_ns = duration_ns, .bytes = bytes};
+        const struct trace_span span = {.method = exchange_head(x)->method,
+                                        .route = route->pattern,
+                                        .request_id = exchange_id(x),
+                                        .peer = exchange_peer(x),
+                                        .parent = exchange_kept(x),
+                                        .status = status,
+                                        .duration_ns = duration_ns,
+                                        .bytes = bytes};
         trace_add(api->trace, &span);
     }
     if (route && log_wants_requests())

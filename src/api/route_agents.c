@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_agents.c: agents (letta.md 1.5): a name, tools, a state and secrets. There is no model and no conversation here: whoever runs the agent keeps those, and comes here for its
- * tools. Secrets are write-only but for the call that reveals one.
+ * route_agents.c: agents (letta.md 1.5): a name, tools, a state and secrets. There is no model and no conversation
+ * here: whoever runs the agent keeps those, and comes here for its tools. Secrets are write-only but for the call that
+ * reveals one.
  */
 #include <stdio.h>
 #include <string.h>
@@ -69,7 +70,8 @@ static void put(struct request *rq, const char *id, struct buf *text)
     int r = json_read(text->data, text->len, JSON_READ_VALUES, &doc, &err);
 
     if (r == 0)
-        r = agents_put(rq->api->agents, rq->caller.org_id, letta_user(rq, user), id, json_root(doc), on_agent, rq, &err);
+        r = agents_put(rq->api->agents, rq->caller.org_id, letta_user(rq, user), id, json_root(doc), on_agent, rq,
+                       &err);
     json_doc_free(doc);
     crypto_wipe(text->data, text->len);
     if (r < 0)
@@ -123,7 +125,8 @@ void route_agent_delete(struct request *rq)
     const struct object *agent = find_agent(rq);
     struct brig_err err = {0};
 
-    if (agent && objects_delete(agents_objects(rq->api->agents), rq->caller.org_id, agent->id, on_deleted, rq, &err) < 0)
+    if (agent &&
+        objects_delete(agents_objects(rq->api->agents), rq->caller.org_id, agent->id, on_deleted, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -143,7 +146,8 @@ static bool tagged(const struct request *rq, const struct object *agent)
     bool given = false;
 
     (void)letta_query_has(rq, "tags", "", &given);
-    for (const struct json_value *tag = tags && tags->type == JSON_ARRAY ? tags->first : NULL; tag && given; tag = tag->next)
+    for (const struct json_value *tag = tags && tags->type == JSON_ARRAY ? tags->first : NULL; tag && given;
+         tag = tag->next)
         if (tag->type == JSON_STRING && letta_query_has(rq, "tags", tag->string, &given))
             return true;
     return !given;
@@ -158,16 +162,20 @@ static bool wanted(void *ctx, const struct object *agent)
     const char *is = own && own->type == JSON_STRING ? own->string : "", *of = agent_project(agent);
 
     return (!name || str_eq(name, is)) && (!text || strcasestr(is, text)) &&
-           (!project || (of && str_eq(of, project))) &&
-           tagged(rq, agent);
+           (!project || (of && str_eq(of, project))) && tagged(rq, agent);
 }
 
 void route_agent_list(struct request *rq)
 {
     const char *order = request_query(rq, "order"), *ascending = request_query(rq, "ascending");
-    const struct letta_list list = {.objects = agents_objects(rq->api->agents), .kind = "Agent", .wanted = wanted,
-                                    .put = agent_doc_put, .ctx = rq,
-                                    .limit = LETTA_LIST_DEFAULT, .descending = order ? str_eq(order, "desc") : !(ascending && strcasecmp(ascending, "true") == 0)};
+    const struct letta_list list = {.objects = agents_objects(rq->api->agents),
+                                    .kind = "Agent",
+                                    .wanted = wanted,
+                                    .put = agent_doc_put,
+                                    .ctx = rq,
+                                    .limit = LETTA_LIST_DEFAULT,
+                                    .descending = order ? str_eq(order, "desc")
+                                                        : !(ascending && strcasecmp(ascending, "true") == 0)};
 
     if (order && !str_eq(order, "asc") && !str_eq(order, "desc"))
         letta_invalid(rq, "query", "order", "literal_error", "Input should be 'asc' or 'desc'");
@@ -195,7 +203,8 @@ static void attach(struct request *rq, bool on)
         return;
     if (on && !objects_find(registry_objects(rq->api->registry), rq->caller.org_id, rq->arg[1]))
         letta_not_found(rq, "Tool", rq->arg[1]);
-    else if (agents_attach(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, rq->arg[1], on, on_agent, rq, &err) < 0)
+    else if (agents_attach(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, rq->arg[1], on,
+                           on_agent, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -220,8 +229,13 @@ void route_agent_tools(struct request *rq)
     const struct object *agent = find_agent(rq);
     if (!agent)
         return;
-    const struct letta_list list = {.objects = registry_objects(rq->api->registry), .kind = "Tool", .wanted = attached, .put = tool_doc_put, .ctx = (void *)(uintptr_t)agent,
-                                    .limit = 10 * LETTA_LIST_DEFAULT, .descending = order && str_eq(order, "desc")};
+    const struct letta_list list = {.objects = registry_objects(rq->api->registry),
+                                    .kind = "Tool",
+                                    .wanted = attached,
+                                    .put = tool_doc_put,
+                                    .ctx = (void *)(uintptr_t)agent,
+                                    .limit = 10 * LETTA_LIST_DEFAULT,
+                                    .descending = order && str_eq(order, "desc")};
     letta_list(rq, &list);
 }
 
@@ -232,9 +246,11 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
 
     json_object(json);
     json_key(json, "tool_rules"), json_array(json);
-    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next) {
+    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
+         rule = rule->next) {
         const struct json_value *type = json_get(rule, "type"), *name = json_get(rule, "tool_name");
-        const bool same = type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name && name->type == JSON_STRING && str_eq(name->string, tool);
+        const bool same = type && type->type == JSON_STRING && str_eq(type->string, "requires_approval") && name &&
+                          name->type == JSON_STRING && str_eq(name->string, tool);
         if (!same)
             json_raw(json, rule->raw, rule->raw_len);
     }
@@ -257,7 +273,8 @@ void route_agent_approval(struct request *rq)
     AUTO_BUF struct buf text = BUF_INIT(AGENT_DOC_MAX);
     struct json json = JSON_INIT(&text);
 
-    if (!agent || !letta_only_members(rq, rq->json, known) || !letta_member(rq, "requires_approval", JSON_BOOL, false, &member))
+    if (!agent || !letta_only_members(rq, rq->json, known) ||
+        !letta_member(rq, "requires_approval", JSON_BOOL, false, &member))
         return;
     const struct object *tool = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[1]);
     if (!tool || !agent_has_tool(agent, tool->id)) {
@@ -321,7 +338,8 @@ static void on_secret(void *ctx, const struct object *agent, const struct brig_e
 }
 
 /* secret: NULL to remove it. */
-static void write_secret(struct request *rq, const struct object *agent, const char *key, const struct agent_secret *secret)
+static void write_secret(struct request *rq, const struct object *agent, const char *key,
+                         const struct agent_secret *secret)
 {
     struct secret_writing *writing = mem_zalloc(sizeof *writing);
     char user[LETTA_USER];
@@ -350,7 +368,8 @@ static bool is_text(const struct json_value *value)
 void route_agent_secret_put(struct request *rq)
 {
     static const char *const known[] = {"key", "value", "description", NULL};
-    const struct json_value *key = json_get(rq->json, "key"), *value = json_get(rq->json, "value"), *description = json_get(rq->json, "description");
+    const struct json_value *key = json_get(rq->json, "key"), *value = json_get(rq->json, "value"),
+                            *description = json_get(rq->json, "description");
     const struct object *agent = find_agent(rq);
 
     if (!agent || !api_only_members(rq, rq->json, known))
@@ -361,7 +380,8 @@ void route_agent_secret_put(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "key and value must be given; they and description are text without a NUL");
         return;
     }
-    const struct agent_secret secret = {.value = value->string, .len = value->len, .description = description ? description->string : NULL};
+    const struct agent_secret secret = {
+        .value = value->string, .len = value->len, .description = description ? description->string : NULL};
     write_secret(rq, agent, key->string, &secret);
 }
 
@@ -412,8 +432,14 @@ void route_agent_reveal(struct request *rq)
         return;
     int r = agent_secrets(rq->api->agents, agent, reveal_one, &revealing, &err);
     snprintf(object, sizeof object, "%s/%.100s", agent->id, rq->arg[1]);
-    const struct audit_event event = {.action = "variable.reveal", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = object,
-                                      .outcome = revealing.found ? "ok" : "failed", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = "variable.reveal",
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = object,
+                                      .outcome = revealing.found ? "ok" : "failed",
+                                      .detail = "",
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
     if (r < 0 && !revealing.found) {
         if (!err.code)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_approvals.c: runs that wait for a yes. Who says it is an administrator or a user of the same organisation, and not the one who asked by the same key unless it is an administrator's: an
- * agent that could approve its own calls would need no approval.
+ * route_approvals.c: runs that wait for a yes. Who says it is an administrator or a user of the same organisation, and
+ * not the one who asked by the same key unless it is an administrator's: an agent that could approve its own calls
+ * would need no approval.
  */
 #include <string.h>
 
@@ -77,12 +78,19 @@ static void decide(struct request *rq, bool yes)
         request_refuse(rq, BRIG_E_FORBIDDEN, "the key that asked cannot approve its own run");
         return;
     }
-    if (approvals_decide(rq->api->approvals, scope(rq), rq->arg[0], yes, rq->caller.actor, reason ? reason->string : "", &err) < 0) {
+    if (approvals_decide(rq->api->approvals, scope(rq), rq->arg[0], yes, rq->caller.actor, reason ? reason->string : "",
+                         &err) < 0) {
         request_fail(rq, &err);
         return;
     }
-    const struct audit_event event = {.action = yes ? "run.approve" : "run.deny", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = rq->arg[0], .outcome = "ok",
-                                      .detail = reason ? reason->string : "", .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = yes ? "run.approve" : "run.deny",
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = rq->arg[0],
+                                      .outcome = "ok",
+                                      .detail = reason ? reason->string : "",
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
     request_status(rq, 204);
 }

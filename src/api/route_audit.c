@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_audit.c: GET /v1/audit: the lines of the log after a sequence number, as they are on disk. The socket's administrator
- * gets them all and can verify the chain; a key gets those of its organisation, without their numbers and hashes in the
- * chain, which tell how much others do. `after` is a line's number (on the socket) or its time. Read on a worker: files
- * may be large.
+ * route_audit.c: GET /v1/audit: the lines of the log after a sequence number, as they are on disk. The socket's
+ * administrator gets them all and can verify the chain; a key gets those of its organisation, without their numbers and
+ * hashes in the chain, which tell how much others do. `after` is a line's number (on the socket) or its time. Read on a
+ * worker: files may be large.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -112,7 +112,11 @@ void route_audit(struct request *rq)
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
         return;
     }
-    *reading = (struct reading_log){.job = {work, done, NULL}, .rq = rq, .dir_fd = rq->api->audit_dir_fd, .limit = 1000, .out = BUF_INIT(64u << 20)};
+    *reading = (struct reading_log){.job = {work, done, NULL},
+                                    .rq = rq,
+                                    .dir_fd = rq->api->audit_dir_fd,
+                                    .limit = 1000,
+                                    .out = BUF_INIT(64u << 20)};
     if (!rq->caller.socket)
         memcpy(reading->org_id, rq->caller.org_id, sizeof reading->org_id);
     const bool by_time = read_time(rq, reading->after_time);
@@ -121,7 +125,8 @@ void route_audit(struct request *rq)
         mem_free(reading);
         return;
     }
-    if ((!by_time && !request_query_u64(rq, "after", 0, UINT64_MAX - 1, &reading->after)) || !request_query_u64(rq, "limit", 1, 100000, &reading->limit)) {
+    if ((!by_time && !request_query_u64(rq, "after", 0, UINT64_MAX - 1, &reading->after)) ||
+        !request_query_u64(rq, "limit", 1, 100000, &reading->limit)) {
         mem_free(reading);
         return;
     }

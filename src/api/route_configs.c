@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_configs.c: sandbox configurations (letta.md 1.2). One per organisation and type. What differs from the original on purpose: an explicit `type` inside the configuration is taken, GET by id is
- * there, PATCH merges, and an empty PATCH is refused instead of failing.
+ * route_configs.c: sandbox configurations (letta.md 1.2). One per organisation and type. What differs from the original
+ * on purpose: an explicit `type` inside the configuration is taken, GET by id is there, PATCH merges, and an empty
+ * PATCH is refused instead of failing.
  */
 #include <string.h>
 
@@ -63,8 +64,8 @@ static void on_config(void *ctx, const struct object *object, const struct brig_
 }
 
 /*
- * Directories are the administrator's and every organisation's: whoever writes through to one puts code first on the module path of the others. So that is the administrator's to give, and a
- * configuration that has it stays where it is.
+ * Directories are the administrator's and every organisation's: whoever writes through to one puts code first on the
+ * module path of the others. So that is the administrator's to give, and a configuration that has it stays where it is.
  */
 static bool may_write_through(struct request *rq, const struct json_value *config)
 {
@@ -72,15 +73,20 @@ static bool may_write_through(struct request *rq, const struct json_value *confi
     const struct json_value *was = old ? json_get(old->json, "config") : NULL, *was_dir = json_get(was, "sandbox_dir");
     const struct json_value *persist = json_get(config, "persist"), *dir = json_get(config, "sandbox_dir");
     bool asks = persist && persist->type != JSON_NULL && !(persist->type == JSON_BOOL && !persist->boolean);
-    bool moves = json_get(was, "persist") && dir && !(dir->type == JSON_STRING && was_dir && was_dir->type == JSON_STRING && str_eq(dir->string, was_dir->string));
+    bool moves =
+        json_get(was, "persist") && dir &&
+        !(dir->type == JSON_STRING && was_dir && was_dir->type == JSON_STRING && str_eq(dir->string, was_dir->string));
 
     if (rq->caller.socket || (!asks && !moves))
         return true;
-    letta_refuse(rq, 403, "config.%s: only the administrator on the unix socket may have runs write to a directory of the host", asks ? "persist" : "sandbox_dir");
+    letta_refuse(rq, 403,
+                 "config.%s: only the administrator on the unix socket may have runs write to a directory of the host",
+                 asks ? "persist" : "sandbox_dir");
     return false;
 }
 
-static void put_by(struct request *rq, const char *id, const char *type, const struct json_value *config, bool default_only)
+static void put_by(struct request *rq, const char *id, const char *type, const struct json_value *config,
+                   bool default_only)
 {
     char user[LETTA_USER];
     struct brig_err err = {0};
@@ -92,8 +98,8 @@ static void put_by(struct request *rq, const char *id, const char *type, const s
         request_fail(rq, &err);
         return;
     }
-    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user),
-                    caller_standing(&rq->caller), id, type, config, default_only, on_config, rq, &err) < 0)
+    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), caller_standing(&rq->caller), id, type,
+                    config, default_only, on_config, rq, &err) < 0)
         fail_config(rq, &err);
 }
 
@@ -110,17 +116,23 @@ static bool type_ok(const char *text)
 {
     size_t len = strlen(text);
 
-    return len > 0 && len < CONFIG_TYPE_MAX && text[0] >= 'a' && text[0] <= 'z' && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+    return len > 0 && len < CONFIG_TYPE_MAX && text[0] >= 'a' && text[0] <= 'z' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
 }
 
 void route_config_list(struct request *rq)
 {
     const char *type = request_query(rq, "sandbox_type");
-    const struct letta_list list = {.objects = configs_objects(rq->api->configs), .kind = "SandboxConfig", .wanted = type ? of_type : NULL, .put = put_config,
-                                    .ctx = (void *)(uintptr_t)type, .limit = CONFIGS_LIST_DEFAULT};
+    const struct letta_list list = {.objects = configs_objects(rq->api->configs),
+                                    .kind = "SandboxConfig",
+                                    .wanted = type ? of_type : NULL,
+                                    .put = put_config,
+                                    .ctx = (void *)(uintptr_t)type,
+                                    .limit = CONFIGS_LIST_DEFAULT};
 
     if (type && !type_ok(type))
-        letta_invalid(rq, "query", "sandbox_type", "enum", "Input should be 'e2b', 'modal', 'local' or another provider's name");
+        letta_invalid(rq, "query", "sandbox_type", "enum",
+                      "Input should be 'e2b', 'modal', 'local' or another provider's name");
     else
         letta_list(rq, &list);
 }
@@ -239,7 +251,8 @@ static void rebuild(struct request *rq, const struct object *object)
 {
     struct set_build *build = NULL;
     struct brig_err err = {0};
-    int r = config_set_rebuild(rq->api->sets, config_get(rq->api->config), &rq->caller, json_get(object->json, "config"), on_rebuilt, rq, &build, &err);
+    int r = config_set_rebuild(rq->api->sets, config_get(rq->api->config), &rq->caller,
+                               json_get(object->json, "config"), on_rebuilt, rq, &build, &err);
 
     if (r < 0)
         request_fail(rq, &err);
@@ -265,7 +278,7 @@ void route_config_recreate(struct request *rq)
     char user[LETTA_USER];
     struct brig_err err = {0};
 
-    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user),
-                    caller_standing(&rq->caller), NULL, "local", &none, true, on_local, rq, &err) < 0)
+    if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), caller_standing(&rq->caller), NULL,
+                    "local", &none, true, on_local, rq, &err) < 0)
         request_fail(rq, &err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_content.c: bytes into and out of a sandbox: files with ranges, trees as tar. Streamed in both directions; what waits
- * here is one piece, and the side that is slower sets the pace.
+ * route_content.c: bytes into and out of a sandbox: files with ranges, trees as tar. Streamed in both directions; what
+ * waits here is one piece, and the side that is slower sets the pace.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -94,8 +94,8 @@ static void download_event(void *ctx, const uint8_t *data, size_t len)
     }
     exchange_add_field(rq->x, "Accept-Ranges", "bytes");
     if (down->ranged) {
-        snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)down->from, (unsigned long long)(down->from + length - 1),
-                 (unsigned long long)entry.size);
+        snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)down->from,
+                 (unsigned long long)(down->from + length - 1), (unsigned long long)entry.size);
         exchange_add_field(rq->x, "Content-Range", range);
     }
     down->begun = true;
@@ -110,7 +110,8 @@ static void download_event(void *ctx, const uint8_t *data, size_t len)
     }
 }
 
-static void download_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void download_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                           size_t len UNUSED)
 {
     struct download *down = ctx;
     struct request *rq = down->rq;
@@ -158,10 +159,12 @@ static struct download *download_create(struct request *rq)
     return down;
 }
 
-static void download_start(struct download *down, enum svc_type type, const struct svc_cursor *out, const uint8_t *start)
+static void download_start(struct download *down, enum svc_type type, const struct svc_cursor *out,
+                           const uint8_t *start)
 {
     struct request *rq = down->rq;
-    const struct call_events events = {.event = down->tar ? NULL : download_event, .data = download_data, .reply = download_reply, .ctx = down};
+    const struct call_events events = {
+        .event = down->tar ? NULL : download_event, .data = download_data, .reply = download_reply, .ctx = down};
 
     if (!files_call(rq, type, out, start, &events, &down->call)) {
         mem_free(down);
@@ -291,7 +294,9 @@ static void upload_data(void *ctx, struct exchange *x UNUSED, const char *data, 
         data += n;
         len -= (size_t)n;
     }
-    r = up->gunzip ? gunzip_add(up->gunzip, data, len, &up->waiting, &err) : len > 0 && buf_append(&up->waiting, data, len) < 0 ? err_nomem(&err) : 0;
+    r = up->gunzip                                           ? gunzip_add(up->gunzip, data, len, &up->waiting, &err)
+        : len > 0 && buf_append(&up->waiting, data, len) < 0 ? err_nomem(&err)
+                                                             : 0;
     if (r < 0)
         upload_fail(up, &err);
     else
@@ -377,8 +382,8 @@ static void upload_start(struct upload *up, enum svc_type type, const struct svc
     up->left = config_get(rq->api->config)->max_body ? config_get(rq->api->config)->max_body : UINT64_MAX;
     if (exchange_body_known(rq->x, &length) && length > up->left) {
         upload_free(up);
-        request_refuse(rq, BRIG_E_TOO_LARGE, "the body has %llu bytes; server.max_body allows %llu", (unsigned long long)length,
-                       (unsigned long long)config_get(rq->api->config)->max_body);
+        request_refuse(rq, BRIG_E_TOO_LARGE, "the body has %llu bytes; server.max_body allows %llu",
+                       (unsigned long long)length, (unsigned long long)config_get(rq->api->config)->max_body);
         return;
     }
     if (!files_call(rq, type, out, start, &events, &up->call)) {
@@ -413,14 +418,18 @@ static bool read_how(struct request *rq, struct svc_file_write *how)
     bool append = false, parents = true, exclusive = false;
 
     if (!request_query_bool(rq, "append", &append) || !request_query_bool(rq, "parents", &parents) ||
-        !request_query_bool(rq, "exclusive", &exclusive) || !request_query_u64(rq, "offset", 0, INT64_MAX, &how->offset) || !read_mode(rq, &how->mode))
+        !request_query_bool(rq, "exclusive", &exclusive) ||
+        !request_query_u64(rq, "offset", 0, INT64_MAX, &how->offset) || !read_mode(rq, &how->mode))
         return false;
     bool at = request_query(rq, "offset") != NULL;
     if (at && append) {
         request_refuse(rq, BRIG_E_USAGE, "offset and append: only one of them");
         return false;
     }
-    how->flags = (append ? SVC_WRITE_APPEND : at ? SVC_WRITE_AT : SVC_WRITE_ATOMIC) | (parents ? SVC_WRITE_PARENTS : 0) | (exclusive ? SVC_WRITE_EXCL : 0);
+    how->flags = (append ? SVC_WRITE_APPEND
+                  : at   ? SVC_WRITE_AT
+                         : SVC_WRITE_ATOMIC) |
+                 (parents ? SVC_WRITE_PARENTS : 0) | (exclusive ? SVC_WRITE_EXCL : 0);
     return true;
 }
 
@@ -472,8 +481,8 @@ void route_tar_put(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "Content-Type %.64s: must be application/x-tar or application/gzip", type);
         return;
     }
-    if (!request_query_u64(rq, "max_bytes", 1, UINT64_MAX - 1, &bytes) || !request_query_u64(rq, "max_members", 1, TAR_MEMBERS, &members) ||
-        !files_put_path(rq, &out, 0)) {
+    if (!request_query_u64(rq, "max_bytes", 1, UINT64_MAX - 1, &bytes) ||
+        !request_query_u64(rq, "max_members", 1, TAR_MEMBERS, &members) || !files_put_path(rq, &out, 0)) {
         upload_free(up);
         return;
     }

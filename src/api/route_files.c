@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_files.c: the file routes that answer with JSON: stat, list, mkdir, move, remove, watch. Content: route_content.c. */
+/* route_files.c: the file routes that answer with JSON: stat, list, mkdir, move, remove, watch. Content:
+ * route_content.c. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
@@ -19,7 +20,8 @@ static void drop_call(struct request *rq)
     request_free(rq);
 }
 
-static void simple(struct request *rq, enum svc_type type, const struct svc_cursor *out, const uint8_t *start, const struct call_events *events)
+static void simple(struct request *rq, enum svc_type type, const struct svc_cursor *out, const uint8_t *start,
+                   const struct call_events *events)
 {
     struct call *call = NULL;
 
@@ -51,7 +53,8 @@ static void reply_entry(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const
     request_json(rq, strcmp(rq->route->method, "POST") == 0 ? 201 : 200, &json);
 }
 
-static void reply_empty(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void reply_empty(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                        size_t len UNUSED)
 {
     struct request *rq = ctx;
     struct brig_err err;
@@ -137,8 +140,8 @@ void route_file_move(struct request *rq)
     struct svc_cursor out = CURSOR(buffer);
     bool replace = false;
 
-    if (!api_only_members(rq, rq->json, known) || !member_bool(rq, "replace", &replace) || !files_put_member(rq, &out, "from", 0) ||
-        !files_put_bytes(rq, &out, "to"))
+    if (!api_only_members(rq, rq->json, known) || !member_bool(rq, "replace", &replace) ||
+        !files_put_member(rq, &out, "from", 0) || !files_put_bytes(rq, &out, "to"))
         return;
     svc_put_u32(&out, replace);
     request_audit(rq, "file.move", rq->sbox->id, "ok", json_get(rq->json, "from")->string);
@@ -254,7 +257,8 @@ void route_file_list(struct request *rq)
         return;
     }
     *listing = (struct listing){.rq = rq, .piece = BUF_INIT(64u << 10)};
-    if (!request_query_u64(rq, "depth", 1, 1000, &depth) || !request_query_u64(rq, "limit", 1, LIST_MAX, &limit) || !files_put_path(rq, &out, 0)) {
+    if (!request_query_u64(rq, "depth", 1, 1000, &depth) || !request_query_u64(rq, "limit", 1, LIST_MAX, &limit) ||
+        !files_put_path(rq, &out, 0)) {
         listing_free(listing);
         return;
     }
@@ -353,7 +357,8 @@ static void watching_event(void *ctx, const uint8_t *data, size_t len)
     watching_left(rq);
 }
 
-static void watching_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void watching_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                           size_t len UNUSED)
 {
     struct watching *watching = ctx;
     struct request *rq = watching->rq;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_logs.c: GET /v1/sandboxes/{id}/logs: what the processes of a sandbox have written, as far as their rings still have
- * it: one line of JSON per piece, process after process.
+ * route_logs.c: GET /v1/sandboxes/{id}/logs: what the processes of a sandbox have written, as far as their rings still
+ * have it: one line of JSON per piece, process after process.
  */
 #include <string.h>
 
@@ -72,7 +72,8 @@ static void on_data(void *ctx, unsigned stream, uint64_t offset, const uint8_t *
     json_string(&json, text ? "utf-8" : "base64");
     json_end(&json);
     logs->owed[stream] += len;
-    if (json_finish(&json) == 0 && buf_append(&logs->piece, "\n", 1) == 0 && !exchange_write(logs->rq->x, logs->piece.data, logs->piece.len))
+    if (json_finish(&json) == 0 && buf_append(&logs->piece, "\n", 1) == 0 &&
+        !exchange_write(logs->rq->x, logs->piece.data, logs->piece.len))
         logs->full = true;
     give_back(logs);
 }

@@ -3,8 +3,9 @@
  * route_output.c: the output of a process from an offset: as server-sent events, as raw bytes of one stream, or over a
  * WebSocket with input beside it.
  *
- * Bytes are given back to brig-init (output_consumed) when the client's connection has taken them, so a slow client holds
- * its program back and nothing piles up here; a client that does not read at all is cut off by the server's time limit.
+ * Bytes are given back to brig-init (output_consumed) when the client's connection has taken them, so a slow client
+ * holds its program back and nothing piles up here; a client that does not read at all is cut off by the server's time
+ * limit.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@
 enum form { FORM_EVENTS, FORM_BYTES, FORM_SOCKET };
 
 struct reader {
-    struct request *rq; /* NULL: over a WebSocket, which has outlived it */
+    struct request *rq;               /* NULL: over a WebSocket, which has outlived it */
     const struct socket_owner *owner; /* FORM_SOCKET of a run that makes its own sandbox */
     void *owner_ctx;
     struct exchange *x;
@@ -178,8 +179,8 @@ void socket_end(struct reader *reader, const char *receipt, size_t len)
     reader->scratch.len = 0;
     if (!receipt)
         (void)!exchange_ws_send(reader->x, true, gone, sizeof gone - 1);
-    else if (buf_append(&reader->scratch, head, sizeof head - 1) == 0 && buf_append(&reader->scratch, receipt, len) == 0 &&
-             buf_append(&reader->scratch, "}", 1) == 0)
+    else if (buf_append(&reader->scratch, head, sizeof head - 1) == 0 &&
+             buf_append(&reader->scratch, receipt, len) == 0 && buf_append(&reader->scratch, "}", 1) == 0)
         (void)!exchange_ws_send(reader->x, true, reader->scratch.data, reader->scratch.len);
     exchange_ws_close(reader->x, 1000, "ended"); /* closed() follows, and frees */
 }
@@ -234,8 +235,13 @@ static struct reader *reader_create(struct request *rq, enum form form)
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
         return NULL;
     }
-    *reader = (struct reader){.rq = rq, .x = rq->x, .form = form, .process = rq->process, .sbox = rq->sbox,
-                              .scratch = BUF_INIT(API_ANSWER_MAX), .stdin_waiting = BUF_INIT(STDIN_MAX)};
+    *reader = (struct reader){.rq = rq,
+                              .x = rq->x,
+                              .form = form,
+                              .process = rq->process,
+                              .sbox = rq->sbox,
+                              .scratch = BUF_INIT(API_ANSWER_MAX),
+                              .stdin_waiting = BUF_INIT(STDIN_MAX)};
     reader->watch = (struct sbox_watch){.ended = on_sandbox_ended, .ctx = reader};
     sbox_watch(rq->sbox, &reader->watch);
     sbox_hold(rq->sbox);
@@ -408,13 +414,18 @@ int socket_attach(struct reader *reader, struct process *process, struct brig_er
     return 0;
 }
 
-int socket_open(struct exchange *x, const struct socket_owner *owner, void *ctx, struct reader **ret, struct brig_err *err)
+int socket_open(struct exchange *x, const struct socket_owner *owner, void *ctx, struct reader **ret,
+                struct brig_err *err)
 {
     struct reader *reader = mem_zalloc(sizeof *reader);
 
     if (!reader)
         return err_nomem(err);
-    *reader = (struct reader){.x = x, .form = FORM_SOCKET, .owner = owner, .owner_ctx = ctx, .scratch = BUF_INIT(API_ANSWER_MAX),
+    *reader = (struct reader){.x = x,
+                              .form = FORM_SOCKET,
+                              .owner = owner,
+                              .owner_ctx = ctx,
+                              .scratch = BUF_INIT(API_ANSWER_MAX),
                               .stdin_waiting = BUF_INIT(STDIN_MAX)};
     const struct ws_events ws = {on_message, on_closed, on_drained, reader};
     int r = exchange_websocket(x, &ws, NULL, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_policies.c: the named network policies of an organisation, and what a policy would say. What is answered about a policy comes from the
- * same code that enforces it. A change is answered when the store has it, and is an event in the audit log.
+ * route_policies.c: the named network policies of an organisation, and what a policy would say. What is answered about
+ * a policy comes from the same code that enforces it. A change is answered when the store has it, and is an event in
+ * the audit log.
  */
 #include <stdio.h>
 #include <string.h>
@@ -302,7 +303,8 @@ static int read_speech(struct request *rq, struct check *check, struct brig_err 
 }
 
 /* A rule about requests allows nothing where they cannot be seen: who asks about https must hear that. */
-static void put_note(struct json *json, const struct network_choice *choice, const struct check *check, const struct policy_answer *answer)
+static void put_note(struct json *json, const struct network_choice *choice, const struct check *check,
+                     const struct policy_answer *answer)
 {
     struct policy_question closed = check->question;
     struct policy_answer then;
@@ -315,7 +317,8 @@ static void put_note(struct json *json, const struct network_choice *choice, con
     if (then.allow)
         return;
     json_key(json, "note");
-    json_string(json, "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there");
+    json_string(json,
+                "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there");
 }
 
 static void answer_check(struct request *rq, const struct network_choice *choice, const struct check *check)

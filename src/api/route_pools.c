@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_pools.c: what is kept warm, who runs tools, and secrets under a new key: for the one who looks after the service. */
+/* route_pools.c: what is kept warm, who runs tools, and secrets under a new key: for the one who looks after the
+ * service. */
 #include <string.h>
 
 #include "api/letta.h"
@@ -36,11 +37,15 @@ static bool flag(struct request *rq, const char *name, bool *ret)
 void route_pool_prewarm(struct request *rq)
 {
     static const char *const known[] = {"language", "count", "template", "strict", "network", NULL};
-    const struct json_value *language = json_get(rq->json, "language"), *count = json_get(rq->json, "count"), *template = json_get(rq->json, "template");
-    struct pool_want want = {.org_id = rq->caller.org_id, .language = TOOL_PYTHON, .template_name = template && template->type == JSON_STRING ? template->string : NULL};
+    const struct json_value *language = json_get(rq->json, "language"), *count = json_get(rq->json, "count"),
+                            *template = json_get(rq->json, "template");
+    struct pool_want want = {.org_id = rq->caller.org_id,
+                             .language = TOOL_PYTHON,
+                             .template_name = template && template->type == JSON_STRING ? template->string : NULL};
     struct brig_err err = {0};
 
-    if (!api_only_members(rq, rq->json, known) || !flag(rq, "strict", &want.strict) || !flag(rq, "network", &want.network))
+    if (!api_only_members(rq, rq->json, known) || !flag(rq, "strict", &want.strict) ||
+        !flag(rq, "network", &want.network))
         return;
     if (language && (language->type != JSON_STRING || tool_language_parse(language->string, &want.language) < 0)) {
         request_refuse(rq, BRIG_E_USAGE, "language: must be python, javascript, typescript or bash");
@@ -79,7 +84,8 @@ void route_provider_list(struct request *rq)
 
 /* ---- rotation -------------------------------------------------------------------------------------------- */
 
-/* Secrets, variables, agents, one after the other: each goes on in the background of the loop, and the answer comes when all are done. */
+/* Secrets, variables, agents, one after the other: each goes on in the background of the loop, and the answer comes
+ * when all are done. */
 struct rotating {
     struct request *rq;
     unsigned step;
@@ -94,7 +100,8 @@ static int rotate_step(struct rotating *rotating, struct brig_err *err)
 
     if (rotating->step == 0)
         return secrets_rotate(api->secrets, on_rotated, rotating, err);
-    return rotating->step == 1 ? configs_rotate(api->configs, on_rotated, rotating, err) : agents_rotate(api->agents, on_rotated, rotating, err);
+    return rotating->step == 1 ? configs_rotate(api->configs, on_rotated, rotating, err)
+                               : agents_rotate(api->agents, on_rotated, rotating, err);
 }
 
 static void rotated(struct rotating *rotating, const struct brig_err *err)
@@ -103,8 +110,14 @@ static void rotated(struct rotating *rotating, const struct brig_err *err)
     struct request *rq = rotating->rq;
     AUTO_BUF struct buf out = BUF_INIT(4096);
     struct json json = JSON_INIT(&out);
-    const struct audit_event event = {.action = "secret.rotate", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = "", .outcome = err ? "failed" : "ok",
-                                      .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = "secret.rotate",
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = "",
+                                      .outcome = err ? "failed" : "ok",
+                                      .detail = "",
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
 
     audit_add(rq->api->audit, &event, NULL, NULL);
     json_object(&json);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_processes.c: programs in a sandbox: run and wait, start, list, signal, resize, wait, feed. Output: route_output.c. */
+/* route_processes.c: programs in a sandbox: run and wait, start, list, signal, resize, wait, feed. Output:
+ * route_output.c. */
 #include <signal.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@ void route_run(struct request *rq)
     }
     if (parsed.spec.tty || parsed.spec.stdin_open) {
         process_spec_done(&parsed);
-        request_refuse(rq, BRIG_E_USAGE, "tty and stdin_open need a process that can be attached to: POST .../processes");
+        request_refuse(rq, BRIG_E_USAGE,
+                       "tty and stdin_open need a process that can be attached to: POST .../processes");
         return;
     }
     rq->left = run_left;
@@ -139,10 +141,11 @@ static int signal_number(const struct json_value *value)
     static const struct {
         const char *name;
         int number;
-    } names[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"ABRT", SIGABRT}, {"KILL", SIGKILL}, {"USR1", SIGUSR1},
-                 {"USR2", SIGUSR2}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"TERM", SIGTERM}, {"CHLD", SIGCHLD}, {"CONT", SIGCONT},
-                 {"STOP", SIGSTOP}, {"TSTP", SIGTSTP}, {"TTIN", SIGTTIN}, {"TTOU", SIGTTOU}, {"URG", SIGURG},   {"WINCH", SIGWINCH},
-                 {"SEGV", SIGSEGV}, {"BUS", SIGBUS},   {"FPE", SIGFPE},   {"ILL", SIGILL},   {"TRAP", SIGTRAP}, {"IO", SIGIO}};
+    } names[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT},   {"ABRT", SIGABRT}, {"KILL", SIGKILL},
+                 {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"PIPE", SIGPIPE},   {"ALRM", SIGALRM}, {"TERM", SIGTERM},
+                 {"CHLD", SIGCHLD}, {"CONT", SIGCONT}, {"STOP", SIGSTOP},   {"TSTP", SIGTSTP}, {"TTIN", SIGTTIN},
+                 {"TTOU", SIGTTOU}, {"URG", SIGURG},   {"WINCH", SIGWINCH}, {"SEGV", SIGSEGV}, {"BUS", SIGBUS},
+                 {"FPE", SIGFPE},   {"ILL", SIGILL},   {"TRAP", SIGTRAP},   {"IO", SIGIO}};
 
     if (value && value->type == JSON_NUMBER && value->integer && value->i64 >= 1 && value->i64 <= 64)
         return (int)value->i64;
@@ -181,7 +184,8 @@ void route_process_signal(struct request *rq)
         request_refuse(rq, BRIG_E_CONFLICT, "process %u has ended", process_number(rq->process));
         return;
     }
-    if (process_signal_as(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0, on_signalled, rq, &err) < 0)
+    if (process_signal_as(rq->process, &rq->caller, signum, group && group->boolean ? SVC_SIGNAL_GROUP : 0,
+                          on_signalled, rq, &err) < 0)
         request_fail(rq, &err);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_runs.c: receipts of runs and certificates of sandboxes; and runs that bring their own sandbox: made for the run,
- * ended with it, kept nowhere. Such a sandbox is not written to the store: after a crash it is an orphan, and ended.
+ * route_runs.c: receipts of runs and certificates of sandboxes; and runs that bring their own sandbox: made for the
+ * run, ended with it, kept nowhere. Such a sandbox is not written to the store: after a crash it is an orphan, and
+ * ended.
  */
 #include <stdio.h>
 #include <string.h>
@@ -23,19 +24,22 @@ static bool may_read(const struct request *rq, const char *doc)
     return caller_is_admin(&rq->caller) || receipt_is_for(doc, rq->caller.key_id);
 }
 
-static void on_one(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED, const struct brig_err *err)
+static void on_one(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED,
+                   const struct brig_err *err)
 {
     struct request *rq = ctx;
 
     if (err)
         request_fail(rq, err);
     else if (n == 0)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->x ? rq->arg[0] : ""); /* the argument went with the client */
+        /* the argument went with the client */
+        request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->x ? rq->arg[0] : "");
     else
         request_text(rq, 200, "application/json", docs[0], strlen(docs[0]));
 }
 
-static void on_many(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+static void on_many(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
+                    const struct brig_err *err)
 {
     struct request *rq = ctx;
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
@@ -54,7 +58,8 @@ static void on_many(void *ctx, const char *const *docs, const char *const *ids, 
             r = buf_append_str(&out, docs[i]);
     }
     if (r == 0)
-        r = more && n > 0 ? buf_printf(&out, "],\"next_cursor\":\"%s\"}", ids[n - 1]) : buf_append_str(&out, "],\"next_cursor\":null}");
+        r = more && n > 0 ? buf_printf(&out, "],\"next_cursor\":\"%s\"}", ids[n - 1])
+                          : buf_append_str(&out, "],\"next_cursor\":null}");
     if (r < 0)
         request_refuse(rq, BRIG_E_TOO_LARGE, "the page is too large; ask for fewer with limit=");
     else
@@ -85,7 +90,8 @@ static bool read_page(struct request *rq, struct store_query *query)
 {
     uint64_t limit = 100;
 
-    if (!request_query_u64(rq, "limit", 1, 1000, &limit) || !read_time(rq, "since", &query->since_ns) || !read_time(rq, "until", &query->until_ns))
+    if (!request_query_u64(rq, "limit", 1, 1000, &limit) || !read_time(rq, "since", &query->since_ns) ||
+        !read_time(rq, "until", &query->until_ns))
         return false;
     query->org_id = rq->caller.socket ? "" : rq->caller.org_id;
     query->limit = (unsigned)limit;
@@ -95,7 +101,8 @@ static bool read_page(struct request *rq, struct store_query *query)
     return true;
 }
 
-typedef int find_fn(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err);
+typedef int find_fn(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,
+                    struct brig_err *err);
 
 static void list(struct request *rq, find_fn *find, const char *name)
 {
@@ -111,7 +118,8 @@ static void list(struct request *rq, find_fn *find, const char *name)
 
 static void one(struct request *rq, find_fn *find)
 {
-    const struct store_query query = {.org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->arg[0], .limit = 1};
+    const struct store_query query = {
+        .org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->arg[0], .limit = 1};
     struct brig_err err;
 
     if (find(rq->api->store, &query, on_one, rq, &err) < 0)
@@ -123,7 +131,8 @@ void route_runs_list(struct request *rq)
     list(rq, store_find_runs, "runs");
 }
 
-/* A receipt that was written a moment ago is committed with its group: who polls for it shall not be told in between that there is no such run. */
+/* A receipt that was written a moment ago is committed with its group: who polls for it shall not be told in between
+ * that there is no such run. */
 struct looking {
     struct loop_timer timer;
     struct request *rq;
@@ -136,8 +145,8 @@ static store_rows_fn on_receipt;
 static void look(struct looking *looking)
 {
     struct request *rq = looking->rq;
-    const struct store_query query = {.org_id = rq->caller.socket ? "" : rq->caller.org_id,
-                                      .id = rq->x ? rq->arg[0] : "", .limit = 1};
+    const struct store_query query = {
+        .org_id = rq->caller.socket ? "" : rq->caller.org_id, .id = rq->x ? rq->arg[0] : "", .limit = 1};
     struct brig_err err;
 
     if (store_find_runs(rq->api->store, &query, on_receipt, looking, &err) == 0)
@@ -170,8 +179,10 @@ static void on_receipt(void *ctx, const char *const *docs, const char *const *id
     else if (n == 0 || !rq->x) /* the argument went with the client */
         request_refuse(rq, BRIG_E_NOT_FOUND, "%.64s not found", rq->x ? rq->arg[0] : "");
     else if (!may_read(rq, docs[0]))
-        request_refuse(rq, BRIG_E_FORBIDDEN, "%.64s had what only an administrator may give; "
-                       "only an administrator or the key that ran it may read what it said", rq->arg[0]);
+        request_refuse(rq, BRIG_E_FORBIDDEN,
+                       "%.64s had what only an administrator may give; "
+                       "only an administrator or the key that ran it may read what it said",
+                       rq->arg[0]);
     else
         found(rq, docs[0]);
 }

@@ -193,8 +193,10 @@ static bool read_metadata(struct request *rq, struct sbox_pair *pairs, size_t ma
     size_t n = 0;
 
     for (const struct json_value *m = metadata->type == JSON_OBJECT ? metadata->first : NULL; m; m = m->next) {
-        if (n == max || m->type != JSON_STRING || m->key_len == 0 || m->key_len > 4096 || m->len > 4096 || memchr(m->string, '\0', m->len)) {
-            request_refuse(rq, BRIG_E_USAGE, "metadata: at most %zu names, each with a text of at most 4096 bytes", max);
+        if (n == max || m->type != JSON_STRING || m->key_len == 0 || m->key_len > 4096 || m->len > 4096 ||
+            memchr(m->string, '\0', m->len)) {
+            request_refuse(rq, BRIG_E_USAGE, "metadata: at most %zu names, each with a text of at most 4096 bytes",
+                           max);
             return false;
         }
         pairs[n++] = (struct sbox_pair){m->key, m->string};
@@ -224,8 +226,10 @@ static bool read_change(struct request *rq, struct change *ret)
     ret->n = 0;
     if (timeout && timeout->type == JSON_NULL) {
         ret->timeout_ms = 0;
-    } else if (timeout && (api_duration(timeout, &ret->timeout_ms) < 0 || ret->timeout_ms > UINT64_C(366) * 86400 * 1000)) {
-        request_refuse(rq, BRIG_E_USAGE, "timeout: must be a duration up to 366 days, such as 300 or \"5m\", or null for none");
+    } else if (timeout &&
+               (api_duration(timeout, &ret->timeout_ms) < 0 || ret->timeout_ms > UINT64_C(366) * 86400 * 1000)) {
+        request_refuse(rq, BRIG_E_USAGE,
+                       "timeout: must be a duration up to 366 days, such as 300 or \"5m\", or null for none");
         return false;
     }
     return !ret->has_metadata || read_metadata(rq, ret->pairs, ARRAY_SIZE(ret->pairs), &ret->n);
@@ -242,7 +246,8 @@ static void on_network(void *ctx, struct sbox *sbox, const struct brig_err *fail
     else if (rq->json->count == 1)
         answer_sandbox(rq, 200, sbox);
     else if (read_change(rq, &change) &&
-             sbox_update(sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL, change.n, on_changed, rq, &err) < 0)
+             sbox_update(sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL, change.n,
+                         on_changed, rq, &err) < 0)
         request_fail(rq, &err);
 }
 
@@ -256,7 +261,8 @@ void route_sandbox_update(struct request *rq)
     if (!api_only_members(rq, rq->json, known) || !read_change(rq, &change))
         return;
     int r = network ? sbox_set_network(rq->sbox, &rq->caller, network, on_network, rq, &err)
-                    : sbox_update(rq->sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL, change.n, on_changed, rq, &err);
+                    : sbox_update(rq->sbox, &rq->caller, change.timeout_ms, change.has_metadata ? change.pairs : NULL,
+                                  change.n, on_changed, rq, &err);
     if (r < 0)
         request_fail(rq, &err);
 }
@@ -301,7 +307,8 @@ struct stopping {
     char id[32], org_id[64];
 };
 
-static void on_certificate(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED, const struct brig_err *err)
+static void on_certificate(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n,
+                           bool more UNUSED, const struct brig_err *err)
 {
     struct request *rq = ctx;
 

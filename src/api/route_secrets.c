@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_secrets.c: named secrets. A value goes in and never comes out: no route here answers with one, and no message, log line or event has any part of
- * it. The body that brought it is wiped as soon as it has been sealed, before the store has been asked (ROUTE_SECRET wipes the connection's copy).
+ * route_secrets.c: named secrets. A value goes in and never comes out: no route here answers with one, and no message,
+ * log line or event has any part of it. The body that brought it is wiped as soon as it has been sealed, before the
+ * store has been asked (ROUTE_SECRET wipes the connection's copy).
  */
 #include <string.h>
 
@@ -123,8 +124,14 @@ static void on_written(void *ctx, const struct brig_err *err)
 {
     struct writing *writing = ctx;
     struct request *rq = writing->rq;
-    const struct audit_event event = {.action = writing->action, .actor = rq->caller.actor, .org = rq->caller.org_id, .object = writing->name,
-                                      .outcome = err ? "failed" : "ok", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = writing->action,
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = writing->name,
+                                      .outcome = err ? "failed" : "ok",
+                                      .detail = "",
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
 
     audit_add(rq->api->audit, &event, NULL, NULL);
     if (err)
@@ -141,8 +148,10 @@ static struct writing *begin(struct request *rq, const char *action, unsigned st
     struct writing *writing = mem_zalloc(sizeof *writing);
 
     if (!secret_name_ok(rq->arg[0])) {
-        request_refuse(rq, BRIG_E_USAGE, "%.80s: a secret's name has 1 to %u letters, digits, '_', '.' or '-', and begins with a letter or '_'", rq->arg[0],
-                       SECRET_NAME_MAX - 1);
+        request_refuse(
+            rq, BRIG_E_USAGE,
+            "%.80s: a secret's name has 1 to %u letters, digits, '_', '.' or '-', and begins with a letter or '_'",
+            rq->arg[0], SECRET_NAME_MAX - 1);
     } else if (!writing || str_copy(writing->name, sizeof writing->name, rq->arg[0]) < 0) {
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
     } else {
@@ -158,7 +167,8 @@ static struct writing *begin(struct request *rq, const char *action, unsigned st
 /* The value as bytes in wiping memory; NULL: the refusal was sent. */
 static uint8_t *read_value(struct request *rq, size_t *ret_len)
 {
-    const struct json_value *text = json_get(rq->json, "value"), *coded = json_get(rq->json, "value_base64"), *value = text ? text : coded;
+    const struct json_value *text = json_get(rq->json, "value"), *coded = json_get(rq->json, "value_base64"),
+                            *value = text ? text : coded;
 
     if (!value || (text && coded) || value->type != JSON_STRING) {
         request_refuse(rq, BRIG_E_USAGE, "exactly one of value and value_base64 must be given, as text");
@@ -211,9 +221,11 @@ void route_secret_put(struct request *rq)
         mem_free(writing);
         return;
     }
-    const struct json_value *text = json_get(rq->json, "value"), *sent = text ? text : json_get(rq->json, "value_base64");
+    const struct json_value *text = json_get(rq->json, "value"),
+                            *sent = text ? text : json_get(rq->json, "value_base64");
     const size_t room = sent->len;
-    int r = secrets_put(secrets, rq->caller.org_id, writing->name, value, len, json_get(rq->json, "broker"), on_written, writing, &err);
+    int r = secrets_put(secrets, rq->caller.org_id, writing->name, value, len, json_get(rq->json, "broker"), on_written,
+                        writing, &err);
     crypto_secret_free(value, room);
     wipe_body(rq);
     if (r < 0) {

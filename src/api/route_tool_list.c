@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_tool_list.c: finding tools: lists with filters, counts, a search by words, and the schema of a source that is not kept. All tools here are of the type `custom`: the original's own
- * (memory, files, messages) are part of its agents, which are not here, so add-base-tools adds none.
+ * route_tool_list.c: finding tools: lists with filters, counts, a search by words, and the schema of a source that is
+ * not kept. All tools here are of the type `custom`: the original's own (memory, files, messages) are part of its
+ * agents, which are not here, so add-base-tools adds none.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,8 @@ static bool word_true(const char *text)
 static bool wanted(void *ctx, const struct object *object)
 {
     const struct request *rq = ctx;
-    const char *name = request_query(rq, "name"), *search = request_query(rq, "search"), *project = rq->x ? http_field(exchange_head(rq->x), "X-Project-Id") : NULL;
+    const char *name = request_query(rq, "name"), *search = request_query(rq, "search"),
+               *project = rq->x ? http_field(exchange_head(rq->x), "X-Project-Id") : NULL;
     bool given = false;
 
     if (name && !str_eq(name, text_of(object, "name")))
@@ -56,8 +58,9 @@ static bool wanted(void *ctx, const struct object *object)
 
 static bool types_ok(struct request *rq)
 {
-    static const char types[] = " custom letta_core letta_memory_core letta_multi_agent_core letta_sleeptime_core letta_voice_sleeptime_core letta_builtin letta_files_core "
-                                "external_langchain external_composio external_mcp ";
+    static const char types[] =
+        " custom letta_core letta_memory_core letta_multi_agent_core letta_sleeptime_core letta_voice_sleeptime_core letta_builtin letta_files_core "
+        "external_langchain external_composio external_mcp ";
     const struct http_target *target = exchange_target(rq->x);
 
     for (size_t i = 0; i < target->n_query; i++) {
@@ -76,7 +79,12 @@ static bool types_ok(struct request *rq)
 void route_tool_list(struct request *rq)
 {
     const char *order = request_query(rq, "order");
-    const struct letta_list list = {.objects = registry_objects(rq->api->registry), .kind = "Tool", .wanted = wanted, .put = tool_doc_put, .ctx = rq, .limit = LETTA_LIST_DEFAULT,
+    const struct letta_list list = {.objects = registry_objects(rq->api->registry),
+                                    .kind = "Tool",
+                                    .wanted = wanted,
+                                    .put = tool_doc_put,
+                                    .ctx = rq,
+                                    .limit = LETTA_LIST_DEFAULT,
                                     .descending = !order || str_eq(order, "desc")};
 
     if (order && !str_eq(order, "asc") && !str_eq(order, "desc"))
@@ -141,7 +149,8 @@ static unsigned score(const struct object *object, const char *query)
     unsigned sum = 0, n = 0;
 
     snprintf(words, sizeof words, "%s", query);
-    for (char *word = strtok_r(words, " \t\r\n,.;_-", &save); word && n < SEARCH_WORDS; word = strtok_r(NULL, " \t\r\n,.;_-", &save), n++) {
+    for (char *word = strtok_r(words, " \t\r\n,.;_-", &save); word && n < SEARCH_WORDS;
+         word = strtok_r(NULL, " \t\r\n,.;_-", &save), n++) {
         sum += strcasestr(text_of(object, "name"), word) ? 4 : 0;
         sum += strcasestr(text_of(object, "description"), word) ? 2 : 0;
         sum += strcasestr(text_of(object, "source_code"), word) ? 1 : 0;
@@ -153,7 +162,8 @@ static int by_score(const void *a, const void *b)
 {
     const struct hit *left = a, *right = b;
 
-    return left->score != right->score ? (left->score < right->score ? 1 : -1) : strcmp(left->object->id, right->object->id);
+    return left->score != right->score ? (left->score < right->score ? 1 : -1)
+                                       : strcmp(left->object->id, right->object->id);
 }
 
 static void answer_hits(struct request *rq, const struct hit *hits, size_t n)
@@ -182,8 +192,10 @@ void route_tool_search(struct request *rq)
     const struct json_value *query = NULL, *limit = NULL, *types = NULL, *tags = NULL;
     size_t n = 0;
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "query", JSON_STRING, false, &query) || !letta_member(rq, "limit", JSON_NUMBER, false, &limit) ||
-        !letta_member(rq, "tool_types", JSON_ARRAY, false, &types) || !letta_member(rq, "tags", JSON_ARRAY, false, &tags))
+    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "query", JSON_STRING, false, &query) ||
+        !letta_member(rq, "limit", JSON_NUMBER, false, &limit) ||
+        !letta_member(rq, "tool_types", JSON_ARRAY, false, &types) ||
+        !letta_member(rq, "tags", JSON_ARRAY, false, &tags))
         return;
     if (limit && (!limit->integer || limit->i64 < 1 || limit->i64 > 100)) {
         letta_invalid(rq, "body", "limit", "int_range", "Input should be an integer from 1 to 100");
@@ -224,8 +236,10 @@ void route_tool_schema(struct request *rq)
     const struct json_value *code = NULL, *type = NULL;
     struct brig_err err = {0};
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "code", JSON_STRING, true, &code) || !letta_member(rq, "source_type", JSON_STRING, false, &type))
+    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "code", JSON_STRING, true, &code) ||
+        !letta_member(rq, "source_type", JSON_STRING, false, &type))
         return;
-    if (executor_schema(rq->api->executor, &rq->caller, code->string, code->len, type ? type->string : "python", NULL, on_schema, rq, &err) < 0)
+    if (executor_schema(rq->api->executor, &rq->caller, code->string, code->len, type ? type->string : "python", NULL,
+                        on_schema, rq, &err) < 0)
         on_schema(rq, NULL, 0, &err);
 }

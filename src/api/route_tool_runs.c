@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_tool_runs.c: everything that runs: a registered tool, a tool of an agent, source that is not kept, and code or a command once; and a run afterwards: its state, its end, its files.
+ * route_tool_runs.c: everything that runs: a registered tool, a tool of an agent, source that is not kept, and code or
+ * a command once; and a run afterwards: its state, its end, its files.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,8 +18,9 @@
 #include "base/mem.h"
 #include "base/str.h"
 
-#define COMMON_MEMBERS                                                                                                                                                   \
-    "env_vars", "timeout", "limits", "network", "secrets", "agent_id", "agent_state", "sandbox_id", "reuse", "provider", "fallback", "strict", "background", "stream"
+#define COMMON_MEMBERS                                                                                       \
+    "env_vars", "timeout", "limits", "network", "secrets", "agent_id", "agent_state", "sandbox_id", "reuse", \
+        "provider", "fallback", "strict", "background", "stream"
 
 /* ---- a registered tool ----------------------------------------------------------------------------------- */
 
@@ -49,9 +51,11 @@ void route_agent_tool_run(struct request *rq)
     const char *org = rq->caller.org_id;
     const struct json_value *args = NULL;
 
-    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]) || !letta_only_members(rq, rq->json, known) || !letta_member(rq, "args", JSON_OBJECT, false, &args))
+    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]) || !letta_only_members(rq, rq->json, known) ||
+        !letta_member(rq, "args", JSON_OBJECT, false, &args))
         return;
-    const struct object *agent = objects_find(agents_objects(rq->api->agents), org, rq->arg[0]), *tool = registry_by_name(rq->api->registry, org, rq->arg[1]);
+    const struct object *agent = objects_find(agents_objects(rq->api->agents), org, rq->arg[0]),
+                        *tool = registry_by_name(rq->api->registry, org, rq->arg[1]);
     if (!agent) {
         letta_not_found(rq, "Agent", rq->arg[0]);
         return;
@@ -88,20 +92,32 @@ static bool strings_only(struct request *rq, const struct json_value *object, co
 
 static bool source_body_ok(struct request *rq, enum tool_language *language)
 {
-    static const char *const known[] = {"source_code", "args", "env_vars", "name", "source_type", "args_json_schema", "json_schema", "pip_requirements", "npm_requirements",
-                                        "timeout", "limits", "network", "secrets", "strict", "agent_id", "provider", "fallback", NULL}; /* the last line is ours, as of a registered tool */
+    static const char *const known[] = {"source_code",      "args",
+                                        "env_vars",         "name",
+                                        "source_type",      "args_json_schema",
+                                        "json_schema",      "pip_requirements",
+                                        "npm_requirements", "timeout",
+                                        "limits",           "network",
+                                        "secrets",          "strict",
+                                        "agent_id",         "provider",
+                                        "fallback",         NULL}; /* the last line is ours, as of a registered tool */
     const struct json_value *source = NULL, *args = NULL, *env = NULL, *name = NULL, *type = NULL, *other = NULL;
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "source_code", JSON_STRING, true, &source) || !letta_member(rq, "args", JSON_OBJECT, true, &args) ||
-        !letta_member(rq, "env_vars", JSON_OBJECT, false, &env) || !strings_only(rq, env, "env_vars") || !letta_member(rq, "name", JSON_STRING, false, &name) ||
-        !letta_member(rq, "source_type", JSON_STRING, false, &type) || !letta_member(rq, "args_json_schema", JSON_OBJECT, false, &other) ||
-        !letta_member(rq, "json_schema", JSON_OBJECT, false, &other) || !letta_member(rq, "pip_requirements", JSON_ARRAY, false, &other) ||
+    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "source_code", JSON_STRING, true, &source) ||
+        !letta_member(rq, "args", JSON_OBJECT, true, &args) ||
+        !letta_member(rq, "env_vars", JSON_OBJECT, false, &env) || !strings_only(rq, env, "env_vars") ||
+        !letta_member(rq, "name", JSON_STRING, false, &name) ||
+        !letta_member(rq, "source_type", JSON_STRING, false, &type) ||
+        !letta_member(rq, "args_json_schema", JSON_OBJECT, false, &other) ||
+        !letta_member(rq, "json_schema", JSON_OBJECT, false, &other) ||
+        !letta_member(rq, "pip_requirements", JSON_ARRAY, false, &other) ||
         !letta_member(rq, "npm_requirements", JSON_ARRAY, false, &other))
         return false;
     *language = TOOL_PYTHON;
     if (!type || (tool_language_parse(type->string, language) == 0 && *language != TOOL_COMMAND))
         return true;
-    letta_refuse(rq, 400, "INVALID_ARGUMENT: Tool source type is not supported at this time. Found %.64s", type->string);
+    letta_refuse(rq, 400, "INVALID_ARGUMENT: Tool source type is not supported at this time. Found %.64s",
+                 type->string);
     return false;
 }
 
@@ -113,7 +129,7 @@ static void run_source(struct running *running, const char *schema, size_t len)
     const struct json_value *name = json_get(rq->json, "name");
     if (!running_read(running))
         return;
-    running->stream = false; /* a message has one form */
+    running->stream = false;             /* a message has one form */
     running->ask.no_schema_check = true; /* what does not fit is the function's own error there */
     if (name && name->type == JSON_STRING)
         running->name = mem_strdup(name->string);
@@ -144,8 +160,8 @@ static void on_source_schema(void *ctx, const char *json, size_t len, const stru
 
 void route_tool_source(struct request *rq)
 {
-    const struct json_value *name = json_get(rq->json, "name"), *schema = json_get(rq->json, "json_schema"), *source = json_get(rq->json, "source_code"),
-                            *args = json_get(rq->json, "args_json_schema");
+    const struct json_value *name = json_get(rq->json, "name"), *schema = json_get(rq->json, "json_schema"),
+                            *source = json_get(rq->json, "source_code"), *args = json_get(rq->json, "args_json_schema");
     const bool known = (name && name->type == JSON_STRING) || (schema && schema->type == JSON_OBJECT);
     AUTO_BUF struct buf text = BUF_INIT(TOOL_DOC_MAX);
     enum tool_language language;
@@ -163,17 +179,20 @@ void route_tool_source(struct request *rq)
     int r = 0;
     if (language != TOOL_PYTHON)
         r = err_usage(&err, "a tool that is not Python needs a name or an explicit json_schema");
-    else if (args && args->type == JSON_OBJECT && (buf_append(&text, args->raw, args->raw_len) < 0 || buf_append(&text, "", 1) < 0))
+    else if (args && args->type == JSON_OBJECT &&
+             (buf_append(&text, args->raw, args->raw_len) < 0 || buf_append(&text, "", 1) < 0))
         r = err_nomem(&err);
     if (r == 0)
-        r = executor_schema(rq->api->executor, &rq->caller, source->string, source->len, "python", text.len > 0 ? text.data : NULL, on_source_schema, running, &err);
+        r = executor_schema(rq->api->executor, &rq->caller, source->string, source->len, "python",
+                            text.len > 0 ? text.data : NULL, on_source_schema, running, &err);
     if (r < 0)
         running_fail(running, &err);
 }
 
 /* ---- code or a command, once ----------------------------------------------------------------------------- */
 
-static void put_once(const struct json_value *code, const struct json_value *command, const struct json_value *body, struct json *json)
+static void put_once(const struct json_value *code, const struct json_value *command, const struct json_value *body,
+                     struct json *json)
 {
     const struct json_value *language = json_get(body, "language");
 
@@ -197,7 +216,10 @@ static void put_once(const struct json_value *code, const struct json_value *com
         else
             letta_put_text(json, "source_type", "python");
         letta_put(json, "source_code", code);
-        if (language && language->type == JSON_STRING && str_eq(language->string, "typescript")) { /* of a tool it cannot be found out; a snippet takes nothing */
+        if (language && language->type == JSON_STRING && str_eq(language->string, "typescript")) { /* of a tool it
+                                                                                                      cannot be found
+                                                                                                      out; a snippet
+                                                                                                      takes nothing */
             static const char schema[] = "{\"name\":\"code\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}";
             json_key(json, "json_schema"), json_raw(json, schema, sizeof schema - 1);
         }
@@ -217,13 +239,16 @@ static bool files_ok(struct request *rq)
     bool ok = (!files || files->type == JSON_ARRAY) && (!collect || collect->type == JSON_ARRAY);
 
     for (const struct json_value *f = ok && files ? files->first : NULL; f && ok; f = f->next) {
-        const struct json_value *path = json_get(f, "path"), *content = json_get(f, "content"), *coded = json_get(f, "base64");
-        ok = path && path->type == JSON_STRING && path->len > 0 && !content != !coded && (content ? content : coded)->type == JSON_STRING;
+        const struct json_value *path = json_get(f, "path"), *content = json_get(f, "content"),
+                                *coded = json_get(f, "base64");
+        ok = path && path->type == JSON_STRING && path->len > 0 && !content != !coded &&
+             (content ? content : coded)->type == JSON_STRING;
     }
     for (const struct json_value *path = ok && collect ? collect->first : NULL; path && ok; path = path->next)
         ok = path->type == JSON_STRING && path->len > 0;
     if (!ok)
-        request_refuse(rq, BRIG_E_USAGE, "files: a list of {\"path\", \"content\" or \"base64\"}; collect: a list of paths");
+        request_refuse(rq, BRIG_E_USAGE,
+                       "files: a list of {\"path\", \"content\" or \"base64\"}; collect: a list of paths");
     return ok;
 }
 
@@ -256,13 +281,17 @@ static int encode_files(struct running *running, const struct json_value *files,
 
 void route_run_once(struct request *rq)
 {
-    static const char *const known[] = {"language", "code", "command", "files", "collect", "pip_requirements", "npm_requirements", COMMON_MEMBERS, NULL};
+    static const char *const known[] = {
+        "language",         "code",         "command", "files", "collect", "pip_requirements",
+        "npm_requirements", COMMON_MEMBERS, NULL};
     const struct json_value *code = json_get(rq->json, "code"), *command = json_get(rq->json, "command");
 
     if (!api_only_members(rq, rq->json, known) || !files_ok(rq))
         return;
-    if (!code == !command || (code && code->type != JSON_STRING) || (command && command->type != JSON_STRING && command->type != JSON_ARRAY)) {
-        request_refuse(rq, BRIG_E_USAGE, "exactly one of code (text) and command (text, or a list of words) must be given");
+    if (!code == !command || (code && code->type != JSON_STRING) ||
+        (command && command->type != JSON_STRING && command->type != JSON_ARRAY)) {
+        request_refuse(rq, BRIG_E_USAGE,
+                       "exactly one of code (text) and command (text, or a list of words) must be given");
         return;
     }
     struct running *running = running_create(rq, RUN_NATIVE);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_tools.c: the registry of tools as the original's clients see it (letta.md 1.4): upsert by name, update, read, delete.
+ * route_tools.c: the registry of tools as the original's clients see it (letta.md 1.4): upsert by name, update, read,
+ * delete.
  *
  * A write goes body -> (schema derived in a sandbox) -> document -> store. Who may write is asked of the document that
  * is replaced; if that is another by the time of the commit, all is asked and made again from the new one. Two that
@@ -84,9 +85,15 @@ static bool has(const struct json_value *body, const char *name)
 static struct tool_doc doc_of(const struct write *write, const struct object *old, const char *hash)
 {
     const struct json_value *body = write->rq->json;
-    struct tool_doc doc = {.body = body, .old = old, .update = write->update, .schema = write->schema,
-                           .schema_len = write->schema_len, .user = write->user,
-                           .project = write->project[0] ? write->project : NULL, .modal = write->modal, .hash = hash};
+    struct tool_doc doc = {.body = body,
+                           .old = old,
+                           .update = write->update,
+                           .schema = write->schema,
+                           .schema_len = write->schema_len,
+                           .user = write->user,
+                           .project = write->project[0] ? write->project : NULL,
+                           .modal = write->modal,
+                           .hash = hash};
 
     const bool policy = has(body, "brig") || has(body, "default_requires_approval");
     tool_hands(old ? tool_of(old) : NULL, &write->rq->caller, !write->update, policy, &doc.registrant, &doc.guard);
@@ -147,13 +154,17 @@ static int judge(struct write *write, const struct buf *doc, char hash[13], stru
 /* The source of an update must still have the function: clients send one without the other. */
 static int check_source(const struct write *write, const struct object *old, struct brig_err *err)
 {
-    const struct json_value *source = json_get(write->rq->json, "source_code"), *type = json_get(old->json, "source_type"), *before = json_get(old->json, "source_code");
-    const bool python = !type || type->type != JSON_STRING || str_eq(type->string, "python"), bash = type && type->type == JSON_STRING && str_eq(type->string, "bash");
+    const struct json_value *source = json_get(write->rq->json, "source_code"),
+                            *type = json_get(old->json, "source_type"), *before = json_get(old->json, "source_code");
+    const bool python = !type || type->type != JSON_STRING || str_eq(type->string, "python"),
+               bash = type && type->type == JSON_STRING && str_eq(type->string, "bash");
     char text[sizeof write->name + 16];
 
-    if (!source || source->type != JSON_STRING || bash || (before && before->type == JSON_STRING && str_eq(before->string, source->string)))
+    if (!source || source->type != JSON_STRING || bash ||
+        (before && before->type == JSON_STRING && str_eq(before->string, source->string)))
         return 0;
-    if (str_format(text, sizeof text, "%s %s", python ? "def" : "function", write->name) > 0 && strstr(source->string, text))
+    if (str_format(text, sizeof text, "%s %s", python ? "def" : "function", write->name) > 0 &&
+        strstr(source->string, text))
         return 0;
     return err_usage(err, "Tool name '%s' does not match the function name in the source code", write->name);
 }
@@ -169,14 +180,16 @@ static int put(struct write *write, const struct object *old, const char *hash, 
         return r;
     if (!write->update)
         return registry_upsert(registry, write->org, old, doc.data, doc.len, on_put, write, err);
-    return objects_put(registry_objects(registry), write->org, old->id, doc.data, doc.len, old->version, on_put, write, err);
+    return objects_put(registry_objects(registry), write->org, old->id, doc.data, doc.len, old->version, on_put, write,
+                       err);
 }
 
 /* From the body (and the derived schema) to the store. */
 static int step(struct write *write, struct brig_err *err)
 {
     const struct registry *registry = write->rq->api->registry;
-    const struct object *old = write->update ? objects_find(registry_objects(write->rq->api->registry), write->org, write->id) : NULL;
+    const struct object *old =
+        write->update ? objects_find(registry_objects(write->rq->api->registry), write->org, write->id) : NULL;
     const struct tool_doc in = doc_of(write, old, NULL);
     AUTO_BUF struct buf doc = BUF_INIT(TOOL_DOC_MAX);
     char hash[13];
@@ -232,7 +245,8 @@ static void on_schema(void *ctx, const char *json, size_t len, const struct brig
 static bool begin(struct request *rq, bool update, struct write **ret)
 {
     struct write *write = mem_zalloc(sizeof *write);
-    const char *project = http_field(exchange_head(rq->x), "X-Project-Id"), *modal = http_field(exchange_head(rq->x), "X-Experimental-Modal-Sandbox");
+    const char *project = http_field(exchange_head(rq->x), "X-Project-Id"),
+               *modal = http_field(exchange_head(rq->x), "X-Experimental-Modal-Sandbox");
 
     if (!write) {
         request_refuse(rq, BRIG_E_NOMEM, "out of memory");
@@ -242,7 +256,8 @@ static bool begin(struct request *rq, bool update, struct write **ret)
     write->update = update;
     write->modal = modal && str_eq(modal, "true");
     (void)letta_user(rq, write->user);
-    if (str_copy(write->org, sizeof write->org, rq->caller.org_id) < 0 || (project && str_copy(write->project, sizeof write->project, project) < 0)) {
+    if (str_copy(write->org, sizeof write->org, rq->caller.org_id) < 0 ||
+        (project && str_copy(write->project, sizeof write->project, project) < 0)) {
         mem_free(write);
         letta_refuse(rq, 400, "INVALID_ARGUMENT: X-Project-Id is too long");
         return false;
@@ -260,11 +275,13 @@ static void derive(struct write *write, const char *source, size_t len)
     struct brig_err err = {0};
     int r = 0;
 
-    if (args && args->type == JSON_OBJECT && (buf_append(&text, args->raw, args->raw_len) < 0 || buf_append(&text, "", 1) < 0))
+    if (args && args->type == JSON_OBJECT &&
+        (buf_append(&text, args->raw, args->raw_len) < 0 || buf_append(&text, "", 1) < 0))
         r = err_nomem(&err);
     write->deriving = true;
     if (r == 0)
-        r = executor_schema(rq->api->executor, &rq->caller, source, len, "python", text.len > 0 ? text.data : NULL, on_schema, write, &err);
+        r = executor_schema(rq->api->executor, &rq->caller, source, len, "python", text.len > 0 ? text.data : NULL,
+                            on_schema, write, &err);
     if (r < 0)
         fail(write, &err);
 }
@@ -305,7 +322,8 @@ void route_tool_update(struct request *rq)
     if (!object || !tool_body_check(rq, true) || !begin(rq, true, &write))
         return;
     (void)!str_copy(write->id, sizeof write->id, object->id);
-    const struct json_value *source = has(rq->json, "source_code") ? json_get(rq->json, "source_code") : json_get(object->json, "source_code");
+    const struct json_value *source =
+        has(rq->json, "source_code") ? json_get(rq->json, "source_code") : json_get(object->json, "source_code");
     if (has(rq->json, "args_json_schema") && !has(rq->json, "json_schema") && source)
         derive(write, source->string, source->len);
     else
@@ -347,8 +365,11 @@ void route_tool_delete(struct request *rq)
     if (r == 0 && !caller_is_admin(&rq->caller))
         r = auth_tool_allowed(rq->api, &rq->caller, tool_of(object)->name, &err);
     if (r == 0) {
-        const struct objects_change change = {.org = rq->caller.org_id, .id = object->id,
-                                              .expect_version = object->version, .done = on_deleted, .ctx = rq};
+        const struct objects_change change = {.org = rq->caller.org_id,
+                                              .id = object->id,
+                                              .expect_version = object->version,
+                                              .done = on_deleted,
+                                              .ctx = rq};
         request_audit(rq, "tool.delete", object->id, "ok", tool_of(object)->name);
         r = objects_change(registry_objects(rq->api->registry), &change, &err);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_variables.c: environment variables of a sandbox configuration (letta.md 1.3). Values go in, and come out only by the call that reveals one (audited) or, where the administrator has
- * switched it on ([tools] reveal_secrets), in the original's shape; otherwise `value` is "" and `value_enc` null, and `has_value` says whether there is one.
+ * route_variables.c: environment variables of a sandbox configuration (letta.md 1.3). Values go in, and come out only
+ * by the call that reveals one (audited) or, where the administrator has switched it on ([tools] reveal_secrets), in
+ * the original's shape; otherwise `value` is "" and `value_enc` null, and `has_value` says whether there is one.
  */
 #include <string.h>
 
@@ -101,8 +102,12 @@ static bool check_config(struct request *rq)
 void route_variable_list(struct request *rq)
 {
     struct listing listing = {.rq = rq, .config_id = rq->arg[0], .key = request_query(rq, "key")};
-    const struct letta_list list = {.objects = configs_variables(rq->api->configs), .kind = "SandboxEnvironmentVariable", .wanted = wanted, .put = put_variable,
-                                    .ctx = &listing, .limit = VARIABLES_LIST_DEFAULT};
+    const struct letta_list list = {.objects = configs_variables(rq->api->configs),
+                                    .kind = "SandboxEnvironmentVariable",
+                                    .wanted = wanted,
+                                    .put = put_variable,
+                                    .ctx = &listing,
+                                    .limit = VARIABLES_LIST_DEFAULT};
 
     if (check_config(rq))
         letta_list(rq, &list);
@@ -115,14 +120,18 @@ static bool read_change(struct request *rq, bool all, struct variable_change *ch
     static const char *const known[] = {"key", "value", "description", NULL};
     const struct json_value *key = NULL, *value = NULL, *description = NULL;
 
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "key", JSON_STRING, all, &key) || !letta_member(rq, "value", JSON_STRING, all, &value) ||
+    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "key", JSON_STRING, all, &key) ||
+        !letta_member(rq, "value", JSON_STRING, all, &value) ||
         !letta_member(rq, "description", JSON_STRING, false, &description))
         return false;
-    if ((key && memchr(key->string, '\0', key->len)) || (description && memchr(description->string, '\0', description->len))) {
+    if ((key && memchr(key->string, '\0', key->len)) ||
+        (description && memchr(description->string, '\0', description->len))) {
         letta_invalid(rq, "body", key ? "key" : "description", "value_error", "NUL is not allowed");
         return false;
     }
-    *change = (struct variable_change){.key = key ? key->string : NULL, .value = value ? value->string : NULL, .description = description ? description->string : NULL,
+    *change = (struct variable_change){.key = key ? key->string : NULL,
+                                       .value = value ? value->string : NULL,
+                                       .description = description ? description->string : NULL,
                                        .value_len = value ? value->len : 0};
     return true;
 }
@@ -131,8 +140,12 @@ static void fail_change(struct request *rq, const struct brig_err *err)
 {
     if (err->code == BRIG_E_USAGE || err->code == BRIG_E_INVALID)
         letta_invalid(rq, "body", NULL, "value_error", "%s", err->message);
-    else if (err->code == BRIG_E_CONFLICT && err->errnum == EEXIST) /* the name is taken; other conflicts say what they are */
-        letta_refuse(rq, 409, "A unique constraint was violated for SandboxEnvironmentVariable. Check your input for duplicates: %s", err->message);
+    else if (err->code == BRIG_E_CONFLICT && err->errnum == EEXIST) /* the name is taken; other conflicts say what they
+                                                                       are */
+        letta_refuse(
+            rq, 409,
+            "A unique constraint was violated for SandboxEnvironmentVariable. Check your input for duplicates: %s",
+            err->message);
     else
         request_fail(rq, err);
 }
@@ -145,7 +158,8 @@ static void wipe_body(struct request *rq)
     crypto_wipe(rq->body, rq->body_len);
 }
 
-static void write_variable(struct request *rq, const char *config_id, const char *id, const struct variable_change *change)
+static void write_variable(struct request *rq, const char *config_id, const char *id,
+                           const struct variable_change *change)
 {
     char user[LETTA_USER];
     struct brig_err err = {0};
@@ -214,8 +228,14 @@ void route_variable_reveal(struct request *rq)
     if (!object)
         return;
     int r = variable_reveal(rq->api->configs, object, &value, &len, &err);
-    const struct audit_event event = {.action = "variable.reveal", .actor = rq->caller.actor, .org = rq->caller.org_id, .object = object->id,
-                                      .outcome = r < 0 ? "failed" : "ok", .detail = "", .request_id = rq->caller.request_id, .sync = true};
+    const struct audit_event event = {.action = "variable.reveal",
+                                      .actor = rq->caller.actor,
+                                      .org = rq->caller.org_id,
+                                      .object = object->id,
+                                      .outcome = r < 0 ? "failed" : "ok",
+                                      .detail = "",
+                                      .request_id = rq->caller.request_id,
+                                      .sync = true};
     audit_add(rq->api->audit, &event, NULL, NULL);
     if (r < 0) {
         request_fail(rq, &err);

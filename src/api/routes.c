@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routes.c: every route: the native API, and the original's interface (L). tests/e2e check that docs/openapi.yaml has the same ones. */
+/* routes.c: every route: the native API, and the original's interface (L). tests/e2e check that docs/openapi.yaml has
+ * the same ones. */
 #include "api/api.h"
 
 #define S ROUTE_SANDBOX
@@ -72,19 +73,24 @@ const struct route api_routes[] = {
     {"POST", "/v1/sandbox-config/local/default", "*", L | W, route_config_local_default},
     {"POST", "/v1/sandbox-config/local", "*", L | W | JSON, route_config_local},
     {"POST", "/v1/sandbox-config/local/recreate-venv", "*", L | W, route_config_recreate},
-    {"PATCH", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W | JSON | ROUTE_SECRET, route_variable_update},
+    {"PATCH", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W | JSON | ROUTE_SECRET,
+     route_variable_update},
     {"DELETE", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W, route_variable_delete},
     {"POST", "/v1/sandbox-config/environment-variable/{env_var_id}/reveal", "", W | ROUTE_ADMIN, route_variable_reveal},
     {"GET", "/v1/sandbox-config/{sandbox_config_id}", "*", L, route_config_one},
     {"PATCH", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W | JSON, route_config_update},
     {"DELETE", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W, route_config_delete},
     {"GET", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "limit after key *", L, route_variable_list},
-    {"POST", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "*", L | W | JSON | ROUTE_SECRET, route_variable_create},
+    {"POST", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "*", L | W | JSON | ROUTE_SECRET,
+     route_variable_create},
 
-    {"GET", "/v1/tools/", "before after limit order order_by name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *", L, route_tool_list},
+    {"GET", "/v1/tools/",
+     "before after limit order order_by name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *",
+     L, route_tool_list},
     {"POST", "/v1/tools/", "*", L | W | JSON, route_tool_upsert},
     {"PUT", "/v1/tools/", "*", L | W | JSON, route_tool_upsert},
-    {"GET", "/v1/tools/count", "name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *", L, route_tool_count},
+    {"GET", "/v1/tools/count", "name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *", L,
+     route_tool_count},
     {"POST", "/v1/tools/search", "*", L | JSON, route_tool_search},
     {"POST", "/v1/tools/run", "*", L | W | JSON | ROUTE_SECRET, route_tool_source},
     {"POST", "/v1/tools/generate-schema", "*", L | W | JSON, route_tool_schema},
@@ -94,7 +100,8 @@ const struct route api_routes[] = {
     {"DELETE", "/v1/tools/{tool_id}", "*", L | W, route_tool_delete},
     {"POST", "/v1/tools/{tool}/run", "", W | MAYBE | ROUTE_SECRET, route_tool_run},
 
-    {"GET", "/v1/agents/", "before after limit order order_by ascending name tags query_text project_id *", L, route_agent_list},
+    {"GET", "/v1/agents/", "before after limit order order_by ascending name tags query_text project_id *", L,
+     route_agent_list},
     {"POST", "/v1/agents/", "*", L | W | JSON | ROUTE_SECRET, route_agent_create},
     {"GET", "/v1/agents/count", "*", L, route_agent_count},
     {"GET", "/v1/agents/{agent_id}", "*", L, route_agent_get},
@@ -103,7 +110,8 @@ const struct route api_routes[] = {
     {"GET", "/v1/agents/{agent_id}/tools", "before after limit order *", L, route_agent_tools},
     {"PATCH", "/v1/agents/{agent_id}/tools/attach/{tool_id}", "*", L | W, route_agent_attach},
     {"PATCH", "/v1/agents/{agent_id}/tools/detach/{tool_id}", "*", L | W, route_agent_detach},
-    {"PATCH", "/v1/agents/{agent_id}/tools/approval/{tool_name}", "requires_approval *", L | W | MAYBE, route_agent_approval},
+    {"PATCH", "/v1/agents/{agent_id}/tools/approval/{tool_name}", "requires_approval *", L | W | MAYBE,
+     route_agent_approval},
     {"POST", "/v1/agents/{agent_id}/tools/{tool_name}/run", "*", L | W | MAYBE | ROUTE_SECRET, route_agent_tool_run},
     {"PUT", "/v1/agents/{agent_id}/secrets", "", W | JSON | ROUTE_SECRET, route_agent_secret_put},
     {"DELETE", "/v1/agents/{agent_id}/secrets/{key}", "", W, route_agent_secret_delete},

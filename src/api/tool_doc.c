@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_doc.c: see tool_doc.h. The document has the original's members by their names, those that are null left out, and ours in `brig`. What a member may hold is
- * judged in two places: its type here (422, as the original's), what it means by tool_parse() (400).
+ * tool_doc.c: see tool_doc.h. The document has the original's members by their names, those that are null left out, and
+ * ours in `brig`. What a member may hold is judged in two places: its type here (422, as the original's), what it means
+ * by tool_parse() (400).
  */
 #include "api/tool_doc.h"
 
@@ -20,9 +21,11 @@ static bool check_requirements(struct request *rq, const char *name)
         return false;
     for (const struct json_value *item = list ? list->first : NULL; item; item = item->next) {
         const struct json_value *package = json_get(item, "name"), *version = json_get(item, "version");
-        const bool ok = package && package->type == JSON_STRING && package->len > 0 && (!version || version->type == JSON_STRING || version->type == JSON_NULL);
+        const bool ok = package && package->type == JSON_STRING && package->len > 0 &&
+                        (!version || version->type == JSON_STRING || version->type == JSON_NULL);
         if (!ok) {
-            letta_invalid(rq, "body", name, "string_too_short", "Each must be an object with a name of at least 1 character, and a version that is text");
+            letta_invalid(rq, "body", name, "string_too_short",
+                          "Each must be an object with a name of at least 1 character, and a version that is text");
             return false;
         }
     }
@@ -59,18 +62,36 @@ static bool is_typescript(const struct json_value *type)
 {
     enum tool_language language;
 
-    return type && type->type == JSON_STRING && tool_language_parse(type->string, &language) == 0 && language != TOOL_PYTHON;
+    return type && type->type == JSON_STRING && tool_language_parse(type->string, &language) == 0 &&
+           language != TOOL_PYTHON;
 }
 
 bool tool_body_check(struct request *rq, bool update)
 {
-    static const char *const known[] = {"source_code", "source_type", "json_schema", "args_json_schema", "description", "tags", "return_char_limit", "pip_requirements",
-                                        "npm_requirements", "default_requires_approval", "enable_parallel_execution", "brig", NULL};
+    static const char *const known[] = {"source_code",
+                                        "source_type",
+                                        "json_schema",
+                                        "args_json_schema",
+                                        "description",
+                                        "tags",
+                                        "return_char_limit",
+                                        "pip_requirements",
+                                        "npm_requirements",
+                                        "default_requires_approval",
+                                        "enable_parallel_execution",
+                                        "brig",
+                                        NULL};
     static const struct {
         const char *name;
         enum json_type type;
-    } members[] = {{"source_type", JSON_STRING}, {"json_schema", JSON_OBJECT}, {"args_json_schema", JSON_OBJECT}, {"description", JSON_STRING},
-                   {"default_requires_approval", JSON_BOOL}, {"enable_parallel_execution", JSON_BOOL}, {"brig", JSON_OBJECT}, {"metadata_", JSON_OBJECT}};
+    } members[] = {{"source_type", JSON_STRING},
+                   {"json_schema", JSON_OBJECT},
+                   {"args_json_schema", JSON_OBJECT},
+                   {"description", JSON_STRING},
+                   {"default_requires_approval", JSON_BOOL},
+                   {"enable_parallel_execution", JSON_BOOL},
+                   {"brig", JSON_OBJECT},
+                   {"metadata_", JSON_OBJECT}};
     const struct json_value *value = NULL;
 
     if (!update && !letta_only_members(rq, rq->json, known))
@@ -80,12 +101,14 @@ bool tool_body_check(struct request *rq, bool update)
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         if (!letta_member(rq, members[i].name, members[i].type, false, &value))
             return false;
-    if (!check_requirements(rq, "pip_requirements") || !check_requirements(rq, "npm_requirements") || !check_tags(rq) || !check_limit(rq))
+    if (!check_requirements(rq, "pip_requirements") || !check_requirements(rq, "npm_requirements") || !check_tags(rq) ||
+        !check_limit(rq))
         return false;
     const struct json_value *schema = json_get(rq->json, "json_schema");
     if (!update && is_typescript(json_get(rq->json, "source_type")) && (!schema || schema->type == JSON_NULL)) {
-        letta_invalid(rq, "body", NULL, "value_error",
-                      "Value error, TypeScript tools require an explicit json_schema parameter. Only Python tools have theirs derived from the source.");
+        letta_invalid(
+            rq, "body", NULL, "value_error",
+            "Value error, TypeScript tools require an explicit json_schema parameter. Only Python tools have theirs derived from the source.");
         return false;
     }
     return true;
@@ -162,7 +185,8 @@ static void put_hand(struct json *json, const char *name, const struct tool_hand
 
 static void put_rest(const struct tool_doc *in, struct json *json)
 {
-    const struct json_value *limit = pick(in, "return_char_limit"), *parallel = pick(in, "enable_parallel_execution"), *project = pick(in, "project_id"),
+    const struct json_value *limit = pick(in, "return_char_limit"), *parallel = pick(in, "enable_parallel_execution"),
+                            *project = pick(in, "project_id"),
                             *maker = in->old ? json_get(in->old->json, "created_by_id") : NULL;
 
     json_key(json, "return_char_limit");
@@ -210,12 +234,22 @@ int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *
     put_rest(in, &json);
     json_end(&json);
     json_doc_free(derived);
-    return json_finish(&json) < 0 ? err_set(err, BRIG_E_TOO_LARGE, 0, "the tool is larger than %u bytes", TOOL_DOC_MAX) : 0;
+    return json_finish(&json) < 0 ? err_set(err, BRIG_E_TOO_LARGE, 0, "the tool is larger than %u bytes", TOOL_DOC_MAX)
+                                  : 0;
 }
 
-int tool_doc_floating(const struct json_value *body, const char *schema, size_t schema_len, struct buf *out, struct brig_err *err)
+int tool_doc_floating(const struct json_value *body, const char *schema, size_t schema_len, struct buf *out,
+                      struct brig_err *err)
 {
-    static const char *const members[] = {"source_code", "source_type", "args_json_schema", "pip_requirements", "npm_requirements", "return_char_limit", "brig", "metadata_", "name"};
+    static const char *const members[] = {"source_code",
+                                          "source_type",
+                                          "args_json_schema",
+                                          "pip_requirements",
+                                          "npm_requirements",
+                                          "return_char_limit",
+                                          "brig",
+                                          "metadata_",
+                                          "name"};
     struct json json = JSON_INIT(out);
     const struct json_value *given = json_get(body, "json_schema");
 
@@ -229,16 +263,31 @@ int tool_doc_floating(const struct json_value *body, const char *schema, size_t 
     else
         put_given(&json, "json_schema", given && given->type != JSON_NULL ? given : NULL);
     json_end(&json);
-    return json_finish(&json) < 0 ? err_set(err, BRIG_E_TOO_LARGE, 0, "the tool is larger than %u bytes", TOOL_DOC_MAX) : 0;
+    return json_finish(&json) < 0 ? err_set(err, BRIG_E_TOO_LARGE, 0, "the tool is larger than %u bytes", TOOL_DOC_MAX)
+                                  : 0;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------ */
 
 void tool_doc_put(void *ctx UNUSED, struct json *json, const struct object *object)
 {
-    static const char *const members[] = {"tool_type", "description", "source_type", "name", "tags", "source_code", "json_schema", "args_json_schema", "return_char_limit",
-                                          "pip_requirements", "npm_requirements", "default_requires_approval", "enable_parallel_execution", "created_by_id",
-                                          "last_updated_by_id", "metadata_", "project_id"};
+    static const char *const members[] = {"tool_type",
+                                          "description",
+                                          "source_type",
+                                          "name",
+                                          "tags",
+                                          "source_code",
+                                          "json_schema",
+                                          "args_json_schema",
+                                          "return_char_limit",
+                                          "pip_requirements",
+                                          "npm_requirements",
+                                          "default_requires_approval",
+                                          "enable_parallel_execution",
+                                          "created_by_id",
+                                          "last_updated_by_id",
+                                          "metadata_",
+                                          "project_id"};
     const struct json_value *ours = json_get(object->json, "brig");
 
     json_object(json);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tool_doc.h: a tool's document (records/registry.h) made from what a client sends, and the tool object that is answered. */
+/* tool_doc.h: a tool's document (records/registry.h) made from what a client sends, and the tool object that is
+ * answered. */
 #ifndef BRIG_API_TOOL_DOC_H
 #define BRIG_API_TOOL_DOC_H
 
@@ -13,18 +14,19 @@ bool tool_body_check(struct request *rq, bool update) MUST_CHECK;
 
 struct tool_doc {
     const struct json_value *body;
-    const struct object *old;    /* PATCH: what is not in the body stays; upsert: only who made it and its tags. Or NULL */
+    const struct object *old; /* PATCH: what is not in the body stays; upsert: only who made it and its tags. Or NULL */
     bool update;
-    const char *schema;          /* that was derived, or NULL: the body's or the old one's */
+    const char *schema; /* that was derived, or NULL: the body's or the old one's */
     size_t schema_len;
-    const char *user, *project;  /* project NULL: none was sent */
-    bool modal;                  /* the header that asks for Modal */
-    const char *hash;            /* or NULL */
+    const char *user, *project; /* project NULL: none was sent */
+    bool modal;                 /* the header that asks for Modal */
+    const char *hash;           /* or NULL */
     struct tool_hand registrant, guard;
 };
 int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *err) MUST_CHECK;
 /* A document of a tool that is not kept (run from source): source, schema, name and requirements of the body. */
-int tool_doc_floating(const struct json_value *body, const char *schema, size_t schema_len, struct buf *out, struct brig_err *err) MUST_CHECK;
+int tool_doc_floating(const struct json_value *body, const char *schema, size_t schema_len, struct buf *out,
+                      struct brig_err *err) MUST_CHECK;
 
 void tool_doc_put(void *ctx, struct json *json, const struct object *object); /* the tool object, as lists have it */
 

@@ -2,9 +2,10 @@
 /*
  * tool_run.c: see tool_run.h.
  *
- * Theory of operation. A run and its request end in either order. The run ends first: its result is the answer. The client leaves first: the run is cancelled, and its end frees what
- * is here. In the background nobody waits: the run is let go before the answer. What the body brought is borrowed by executor_run() for the call only.
- * A stream begins with its first event, so that a refusal is still an answer with a status of its own.
+ * Theory of operation. A run and its request end in either order. The run ends first: its result is the answer. The
+ * client leaves first: the run is cancelled, and its end frees what is here. In the background nobody waits: the run is
+ * let go before the answer. What the body brought is borrowed by executor_run() for the call only. A stream begins with
+ * its first event, so that a refusal is still an answer with a status of its own.
  */
 #include "api/tool_run.h"
 
@@ -83,7 +84,8 @@ bool running_float(struct running *running)
 {
     struct brig_err err = {0};
 
-    if (json_read(running->text.data, running->text.len, JSON_READ_VALUES, &running->doc, &err) < 0 || tool_parse(json_root(running->doc), &running->tool, &err) < 0) {
+    if (json_read(running->text.data, running->text.len, JSON_READ_VALUES, &running->doc, &err) < 0 ||
+        tool_parse(json_root(running->doc), &running->tool, &err) < 0) {
         running_fail(running, &err);
         return false;
     }
@@ -133,7 +135,8 @@ static bool read_flag(struct running *running, const char *name, bool *ret)
 static bool read_text(struct running *running, const char *name, const char **ret)
 {
     const struct json_value *value = given(running, name);
-    const bool ok = !value || (value->type == JSON_STRING && value->len > 0 && value->len < 256 && !memchr(value->string, '\0', value->len));
+    const bool ok = !value || (value->type == JSON_STRING && value->len > 0 && value->len < 256 &&
+                               !memchr(value->string, '\0', value->len));
 
     *ret = value && ok ? value->string : NULL;
     return ok || bad(running, name, "text of 1 to 255 bytes");
@@ -147,7 +150,9 @@ static bool read_reuse(struct running *running)
         return false;
     if (word && !str_eq(word, "agent") && !str_eq(word, "fingerprint") && !str_eq(word, "none"))
         return bad(running, "reuse", "agent, fingerprint or none");
-    running->ask.reuse = !word || str_eq(word, "none") ? REUSE_NONE : str_eq(word, "agent") ? REUSE_AGENT : REUSE_FINGERPRINT;
+    running->ask.reuse = !word || str_eq(word, "none") ? REUSE_NONE
+                         : str_eq(word, "agent")       ? REUSE_AGENT
+                                                       : REUSE_FINGERPRINT;
     return true;
 }
 
@@ -171,7 +176,8 @@ static bool read_timeout(struct running *running)
 {
     const struct json_value *value = given(running, "timeout");
 
-    return !value || (api_duration(value, &running->ask.timeout_ms) == 0 && running->ask.timeout_ms > 0) || bad(running, "timeout", "seconds, or text such as \"30s\"");
+    return !value || (api_duration(value, &running->ask.timeout_ms) == 0 && running->ask.timeout_ms > 0) ||
+           bad(running, "timeout", "seconds, or text such as \"30s\"");
 }
 
 /* A policy's name, or the policy itself; a list of names or references. What they mean is the executor's to judge. */
@@ -193,10 +199,12 @@ bool running_read(struct running *running)
     struct run_ask *ask = &running->ask;
     const char *accept = http_field(exchange_head(running->rq->x), "Accept");
 
-    if (!read_object(running, "args", &ask->args_json) || !read_object(running, "env_vars", &ask->env_vars) || !read_object(running, "limits", &ask->limits) ||
-        !read_object(running, "agent_state", &ask->agent_state) || !read_network(running) || !read_timeout(running) || !read_reuse(running) || !read_agent(running) ||
-        !read_text(running, "sandbox_id", &ask->sandbox_id) || !read_text(running, "provider", &ask->provider) || !read_text(running, "fallback", &ask->fallback) ||
-        !read_flag(running, "strict", &ask->strict) || !read_flag(running, "background", &ask->background) || !read_flag(running, "stream", &running->stream))
+    if (!read_object(running, "args", &ask->args_json) || !read_object(running, "env_vars", &ask->env_vars) ||
+        !read_object(running, "limits", &ask->limits) || !read_object(running, "agent_state", &ask->agent_state) ||
+        !read_network(running) || !read_timeout(running) || !read_reuse(running) || !read_agent(running) ||
+        !read_text(running, "sandbox_id", &ask->sandbox_id) || !read_text(running, "provider", &ask->provider) ||
+        !read_text(running, "fallback", &ask->fallback) || !read_flag(running, "strict", &ask->strict) ||
+        !read_flag(running, "background", &ask->background) || !read_flag(running, "stream", &running->stream))
         return false;
     if (!ask->args_json)
         ask->args_json = &no_args;
@@ -205,7 +213,8 @@ bool running_read(struct running *running)
         running_refuse(running, BRIG_E_USAGE, "stream and background: only one of the two");
         return false;
     }
-    if (ask->fallback && !str_eq(ask->fallback, "auto") && !str_eq(ask->fallback, "none")) /* a slip of the pen is no permission */
+    if (ask->fallback && !str_eq(ask->fallback, "auto") && !str_eq(ask->fallback, "none")) /* a slip of the pen is no
+                                                                                              permission */
         return bad(running, "fallback", "auto or none");
     if (ask->sandbox_id && ask->reuse != REUSE_NONE) {
         running_refuse(running, BRIG_E_USAGE, "sandbox_id and reuse: only one of the two");
@@ -317,7 +326,8 @@ static void on_done(void *ctx, const struct run_result *result, const struct bri
     running->run = NULL;
     if (running->rq && refused && running->form == RUN_RESULT && refused->code == BRIG_E_INVALID) {
         /* Arguments that do not fit are the tool's error there, not the request's. */
-        const struct run_result error = {.out = {NULL, NULL, refused->message}, .out_len = {0, 0, strlen(refused->message)}};
+        const struct run_result error = {.out = {NULL, NULL, refused->message},
+                                         .out_len = {0, 0, strlen(refused->message)}};
         answer(running, &error);
     } else if (running->rq && refused)
         refuse(running, refused, retry_s);

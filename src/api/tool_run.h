@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_run.h: a request that is answered by a run: from the members of its body to the executor, and from what the run came to back to the client, in the form that the route has.
- * Each function that returns false has sent the refusal and freed what was begun.
+ * tool_run.h: a request that is answered by a run: from the members of its body to the executor, and from what the run
+ * came to back to the client, in the form that the route has. Each function that returns false has sent the refusal and
+ * freed what was begun.
  */
 #ifndef BRIG_API_TOOL_RUN_H
 #define BRIG_API_TOOL_RUN_H
@@ -10,7 +11,8 @@
 #include "run/execute.h"
 
 enum run_form {
-    RUN_NATIVE,  /* {id, status, result, error, stdout, stderr, ..., receipt}; or a stream of events; or 202 in the background */
+    /* {id, status, result, error, stdout, stderr, ..., receipt}; or a stream of events; or 202 in the background */
+    RUN_NATIVE,
     RUN_MESSAGE, /* the original's ToolReturnMessage */
     RUN_RESULT,  /* the original's ToolExecutionResult */
 };
@@ -20,12 +22,12 @@ struct running {
     enum run_form form;
     struct run *run;
     struct run_ask ask;
-    struct buf text, files_text; /* document of a floating tool; files that are put in */
+    struct buf text, files_text;  /* document of a floating tool; files that are put in */
     struct json_doc *doc, *files; /* of them */
     struct tool tool;
     bool has_tool;
     struct json_doc *org_doc, *key_doc;
-    char *name;           /* RUN_MESSAGE: as the client gave it, or NULL */
+    char *name; /* RUN_MESSAGE: as the client gave it, or NULL */
     bool stream, begun;
 };
 
@@ -34,7 +36,8 @@ void running_free(struct running *running);
 /* A tool that is in no registry: running->text has its document. */
 bool running_float(struct running *running) MUST_CHECK;
 bool running_use(struct running *running, const struct object *tool) MUST_CHECK;
-/* Members of a native body: args, env_vars, timeout, limits, network, secrets, agent_id, agent_state, sandbox_id, reuse, provider, fallback, strict, background, stream. */
+/* Members of a native body: args, env_vars, timeout, limits, network, secrets, agent_id, agent_state, sandbox_id,
+ * reuse, provider, fallback, strict, background, stream. */
 bool running_read(struct running *running) MUST_CHECK;
 void running_go(struct running *running);
 /* The refusal of a request that has a run prepared: both are gone. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_run_answer.c: what a run came to, in the three forms that clients know: ours, the original's message (run from source) and its result (a tool of an agent). The receipt is in each.
+ * tool_run_answer.c: what a run came to, in the three forms that clients know: ours, the original's message (run from
+ * source) and its result (a tool of an agent). The receipt is in each.
  */
 #include <stdio.h>
 #include <time.h>
@@ -75,7 +76,8 @@ static void put_date(struct json *json)
 /* The part that a message has twice: by itself, and as the one element of tool_returns. */
 static void put_return(const struct run_result *result, struct json *json)
 {
-    json_key(json, "tool_return"), json_string_n(json, result->text ? result->text : "", result->text ? result->text_len : 0);
+    json_key(json, "tool_return"),
+        json_string_n(json, result->text ? result->text : "", result->text ? result->text_len : 0);
     put_status(json, result);
     letta_put_text(json, "tool_call_id", "null");
     put_output(json, "stdout", result->out[1], result->out_len[1]);

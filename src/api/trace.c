@@ -2,7 +2,8 @@
 /*
  * trace.c: the exporter of spans. A state machine on one non-blocking connection:
  *
- *     IDLE -(spans, timer)-> CONNECTING -> SENDING -> READING (the answer's head and body) -> IDLE, kept open for the next batch
+ *     IDLE -(spans, timer)-> CONNECTING -> SENDING -> READING (the answer's head and body) -> IDLE, kept open for the
+ * next batch
  *
  * Whatever goes wrong closes the connection and drops the batch, and the next one waits for RETRY_NS.
  */
@@ -167,8 +168,8 @@ static bool all_hex(const char *text, size_t len)
 /* W3C trace context, version 00: the ids are the client's to choose, but they must look like some. */
 static bool valid_parent(const char *text)
 {
-    return strlen(text) == TRACE_PARENT - 1 && str_starts(text, "00-") && text[35] == '-' && text[52] == '-' && all_hex(text + 3, 32) &&
-           all_hex(text + 36, 16);
+    return strlen(text) == TRACE_PARENT - 1 && str_starts(text, "00-") && text[35] == '-' && text[52] == '-' &&
+           all_hex(text + 3, 32) && all_hex(text + 36, 16);
 }
 
 static void put_attribute(struct json *json, const char *key, const char *text, uint64_t number)
@@ -239,13 +240,15 @@ void trace_add(struct trace *trace, const struct trace_span *span)
     size_t before = trace->spans.len;
     bool first = trace->n_spans == 0;
 
-    if (trace->n_spans >= TRACE_QUEUE_MAX || (!first && buf_append(&trace->spans, ",", 1) < 0) || put_span(&trace->spans, span) < 0) {
+    if (trace->n_spans >= TRACE_QUEUE_MAX || (!first && buf_append(&trace->spans, ",", 1) < 0) ||
+        put_span(&trace->spans, span) < 0) {
         trace->spans.len = before;
         trace->dropped++;
         return;
     }
     trace->n_spans++;
-    if (first && trace->state == IDLE && trace->timer.pos == 0 && loop_timer_set(trace->loop, &trace->timer, loop_now_ns() + BATCH_NS, NULL) < 0)
+    if (first && trace->state == IDLE && trace->timer.pos == 0 &&
+        loop_timer_set(trace->loop, &trace->timer, loop_now_ns() + BATCH_NS, NULL) < 0)
         trace->n_spans = 0, trace->spans.len = 0, trace->dropped++;
 }
 
@@ -253,8 +256,9 @@ void trace_add(struct trace *trace, const struct trace_span *span)
 
 static int put_batch(struct trace *trace)
 {
-    static const char before[] = "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{\"stringValue\":\"brigd\"}}]},"
-                                 "\"scopeSpans\":[{\"scope\":{\"name\":\"brig\"},\"spans\":[";
+    static const char before[] =
+        "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{\"stringValue\":\"brigd\"}}]},"
+        "\"scopeSpans\":[{\"scope\":{\"name\":\"brig\"},\"spans\":[";
     static const char after[] = "]}]}]}";
     char length[24];
 
@@ -291,7 +295,8 @@ static void fail(struct trace *trace)
 
 static void watch(struct trace *trace, uint32_t events)
 {
-    int r = trace->source.slot ? loop_modify(trace->loop, &trace->source, events, NULL) : loop_add(trace->loop, &trace->source, trace->fd, events, NULL);
+    int r = trace->source.slot ? loop_modify(trace->loop, &trace->source, events, NULL)
+                               : loop_add(trace->loop, &trace->source, trace->fd, events, NULL);
 
     if (r < 0)
         fail(trace);

@@ -17,8 +17,8 @@ int api_time(int64_t ns, char *out, size_t size)
 
     if (!gmtime_r(&seconds, &tm))
         return -ERANGE;
-    int r = str_format(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
-                       tm.tm_sec, (int)(ns % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
+    int r = str_format(out, size, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday,
+                       tm.tm_hour, tm.tm_min, tm.tm_sec, (int)(ns % (int64_t)NS_PER_SEC / (int64_t)NS_PER_MS));
     return r < 0 ? r : 0;
 }
 

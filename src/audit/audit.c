@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit.c: the near side of the log: opening, adding, closing. An event becomes a line, with its number, in the thread that adds it;
- * everything that can block (hashing into the chain, writing, syncing, rotation) is the writer's (writer.c). What is queued
- * is bounded, in lines and in bytes; an event that does not fit is counted, and a line says how many there were.
+ * audit.c: the near side of the log: opening, adding, closing. An event becomes a line, with its number, in the thread
+ * that adds it; everything that can block (hashing into the chain, writing, syncing, rotation) is the writer's
+ * (writer.c). What is queued is bounded, in lines and in bytes; an event that does not fit is counted, and a line says
+ * how many there were.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -21,18 +22,24 @@
 
 /* ---- adding --------------------------------------------------------------------------------------------------- */
 
-uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx, uint64_t prune_before)
+uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx,
+                       uint64_t prune_before)
 {
     AUTO_BUF struct buf text = BUF_INIT(AUDIT_LINE_MAX - 1);
     const int64_t now = clock_real_ns(), time_ns = now > audit->last_time_ns ? now : audit->last_time_ns + 1;
 
-    if (audit->queue.n + audit->backlog_n >= AUDIT_QUEUE_MAX || audit->queue.bytes + audit->backlog_bytes >= QUEUE_BYTES_MAX ||
+    if (audit->queue.n + audit->backlog_n >= AUDIT_QUEUE_MAX ||
+        audit->queue.bytes + audit->backlog_bytes >= QUEUE_BYTES_MAX ||
         audit_line_write(&text, audit->next_seq, time_ns, event) < 0)
         return 0;
     struct audit_entry *entry = mem_alloc(sizeof(*entry) + text.len + 1);
     if (!entry)
         return 0;
-    *entry = (struct audit_entry){.done = done, .ctx = ctx, .sync = event->sync, .seq = audit->next_seq++, .prune_before = prune_before,
+    *entry = (struct audit_entry){.done = done,
+                                  .ctx = ctx,
+                                  .sync = event->sync,
+                                  .seq = audit->next_seq++,
+                                  .prune_before = prune_before,
                                   .len = text.len};
     audit->last_time_ns = time_ns;
     memcpy(entry->line, text.data, text.len);
@@ -86,7 +93,8 @@ bool audit_busy(const struct audit *audit)
     struct audit *unlocked = (struct audit *)(uintptr_t)audit;
 
     pthread_mutex_lock(&unlocked->lock);
-    bool busy = audit->queue.n + audit->backlog_n >= AUDIT_QUEUE_MAX / 2 || audit->queue.bytes + audit->backlog_bytes >= QUEUE_BYTES_MAX / 2;
+    bool busy = audit->queue.n + audit->backlog_n >= AUDIT_QUEUE_MAX / 2 ||
+                audit->queue.bytes + audit->backlog_bytes >= QUEUE_BYTES_MAX / 2;
     pthread_mutex_unlock(&unlocked->lock);
     return busy;
 }
@@ -184,7 +192,10 @@ static int find_last_rotated(int dir_fd, struct audit_end *ret, const char **nam
 static int fail_end(int r, const char *name, struct brig_err *err)
 {
     if (r == -EBADMSG)
-        return err_set(err, BRIG_E_REFUSED, EBADMSG, "%s does not end with an audit line; `brig audit verify` says more, and a new log begins when the directory is moved away", name);
+        return err_set(
+            err, BRIG_E_REFUSED, EBADMSG,
+            "%s does not end with an audit line; `brig audit verify` says more, and a new log begins when the directory is moved away",
+            name);
     return err_set(err, BRIG_E_HOST, -r, "read %s", name);
 }
 
@@ -213,9 +224,15 @@ static int open_current(struct audit *audit, struct brig_err *err)
     memcpy(audit->hash, last->last_seq ? last->last_hash : AUDIT_ZEROES, SHA256_HEX);
     if (end.torn_bytes > 0) {
         char detail[96];
-        snprintf(detail, sizeof(detail), "%llu bytes of an unfinished line were cut off", (unsigned long long)end.torn_bytes);
+        snprintf(detail, sizeof(detail), "%llu bytes of an unfinished line were cut off",
+                 (unsigned long long)end.torn_bytes);
         audit->next_seq = audit->seq + 1;
-        const struct audit_event event = {.action = "audit.repaired", .actor = "system", .object = AUDIT_CURRENT, .outcome = "ok", .detail = detail, .sync = true};
+        const struct audit_event event = {.action = "audit.repaired",
+                                          .actor = "system",
+                                          .object = AUDIT_CURRENT,
+                                          .outcome = "ok",
+                                          .detail = detail,
+                                          .sync = true};
         if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
             return err_nomem(err);
     }
@@ -289,8 +306,12 @@ static int note_cut(struct audit *audit, struct brig_err *err)
         return err_set(err, BRIG_E_HOST, -r, "compare the audit log with its head");
     if (detail[0] == '\0')
         return 0;
-    const struct audit_event event = {.action = AUDIT_CUT, .actor = "system", .object = AUDIT_CURRENT,
-                                      .outcome = "failed", .detail = detail, .sync = true};
+    const struct audit_event event = {.action = AUDIT_CUT,
+                                      .actor = "system",
+                                      .object = AUDIT_CURRENT,
+                                      .outcome = "failed",
+                                      .detail = detail,
+                                      .sync = true};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
         return err_nomem(err);
     audit->head_seq = 0; /* what comes now is to be signed, whatever was */
@@ -339,7 +360,8 @@ static void destroy(struct audit *audit)
     mem_free(audit);
 }
 
-int audit_open(struct loop *loop, struct workers *workers, const struct audit_options *options, struct audit **ret, struct brig_err *err)
+int audit_open(struct loop *loop, struct workers *workers, const struct audit_options *options, struct audit **ret,
+               struct brig_err *err)
 {
     struct audit *audit = mem_zalloc(sizeof(*audit));
     pthread_condattr_t monotonic;

@@ -9,8 +9,8 @@
  *
  * Files: audit.jsonl (current), audit-<first seq, 12 digits>.jsonl (rotated by size; the chain goes on), heads.jsonl
  * (one signed head per line: seq, hash, time, key id, signature over "brig-audit-head-v1\n<seq>\n<hash>\n<time>\n").
- * The first head is signed with the first line of a process. It is also given to on_head, for the store. Written by one thread; lines are synced within 50 ms, and events
- * marked `sync` before their callback.
+ * The first head is signed with the first line of a process. It is also given to on_head, for the store. Written by one
+ * thread; lines are synced within 50 ms, and events marked `sync` before their callback.
  */
 #ifndef BRIG_AUDIT_AUDIT_H
 #define BRIG_AUDIT_AUDIT_H
@@ -26,51 +26,57 @@
 struct audit;
 
 struct audit_event {
-    const char *action;  /* "sandbox.create", "process.start", "file.write", "terminal.open", "port.open", "key.create", "config.reload",
-                            "limit.kill", "denied", "suspicious", "audit.dropped", "serve.start", ... */
-    const char *actor;   /* key id, "socket:<uid>", "system" */
-    const char *org;     /* or "" */
-    const char *object;  /* id, path, name; or "" */
-    const char *outcome; /* "ok", "denied", "failed", a cause */
-    const char *detail;  /* one line for people; or "" */
+    /* "sandbox.create", "process.start", "file.write", "terminal.open", "port.open", "key.create", "config.reload",
+     * "limit.kill", "denied", "suspicious", "audit.dropped", "serve.start", ... */
+    const char *action;
+    const char *actor;      /* key id, "socket:<uid>", "system" */
+    const char *org;        /* or "" */
+    const char *object;     /* id, path, name; or "" */
+    const char *outcome;    /* "ok", "denied", "failed", a cause */
+    const char *detail;     /* one line for people; or "" */
     const char *request_id; /* or "" */
     /* Which rule refused, one of a fixed number that no caller makes up; NULL: there is only one (repeat.c) */
     const char *kind;
-    bool any_object;     /* whoever is refused chooses the object: it does not make a refusal another one */
-    bool sync;           /* on disk before the callback (keys, config, denials) */
-    bool paced;          /* whoever makes these waits while audit_busy(): they are not counted as flooding, and none is dropped */
+    bool any_object; /* whoever is refused chooses the object: it does not make a refusal another one */
+    bool sync;       /* on disk before the callback (keys, config, denials) */
+    /* whoever makes these waits while audit_busy(): they are not counted as flooding, and none is dropped */
+    bool paced;
 };
 
 struct audit_options {
-    int dir_fd;                     /* of the log; taken over (dup) */
-    struct crypto_signer *signer;   /* its key is not in that directory; outlives the audit */
-    uint64_t rotate_bytes;          /* 0: 64 MiB */
-    uint64_t keep_bytes;            /* rotated files past this many bytes are removed, oldest first; 0: 1 GiB */
-    int64_t keep_seconds;           /* and older than this; 0: for ever */
+    int dir_fd;                        /* of the log; taken over (dup) */
+    struct crypto_signer *signer;      /* its key is not in that directory; outlives the audit */
+    uint64_t rotate_bytes;             /* 0: 64 MiB */
+    uint64_t keep_bytes;               /* rotated files past this many bytes are removed, oldest first; 0: 1 GiB */
+    int64_t keep_seconds;              /* and older than this; 0: for ever */
     unsigned head_lines, head_seconds; /* a signed head every so many; 0: 1000, 60 */
-    unsigned repeat_seconds;        /* of equal refusals one line says how many there were in this time; 0: 60 */
-    unsigned per_second;            /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
-    uint64_t known_seq;             /* the last head noted elsewhere (the store); a log that ends before it gets a line that says so; 0: none */
-    const char *known_hash;         /* of that line: the same where it is another one; NULL: not known */
+    unsigned repeat_seconds;           /* of equal refusals one line says how many there were in this time; 0: 60 */
+    unsigned per_second;               /* lines per second before flooding is dropped (never `sync` ones); 0: 5000 */
+    /* the last head noted elsewhere (the store); a log that ends before it gets a line that says so; 0: none */
+    uint64_t known_seq;
+    const char *known_hash; /* of that line: the same where it is another one; NULL: not known */
     /* On the loop's thread: a new head. */
     void (*on_head)(void *ctx, uint64_t seq, const char hash[SHA256_HEX], int64_t time_ns);
     void *ctx;
 };
 
-/* Reads the last line of what is there and goes on from it; a torn last line (after a crash) is cut off, and a line says so. */
-int audit_open(struct loop *loop, struct workers *workers, const struct audit_options *options, struct audit **ret, struct brig_err *err) MUST_CHECK;
+/* Reads the last line of what is there and goes on from it; a torn last line (after a crash) is cut off, and a line
+ * says so. */
+int audit_open(struct loop *loop, struct workers *workers, const struct audit_options *options, struct audit **ret,
+               struct brig_err *err) MUST_CHECK;
 void audit_close(struct audit *audit); /* flushes, signs a last head; takes NULL */
 
 /*
- * Adds an event, from any thread. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue, no memory;
- * counted) or is a refusal like one that is there (counted as well, repeat.c); then done is not called. done (may be
- * NULL) is called on the loop once the line is on disk, when event->sync, else never. With an error (-ENOSPC, -EIO) the
- * line is not on disk yet: it is tried again, but whoever must not go on without it must not.
+ * Adds an event, from any thread. Returns its sequence number (> 0), or 0 when it was dropped (flood, full queue, no
+ * memory; counted) or is a refusal like one that is there (counted as well, repeat.c); then done is not called. done
+ * (may be NULL) is called on the loop once the line is on disk, when event->sync, else never. With an error (-ENOSPC,
+ * -EIO) the line is not on disk yet: it is tried again, but whoever must not go on without it must not.
  */
 uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error), void *ctx);
 uint64_t audit_dropped(const struct audit *audit);
 bool audit_busy(const struct audit *audit); /* half of its queue is in use */
-/* Waits until every event added so far is in the log, at most a second: a disk that is full must not hold a reader. Never on the loop's thread. */
+/* Waits until every event added so far is in the log, at most a second: a disk that is full must not hold a reader.
+ * Never on the loop's thread. */
 void audit_settle(struct audit *audit);
 int audit_reopen(struct audit *audit, struct brig_err *err) MUST_CHECK; /* after somebody moved the file away */
 
@@ -84,17 +90,19 @@ struct audit_report {
     char note[512];    /* what could not be checked, or is to be known: "" or sentences */
 };
 struct audit_verify_options {
-    const uint8_t *public_key;     /* NULL: signatures are not checked, and the report says so */
-    uint64_t head_seq;             /* with head_hash: the log must contain this line with this hash (noted elsewhere) */
+    const uint8_t *public_key; /* NULL: signatures are not checked, and the report says so */
+    uint64_t head_seq;         /* with head_hash: the log must contain this line with this hash (noted elsewhere) */
     const char *head_hash;
     /* Lines up to this one may tell that the log was cut; a later one that does is a problem */
     uint64_t known_cut;
 };
 /*
- * Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). A log whose oldest
- * files were removed by retention is whole when a line says so (and, with a key, a signed head covers that line). Works beside a
- * daemon that writes. 0 also when the log is not ok; a negative errno when it cannot be read, -ENOENT when there is none.
+ * Any removed, changed, reordered, missing line; a cut tail (against signed heads, and the head noted elsewhere). A log
+ * whose oldest files were removed by retention is whole when a line says so (and, with a key, a signed head covers that
+ * line). Works beside a daemon that writes. 0 also when the log is not ok; a negative errno when it cannot be read,
+ * -ENOENT when there is none.
  */
-int audit_verify(int dir_fd, const struct audit_verify_options *options, struct audit_report *ret, struct brig_err *err) MUST_CHECK;
+int audit_verify(int dir_fd, const struct audit_verify_options *options, struct audit_report *ret,
+                 struct brig_err *err) MUST_CHECK;
 
 #endif

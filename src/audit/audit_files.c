@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_files.c: the directory of a log. The current file is audit.jsonl; one that was full is named after its first line, so names
- * in their order are the lines in their order. Also: reading lines, and the end of a file, where a crash leaves its mark.
+ * audit_files.c: the directory of a log. The current file is audit.jsonl; one that was full is named after its first
+ * line, so names in their order are the lines in their order. Also: reading lines, and the end of a file, where a crash
+ * leaves its mark.
  */
 #include <dirent.h>
 #include <fcntl.h>

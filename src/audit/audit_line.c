@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_line.c: lines and heads as text, both ways. What is written is fixed to the byte (members, order, no blanks), so the
- * reader accepts nothing else; `prev` comes last and has a fixed length, so that the writer's thread can fill it in.
+ * audit_line.c: lines and heads as text, both ways. What is written is fixed to the byte (members, order, no blanks),
+ * so the reader accepts nothing else; `prev` comes last and has a fixed length, so that the writer's thread can fill it
+ * in.
  */
 #include <inttypes.h>
 
@@ -17,8 +18,8 @@ void audit_time(int64_t time_ns, char out[AUDIT_TIME_SIZE])
     struct tm tm = {0};
 
     gmtime_r(&seconds, &tm);
-    if (str_format(out, AUDIT_TIME_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%09uZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour,
-                   tm.tm_min, tm.tm_sec, (unsigned)(time_ns % (int64_t)NS_PER_SEC)) < 0)
+    if (str_format(out, AUDIT_TIME_SIZE, "%04d-%02d-%02dT%02d:%02d:%02d.%09uZ", tm.tm_year + 1900, tm.tm_mon + 1,
+                   tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, (unsigned)(time_ns % (int64_t)NS_PER_SEC)) < 0)
         out[0] = '\0';
 }
 
@@ -72,7 +73,8 @@ static void copy_cut(char *out, size_t size, const struct json_value *value)
 
 static int take_line(const struct json_value *root, struct audit_line *ret)
 {
-    static const char *const names[] = {"seq", "time", "actor", "org", "action", "object", "outcome", "detail", "request_id", "prev"};
+    static const char *const names[] = {"seq",    "time",    "actor",  "org",        "action",
+                                        "object", "outcome", "detail", "request_id", "prev"};
     size_t i = 0;
 
     if (root->type != JSON_OBJECT || root->count != ARRAY_SIZE(names))
@@ -175,18 +177,20 @@ int audit_head_write(struct buf *out, const struct audit_head *head)
     char signature[2 * ED25519_SIGNATURE + 1];
 
     crypto_hex(head->signature, ED25519_SIGNATURE, signature);
-    return buf_printf(out, "{\"seq\":%" PRIu64 ",\"hash\":\"%s\",\"time\":\"%s\",\"key\":\"%s\",\"signature\":\"%s\"}", head->seq, head->hash,
-                      head->time, head->key, signature);
+    return buf_printf(out, "{\"seq\":%" PRIu64 ",\"hash\":\"%s\",\"time\":\"%s\",\"key\":\"%s\",\"signature\":\"%s\"}",
+                      head->seq, head->hash, head->time, head->key, signature);
 }
 
 static int take_head(const struct json_value *root, struct audit_head *ret)
 {
-    const struct json_value *seq = json_get(root, "seq"), *hash = json_get(root, "hash"), *time = json_get(root, "time"),
-                            *key = json_get(root, "key"), *signature = json_get(root, "signature");
+    const struct json_value *seq = json_get(root, "seq"), *hash = json_get(root, "hash"),
+                            *time = json_get(root, "time"), *key = json_get(root, "key"),
+                            *signature = json_get(root, "signature");
 
-    if (!seq || !hash || !time || !key || !signature || seq->type != JSON_NUMBER || !seq->integer || seq->i64 < 1 || hash->type != JSON_STRING ||
-        time->type != JSON_STRING || key->type != JSON_STRING || signature->type != JSON_STRING || !is_hash(hash->string, hash->len) ||
-        time->len >= sizeof(ret->time) || key->len >= sizeof(ret->key))
+    if (!seq || !hash || !time || !key || !signature || seq->type != JSON_NUMBER || !seq->integer || seq->i64 < 1 ||
+        hash->type != JSON_STRING || time->type != JSON_STRING || key->type != JSON_STRING ||
+        signature->type != JSON_STRING || !is_hash(hash->string, hash->len) || time->len >= sizeof(ret->time) ||
+        key->len >= sizeof(ret->key))
         return -EBADMSG;
     ret->seq = (uint64_t)seq->i64;
     copy_cut(ret->hash, sizeof(ret->hash), hash);

@@ -10,7 +10,8 @@
 
 #define AUDIT_CURRENT "audit.jsonl"
 #define AUDIT_HEADS "heads.jsonl"
-#define AUDIT_LINE_MAX (64u << 10) /* seven fields of AUDIT_FIELD_MAX bytes, six times as long when escaped, and the rest */
+#define AUDIT_LINE_MAX \
+    (64u << 10) /* seven fields of AUDIT_FIELD_MAX bytes, six times as long when escaped, and the rest */
 #define AUDIT_TIME_SIZE 40u
 #define AUDIT_ZEROES "0000000000000000000000000000000000000000000000000000000000000000"
 #define AUDIT_CUT "audit.cut"       /* the log had ended, or gone on, in another way */
@@ -19,7 +20,7 @@
 /* ---- audit_line.c: lines and heads as text ---------------------------------------------------------------- */
 
 /* Where the 64 digits of `prev` are in a line: it is the last member. */
-#define AUDIT_PREV_AT(len) ((len) - 2 - 64)
+#define AUDIT_PREV_AT(len) ((len)-2 - 64)
 
 struct audit_line {
     uint64_t seq;
@@ -42,7 +43,8 @@ uint64_t audit_line_seq(const char *line, size_t len); /* quick and not strict; 
 int audit_line_hash(const char *line, size_t len, char out[SHA256_HEX]) MUST_CHECK;
 
 void audit_key_id(const uint8_t public_key[ED25519_PUBLIC], char out[17]);
-int audit_head_sign(struct audit_head *head, const struct crypto_signer *signer) MUST_CHECK; /* seq, hash and time are given */
+/* seq, hash and time are given */
+int audit_head_sign(struct audit_head *head, const struct crypto_signer *signer) MUST_CHECK;
 int audit_head_check(const struct audit_head *head, const uint8_t public_key[ED25519_PUBLIC]) MUST_CHECK;
 int audit_head_write(struct buf *out, const struct audit_head *head) MUST_CHECK; /* without newline */
 int audit_head_parse(const char *line, size_t len, struct audit_head *ret) MUST_CHECK;
@@ -67,19 +69,21 @@ int audit_file_name(uint64_t first_seq, char out[40]) MUST_CHECK;
 
 /* Lines of one descriptor; at its end, more may be there later. */
 struct audit_reader {
-    int fd; /* owned */
+    int fd;     /* owned */
     char *data; /* AUDIT_LINE_MAX + 1 */
     size_t start, len;
     bool at_end;
     uint64_t number; /* of the line last read, from 1 */
 };
 int audit_reader_open(struct audit_reader *reader, int dir_fd, const char *name) MUST_CHECK;
-/* 1 and a line (without newline, valid until the next call), 0 at the end (what is left there is unfinished), -EMSGSIZE, ... */
+/* 1 and a line (without newline, valid until the next call), 0 at the end (what is left there is unfinished),
+ * -EMSGSIZE, ... */
 int audit_reader_next(struct audit_reader *reader, const char **line, size_t *len) MUST_CHECK;
 size_t audit_reader_left(const struct audit_reader *reader); /* bytes of the unfinished line */
 void audit_reader_done(struct audit_reader *reader);
 
-/* The last line of a file, its first line's sequence, and where the last whole line ends. A file without lines: seqs are 0. */
+/* The last line of a file, its first line's sequence, and where the last whole line ends. A file without lines: seqs
+ * are 0. */
 struct audit_end {
     uint64_t first_seq, last_seq;
     char last_hash[SHA256_HEX];
@@ -111,14 +115,14 @@ struct audit_queue {
 #define REPEAT_SLOTS 256u
 #define REPEAT_DETAILS 20u
 
-struct audit_repeat { /* repeat.c */
+struct audit_repeat {                                                          /* repeat.c */
     char action[48], actor[128], org[64], kind[128], object[128], outcome[16]; /* cut */
-    uint64_t since_ns; /* when this interval began; 0: free */
-    uint64_t counted;  /* in it, and not written */
-    uint64_t details[REPEAT_DETAILS]; /* hashes of what was written */
+    uint64_t since_ns;                                                         /* when this interval began; 0: free */
+    uint64_t counted;                                                          /* in it, and not written */
+    uint64_t details[REPEAT_DETAILS];                                          /* hashes of what was written */
     unsigned n_details;
-    bool flooding;     /* all of it is counted until an interval was quiet */
-    bool mixed;        /* what was counted has other objects than the first */
+    bool flooding; /* all of it is counted until an interval was quiet */
+    bool mixed;    /* what was counted has other objects than the first */
 };
 
 struct audit {
@@ -131,11 +135,11 @@ struct audit {
     /* under the lock */
     struct audit_queue queue;
     size_t backlog_n, backlog_bytes; /* taken by the writer and not on disk yet */
-    uint64_t next_seq, disk_seq; /* of the next line; of the last on disk */
+    uint64_t next_seq, disk_seq;     /* of the next line; of the last on disk */
     uint64_t first_queued_ns;
     bool urgent, stop, reopen;
     int reopen_result;
-    uint64_t window_ns, window_n;       /* lines of this second */
+    uint64_t window_ns, window_n; /* lines of this second */
     uint64_t dropped, dropped_told, dropped_told_ns;
     int64_t last_time_ns; /* of the last line: times rise, whatever the clock does */
     struct audit_repeat repeats[REPEAT_SLOTS];
@@ -157,7 +161,8 @@ struct audit {
 };
 
 /* The caller holds the lock. 0: no memory, or no room. */
-uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx, uint64_t prune_before);
+uint64_t audit_enqueue(struct audit *audit, const struct audit_event *event, void (*done)(void *, int), void *ctx,
+                       uint64_t prune_before);
 void *audit_writer(void *arg);
 
 /* ---- repeat.c: all with the lock held -------------------------------------------------------------------- */

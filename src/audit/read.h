@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* read.h: the lines of a log as they are on disk, oldest first, also while it is being written. What is no audit line is left out. */
+/* read.h: the lines of a log as they are on disk, oldest first, also while it is being written. What is no audit line
+ * is left out. */
 #ifndef BRIG_AUDIT_READ_H
 #define BRIG_AUDIT_READ_H
 

@@ -66,9 +66,12 @@ static void tell(struct audit *audit, struct audit_repeat *entry)
     snprintf(detail, sizeof(detail), "%llu more like this%s%s%s within %u s, counted and not written one by one",
              (unsigned long long)entry->counted, kind ? " (" : "", entry->kind, kind ? ")" : "",
              audit->options.repeat_seconds);
-    const struct audit_event event = {.action = entry->action, .actor = entry->actor, .org = entry->org,
+    const struct audit_event event = {.action = entry->action,
+                                      .actor = entry->actor,
+                                      .org = entry->org,
                                       .object = entry->mixed ? "" : entry->object,
-                                      .outcome = entry->outcome, .detail = detail};
+                                      .outcome = entry->outcome,
+                                      .detail = detail};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) == 0)
         audit->dropped += entry->counted;
     entry->counted = 0;

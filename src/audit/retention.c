@@ -2,10 +2,11 @@
 /*
  * retention.c: which rotated files go, and how. Oldest first, by size and by age, never the current one.
  *
- * A log whose beginning is missing must tell whether that was meant. So before files go, a line is added: action audit.pruned, object
- * "<seq>:<hash>" of the last line that goes, which is what the first line that stays has as its `prev`. Only when that line is on
- * disk and a signed head covers it do the files go (writer.c). A crash in between leaves files that were announced as removed,
- * which is no harm: the line before those is announced by an earlier line that is still there.
+ * A log whose beginning is missing must tell whether that was meant. So before files go, a line is added: action
+ * audit.pruned, object
+ * "<seq>:<hash>" of the last line that goes, which is what the first line that stays has as its `prev`. Only when that
+ * line is on disk and a signed head covers it do the files go (writer.c). A crash in between leaves files that were
+ * announced as removed, which is no harm: the line before those is announced by an earlier line that is still there.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -77,8 +78,14 @@ void audit_retention(struct audit *audit)
         return;
     size_t n = count_old(audit, &list);
     if (n > 0 && line_before(audit, n < list.n ? &list.files[n] : NULL, &first_kept, object) == 0) {
-        snprintf(detail, sizeof(detail), "lines %" PRIu64 " to %" PRIu64 " are removed by retention", list.files[0].first_seq, first_kept - 1);
-        const struct audit_event event = {.action = AUDIT_PRUNED, .actor = "system", .object = object, .outcome = "ok", .detail = detail, .sync = true};
+        snprintf(detail, sizeof(detail), "lines %" PRIu64 " to %" PRIu64 " are removed by retention",
+                 list.files[0].first_seq, first_kept - 1);
+        const struct audit_event event = {.action = AUDIT_PRUNED,
+                                          .actor = "system",
+                                          .object = object,
+                                          .outcome = "ok",
+                                          .detail = detail,
+                                          .sync = true};
         pthread_mutex_lock(&audit->lock);
         audit->pruning = audit_enqueue(audit, &event, NULL, NULL, first_kept) != 0;
         pthread_mutex_unlock(&audit->lock);
@@ -86,7 +93,8 @@ void audit_retention(struct audit *audit)
     audit_files_done(&list);
 }
 
-/* Heads of lines that are gone say nothing any more. The new file takes the place of the old one at once, or not at all. */
+/* Heads of lines that are gone say nothing any more. The new file takes the place of the old one at once, or not at
+ * all. */
 static int prune_heads(struct audit *audit, uint64_t first_kept)
 {
     static const char aside[] = "heads.new";
@@ -112,7 +120,8 @@ static int prune_heads(struct audit *audit, uint64_t first_kept)
     if (r < 0)
         return r;
     unlinkat(audit->dir_fd, aside, 0);
-    AUTO_FD int fd = openat(audit->dir_fd, aside, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    AUTO_FD int fd =
+        openat(audit->dir_fd, aside, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     r = fd_write_all(fd, kept.data, kept.len);

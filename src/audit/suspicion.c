@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suspicion.c: see suspicion.h. A table of sets: a key's hash names the set, and within it the key noted longest ago makes room. The
- * hash has a secret seed, so that nobody chooses whom to push out. Each key has a ring with the times of its last `count`
- * notes: when the ring is full and its oldest time is young, that is the event.
+ * suspicion.c: see suspicion.h. A table of sets: a key's hash names the set, and within it the key noted longest ago
+ * makes room. The hash has a secret seed, so that nobody chooses whom to push out. Each key has a ring with the times
+ * of its last `count` notes: when the ring is full and its oldest time is young, that is the event.
  */
 #include "audit/suspicion.h"
 

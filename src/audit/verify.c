@@ -2,14 +2,15 @@
 /*
  * verify.c: is this log what was written? Offline, with nothing but the files and, for the signatures, a public key.
  *
- * Theory of operation. Lines are read in order through all files, each checked against the one before (sequence, hash). Heads are
- * read along with them: a head names a line and its hash, so it must come by. A head for a line past the end means that
- * the end was cut off. The beginning may be missing only if a later line says that it was removed on purpose, and a signed
- * head covers that line. The first thing that is wrong is told and ends the reading: after it, nothing else is certain.
+ * Theory of operation. Lines are read in order through all files, each checked against the one before (sequence, hash).
+ * Heads are read along with them: a head names a line and its hash, so it must come by. A head for a line past the end
+ * means that the end was cut off. The beginning may be missing only if a later line says that it was removed on
+ * purpose, and a signed head covers that line. The first thing that is wrong is told and ends the reading: after it,
+ * nothing else is certain.
  *
  * A daemon may be writing meanwhile. A head is written after its line, so a head without a line is looked at
- * again after reading on; the current file may be rotated, and then reading goes on in the next one; and a problem counts only if
- * no file came or went while it was found, or else all begins again.
+ * again after reading on; the current file may be rotated, and then reading goes on in the next one; and a problem
+ * counts only if no file came or went while it was found, or else all begins again.
  *
  * What it cannot see by itself: an end that was cut off together with its heads. For that a head must have been noted
  * elsewhere (the store, --head). A daemon that starts compares the two and writes a line about it (audit.cut): such a
@@ -45,8 +46,8 @@ struct verify {
     struct audit_head head; /* the next one that no line was found for yet */
     uint64_t signed_seq;    /* the last line that a head names */
     bool begins_late, pruned, noted_found;
-    uint64_t pruned_seq;    /* of the line that explains the beginning */
-    uint64_t cut_seq;       /* of the first line that tells of a cut; 0: none */
+    uint64_t pruned_seq; /* of the line that explains the beginning */
+    uint64_t cut_seq;    /* of the first line that tells of a cut; 0: none */
 };
 
 static int problem(struct verify *v, const char *format, ...) PRINTF_LIKE(2, 3);
@@ -99,15 +100,17 @@ static int next_head(struct verify *v)
     if (r < 0)
         return r;
     if (v->options->public_key && !str_eq(v->head.key, v->key_id))
-        return problem(v, AUDIT_HEADS ":%" PRIu64 ": was signed by another key (%s, not %s)", v->heads.number, v->head.key, v->key_id);
+        return problem(v, AUDIT_HEADS ":%" PRIu64 ": was signed by another key (%s, not %s)", v->heads.number,
+                       v->head.key, v->key_id);
     r = v->options->public_key ? audit_head_check(&v->head, v->options->public_key) : 0;
     if (r == -EBADMSG)
         return problem(v, AUDIT_HEADS ":%" PRIu64 ": the signature is wrong", v->heads.number);
     if (r < 0)
         return r;
     if (v->head.seq < before)
-        return problem(v, AUDIT_HEADS ":%" PRIu64 ": names line %" PRIu64 " after line %" PRIu64 ": the log was set back", v->heads.number, v->head.seq,
-                       before);
+        return problem(v,
+                       AUDIT_HEADS ":%" PRIu64 ": names line %" PRIu64 " after line %" PRIu64 ": the log was set back",
+                       v->heads.number, v->head.seq, before);
     v->have_head = true;
     v->report->heads++;
     return GO_ON;
@@ -118,7 +121,8 @@ static int match_heads(struct verify *v, uint64_t seq, const char hash[SHA256_HE
 {
     while (v->have_head && v->head.seq <= seq) {
         if (v->head.seq == seq && !str_eq(v->head.hash, hash))
-            return problem(v, AUDIT_HEADS ":%" PRIu64 ": line %" PRIu64 " is not the one that was signed", v->heads.number, seq);
+            return problem(v, AUDIT_HEADS ":%" PRIu64 ": line %" PRIu64 " is not the one that was signed",
+                           v->heads.number, seq);
         if (v->head.seq == seq)
             v->signed_seq = seq;
         int r = next_head(v);
@@ -145,7 +149,8 @@ static int check_first(struct verify *v, const char *where, const struct audit_l
 {
     v->report->first_seq = line->seq;
     if (line->seq == 1)
-        return str_eq(line->prev, AUDIT_ZEROES) ? GO_ON : problem(v, "%s: the first line names a line before it", where);
+        return str_eq(line->prev, AUDIT_ZEROES) ? GO_ON
+                                                : problem(v, "%s: the first line names a line before it", where);
     v->begins_late = true;
     int r = match_heads(v, line->seq - 1, line->prev);
     return r == GO_ON ? check_noted(v, line->seq - 1, line->prev) : r;
@@ -160,18 +165,22 @@ static int check_next(struct verify *v, const char *where, const struct audit_li
     if (line->seq < last)
         return problem(v, "%s: line %" PRIu64 " follows line %" PRIu64 ": out of order", where, line->seq, last);
     if (line->seq == last + 2)
-        return problem(v, "%s: line %" PRIu64 " follows line %" PRIu64 ": line %" PRIu64 " is missing or out of order", where, line->seq, last, last + 1);
+        return problem(v, "%s: line %" PRIu64 " follows line %" PRIu64 ": line %" PRIu64 " is missing or out of order",
+                       where, line->seq, last, last + 1);
     if (line->seq > last + 1)
-        return problem(v, "%s: line %" PRIu64 " follows line %" PRIu64 ": lines %" PRIu64 " to %" PRIu64 " are missing or out of order", where, line->seq,
-                       last, last + 1, line->seq - 1);
+        return problem(v,
+                       "%s: line %" PRIu64 " follows line %" PRIu64 ": lines %" PRIu64 " to %" PRIu64
+                       " are missing or out of order",
+                       where, line->seq, last, last + 1, line->seq - 1);
     if (!str_eq(line->prev, v->report->last_hash))
-        return problem(v, "%s: line %" PRIu64 " notes another hash of line %" PRIu64 ": one of the two was changed", where, line->seq, last);
+        return problem(v, "%s: line %" PRIu64 " notes another hash of line %" PRIu64 ": one of the two was changed",
+                       where, line->seq, last);
     return GO_ON;
 }
 
 /*
- * Whether an audit.pruned line explains where the log begins: it announces that lines up to some number go, and those that are missing
- * are among them. (Fewer may be missing: files go one by one, and a crash can come in between.)
+ * Whether an audit.pruned line explains where the log begins: it announces that lines up to some number go, and those
+ * that are missing are among them. (Fewer may be missing: files go one by one, and a crash can come in between.)
  */
 static bool explains(const struct verify *v, const struct audit_line *line)
 {
@@ -203,7 +212,8 @@ static int check_line(struct verify *v, const char *name, uint64_t number, uint6
         return r;
     r = v->report->lines == 0 ? check_first(v, where, &line) : check_next(v, where, &line);
     if (r == GO_ON && named != 0 && named != line.seq)
-        r = problem(v, "%s: the file is named after line %" PRIu64 ", but begins with line %" PRIu64, where, named, line.seq);
+        r = problem(v, "%s: the file is named after line %" PRIu64 ", but begins with line %" PRIu64, where, named,
+                    line.seq);
     if (r != GO_ON)
         return r;
     v->report->lines++;
@@ -331,7 +341,8 @@ static int check_files(struct verify *v)
         if (r == GO_ON)
             r = check_current(v, &current);
         if (r == GO_ON && audit_reader_left(&current) > 0)
-            note(v, "%s ends with an unfinished line of %zu bytes, as after a crash", AUDIT_CURRENT, audit_reader_left(&current));
+            note(v, "%s ends with an unfinished line of %zu bytes, as after a crash", AUDIT_CURRENT,
+                 audit_reader_left(&current));
         audit_reader_done(&current);
     }
     audit_files_done(&list);
@@ -343,11 +354,16 @@ static int check_end(struct verify *v)
     const struct audit_report *report = v->report;
 
     if (v->have_head)
-        return report->lines == 0 ? problem(v, "the log is empty, but a head names line %" PRIu64 ": all of it was removed", v->head.seq)
-                                  : problem(v, "the log ends with line %" PRIu64 ", but a head names line %" PRIu64 ": its end was cut off", report->last_seq,
-                                            v->head.seq);
+        return report->lines == 0
+                   ? problem(v, "the log is empty, but a head names line %" PRIu64 ": all of it was removed",
+                             v->head.seq)
+                   : problem(v,
+                             "the log ends with line %" PRIu64 ", but a head names line %" PRIu64
+                             ": its end was cut off",
+                             report->last_seq, v->head.seq);
     if (v->begins_late && !v->pruned)
-        return problem(v, "the log begins with line %" PRIu64 ", and no line says that those before it were removed", report->first_seq);
+        return problem(v, "the log begins with line %" PRIu64 ", and no line says that those before it were removed",
+                       report->first_seq);
     if (v->options->public_key && !v->has_heads && report->lines > 0)
         return problem(v, "%s is missing: nothing in this log is signed", AUDIT_HEADS);
     if (v->options->public_key && report->lines > 0 && v->signed_seq == 0 && !v->last_try)
@@ -355,15 +371,20 @@ static int check_end(struct verify *v)
     if (v->options->public_key && report->lines > 0 && v->signed_seq == 0)
         return problem(v, "no head names a line of this log: nothing in it is signed");
     if (v->options->public_key && v->pruned && v->pruned_seq > v->signed_seq)
-        return problem(v, "line %" PRIu64 " says that lines before %" PRIu64 " were removed, but no signed head covers it", v->pruned_seq, report->first_seq);
+        return problem(v,
+                       "line %" PRIu64 " says that lines before %" PRIu64 " were removed, but no signed head covers it",
+                       v->pruned_seq, report->first_seq);
     if (v->options->head_hash && report->lines == 0)
         return problem(v, "the log is empty, but line %" PRIu64 " was noted as its head: all of it was removed",
                        v->options->head_seq);
     if (v->options->head_hash && !v->noted_found && v->options->head_seq > report->last_seq)
-        return problem(v, "the log ends with line %" PRIu64 ", but line %" PRIu64 " was noted as its head: its end was cut off", report->last_seq,
-                       v->options->head_seq);
+        return problem(
+            v, "the log ends with line %" PRIu64 ", but line %" PRIu64 " was noted as its head: its end was cut off",
+            report->last_seq, v->options->head_seq);
     if (v->options->head_hash && !v->noted_found)
-        return problem(v, "line %" PRIu64 " was removed by retention and cannot be compared with the head that was noted", v->options->head_seq);
+        return problem(v,
+                       "line %" PRIu64 " was removed by retention and cannot be compared with the head that was noted",
+                       v->options->head_seq);
     if (v->cut_seq != 0)
         return problem(v, "line %" PRIu64 " tells that the log was cut before it (brig audit show --action audit.cut)",
                        v->cut_seq);
@@ -408,7 +429,8 @@ static int verify_once(int dir_fd, const struct audit_verify_options *options, b
     /* A problem counts only if the files stayed where they were. */
     if (r == STOP) {
         r = fingerprint(dir_fd, &after);
-        if (r == 0 && (before.n != after.n || before.first != after.first || before.last != after.last || before.current != after.current))
+        if (r == 0 && (before.n != after.n || before.first != after.first || before.last != after.last ||
+                       before.current != after.current))
             r = -EAGAIN;
     }
     return r < 0 ? r : 0;

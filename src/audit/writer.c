@@ -2,11 +2,12 @@
 /*
  * writer.c: the thread that puts lines on disk.
  *
- * Theory of operation. Lines are taken from the queue in batches: 40 ms after the first one, at once when somebody waits for
- * one. A batch is chained (each line gets the hash of the one before), written with one write, and synced; only then
- * does the state move on (size, sequence, hash). When anything fails, the file is cut back to its last good size, the lines stay
- * where they are and are tried again a second later; those who waited are told the error. So the file never has a hole
- * or half a line in its middle, and a line that was numbered is on disk sooner or later or the queue is full and says so.
+ * Theory of operation. Lines are taken from the queue in batches: 40 ms after the first one, at once when somebody
+ * waits for one. A batch is chained (each line gets the hash of the one before), written with one write, and synced;
+ * only then does the state move on (size, sequence, hash). When anything fails, the file is cut back to its last good
+ * size, the lines stay where they are and are tried again a second later; those who waited are told the error. So the
+ * file never has a hole or half a line in its middle, and a line that was numbered is on disk sooner or later or the
+ * queue is full and says so.
  *
  * After that, in this order: callbacks, a signed head when one is due (and always behind a line that announces that
  * files go), then those files go. The order matters: what is removed was announced by a line that is signed.
@@ -23,7 +24,7 @@
 
 #define GROUP_NS (40 * NS_PER_MS) /* and some for the disk: 50 ms in all */
 #define RETRY_NS NS_PER_SEC
-#define TELL_NS NS_PER_SEC        /* at most one line a second about what was dropped */
+#define TELL_NS NS_PER_SEC /* at most one line a second about what was dropped */
 #define CHUNK_BYTES ((size_t)1 << 20)
 
 /* ---- callbacks ------------------------------------------------------------------------------------------------ */
@@ -94,7 +95,8 @@ static void tell_head(struct audit *audit, int64_t time_ns)
 
     if (!message)
         return;
-    *message = (struct head_message){.on_head = audit->options.on_head, .ctx = audit->options.ctx, .seq = audit->seq, .time_ns = time_ns};
+    *message = (struct head_message){
+        .on_head = audit->options.on_head, .ctx = audit->options.ctx, .seq = audit->seq, .time_ns = time_ns};
     memcpy(message->hash, audit->hash, SHA256_HEX);
     if (workers_post(audit->workers, call_head, message) < 0)
         mem_free(message); /* the next one says more */
@@ -170,7 +172,8 @@ static int rotate(struct audit *audit)
         return r;
     if (renameat(audit->dir_fd, AUDIT_CURRENT, audit->dir_fd, name) < 0 && errno != ENOENT)
         return -errno;
-    int fd = openat(audit->dir_fd, AUDIT_CURRENT, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd =
+        openat(audit->dir_fd, AUDIT_CURRENT, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         /* Back: the file that is open must be the one that is current. */
         r = -errno;
@@ -189,7 +192,8 @@ static int fill_chunk(struct audit *audit, size_t *ret_n, char hash[SHA256_HEX])
     audit->out.len = 0;
     memcpy(hash, audit->hash, SHA256_HEX);
     for (struct audit_entry *entry = audit->pending.first; entry; entry = entry->next, n++) {
-        bool fits = audit->size + audit->out.len == 0 || audit->size + audit->out.len + entry->len + 1 <= audit->options.rotate_bytes;
+        bool fits = audit->size + audit->out.len == 0 ||
+                    audit->size + audit->out.len + entry->len + 1 <= audit->options.rotate_bytes;
         if (!fits || audit->out.len > CHUNK_BYTES)
             break;
         memcpy(entry->line + AUDIT_PREV_AT(entry->len), hash, 64);
@@ -280,7 +284,8 @@ static void tell_dropped(struct audit *audit, uint64_t now)
     if (n == 0 || now - audit->dropped_told_ns < TELL_NS)
         return;
     snprintf(detail, sizeof(detail), "%llu events were dropped: too many at once", (unsigned long long)n);
-    const struct audit_event event = {.action = "audit.dropped", .actor = "system", .outcome = "failed", .detail = detail};
+    const struct audit_event event = {
+        .action = "audit.dropped", .actor = "system", .outcome = "failed", .detail = detail};
     if (audit_enqueue(audit, &event, NULL, NULL, 0) != 0)
         audit->dropped_told += n;
     audit->dropped_told_ns = now;
@@ -350,7 +355,8 @@ static int reopen(struct audit *audit)
         return here.st_ino == there.st_ino && here.st_dev == there.st_dev ? 0 : -EEXIST;
     if (errno != ENOENT)
         return -errno;
-    int fd = openat(audit->dir_fd, AUDIT_CURRENT, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd =
+        openat(audit->dir_fd, AUDIT_CURRENT, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
     begin_file(audit, fd);

@@ -37,8 +37,9 @@ static int code_errno(enum brig_code code)
  */
 static const char *reason_of(int errnum)
 {
-    const char *reason = errnum == 524 ? "no room for the filter's machine code: net.core.bpf_jit_limit of this host is used up"
-                                       : strerrordesc_np(errnum);
+    const char *reason = errnum == 524
+                             ? "no room for the filter's machine code: net.core.bpf_jit_limit of this host is used up"
+                             : strerrordesc_np(errnum);
 
     return reason ? reason : "unknown error";
 }

@@ -209,7 +209,8 @@ static size_t collect_fds(struct msghdr *msg, int *all)
     return n;
 }
 
-static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds, int flags, bool lossy)
+static ssize_t recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds, int flags,
+                            bool lossy)
 {
     union fd_control control;
     struct iovec iov = {.iov_base = data, .iov_len = size};

@@ -10,7 +10,9 @@
 
 #include "base/base.h"
 
-#define FD_MSG_MAX 80u /* descriptors in one message: the listeners of a sandbox with a network are the most (spawner/spawner_wire.h) */
+#define FD_MSG_MAX                                                                                                     \
+    80u /* descriptors in one message: the listeners of a sandbox with a network are the most (spawner/spawner_wire.h) \
+         */
 
 int fd_set_nonblock(int fd) MUST_CHECK;
 int fd_set_cloexec(int fd, bool on) MUST_CHECK;
@@ -45,8 +47,8 @@ int fd_send_nowait(int sock, const void *data, size_t len, const int *fds, size_
 ssize_t fd_recv(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
 ssize_t fd_recv_nowait(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
 /*
- * The same from a peer that is trusted not to send too many: descriptors that this process has no room for (EMFILE) are lost, the
- * message is not. *ret_n_fds is 0 then, so that whatever it was about fails, and nothing else.
+ * The same from a peer that is trusted not to send too many: descriptors that this process has no room for (EMFILE) are
+ * lost, the message is not. *ret_n_fds is 0 then, so that whatever it was about fails, and nothing else.
  */
 ssize_t fd_recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
 

@@ -71,7 +71,8 @@ void table_add(struct table *table, struct table_link *link, const char *first, 
 {
     if (table->n >= table->n_slots)
         grow(table);
-    *link = (struct table_link){.first = first, .second = second, .thing = thing, .hash = hash_of(table, first, second)};
+    *link =
+        (struct table_link){.first = first, .second = second, .thing = thing, .hash = hash_of(table, first, second)};
     struct table_link **slot = &table->slots[link->hash % table->n_slots];
     link->next = *slot;
     *slot = link;

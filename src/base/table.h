@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.h: a hash table of things found by two strings (an organisation and a name), chained through the things themselves, so that neither putting in
- * nor taking out needs memory: when it cannot grow it is slower. The seed is random: names come from tenants.
+ * table.h: a hash table of things found by two strings (an organisation and a name), chained through the things
+ * themselves, so that neither putting in nor taking out needs memory: when it cannot grow it is slower. The seed is
+ * random: names come from tenants.
  */
 #ifndef BRIG_BASE_TABLE_H
 #define BRIG_BASE_TABLE_H

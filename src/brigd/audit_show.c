@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_show.c: `brig audit show|tail|export`: lines, all or some, once or as they come. They are other people's words: whatever
- * goes to a terminal as text has no control characters in it. Exported lines are the bytes of the log.
+ * audit_show.c: `brig audit show|tail|export`: lines, all or some, once or as they come. They are other people's words:
+ * whatever goes to a terminal as text has no control characters in it. Exported lines are the bytes of the log.
  */
 #include "brigd/audit_show.h"
 
@@ -22,7 +22,8 @@
 #define TAIL_LINES 10u
 #define POLL_MS 200u
 
-/* "2024-02-29", with a time behind it or not; as it would be written in the log, without the Z. An age is counted back from now. */
+/* "2024-02-29", with a time behind it or not; as it would be written in the log, without the Z. An age is counted back
+ * from now. */
 static bool read_time(const char *text, char out[40])
 {
     static const char shape[] = "0000-00-00T00:00:00.000000000";
@@ -72,7 +73,8 @@ static void put_safe(FILE *out, const char *text)
     while (len > 0) {
         uint32_t point;
         size_t n = utf8_sequence(text, len, &point);
-        if (n == 0 || utf8_is_control(point) || point == 0x2028 || point == 0x2029 || (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069))
+        if (n == 0 || utf8_is_control(point) || point == 0x2028 || point == 0x2029 ||
+            (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069))
             fputc('?', out);
         else
             fwrite(text, 1, n, out);
@@ -183,7 +185,8 @@ static void wait_for_more(int dir_fd, struct stat *last)
     struct stat now;
 
     for (;;) {
-        if (fstatat(dir_fd, "audit.jsonl", &now, AT_SYMLINK_NOFOLLOW) == 0 && (now.st_ino != last->st_ino || now.st_size != last->st_size)) {
+        if (fstatat(dir_fd, "audit.jsonl", &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+            (now.st_ino != last->st_ino || now.st_size != last->st_size)) {
             *last = now;
             return;
         }
@@ -221,7 +224,8 @@ int audit_show(const struct audit_verb_options *options, int dir_fd)
     struct showing showing = {.options = options, .to_seq = UINT64_MAX};
 
     if (options->since && !read_time(options->since, showing.since))
-        return audit_trouble("--since %.40s: must be a date, a date with a time (UTC), or an age such as 2h", options->since);
+        return audit_trouble("--since %.40s: must be a date, a date with a time (UTC), or an age such as 2h",
+                             options->since);
     return show_lines(&showing, dir_fd);
 }
 
@@ -246,7 +250,8 @@ int audit_export(const struct audit_verb_options *options, int dir_fd)
 
     more.json = true;
     if (options->from && !read_bound(options->from, &showing.from_seq, showing.from_time))
-        return audit_trouble("--from %.40s: must be a line's number, a date, or a date with a time (UTC)", options->from);
+        return audit_trouble("--from %.40s: must be a line's number, a date, or a date with a time (UTC)",
+                             options->from);
     if (options->to && !read_bound(options->to, &showing.to_seq, showing.to_time))
         return audit_trouble("--to %.40s: must be a line's number, a date, or a date with a time (UTC)", options->to);
     showing.last_seq = showing.from_seq > 0 ? showing.from_seq - 1 : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_verb.c: the offline side of the audit log: arguments, and `verify`; what is true is audit_verify()'s business. (The others:
- * audit_show.c.)
+ * audit_verb.c: the offline side of the audit log: arguments, and `verify`; what is true is audit_verify()'s business.
+ * (The others: audit_show.c.)
  */
 #include "brigd/audit_show.h"
 
@@ -84,9 +84,15 @@ static int open_dir(const struct audit_verb_options *options, int *ret)
 enum { OPT_DIR = 256, OPT_KEY, OPT_HEAD, OPT_ACTION, OPT_ORG, OPT_SINCE, OPT_FROM, OPT_TO, OPT_CUT, OPT_HELP };
 
 static const struct option long_options[] = {
-    {"dir", required_argument, NULL, OPT_DIR},     {"key", required_argument, NULL, OPT_KEY},     {"head", required_argument, NULL, OPT_HEAD},
-    {"action", required_argument, NULL, OPT_ACTION}, {"org", required_argument, NULL, OPT_ORG},   {"since", required_argument, NULL, OPT_SINCE},
-    {"from", required_argument, NULL, OPT_FROM},   {"to", required_argument, NULL, OPT_TO},       {"help", no_argument, NULL, OPT_HELP},
+    {"dir", required_argument, NULL, OPT_DIR},
+    {"key", required_argument, NULL, OPT_KEY},
+    {"head", required_argument, NULL, OPT_HEAD},
+    {"action", required_argument, NULL, OPT_ACTION},
+    {"org", required_argument, NULL, OPT_ORG},
+    {"since", required_argument, NULL, OPT_SINCE},
+    {"from", required_argument, NULL, OPT_FROM},
+    {"to", required_argument, NULL, OPT_TO},
+    {"help", no_argument, NULL, OPT_HELP},
     {"known-cut", required_argument, NULL, OPT_CUT},
     {0},
 };
@@ -97,9 +103,12 @@ static const struct {
     char letter;
     const char *name;
 } letters[] = {
-    {OPT_DIR, 'd', "--dir"},     {OPT_KEY, 'k', "--key"},   {OPT_HEAD, 'h', "--head"}, {OPT_ACTION, 'a', "--action"}, {OPT_ORG, 'r', "--org"},
-    {OPT_SINCE, 's', "--since"}, {OPT_FROM, 'F', "--from"}, {OPT_TO, 'T', "--to"},     {'n', 'n', "-n"},              {'f', 'f', "-f"},
-    {'o', 'o', "-o"},           {OPT_CUT, 'c', "--known-cut"},
+    {OPT_DIR, 'd', "--dir"},   {OPT_KEY, 'k', "--key"},
+    {OPT_HEAD, 'h', "--head"}, {OPT_ACTION, 'a', "--action"},
+    {OPT_ORG, 'r', "--org"},   {OPT_SINCE, 's', "--since"},
+    {OPT_FROM, 'F', "--from"}, {OPT_TO, 'T', "--to"},
+    {'n', 'n', "-n"},          {'f', 'f', "-f"},
+    {'o', 'o', "-o"},          {OPT_CUT, 'c', "--known-cut"},
 };
 
 static int set_option(struct audit_verb_options *options, int option, const char *name, char *value)
@@ -108,9 +117,9 @@ static int set_option(struct audit_verb_options *options, int option, const char
         int option;
         const char **field;
     } texts[] = {
-        {OPT_DIR, &options->dir},     {OPT_KEY, &options->key},     {OPT_HEAD, &options->head}, {OPT_ACTION, &options->action},
-        {OPT_ORG, &options->org},     {OPT_SINCE, &options->since}, {OPT_FROM, &options->from}, {OPT_TO, &options->to},
-        {'o', &options->format},
+        {OPT_DIR, &options->dir},       {OPT_KEY, &options->key}, {OPT_HEAD, &options->head},
+        {OPT_ACTION, &options->action}, {OPT_ORG, &options->org}, {OPT_SINCE, &options->since},
+        {OPT_FROM, &options->from},     {OPT_TO, &options->to},   {'o', &options->format},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -179,7 +188,8 @@ static int find_key(const struct audit_verb_options *options, uint8_t out[ED2551
     if (options->dir || dirs_path(BRIG_DIR_STATE, path, sizeof(path), NULL) < 0)
         return 0;
     size_t len = strlen(path);
-    *ret_found = str_copy(path + len, sizeof(path) - len, "/keys/audit.pem.pub") == 0 && crypto_public_read(AT_FDCWD, path, out, NULL) == 0;
+    *ret_found = str_copy(path + len, sizeof(path) - len, "/keys/audit.pem.pub") == 0 &&
+                 crypto_public_read(AT_FDCWD, path, out, NULL) == 0;
     return 0;
 }
 
@@ -193,7 +203,8 @@ static int parse_head(const char *text, uint64_t *seq, char hash[SHA256_HEX])
         return -EINVAL;
     memcpy(digits, text, len);
     digits[len] = '\0';
-    if (parse_u64(digits, seq) < 0 || *seq == 0 || crypto_unhex(text + len + 1, strlen(text + len + 1), bytes, sizeof(bytes)) < 0)
+    if (parse_u64(digits, seq) < 0 || *seq == 0 ||
+        crypto_unhex(text + len + 1, strlen(text + len + 1), bytes, sizeof(bytes)) < 0)
         return -EINVAL;
     return str_copy(hash, SHA256_HEX, text + len + 1);
 }
@@ -205,8 +216,9 @@ static int print_report(const struct audit_report *report, bool as_json)
 
     if (!as_json) {
         if (report->ok && report->lines > 0)
-            printf("ok: lines %" PRIu64 " to %" PRIu64 " in %" PRIu64 " files, %" PRIu64 " heads; head %" PRIu64 ":%s\n", report->first_seq, report->last_seq,
-                   report->files, report->heads, report->last_seq, report->last_hash);
+            printf(
+                "ok: lines %" PRIu64 " to %" PRIu64 " in %" PRIu64 " files, %" PRIu64 " heads; head %" PRIu64 ":%s\n",
+                report->first_seq, report->last_seq, report->files, report->heads, report->last_seq, report->last_hash);
         else
             printf("%s%s\n", report->ok ? "ok: no lines yet" : "NOT OK: ", report->problem);
         if (report->note[0])
@@ -290,7 +302,9 @@ static int run_verify(const struct audit_verb_options *options, int dir_fd)
     if (audit_verify(dir_fd, &how, &report, &err) < 0)
         return audit_trouble("%s", err.message);
     if (!store)
-        add_note(&report, "there is no store that has noted its head: an end that was cut off together with its heads would not be seen");
+        add_note(
+            &report,
+            "there is no store that has noted its head: an end that was cut off together with its heads would not be seen");
     return print_report(&report, options->json);
 }
 

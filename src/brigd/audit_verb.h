@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit_verb.h: `brig audit verify|show|tail|export`. It runs in brigd's executable, which has the hashes and signatures, but needs no
- * daemon: only the files. Exit status: 0 done and well, 1 the log is not what was written, 2 it could not be read or asked for.
+ * audit_verb.h: `brig audit verify|show|tail|export`. It runs in brigd's executable, which has the hashes and
+ * signatures, but needs no daemon: only the files. Exit status: 0 done and well, 1 the log is not what was written, 2
+ * it could not be read or asked for.
  */
 #ifndef BRIG_BRIGD_AUDIT_VERB_H
 #define BRIG_BRIGD_AUDIT_VERB_H

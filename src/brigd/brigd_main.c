@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * brigd_main.c: brigd. Started by the supervisor (`brig serve`) with a socket as descriptor 3; its argument is the state directory.
- * `brigd audit ...` is the offline side of `brig audit`.
+ * brigd_main.c: brigd. Started by the supervisor (`brig serve`) with a socket as descriptor 3; its argument is the
+ * state directory. `brigd audit ...` is the offline side of `brig audit`.
  *
  * Theory of operation, in stages, each of which must succeed:
  *   1  no core dumps, not dumpable, no new privileges
@@ -49,8 +49,8 @@ struct daemon_state {
     const char *state_dir;
     int spawner_fd;
     struct keyring *ring; /* of secrets; NULL: none */
-    int gate_fd;    /* the control socket of brig-egress, until the manager has it */
-    char *packages; /* the rules of the preset `packages`, as the supervisor found them; or NULL */
+    int gate_fd;          /* the control socket of brig-egress, until the manager has it */
+    char *packages;       /* the rules of the preset `packages`, as the supervisor found them; or NULL */
     struct listener listeners[LISTENERS_MAX];
     size_t n_listeners;
     struct handed handed; /* for the configuration that comes next */
@@ -104,8 +104,14 @@ static int reload(struct api *api, struct handed *handed, int config_fd, char *r
     api_tools_configure(api, config_get(next));
     config_free(api->config);
     api->config = next;
-    const struct audit_event event = {.action = "config.reload", .actor = "system", .org = "", .object = config_path(next), .outcome = "ok",
-                                      .detail = restart, .request_id = "", .sync = true};
+    const struct audit_event event = {.action = "config.reload",
+                                      .actor = "system",
+                                      .org = "",
+                                      .object = config_path(next),
+                                      .outcome = "ok",
+                                      .detail = restart,
+                                      .request_id = "",
+                                      .sync = true};
     audit_add(api->audit, &event, NULL, NULL);
     log_line(LOG_INFO, "reload", "configuration reloaded%s%s", restart[0] ? "; these need a restart: " : "", restart);
     return 0;
@@ -175,8 +181,8 @@ static void drain(struct daemon_state *d, bool keep)
 {
     if (d->api.draining)
         return;
-    log_line(LOG_INFO, "drain", "finishing %zu answers, for at most %llu ms (a second signal does not wait)", server_exchanges(d->api.server),
-             (unsigned long long)config_get(d->api.config)->drain_timeout);
+    log_line(LOG_INFO, "drain", "finishing %zu answers, for at most %llu ms (a second signal does not wait)",
+             server_exchanges(d->api.server), (unsigned long long)config_get(d->api.config)->drain_timeout);
     d->api.draining = true;
     d->keep = keep;
     d->drain_ns = clock_mono_ns();
@@ -210,7 +216,8 @@ static void on_descriptor(struct daemon_state *d, const char *name, int *fd)
         return;
     if (str_eq(name, "gate") && manager_gate(d->api.manager, take_fd(fd), &err) < 0)
         log_line(LOG_ERROR, "gate", "%s", err.message);
-    if (str_eq(name, "packages") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0 && policies_set_packages(d->api.policies, text, &err) < 0)
+    if (str_eq(name, "packages") && gate_memfd_read(*fd, CONFIG_MAX, &text, &len) == 0 &&
+        policies_set_packages(d->api.policies, text, &err) < 0)
         log_line(LOG_ERROR, "gate", "packages: %s", err.message);
 }
 
@@ -259,7 +266,8 @@ static int take_ring(struct daemon_state *d, int fd, struct brig_err *err)
     char *text = crypto_secret_alloc(len);
     if (!text)
         return err_nomem(err);
-    int r = pread(fd, text, len, 0) == (ssize_t)len ? keyring_parse(text, len, &d->ring, err) : err_host(err, "the keys of secrets");
+    int r = pread(fd, text, len, 0) == (ssize_t)len ? keyring_parse(text, len, &d->ring, err)
+                                                    : err_host(err, "the keys of secrets");
     crypto_secret_free(text, len);
     return r;
 }
@@ -306,7 +314,9 @@ static int take_descriptors(struct daemon_state *d, struct brig_err *err)
         if (r == 0 && msg.type == SUP_GO && handed_check(&d->handed, err) < 0)
             return -EIO;
         if (r == 0 && msg.type == SUP_GO)
-            return d->spawner_fd >= 0 && d->api.config ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "the supervisor gave no spawner");
+            return d->spawner_fd >= 0 && d->api.config
+                       ? 0
+                       : err_set(err, BRIG_E_HOST, EPROTO, "the supervisor gave no spawner");
         if (r == 0 && msg.type == SUP_CONFIG && !d->api.config)
             r = load_config(fd, &d->api.config, err);
         else if (r == 0 && msg.type == SUP_FD && fd >= 0 && str_eq(msg.name, "secret-keys"))
@@ -343,7 +353,9 @@ static int open_keys(struct daemon_state *d, struct brig_err *err)
         return r;
     AUTO_FD int fd = openat(dir, "preview.key", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd >= 0)
-        return read(fd, d->api.token_key, sizeof d->api.token_key) == sizeof d->api.token_key ? 0 : err_set(err, BRIG_E_HOST, EIO, "%s/preview.key: damaged", path);
+        return read(fd, d->api.token_key, sizeof d->api.token_key) == sizeof d->api.token_key
+                   ? 0
+                   : err_set(err, BRIG_E_HOST, EIO, "%s/preview.key: damaged", path);
     if (crypto_random(d->api.token_key, sizeof d->api.token_key) < 0)
         return err_set(err, BRIG_E_HOST, EIO, "random numbers");
     fd = openat(dir, "preview.key", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -368,10 +380,15 @@ static int open_audit(struct daemon_state *d, struct brig_err *err)
     int r = store_audit_head(d->api.store, &known, hash, &known_at, err);
     if (r < 0)
         return r;
-    const struct audit_options options = {.known_seq = known, .known_hash = hash, .dir_fd = d->api.audit_dir_fd,
-                                          .signer = d->api.signer, .rotate_bytes = config->audit_rotate_bytes,
-                                          .keep_bytes = config->keep_audit_bytes, .keep_seconds = (int64_t)config->keep_audit_seconds,
-                                          .on_head = on_head, .ctx = d};
+    const struct audit_options options = {.known_seq = known,
+                                          .known_hash = hash,
+                                          .dir_fd = d->api.audit_dir_fd,
+                                          .signer = d->api.signer,
+                                          .rotate_bytes = config->audit_rotate_bytes,
+                                          .keep_bytes = config->keep_audit_bytes,
+                                          .keep_seconds = (int64_t)config->keep_audit_seconds,
+                                          .on_head = on_head,
+                                          .ctx = d};
     return audit_open(d->api.loop, d->api.workers, &options, &d->api.audit, err);
 }
 
@@ -392,7 +409,8 @@ static int open_secrets(struct daemon_state *d, struct brig_err *err)
     const bool plain = config_get(d->api.config)->secrets_plaintext;
 
     if (plain && !d->ring)
-        log_line(LOG_WARN, "secrets", "[secrets] insecure_plaintext is on and there is no key: secrets are stored UNENCRYPTED");
+        log_line(LOG_WARN, "secrets",
+                 "[secrets] insecure_plaintext is on and there is no key: secrets are stored UNENCRYPTED");
     return secrets_create(d->api.store, d->ring, plain, &d->api.secrets, err);
 }
 
@@ -428,16 +446,35 @@ static int lock_down(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
     const char *const writable[] = {d->state_dir, d->api.sets_path, NULL};
-    const char *const readable[] = {"/proc/self/statm", "/proc/self/status", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/usr/lib/ssl", "/etc/pki", "/etc/pip.conf", "/etc/npmrc",
+    const char *const readable[] = {"/proc/self/statm",
+                                    "/proc/self/status",
+                                    "/etc/resolv.conf",
+                                    "/etc/hosts",
+                                    "/etc/nsswitch.conf",
+                                    "/etc/ssl",
+                                    "/usr/lib/ssl",
+                                    "/etc/pki",
+                                    "/etc/pip.conf",
+                                    "/etc/npmrc",
                                     config->gate_ca_bundle[0] ? config->gate_ca_bundle : "/dev/null",
-                                    "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom", "/dev/null", NULL};
-    const char *const dir_lists[] = {config->tools_exec_dir, config->allowed_dirs, NULL}; /* requirements.txt of a tool's directory */
-    const struct lockdown what = {.writable = writable, .readable = readable, .dir_lists = dir_lists, .network = config->database_url[0] || config->otlp_endpoint[0] || config->tools_webhook_url[0]};
+                                    "/etc/localtime",
+                                    "/usr/share/zoneinfo",
+                                    "/dev/urandom",
+                                    "/dev/null",
+                                    NULL};
+    /* requirements.txt of a tool's directory */
+    const char *const dir_lists[] = {config->tools_exec_dir, config->allowed_dirs, NULL};
+    const struct lockdown what = {.writable = writable,
+                                  .readable = readable,
+                                  .dir_lists = dir_lists,
+                                  .network = config->database_url[0] || config->otlp_endpoint[0] ||
+                                             config->tools_webhook_url[0]};
     unsigned abi = 0;
     int r = lockdown_files(&what, &abi, err);
 
     if (r == 0 && abi == 0)
-        log_line(LOG_WARN, "lockdown", "this kernel has no Landlock: brigd's access to files is bounded by its user alone");
+        log_line(LOG_WARN, "lockdown",
+                 "this kernel has no Landlock: brigd's access to files is bounded by its user alone");
     return r == 0 ? lockdown_calls(&what, err) : r;
 }
 
@@ -448,7 +485,8 @@ static void on_prune(struct loop_timer *timer)
     int64_t now = clock_real_ns(), day = INT64_C(86400) * (int64_t)NS_PER_SEC;
     struct brig_err err;
 
-    if (store_prune(d->api.store, now - (int64_t)(config->keep_runs_seconds * NS_PER_SEC), config->keep_runs_bytes, now - day, NULL, NULL, NULL) < 0)
+    if (store_prune(d->api.store, now - (int64_t)(config->keep_runs_seconds * NS_PER_SEC), config->keep_runs_bytes,
+                    now - day, NULL, NULL, NULL) < 0)
         log_line(LOG_WARN, "store", "retention could not be applied");
     if (auth_prune(d->api.auth, &err) < 0)
         log_line(LOG_WARN, "store", "keys that are over could not be removed: %s", err.message);
@@ -475,7 +513,12 @@ static void on_ready(void *ctx)
         return;
     }
     d->api.ready = true;
-    const struct audit_event event = {.action = "serve.start", .actor = "system", .org = "", .object = brig_version(), .outcome = "ok", .detail = "",
+    const struct audit_event event = {.action = "serve.start",
+                                      .actor = "system",
+                                      .org = "",
+                                      .object = brig_version(),
+                                      .outcome = "ok",
+                                      .detail = "",
                                       .request_id = ""};
     audit_add(d->api.audit, &event, NULL, NULL);
     log_line(LOG_INFO, "start", "brigd %s serves", brig_version());
@@ -499,7 +542,8 @@ static int start(struct daemon_state *d, struct brig_err *err)
         r = handed_tls(&d->handed, config, d->api.server, err);
     handed_done(&d->handed);
     if (r == 0) {
-        const struct manager_options manager = {d->api.loop, d->api.provider, d->api.store, d->api.audit, config, d->api.suspicion, d->api.policies, d->api.secrets};
+        const struct manager_options manager = {d->api.loop, d->api.provider,  d->api.store,    d->api.audit,
+                                                config,      d->api.suspicion, d->api.policies, d->api.secrets};
         r = manager_create(&manager, on_ready, d, &d->api.manager, err);
         if (r == 0 && d->gate_fd >= 0)
             r = manager_gate(d->api.manager, take_fd(&d->gate_fd), err);
@@ -549,9 +593,15 @@ int main(int argc, char **argv)
         return 125;
     }
     signal(SIGPIPE, SIG_IGN);
-    d = (struct daemon_state){.state_dir = argv[1], .handed = HANDED_INIT, .spawner_fd = -1, .gate_fd = -1,
-                              .api = {.supervisor_fd = SUP_SOCKET_FD, .audit_dir_fd = -1, .sets_dir_fd = -1,
-                                      .artifacts_fd = -1, .started_ns = clock_mono_ns()}};
+    d = (struct daemon_state){.state_dir = argv[1],
+                              .handed = HANDED_INIT,
+                              .spawner_fd = -1,
+                              .gate_fd = -1,
+                              .api = {.supervisor_fd = SUP_SOCKET_FD,
+                                      .audit_dir_fd = -1,
+                                      .sets_dir_fd = -1,
+                                      .artifacts_fd = -1,
+                                      .started_ns = clock_mono_ns()}};
     d.on_drain = (struct loop_timer){.fn = on_drain, .ctx = &d};
     d.on_prune = (struct loop_timer){.fn = on_prune, .ctx = &d};
     int r = lockdown_early(&err);

@@ -68,8 +68,12 @@ int handed_tls(const struct handed *handed, const struct config *config, struct 
         return 0;
     if (!handed->cert || !handed->key)
         return err_set(err, BRIG_E_HOST, EPROTO, "the supervisor gave no server.tls_cert and server.tls_key");
-    const struct tls_pem pem = {.cert = handed->cert, .cert_len = handed->cert_len, .cert_name = config->tls_cert,
-                                .key = handed->key, .key_len = handed->key_len, .key_name = config->tls_key};
+    const struct tls_pem pem = {.cert = handed->cert,
+                                .cert_len = handed->cert_len,
+                                .cert_name = config->tls_cert,
+                                .key = handed->key,
+                                .key_len = handed->key_len,
+                                .key_name = config->tls_key};
     return server_set_tls(server, &pem, err);
 }
 

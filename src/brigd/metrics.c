@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics.c: GET /metrics in Prometheus' text format: base units, no label with unbounded values unless the configuration asks
- * for one per sandbox. The numbers of the whole service are for the host's administrator: the socket, and keys that
- * were made there with `metrics`. Another key gets the sandboxes and processes of its own organisation, and nothing
- * that others move.
+ * metrics.c: GET /metrics in Prometheus' text format: base units, no label with unbounded values unless the
+ * configuration asks for one per sandbox. The numbers of the whole service are for the host's administrator: the
+ * socket, and keys that were made there with `metrics`. Another key gets the sandboxes and processes of its own
+ * organisation, and nothing that others move.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -46,7 +46,8 @@ static int put_service(struct buf *out, const struct api *api)
 
     store_health(api->store, &health);
     for (size_t i = 1; r == 0 && i < ARRAY_SIZE(classes); i++)
-        r = buf_printf(out, "brig_http_requests_total{class=\"%s\"} %" PRIu64 "\n", classes[i], api->counters.requests[i]);
+        r = buf_printf(out, "brig_http_requests_total{class=\"%s\"} %" PRIu64 "\n", classes[i],
+                       api->counters.requests[i]);
     const struct {
         const char *name, *type, *help;
         uint64_t value;
@@ -54,10 +55,12 @@ static int put_service(struct buf *out, const struct api *api)
         {"http_connections", "gauge", "Open connections.", server_connections(api->server)},
         {"http_response_bytes_total", "counter", "Bytes sent in answers.", api->counters.bytes_out},
         {"denials_total", "counter", "Requests refused for who asked.", api->counters.denials},
-        {"suspicious_total", "counter", "Keys that were denied or failed too often in a short time.", suspicion_count(api->suspicion)},
+        {"suspicious_total", "counter", "Keys that were denied or failed too often in a short time.",
+         suspicion_count(api->suspicion)},
         {"audit_dropped_total", "counter", "Events that the audit log could not take.", audit_dropped(api->audit)},
         {"trace_spans_sent_total", "counter", "Spans that the collector took.", trace_sent(api->trace)},
-        {"trace_spans_dropped_total", "counter", "Spans that were lost: no collector, or too many.", trace_dropped(api->trace)},
+        {"trace_spans_dropped_total", "counter", "Spans that were lost: no collector, or too many.",
+         trace_dropped(api->trace)},
         {"store_commits_total", "counter", "Transactions committed.", health.commits},
         {"store_failures_total", "counter", "Transactions that failed.", health.failures},
         {"store_queue", "gauge", "Writes waiting for a transaction.", health.queued},
@@ -77,7 +80,8 @@ static int put_manager(struct buf *out, const struct api *api)
 
     manager_stats(api->manager, &stats);
     for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
-        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i), stats.sandboxes[i]);
+        r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i),
+                       stats.sandboxes[i]);
     const struct {
         const char *name, *type, *help;
         uint64_t value;
@@ -113,12 +117,16 @@ static int put_network(struct buf *out, const struct api *api)
         {"network_sandboxes", "gauge", "Sandboxes with a network.", stats.sandboxes},
         {"network_receive_bytes_total", "counter", "Bytes towards sandboxes.", stats.bytes_in},
         {"network_transmit_bytes_total", "counter", "Bytes from sandboxes.", stats.bytes_out},
-        {"network_connections_allowed_total", "counter", "Connections and requests that a policy allowed.", stats.allowed},
-        {"network_connections_denied_total", "counter", "Connections and requests that a policy refused.", stats.denied},
-        {"network_connections_failed_total", "counter", "Connections that were allowed and could not be made.", stats.failed},
+        {"network_connections_allowed_total", "counter", "Connections and requests that a policy allowed.",
+         stats.allowed},
+        {"network_connections_denied_total", "counter", "Connections and requests that a policy refused.",
+         stats.denied},
+        {"network_connections_failed_total", "counter", "Connections that were allowed and could not be made.",
+         stats.failed},
         {"network_names_refused_total", "counter", "DNS questions that a policy refused.", stats.names_refused},
         {"network_secrets_used_total", "counter", "Requests that a brokered secret was put into.", stats.substituted},
-        {"network_foreign_placeholders_total", "counter", "Placeholders sent where their secret is not for.", stats.foreign},
+        {"network_foreign_placeholders_total", "counter", "Placeholders sent where their secret is not for.",
+         stats.foreign},
     };
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(rows); i++)
         r = one(out, rows[i].name, rows[i].type, rows[i].help, rows[i].value);

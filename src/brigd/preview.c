@@ -2,9 +2,9 @@
 /*
  * preview.c: HTTP and WebSocket to a port inside a sandbox, for a request that preview_admit.c has let in.
  *
- * Theory of operation. The request is parsed by our strict codec and written anew, so that what reaches the program is one
- * well-formed request, and what comes back is parsed and written anew as well: neither side can smuggle. The bytes travel
- * over a SVC_PORT_CONNECT call: no socket of the host is involved. One request per connection to the program.
+ * Theory of operation. The request is parsed by our strict codec and written anew, so that what reaches the program is
+ * one well-formed request, and what comes back is parsed and written anew as well: neither side can smuggle. The bytes
+ * travel over a SVC_PORT_CONNECT call: no socket of the host is involved. One request per connection to the program.
  *
  * By path the answer shares its origin with the API and all other previews, so that a browser may show it only as a
  * page without an origin: every such answer says "Content-Security-Policy: sandbox". Programs do not care.
@@ -19,7 +19,6 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "brigd/preview.h"
-
 
 #define SANDBOXED "sandbox allow-scripts allow-forms allow-modals allow-popups allow-downloads allow-pointer-lock"
 
@@ -191,7 +190,9 @@ static bool start_answer(struct preview *p)
 {
     struct exchange *x = p->rq->x;
     const char *type = http_field(&p->head, "Content-Type");
-    uint64_t length = p->head.body == HTTP_BODY_LENGTH ? p->head.content_length : p->head.body == HTTP_BODY_NONE ? 0 : UINT64_MAX;
+    uint64_t length = p->head.body == HTTP_BODY_LENGTH ? p->head.content_length
+                      : p->head.body == HTTP_BODY_NONE ? 0
+                                                       : UINT64_MAX;
 
     if (p->way.prefix[0] && exchange_add_field(x, "Content-Security-Policy", SANDBOXED) < 0) {
         fail(p, "out of memory");
@@ -381,7 +382,8 @@ static void on_connected(void *ctx, const uint8_t *data UNUSED, size_t len UNUSE
 void preview_start(struct request *rq, const struct preview_way *way, const char *path, size_t path_len)
 {
     struct preview *p = mem_zalloc(sizeof *p);
-    const struct call_events events = {.event = on_connected, .data = on_data, .eof = on_eof, .writable = on_writable, .reply = on_reply, .ctx = p};
+    const struct call_events events = {
+        .event = on_connected, .data = on_data, .eof = on_eof, .writable = on_writable, .reply = on_reply, .ctx = p};
     uint8_t payload[2];
     struct svc_cursor out = {payload, payload + sizeof payload, false};
     struct brig_err err;

@@ -15,8 +15,8 @@
 #include "codec/http/http.h"
 
 #define PREVIEW_HEAD_MAX (64u << 10)
-#define PREVIEW_COOKIE "brig_token"              /* in the query too */
-#define PREVIEW_HOST_COOKIE "__Host-brig_token"  /* a preview's own host sets it over TLS; no other host can */
+#define PREVIEW_COOKIE "brig_token"             /* in the query too */
+#define PREVIEW_HOST_COOKIE "__Host-brig_token" /* a preview's own host sets it over TLS; no other host can */
 #define PREVIEW_PREFIX_MAX 256u
 #define PREVIEW_COOKIES_MAX 64u /* of that name are tried for one request */
 
@@ -38,7 +38,8 @@ struct preview_way {
  */
 #define TICKET_SIZE 38u /* "once-", 32 digits, NUL */
 struct tickets;
-int ticket_issue(struct tickets **tickets, const char *org, const struct preview_way *way, int64_t until, char out[TICKET_SIZE]) MUST_CHECK;
+int ticket_issue(struct tickets **tickets, const char *org, const struct preview_way *way, int64_t until,
+                 char out[TICKET_SIZE]) MUST_CHECK;
 /* Takes it away: true once. *ret_until: as it was issued. */
 bool ticket_take(struct tickets *tickets, const struct preview_way *way, const char *text, int64_t *ret_until);
 bool ticket_is(const char *text);
@@ -53,11 +54,12 @@ bool preview_host(const char *domain, const char *host, const struct preview_way
 /* Begins the exchange with the program. path: as it was sent, beginning with "/". */
 void preview_start(struct request *rq, const struct preview_way *way, const char *path, size_t path_len);
 
-/* Whether a field of this head is the other side's business: not one of the connection, and not one that would reach beyond the preview. */
+/* Whether a field of this head is the other side's business: not one of the connection, and not one that would reach
+ * beyond the preview. */
 bool preview_passes(const struct http_head *head, const char *name);
 /* The request as the program sees it: one well-formed head without our keys and tokens. */
-int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len, const char *query,
-                        const struct preview_way *way) MUST_CHECK;
+int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len,
+                        const char *query, const struct preview_way *way) MUST_CHECK;
 /* "?" and the query without our token, or nothing. */
 int preview_put_query(struct buf *out, const char *query) MUST_CHECK;
 

@@ -54,8 +54,8 @@ static bool reads(const struct http_head *head)
     return (str_eq(head->method, "GET") || str_eq(head->method, "HEAD")) && !head->upgrade;
 }
 
-/* Whether a browser is about to show the answer as a page. It says so wherever it takes the connection for safe; elsewhere it
- * sends no Sec-Fetch fields, but only browsers would like to have https instead. */
+/* Whether a browser is about to show the answer as a page. It says so wherever it takes the connection for safe;
+ * elsewhere it sends no Sec-Fetch fields, but only browsers would like to have https instead. */
 static bool navigates(const struct http_head *head)
 {
     if (http_field(head, "Sec-Fetch-Mode"))
@@ -66,8 +66,8 @@ static bool navigates(const struct http_head *head)
 /* A page of somebody else made this request, and it is no navigation. */
 static bool is_foreign(const struct http_head *head)
 {
-    return http_field(head, "Sec-Fetch-Site") && !is_word(head, "Sec-Fetch-Site", "same-origin") && !is_word(head, "Sec-Fetch-Site", "none") &&
-           !navigates(head);
+    return http_field(head, "Sec-Fetch-Site") && !is_word(head, "Sec-Fetch-Site", "same-origin") &&
+           !is_word(head, "Sec-Fetch-Site", "none") && !navigates(head);
 }
 
 /* "localhost" and below, and loopback addresses: from there a browser reaches every name below localhost. */
@@ -109,8 +109,10 @@ static void set_cookie(struct request *rq, const struct preview_way *way, const 
     char set[TOKEN_MAX + PREVIEW_PREFIX_MAX + 128];
 
     /* A frame in a page of another site has its own cookies, or none. */
-    snprintf(set, sizeof(set), "%s=%s; Path=%s/; Max-Age=%lld; HttpOnly; SameSite=%s%s%s", way->tls && !way->prefix[0] ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE,
-             token, way->prefix, (long long)(until > now ? until - now : 0), framed ? "None" : "Lax", way->tls ? "; Secure" : "", framed ? "; Partitioned" : "");
+    snprintf(set, sizeof(set), "%s=%s; Path=%s/; Max-Age=%lld; HttpOnly; SameSite=%s%s%s",
+             way->tls && !way->prefix[0] ? PREVIEW_HOST_COOKIE : PREVIEW_COOKIE, token, way->prefix,
+             (long long)(until > now ? until - now : 0), framed ? "None" : "Lax", way->tls ? "; Secure" : "",
+             framed ? "; Partitioned" : "");
     exchange_add_field(rq->x, "Set-Cookie", set);
 }
 
@@ -196,8 +198,9 @@ static bool query_to_cookie(struct request *rq, const struct entry *entry)
 
 static bool token_ok(struct request *rq, const char *token, const char *subject, int64_t *ret_until)
 {
-    return token && crypto_token_check(rq->api->token_key, "preview", subject, token,
-                                       clock_real_ns() / (int64_t)NS_PER_SEC) == 0 &&
+    return token &&
+           crypto_token_check(rq->api->token_key, "preview", subject, token, clock_real_ns() / (int64_t)NS_PER_SEC) ==
+               0 &&
            crypto_token_expiry(token, ret_until) == 0;
 }
 
@@ -304,7 +307,8 @@ void route_proxy(struct request *rq)
         slashes += *at == '/';
     if (at > raw && at[-1] == '/')
         at--;
-    size_t len = strcspn(at, "?"), prefix = (size_t)(at - raw) < strcspn(raw, "?") ? (size_t)(at - raw) : strcspn(raw, "?");
+    size_t len = strcspn(at, "?"),
+           prefix = (size_t)(at - raw) < strcspn(raw, "?") ? (size_t)(at - raw) : strcspn(raw, "?");
     if (prefix == 0 || prefix >= sizeof(entry.way.prefix) || memchr(raw, ';', prefix)) {
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
         return;

@@ -43,9 +43,20 @@ static bool nominated(const struct http_head *head, const char *name)
 bool preview_passes(const struct http_head *head, const char *name)
 {
     /* From the second line on: what would hold for all that is served from this host, or from the domain above it. */
-    static const char *const never[] = {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "te", "trailer", "upgrade", "content-length",
-                                        "service-worker-allowed", "clear-site-data", "strict-transport-security",
-                                        "public-key-pins", "alt-svc", "nel",
+    static const char *const never[] = {"connection",
+                                        "keep-alive",
+                                        "proxy-connection",
+                                        "transfer-encoding",
+                                        "te",
+                                        "trailer",
+                                        "upgrade",
+                                        "content-length",
+                                        "service-worker-allowed",
+                                        "clear-site-data",
+                                        "strict-transport-security",
+                                        "public-key-pins",
+                                        "alt-svc",
+                                        "nel",
                                         "report-to"};
 
     return !in_list(name, never, ARRAY_SIZE(never)) && !nominated(head, name);
@@ -116,8 +127,7 @@ static int put_fields(struct buf *out, const struct http_head *head, const struc
 }
 
 int preview_put_request(struct buf *out, const struct http_head *head, const char *path, size_t path_len,
-                        const char *query,
-                        const struct preview_way *way)
+                        const char *query, const struct preview_way *way)
 {
     AUTO_BUF struct buf target = BUF_INIT(HTTP_TARGET_MAX + 1);
     int r = buf_append(&target, path, path_len);

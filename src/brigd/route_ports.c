@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route_ports.c: which ports a sandbox listens on, and tokens that let a browser in. The previews themselves: preview.c. */
+/* route_ports.c: which ports a sandbox listens on, and tokens that let a browser in. The previews themselves:
+ * preview.c. */
 #include <stdio.h>
 #include <string.h>
 
@@ -153,7 +154,8 @@ void route_port_token(struct request *rq)
     }
     int64_t until = clock_real_ns() / (int64_t)NS_PER_SEC + (int64_t)(ms / 1000);
     snprintf(subject, sizeof subject, "%u-%s", port, rq->sbox->id);
-    if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0 || api_time(until * (int64_t)NS_PER_SEC, time, sizeof time) < 0) {
+    if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0 ||
+        api_time(until * (int64_t)NS_PER_SEC, time, sizeof time) < 0) {
         request_refuse(rq, BRIG_E_HOST, "make a token");
         return;
     }

@@ -2,9 +2,9 @@
 /*
  * tools.c: the parts of tool execution in the daemon, in the order in which they need each other:
  *
- *     what is kept   registry, configurations, agents   (the store, before the service is locked down; they end after the store, whose writes come back to them)
- *     what decides   rates, approvals
- *     what runs      webhook, sets, pool, executor      (the manager; they end before it)
+ *     what is kept   registry, configurations, agents   (the store, before the service is locked down; they end after
+ * the store, whose writes come back to them) what decides   rates, approvals what runs      webhook, sets, pool,
+ * executor      (the manager; they end before it)
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,13 +22,21 @@
 #include "run/execute.h"
 
 /* Every change of a configuration is an event; what was kept warm for the old one goes. */
-static void on_config_change(void *ctx, const char *org, const char *type, const char *id, const char *before, const char *after)
+static void on_config_change(void *ctx, const char *org, const char *type, const char *id, const char *before,
+                             const char *after)
 {
     struct api *api = ctx;
     char detail[3 * FINGERPRINT_MAX];
 
     snprintf(detail, sizeof detail, "%s: %s -> %s", type, before[0] ? before : "none", after[0] ? after : "none");
-    const struct audit_event event = {.action = "config.change", .actor = "system", .org = org, .object = id, .outcome = "ok", .detail = detail, .request_id = "", .sync = true};
+    const struct audit_event event = {.action = "config.change",
+                                      .actor = "system",
+                                      .org = org,
+                                      .object = id,
+                                      .outcome = "ok",
+                                      .detail = detail,
+                                      .request_id = "",
+                                      .sync = true};
     audit_add(api->audit, &event, NULL, NULL);
     if (api->pool)
         pool_retire(api->pool, org);
@@ -41,7 +49,8 @@ static int open_sets_dir(struct api *api, const char *state_dir, struct brig_err
     const char *given = getenv(SETS_DIR_ENV);
     char path[4096];
 
-    if (given ? str_copy(path, sizeof path, given) < 0 : str_format(path, sizeof path, "%s/service/sets", state_dir) < 0)
+    if (given ? str_copy(path, sizeof path, given) < 0
+              : str_format(path, sizeof path, "%s/service/sets", state_dir) < 0)
         return err_usage(err, "%s: too long", given ? given : state_dir);
     if (!given && mkdir(path, 0700) < 0 && errno != EEXIST)
         return err_host(err, "%s", path);
@@ -68,7 +77,12 @@ static int open_artifacts(struct api *api, const char *state_dir, struct brig_er
 int api_tools_open(struct api *api, const struct keyring *ring, const char *state_dir, struct brig_err *err)
 {
     const struct config *config = config_get(api->config);
-    const struct configs_options options = {.store = api->store, .ring = ring, .plain = config->secrets_plaintext, .config = config, .on_change = on_config_change, .ctx = api};
+    const struct configs_options options = {.store = api->store,
+                                            .ring = ring,
+                                            .plain = config->secrets_plaintext,
+                                            .config = config,
+                                            .on_change = on_config_change,
+                                            .ctx = api};
     int r = registry_create(api->store, &api->registry, err);
 
     if (r == 0)
@@ -89,8 +103,12 @@ int api_tools_open(struct api *api, const struct keyring *ring, const char *stat
 static int start_webhook(struct api *api, struct brig_err *err)
 {
     const struct config *config = config_get(api->config);
-    const struct webhook_options options = {.loop = api->loop, .url = config->tools_webhook_url, .key = config->tools_webhook_key, .timeout_ms = config->tools_webhook_timeout,
-                                            .cache_ms = config->tools_webhook_cache, .ca_bundle = config->gate_ca_bundle[0] ? config->gate_ca_bundle : NULL};
+    const struct webhook_options options = {.loop = api->loop,
+                                            .url = config->tools_webhook_url,
+                                            .key = config->tools_webhook_key,
+                                            .timeout_ms = config->tools_webhook_timeout,
+                                            .cache_ms = config->tools_webhook_cache,
+                                            .ca_bundle = config->gate_ca_bundle[0] ? config->gate_ca_bundle : NULL};
 
     return config->tools_webhook_url[0] ? webhook_create(&options, &api->webhook, err) : 0;
 }
@@ -98,7 +116,11 @@ static int start_webhook(struct api *api, struct brig_err *err)
 int api_tools_start(struct api *api, struct brig_err *err)
 {
     const struct config *config = config_get(api->config);
-    const struct sets_options sets = {.loop = api->loop, .manager = api->manager, .config = config, .cache_dir_fd = api->sets_dir_fd, .cache_path = api->sets_path};
+    const struct sets_options sets = {.loop = api->loop,
+                                      .manager = api->manager,
+                                      .config = config,
+                                      .cache_dir_fd = api->sets_dir_fd,
+                                      .cache_path = api->sets_path};
     int r = start_webhook(api, err);
 
     if (r == 0)
@@ -108,9 +130,21 @@ int api_tools_start(struct api *api, struct brig_err *err)
         r = pool_create(&pool, &api->pool, err);
     if (r < 0)
         return r;
-    const struct executor_options options = {.loop = api->loop, .manager = api->manager, .store = api->store, .audit = api->audit, .config = config, .registry = api->registry,
-                                             .configs = api->configs, .agents = api->agents, .secrets = api->secrets, .sets = api->sets, .pool = api->pool,
-                                             .webhook = api->webhook, .rates = api->rates, .approvals = api->approvals, .artifacts_fd = api->artifacts_fd};
+    const struct executor_options options = {.loop = api->loop,
+                                             .manager = api->manager,
+                                             .store = api->store,
+                                             .audit = api->audit,
+                                             .config = config,
+                                             .registry = api->registry,
+                                             .configs = api->configs,
+                                             .agents = api->agents,
+                                             .secrets = api->secrets,
+                                             .sets = api->sets,
+                                             .pool = api->pool,
+                                             .webhook = api->webhook,
+                                             .rates = api->rates,
+                                             .approvals = api->approvals,
+                                             .artifacts_fd = api->artifacts_fd};
     return executor_create(&options, &api->executor, err);
 }
 
@@ -124,7 +158,8 @@ static void on_reloaded(void *ctx, const struct set *set, const struct brig_err 
         set_release(api->sets, set); /* it is there for the first run */
 }
 
-/* [tools] autoreload_venv: what the default organisation's runs find installed is built again, in the background; a run that comes before has the old one. */
+/* [tools] autoreload_venv: what the default organisation's runs find installed is built again, in the background; a run
+ * that comes before has the old one. */
 static void reload(struct api *api, const struct object *object)
 {
     const struct config *config = config_get(api->config);
@@ -149,12 +184,13 @@ int api_tools_ready(struct api *api, struct brig_err *err)
 {
     static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
     const struct config *config = config_get(api->config);
-    const struct pool_want want = {.org_id = API_DEFAULT_ORG, .language = TOOL_PYTHON, .strict = config->tools_strict, .keep = true};
+    const struct pool_want want = {
+        .org_id = API_DEFAULT_ORG, .language = TOOL_PYTHON, .strict = config->tools_strict, .keep = true};
     struct brig_err failed = {0};
 
     /* Made once; the original wrote it again at every start, and undid what had been changed. */
-    if (configs_put(api->configs, API_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000",
-                    STANDING_SOCKET, NULL, "local", &none, true, on_default, api, &failed) < 0)
+    if (configs_put(api->configs, API_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000", STANDING_SOCKET, NULL,
+                    "local", &none, true, on_default, api, &failed) < 0)
         log_line(LOG_ERROR, "tools", "the default configuration: %s", failed.message);
     return config->tools_prewarm > 0 ? pool_prewarm(api->pool, &want, (unsigned)config->tools_prewarm, err) : 0;
 }

@@ -2,16 +2,16 @@
 /*
  * attach.c: Theory of operation
  *
- * One poll() over the WebSocket, our signals, our stdin and, while they are slow, our stdout and stderr. Nothing is sent before the
- * daemon's "begin": until then there is no program to send it to.
+ * One poll() over the WebSocket, our signals, our stdin and, while they are slow, our stdout and stderr. Nothing is
+ * sent before the daemon's "begin": until then there is no program to send it to.
  *
  *     begin    -> stdin is read, signals are forwarded, the window's size is told
  *     data     -> to stdout or stderr, never past what they take: then the socket is not read, and the program waits
  *     end      -> the receipt; over
  *     closed   -> without an end: the daemon was restarted. Attached again at the offsets we have, for ten seconds
  *
- * Signals as in run_loop.c: the first INT, TERM, HUP or QUIT is the program's; a second, or two seconds, end it. With a raw terminal
- * they are keys, and the program's anyway.
+ * Signals as in run_loop.c: the first INT, TERM, HUP or QUIT is the program's; a second, or two seconds, end it. With a
+ * raw terminal they are keys, and the program's anyway.
  */
 #include <poll.h>
 #include <signal.h>

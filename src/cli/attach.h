@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.h: a program in a sandbox, on our own stdin, stdout, stderr, signals and terminal, over a WebSocket (docs/API.md,
- * attach). What run_loop.c is for a run in this process.
+ * attach.h: a program in a sandbox, on our own stdin, stdout, stderr, signals and terminal, over a WebSocket
+ * (docs/API.md, attach). What run_loop.c is for a run in this process.
  */
 #ifndef BRIG_CLI_ATTACH_H
 #define BRIG_CLI_ATTACH_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * columns.c: tables for people. Columns are as wide as their widest cell, two blanks apart. On a terminal that is too narrow the
- * columns marked for it give way, and what was cut ends in "~"; into a pipe nothing is ever cut. Widths count characters, not bytes.
+ * columns.c: tables for people. Columns are as wide as their widest cell, two blanks apart. On a terminal that is too
+ * narrow the columns marked for it give way, and what was cut ends in "~"; into a pipe nothing is ever cut. Widths
+ * count characters, not bytes.
  */
 #include <stdarg.h>
 #include <stdio.h>

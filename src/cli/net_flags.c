@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_flags.c: the words about the network. Only syntax is judged here: is it a host, a port, a range? What a name may be and
- * what a policy means are the gate's rules (gate/policy.h), which judge the policy that comes out of this before anything runs.
+ * net_flags.c: the words about the network. Only syntax is judged here: is it a host, a port, a range? What a name may
+ * be and what a policy means are the gate's rules (gate/policy.h), which judge the policy that comes out of this before
+ * anything runs.
  */
 #include "cli/net_flags.h"
 
@@ -145,7 +146,8 @@ static void *at(void *ctx, const struct flag *flag)
 /* What a policy may be called; the daemon knows whether there is one. */
 static bool is_policy_name(const char *text)
 {
-    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789", rest[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
+    static const char first[] = "abcdefghijklmnopqrstuvwxyz0123456789",
+                      rest[] = "abcdefghijklmnopqrstuvwxyz0123456789_.-";
 
     return *text != '\0' && strchr(first, *text) && strlen(text) < NET_NAME_MAX && text[strspn(text, rest)] == '\0';
 }
@@ -204,9 +206,11 @@ int net_flag_secret(void *ctx, const struct flag *flag, const char *given, char 
     const char *variable = equals ? equals + 1 : value;
     /* Only the name is ever shown: what stands after = may be a value given by mistake. */
     if (!is_word(value, ".-", NET_NAME_MAX - 1))
-        return err_usage(err, "%s %.64s: a secret's name is 1 to 63 of letters, digits, _ . and -, not a digit first", given, value);
+        return err_usage(err, "%s %.64s: a secret's name is 1 to 63 of letters, digits, _ . and -, not a digit first",
+                         given, value);
     if (!is_word(variable, "", 255))
-        return err_usage(err, "%s %.64s: must be NAME=VARIABLE, with a variable of letters, digits and _", given, value);
+        return err_usage(err, "%s %.64s: must be NAME=VARIABLE, with a variable of letters, digits and _", given,
+                         value);
     if (flags->n_secrets == NET_SECRETS_MAX)
         return err_usage(err, "%s %.64s: at most 64 secrets", given, value);
     for (size_t i = 0; i < flags->n_secrets; i++)
@@ -252,13 +256,18 @@ int net_flags_finish(struct net_flags *flags, struct brig_err *err)
     for (size_t i = 0; i < flags->n_rules; i++)
         allows += flags->rules[i].allow;
     if (flags->net && flags->file)
-        return err_usage(err, "--net %s --policy: one of them; a file says \"extends\": \"%s\"", flags->net, flags->net);
+        return err_usage(err, "--net %s --policy: one of them; a file says \"extends\": \"%s\"", flags->net,
+                         flags->net);
     if (net_flags_learn(flags) && flags->n_rules > 0)
-        return err_usage(err, "--net learn: takes neither --allow nor --deny; it lets through what `open` does, and writes it down");
+        return err_usage(
+            err, "--net learn: takes neither --allow nor --deny; it lets through what `open` does, and writes it down");
     if (none && allows == 0 && flags->n_rules > 0)
-        return err_usage(err, "--deny %.80s: there is no network to deny it in; say --net, --policy or --allow too", flags->rules[0].host);
+        return err_usage(err, "--deny %.80s: there is no network to deny it in; say --net, --policy or --allow too",
+                         flags->rules[0].host);
     if (none && allows == 0 && limits)
-        return err_usage(err, "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; say --net, --policy or --allow too");
+        return err_usage(
+            err,
+            "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; say --net, --policy or --allow too");
     if (flags->expose && flags->n_secrets == 0)
         return err_usage(err, "--expose: there is no --secret");
     return flags->file ? net_policy_read(flags->file, &flags->doc, err) : 0;

@@ -36,9 +36,9 @@ struct net_secret {
 };
 
 struct net_flags {
-    const char *net;       /* --net */
-    const char *file;      /* --policy */
-    struct json_doc *doc;  /* of the file */
+    const char *net;      /* --net */
+    const char *file;     /* --policy */
+    struct json_doc *doc; /* of the file */
     struct net_rule *rules;
     size_t n_rules;
     struct net_secret *secrets;
@@ -79,7 +79,9 @@ bool net_flags_learn(const struct net_flags *flags);
 void net_flags_put(const struct net_flags *flags, struct json *json);
 void net_flags_put_limits(const struct net_flags *flags, struct json *json);
 
-/* Without a daemon: the whole policy as JSON text, appended; nothing when there is to be no network. name: what a receipt calls it. */
-int net_flags_policy(const struct net_flags *flags, struct buf *out, char name[NET_NAME_MAX], struct brig_err *err) MUST_CHECK;
+/* Without a daemon: the whole policy as JSON text, appended; nothing when there is to be no network. name: what a
+ * receipt calls it. */
+int net_flags_policy(const struct net_flags *flags, struct buf *out, char name[NET_NAME_MAX],
+                     struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_local.c: the whole policy for a run in this process: presets are written out here, since there is no daemon to do it. What only a daemon
- * has, policies by name and stored secrets, is refused.
+ * net_local.c: the whole policy for a run in this process: presets are written out here, since there is no daemon to do
+ * it. What only a daemon has, policies by name and stored secrets, is refused.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,7 +42,8 @@ static int find_base(const struct net_flags *flags, const char **ret, struct bri
         return err_usage(err, "--policy %.120s: extends: must be a name", flags->file);
     *ret = net_flags_learn(flags) ? "open" : extends ? extends->string : flags->net;
     if (*ret && !is_preset(*ret))
-        return err_usage(err, "network policy %.64s: policies by name need a daemon, and this run is done without one", *ret);
+        return err_usage(err, "network policy %.64s: policies by name need a daemon, and this run is done without one",
+                         *ret);
     return 0;
 }
 
@@ -55,7 +56,8 @@ int net_flags_policy(const struct net_flags *flags, struct buf *out, char name[N
     size_t n = 0;
 
     if (flags->n_secrets > 0)
-        return err_usage(err, "--secret %.64s: secrets need a daemon, and this run is done without one", flags->secrets[0].name);
+        return err_usage(err, "--secret %.64s: secrets need a daemon, and this run is done without one",
+                         flags->secrets[0].name);
     int r = find_base(flags, &base, err);
     if (r < 0 || (!flags->doc && flags->n_rules == 0 && (!base || str_eq(base, "none"))))
         return r;

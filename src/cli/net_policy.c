@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net_policy.c: flags, files and presets as one policy. What a policy means is not known here: members are copied as they are, so that
- * a misspelt one reaches the reader that refuses it. Rules add up; of every other member the last word counts: preset, file, flags.
+ * net_policy.c: flags, files and presets as one policy. What a policy means is not known here: members are copied as
+ * they are, so that a misspelt one reaches the reader that refuses it. Rules add up; of every other member the last
+ * word counts: preset, file, flags.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -89,7 +90,8 @@ static void put_rule(struct json *json, const struct net_rule *rule)
     json_end(json);
 }
 
-void net_policy_merge(const struct net_flags *flags, const struct json_value *const *parts, size_t n, bool extends, struct json *json)
+void net_policy_merge(const struct net_flags *flags, const struct json_value *const *parts, size_t n, bool extends,
+                      struct json *json)
 {
     json_object(json);
     for (size_t i = 0; i < n; i++)
@@ -98,7 +100,8 @@ void net_policy_merge(const struct net_flags *flags, const struct json_value *co
             for (size_t k = i + 1; k < n; k++)
                 later |= json_get(parts[k], member->key) != NULL;
             /* Rules that are no list are left for the reader to refuse. */
-            if (later || (str_eq(member->key, "rules") && member->type == JSON_ARRAY) || (!extends && str_eq(member->key, "extends")))
+            if (later || (str_eq(member->key, "rules") && member->type == JSON_ARRAY) ||
+                (!extends && str_eq(member->key, "extends")))
                 continue;
             json_key(json, member->key);
             put_value(json, member);
@@ -107,7 +110,8 @@ void net_policy_merge(const struct net_flags *flags, const struct json_value *co
     json_array(json);
     for (size_t i = 0; i < n; i++) {
         const struct json_value *rules = json_get(parts[i], "rules");
-        for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next)
+        for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
+             rule = rule->next)
             put_value(json, rule);
     }
     for (size_t i = 0; i < flags->n_rules; i++)

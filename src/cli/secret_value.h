@@ -15,6 +15,7 @@ struct secret_value {
 struct value_source { /* both NULL: stdin, or the terminal */
     const char *file, *variable;
 };
-bool secret_value_read(const struct value_source *from, const char *name, struct secret_value *out); /* says what is wrong */
+/* says what is wrong */
+bool secret_value_read(const struct value_source *from, const char *name, struct secret_value *out);
 
 #endif

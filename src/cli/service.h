@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service.h: what the verbs that talk to the daemon share: parsing their words, one request, and how its answer is shown.
+ * service.h: what the verbs that talk to the daemon share: parsing their words, one request, and how its answer is
+ * shown.
  *
  *   service.c      words, requests, members of answers
  *   columns.c        a table that fits the terminal
@@ -8,7 +9,8 @@
  *   show.c         ages, sizes and times for people
  *   attach.c       a program's stdin, stdout, signals and terminal over a WebSocket
  *
- * Whatever a sandbox's owner could have chosen (names, paths, commands, messages) is escaped before it meets a terminal.
+ * Whatever a sandbox's owner could have chosen (names, paths, commands, messages) is escaped before it meets a
+ * terminal.
  */
 #ifndef BRIG_CLI_SERVICE_H
 #define BRIG_CLI_SERVICE_H
@@ -34,8 +36,8 @@ int flag_add_word(void *ctx, const struct flag *flag, const char *given, char *v
 int flag_add_pair(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 
 /*
- * The flags, and then from min to max words (what: "sandbox", for the message). Returns true to go on; false when it is over, and
- * *ret_status says how.
+ * The flags, and then from min to max words (what: "sandbox", for the message). Returns true to go on; false when it is
+ * over, and *ret_status says how.
  */
 bool service_parse(const struct flag_table *table, int argc, char **argv, void *ctx, int min, int max, const char *what,
                    int *ret_rest, int *ret_status);
@@ -49,7 +51,8 @@ void service_client_close(struct client **client);
 
 /* Both say what is wrong. true: done. */
 bool service_open(struct client **ret);
-/* body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made. */
+/* body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made.
+ */
 bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
                  struct json_doc **ret);
 /* As service_ask(), without a word: for those who have one. */
@@ -58,10 +61,12 @@ int service_try(struct client *client, const char *method, const struct buf *tar
 /* A target in a buffer that buf_done() frees; NULL data when memory ran out (a line was said). */
 #define service_target(buf, ...) (client_target(buf, __VA_ARGS__) == 0 || (cli_error("out of memory"), false))
 
-/* DELETE of each word (NULL at the end), format as client_target()'s with one %s; those that are gone are printed. Returns the exit status. */
+/* DELETE of each word (NULL at the end), format as client_target()'s with one %s; those that are gone are printed.
+ * Returns the exit status. */
 int service_delete_each(const char *format, char *const *words, bool quiet);
 
-/* Members of a body: K=V words as an object, where the last of a name wins. A word that is not UTF-8 is -EILSEQ with a message. */
+/* Members of a body: K=V words as an object, where the last of a name wins. A word that is not UTF-8 is -EILSEQ with a
+ * message. */
 int service_put_pairs(struct json *json, const char *key, const char *const *items, size_t n,
                       struct brig_err *err) MUST_CHECK;
 int service_put_argv(struct json *json, const char *const *argv, struct brig_err *err) MUST_CHECK;
@@ -100,8 +105,8 @@ const char *show_duration(char out[SHOW_SIZE], int64_t ms);
 const char *show_time(char out[SHOW_SIZE], const char *rfc3339); /* "2026-01-31 12:00" UTC; "-" */
 
 /*
- * A table: a header per column, then cell after cell. A header that begins with ">" is aligned to the right, one with "*" gives way
- * when the terminal is too narrow.
+ * A table: a header per column, then cell after cell. A header that begins with ">" is aligned to the right, one with
+ * "*" gives way when the terminal is too narrow.
  */
 #define TABLE_COLUMNS 10u
 struct table {

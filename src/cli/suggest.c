@@ -6,7 +6,8 @@
 
 #define WORD_MAX 32u
 
-/* How many letters must be put in, taken out, changed or swapped with the next one. Words longer than WORD_MAX are never alike. */
+/* How many letters must be put in, taken out, changed or swapped with the next one. Words longer than WORD_MAX are
+ * never alike. */
 static unsigned distance(const char *a, size_t a_len, const char *b)
 {
     size_t b_len = strlen(b);

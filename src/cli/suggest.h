@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-struct suggestion { /* start with zeroes */
+struct suggestion {   /* start with zeroes */
     const char *word; /* NULL: nothing is near */
     unsigned steps;
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.c: one call: connect where needed, send, read, and decide whether the connection can be used again. It can only
- * when the whole request went out and the whole answer came in.
+ * client.c: one call: connect where needed, send, read, and decide whether the connection can be used again. It can
+ * only when the whole request went out and the whole answer came in.
  */
 #include "client/client.h"
 

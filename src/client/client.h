@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.h: talks to a daemon, for the command line: HTTP/1.1 over its unix socket, or over TCP with a key. Blocking with
- * time limits; one request at a time; bodies stream both ways and are never held whole.
+ * client.h: talks to a daemon, for the command line: HTTP/1.1 over its unix socket, or over TCP with a key. Blocking
+ * with time limits; one request at a time; bodies stream both ways and are never held whole.
  *
  *   struct client *client = NULL;
  *   struct json_doc *doc = NULL;
@@ -23,9 +23,9 @@
 struct client;
 
 /*
- * Where: BRIG_HOST=http://ADDRESS:PORT (with BRIG_API_KEY); else BRIG_SOCKET; else brig.sock in the run directory, and for a plain
- * user then /run/brig/brig.sock. Connects, so that a daemon that is not there is told now: BRIG_E_GONE, and the
- * message says what to do. -ENOENT, -ECONNREFUSED or -EACCES: no socket could be opened.
+ * Where: BRIG_HOST=http://ADDRESS:PORT (with BRIG_API_KEY); else BRIG_SOCKET; else brig.sock in the run directory, and
+ * for a plain user then /run/brig/brig.sock. Connects, so that a daemon that is not there is told now: BRIG_E_GONE, and
+ * the message says what to do. -ENOENT, -ECONNREFUSED or -EACCES: no socket could be opened.
  */
 int client_open(struct client **ret, struct brig_err *err) MUST_CHECK;
 /* To this socket and nowhere else. */
@@ -33,7 +33,8 @@ int client_open_socket(const char *path, struct client **ret, struct brig_err *e
 bool client_is_remote(void);                           /* BRIG_HOST is set: there is no fallback to this machine */
 void client_close(struct client *client);              /* takes NULL */
 const char *client_where(const struct client *client); /* "/run/brig/brig.sock", "http://127.0.0.1:2744" */
-/* A descriptor that becomes readable (a signalfd) makes every call end with -ECANCELED. -1: none. Not read, not owned. */
+/* A descriptor that becomes readable (a signalfd) makes every call end with -ECANCELED. -1: none. Not read, not owned.
+ */
 void client_set_cancel(struct client *client, int fd);
 
 #define CLIENT_TIMEOUT_MS 120000u
@@ -55,7 +56,8 @@ struct client_request {
     ssize_t (*read)(void *ctx, void *data, size_t size, struct brig_err *err);
     int read_fd; /* with read: the descriptor to wait for before it is called, or -1 */
     uint64_t length;
-    /* The answer's body (2xx) as it comes; negative stops, and is returned. NULL: kept for client_reply(), up to max_reply. */
+    /* The answer's body (2xx) as it comes; negative stops, and is returned. NULL: kept for client_reply(), up to
+     * max_reply. */
     int (*data)(void *ctx, const void *data, size_t len, struct brig_err *err);
     int (*head)(void *ctx, struct client *client, struct brig_err *err); /* before the first data; or NULL */
     void *ctx;
@@ -76,7 +78,8 @@ const char *client_field(const struct client *client, const char *name); /* vali
 const struct buf *client_reply(const struct client *client);
 const char *client_error_code(const struct client *client); /* "not-found", ...; "" when none */
 
-/* "/v1/sandboxes/%s/files?path=%s": every %s is percent-encoded, %u is a number (uint64_t), %% a %; no more is understood. */
+/* "/v1/sandboxes/%s/files?path=%s": every %s is percent-encoded, %u is a number (uint64_t), %% a %; no more is
+ * understood. */
 int client_target(struct buf *out, const char *format, ...) MUST_CHECK;
 
 /* libexec/brig, as the engine finds it. */
@@ -115,8 +118,8 @@ struct ws_message {
 int ws_open(struct client *client, const char *target, struct ws **ret, struct brig_err *err) MUST_CHECK;
 void ws_destroy(struct ws *ws); /* takes NULL; without a goodbye */
 int ws_fd(const struct ws *ws); /* non-blocking; poll it for POLLIN, and for POLLOUT while ws_pending() > 0 */
-/* 1: a message; 0: nothing more for now (poll); -EPROTO, -ECONNRESET, -EMSGSIZE, ... After WS_CLOSE there is nothing more. Pings are
- * answered here. */
+/* 1: a message; 0: nothing more for now (poll); -EPROTO, -ECONNRESET, -EMSGSIZE, ... After WS_CLOSE there is nothing
+ * more. Pings are answered here. */
 int ws_receive(struct ws *ws, struct ws_message *ret, struct brig_err *err) MUST_CHECK;
 /* Queued, and sent as far as that goes now. No SIGPIPE. */
 int ws_send(struct ws *ws, enum ws_kind kind, const void *data, size_t len, struct brig_err *err) MUST_CHECK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client_response.c: reads an answer. The head stays where it was parsed, so that its fields can be asked for while the body goes by
- * in pieces. A body that ends early is an error, never a short file.
+ * client_response.c: reads an answer. The head stays where it was parsed, so that its fields can be asked for while the
+ * body goes by in pieces. A body that ends early is an error, never a short file.
  */
 #include <stdio.h>
 #include <string.h>
@@ -174,8 +174,8 @@ static bool plain_detail(const char *text, char *out, size_t size)
 
     if (!said || strlen(said) < strlen(msg) + 1 + tail)
         return false;
-    said += strlen(msg) + 1;                             /* behind the quote */
-    end = end ? end - 1 : said + strlen(said) - tail;    /* before the other one */
+    said += strlen(msg) + 1;                          /* behind the quote */
+    end = end ? end - 1 : said + strlen(said) - tail; /* before the other one */
     int len = (int)(end - said), field_len = field_end && field_end < said ? (int)(field_end - field - 4) : 0;
     if (field_len > 0 && strncmp(said, field + 4, (size_t)field_len) != 0)
         snprintf(out, size, "%.*s: %.*s", field_len, field + 4, len, said);
@@ -190,8 +190,10 @@ static bool plain_detail(const char *text, char *out, size_t size)
  */
 static const char *detail_of(const struct json_value *root, char where[128])
 {
-    const struct json_value *detail = json_get(root, "detail"), *first = detail && detail->type == JSON_ARRAY ? detail->first : NULL,
-                            *loc = first ? json_get(first, "loc") : NULL, *name = loc && loc->type == JSON_ARRAY && loc->first ? loc->first->next : NULL;
+    const struct json_value *detail = json_get(root, "detail"),
+                            *first = detail && detail->type == JSON_ARRAY ? detail->first : NULL,
+                            *loc = first ? json_get(first, "loc") : NULL,
+                            *name = loc && loc->type == JSON_ARRAY && loc->first ? loc->first->next : NULL;
 
     if (name && name->type == JSON_STRING)
         snprintf(where, 128, "%.120s: ", name->string);

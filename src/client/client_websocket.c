@@ -7,7 +7,8 @@
  * What is to be sent waits, framed and masked, in `out`; the caller stops giving when ws_pending() is large.
  *
  * Refused with -EPROTO: a masked frame, reserved bits, an unknown opcode, a control frame that is long or in pieces, a
- * continuation of nothing, a new message within another, a length in a longer form than needed. -EMSGSIZE: over MESSAGE_MAX.
+ * continuation of nothing, a new message within another, a length in a longer form than needed. -EMSGSIZE: over
+ * MESSAGE_MAX.
  */
 #include <stdio.h>
 #include <string.h>

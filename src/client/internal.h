@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* internal.h: what the files of this room share. connect.c makes connections, client_wire.c moves bytes with time limits. */
+/* internal.h: what the files of this room share. connect.c makes connections, client_wire.c moves bytes with time
+ * limits. */
 #ifndef BRIG_CLIENT_INTERNAL_H
 #define BRIG_CLIENT_INTERNAL_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sse.c: server-sent events, read as the HTML standard says: lines end in LF, CR or CRLF; an empty line ends an event; data lines are
- * joined by LF; a comment is ignored; an event that the stream cut off is dropped. `retry` is not for us.
+ * sse.c: server-sent events, read as the HTML standard says: lines end in LF, CR or CRLF; an empty line ends an event;
+ * data lines are joined by LF; a comment is ignored; an event that the stream cut off is dropped. `retry` is not for
+ * us.
  */
 #include <string.h>
 

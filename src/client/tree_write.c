@@ -2,10 +2,11 @@
 /*
  * tree_write.c: a tar stream becomes a tree below one directory of this machine.
  *
- * Theory of operation. The archive was made in a sandbox and is hostile. The parser refuses names that lead out. A member's directory
- * is reached from the root by one openat2() that follows no symlink and does not leave the root; then one name is made in it,
- * exclusively: what was there is unlinked first. So neither a symlink of the archive nor one that was there before can make it write
- * anywhere else. Directories get their mode and time at the end, the last made first: a mode may forbid what is yet to come in them.
+ * Theory of operation. The archive was made in a sandbox and is hostile. The parser refuses names that lead out. A
+ * member's directory is reached from the root by one openat2() that follows no symlink and does not leave the root;
+ * then one name is made in it, exclusively: what was there is unlinked first. So neither a symlink of the archive nor
+ * one that was there before can make it write anywhere else. Directories get their mode and time at the end, the last
+ * made first: a mode may forbid what is yet to come in them.
  */
 #include <fcntl.h>
 #include <linux/openat2.h>

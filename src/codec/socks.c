@@ -68,7 +68,8 @@ void socks_put_method(uint8_t out[2], bool accepted)
     out[1] = accepted ? NO_AUTHENTICATION : NO_METHOD;
 }
 
-/* The bound address is 0.0.0.0:0: which one it is says something about this host, and no client needs it for CONNECT. */
+/* The bound address is 0.0.0.0:0: which one it is says something about this host, and no client needs it for CONNECT.
+ */
 void socks_put_reply(uint8_t out[10], enum socks_reply reply)
 {
     memset(out, 0, 10);

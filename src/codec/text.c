@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.c: values as text. What Python prints for a value is what models were trained on and what clients of the original compare with, so
- * str() and repr() are followed to the letter, but for one thing: characters that no version of Unicode knows yet are printed, not escaped.
+ * text.c: values as text. What Python prints for a value is what models were trained on and what clients of the
+ * original compare with, so str() and repr() are followed to the letter, but for one thing: characters that no version
+ * of Unicode knows yet are printed, not escaped.
  */
 #include "codec/text.h"
 
@@ -18,7 +19,8 @@
 
 /* ---- code points ------------------------------------------------------------------------------------------ */
 
-/* Bytes of the character at `at`, at least 1; the text is UTF-8 (json_read() has seen to it), but a broken byte counts as one. */
+/* Bytes of the character at `at`, at least 1; the text is UTF-8 (json_read() has seen to it), but a broken byte counts
+ * as one. */
 static size_t char_bytes(const char *at, const char *end)
 {
     unsigned char lead = (unsigned char)*at;
@@ -67,10 +69,12 @@ static size_t prefix_bytes(const char *data, size_t len, uint64_t n)
 /* Of what str.isprintable() is not: other and separator categories, without what is not assigned. In order. */
 static const struct {
     uint32_t first, last;
-} unprintable[] = {{0, 0x1f}, {0x7f, 0xa0}, {0xad, 0xad}, {0x600, 0x605}, {0x61c, 0x61c}, {0x6dd, 0x6dd}, {0x70f, 0x70f}, {0x890, 0x891}, {0x8e2, 0x8e2},
-                   {0x1680, 0x1680}, {0x180e, 0x180e}, {0x2000, 0x200f}, {0x2028, 0x202f}, {0x205f, 0x206f}, {0x3000, 0x3000}, {0xd800, 0xf8ff},
-                   {0xfeff, 0xfeff}, {0xfff0, 0xfffb}, {0xfffe, 0xffff}, {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f}, {0x1bca0, 0x1bca3},
-                   {0x1d173, 0x1d17a}, {0xe0000, 0xe00ff}, {0xe01f0, 0x10ffff}};
+} unprintable[] = {{0, 0x1f},          {0x7f, 0xa0},       {0xad, 0xad},       {0x600, 0x605},     {0x61c, 0x61c},
+                   {0x6dd, 0x6dd},     {0x70f, 0x70f},     {0x890, 0x891},     {0x8e2, 0x8e2},     {0x1680, 0x1680},
+                   {0x180e, 0x180e},   {0x2000, 0x200f},   {0x2028, 0x202f},   {0x205f, 0x206f},   {0x3000, 0x3000},
+                   {0xd800, 0xf8ff},   {0xfeff, 0xfeff},   {0xfff0, 0xfffb},   {0xfffe, 0xffff},   {0x110bd, 0x110bd},
+                   {0x110cd, 0x110cd}, {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe00ff},
+                   {0xe01f0, 0x10ffff}};
 
 static bool is_printable(uint32_t c)
 {
@@ -90,7 +94,9 @@ static int put_char(struct buf *out, const char *at, size_t n, char quote)
         return buf_append_str(out, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
     if (is_printable(c))
         return buf_append(out, at, n);
-    return c <= 0xff ? buf_printf(out, "\\x%02x", c) : c <= 0xffff ? buf_printf(out, "\\u%04x", c) : buf_printf(out, "\\U%08x", c);
+    return c <= 0xff     ? buf_printf(out, "\\x%02x", c)
+           : c <= 0xffff ? buf_printf(out, "\\u%04x", c)
+                         : buf_printf(out, "\\U%08x", c);
 }
 
 static int put_repr(struct buf *out, const char *text, size_t len)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c: one configuration out of defaults, a file, variables and flags, in this order, the later wins. It is complete or
- * it is not there: whoever holds a struct config_loaded holds values that all passed their rules.
+ * config.c: one configuration out of defaults, a file, variables and flags, in this order, the later wins. It is
+ * complete or it is not there: whoever holds a struct config_loaded holds values that all passed their rules.
  */
 #include "config/config.h"
 
@@ -56,8 +56,9 @@ static int refuse_variable(const char *name, int len, struct brig_err *err)
 }
 
 /*
- * Whether a variable counts (1) though another has set its key, gives way (-1), or is one too many (0). Two of ours are a mistake; others' names are
- * there for other programs too: ours wins over them, and among them the first of the row does.
+ * Whether a variable counts (1) though another has set its key, gives way (-1), or is one too many (0). Two of ours are
+ * a mistake; others' names are there for other programs too: ours wins over them, and among them the first of the row
+ * does.
  */
 static int compare_variables(const struct config_key *key, const struct config_from *from, const char *name)
 {
@@ -105,7 +106,8 @@ static int note_effects(struct config_loaded *loaded)
 
     if (!str_eq(config->image, config->image_asked)) {
         config_origin(loaded, (size_t)config_find("sandbox", "image"), origin, sizeof(origin));
-        r = config_add_note(loaded, "%s: image `%s` means the template `%s`: the Python of this host", origin, config->image_asked, config->image);
+        r = config_add_note(loaded, "%s: image `%s` means the template `%s`: the Python of this host", origin,
+                            config->image_asked, config->image);
     }
     if (r == 0 && !config->use_sandbox) {
         config_origin(loaded, (size_t)config_find("sandbox", "use_sandbox"), origin, sizeof(origin));
@@ -113,17 +115,20 @@ static int note_effects(struct config_loaded *loaded)
     }
     if (r == 0 && config->network_enabled && config->network[0]) {
         config_origin(loaded, (size_t)config_find("sandbox", "network_enabled"), origin, sizeof(origin));
-        r = config_add_note(loaded, "%s: network_enabled = true is without effect: network = \"%s\" decides", origin, config->network);
+        r = config_add_note(loaded, "%s: network_enabled = true is without effect: network = \"%s\" decides", origin,
+                            config->network);
     }
     if (r == 0 && config->secrets_plaintext) {
         config_origin(loaded, (size_t)config_find("secrets", "insecure_plaintext"), origin, sizeof(origin));
-        r = config_add_note(loaded, "%s: insecure_plaintext = true: without a key, secrets are stored UNENCRYPTED", origin);
+        r = config_add_note(loaded, "%s: insecure_plaintext = true: without a key, secrets are stored UNENCRYPTED",
+                            origin);
     }
     return r;
 }
 
 /* text NULL: the file is looked for; else it is this, called path. */
-static int load(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret, struct brig_err *err)
+static int load(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret,
+                struct brig_err *err)
 {
     struct config_loaded *loaded = mem_zalloc(sizeof(*loaded));
 
@@ -153,7 +158,8 @@ int config_load(const char *path, char *const *env, struct config_loaded **ret, 
     return load(path, NULL, 0, env, ret, err);
 }
 
-int config_load_text(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret, struct brig_err *err)
+int config_load_text(const char *path, const char *text, size_t len, char *const *env, struct config_loaded **ret,
+                     struct brig_err *err)
 {
     return load(path, text ? text : "", len, env, ret, err);
 }
@@ -183,12 +189,16 @@ int config_check(const struct config_loaded *loaded, struct brig_err *err)
     const struct config *config = &loaded->config;
 
     if (config->socket[0] == '\0')
-        return err_usage(err, "no place for the socket: set BRIG_SOCKET, BRIG_RUN_DIR, XDG_RUNTIME_DIR or HOME (at most 107 bytes in all)");
+        return err_usage(
+            err,
+            "no place for the socket: set BRIG_SOCKET, BRIG_RUN_DIR, XDG_RUNTIME_DIR or HOME (at most 107 bytes in all)");
     if ((config->tls_cert[0] == '\0') != (config->tls_key[0] == '\0'))
         return err_usage(err, "server.tls_cert and server.tls_key belong together; only one of them is set");
     if (!config_is_loopback(config->listen) && config->tls_cert[0] == '\0' && !config->insecure)
-        return err_set(err, BRIG_E_REFUSED, 0, "server.listen = %s: an address that is not loopback needs tls_cert and tls_key, or insecure = true",
-                       config->listen);
+        return err_set(
+            err, BRIG_E_REFUSED, 0,
+            "server.listen = %s: an address that is not loopback needs tls_cert and tls_key, or insecure = true",
+            config->listen);
     if (config->max_connections_per_peer > config->max_connections)
         return err_usage(err, "server.max_connections_per_peer is more than server.max_connections");
     if (config->secrets_key_file[0] && config->secrets_key_command[0])
@@ -234,8 +244,12 @@ bool config_each(const struct config_loaded *loaded, size_t index, struct config
     if (index >= n_config_keys)
         return false;
     const struct config_key *key = &config_keys[index];
-    *ret = (struct config_row){.section = key->section, .key = key->key, .help = key->help, .source = loaded->from[index].source,
-                               .line = loaded->from[index].line, .reloadable = key->reloadable};
+    *ret = (struct config_row){.section = key->section,
+                               .key = key->key,
+                               .help = key->help,
+                               .source = loaded->from[index].source,
+                               .line = loaded->from[index].line,
+                               .reloadable = key->reloadable};
     if (!key->env || str_format(ret->env, sizeof(ret->env), "%.*s", (int)strcspn(key->env, " "), key->env) < 0)
         config_env_name(key, ret->env);
     config_show(&loaded->config, key, false, ret->value, sizeof(ret->value));
@@ -250,7 +264,10 @@ void config_origin(const struct config_loaded *loaded, size_t index, char *out, 
     if (from->source == CONFIG_FILE)
         config_where(loaded, from->line, out, size);
     else
-        (void)!str_copy(out, size, from->source == CONFIG_ENV ? from->env : from->source == CONFIG_FLAG ? "flag" : "default");
+        (void)!str_copy(out, size,
+                        from->source == CONFIG_ENV    ? from->env
+                        : from->source == CONFIG_FLAG ? "flag"
+                                                      : "default");
 }
 
 void config_diff(const struct config_loaded *now, const struct config_loaded *next, char *out, size_t size)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_file.c: a TOML document against the table of keys. Everything in it must be known: a misspelt key that is silently
- * ignored is a limit that silently does not hold. A refusal names the line and, where one is near, the word that was meant.
+ * config_file.c: a TOML document against the table of keys. Everything in it must be known: a misspelt key that is
+ * silently ignored is a limit that silently does not hold. A refusal names the line and, where one is near, the word
+ * that was meant.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,7 +48,8 @@ void config_where(const struct config_loaded *loaded, unsigned line, char *out, 
 
 /* ---- words that were meant ---------------------------------------------------------------------------- */
 
-/* How many letters have to be put in, taken out, replaced or swapped with their neighbour (optimal string alignment). */
+/* How many letters have to be put in, taken out, replaced or swapped with their neighbour (optimal string alignment).
+ */
 static unsigned distance(const char *a, const char *b)
 {
     unsigned rows[3][WORD_MAX + 1];
@@ -97,13 +99,15 @@ static int refuse_key(const char *where, const char *section, const struct toml_
     for (size_t i = 0; i < n_config_keys; i++) {
         const struct config_key *key = &config_keys[i];
         if (str_eq(key->key, value->key) && !str_eq(key->section, section))
-            return err_usage(err, "%s: unknown key `%s` in [%s]; it belongs in [%s]", where, value->key, section, key->section);
+            return err_usage(err, "%s: unknown key `%s` in [%s]; it belongs in [%s]", where, value->key, section,
+                             key->section);
         if (str_eq(key->section, section))
             words[n++] = key->key;
     }
     const char *nearest = strlen(value->key) == value->key_len ? config_nearest(value->key, words, n) : NULL;
     if (nearest)
-        return err_usage(err, "%s: unknown key `%.48s` in [%s]; did you mean `%s`?", where, value->key, section, nearest);
+        return err_usage(err, "%s: unknown key `%.48s` in [%s]; did you mean `%s`?", where, value->key, section,
+                         nearest);
     return err_usage(err, "%s: unknown key `%.48s` in [%s]", where, value->key, section);
 }
 
@@ -115,7 +119,8 @@ static int refuse_top(const char *where, const struct toml_value *value, struct 
     if (value->type != TOML_TABLE) {
         for (size_t i = 0; i < n_config_keys; i++)
             if (str_eq(config_keys[i].key, value->key))
-                return err_usage(err, "%s: `%s` stands before any section; it belongs in [%s]", where, value->key, config_keys[i].section);
+                return err_usage(err, "%s: `%s` stands before any section; it belongs in [%s]", where, value->key,
+                                 config_keys[i].section);
         return err_usage(err, "%s: unknown key `%.48s` before any section", where, value->key);
     }
     const char *nearest = config_nearest(value->key, words, n);
@@ -126,7 +131,8 @@ static int refuse_top(const char *where, const struct toml_value *value, struct 
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
 
-static int read_key(struct config_loaded *loaded, const char *section, const struct toml_value *value, struct brig_err *err)
+static int read_key(struct config_loaded *loaded, const char *section, const struct toml_value *value,
+                    struct brig_err *err)
 {
     char where[128], full[256];
 
@@ -136,7 +142,8 @@ static int read_key(struct config_loaded *loaded, const char *section, const str
         return refuse_key(where, section, value, err);
     struct config_from *from = &loaded->from[index];
     if (from->source == CONFIG_FILE)
-        return err_usage(err, "%s: [%s] %s: line %u has it already, by another name", where, section, value->key, from->line);
+        return err_usage(err, "%s: [%s] %s: line %u has it already, by another name", where, section, value->key,
+                         from->line);
     if (str_format(full, sizeof(full), "%s: [%s] %s", where, section, value->key) < 0)
         return err_usage(err, "%s: too long", where);
     int r = config_set_toml(&loaded->config, &config_keys[index], full, value, err);

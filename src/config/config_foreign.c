@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_foreign.c: the sections of an OpenManus file that mean nothing here. They are checked for their types, so that a file
- * that is wrong there is not called right, and noted as unused. A key that OpenManus does not know is only noted: OpenManus
- * itself ignores such keys, and an existing file must load. No value is ever shown: most of these are secrets.
+ * config_foreign.c: the sections of an OpenManus file that mean nothing here. They are checked for their types, so that
+ * a file that is wrong there is not called right, and noted as unused. A key that OpenManus does not know is only
+ * noted: OpenManus itself ignores such keys, and an existing file must load. No value is ever shown: most of these are
+ * secrets.
  */
 #include "base/err.h"
 #include "base/str.h"
@@ -11,7 +12,8 @@
 enum shape { TEXT, INTEGER, NUMBER, SWITCH, TEXTS, SHAPE_MAX };
 
 static const char *const shape_names[] = {
-    [TEXT] = "a string", [INTEGER] = "an integer", [NUMBER] = "a number", [SWITCH] = "true or false", [TEXTS] = "an array of strings",
+    [TEXT] = "a string",        [INTEGER] = "an integer",        [NUMBER] = "a number",
+    [SWITCH] = "true or false", [TEXTS] = "an array of strings",
 };
 _Static_assert(ARRAY_SIZE(shape_names) == SHAPE_MAX, "every shape has a name");
 
@@ -21,16 +23,28 @@ struct foreign_key {
 };
 
 static const struct foreign_key llm[] = {
-    {"model", TEXT},      {"base_url", TEXT},    {"api_key", TEXT},     {"max_tokens", INTEGER}, {"max_input_tokens", INTEGER},
-    {"temperature", NUMBER}, {"api_type", TEXT}, {"api_version", TEXT},
+    {"model", TEXT},
+    {"base_url", TEXT},
+    {"api_key", TEXT},
+    {"max_tokens", INTEGER},
+    {"max_input_tokens", INTEGER},
+    {"temperature", NUMBER},
+    {"api_type", TEXT},
+    {"api_version", TEXT},
 };
 static const struct foreign_key browser[] = {
-    {"headless", SWITCH}, {"disable_security", SWITCH}, {"extra_chromium_args", TEXTS}, {"chrome_instance_path", TEXT},
-    {"wss_url", TEXT},    {"cdp_url", TEXT},            {"max_content_length", INTEGER},
+    {"headless", SWITCH},
+    {"disable_security", SWITCH},
+    {"extra_chromium_args", TEXTS},
+    {"chrome_instance_path", TEXT},
+    {"wss_url", TEXT},
+    {"cdp_url", TEXT},
+    {"max_content_length", INTEGER},
 };
 static const struct foreign_key proxy[] = {{"server", TEXT}, {"username", TEXT}, {"password", TEXT}};
 static const struct foreign_key search[] = {
-    {"engine", TEXT}, {"fallback_engines", TEXTS}, {"retry_delay", INTEGER}, {"max_retries", INTEGER}, {"lang", TEXT}, {"country", TEXT},
+    {"engine", TEXT}, {"fallback_engines", TEXTS}, {"retry_delay", INTEGER}, {"max_retries", INTEGER},
+    {"lang", TEXT},   {"country", TEXT},
 };
 static const struct foreign_key mcp[] = {{"server_reference", TEXT}};
 static const struct foreign_key runflow[] = {{"use_data_analysis_agent", SWITCH}};
@@ -70,7 +84,8 @@ bool config_is_foreign(const char *section)
 
 const char *const *config_foreign_names(size_t *ret_n)
 {
-    static const char *const names[] = {"server", "store", "manager", "sandbox", "gate", "secrets", "daytona", "mcp", "llm", "browser", "search", "runflow"};
+    static const char *const names[] = {"server",  "store", "manager", "sandbox", "gate",   "secrets",
+                                        "daytona", "mcp",   "llm",     "browser", "search", "runflow"};
 
     *ret_n = ARRAY_SIZE(names);
     return names;
@@ -79,14 +94,10 @@ const char *const *config_foreign_names(size_t *ret_n)
 static bool has_shape(const struct toml_value *value, enum shape shape)
 {
     switch (shape) {
-    case TEXT:
-        return value->type == TOML_STRING;
-    case INTEGER:
-        return value->type == TOML_INTEGER;
-    case NUMBER:
-        return value->type == TOML_INTEGER || value->type == TOML_FLOAT;
-    case SWITCH:
-        return value->type == TOML_BOOL;
+    case TEXT: return value->type == TOML_STRING;
+    case INTEGER: return value->type == TOML_INTEGER;
+    case NUMBER: return value->type == TOML_INTEGER || value->type == TOML_FLOAT;
+    case SWITCH: return value->type == TOML_BOOL;
     default:
         if (value->type != TOML_ARRAY)
             return false;
@@ -98,8 +109,8 @@ static bool has_shape(const struct toml_value *value, enum shape shape)
 }
 
 /* prefix: "llm" or "llm.vision". */
-static int check_key(struct config_loaded *loaded, const struct toml_value *value, const char *prefix, const struct foreign_key *keys,
-                     size_t n_keys, struct brig_err *err)
+static int check_key(struct config_loaded *loaded, const struct toml_value *value, const char *prefix,
+                     const struct foreign_key *keys, size_t n_keys, struct brig_err *err)
 {
     char where[128];
 
@@ -111,12 +122,14 @@ static int check_key(struct config_loaded *loaded, const struct toml_value *valu
             return err_usage(err, "%s: [%s] %s: must be %s", where, prefix, value->key, shape_names[keys[i].shape]);
         return 0;
     }
-    if (config_add_note(loaded, "%s: unknown key `%.64s` in [%s], which is not used here anyway", where, value->key, prefix) < 0)
+    if (config_add_note(loaded, "%s: unknown key `%.64s` in [%s], which is not used here anyway", where, value->key,
+                        prefix) < 0)
         return err_nomem(err);
     return 0;
 }
 
-static int check_sub(struct config_loaded *loaded, const struct foreign *section, const struct toml_value *table, struct brig_err *err)
+static int check_sub(struct config_loaded *loaded, const struct foreign *section, const struct toml_value *table,
+                     struct brig_err *err)
 {
     char prefix[96];
 
@@ -136,7 +149,8 @@ int config_check_foreign(struct config_loaded *loaded, const struct toml_value *
     char where[128];
 
     for (const struct toml_value *value = table->first; value; value = value->next) {
-        bool sub = value->type == TOML_TABLE && section->sub && (section->sub[0] == '\0' || str_eq(section->sub, value->key));
+        bool sub =
+            value->type == TOML_TABLE && section->sub && (section->sub[0] == '\0' || str_eq(section->sub, value->key));
         int r = sub ? check_sub(loaded, section, value, err)
                     : check_key(loaded, value, section->section, section->keys, section->n_keys, err);
         if (r < 0)

@@ -20,15 +20,17 @@ enum config_type {
 struct config_key {
     const char *section, *key;
     enum config_type type;
-    size_t offset;            /* in struct config: char *, bool or uint64_t */
-    const char *fallback;     /* the default, as people write it */
-    uint64_t min, max;        /* in the unit kept */
-    bool zero;                /* 0 is allowed too: none, or the default */
+    size_t offset;                         /* in struct config: char *, bool or uint64_t */
+    const char *fallback;                  /* the default, as people write it */
+    uint64_t min, max;                     /* in the unit kept */
+    bool zero;                             /* 0 is allowed too: none, or the default */
     const char *(*rule)(const char *text); /* CONFIG_TEXT: NULL, or the rule that the text breaks */
     const char *alias_section, *alias;     /* another name for it in a file */
-    const char *env;          /* variables beside BRIG_<SECTION>_<KEY>, with blanks between them: of those that are not ours the first that is set wins */
+    /* variables beside BRIG_<SECTION>_<KEY>, with blanks between them: of those that are not ours the first that is set
+     * wins */
+    const char *env;
     bool reloadable, secret;
-    bool list;                /* CONFIG_TEXT: may be an array of strings in a file; kept with blanks between them */
+    bool list; /* CONFIG_TEXT: may be an array of strings in a file; kept with blanks between them */
     const char *help;
 };
 
@@ -54,7 +56,8 @@ struct config_loaded {
 /* config_keys.c. Index of a key by its name or its alias; -1. */
 int config_find(const char *section, const char *key);
 int config_find_env(const char *name, size_t len); /* by a variable's name */
-unsigned config_env_rank(const struct config_key *key, const char *name, size_t len); /* 1, 2, ...: its place in key->env; 0: not there */
+/* 1, 2, ...: its place in key->env; 0: not there */
+unsigned config_env_rank(const struct config_key *key, const char *name, size_t len);
 bool config_is_section(const char *name);
 bool config_is_env(const char *name, size_t len); /* begins as a variable of ours does */
 void config_env_name(const struct config_key *key, char out[64]);
@@ -86,10 +89,12 @@ const char *config_rule_url(const char *text);
 const char *config_rule_dirs(const char *text);
 bool config_is_loopback(const char *listen);
 
-/* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins with. */
-int config_set(struct config *config, const struct config_key *key, const char *where, const char *text, struct brig_err *err) MUST_CHECK;
-int config_set_toml(struct config *config, const struct config_key *key, const char *where, const struct toml_value *value,
-                    struct brig_err *err) MUST_CHECK;
+/* config_value.c. where: "config.toml:3: [server] listen", "BRIG_LISTEN", "server.listen": what the message begins
+ * with. */
+int config_set(struct config *config, const struct config_key *key, const char *where, const char *text,
+               struct brig_err *err) MUST_CHECK;
+int config_set_toml(struct config *config, const struct config_key *key, const char *where,
+                    const struct toml_value *value, struct brig_err *err) MUST_CHECK;
 void config_show(const struct config *config, const struct config_key *key, bool secrets, char *out, size_t size);
 bool config_same(const struct config *a, const struct config *b, const struct config_key *key);
 
@@ -102,13 +107,15 @@ const char *config_nearest(const char *word, const char *const *words, size_t n)
 
 /* config_foreign.c: sections of an OpenManus file that are not ours. */
 bool config_is_foreign(const char *section);
-int config_check_foreign(struct config_loaded *loaded, const struct toml_value *section, struct brig_err *err) MUST_CHECK;
+int config_check_foreign(struct config_loaded *loaded, const struct toml_value *section,
+                         struct brig_err *err) MUST_CHECK;
 const char *const *config_foreign_names(size_t *ret_n);
 
 /* config_places.c */
 const char *config_env(char *const *env, const char *name); /* NULL when unset */
 int config_socket_path(char *const *env, char *out, size_t size) MUST_CHECK;
 /* The file, read whole into *ret (free() it; wipe it before); loaded->path is set. 1 when there is none. */
-int config_open(const char *named, char *const *env, struct config_loaded *loaded, char **ret, size_t *ret_len, struct brig_err *err) MUST_CHECK;
+int config_open(const char *named, char *const *env, struct config_loaded *loaded, char **ret, size_t *ret_len,
+                struct brig_err *err) MUST_CHECK;
 
 #endif

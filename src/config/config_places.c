@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_places.c: where the file is, and where the socket is when nobody says. The run directory is that of host/dirs.h; it is
- * worked out here once more because this room stands below the jail (a unit test compares the two).
+ * config_places.c: where the file is, and where the socket is when nobody says. The run directory is that of
+ * host/dirs.h; it is worked out here once more because this room stands below the jail (a unit test compares the two).
  *
  * A configuration says who may connect and where data goes, so a file that was only found, in the working directory for
  * instance, must belong to the caller or to root, and no file may be one that everybody can write to.
@@ -86,10 +86,12 @@ static int check_file(int fd, const char *path, bool named, struct brig_err *err
     if (S_ISDIR(st.st_mode))
         return err_set(err, BRIG_E_USAGE, EISDIR, "%s", path);
     if (S_ISREG(st.st_mode) && (st.st_mode & S_IWOTH))
-        return err_set(err, BRIG_E_REFUSED, EPERM, "%s may be written to by everybody (mode %04o)", path, (unsigned)(st.st_mode & 07777));
+        return err_set(err, BRIG_E_REFUSED, EPERM, "%s may be written to by everybody (mode %04o)", path,
+                       (unsigned)(st.st_mode & 07777));
     if (!named && st.st_uid != 0 && st.st_uid != geteuid())
-        return err_set(err, BRIG_E_REFUSED, EPERM, "%s belongs to uid %u, neither root nor the caller; name it with --config if it is meant",
-                       path, (unsigned)st.st_uid);
+        return err_set(err, BRIG_E_REFUSED, EPERM,
+                       "%s belongs to uid %u, neither root nor the caller; name it with --config if it is meant", path,
+                       (unsigned)st.st_uid);
     return 0;
 }
 
@@ -128,7 +130,8 @@ static int find_file(const char *named, char *const *env, char path[PATH_MAX], i
     return r;
 }
 
-int config_open(const char *named, char *const *env, struct config_loaded *loaded, char **ret, size_t *ret_len, struct brig_err *err)
+int config_open(const char *named, char *const *env, struct config_loaded *loaded, char **ret, size_t *ret_len,
+                struct brig_err *err)
 {
     char path[PATH_MAX];
     AUTO_FD int fd = -1;

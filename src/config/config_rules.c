@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_rules.c: what the text of a key must look like. Each rule returns NULL, or the sentence that the text breaks. Nothing
- * is opened or looked up here: `brig config check` on a laptop must say what the server will say.
+ * config_rules.c: what the text of a key must look like. Each rule returns NULL, or the sentence that the text breaks.
+ * Nothing is opened or looked up here: `brig config check` on a laptop must say what the server will say.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -152,7 +152,9 @@ const char *config_rule_hosts(const char *text)
 /* scheme://host[:port], and nothing after it: an Origin has no path (RFC 6454, 6.2). `*` is not one, on purpose. */
 static bool is_origin(const char *word, size_t len)
 {
-    size_t scheme = len > 8 && memcmp(word, "https://", 8) == 0 ? 8 : len > 7 && memcmp(word, "http://", 7) == 0 ? 7 : 0;
+    size_t scheme = len > 8 && memcmp(word, "https://", 8) == 0  ? 8
+                    : len > 7 && memcmp(word, "http://", 7) == 0 ? 7
+                                                                 : 0;
     if (scheme == 0)
         return false;
     word += scheme, len -= scheme;
@@ -171,7 +173,8 @@ static bool is_origin(const char *word, size_t len)
 
 const char *config_rule_origins(const char *text)
 {
-    return all_words(text, is_origin) ? NULL : "must be origins with blanks between them, such as https://ui.example:8443";
+    return all_words(text, is_origin) ? NULL
+                                      : "must be origins with blanks between them, such as https://ui.example:8443";
 }
 
 const char *config_rule_level(const char *text)
@@ -223,7 +226,8 @@ const char *config_rule_otlp(const char *text)
 
 const char *config_rule_database(const char *text)
 {
-    bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") || str_starts(text, "sqlite:/");
+    bool good = text[0] == '\0' || str_starts(text, "postgresql://") || str_starts(text, "postgres://") ||
+                str_starts(text, "sqlite:/");
     return good ? NULL : "must be postgresql://... or sqlite:/path, or empty";
 }
 
@@ -290,7 +294,8 @@ const char *config_rule_network(const char *text)
 
     if (len == 0)
         return NULL;
-    if (len > 63 || strspn(text, letters) != len || strchr("_.-", text[0]) || str_eq(text, "learn") || str_eq(text, "custom"))
+    if (len > 63 || strspn(text, letters) != len || strchr("_.-", text[0]) || str_eq(text, "learn") ||
+        str_eq(text, "custom"))
         return "must be none, packages, open or the name of a policy";
     return NULL;
 }
@@ -330,7 +335,9 @@ static bool is_resolver(const char *word, size_t len)
 
 const char *config_rule_resolvers(const char *text)
 {
-    return all_words(text, is_resolver) ? NULL : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or 127.0.0.1:5353";
+    return all_words(text, is_resolver)
+               ? NULL
+               : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or 127.0.0.1:5353";
 }
 
 /* ---- [tools] ------------------------------------------------------------------------------------------ */
@@ -359,7 +366,9 @@ const char *config_rule_url(const char *text)
 {
     const char *host = str_starts(text, "http://") ? text + 7 : str_starts(text, "https://") ? text + 8 : NULL;
 
-    return text[0] == '\0' || (host && host[0] && host[0] != '/' && !strpbrk(text, " \t")) ? NULL : "must be http://... or https://..., or empty";
+    return text[0] == '\0' || (host && host[0] && host[0] != '/' && !strpbrk(text, " \t"))
+               ? NULL
+               : "must be http://... or https://..., or empty";
 }
 
 const char *config_rule_dirs(const char *text)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_value.c: one value, from text or from TOML into its member of struct config, and back for people. Defaults, files,
- * variables and flags all pass through config_set(), so there is one rule per key, whoever writes it. A refusal is one line: where,
- * the value, the rule. The value of a secret is not in it.
+ * config_value.c: one value, from text or from TOML into its member of struct config, and back for people. Defaults,
+ * files, variables and flags all pass through config_set(), so there is one rule per key, whoever writes it. A refusal
+ * is one line: where, the value, the rule. The value of a secret is not in it.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -62,7 +62,8 @@ static void show_url(const char *url, char *out, size_t size)
     size_t len = query ? (size_t)(query - url) : strlen(url);
 
     if (colon && (!query || at < query))
-        (void)!str_format(out, size, "%.*s:***%.*s%s", (int)(colon - url), url, (int)(len - (size_t)(at - url)), at, query ? "?***" : "");
+        (void)!str_format(out, size, "%.*s:***%.*s%s", (int)(colon - url), url, (int)(len - (size_t)(at - url)), at,
+                          query ? "?***" : "");
     else
         (void)!str_format(out, size, "%.*s%s", (int)len, url, query ? "?***" : "");
     if (out[0] == '\0' && url[0] != '\0')
@@ -81,7 +82,8 @@ void config_show(const struct config *config, const struct config_key *key, bool
             text = config->image_asked;
         if (!text)
             return;
-        if (key->secret && !secrets && !str_eq(key->section, "store")) /* a key; of the data base's URL only the password is one */
+        if (key->secret && !secrets && !str_eq(key->section, "store")) /* a key; of the data base's URL only the
+                                                                          password is one */
             (void)!str_copy(out, size, text[0] ? "***" : "");
         else if (key->secret && !secrets)
             show_url(text, out, size);
@@ -117,15 +119,19 @@ static void rule_of(const struct config_key *key, char *out, size_t size)
     char least[32], most[32];
 
     if (key->type == CONFIG_TEXT || key->type == CONFIG_BOOL) {
-        (void)!str_copy(out, size, key->type == CONFIG_BOOL ? "must be true or false" : "must be text (at most 4096 bytes, without control characters)");
+        (void)!str_copy(out, size,
+                        key->type == CONFIG_BOOL ? "must be true or false"
+                                                 : "must be text (at most 4096 bytes, without control characters)");
         return;
     }
     show_number(key->type, key->min, least, sizeof(least));
     show_number(key->type, key->max, most, sizeof(most));
-    (void)!str_format(out, size, "must be %s from %s to %s%s", kinds[key->type], least, most, key->zero ? ", or 0" : "");
+    (void)!str_format(out, size, "must be %s from %s to %s%s", kinds[key->type], least, most,
+                      key->zero ? ", or 0" : "");
 }
 
-static int refuse(const struct config_key *key, const char *where, const char *text, const char *rule, struct brig_err *err)
+static int refuse(const struct config_key *key, const char *where, const char *text, const char *rule,
+                  struct brig_err *err)
 {
     char kind[128];
 
@@ -146,19 +152,15 @@ static int parse_number(enum config_type type, const char *text, uint64_t *ret)
         return 0;
     }
     switch (type) {
-    case CONFIG_SIZE:
-        return brig_parse_size(text, ret);
-    case CONFIG_CPUS:
-        return brig_parse_cpus(text, ret);
-    case CONFIG_MS:
-        return brig_parse_duration(text, ret);
+    case CONFIG_SIZE: return brig_parse_size(text, ret);
+    case CONFIG_CPUS: return brig_parse_cpus(text, ret);
+    case CONFIG_MS: return brig_parse_duration(text, ret);
     case CONFIG_SECONDS:
         r = brig_parse_duration(text, ret);
         if (r == 0)
             *ret = *ret / 1000 + (*ret % 1000 != 0);
         return r;
-    default:
-        return parse_u64(text, ret);
+    default: return parse_u64(text, ret);
     }
 }
 
@@ -173,7 +175,8 @@ static int replace(char **slot, const char *text, struct brig_err *err)
     return 0;
 }
 
-static int set_text(struct config *config, const struct config_key *key, const char *where, const char *text, struct brig_err *err)
+static int set_text(struct config *config, const struct config_key *key, const char *where, const char *text,
+                    struct brig_err *err)
 {
     bool plain = strlen(text) <= TEXT_MAX;
 
@@ -196,15 +199,18 @@ static int set_text(struct config *config, const struct config_key *key, const c
 /* lax: a switch that others named first is also read as they do ("True", "yes", "off"). -1: neither. */
 static int read_bool(const char *text, bool lax)
 {
-    static const char *const yes[] = {"true", "1", "t", "yes", "y", "on"}, *const no[] = {"false", "0", "f", "no", "n", "off"};
+    static const char *const yes[] = {"true", "1", "t", "yes", "y", "on"}, *const no[] = {"false", "0", "f",
+                                                                                          "no",    "n", "off"};
 
     for (size_t i = 0; i < (lax ? ARRAY_SIZE(yes) : 2); i++)
-        if ((lax ? strcasecmp(text, yes[i]) : strcmp(text, yes[i])) == 0 || (lax ? strcasecmp(text, no[i]) : strcmp(text, no[i])) == 0)
+        if ((lax ? strcasecmp(text, yes[i]) : strcmp(text, yes[i])) == 0 ||
+            (lax ? strcasecmp(text, no[i]) : strcmp(text, no[i])) == 0)
             return (lax ? strcasecmp(text, yes[i]) : strcmp(text, yes[i])) == 0;
     return -1;
 }
 
-int config_set(struct config *config, const struct config_key *key, const char *where, const char *text, struct brig_err *err)
+int config_set(struct config *config, const struct config_key *key, const char *where, const char *text,
+               struct brig_err *err)
 {
     uint64_t value;
 
@@ -223,7 +229,8 @@ int config_set(struct config *config, const struct config_key *key, const char *
     return 0;
 }
 
-/* A float as the parsers of base/parse.h want it: no exponent, six digits. Those too large or no number at all become words. */
+/* A float as the parsers of base/parse.h want it: no exponent, six digits. Those too large or no number at all become
+ * words. */
 static void write_float(double number, char *out, size_t size)
 {
     if (isnan(number) || fabs(number) > 1e18)
@@ -233,12 +240,14 @@ static void write_float(double number, char *out, size_t size)
 }
 
 /* ["a", "b"] as "a b"; an item with a blank would be two, so there is none. */
-static int set_list(struct config *config, const struct config_key *key, const char *where, const struct toml_value *value, struct brig_err *err)
+static int set_list(struct config *config, const struct config_key *key, const char *where,
+                    const struct toml_value *value, struct brig_err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
 
     for (const struct toml_value *item = value->first; item; item = item->next) {
-        if (item->type != TOML_STRING || strlen(item->string) != item->len || item->len == 0 || strchr(item->string, ' '))
+        if (item->type != TOML_STRING || strlen(item->string) != item->len || item->len == 0 ||
+            strchr(item->string, ' '))
             return refuse(key, where, "(an array)", "must be text, or an array of strings without blanks", err);
         if (buf_printf(&text, "%s%s", text.len ? " " : "", item->string) < 0)
             return refuse(key, where, "(an array)", NULL, err);
@@ -246,12 +255,12 @@ static int set_list(struct config *config, const struct config_key *key, const c
     return config_set(config, key, where, text.data ? text.data : "", err);
 }
 
-int config_set_toml(struct config *config, const struct config_key *key, const char *where, const struct toml_value *value,
-                    struct brig_err *err)
+int config_set_toml(struct config *config, const struct config_key *key, const char *where,
+                    const struct toml_value *value, struct brig_err *err)
 {
     static const char *const other[] = {
-        [TOML_DATETIME] = "(a date)", [TOML_LOCAL_DATETIME] = "(a date)", [TOML_LOCAL_DATE] = "(a date)",
-        [TOML_LOCAL_TIME] = "(a time of day)", [TOML_ARRAY] = "(an array)", [TOML_TABLE] = "(a table)",
+        [TOML_DATETIME] = "(a date)",          [TOML_LOCAL_DATETIME] = "(a date)", [TOML_LOCAL_DATE] = "(a date)",
+        [TOML_LOCAL_TIME] = "(a time of day)", [TOML_ARRAY] = "(an array)",        [TOML_TABLE] = "(a table)",
     };
     const bool is_number = key->type != CONFIG_TEXT && key->type != CONFIG_BOOL;
     char text[64];
@@ -274,12 +283,12 @@ int config_set_toml(struct config *config, const struct config_key *key, const c
         return refuse(key, where, text, NULL, err);
     case TOML_BOOL:
         (void)!str_copy(text, sizeof(text), value->boolean ? "true" : "false");
-        return key->type == CONFIG_BOOL ? config_set(config, key, where, text, err) : refuse(key, where, text, NULL, err);
+        return key->type == CONFIG_BOOL ? config_set(config, key, where, text, err)
+                                        : refuse(key, where, text, NULL, err);
     case TOML_ARRAY:
         if (key->list)
             return set_list(config, key, where, value, err);
         return refuse(key, where, other[value->type], NULL, err);
-    default:
-        return refuse(key, where, other[value->type], NULL, err);
+    default: return refuse(key, where, other[value->type], NULL, err);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crypto.c: randomness, comparison, hexadecimal, SHA-256 and HMAC. Algorithms are fetched from OpenSSL's default provider at each
- * use: it caches them, and there is no global state of ours to set up or tear down in any thread.
+ * crypto.c: randomness, comparison, hexadecimal, SHA-256 and HMAC. Algorithms are fetched from OpenSSL's default
+ * provider at each use: it caches them, and there is no global state of ours to set up or tear down in any thread.
  */
 #include "crypto/crypto.h"
 

@@ -30,30 +30,36 @@ int crypto_hash_add(struct crypto_hash *hash, const void *data, size_t len) MUST
 int crypto_hash_end(struct crypto_hash *hash, uint8_t out[SHA256_SIZE]) MUST_CHECK; /* ready for the next */
 void crypto_hash_destroy(struct crypto_hash *hash);
 
-int crypto_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_SIZE]) MUST_CHECK;
+int crypto_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len,
+                       uint8_t out[SHA256_SIZE]) MUST_CHECK;
 
 /* Two certificates (PEM) of one name and one key: what trusts one trusts what was signed by the other. */
 bool crypto_same_authority(const char *pem, const char *other);
 
 struct crypto_signer; /* an Ed25519 private key */
-/* Reads the key (PKCS#8 PEM, 0600, the caller's own) or makes it when the file is missing; writes PATH.pub where that is missing.
- * dir_fd as openat(2). */
+/* Reads the key (PKCS#8 PEM, 0600, the caller's own) or makes it when the file is missing; writes PATH.pub where that
+ * is missing. dir_fd as openat(2). */
 int crypto_signer_open(int dir_fd, const char *path, struct crypto_signer **ret, struct brig_err *err) MUST_CHECK;
 void crypto_signer_public(const struct crypto_signer *signer, uint8_t out[ED25519_PUBLIC]);
-int crypto_sign(const struct crypto_signer *signer, const void *data, size_t len, uint8_t out[ED25519_SIGNATURE]) MUST_CHECK;
+int crypto_sign(const struct crypto_signer *signer, const void *data, size_t len,
+                uint8_t out[ED25519_SIGNATURE]) MUST_CHECK;
 void crypto_signer_destroy(struct crypto_signer *signer);
 /* A public key from a file: PEM (as PATH.pub) or 64 hexadecimal digits. */
 int crypto_public_read(int dir_fd, const char *path, uint8_t out[ED25519_PUBLIC], struct brig_err *err) MUST_CHECK;
-int crypto_verify(const uint8_t public_key[ED25519_PUBLIC], const void *data, size_t len, const uint8_t signature[ED25519_SIGNATURE]) MUST_CHECK;
+int crypto_verify(const uint8_t public_key[ED25519_PUBLIC], const void *data, size_t len,
+                  const uint8_t signature[ED25519_SIGNATURE]) MUST_CHECK;
 
 /*
- * Signed, expiring tokens (previews): base64url(payload "." expiry) "." base64url(HMAC-SHA256). `purpose` separates uses of one key.
+ * Signed, expiring tokens (previews): base64url(payload "." expiry) "." base64url(HMAC-SHA256). `purpose` separates
+ * uses of one key.
  */
 #define TOKEN_MAX 512u
 /* subject: at most 256 bytes, purpose 63; expires_at: seconds since 1970, not negative. -EINVAL otherwise. */
-int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at, char out[TOKEN_MAX]) MUST_CHECK;
+int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at,
+                      char out[TOKEN_MAX]) MUST_CHECK;
 /* 0: valid now for this purpose and subject; -EBADMSG, -ETIME. */
-int crypto_token_check(const uint8_t key[32], const char *purpose, const char *subject, const char *token, int64_t now) MUST_CHECK;
+int crypto_token_check(const uint8_t key[32], const char *purpose, const char *subject, const char *token,
+                       int64_t now) MUST_CHECK;
 /* When a token that was checked expires. */
 int crypto_token_expiry(const char *token, int64_t *ret) MUST_CHECK;
 

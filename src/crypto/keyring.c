@@ -2,10 +2,11 @@
 /*
  * keyring.c: AES-256-GCM over OpenSSL's EVP, with keys that have names.
  *
- * Invariants. Keys are only ever in memory from crypto_secret_alloc(): pages of their own, locked, out of core dumps, zero in
- * a forked child, wiped when freed; the copy OpenSSL makes of a key in its context is wiped by it when the context is freed. A nonce is 96 random bits
- * and used once: at 2^32 seals with one key the chance of a repeat is 2^-33 (NIST SP 800-38D, 8.3), and secrets
- * are set by people. What was not authenticated is wiped before it could be looked at. Errors tell a line's number and never its text.
+ * Invariants. Keys are only ever in memory from crypto_secret_alloc(): pages of their own, locked, out of core dumps,
+ * zero in a forked child, wiped when freed; the copy OpenSSL makes of a key in its context is wiped by it when the
+ * context is freed. A nonce is 96 random bits and used once: at 2^32 seals with one key the chance of a repeat is 2^-33
+ * (NIST SP 800-38D, 8.3), and secrets are set by people. What was not authenticated is wiped before it could be looked
+ * at. Errors tell a line's number and never its text.
  */
 #include "crypto/keyring.h"
 
@@ -39,8 +40,8 @@ struct keyring {
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
 /*
- * Whole pages: locks and advice are the kernel's per page, and a neighbour on the heap would share them, or undo them. Where the limit on
- * locked memory is reached it is memory like any other, but for the dumps and forks.
+ * Whole pages: locks and advice are the kernel's per page, and a neighbour on the heap would share them, or undo them.
+ * Where the limit on locked memory is reached it is memory like any other, but for the dumps and forks.
  */
 static size_t pages_of(size_t len)
 {
@@ -52,7 +53,8 @@ static size_t pages_of(size_t len)
     return up / page * page;
 }
 
-/* Single pages are kept, wiped, for the next: mapping, advising and locking one costs more than what is done with it. */
+/* Single pages are kept, wiped, for the next: mapping, advising and locking one costs more than what is done with it.
+ */
 static struct {
     pthread_mutex_t lock;
     void *pages[SPARE_PAGES];
@@ -105,7 +107,8 @@ void *crypto_secret_alloc(size_t len)
     data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED)
         return NULL;
-    if (madvise(data, size, MADV_DONTDUMP) < 0 || madvise(data, size, MADV_WIPEONFORK) < 0) { /* Linux 3.4, 4.14: there */
+    if (madvise(data, size, MADV_DONTDUMP) < 0 || madvise(data, size, MADV_WIPEONFORK) < 0) { /* Linux 3.4, 4.14: there
+                                                                                               */
         munmap(data, size);
         return NULL;
     }
@@ -205,7 +208,8 @@ static int parse_line(struct keyring *ring, const char *line, size_t len, unsign
         return err_usage(err, "key ring, line %u: not of the form ID:KEY", number);
     const size_t id_len = (size_t)(colon - line), key_len = len - id_len - 1;
     if (!id_ok(line, id_len))
-        return err_usage(err, "key ring, line %u: an ID has 1 to %u letters, digits, '_', '.' or '-'", number, KEY_ID_MAX - 1);
+        return err_usage(err, "key ring, line %u: an ID has 1 to %u letters, digits, '_', '.' or '-'", number,
+                         KEY_ID_MAX - 1);
     if (id_len == strlen(KEY_ID_PLAIN) && memcmp(line, KEY_ID_PLAIN, id_len) == 0)
         return err_usage(err, "key ring, line %u: the ID \"plain\" means no key", number);
     if (find(ring, line, id_len))
@@ -233,7 +237,8 @@ static int parse_lines(struct keyring *ring, const char *text, size_t len, struc
     const char *at = text, *end = text + len;
 
     for (unsigned number = 1; at < end; number++) {
-        const char *newline = memchr(at, '\n', (size_t)(end - at)), *next = newline ? newline + 1 : end, *last = newline ? newline : end;
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *next = newline ? newline + 1 : end,
+                   *last = newline ? newline : end;
         while (at < last && is_blank(*at))
             at++;
         while (last > at && is_blank(last[-1]))
@@ -291,7 +296,8 @@ static int make_aad(const char *context, const char *key_id, char *out, size_t s
     return str_format(out, size, AAD_PREFIX "%s\n%s", context, key_id);
 }
 
-static int gcm_seal(EVP_CIPHER_CTX *ctx, const struct key *key, const char *aad, int aad_len, const void *value, int len, struct sealed *out)
+static int gcm_seal(EVP_CIPHER_CTX *ctx, const struct key *key, const char *aad, int aad_len, const void *value,
+                    int len, struct sealed *out)
 {
     int n = 0, tail = 0;
 
@@ -329,7 +335,8 @@ int keyring_seal(const struct keyring *ring, const char *context, const void *va
     return 0;
 }
 
-static int gcm_open(EVP_CIPHER_CTX *ctx, const struct key *key, const char *aad, int aad_len, const struct sealed *sealed, uint8_t *out, int len)
+static int gcm_open(EVP_CIPHER_CTX *ctx, const struct key *key, const char *aad, int aad_len,
+                    const struct sealed *sealed, uint8_t *out, int len)
 {
     uint8_t tag[SEAL_TAG];
     int n = 0, tail = 0;
@@ -356,7 +363,8 @@ static int copy_plain(const struct sealed *sealed, uint8_t **ret, size_t *ret_le
     return 0;
 }
 
-int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret, size_t *ret_len)
+int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret,
+                 size_t *ret_len)
 {
     char aad[CONTEXT_MAX];
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keyring.h: secrets at rest: AES-256-GCM with key ids. A ring has one key to seal with (the first) and any number to open with, so that
- * keys can be rotated. Associated data is "brig-secret-v1\n<context>\n<key id>": a sealed value cannot be moved to another organisation or row.
+ * keyring.h: secrets at rest: AES-256-GCM with key ids. A ring has one key to seal with (the first) and any number to
+ * open with, so that keys can be rotated. Associated data is "brig-secret-v1\n<context>\n<key id>": a sealed value
+ * cannot be moved to another organisation or row.
  *
- * Text form (a key file, an environment variable, a command's output): one key per line, "ID:64 hex digits" or "ID:base64 of 32 bytes"; '#' comments. ID:
- * [A-Za-z0-9_.-]{1,32}, but not "plain". A ring lives in one locked, non-dumpable, wiped allocation.
+ * Text form (a key file, an environment variable, a command's output): one key per line, "ID:64 hex digits" or
+ * "ID:base64 of 32 bytes"; '#' comments. ID: [A-Za-z0-9_.-]{1,32}, but not "plain". A ring lives in one locked,
+ * non-dumpable, wiped allocation.
  */
 #ifndef BRIG_CRYPTO_KEYRING_H
 #define BRIG_CRYPTO_KEYRING_H
@@ -22,8 +24,9 @@
 
 struct keyring;
 
-int keyring_parse(const char *text, size_t len, struct keyring **ret, struct brig_err *err) MUST_CHECK; /* errors name the line, never its content */
-void keyring_destroy(struct keyring *ring); /* wipes; takes NULL */
+int keyring_parse(const char *text, size_t len, struct keyring **ret,
+                  struct brig_err *err) MUST_CHECK;      /* errors name the line, never its content */
+void keyring_destroy(struct keyring *ring);              /* wipes; takes NULL */
 const char *keyring_current(const struct keyring *ring); /* id */
 bool keyring_has(const struct keyring *ring, const char *id);
 size_t keyring_count(const struct keyring *ring);
@@ -34,18 +37,22 @@ struct sealed {
     uint8_t *data; /* ciphertext and tag; mem_free() */
     size_t len;
 };
-int keyring_seal(const struct keyring *ring, const char *context, const void *value, size_t len, struct sealed *ret) MUST_CHECK;
+int keyring_seal(const struct keyring *ring, const char *context, const void *value, size_t len,
+                 struct sealed *ret) MUST_CHECK;
 /*
- * ring may be NULL: there is none. With the key id KEY_ID_PLAIN the data are the value itself; whether that is allowed is for those to say
- * who store it (sandbox/secrets.c), so that whoever opens needs no case of its own.
- * Into wiping memory (crypto_secret_free()). -ENOKEY: an id the ring does not have; -EBADMSG: changed, moved, or another key of that id.
+ * ring may be NULL: there is none. With the key id KEY_ID_PLAIN the data are the value itself; whether that is allowed
+ * is for those to say who store it (sandbox/secrets.c), so that whoever opens needs no case of its own. Into wiping
+ * memory (crypto_secret_free()). -ENOKEY: an id the ring does not have; -EBADMSG: changed, moved, or another key of
+ * that id.
  */
-int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret, size_t *ret_len) MUST_CHECK;
+int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret,
+                 size_t *ret_len) MUST_CHECK;
 void sealed_done(struct sealed *sealed);
 /* 32 bytes that only this key and this context give: HMAC-SHA256. -ENOKEY. */
 int keyring_derive(const struct keyring *ring, const char *key_id, const char *context, uint8_t out[32]) MUST_CHECK;
 
-/* Memory that is locked where allowed, left out of core dumps, zero in a forked child, and wiped when freed. Zeroed, and a zero byte follows. */
+/* Memory that is locked where allowed, left out of core dumps, zero in a forked child, and wiped when freed. Zeroed,
+ * and a zero byte follows. */
 void *crypto_secret_alloc(size_t len); /* NULL: no memory */
 void crypto_secret_free(void *data, size_t len);
 

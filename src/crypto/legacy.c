@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * legacy.c: the original's stored values, opened. See legacy.h. The derived key and what was not authenticated are wiped; nothing here writes the format.
+ * legacy.c: the original's stored values, opened. See legacy.h. The derived key and what was not authenticated are
+ * wiped; nothing here writes the format.
  */
 #include "crypto/legacy.h"
 
@@ -22,7 +23,10 @@ int legacy_derive(const char *password, const uint8_t salt[LEGACY_SALT], uint8_t
 
     if (len > LEGACY_TEXT_MAX)
         return -EMSGSIZE;
-    return PKCS5_PBKDF2_HMAC(password, (int)len, salt, (int)LEGACY_SALT, LEGACY_ITERATIONS, EVP_sha256(), (int)KEY_SIZE, out) == 1 ? 0 : -EIO;
+    return PKCS5_PBKDF2_HMAC(password, (int)len, salt, (int)LEGACY_SALT, LEGACY_ITERATIONS, EVP_sha256(), (int)KEY_SIZE,
+                             out) == 1
+               ? 0
+               : -EIO;
 }
 
 static bool is_letter(char c)
@@ -30,7 +34,8 @@ static bool is_letter(char c)
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/';
 }
 
-/* Python's lax b64decode(): others than the alphabet's are skipped, and the padding must be right. How many bytes, or -1. */
+/* Python's lax b64decode(): others than the alphabet's are skipped, and the padding must be right. How many bytes, or
+ * -1. */
 static ptrdiff_t lax_length(const char *text, size_t len)
 {
     size_t n = 0, pads = 0;
@@ -51,8 +56,9 @@ static ptrdiff_t lax_length(const char *text, size_t len)
 
 bool legacy_looks_encrypted(const char *text, size_t len)
 {
-    static const char *const prefixes[] = {"sk-", "pk-", "api-", "key-", "token-", "Bearer ", "xoxb-", "xoxp-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
-                                           "AKIA", "ABIA", "ACCA", "ASIA"};
+    static const char *const prefixes[] = {"sk-",   "pk-",   "api-", "key-", "token-", "Bearer ",
+                                           "xoxb-", "xoxp-", "ghp_", "gho_", "ghu_",   "ghs_",
+                                           "ghr_",  "AKIA",  "ABIA", "ACCA", "ASIA"};
 
     for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
         size_t n = strlen(prefixes[i]);
@@ -71,8 +77,10 @@ static int decrypt(const uint8_t key[KEY_SIZE], const uint8_t *data, size_t len,
     int done = 0, last = 0;
 
     memcpy(tag, body + n, LEGACY_TAG);
-    bool ok = ctx && EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, key, nonce) == 1 && EVP_DecryptUpdate(ctx, out, &done, body, (int)n) == 1 &&
-              EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_SET_TAG, (int)LEGACY_TAG, tag) == 1 && EVP_DecryptFinal_ex(ctx, out + done, &last) == 1;
+    bool ok = ctx && EVP_DecryptInit_ex(ctx, EVP_aes_256_gcm(), NULL, key, nonce) == 1 &&
+              EVP_DecryptUpdate(ctx, out, &done, body, (int)n) == 1 &&
+              EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_GCM_SET_TAG, (int)LEGACY_TAG, tag) == 1 &&
+              EVP_DecryptFinal_ex(ctx, out + done, &last) == 1;
     EVP_CIPHER_CTX_free(ctx);
     return ok ? 0 : -EBADMSG;
 }

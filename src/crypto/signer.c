@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signer.c: Ed25519 keys in files. The private key is PKCS#8 PEM, as `openssl genpkey -algorithm ed25519` writes it; it is made here
- * when it is missing, and beside it lies the public one (PATH.pub, for whoever verifies). A private key that others can read is
- * refused, not repaired: whoever could read it may have done so.
+ * signer.c: Ed25519 keys in files. The private key is PKCS#8 PEM, as `openssl genpkey -algorithm ed25519` writes it; it
+ * is made here when it is missing, and beside it lies the public one (PATH.pub, for whoever verifies). A private key
+ * that others can read is refused, not repaired: whoever could read it may have done so.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -46,8 +46,8 @@ static int read_private(int fd, const char *path, EVP_PKEY **ret, struct brig_er
     if (!S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_REFUSED, EPERM, "%s is no regular file", path);
     if (st.st_uid != geteuid())
-        return err_set(err, BRIG_E_REFUSED, EPERM, "the key %s belongs to uid %u, not to the caller (uid %u)", path, (unsigned)st.st_uid,
-                       (unsigned)geteuid());
+        return err_set(err, BRIG_E_REFUSED, EPERM, "the key %s belongs to uid %u, not to the caller (uid %u)", path,
+                       (unsigned)st.st_uid, (unsigned)geteuid());
     if ((st.st_mode & 077) != 0)
         return err_set(err, BRIG_E_REFUSED, EPERM, "the key %s can be read by others (mode %04o, must be 0600)", path,
                        (unsigned)(st.st_mode & 07777));
@@ -65,8 +65,8 @@ static int read_private(int fd, const char *path, EVP_PKEY **ret, struct brig_er
 }
 
 /*
- * Written aside and linked into place: a key is there whole or not at all, and of two that start at once one wins (-EEXIST for the
- * other, who then reads it).
+ * Written aside and linked into place: a key is there whole or not at all, and of two that start at once one wins
+ * (-EEXIST for the other, who then reads it).
  */
 static int write_new(int dir_fd, const char *path, const char *text, size_t len, mode_t mode)
 {
@@ -159,7 +159,8 @@ int crypto_sign(const struct crypto_signer *signer, const void *data, size_t len
 {
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     size_t size = ED25519_SIGNATURE;
-    bool done = ctx && EVP_DigestSignInit(ctx, NULL, NULL, NULL, signer->key) == 1 && EVP_DigestSign(ctx, out, &size, data, len) == 1;
+    bool done = ctx && EVP_DigestSignInit(ctx, NULL, NULL, NULL, signer->key) == 1 &&
+                EVP_DigestSign(ctx, out, &size, data, len) == 1;
 
     EVP_MD_CTX_free(ctx);
     return done && size == ED25519_SIGNATURE ? 0 : -ENOMEM;
@@ -172,7 +173,8 @@ void crypto_signer_destroy(struct crypto_signer *signer)
     mem_free(signer);
 }
 
-int crypto_verify(const uint8_t public_key[ED25519_PUBLIC], const void *data, size_t len, const uint8_t signature[ED25519_SIGNATURE])
+int crypto_verify(const uint8_t public_key[ED25519_PUBLIC], const void *data, size_t len,
+                  const uint8_t signature[ED25519_SIGNATURE])
 {
     EVP_PKEY *key = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, public_key, ED25519_PUBLIC);
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
@@ -220,7 +222,8 @@ static X509 *read_certificate(const char *pem)
 bool crypto_same_authority(const char *pem, const char *other)
 {
     X509 *a = read_certificate(pem), *b = read_certificate(other);
-    bool same = a && b && X509_NAME_cmp(X509_get_subject_name(a), X509_get_subject_name(b)) == 0 && EVP_PKEY_eq(X509_get0_pubkey(a), X509_get0_pubkey(b)) == 1;
+    bool same = a && b && X509_NAME_cmp(X509_get_subject_name(a), X509_get_subject_name(b)) == 0 &&
+                EVP_PKEY_eq(X509_get0_pubkey(a), X509_get0_pubkey(b)) == 1;
 
     X509_free(a);
     X509_free(b);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * token.c: text that says "whoever has this may do PURPOSE with SUBJECT until EXPIRY", and cannot be made without the key.
+ * token.c: text that says "whoever has this may do PURPOSE with SUBJECT until EXPIRY", and cannot be made without the
+ * key.
  *
- *     base64url(subject "." expiry) "." base64url(HMAC-SHA256(key, "brig-token-v1" NUL purpose NUL subject NUL expiry NUL))
+ *     base64url(subject "." expiry) "." base64url(HMAC-SHA256(key, "brig-token-v1" NUL purpose NUL subject NUL expiry
+ * NUL))
  *
  * The purpose is under the signature but not in the token, so a token for one thing is none for another. Every part is
  * followed by a NUL, which none of them can contain: no two different lists of parts are the same bytes. The caller
- * knows the subject it asks about; the token is made again from it and compared, in constant time, and nothing in it is parsed
- * but the expiry.
+ * knows the subject it asks about; the token is made again from it and compared, in constant time, and nothing in it is
+ * parsed but the expiry.
  */
 #include <inttypes.h>
 
@@ -35,7 +37,8 @@ static size_t put_base64url(const uint8_t *data, size_t len, char *out)
     return (size_t)(at - out);
 }
 
-int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at, char out[TOKEN_MAX])
+int crypto_token_make(const uint8_t key[32], const char *purpose, const char *subject, int64_t expires_at,
+                      char out[TOKEN_MAX])
 {
     char payload[SUBJECT_MAX + 32], signed_text[sizeof(VERSION) + 64 + SUBJECT_MAX + 32];
     uint8_t mac[SHA256_SIZE];
@@ -43,7 +46,8 @@ int crypto_token_make(const uint8_t key[32], const char *purpose, const char *su
     if (expires_at < 0 || strlen(subject) > SUBJECT_MAX || strlen(purpose) > 63)
         return -EINVAL;
     int payload_len = str_format(payload, sizeof(payload), "%s.%" PRId64, subject, expires_at);
-    int len = str_format(signed_text, sizeof(signed_text), "%s%c%s%c%s%c%" PRId64 "%c", VERSION, 0, purpose, 0, subject, 0, expires_at, 0);
+    int len = str_format(signed_text, sizeof(signed_text), "%s%c%s%c%s%c%" PRId64 "%c", VERSION, 0, purpose, 0, subject,
+                         0, expires_at, 0);
     if (payload_len < 0 || len < 0)
         return -EINVAL;
     int r = crypto_hmac_sha256(key, 32, signed_text, (size_t)len, mac);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets.c: who waits for which set. A request first needs the versions of the interpreters in the template (asked once in a sandbox, and again when the interpreter's file has changed),
- * then it has a key, then there is a set, or a build of it to wait for, or it begins one. Nothing is told from within the call that asked.
+ * sets.c: who waits for which set. A request first needs the versions of the interpreters in the template (asked once
+ * in a sandbox, and again when the interpreter's file has changed), then it has a key, then there is a set, or a build
+ * of it to wait for, or it begins one. Nothing is told from within the call that asked.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -62,7 +63,8 @@ void entry_remove(struct sets *sets, struct entry *entry)
 
 static int entry_place(const struct sets *sets, struct entry *entry, const char *name)
 {
-    if (str_copy(entry->name, sizeof entry->name, name) < 0 || str_format(entry->path, sizeof entry->path, "%s/%s/root", sets->cache_path, name) < 0)
+    if (str_copy(entry->name, sizeof entry->name, name) < 0 ||
+        str_format(entry->path, sizeof entry->path, "%s/%s/root", sets->cache_path, name) < 0)
         return -ENAMETOOLONG;
     return 0;
 }
@@ -76,11 +78,15 @@ int entry_fill(struct sets *sets, struct entry *entry, const char *name, const c
         r = lock_hash(lock, lock_len, entry->lock);
     if (r == 0)
         r = json_read(lock, lock_len, JSON_READ_VALUES, &doc, NULL);
-    const struct json_value *venv = r == 0 ? json_get(json_root(doc), "venv") : NULL, *npm = r == 0 ? json_get(json_root(doc), "package_lock") : NULL;
+    const struct json_value *venv = r == 0 ? json_get(json_root(doc), "venv") : NULL,
+                            *npm = r == 0 ? json_get(json_root(doc), "package_lock") : NULL;
     if (r == 0 && venv && venv->type == JSON_STRING)
         r = str_format(entry->venv, sizeof entry->venv, "%s/%s", SET_PATH, venv->string) < 0 ? -ENAMETOOLONG : 0;
     if (r == 0) {
-        entry->set = (struct set){.key = entry->key, .host_path = entry->path, .lock_hash = entry->lock, .venv = entry->venv[0] ? entry->venv : NULL,
+        entry->set = (struct set){.key = entry->key,
+                                  .host_path = entry->path,
+                                  .lock_hash = entry->lock,
+                                  .venv = entry->venv[0] ? entry->venv : NULL,
                                   .node_path = npm ? SET_PATH "/npm/node_modules" : NULL};
         entry->ready = true;
         if (!entry->used_at)
@@ -137,7 +143,8 @@ static void waiter_free(struct set_build *waiter)
     mem_free(waiter);
 }
 
-static void tell(struct sets *sets, struct set_build *waiter, struct entry *entry, const struct brig_err *err, const char *text)
+static void tell(struct sets *sets, struct set_build *waiter, struct entry *entry, const struct brig_err *err,
+                 const char *text)
 {
     take_off(sets, waiter);
     waiter->text = text ? text : err ? err->message : "";
@@ -155,7 +162,7 @@ void sets_tell(struct sets *sets, struct entry *entry, const struct brig_err *er
 
     if (!err)
         entry->users++; /* until all have it: the first may give it back at once */
-    do { /* a callback may take others off the list */
+    do {                /* a callback may take others off the list */
         found = false;
         for (struct set_build *waiter = sets->waiting; waiter && !found; waiter = waiter->next) {
             if (waiter->entry == entry) {
@@ -176,7 +183,8 @@ void sets_turn(struct sets *sets)
     (void)!loop_timer_set(sets->options.loop, &sets->on_turn, 0, NULL);
 }
 
-/* ---- versions ------------------------------------------------------------------------------------------------------ */
+/* ---- versions ------------------------------------------------------------------------------------------------------
+ */
 
 static int64_t interpreter_time(const char *path)
 {
@@ -210,7 +218,11 @@ static int ask_versions(struct sets *sets, const struct set_build *waiter, struc
         return 0;
     snprintf(python, sizeof python, "BRIG_PYTHON=%s", waiter->wish.python);
     const char *const env[] = {python, NULL};
-    const struct sets_run_spec what = {.org = waiter->wish.org, .spec = "{\"network\":\"none\",\"timeout\":60}", .script = VERSIONS_SCRIPT, .env = env, .timeout_ms = 30000};
+    const struct sets_run_spec what = {.org = waiter->wish.org,
+                                       .spec = "{\"network\":\"none\",\"timeout\":60}",
+                                       .script = VERSIONS_SCRIPT,
+                                       .env = env,
+                                       .timeout_ms = 30000};
     sets->versions_of = interpreter_time(waiter->wish.python);
     return sets_run(sets->options.manager, sets->config, &what, on_versions, sets, &sets->asking, err);
 }
@@ -220,7 +232,8 @@ static int ask_versions(struct sets *sets, const struct set_build *waiter, struc
 static int check_there(const struct sets *sets, const struct wish *wish, struct brig_err *err)
 {
     if (wish->pip.n && !sets->versions.python[0])
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "pip requirements: there is no %.100s in the template", wish->python);
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "pip requirements: there is no %.100s in the template",
+                       wish->python);
     if (wish->npm.n && !sets->versions.node[0])
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "npm requirements: there is no node in the template");
     return 0;
@@ -287,7 +300,8 @@ static void on_turn(struct loop_timer *timer)
     } while (again);
 }
 
-/* ---- the interface ---------------------------------------------------------------------------------------------------- */
+/* ---- the interface
+ * ---------------------------------------------------------------------------------------------------- */
 
 static int read_index(struct sets *sets, struct brig_err *err)
 {
@@ -314,7 +328,10 @@ int sets_create(const struct sets_options *options, struct sets **ret, struct br
 
     if (!sets)
         return err_nomem(err);
-    *sets = (struct sets){.options = *options, .config = options->config, .on_turn = {.fn = on_turn, .ctx = sets}, .on_collect = {.fn = on_collect, .ctx = sets}};
+    *sets = (struct sets){.options = *options,
+                          .config = options->config,
+                          .on_turn = {.fn = on_turn, .ctx = sets},
+                          .on_collect = {.fn = on_collect, .ctx = sets}};
     int r = read_index(sets, err);
     if (r == 0)
         r = sets_scan(sets, err);
@@ -359,7 +376,8 @@ void sets_configure(struct sets *sets, const struct config *config)
     sets->config = config;
 }
 
-int sets_get(struct sets *sets, const struct caller *caller, const struct set_want *want, bool rebuild, void (*done)(void *ctx, const struct set *set, const struct brig_err *err), void *ctx,
+int sets_get(struct sets *sets, const struct caller *caller, const struct set_want *want, bool rebuild,
+             void (*done)(void *ctx, const struct set *set, const struct brig_err *err), void *ctx,
              struct set_build **ret, struct brig_err *err)
 {
     size_t n = 0;

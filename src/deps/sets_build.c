@@ -2,15 +2,17 @@
 /*
  * sets_build.c: one set is made.
  *
- * Theory of operation. In <key>.tmp-<random>, which nothing looks at: `root` is bound, writable, at SET_PATH of an install sandbox, and its directory SET_WORK tells the
- * installer what to do. The sandbox has the network `packages` (none, where a directory of wheels is all there is) and nothing of a tenant's: no secrets, no
- * variables. While it runs nobody looks into the tree, which it can change under every look: the file system's own
- * counters bound it, since no quota holds a bind. When there is less room by more than a set may have, or the disk is
- * nearly full, it is ended. When the sandbox is gone, a thread measures the tree, reads what the installers wrote,
- * makes the lock, takes SET_WORK out; then one rename makes it the set of its key. A crash at any point leaves a
- * directory with a dot in its name, which the next start removes.
+ * Theory of operation. In <key>.tmp-<random>, which nothing looks at: `root` is bound, writable, at SET_PATH of an
+ * install sandbox, and its directory SET_WORK tells the installer what to do. The sandbox has the network `packages`
+ * (none, where a directory of wheels is all there is) and nothing of a tenant's: no secrets, no variables. While it
+ * runs nobody looks into the tree, which it can change under every look: the file system's own counters bound it, since
+ * no quota holds a bind. When there is less room by more than a set may have, or the disk is nearly full, it is ended.
+ * When the sandbox is gone, a thread measures the tree, reads what the installers wrote, makes the lock, takes SET_WORK
+ * out; then one rename makes it the set of its key. A crash at any point leaves a directory with a dot in its name,
+ * which the next start removes.
  *
- * A lock that is there from an earlier build decides what is installed: exactly that, by hash, without resolving anything. Only a rebuild resolves again.
+ * A lock that is there from an earlier build decides what is installed: exactly that, by hash, without resolving
+ * anything. Only a rebuild resolves again.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -42,9 +44,9 @@ struct build {
     struct sets_run *run;
     struct loop_timer on_measure;
     uint64_t free_before; /* bytes that the file system had left */
-    uint64_t max;        /* of bytes; a copy, for the thread: the configuration may be replaced */
+    uint64_t max;         /* of bytes; a copy, for the thread: the configuration may be replaced */
     struct job finish;
-    uint64_t bytes;      /* of finish, as the rest */
+    uint64_t bytes; /* of finish, as the rest */
     struct buf lock;
     int finished;
     struct brig_err err;
@@ -135,7 +137,8 @@ static int read_parts(struct build *b, int root_fd)
     AUTO_BUF struct buf pip = BUF_INIT(0), package = BUF_INIT(0), package_lock = BUF_INIT(0);
     const struct lock_parts parts = {b->wish.pip.n ? read_text(work, "pip.json", LOCK_MAX / 8, &pip) : NULL,
                                      b->wish.npm.n ? read_text(work, "package.json", LOCK_MAX / 8, &package) : NULL,
-                                     b->wish.npm.n ? read_text(work, "package-lock.json", LOCK_MAX / 2, &package_lock) : NULL};
+                                     b->wish.npm.n ? read_text(work, "package-lock.json", LOCK_MAX / 2, &package_lock)
+                                                   : NULL};
 
     if ((b->wish.pip.n && !parts.pip) || (b->wish.npm.n && (!parts.package || !parts.package_lock)))
         return err_set(&b->err, BRIG_E_INVALID, 0, "the installer did not say what it installed");
@@ -202,23 +205,28 @@ static void finish_done(struct job *job)
         sets_collect(sets);
 }
 
-/* ---- the installer's end ------------------------------------------------------------------------------------------ */
+/* ---- the installer's end ------------------------------------------------------------------------------------------
+ */
 
 /* What people are told: which packages, the original's advice, and the installer's own words. */
 static void explain(const struct build *b, const struct sets_result *result, struct buf *text, struct brig_err *err)
 {
-    const char *said = str_starts(result->output, "failed ") ? result->output + strlen("failed ") : "", *words = strchr(said, '\n');
+    const char *said = str_starts(result->output, "failed ") ? result->output + strlen("failed ") : "",
+               *words = strchr(said, '\n');
     bool npm = str_starts(said, "npm\n") || b->wish.pip.n == 0;
     int r = wish_sentence(&b->wish, npm, text);
 
     (void)err_set(err, BRIG_E_INVALID, 0, "%s", text->data ? text->data : "the packages could not be installed");
     if (r == 0 && result->cause[0] && !str_eq(result->cause, "exited"))
-        r = str_eq(result->cause, "timeout") ? buf_printf(text, "\nThe installer was ended after %u seconds.", (unsigned)(SET_TIMEOUT_MS / 1000))
-                                             : buf_printf(text, "\nThe installer was ended: %s.", result->cause);
+        r = str_eq(result->cause, "timeout")
+                ? buf_printf(text, "\nThe installer was ended after %u seconds.", (unsigned)(SET_TIMEOUT_MS / 1000))
+                : buf_printf(text, "\nThe installer was ended: %s.", result->cause);
     if (r >= 0 && str_starts(said, "pip-missing\n"))
         r = buf_append_str(text, "\nThere is no pip in this template (Debian: python3-pip).");
     if (r >= 0 && b->locked)
-        r = buf_append_str(text, "\nAn earlier build is verified by its lock; recreating the environment resolves the requirements again.");
+        r = buf_append_str(
+            text,
+            "\nAn earlier build is verified by its lock; recreating the environment resolves the requirements again.");
     if (r >= 0 && words && words[1])
         (void)!buf_append_str(text, words);
 }
@@ -246,7 +254,8 @@ static void on_run_done(void *ctx, const struct sets_result *result)
     build_end(b, &err, text.data);
 }
 
-/* ---- the start ------------------------------------------------------------------------------------------------------ */
+/* ---- the start ------------------------------------------------------------------------------------------------------
+ */
 
 static int put_work(int work, const char *name, const struct buf *text, struct brig_err *err)
 {
@@ -258,11 +267,13 @@ static int put_work(int work, const char *name, const struct buf *text, struct b
 /* By the lock of an earlier build, where there is one. Each part that it does not have is resolved. */
 static int put_orders(struct build *b, int work, bool rebuild, struct brig_err *err)
 {
-    AUTO_BUF struct buf lock = BUF_INIT(LOCK_MAX + 1), pip = BUF_INIT(LOCK_MAX), package = BUF_INIT(LOCK_MAX), package_lock = BUF_INIT(LOCK_MAX);
+    AUTO_BUF struct buf lock = BUF_INIT(LOCK_MAX + 1), pip = BUF_INIT(LOCK_MAX), package = BUF_INIT(LOCK_MAX),
+                        package_lock = BUF_INIT(LOCK_MAX);
     char name[SET_NAME_MAX];
     int r = 0;
 
-    if (!rebuild && str_format(name, sizeof name, "%s.lock", b->entry->key) > 0 && tree_read(b->sets->options.cache_dir_fd, name, LOCK_MAX, &lock) == 0)
+    if (!rebuild && str_format(name, sizeof name, "%s.lock", b->entry->key) > 0 &&
+        tree_read(b->sets->options.cache_dir_fd, name, LOCK_MAX, &lock) == 0)
         if (lock_read(lock.data, lock.len, &pip, &package, &package_lock, NULL) < 0)
             pip.len = package.len = package_lock.len = 0; /* a damaged one is as good as none */
     b->locked = pip.len > 0 || package_lock.len > 0;
@@ -292,7 +303,8 @@ static int make_dirs(struct build *b, bool rebuild, struct brig_err *err)
 
     if (id_sandbox(id) < 0 || str_format(b->tmp, sizeof b->tmp, "%s.tmp-%s", b->entry->key, id) < 0)
         return err_set(err, BRIG_E_HOST, EIO, "random name");
-    if (mkdirat(cache, b->tmp, 0755) < 0 || (b->dir_fd = openat(cache, b->tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0 ||
+    if (mkdirat(cache, b->tmp, 0755) < 0 ||
+        (b->dir_fd = openat(cache, b->tmp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0 ||
         mkdirat(b->dir_fd, "root", 0755) < 0 || mkdirat(b->dir_fd, "root/" SET_WORK, 0755) < 0)
         return err_host(err, "the directory of a new set");
     AUTO_FD int work = openat(b->dir_fd, "root/" SET_WORK, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -349,20 +361,28 @@ static int put_env(const struct build *b, struct words *env)
     const struct config *config = b->sets->config;
     const char *registry = config->tools_npm_registry[0] ? config->tools_npm_registry : index->npm;
     bool wheels = config->tools_find_links[0], shared = config->tools_share_sets && b->wish.pinned;
-    const char *const pairs[][2] = {{"PIP_INDEX_URL", wheels ? "" : index->pip}, {"PIP_EXTRA_INDEX_URL", wheels ? "" : index->extra}, {"PIP_TRUSTED_HOST", wheels ? "" : index->trusted},
-                                    {"npm_config_registry", registry}, {"BRIG_PYTHON", b->wish.python}};
+    const char *const pairs[][2] = {{"PIP_INDEX_URL", wheels ? "" : index->pip},
+                                    {"PIP_EXTRA_INDEX_URL", wheels ? "" : index->extra},
+                                    {"PIP_TRUSTED_HOST", wheels ? "" : index->trusted},
+                                    {"npm_config_registry", registry},
+                                    {"BRIG_PYTHON", b->wish.python}};
     char line[2304];
     int r = 0;
 
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(pairs); i++)
         if (pairs[i][1][0])
-            r = str_format(line, sizeof line, "%s=%s", pairs[i][0], pairs[i][1]) < 0 ? -ENAMETOOLONG : words_add(env, line);
+            r = str_format(line, sizeof line, "%s=%s", pairs[i][0], pairs[i][1]) < 0 ? -ENAMETOOLONG
+                                                                                     : words_add(env, line);
     if (r == 0)
-        r = str_format(line, sizeof line, "BRIG_VENV=%s/%s", SET_PATH, b->wish.venv) < 0 ? -ENAMETOOLONG : words_add(env, line);
+        r = str_format(line, sizeof line, "BRIG_VENV=%s/%s", SET_PATH, b->wish.venv) < 0 ? -ENAMETOOLONG
+                                                                                         : words_add(env, line);
     /* What organisations share is unpacked, never built: a build could be made to depend on who asks first. */
     if (r == 0)
-        r = str_format(line, sizeof line, "BRIG_PIP=%s%s%s", wheels ? "--no-index --find-links " SET_WHEELS : "", b->locked ? " --require-hashes --no-deps" : "",
-                       shared ? " --require-hashes --only-binary :all:" : "") < 0 ? -ENAMETOOLONG : words_add(env, line);
+        r = str_format(line, sizeof line, "BRIG_PIP=%s%s%s", wheels ? "--no-index --find-links " SET_WHEELS : "",
+                       b->locked ? " --require-hashes --no-deps" : "",
+                       shared ? " --require-hashes --only-binary :all:" : "") < 0
+                ? -ENAMETOOLONG
+                : words_add(env, line);
     return r;
 }
 
@@ -379,8 +399,14 @@ static int launch(struct build *b, struct brig_err *err)
         args[i] = b->wish.npm.items[i];
     for (size_t i = 0; i < env.n && i < ARRAY_SIZE(vars) - 1; i++)
         vars[i] = env.items[i];
-    const struct sets_run_spec what = {.org = b->wish.org, .spec = spec.data, .script = INSTALL_SCRIPT, .args = args, .env = vars, .timeout_ms = SET_TIMEOUT_MS};
-    r = r < 0 ? err_nomem(err) : sets_run(b->sets->options.manager, b->sets->config, &what, on_run_done, b, &b->run, err);
+    const struct sets_run_spec what = {.org = b->wish.org,
+                                       .spec = spec.data,
+                                       .script = INSTALL_SCRIPT,
+                                       .args = args,
+                                       .env = vars,
+                                       .timeout_ms = SET_TIMEOUT_MS};
+    r = r < 0 ? err_nomem(err)
+              : sets_run(b->sets->options.manager, b->sets->config, &what, on_run_done, b, &b->run, err);
     words_done(&env);
     return r;
 }
@@ -391,7 +417,13 @@ int build_start(struct sets *sets, struct entry *entry, struct set_build *first,
 
     if (!b)
         return err_nomem(err);
-    *b = (struct build){.sets = sets, .entry = entry, .versions = sets->versions, .dir_fd = -1, .on_measure = {.fn = on_measure, .ctx = b}, .lock = BUF_INIT(LOCK_MAX), .next = sets->builds};
+    *b = (struct build){.sets = sets,
+                        .entry = entry,
+                        .versions = sets->versions,
+                        .dir_fd = -1,
+                        .on_measure = {.fn = on_measure, .ctx = b},
+                        .lock = BUF_INIT(LOCK_MAX),
+                        .next = sets->builds};
     sets->builds = b;
     b->max = sets->config->tools_sets_bytes < SET_BYTES_MAX ? sets->config->tools_sets_bytes : SET_BYTES_MAX;
     b->wish = first->wish;

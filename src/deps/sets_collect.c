@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_collect.c: what is on disk: found at the start, collected by age and size. A name with a dot that is no lock is what a build or a removal left when the
- * service died: its installer may still be at work in it, so it goes only when every orphan of that life is gone. A set
- * goes when nobody has used it for [tools] sets_age, and the longest unused first while all together are over
- * sets_bytes; never one that is in use. It goes by a rename, then bit by bit on a thread.
+ * sets_collect.c: what is on disk: found at the start, collected by age and size. A name with a dot that is no lock is
+ * what a build or a removal left when the service died: its installer may still be at work in it, so it goes only when
+ * every orphan of that life is gone. A set goes when nobody has used it for [tools] sets_age, and the longest unused
+ * first while all together are over sets_bytes; never one that is in use. It goes by a rename, then bit by bit on a
+ * thread.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,7 +19,8 @@
 #include "base/str.h"
 #include "deps/sets_priv.h"
 
-/* ---- removing -------------------------------------------------------------------------------------------------------- */
+/* ---- removing
+ * -------------------------------------------------------------------------------------------------------- */
 
 struct drop {
     struct job job;
@@ -51,7 +53,8 @@ void sets_drop(struct sets *sets, const char *name)
     workers_add(sets->workers, &drop->job);
 }
 
-/* ---- the start ------------------------------------------------------------------------------------------------------- */
+/* ---- the start
+ * ------------------------------------------------------------------------------------------------------- */
 
 static bool is_key(const char *name)
 {
@@ -131,7 +134,8 @@ bool sets_sweep(struct sets *sets)
     return true;
 }
 
-/* ---- collecting ------------------------------------------------------------------------------------------------------ */
+/* ---- collecting
+ * ------------------------------------------------------------------------------------------------------ */
 
 static struct entry *oldest(struct sets *sets)
 {
@@ -163,11 +167,13 @@ static void collect_locks(struct sets *sets, int64_t now)
         close(fd);
     for (const struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
         size_t len = strlen(entry->d_name);
-        if (len < 5 || !str_eq(entry->d_name + len - 5, ".lock") || fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (len < 5 || !str_eq(entry->d_name + len - 5, ".lock") ||
+            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         char key[SHA256_HEX];
         snprintf(key, sizeof key, "%.64s", entry->d_name);
-        if (!entry_ready(sets, key) && now - st.st_mtim.tv_sec > (int64_t)(sets->config->tools_sets_seconds * LOCKS_KEEP))
+        if (!entry_ready(sets, key) &&
+            now - st.st_mtim.tv_sec > (int64_t)(sets->config->tools_sets_seconds * LOCKS_KEEP))
             (void)!unlinkat(fd, entry->d_name, 0);
     }
     if (dir)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_index.c: where the host's own pip and npm take packages from, for the installers inside: PIP_INDEX_URL and its kind, /etc/pip.conf, npm_config_registry, /etc/npmrc.
- * The preset `packages` lets the same places through (gate/packages.c). Names and passwords in URLs stay out: whatever a package runs while it is installed could read them.
+ * sets_index.c: where the host's own pip and npm take packages from, for the installers inside: PIP_INDEX_URL and its
+ * kind, /etc/pip.conf, npm_config_registry, /etc/npmrc. The preset `packages` lets the same places through
+ * (gate/packages.c). Names and passwords in URLs stay out: whatever a package runs while it is installed could read
+ * them.
  */
 #include <string.h>
 
@@ -49,7 +51,8 @@ static void keep(char *out, size_t size, const char *value, size_t len)
     }
 }
 
-/* One setting of a file: its first line. Lists that go over several lines are for extra-index-url: the lines that follow and are indented. */
+/* One setting of a file: its first line. Lists that go over several lines are for extra-index-url: the lines that
+ * follow and are indented. */
 static void from_file(const char *text, const char *key, char *out, size_t size)
 {
     char value[2048] = "";

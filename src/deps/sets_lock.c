@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_lock.c: what a set was made of: every distribution with its version and the SHA-256 of the file it came from; npm's own lock, which has the same for
- * its packages. What an installer wrote is read as anything else that comes out of a sandbox: strictly, bounded, and written anew. The text is the same for the same
- * content (sorted by name), so that its hash can key a pool.
+ * sets_lock.c: what a set was made of: every distribution with its version and the SHA-256 of the file it came from;
+ * npm's own lock, which has the same for its packages. What an installer wrote is read as anything else that comes out
+ * of a sandbox: strictly, bounded, and written anew. The text is the same for the same content (sorted by name), so
+ * that its hash can key a pool.
  */
 #include <string.h>
 
@@ -36,7 +37,8 @@ static bool read_one(const struct json_value *item, struct locked *ret)
 
     *ret = (struct locked){text_of(item, "name"), text_of(item, "version"), text_of(item, "sha256")};
     return ret->name && ret->version && ret->sha256 && (ret->sha256[0] == '\0' || is_sha256(ret->sha256)) &&
-           str_format(line, sizeof line, "%s==%s", ret->name, ret->version) > 0 && requirement_ok(line, false, false, NULL) == 0;
+           str_format(line, sizeof line, "%s==%s", ret->name, ret->version) > 0 &&
+           requirement_ok(line, false, false, NULL) == 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -88,7 +90,9 @@ static int put_pip(struct json *json, const char *text, struct brig_err *err)
     }
     mem_free(all);
     json_doc_free(doc);
-    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0, "pip's report of what it installed cannot be read") : 0;
+    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0,
+                           "pip's report of what it installed cannot be read")
+                 : 0;
 }
 
 static int put_npm(struct json *json, const char *key, const char *text, struct brig_err *err)
@@ -101,10 +105,13 @@ static int put_npm(struct json *json, const char *key, const char *text, struct 
     if (r == 0)
         json_key(json, key), json_raw(json, json_root(doc)->raw, json_root(doc)->raw_len);
     json_doc_free(doc);
-    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0, "npm's lock of what it installed cannot be read") : 0;
+    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0,
+                           "npm's lock of what it installed cannot be read")
+                 : 0;
 }
 
-int lock_make(const struct wish *wish, const struct versions *versions, const struct lock_parts *parts, struct buf *out, struct brig_err *err)
+int lock_make(const struct wish *wish, const struct versions *versions, const struct lock_parts *parts, struct buf *out,
+              struct brig_err *err)
 {
     struct json json = JSON_INIT(out);
 
@@ -130,7 +137,8 @@ int lock_make(const struct wish *wish, const struct versions *versions, const st
 
 static int read_lock(const struct json_value *root, struct buf *pip, struct buf *package, struct buf *package_lock)
 {
-    const struct json_value *list = json_get(root, "pip"), *npm = json_get(root, "package"), *npm_lock = json_get(root, "package_lock");
+    const struct json_value *list = json_get(root, "pip"), *npm = json_get(root, "package"),
+                            *npm_lock = json_get(root, "package_lock");
     struct locked *all = NULL;
     size_t n = 0, hashed = 0;
     int r = read_pip(list, &all, &n);
@@ -148,7 +156,8 @@ static int read_lock(const struct json_value *root, struct buf *pip, struct buf 
     return r < 0 ? r : 0;
 }
 
-int lock_read(const char *text, size_t len, struct buf *pip, struct buf *package, struct buf *package_lock, struct brig_err *err)
+int lock_read(const char *text, size_t len, struct buf *pip, struct buf *package, struct buf *package_lock,
+              struct brig_err *err)
 {
     struct json_doc *doc = NULL;
     int r = json_read(text, len, JSON_READ_VALUES, &doc, err);
@@ -160,7 +169,8 @@ int lock_read(const char *text, size_t len, struct buf *pip, struct buf *package
     if (r == 0)
         r = read_lock(json_root(doc), pip, package, package_lock);
     json_doc_free(doc);
-    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0, "the lock of this set cannot be read") : 0;
+    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_INVALID, 0, "the lock of this set cannot be read")
+                 : 0;
 }
 
 int lock_hash(const char *text, size_t len, char hex[SHA256_HEX])

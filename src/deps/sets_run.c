@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_run.c: one script in an ephemeral sandbox of its own, and what it said. The sandbox is made by the manager as any other, for the organisation that asks (it counts in its
- * quotas), in the name of this service, because only administrators may bind directories. done() comes when the sandbox is gone: nothing in it writes any more.
+ * sets_run.c: one script in an ephemeral sandbox of its own, and what it said. The sandbox is made by the manager as
+ * any other, for the organisation that asks (it counts in its quotas), in the name of this service, because only
+ * administrators may bind directories. done() comes when the sandbox is gone: nothing in it writes any more.
  */
 #include <stdio.h>
 #include <string.h>
@@ -41,7 +42,8 @@ static void run_free(struct sets_run *run)
 static void judge(const struct sets_run *run, struct sets_result *ret)
 {
     const struct json_value *root = run->receipt ? json_root(run->receipt) : NULL, *outcome = json_get(root, "outcome");
-    const struct json_value *cause = json_get(outcome, "cause"), *code = json_get(outcome, "exit_code"), *out = json_get(root, "stdout"), *how = json_get(root, "stdout_encoding");
+    const struct json_value *cause = json_get(outcome, "cause"), *code = json_get(outcome, "exit_code"),
+                            *out = json_get(root, "stdout"), *how = json_get(root, "stdout_encoding");
 
     *ret = (struct sets_result){.err = run->err.code ? &run->err : NULL, .cause = "", .output = ""};
     if (cause && cause->type == JSON_STRING)
@@ -121,7 +123,12 @@ static int start(struct sets_run *run)
     const char *env[32] = {NULL};
     for (size_t i = 0; i < run->env.n && i < ARRAY_SIZE(env) - 1; i++)
         env[i] = run->env.items[i];
-    const struct process_spec spec = {.argv = argv, .env = env, .timeout_ms = run->timeout_ms, .output = 16384, .input = run->script, .input_len = strlen(run->script)};
+    const struct process_spec spec = {.argv = argv,
+                                      .env = env,
+                                      .timeout_ms = run->timeout_ms,
+                                      .output = 16384,
+                                      .input = run->script,
+                                      .input_len = strlen(run->script)};
     return process_run(run->sbox, &run->caller, &spec, on_receipt, run, &run->process, &run->err);
 }
 
@@ -152,7 +159,8 @@ static int copy(struct words *to, const char *const *from)
     return r;
 }
 
-static int create(struct sets_run *run, struct manager *manager, const struct config *config, const char *text, struct brig_err *err)
+static int create(struct sets_run *run, struct manager *manager, const struct config *config, const char *text,
+                  struct brig_err *err)
 {
     static const uint8_t no_fingerprint[SHA256_SIZE];
     struct json_doc *doc = NULL;
@@ -169,14 +177,19 @@ static int create(struct sets_run *run, struct manager *manager, const struct co
     return manager_create_sandbox(manager, &run->caller, &spec, NULL, no_fingerprint, on_created, run, err);
 }
 
-int sets_run(struct manager *manager, const struct config *config, const struct sets_run_spec *spec, void (*done)(void *ctx, const struct sets_result *result), void *ctx, struct sets_run **ret,
+int sets_run(struct manager *manager, const struct config *config, const struct sets_run_spec *spec,
+             void (*done)(void *ctx, const struct sets_result *result), void *ctx, struct sets_run **ret,
              struct brig_err *err)
 {
     struct sets_run *run = mem_zalloc(sizeof *run);
 
     if (!run)
         return err_nomem(err);
-    *run = (struct sets_run){.caller = {.actor = "requirement-sets", .role = STORE_ROLE_ADMIN}, .timeout_ms = spec->timeout_ms, .creating = true, .done = done, .ctx = ctx};
+    *run = (struct sets_run){.caller = {.actor = "requirement-sets", .role = STORE_ROLE_ADMIN},
+                             .timeout_ms = spec->timeout_ms,
+                             .creating = true,
+                             .done = done,
+                             .ctx = ctx};
     run->script = mem_strdup(spec->script);
     int r = run->script && copy(&run->args, spec->args) == 0 && copy(&run->env, spec->env) == 0 ? 0 : err_nomem(err);
     if (r == 0 && str_copy(run->caller.org_id, sizeof run->caller.org_id, spec->org) < 0)

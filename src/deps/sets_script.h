@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_script.h: what is run in an install sandbox, by its /bin/sh. Files of SET_WORK tell what to do: requirements.txt (pip installs it), package.json (npm; with package-lock.json
- * exactly that), and what was done: pip.json, package.json, package-lock.json. On failure: one line `failed WHO`, then the installer's last words.
+ * sets_script.h: what is run in an install sandbox, by its /bin/sh. Files of SET_WORK tell what to do: requirements.txt
+ * (pip installs it), package.json (npm; with package-lock.json exactly that), and what was done: pip.json,
+ * package.json, package-lock.json. On failure: one line `failed WHO`, then the installer's last words.
  */
 #ifndef BRIG_DEPS_SETS_SCRIPT_H
 #define BRIG_DEPS_SETS_SCRIPT_H
 
 /* The versions of what is there, a line each, empty without. */
-#define VERSIONS_SCRIPT                                                                                                                                      \
-    "\"$BRIG_PYTHON\" -I -S -c 'import sys, sysconfig\n"                                                                                                     \
-    "print(sys.implementation.name + \"-%d.%d.%d\" % sys.version_info[:3])\n"                                                                                \
-    "print(sysconfig.get_platform())' 2>/dev/null || { echo; uname -sm | tr ' ' -; }\n"                                                                      \
+#define VERSIONS_SCRIPT                                                                 \
+    "\"$BRIG_PYTHON\" -I -S -c 'import sys, sysconfig\n"                                \
+    "print(sys.implementation.name + \"-%d.%d.%d\" % sys.version_info[:3])\n"           \
+    "print(sysconfig.get_platform())' 2>/dev/null || { echo; uname -sm | tr ' ' -; }\n" \
     "node --version 2>/dev/null || echo\n"
 
 #define INSTALL_SCRIPT                                                                                                                                       \
@@ -22,9 +23,9 @@
     "fail() { echo \"failed $1\"; tail -n 25 log 2>/dev/null | tail -c 3000; exit 1; }\n"                                                                    \
     "if [ -f requirements.txt ]; then\n"                                                                                                                     \
     "  \"$BRIG_PYTHON\" -I -m venv --without-pip \"$BRIG_VENV\" >log 2>&1 || fail venv\n"                                                                    \
-    "  if \"$BRIG_PYTHON\" -I -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(\"pip\") is None)' 2>/dev/null; then\n"                     \
+    "  if \"$BRIG_PYTHON\" -I -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec(\"pip\") is None)' 2>/dev/null; then\n"                      \
     "    pip() { \"$BRIG_PYTHON\" -I -m pip --python \"$BRIG_VENV/bin/python\" \"$@\"; }\n"                                                                  \
-    "  else\n" /* the interpreter brings a pip of its own for new environments, or there is none */                                                         \
+    "  else\n" /* the interpreter brings a pip of its own for new environments, or there is none */                                                          \
     "    \"$BRIG_PYTHON\" -I -m venv --upgrade-deps \"$BRIG_VENV\" >log 2>&1 || \"$BRIG_PYTHON\" -I -m venv \"$BRIG_VENV\" >>log 2>&1 || fail pip-missing\n" \
     "    pip() { \"$BRIG_VENV/bin/python\" -I -m pip \"$@\"; }\n"                                                                                            \
     "  fi\n"                                                                                                                                                 \

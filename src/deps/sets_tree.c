@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_tree.c: what an installer has left on disk, which is whatever a tenant's package wanted to leave: very deep, unreadable, full of links. Everything is relative
- * to a descriptor and follows no link; nothing waits (a FIFO in the place of a file). Removing works at any depth with two descriptors; measuring gives up
- * past TREE_DEPTH and calls that too large.
+ * sets_tree.c: what an installer has left on disk, which is whatever a tenant's package wanted to leave: very deep,
+ * unreadable, full of links. Everything is relative to a descriptor and follows no link; nothing waits (a FIFO in the
+ * place of a file). Removing works at any depth with two descriptors; measuring gives up past TREE_DEPTH and calls that
+ * too large.
  *
  * Law: no tree is walked while a program of a tenant can still change it; its sandbox is gone before. Two things hold
  * even so: a mode is changed through the descriptor of the directory that was looked at, never by name, and a way back
@@ -33,7 +34,8 @@ static int open_dir(int parent, const char *name)
         return fd;
     AUTO_FD int path = openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     char link[32];
-    if (path < 0 || str_format(link, sizeof link, "/proc/self/fd/%d", path) < 0 || fchmodat(AT_FDCWD, link, 0700, 0) < 0)
+    if (path < 0 || str_format(link, sizeof link, "/proc/self/fd/%d", path) < 0 ||
+        fchmodat(AT_FDCWD, link, 0700, 0) < 0)
         return -1;
     return openat(path, ".", DIR_FLAGS);
 }
@@ -167,7 +169,8 @@ static uint64_t measure(int parent, const char *name, unsigned depth)
         if (is_dots(entry->d_name) || fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         uint64_t below = S_ISDIR(st.st_mode) ? measure(fd, entry->d_name, depth + 1) : 0;
-        if (below == UINT64_MAX || __builtin_add_overflow(sum, below + (uint64_t)st.st_blocks * 512 + 256 /* its inode */, &sum))
+        if (below == UINT64_MAX ||
+            __builtin_add_overflow(sum, below + (uint64_t)st.st_blocks * 512 + 256 /* its inode */, &sum))
             sum = UINT64_MAX;
     }
     if (dir)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_wish.c: what a run asks for, checked; and the name of the set that answers it. Everything that can change what an installer does is in the key: who asks (unless
- * nothing about the set can differ), the interpreters, the platform, the words, and where packages come from. Each part is hashed with its length, so that no two lists look the same.
+ * sets_wish.c: what a run asks for, checked; and the name of the set that answers it. Everything that can change what
+ * an installer does is in the key: who asks (unless nothing about the set can differ), the interpreters, the platform,
+ * the words, and where packages come from. Each part is hashed with its length, so that no two lists look the same.
  */
 #include <string.h>
 
@@ -74,8 +75,9 @@ static int put_line(void *ctx, const char *line)
 /* A directory's name: it stands in paths and scripts. */
 static bool is_plain(const char *name)
 {
-    return name[0] != '\0' && name[0] != '.' && strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) && name[0] != '-' &&
-           strcmp(name, "npm") != 0;
+    return name[0] != '\0' && name[0] != '.' &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == strlen(name) &&
+           name[0] != '-' && strcmp(name, "npm") != 0;
 }
 
 static int copy_words(struct wish *wish, const struct set_want *want, bool allow_urls, struct brig_err *err)
@@ -101,7 +103,8 @@ static int copy_words(struct wish *wish, const struct set_want *want, bool allow
 
 int wish_init(struct wish *wish, const struct set_want *want, bool allow_urls, struct brig_err *err)
 {
-    const char *venv = want->venv_name && want->venv_name[0] ? want->venv_name : "venv", *python = want->python && want->python[0] ? want->python : "/usr/bin/python3";
+    const char *venv = want->venv_name && want->venv_name[0] ? want->venv_name : "venv",
+               *python = want->python && want->python[0] ? want->python : "/usr/bin/python3";
 
     *wish = (struct wish){.pinned = true, .n_config = 0};
     if (!is_plain(venv) || str_copy(wish->venv, sizeof wish->venv, venv) < 0)
@@ -137,7 +140,8 @@ int wish_sentence(const struct wish *wish, bool npm, struct buf *out)
 {
     const struct words *words = npm ? &wish->npm : &wish->said;
     size_t config = npm ? 0 : wish->n_config < words->n ? wish->n_config : words->n;
-    int r = buf_append_str(out, npm ? "Failed to install npm packages (tool requirements: " : "Failed to install pip packages (sandbox requirements: ");
+    int r = buf_append_str(out, npm ? "Failed to install npm packages (tool requirements: "
+                                    : "Failed to install pip packages (sandbox requirements: ");
 
     if (r >= 0 && !npm)
         r = put_names(out, words->items, 0, config);
@@ -146,7 +150,9 @@ int wish_sentence(const struct wish *wish, bool npm, struct buf *out)
     if (r >= 0)
         r = put_names(out, words->items, config, words->n);
     if (r >= 0)
-        r = buf_append_str(out, "). This may be due to package version incompatibility. Consider updating package versions or removing version constraints.");
+        r = buf_append_str(
+            out,
+            "). This may be due to package version incompatibility. Consider updating package versions or removing version constraints.");
     return r < 0 ? r : 0;
 }
 
@@ -157,7 +163,8 @@ int versions_parse(const char *text, struct versions *ret)
     *ret = (struct versions){.python = ""};
     for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
         size_t len = strcspn(text, "\n");
-        if (len >= sizeof ret->python || text[len] != '\n' || strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-") < len)
+        if (len >= sizeof ret->python || text[len] != '\n' ||
+            strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._+-") < len)
             return -EINVAL;
         memcpy(fields[i], text, len);
         fields[i][len] = '\0';
@@ -186,12 +193,23 @@ static int add_words(struct crypto_hash *hash, const struct words *words)
     return r;
 }
 
-int wish_key(const struct wish *wish, const struct versions *versions, const struct set_index *index, const struct config *config, char key[SHA256_HEX])
+int wish_key(const struct wish *wish, const struct versions *versions, const struct set_index *index,
+             const struct config *config, char key[SHA256_HEX])
 {
     bool shared = config->tools_share_sets && wish->pinned, pip = wish->pip.n > 0, npm = wish->npm.n > 0;
-    const char *const parts[] = {"brig requirement set 1", shared ? "*" : "org", shared ? "" : wish->org, versions->platform, pip ? wish->venv : "", pip ? wish->python : "",
-                                 pip ? versions->python : "", pip ? index->pip : "", pip ? index->extra : "", pip ? config->tools_find_links : "", npm ? versions->node : "",
-                                 npm ? index->npm : "", npm ? config->tools_npm_registry : ""};
+    const char *const parts[] = {"brig requirement set 1",
+                                 shared ? "*" : "org",
+                                 shared ? "" : wish->org,
+                                 versions->platform,
+                                 pip ? wish->venv : "",
+                                 pip ? wish->python : "",
+                                 pip ? versions->python : "",
+                                 pip ? index->pip : "",
+                                 pip ? index->extra : "",
+                                 pip ? config->tools_find_links : "",
+                                 npm ? versions->node : "",
+                                 npm ? index->npm : "",
+                                 npm ? config->tools_npm_registry : ""};
     struct crypto_hash *hash = NULL;
     uint8_t out[SHA256_SIZE];
     int r = crypto_hash_create(&hash);

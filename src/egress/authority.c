@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * authority.c: a certificate authority that lives as long as one sandbox, in this process only. Its key follows from a seed that the key ring
- * gives, so that a brig-egress that took the place of another signs as that one did, and the sandbox goes on trusting it. It can sign for the hosts of the sandbox's
- * brokered secrets and (name constraints, critical) for nothing else, so that even its key would open no other host; addresses are excluded.
+ * authority.c: a certificate authority that lives as long as one sandbox, in this process only. Its key follows from a
+ * seed that the key ring gives, so that a brig-egress that took the place of another signs as that one did, and the
+ * sandbox goes on trusting it. It can sign for the hosts of the sandbox's brokered secrets and (name constraints,
+ * critical) for nothing else, so that even its key would open no other host; addresses are excluded.
  *
- * Leaves are made when a name is asked for first and kept, LEAVES of them, oldest replaced. They share one key: who has one has this process's memory.
- * Extensions are complete enough for verifiers that ask for RFC 5280 to the letter (key identifiers, critical basic constraints and key usage).
+ * Leaves are made when a name is asked for first and kept, LEAVES of them, oldest replaced. They share one key: who has
+ * one has this process's memory. Extensions are complete enough for verifiers that ask for RFC 5280 to the letter (key
+ * identifiers, critical basic constraints and key usage).
  */
 #include <openssl/core_names.h>
 #include <openssl/ec.h>
@@ -75,10 +77,12 @@ static X509 *new_cert(EVP_PKEY *key, const char *common_name)
 
     if (!cert)
         return NULL;
-    bool ok = X509_set_version(cert, X509_VERSION_3) && set_serial(cert) && X509_gmtime_adj(X509_getm_notBefore(cert), -DAY) &&
+    bool ok = X509_set_version(cert, X509_VERSION_3) && set_serial(cert) &&
+              X509_gmtime_adj(X509_getm_notBefore(cert), -DAY) &&
               X509_gmtime_adj(X509_getm_notAfter(cert), (long)AUTHORITY_DAYS * DAY) && X509_set_pubkey(cert, key);
     if (ok && strlen(common_name) < COMMON_NAME_MAX)
-        ok = X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC, (const unsigned char *)common_name, -1, -1, 0);
+        ok = X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+                                        (const unsigned char *)common_name, -1, -1, 0);
     if (!ok) {
         X509_free(cert);
         return NULL;
@@ -110,13 +114,15 @@ static EVP_PKEY *key_of(const uint8_t seed[32])
     BN_CTX *numbers = BN_CTX_secure_new();
     uint8_t public_key[65];
 
-    bool ok = ctx && build && point && number && most && numbers && BN_bin2bn(seed, 32, number) && BN_copy(most, EC_GROUP_get0_order(group)) &&
-              BN_sub_word(most, 1) && BN_mod(number, number, most, numbers) && BN_add_word(number, 1) &&
-              EC_POINT_mul(group, point, number, NULL, NULL, numbers) &&
-              EC_POINT_point2oct(group, point, POINT_CONVERSION_UNCOMPRESSED, public_key, sizeof(public_key), numbers) == sizeof(public_key) &&
-              OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, "P-256", 0) &&
-              OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, public_key, sizeof(public_key)) &&
-              OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_PRIV_KEY, number);
+    bool ok =
+        ctx && build && point && number && most && numbers && BN_bin2bn(seed, 32, number) &&
+        BN_copy(most, EC_GROUP_get0_order(group)) && BN_sub_word(most, 1) && BN_mod(number, number, most, numbers) &&
+        BN_add_word(number, 1) && EC_POINT_mul(group, point, number, NULL, NULL, numbers) &&
+        EC_POINT_point2oct(group, point, POINT_CONVERSION_UNCOMPRESSED, public_key, sizeof(public_key), numbers) ==
+            sizeof(public_key) &&
+        OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, "P-256", 0) &&
+        OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, public_key, sizeof(public_key)) &&
+        OSSL_PARAM_BLD_push_BN(build, OSSL_PKEY_PARAM_PRIV_KEY, number);
     if (ok && (params = OSSL_PARAM_BLD_to_param(build)) && EVP_PKEY_fromdata_init(ctx) == 1)
         (void)!EVP_PKEY_fromdata(ctx, &key, EVP_PKEY_KEYPAIR, params);
     OSSL_PARAM_free(params); /* clears what is secret in it */
@@ -130,7 +136,8 @@ static EVP_PKEY *key_of(const uint8_t seed[32])
     return key;
 }
 
-static int make_root(struct authority *authority, const char *const *hosts, size_t n, const uint8_t *seed, struct brig_err *err)
+static int make_root(struct authority *authority, const char *const *hosts, size_t n, const uint8_t *seed,
+                     struct brig_err *err)
 {
     char random[17], name[COMMON_NAME_MAX];
     uint8_t bytes[32];
@@ -147,12 +154,14 @@ static int make_root(struct authority *authority, const char *const *hosts, size
         !add_extension(cert, cert, NID_basic_constraints, "critical,CA:TRUE,pathlen:0") ||
         !add_extension(cert, cert, NID_key_usage, "critical,keyCertSign,cRLSign") ||
         !add_extension(cert, cert, NID_subject_key_identifier, "hash") ||
-        !add_extension(cert, cert, NID_name_constraints, constraints.data) || !X509_sign(cert, authority->key, EVP_sha256()))
+        !add_extension(cert, cert, NID_name_constraints, constraints.data) ||
+        !X509_sign(cert, authority->key, EVP_sha256()))
         return failed(err, "the authority's certificate could not be made");
     return 0;
 }
 
-int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, struct authority **ret, struct brig_err *err)
+int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, struct authority **ret,
+                     struct brig_err *err)
 {
     struct authority *authority = mem_zalloc(sizeof(*authority));
 
@@ -160,7 +169,8 @@ int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, st
         return err_nomem(err);
     authority->key = seed ? key_of(seed) : EVP_EC_gen("P-256");
     authority->leaf_key = EVP_EC_gen("P-256");
-    int r = authority->key && authority->leaf_key ? make_root(authority, hosts, n, seed, err) : failed(err, "the authority's keys could not be made");
+    int r = authority->key && authority->leaf_key ? make_root(authority, hosts, n, seed, err)
+                                                  : failed(err, "the authority's keys could not be made");
     if (r < 0) {
         authority_destroy(authority);
         return r;
@@ -203,7 +213,8 @@ static X509 *make_leaf(const struct authority *authority, const char *name)
 
     if (!cert)
         return NULL;
-    bool named = X509_NAME_entry_count(X509_get_subject_name(cert)) > 0; /* an empty subject makes the other names critical */
+    /* an empty subject makes the other names critical */
+    bool named = X509_NAME_entry_count(X509_get_subject_name(cert)) > 0;
     if (buf_printf(&names, "%sDNS:%s", named ? "" : "critical,", name) < 0 ||
         !X509_set1_notAfter(cert, X509_get0_notAfter(authority->cert)) ||
         !X509_set_issuer_name(cert, X509_get_subject_name(authority->cert)) ||
@@ -212,14 +223,16 @@ static X509 *make_leaf(const struct authority *authority, const char *name)
         !add_extension(cert, authority->cert, NID_ext_key_usage, "serverAuth") ||
         !add_extension(cert, authority->cert, NID_subject_key_identifier, "hash") ||
         !add_extension(cert, authority->cert, NID_authority_key_identifier, "keyid:always") ||
-        !add_extension(cert, authority->cert, NID_subject_alt_name, names.data) || !X509_sign(cert, authority->key, EVP_sha256())) {
+        !add_extension(cert, authority->cert, NID_subject_alt_name, names.data) ||
+        !X509_sign(cert, authority->key, EVP_sha256())) {
         X509_free(cert);
         return NULL;
     }
     return cert;
 }
 
-int authority_leaf(struct authority *authority, const char *name, X509 **ret_cert, EVP_PKEY **ret_key, struct brig_err *err)
+int authority_leaf(struct authority *authority, const char *name, X509 **ret_cert, EVP_PKEY **ret_key,
+                   struct brig_err *err)
 {
     size_t i = 0;
 

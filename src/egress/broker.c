@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker.c: the brokered secrets of one slot. They stay sealed here: values_open() opens those for one host, for one exchange. What a sandbox
- * knows is the placeholder, 128 random bits that mean nothing to anyone else.
+ * broker.c: the brokered secrets of one slot. They stay sealed here: values_open() opens those for one host, for one
+ * exchange. What a sandbox knows is the placeholder, 128 random bits that mean nothing to anyone else.
  */
 #include "base/err.h"
 #include "base/mem.h"
@@ -15,10 +15,12 @@ static const char *text_member(const struct json_value *object, const char *key)
 {
     const struct json_value *value = json_get(object, key);
 
-    return value && value->type == JSON_STRING && value->len > 0 && strlen(value->string) == value->len ? value->string : NULL;
+    return value && value->type == JSON_STRING && value->len > 0 && strlen(value->string) == value->len ? value->string
+                                                                                                        : NULL;
 }
 
-/* PLACEHOLDER_PREFIX and 32 lower-case hexadecimal digits: what can be found in any text, and be mistaken for nothing. */
+/* PLACEHOLDER_PREFIX and 32 lower-case hexadecimal digits: what can be found in any text, and be mistaken for nothing.
+ */
 static bool placeholder_ok(const char *text)
 {
     return strlen(text) == PLACEHOLDER_LEN && str_starts(text, PLACEHOLDER_PREFIX) &&
@@ -27,7 +29,8 @@ static bool placeholder_ok(const char *text)
 
 static int read_sealed(const struct json_value *object, struct sealed *ret)
 {
-    const char *key_id = text_member(object, "key_id"), *nonce = text_member(object, "nonce"), *data = text_member(object, "sealed");
+    const char *key_id = text_member(object, "key_id"), *nonce = text_member(object, "nonce"),
+               *data = text_member(object, "sealed");
     uint8_t nonce_bytes[SEAL_NONCE];
 
     if (!key_id || !nonce || !data || str_copy(ret->key_id, sizeof(ret->key_id), key_id) < 0 || strlen(nonce) != 16 ||
@@ -55,20 +58,24 @@ static int try_open(const struct broker *broker, const struct broker_secret *sec
     int r = keyring_open(broker->keys, secret->context, &secret->sealed, &value, &len);
 
     if (r == -ENOKEY)
-        return err_set(err, BRIG_E_REFUSED, 0, "secret %s: the key ring has no key %s", secret->name, secret->sealed.key_id);
+        return err_set(err, BRIG_E_REFUSED, 0, "secret %s: the key ring has no key %s", secret->name,
+                       secret->sealed.key_id);
     if (r < 0)
         return err_set(err, BRIG_E_REFUSED, 0, "secret %s: cannot be opened", secret->name);
     crypto_secret_free(value, len);
     return 0;
 }
 
-static int read_secret(const struct broker *broker, const struct json_value *object, struct broker_secret *ret, struct brig_err *err)
+static int read_secret(const struct broker *broker, const struct json_value *object, struct broker_secret *ret,
+                       struct brig_err *err)
 {
-    const char *name = text_member(object, "name"), *placeholder = text_member(object, "placeholder"), *context = text_member(object, "context");
+    const char *name = text_member(object, "name"), *placeholder = text_member(object, "placeholder"),
+               *context = text_member(object, "context");
 
     if (!name || !secret_name_ok(name) || str_copy(ret->name, sizeof(ret->name), name) < 0)
         return err_usage(err, "secrets: a name is missing or malformed");
-    if (!placeholder || !placeholder_ok(placeholder) || str_copy(ret->placeholder, sizeof(ret->placeholder), placeholder) < 0)
+    if (!placeholder || !placeholder_ok(placeholder) ||
+        str_copy(ret->placeholder, sizeof(ret->placeholder), placeholder) < 0)
         return err_usage(err, "secret %s: the placeholder is missing or malformed", name);
     if (!context)
         return err_usage(err, "secret %s: context is missing", name);
@@ -107,9 +114,11 @@ static int read_secrets(struct broker *broker, const struct json_value *secrets,
     return 0;
 }
 
-/* ---- the object --------------------------------------------------------------------------------------------------- */
+/* ---- the object ---------------------------------------------------------------------------------------------------
+ */
 
-/* From the key of the first secret and its placeholder, which is this sandbox's alone. A secret that is stored in the clear has no key. */
+/* From the key of the first secret and its placeholder, which is this sandbox's alone. A secret that is stored in the
+ * clear has no key. */
 static bool find_seed(const struct broker *broker, uint8_t seed[32])
 {
     char context[64 + PLACEHOLDER_LEN];
@@ -139,8 +148,8 @@ static int make_authority(struct broker *broker, struct buf *ca, struct brig_err
     return authority_put_pem(broker->authority, ca) < 0 ? err_nomem(err) : 0;
 }
 
-int broker_create(struct egress *egress, const struct json_value *secrets, const struct keyring *keys, struct broker **ret, struct buf *ca,
-                  struct brig_err *err)
+int broker_create(struct egress *egress, const struct json_value *secrets, const struct keyring *keys,
+                  struct broker **ret, struct buf *ca, struct brig_err *err)
 {
     struct broker *broker = mem_zalloc(sizeof(*broker));
 
@@ -213,7 +222,8 @@ const char *broker_finds_placeholder(const struct broker *broker, const char *da
     return NULL;
 }
 
-/* ---- values --------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------------------------------
+ */
 
 int values_open(const struct broker *broker, const char *name, uint16_t port, struct values *ret, struct brig_err *err)
 {
@@ -240,14 +250,16 @@ void values_close(struct values *values)
     values->n = 0;
 }
 
-/* ---- placeholders on their way out ------------------------------------------------------------------------------------ */
+/* ---- placeholders on their way out
+ * ------------------------------------------------------------------------------------ */
 
 static void look(struct placeholder_search *search, const struct broker *broker, const char *data, size_t len,
                  void (*found)(void *ctx, const struct broker_secret *secret), void *ctx)
 {
     const char *at = data, *end = data + len;
 
-    while ((at = memmem(at, (size_t)(end - at), PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1)) && (size_t)(end - at) >= PLACEHOLDER_LEN) {
+    while ((at = memmem(at, (size_t)(end - at), PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1)) &&
+           (size_t)(end - at) >= PLACEHOLDER_LEN) {
         const struct broker_secret *secret = find_placeholder(broker, at);
         if (secret && !search->seen[secret - broker->secrets]) {
             search->seen[secret - broker->secrets] = true;

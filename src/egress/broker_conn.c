@@ -2,13 +2,15 @@
 /*
  * broker_conn.c: one brokered connection on the loop.
  *
- * Theory of operation. Two sides, a client and an upstream; between them the flow of broker_flow.c, which is written as steps: each looks at
- * the state, does what can be done without waiting, and says whether anything moved. A round runs all steps until nothing moves any more; calls that
- * would have waited have left want_in or want_out at their side, and that is what the loop watches. So backpressure needs no code of its own: a
- * step that has no room does not read, and nobody watches for what nobody reads.
+ * Theory of operation. Two sides, a client and an upstream; between them the flow of broker_flow.c, which is written as
+ * steps: each looks at the state, does what can be done without waiting, and says whether anything moved. A round runs
+ * all steps until nothing moves any more; calls that would have waited have left want_in or want_out at their side, and
+ * that is what the loop watches. So backpressure needs no code of its own: a step that has no room does not read, and
+ * nobody watches for what nobody reads.
  *
- * The end (bconn_end()) is only noted in a step; the object goes away after the round, so that no step meets a freed one. Decrypted bytes that
- * wait inside OpenSSL make no event, so a round that was cut short for fairness is continued by a timer.
+ * The end (bconn_end()) is only noted in a step; the object goes away after the round, so that no step meets a freed
+ * one. Decrypted bytes that wait inside OpenSSL make no event, so a round that was cut short for fairness is continued
+ * by a timer.
  */
 #include <sys/epoll.h>
 
@@ -69,7 +71,8 @@ static void destroy(struct broker_conn *conn)
     mem_free(conn);
 }
 
-/* ---- rounds ---------------------------------------------------------------------------------------------------------- */
+/* ---- rounds
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void charge(struct broker_conn *conn)
 {
@@ -164,7 +167,8 @@ static int arm(struct broker_conn *conn, bool again, struct brig_err *err)
 {
     uint64_t now = loop_now_ns();
     /* TLS is not closed in halves by anyone who still waits for an answer */
-    bool hangup = conn->client.ssl && conn->to_up.len == 0 && (conn->request == REQUEST_SENT || conn->request == REQUEST_CONNECT);
+    bool hangup =
+        conn->client.ssl && conn->to_up.len == 0 && (conn->request == REQUEST_SENT || conn->request == REQUEST_CONNECT);
     int r = watch(conn, &conn->client, hangup, err);
 
     if (r == 0)
@@ -241,7 +245,8 @@ static void on_side(struct loop_source *source, uint32_t events)
     struct broker_conn *conn = source->ctx;
 
     /* Where the side is read, reading tells. */
-    if (source == &conn->client.source && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) && !(conn->client.events & EPOLLIN))
+    if (source == &conn->client.source && (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) &&
+        !(conn->client.events & EPOLLIN))
         bconn_end(conn, "the client left");
     run(conn);
 }
@@ -258,7 +263,8 @@ static void on_idle(struct loop_timer *timer)
     if (conn->request == REQUEST_CONNECT && conn->up.fd >= 0)
         flow_fail(conn, 504, "TLS with the upstream took too long");
     else
-        bconn_end(conn, conn->request == REQUEST_LINGER || conn->request == REQUEST_HEAD ? "" : "nothing moved for too long");
+        bconn_end(conn,
+                  conn->request == REQUEST_LINGER || conn->request == REQUEST_HEAD ? "" : "nothing moved for too long");
     run(conn);
 }
 
@@ -268,9 +274,11 @@ static void on_pause(struct loop_timer *timer)
     run(timer->ctx);
 }
 
-/* ---- dialling ----------------------------------------------------------------------------------------------------------- */
+/* ---- dialling
+ * ----------------------------------------------------------------------------------------------------------- */
 
-static void on_dial(void *ctx, int fd, const struct gate_addr *to, const struct policy_answer *answer, const struct brig_err *err)
+static void on_dial(void *ctx, int fd, const struct gate_addr *to, const struct policy_answer *answer,
+                    const struct brig_err *err)
 {
     struct broker_conn *conn = ctx;
     struct brig_err failure = {0};
@@ -303,7 +311,8 @@ int bconn_dial(struct broker_conn *conn, struct brig_err *err)
 
     conn->dialling = true;
     /* Methods and paths were judged already; what is left to be judged is the address. */
-    int r = dial_start(conn->start.slot, conn->name, &conn->start.wanted, conn->start.port, POLICY_SEEN_NOTHING, on_dial, conn, &dial, err);
+    int r = dial_start(conn->start.slot, conn->name, &conn->start.wanted, conn->start.port, POLICY_SEEN_NOTHING,
+                       on_dial, conn, &dial, err);
     if (r < 0)
         conn->dialling = false;
     else if (conn->dialling)
@@ -311,7 +320,8 @@ int bconn_dial(struct broker_conn *conn, struct brig_err *err)
     return r;
 }
 
-/* ---- beginning and end ----------------------------------------------------------------------------------------------------- */
+/* ---- beginning and end
+ * ----------------------------------------------------------------------------------------------------- */
 
 static int begin(struct broker_conn *conn, const struct broker_start *start, struct brig_err *err)
 {
@@ -327,7 +337,8 @@ static int begin(struct broker_conn *conn, const struct broker_start *start, str
     conn->client.first = conn->client.first_memory;
     conn->client.first_len = start->first_len;
     if (!start->plain) {
-        int r = bside_accept(&conn->client, start->broker, conn->name, policy_allows_no_sni(slot_policy(start->slot)), err);
+        int r =
+            bside_accept(&conn->client, start->broker, conn->name, policy_allows_no_sni(slot_policy(start->slot)), err);
         if (r < 0)
             return r;
     }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_flow.c: what a brokered connection carries: requests one after the other, each judged by the policy of that moment, written anew and sent; replies
- * scanned and framed anew. A secret is opened when the head that needs it is about to be sent; the head is wiped as OpenSSL takes it, the values when
- * the reply is over (they are what it is compared with).
+ * broker_flow.c: what a brokered connection carries: requests one after the other, each judged by the policy of that
+ * moment, written anew and sent; replies scanned and framed anew. A secret is opened when the head that needs it is
+ * about to be sent; the head is wiped as OpenSSL takes it, the values when the reply is over (they are what it is
+ * compared with).
  *
- *   request   HEAD -> (SPOOL) -> CONNECT -> SEND -> BODY -> SENT -+-> HEAD         reply   IDLE -> HEAD -> BODY -> OVER -+-> IDLE
- *                                                                 +-> CLOSING                  `-> TUNNEL                +
+ *   request   HEAD -> (SPOOL) -> CONNECT -> SEND -> BODY -> SENT -+-> HEAD         reply   IDLE -> HEAD -> BODY -> OVER
+ * -+-> IDLE
+ *                                                                 +-> CLOSING                  `-> TUNNEL +
  *
- * Bodies of replies lose their Content-Length and become chunked, for scrubbing changes lengths; a client of HTTP/1.0 gets them until the end of the connection.
+ * Bodies of replies lose their Content-Length and become chunked, for scrubbing changes lengths; a client of HTTP/1.0
+ * gets them until the end of the connection.
  */
 #include <sys/socket.h>
 
@@ -26,7 +29,8 @@ static uint16_t default_port(const struct broker_conn *conn)
     return conn->start.plain ? 80 : 443;
 }
 
-/* ---- answers of our own ------------------------------------------------------------------------------------------------ */
+/* ---- answers of our own
+ * ------------------------------------------------------------------------------------------------ */
 
 void flow_over(struct broker_conn *conn)
 {
@@ -52,7 +56,9 @@ void flow_answer(struct broker_conn *conn, unsigned status, const char *text)
     }
     int r = http_put_status(&conn->to_client, status);
     if (r == 0)
-        r = buf_printf(&conn->to_client, "Content-Type: text/plain; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", strlen(text) + 7);
+        r = buf_printf(&conn->to_client,
+                       "Content-Type: text/plain; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n",
+                       strlen(text) + 7);
     if (r == 0 && !head)
         r = buf_printf(&conn->to_client, "brig: %s\n", text);
     bconn_drop_up(conn);
@@ -69,7 +75,8 @@ void flow_fail(struct broker_conn *conn, unsigned status, const char *text)
     flow_answer(conn, status, text);
 }
 
-/* ---- from the client ------------------------------------------------------------------------------------------------------ */
+/* ---- from the client
+ * ------------------------------------------------------------------------------------------------------ */
 
 static bool read_client(struct broker_conn *conn)
 {
@@ -93,8 +100,12 @@ static bool judge(struct broker_conn *conn, const struct gate_addr *addr)
 {
     char path[HTTP_TARGET_MAX + 1];
     size_t len = strcspn(conn->head.target, "?");
-    struct policy_question question = {
-        .name = conn->name, .addr = addr, .port = conn->start.port, .seen = POLICY_SEEN_HTTP, .method = conn->head.method, .path = path};
+    struct policy_question question = {.name = conn->name,
+                                       .addr = addr,
+                                       .port = conn->start.port,
+                                       .seen = POLICY_SEEN_HTTP,
+                                       .method = conn->head.method,
+                                       .path = path};
 
     memcpy(path, conn->head.target, len);
     path[len] = '\0';
@@ -145,7 +156,8 @@ static bool begin_request(struct broker_conn *conn, size_t len)
     }
     if (!judge(conn, NULL))
         return true;
-    bool spool = !conn->start.plain && rewrite_needs_body(conn->start.broker, conn->name, conn->start.port, &conn->head);
+    bool spool =
+        !conn->start.plain && rewrite_needs_body(conn->start.broker, conn->name, conn->start.port, &conn->head);
     conn->request = spool ? REQUEST_SPOOL : REQUEST_CONNECT;
     if (spool && conn->head.expect_continue && buf_append_str(&conn->to_client, "HTTP/1.1 100 Continue\r\n\r\n") < 0)
         bconn_end(conn, "out of memory");
@@ -159,7 +171,9 @@ static bool take_head(struct broker_conn *conn)
 
     if (conn->to_client.len >= BROKER_HIGH)
         return false; /* a client that sends and does not read */
-    int r = conn->in.len > 0 ? http_request_parse(conn->in.data, conn->in.len, &limits, &conn->in_scanned, &conn->head, &err) : 0;
+    int r = conn->in.len > 0
+                ? http_request_parse(conn->in.data, conn->in.len, &limits, &conn->in_scanned, &conn->head, &err)
+                : 0;
     if (r > 0)
         return begin_request(conn, (size_t)r);
     if (r == 0)
@@ -257,7 +271,8 @@ static bool tunnel_out(struct broker_conn *conn)
     return true;
 }
 
-/* ---- to the upstream -------------------------------------------------------------------------------------------------------- */
+/* ---- to the upstream
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void report(struct broker_conn *conn, const struct rewrite_report *report)
 {
@@ -265,8 +280,10 @@ static void report(struct broker_conn *conn, const struct rewrite_report *report
     for (size_t i = 1; i < report->n_used; i++)
         bconn_event(conn, GATE_ALLOWED, NULL, report->used[i]->name);
     for (size_t i = 0; i < report->n_foreign; i++)
-        bconn_event(conn, GATE_DENIED, conn->start.plain ? "a placeholder stays a placeholder: this is not TLS" : "a placeholder in another place stays a placeholder",
-                   report->foreign[i]->name);
+        bconn_event(conn, GATE_DENIED,
+                    conn->start.plain ? "a placeholder stays a placeholder: this is not TLS"
+                                      : "a placeholder in another place stays a placeholder",
+                    report->foreign[i]->name);
 }
 
 /* Opens the secrets, writes the head with them. */
@@ -275,9 +292,13 @@ static int write_head(struct broker_conn *conn, struct rewrite_report *result, s
     uint8_t hash[SHA256_SIZE];
     char hex[SHA256_HEX];
     bool spooled = conn->body.kind != HTTP_BODY_NONE && conn->spool.data;
-    struct rewrite rewrite = {
-        .broker = conn->start.broker, .values = conn->start.plain ? &no_values : &conn->values, .name = conn->name, .port = conn->start.port,
-        .default_port = default_port(conn), .payload_sha256 = spooled ? hex : NULL, .spooled = conn->spool.len};
+    struct rewrite rewrite = {.broker = conn->start.broker,
+                              .values = conn->start.plain ? &no_values : &conn->values,
+                              .name = conn->name,
+                              .port = conn->start.port,
+                              .default_port = default_port(conn),
+                              .payload_sha256 = spooled ? hex : NULL,
+                              .spooled = conn->spool.len};
 
     result->status = 502;
     if (spooled) {
@@ -328,7 +349,8 @@ static bool connect_up(struct broker_conn *conn)
     return true;
 }
 
-/* An upstream that has closed an idle connection just now looks like this. A client of its own would have seen that; ours sees it from us. */
+/* An upstream that has closed an idle connection just now looks like this. A client of its own would have seen that;
+ * ours sees it from us. */
 static bool lost_before_reply(struct broker_conn *conn)
 {
     if (!conn->up_used || conn->reply_begun || wbuf_size(&conn->from_up) > 0)

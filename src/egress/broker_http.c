@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_http.c: requests' heads, written anew. Nothing of a client's head is passed on as bytes: the parts that the strict parser understood are put
- * together again with framing of our own, so what the upstream reads is what was judged. (Replies: broker_reply_head.c.)
+ * broker_http.c: requests' heads, written anew. Nothing of a client's head is passed on as bytes: the parts that the
+ * strict parser understood are put together again with framing of our own, so what the upstream reads is what was
+ * judged. (Replies: broker_reply_head.c.)
  *
- * A placeholder becomes the value in the one position its rule names: a header, a query parameter, one half of basic authentication, a signature. Anywhere
- * else it stays what it is, and is reported. Values with control bytes never get into a head.
+ * A placeholder becomes the value in the one position its rule names: a header, a query parameter, one half of basic
+ * authentication, a signature. Anywhere else it stays what it is, and is reported. Values with control bytes never get
+ * into a head.
  *
- * Compression would hide an echo, so the upstream is asked for `identity`, and what comes encoded all the same is refused. A connection may be upgraded
- * to a WebSocket only (anything else, h2c above all, would carry requests nobody judges), and without extensions.
+ * Compression would hide an echo, so the upstream is asked for `identity`, and what comes encoded all the same is
+ * refused. A connection may be upgraded to a WebSocket only (anything else, h2c above all, would carry requests nobody
+ * judges), and without extensions.
  */
 #include <inttypes.h>
 #include <strings.h>
@@ -20,8 +23,20 @@
 
 /* Not passed on: of one hop, or written by us. */
 static const char *const request_drops[] = {
-    "host", "connection", "keep-alive", "proxy-connection", "proxy-authorization", "te", "trailer", "transfer-encoding", "content-length", "upgrade",
-    "accept-encoding", "expect", "http2-settings", "sec-websocket-extensions",
+    "host",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "content-length",
+    "upgrade",
+    "accept-encoding",
+    "expect",
+    "http2-settings",
+    "sec-websocket-extensions",
 };
 
 bool broker_listed(const char *const *names, size_t n, const char *name)
@@ -50,7 +65,8 @@ static bool list_has(const char *list, const char *word, size_t len)
 bool broker_of_this_hop(const struct http_head *head, const struct http_field *field)
 {
     for (size_t i = 0; i < head->n_fields; i++) {
-        if (strcasecmp(head->fields[i].name, "connection") == 0 && list_has(head->fields[i].value, field->name, field->name_len))
+        if (strcasecmp(head->fields[i].name, "connection") == 0 &&
+            list_has(head->fields[i].value, field->name, field->name_len))
             return true;
     }
     return false;
@@ -63,7 +79,8 @@ bool broker_wants_websocket(const struct http_head *head)
     return head->upgrade && head->body == HTTP_BODY_NONE && upgrade && strcasecmp(upgrade, "websocket") == 0;
 }
 
-int broker_check_host(const struct http_head *head, const char *name, uint16_t port, uint16_t default_port, struct brig_err *err)
+int broker_check_host(const struct http_head *head, const char *name, uint16_t port, uint16_t default_port,
+                      struct brig_err *err)
 {
     const char *host = http_field(head, "host");
     char text[8];
@@ -76,7 +93,8 @@ int broker_check_host(const struct http_head *head, const char *name, uint16_t p
     if (len > 0 && host[len - 1] == '.')
         len--;
     const char *said = host[n] == ':' ? host + n + 1 : "";
-    bool port_ok = str_format(text, sizeof(text), "%u", port) > 0 && (str_eq(said, text) || (*said == '\0' && (host[n] == '\0' || port == default_port)));
+    bool port_ok = str_format(text, sizeof(text), "%u", port) > 0 &&
+                   (str_eq(said, text) || (*said == '\0' && (host[n] == '\0' || port == default_port)));
     if (len != strlen(name) || strncasecmp(host, name, len) != 0 || !port_ok) {
         err_usage(err, "Host is not %s, which this connection is for", name);
         return -421;
@@ -84,7 +102,8 @@ int broker_check_host(const struct http_head *head, const char *name, uint16_t p
     return 0;
 }
 
-/* ---- substitution ------------------------------------------------------------------------------------------------------- */
+/* ---- substitution
+ * ------------------------------------------------------------------------------------------------------- */
 
 struct work {
     const struct rewrite *rewrite;
@@ -176,10 +195,12 @@ static int put_value(struct work *work, enum broker_where where, const struct va
 }
 
 /*
- * The value that this text of one position asks for: the text is exactly what the rule says, a format around the placeholder, or the placeholder alone. What
- * else a program puts around it would be its own choice of what stands beside a value that may be shown in part. *ret_before: bytes before it.
+ * The value that this text of one position asks for: the text is exactly what the rule says, a format around the
+ * placeholder, or the placeholder alone. What else a program puts around it would be its own choice of what stands
+ * beside a value that may be shown in part. *ret_before: bytes before it.
  */
-static const struct value *value_asked(struct work *work, enum broker_where where, const char *field, const char *text, size_t len, size_t *ret_before)
+static const struct value *value_asked(struct work *work, enum broker_where where, const char *field, const char *text,
+                                       size_t len, size_t *ret_before)
 {
     for (size_t i = 0; i < work->rewrite->values->n; i++) {
         const struct value *value = &work->rewrite->values->items[i];
@@ -187,10 +208,12 @@ static const struct value *value_asked(struct work *work, enum broker_where wher
         const char *mark = where == BROKER_HEADER ? strstr(rule->format, "%s") : NULL;
         size_t before = mark ? (size_t)(mark - rule->format) : 0, after = mark ? strlen(mark + 2) : 0;
 
-        if (rule->where != where || (where == BROKER_HEADER && strcasecmp(rule->field, field) != 0) || (where == BROKER_QUERY && strcmp(rule->field, field) != 0))
+        if (rule->where != where || (where == BROKER_HEADER && strcasecmp(rule->field, field) != 0) ||
+            (where == BROKER_QUERY && strcmp(rule->field, field) != 0))
             continue;
         if (len != before + PLACEHOLDER_LEN + after || strncasecmp(text, rule->format, before) != 0 ||
-            memcmp(text + before, value->secret->placeholder, PLACEHOLDER_LEN) != 0 || (after > 0 && memcmp(text + before + PLACEHOLDER_LEN, mark + 2, after) != 0))
+            memcmp(text + before, value->secret->placeholder, PLACEHOLDER_LEN) != 0 ||
+            (after > 0 && memcmp(text + before + PLACEHOLDER_LEN, mark + 2, after) != 0))
             continue;
         *ret_before = before;
         return value;
@@ -208,7 +231,8 @@ static bool first_use(const struct work *work, const struct value *value)
     return true;
 }
 
-/* Text of one position: a placeholder that is for it becomes the value, others stay and are told. BROKER_WHERE_MAX: it is for none. */
+/* Text of one position: a placeholder that is for it becomes the value, others stay and are told. BROKER_WHERE_MAX: it
+ * is for none. */
 static int put_text(struct work *work, enum broker_where where, const char *field, const char *text, size_t len)
 {
     const char *end = text + len;
@@ -221,7 +245,8 @@ static int put_text(struct work *work, enum broker_where where, const char *fiel
             r = put_value(work, where, value);
         return r == 0 ? wbuf_append(work->out, text + before + PLACEHOLDER_LEN, len - before - PLACEHOLDER_LEN) : r;
     }
-    for (const char *at = text; (at = memmem(at, (size_t)(end - at), PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1)); at++) {
+    for (const char *at = text;
+         (at = memmem(at, (size_t)(end - at), PLACEHOLDER_PREFIX, sizeof(PLACEHOLDER_PREFIX) - 1)); at++) {
         if ((size_t)(end - at) >= PLACEHOLDER_LEN)
             note_foreign(work, at);
     }
@@ -260,8 +285,10 @@ static int put_basic(struct work *work, const struct http_field *field)
     const uint8_t *bytes = (const uint8_t *)wbuf_at(&plain);
     for (size_t i = 0, size = wbuf_size(&plain); i < size && r == 0; i += 3) {
         size_t k = size - i < 3 ? size - i : 3;
-        uint32_t bits = (uint32_t)bytes[i] << 16 | (k > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (k > 2 ? bytes[i + 2] : 0);
-        char four[4] = {letters[bits >> 18], letters[bits >> 12 & 63], k > 1 ? letters[bits >> 6 & 63] : '=', k > 2 ? letters[bits & 63] : '='};
+        uint32_t bits =
+            (uint32_t)bytes[i] << 16 | (k > 1 ? (uint32_t)bytes[i + 1] << 8 : 0) | (k > 2 ? bytes[i + 2] : 0);
+        char four[4] = {letters[bits >> 18], letters[bits >> 12 & 63], k > 1 ? letters[bits >> 6 & 63] : '=',
+                        k > 2 ? letters[bits & 63] : '='};
         r = wbuf_append(out, four, 4);
     }
 out:
@@ -273,9 +300,11 @@ out:
 /* Exactly the placeholder, where the rule has a format: the format is ours to add. */
 static int put_formatted(struct work *work, const struct http_field *field)
 {
-    const struct value *value = field->value_len == PLACEHOLDER_LEN ? value_of(work->rewrite->values, field->value) : NULL;
+    const struct value *value =
+        field->value_len == PLACEHOLDER_LEN ? value_of(work->rewrite->values, field->value) : NULL;
 
-    if (!value || !first_use(work, value) || value->secret->rule.where != BROKER_HEADER || strcasecmp(value->secret->rule.field, field->name) != 0)
+    if (!value || !first_use(work, value) || value->secret->rule.where != BROKER_HEADER ||
+        strcasecmp(value->secret->rule.field, field->name) != 0)
         return -ENOENT;
     const char *format = value->secret->rule.format, *mark = strstr(format, "%s");
     if (!mark)
@@ -327,9 +356,11 @@ static int put_target(struct work *work, const char *target)
     return r;
 }
 
-/* ---- signatures ------------------------------------------------------------------------------------------------------------ */
+/* ---- signatures
+ * ------------------------------------------------------------------------------------------------------------ */
 
-static const struct value *find_signer(const struct rewrite *rewrite, const struct http_head *head, struct sigv4_scope *scope, int *ret_error)
+static const struct value *find_signer(const struct rewrite *rewrite, const struct http_head *head,
+                                       struct sigv4_scope *scope, int *ret_error)
 {
     const char *authorization = http_field(head, "authorization");
 
@@ -414,10 +445,12 @@ static bool passes(const struct work *work, const struct http_head *head, const 
 {
     if (broker_listed(request_drops, ARRAY_SIZE(request_drops), field->name) || broker_of_this_hop(head, field))
         return false;
-    /* Pieces of an answer would carry pieces of an echo, which nobody can recognise. A signature leaves nothing to be echoed. */
+    /* Pieces of an answer would carry pieces of an echo, which nobody can recognise. A signature leaves nothing to be
+     * echoed. */
     if (!work->signer && (strcasecmp(field->name, "range") == 0 || strcasecmp(field->name, "if-range") == 0))
         return false;
-    return !work->signer || (strcasecmp(field->name, "authorization") != 0 && strcasecmp(field->name, "x-amz-security-token") != 0);
+    return !work->signer ||
+           (strcasecmp(field->name, "authorization") != 0 && strcasecmp(field->name, "x-amz-security-token") != 0);
 }
 
 /* Authorization, and the session's token where there is one. host: as it was written. */
@@ -427,8 +460,13 @@ static int put_signature(struct work *work, const struct http_head *head, const 
     struct sigv4_keys keys;
     struct wbuf token = WBUF_INIT(SECRET_VALUE_MAX + 1);
     struct sigv4_request request = {
-        .method = head->method, .target = head->target, .amz_date = http_field(head, "x-amz-date"), .region = work->scope.region,
-        .service = work->scope.service, .fields = {{"host", host}}, .n_fields = 1,
+        .method = head->method,
+        .target = head->target,
+        .amz_date = http_field(head, "x-amz-date"),
+        .region = work->scope.region,
+        .service = work->scope.service,
+        .fields = {{"host", host}},
+        .n_fields = 1,
     };
     /* of the empty body */
     static const char nothing[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -478,7 +516,8 @@ static int put_signature(struct work *work, const struct http_head *head, const 
     return r;
 }
 
-/* ---- the request's head -------------------------------------------------------------------------------------------------------- */
+/* ---- the request's head
+ * -------------------------------------------------------------------------------------------------------- */
 
 static int put_framing(struct work *work, const struct http_head *head)
 {
@@ -488,12 +527,14 @@ static int put_framing(struct work *work, const struct http_head *head)
     if (broker_wants_websocket(head))
         return wbuf_append_str(work->out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
     if (!spooled && head->body == HTTP_BODY_CHUNKED)
-        return wbuf_append_str(work->out, head->expect_continue ? "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
-                                                                : "Transfer-Encoding: chunked\r\n\r\n");
+        return wbuf_append_str(work->out, head->expect_continue
+                                              ? "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
+                                              : "Transfer-Encoding: chunked\r\n\r\n");
     if (!spooled && head->body == HTTP_BODY_NONE && !http_field(head, "content-length"))
         return wbuf_append_str(work->out, "\r\n");
     bool expect = !spooled && head->expect_continue && head->body != HTTP_BODY_NONE;
-    if (str_format(line, sizeof(line), "Content-Length: %" PRIu64 "\r\n%s\r\n", spooled ? work->rewrite->spooled : head->content_length,
+    if (str_format(line, sizeof(line), "Content-Length: %" PRIu64 "\r\n%s\r\n",
+                   spooled ? work->rewrite->spooled : head->content_length,
                    expect ? "Expect: 100-continue\r\n" : "") < 0)
         return -EINVAL;
     return wbuf_append_str(work->out, line);
@@ -504,7 +545,8 @@ static int put_head(struct work *work, const struct http_head *head)
     const struct rewrite *rewrite = work->rewrite;
     char host[DNS_NAME_MAX + 8];
 
-    if (str_format(host, sizeof(host), rewrite->port == rewrite->default_port ? "%s" : "%s:%u", rewrite->name, rewrite->port) < 0)
+    if (str_format(host, sizeof(host), rewrite->port == rewrite->default_port ? "%s" : "%s:%u", rewrite->name,
+                   rewrite->port) < 0)
         return -EINVAL;
     int r = wbuf_append_str(work->out, head->method);
     if (r == 0)
@@ -526,7 +568,8 @@ static int put_head(struct work *work, const struct http_head *head)
     return r == 0 ? put_framing(work, head) : r;
 }
 
-int rewrite_request(const struct rewrite *rewrite, const struct http_head *head, struct wbuf *out, struct rewrite_report *report, struct brig_err *err)
+int rewrite_request(const struct rewrite *rewrite, const struct http_head *head, struct wbuf *out,
+                    struct rewrite_report *report, struct brig_err *err)
 {
     struct work work = {.rewrite = rewrite, .out = out, .report = report, .err = err};
 

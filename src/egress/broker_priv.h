@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_priv.h: what the broker's files share: authority.c, broker.c, wbuf.c, broker_tls.c, broker_conn.c, broker_flow.c, broker_http.c, broker_scan.c, sigv4.c.
+ * broker_priv.h: what the broker's files share: authority.c, broker.c, wbuf.c, broker_tls.c, broker_conn.c,
+ * broker_flow.c, broker_http.c, broker_scan.c, sigv4.c.
  *
- * Where a secret is in clear: struct values (opened for one exchange), the rewritten head (struct wbuf), and what an upstream sent before it was
- * scanned (struct wbuf). All three are memory of crypto_secret_alloc(), and wiped when the exchange is over.
+ * Where a secret is in clear: struct values (opened for one exchange), the rewritten head (struct wbuf), and what an
+ * upstream sent before it was scanned (struct wbuf). All three are memory of crypto_secret_alloc(), and wiped when the
+ * exchange is over.
  */
 #ifndef BRIG_EGRESS_BROKER_PRIV_H
 #define BRIG_EGRESS_BROKER_PRIV_H
@@ -14,9 +16,9 @@
 #include "crypto/keyring.h"
 #include "egress/egress.h"
 
-#define BROKER_HEAD_MAX (64u << 10)  /* of a request or a response, as received */
-#define BROKER_OUT_MAX (512u << 10)  /* a rewritten head: with values in it, percent-encoded at worst */
-#define BROKER_SPOOL_MAX (4u << 20)  /* a body that must be hashed before its head can be signed */
+#define BROKER_HEAD_MAX (64u << 10) /* of a request or a response, as received */
+#define BROKER_OUT_MAX (512u << 10) /* a rewritten head: with values in it, percent-encoded at worst */
+#define BROKER_SPOOL_MAX (4u << 20) /* a body that must be hashed before its head can be signed */
 
 /* ---- wbuf.c: a buffer that wipes what leaves it ---------------------------------------------------------------- */
 
@@ -50,11 +52,13 @@ ssize_t broker_unbase64(const char *text, size_t len, uint8_t *out) MUST_CHECK;
 struct authority;
 /* hosts: what it may sign for, "example.com" also for all below it. */
 /* seed: 32 bytes that its key and name follow from, so that the next brig-egress makes the same; NULL: random. */
-int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, struct authority **ret, struct brig_err *err) MUST_CHECK;
+int authority_create(const char *const *hosts, size_t n, const uint8_t *seed, struct authority **ret,
+                     struct brig_err *err) MUST_CHECK;
 void authority_destroy(struct authority *authority);
 int authority_put_pem(const struct authority *authority, struct buf *out) MUST_CHECK;
 /* Certificate and key for one name, made when it is new; the caller may use them until the next call. */
-int authority_leaf(struct authority *authority, const char *name, X509 **ret_cert, EVP_PKEY **ret_key, struct brig_err *err) MUST_CHECK;
+int authority_leaf(struct authority *authority, const char *name, X509 **ret_cert, EVP_PKEY **ret_key,
+                   struct brig_err *err) MUST_CHECK;
 
 /* ---- broker.c --------------------------------------------------------------------------------------------------- */
 
@@ -92,7 +96,8 @@ struct values {
     struct value items[SLOT_SECRETS_MAX];
 };
 /* Opens every secret that is for this host. */
-int values_open(const struct broker *broker, const char *name, uint16_t port, struct values *ret, struct brig_err *err) MUST_CHECK;
+int values_open(const struct broker *broker, const char *name, uint16_t port, struct values *ret,
+                struct brig_err *err) MUST_CHECK;
 void values_close(struct values *values); /* wipes; idempotent on zeroes */
 
 /* ---- broker_scan.c ---------------------------------------------------------------------------------------------- */
@@ -128,7 +133,8 @@ static inline bool scan_holds(const struct scan *scan)
     return wbuf_size(&scan->held) > scan->shown;
 }
 
-/* ---- broker_http.c, broker_reply_head.c: heads, pure ------------------------------------------------------------------- */
+/* ---- broker_http.c, broker_reply_head.c: heads, pure
+ * ------------------------------------------------------------------- */
 
 struct rewrite_report {
     const struct broker_secret *used[SLOT_SECRETS_MAX]; /* substituted */
@@ -148,16 +154,17 @@ struct rewrite {
 /* Is there a signature to be made that needs the body's hash, which the request does not give? */
 bool rewrite_needs_body(const struct broker *broker, const char *name, uint16_t port, const struct http_head *head);
 /* Host is this one: 0, or -400, -421 with err. */
-int broker_check_host(const struct http_head *head, const char *name, uint16_t port, uint16_t default_port, struct brig_err *err) MUST_CHECK;
+int broker_check_host(const struct http_head *head, const char *name, uint16_t port, uint16_t default_port,
+                      struct brig_err *err) MUST_CHECK;
 /* The head for the upstream, written anew. -EPERM, -EINVAL: refused, report->status and err say why. */
-int rewrite_request(const struct rewrite *rewrite, const struct http_head *head, struct wbuf *out, struct rewrite_report *report,
-                    struct brig_err *err) MUST_CHECK;
+int rewrite_request(const struct rewrite *rewrite, const struct http_head *head, struct wbuf *out,
+                    struct rewrite_report *report, struct brig_err *err) MUST_CHECK;
 /* Which transfer the client gets. */
 enum reply_body { REPLY_NONE, REPLY_CHUNKED, REPLY_UNTIL_CLOSE };
 /* The head for the client: scanned, reframed. close: say so. -EPERM: it is encoded, so it cannot be scanned. */
-int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket, struct buf *out,
-                  enum reply_body *ret_body, struct brig_err *err) MUST_CHECK;
-bool broker_listed(const char *const *names, size_t n, const char *name);                     /* in any case */
+int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket,
+                  struct buf *out, enum reply_body *ret_body, struct brig_err *err) MUST_CHECK;
+bool broker_listed(const char *const *names, size_t n, const char *name);              /* in any case */
 bool broker_of_this_hop(const struct http_head *head, const struct http_field *field); /* Connection names it */
 bool broker_wants_websocket(const struct http_head *head);
 /* A streaming search for the slot's placeholders in what a client sends. */
@@ -177,22 +184,24 @@ struct sigv4_field {
     const char *name, *value; /* name in any case */
 };
 struct sigv4_request {
-    const char *method, *target;   /* as sent: path?query, encoded */
-    const char *amz_date;          /* 20150830T123600Z */
+    const char *method, *target; /* as sent: path?query, encoded */
+    const char *amz_date;        /* 20150830T123600Z */
     const char *region, *service;
-    const char *payload;           /* the hash, or UNSIGNED-PAYLOAD */
-    const char *key_id, *secret;   /* lengths: they are parts of the value */
+    const char *payload;         /* the hash, or UNSIGNED-PAYLOAD */
+    const char *key_id, *secret; /* lengths: they are parts of the value */
     size_t key_id_len, secret_len;
     struct sigv4_field fields[SIGV4_FIELDS]; /* to be signed; one with a repeated name is joined by the caller */
     size_t n_fields;
 };
-/* "AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=.." appended. Sorts fields. -EINVAL, -EMSGSIZE, -ENOMEM. */
+/* "AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=.." appended. Sorts fields. -EINVAL, -EMSGSIZE, -ENOMEM.
+ */
 int sigv4_authorization(struct sigv4_request *request, struct wbuf *out) MUST_CHECK;
 struct sigv4_scope {
     char date[9], region[65], service[65];
     char signed_headers[2048];
 };
-/* What a client's Authorization says, when it is of that algorithm and its key id is this placeholder. -ENOENT: of another; -EINVAL: malformed. */
+/* What a client's Authorization says, when it is of that algorithm and its key id is this placeholder. -ENOENT: of
+ * another; -EINVAL: malformed. */
 int sigv4_parse(const char *authorization, const char *placeholder, struct sigv4_scope *ret) MUST_CHECK;
 /* The parts of "KEY_ID:SECRET[:TOKEN]". */
 struct sigv4_keys {
@@ -201,18 +210,24 @@ struct sigv4_keys {
 };
 int sigv4_split(const uint8_t *value, size_t len, struct sigv4_keys *ret) MUST_CHECK;
 
-/* ---- broker_tls.c: one side of a brokered connection -------------------------------------------------------------- */
+/* ---- broker_tls.c: one side of a brokered connection --------------------------------------------------------------
+ */
 
 struct bside {
-    int fd;   /* -1: none */
-    SSL *ssl; /* NULL: plain */
-    const char *name;      /* the host, the connection's memory */
-    bool may_lack_name;    /* of a client: without server_name */
-    bool ended;            /* the peer's end of stream was seen */
-    bool ready;            /* the handshake is done (or none is needed) */
+    int fd;                 /* -1: none */
+    SSL *ssl;               /* NULL: plain */
+    const char *name;       /* the host, the connection's memory */
+    bool may_lack_name;     /* of a client: without server_name */
+    bool ended;             /* the peer's end of stream was seen */
+    bool ready;             /* the handshake is done (or none is needed) */
     bool want_in, want_out; /* what the last calls wait for */
-    enum bside_waits { WAIT_NOT, WAIT_IN, WAIT_OUT } read_waits, write_waits; /* in this run: not tried again, the loop will tell */
-    const uint8_t *first;  /* read before, not yet given on; owned */
+    enum bside_waits {
+        WAIT_NOT,
+        WAIT_IN,
+        WAIT_OUT
+    } read_waits,
+        write_waits;      /* in this run: not tried again, the loop will tell */
+    const uint8_t *first; /* read before, not yet given on; owned */
     size_t first_len;
     uint8_t *first_memory;
     uint64_t bytes_in, bytes_out; /* on the wire */
@@ -222,8 +237,10 @@ struct bside {
 int broker_tls_create(struct broker *broker, struct brig_err *err) MUST_CHECK;
 void broker_tls_destroy(struct broker *broker);
 void bside_init(struct bside *side, int fd);
-int bside_accept(struct bside *side, struct broker *broker, const char *name, bool may_lack_name, struct brig_err *err) MUST_CHECK;
-int bside_connect(struct bside *side, struct broker *broker, const char *name, uint16_t port, struct brig_err *err) MUST_CHECK;
+int bside_accept(struct bside *side, struct broker *broker, const char *name, bool may_lack_name,
+                 struct brig_err *err) MUST_CHECK;
+int bside_connect(struct bside *side, struct broker *broker, const char *name, uint16_t port,
+                  struct brig_err *err) MUST_CHECK;
 /* 0: done; -EAGAIN; or a negative errno, err says why. */
 int bside_handshake(struct bside *side, struct brig_err *err) MUST_CHECK;
 void bside_keep_session(struct bside *side, struct broker *broker, const char *name, uint16_t port);
@@ -233,7 +250,8 @@ ssize_t bside_write(struct bside *side, const void *data, size_t len) MUST_CHECK
 void bside_shutdown(struct bside *side); /* close_notify and FIN, as far as they can be sent */
 void bside_close(struct bside *side, struct loop *loop);
 
-/* ---- broker_conn.c, broker_flow.c: one connection ------------------------------------------------------------------- */
+/* ---- broker_conn.c, broker_flow.c: one connection -------------------------------------------------------------------
+ */
 
 /* What is done with the request, in this order; one exchange goes from HEAD to SENT and back. */
 enum request_state {
@@ -267,7 +285,7 @@ struct broker_conn {
     struct http_head head;
     struct http_body_reader body;
     struct buf spool;
-    size_t spool_taken; /* of the slot's memory, for it */
+    size_t spool_taken;  /* of the slot's memory, for it */
     struct buf to_up;    /* of the body, framed */
     struct wbuf up_head; /* with values */
     struct placeholder_search search;
@@ -283,10 +301,10 @@ struct broker_conn {
     struct scan scan;
     struct buf to_client;
 
-    bool up_used;       /* carried an exchange before this one */
-    bool reply_begun;   /* its head is on the way: no other answer can be given */
+    bool up_used;                /* carried an exchange before this one */
+    bool reply_begun;            /* its head is on the way: no other answer can be given */
     bool close_client, close_up; /* after this exchange */
-    const char *cut;    /* what is there still goes out, but no proper end: why */
+    const char *cut;             /* what is there still goes out, but no proper end: why */
     bool over;
     char why[160];
     uint64_t charged_in, charged_out;

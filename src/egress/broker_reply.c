@@ -6,9 +6,11 @@
 
 #define CHUNK_HEAD 10u /* room for the digits of any piece, and CR LF */
 
-/* ---- bodies ----------------------------------------------------------------------------------------------------------- */
+/* ---- bodies
+ * ----------------------------------------------------------------------------------------------------------- */
 
-/* What one piece becomes: through the scanner, and into a chunk of its own. pause: let a little of what is held out, instead. */
+/* What one piece becomes: through the scanner, and into a chunk of its own. pause: let a little of what is held out,
+ * instead. */
 static int put_piece(struct broker_conn *conn, const char *data, size_t len, bool last, bool pause)
 {
     struct buf *out = &conn->to_client;
@@ -69,7 +71,8 @@ static void cut(struct broker_conn *conn, const char *why)
     conn->request = REQUEST_CLOSING;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void upstream_ended(struct broker_conn *conn, bool clean)
 {
@@ -116,7 +119,8 @@ static bool read_up(struct broker_conn *conn)
     return true;
 }
 
-/* ---- heads ---------------------------------------------------------------------------------------------------------------- */
+/* ---- heads
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void begin_reply(struct broker_conn *conn, size_t len)
 {
@@ -137,7 +141,8 @@ static void begin_reply(struct broker_conn *conn, size_t len)
         wbuf_consume(&conn->from_up, len);
         return;
     }
-    if (rewrite_reply(head, &conn->scan, conn->head.minor, conn->close_client && !interim, websocket, &conn->to_client, &conn->reply_kind, &err) < 0) {
+    if (rewrite_reply(head, &conn->scan, conn->head.minor, conn->close_client && !interim, websocket, &conn->to_client,
+                      &conn->reply_kind, &err) < 0) {
         flow_fail(conn, 502, err.message);
         return;
     }
@@ -163,8 +168,8 @@ static bool take_reply_head(struct broker_conn *conn)
     int r = 0;
 
     if (wbuf_size(&conn->from_up) > 0)
-        r = http_response_parse(wbuf_at(&conn->from_up), wbuf_size(&conn->from_up), conn->head.method, &limits, &conn->from_up_scanned,
-                                &conn->reply_head, &err);
+        r = http_response_parse(wbuf_at(&conn->from_up), wbuf_size(&conn->from_up), conn->head.method, &limits,
+                                &conn->from_up_scanned, &conn->reply_head, &err);
     if (r == 0)
         return read_up(conn);
     conn->from_up_scanned = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_reply_head.c: heads of replies, written anew and scanned: what an upstream says about framing and the next hop ends here. A body that is compressed
- * cannot be looked through, so it is refused; it was not asked for. Pure.
+ * broker_reply_head.c: heads of replies, written anew and scanned: what an upstream says about framing and the next hop
+ * ends here. A body that is compressed cannot be looked through, so it is refused; it was not asked for. Pure.
  */
 #include <strings.h>
 
@@ -10,7 +10,8 @@
 
 /* Not passed on: of one hop, or written by us; and what would lead a client around the gate. */
 static const char *const reply_drops[] = {
-    "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "content-length", "upgrade", "alt-svc",
+    "connection",        "keep-alive",     "proxy-connection", "te",      "trailer",
+    "transfer-encoding", "content-length", "upgrade",          "alt-svc",
 };
 
 static int put_scanned(struct scan *scan, const char *text, size_t len, struct buf *out)
@@ -38,7 +39,8 @@ static bool is_encoded(const struct http_head *head)
 {
     for (size_t i = 0; i < head->n_fields; i++) {
         const struct http_field *field = &head->fields[i];
-        if (strcasecmp(field->name, "content-encoding") == 0 && field->value_len > 0 && strcasecmp(field->value, "identity") != 0)
+        if (strcasecmp(field->name, "content-encoding") == 0 && field->value_len > 0 &&
+            strcasecmp(field->value, "identity") != 0)
             return true;
     }
     return false;
@@ -51,8 +53,8 @@ static enum reply_body choose_body(const struct http_head *head, unsigned client
     return client_minor == 0 ? REPLY_UNTIL_CLOSE : REPLY_CHUNKED;
 }
 
-int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket, struct buf *out,
-                  enum reply_body *ret_body, struct brig_err *err)
+int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned client_minor, bool close, bool websocket,
+                  struct buf *out, enum reply_body *ret_body, struct brig_err *err)
 {
     enum reply_body body = choose_body(head, client_minor);
 
@@ -72,7 +74,8 @@ int rewrite_reply(const struct http_head *head, struct scan *scan, unsigned clie
     for (size_t i = 0; i < head->n_fields && r == 0; i++) {
         const struct http_field *field = &head->fields[i];
         bool length = body == REPLY_NONE && head->status >= 200 && strcasecmp(field->name, "content-length") == 0;
-        if (length || (!broker_listed(reply_drops, ARRAY_SIZE(reply_drops), field->name) && !broker_of_this_hop(head, field)))
+        if (length ||
+            (!broker_listed(reply_drops, ARRAY_SIZE(reply_drops), field->name) && !broker_of_this_hop(head, field)))
             r = put_reply_field(scan, field, out);
     }
     if (r == 0 && body == REPLY_CHUNKED)

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_scan.c: keeps a secret from coming back. A stream goes through; wherever the value stands in one of the spellings below, the placeholder
- * is put in its place.
+ * broker_scan.c: keeps a secret from coming back. A stream goes through; wherever the value stands in one of the
+ * spellings below, the placeholder is put in its place.
  *
- * Theory of operation. A spelling is not a list of texts but a way to read: at a position, characters are read one token after the other
- * (a plain byte, "%41", "\u0041", "&#65;", two hexadecimal digits, a base64 letter) and compared with the value as they come. So every mix of
- * escaped and plain bytes is found, in either case of the digits, and no copy of the value is made. Base64 is compared by its letters, computed from
- * the value for each of the three alignments it can have inside a longer text; letters that share bits with neighbours are left out.
+ * Theory of operation. A spelling is not a list of texts but a way to read: at a position, characters are read one
+ * token after the other (a plain byte, "%41", "\u0041", "&#65;", two hexadecimal digits, a base64 letter) and compared
+ * with the value as they come. So every mix of escaped and plain bytes is found, in either case of the digits, and no
+ * copy of the value is made. Base64 is compared by its letters, computed from the value for each of the three
+ * alignments it can have inside a longer text; letters that share bits with neighbours are left out.
  *
- * Pieces: a match that reaches the end of what is there is held back, and only that, so that a stream never waits for bytes that mean nothing. When the
- * stream pauses with something held, scan_pause() lets a few bytes of it out (at most a quarter of the value and eight); if the rest comes later, it is
- * still taken out.
+ * Pieces: a match that reaches the end of what is there is held back, and only that, so that a stream never waits for
+ * bytes that mean nothing. When the stream pauses with something held, scan_pause() lets a few bytes of it out (at most
+ * a quarter of the value and eight); if the rest comes later, it is still taken out.
  *
- * What it cannot do: know encodings that are not listed (encryption, compression, reversal, a base64 of base64). It is a net against honest echoes, not a proof.
+ * What it cannot do: know encodings that are not listed (encryption, compression, reversal, a base64 of base64). It is
+ * a net against honest echoes, not a proof.
  */
 #include "base/mem.h"
 #include "crypto/crypto.h"
@@ -20,14 +22,15 @@
 
 enum mode { RAW, URL, BACKSLASH, ENTITY, HEX, BASE64_0, BASE64_1, BASE64_2, MODE_MAX };
 
-#define RAW_MIN 4u      /* shorter texts are no secrets, and would be everywhere */
-#define ENCODED_MIN 8u  /* in hexadecimal and base64, where chance finds more */
-#define SKIP_MAX 2u     /* line ends between two letters of base64 */
+#define RAW_MIN 4u     /* shorter texts are no secrets, and would be everywhere */
+#define ENCODED_MIN 8u /* in hexadecimal and base64, where chance finds more */
+#define SKIP_MAX 2u    /* line ends between two letters of base64 */
 #define SHOW_MAX 8u
 
 enum found { NO, PARTLY, FULLY };
 
-/* ---- tokens ---------------------------------------------------------------------------------------------------------- */
+/* ---- tokens
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int hex_value(char c)
 {
@@ -79,8 +82,8 @@ static size_t put_utf8(uint32_t point, uint8_t out[4])
 }
 
 struct token {
-    size_t took;      /* characters; 0: the text ends within it */
-    size_t n;         /* bytes */
+    size_t took; /* characters; 0: the text ends within it */
+    size_t n;    /* bytes */
     uint8_t bytes[4];
 };
 
@@ -214,9 +217,11 @@ static void read_hex(struct token *token, const char *text, size_t len)
         token->bytes[0] = (uint8_t)value;
 }
 
-/* ---- matching ------------------------------------------------------------------------------------------------------------ */
+/* ---- matching
+ * ------------------------------------------------------------------------------------------------------------ */
 
-static enum found match_tokens(enum mode mode, const struct scan_value *value, const char *text, size_t len, size_t *ret_used)
+static enum found match_tokens(enum mode mode, const struct scan_value *value, const char *text, size_t len,
+                               size_t *ret_used)
 {
     size_t at = 0;
 
@@ -274,7 +279,8 @@ static bool base64_same(char letter, char seen)
     return letter == seen || (letter == '+' && seen == '-') || (letter == '/' && seen == '_');
 }
 
-static enum found match_base64(const struct scan_value *value, unsigned shift, const char *text, size_t len, size_t *ret_used)
+static enum found match_base64(const struct scan_value *value, unsigned shift, const char *text, size_t len,
+                               size_t *ret_used)
 {
     size_t end = (value->len + shift) * 8 / 6, at = 0;
 
@@ -305,7 +311,8 @@ static enum found match_base64(const struct scan_value *value, unsigned shift, c
     return FULLY;
 }
 
-static enum found match_mode(enum mode mode, const struct scan_value *value, const char *text, size_t len, size_t *ret_used)
+static enum found match_mode(enum mode mode, const struct scan_value *value, const char *text, size_t len,
+                             size_t *ret_used)
 {
     if (mode == RAW)
         return match_raw(value, text, len, ret_used);
@@ -315,7 +322,8 @@ static enum found match_mode(enum mode mode, const struct scan_value *value, con
 }
 
 /* The longest match here, or PARTLY when a longer one may yet come. */
-static enum found match(const struct scan *scan, const char *text, size_t len, bool last, size_t *ret_used, const struct scan_value **ret_value)
+static enum found match(const struct scan *scan, const char *text, size_t len, bool last, size_t *ret_used,
+                        const struct scan_value **ret_value)
 {
     enum found best = NO;
 
@@ -341,7 +349,8 @@ static enum found match(const struct scan *scan, const char *text, size_t len, b
     return best;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------------------------------------ */
+/* ---- setting up
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void mark(struct scan *scan, struct scan_value *value, char first, enum mode mode)
 {
@@ -432,7 +441,8 @@ void scan_done(struct scan *scan)
     scan->n = scan->size = 0;
 }
 
-/* ---- the stream ------------------------------------------------------------------------------------------------------------ */
+/* ---- the stream
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* Appends text[from, to), without the bytes that were shown already. */
 static int let_out(struct scan *scan, const char *text, size_t from, size_t to, struct buf *out)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_tls.c: OpenSSL under a brokered connection: its side towards the sandbox (our own authority's leaf, only for the name the connection is for)
- * and its side towards the world (verified against the host's bundle, by name). TLS 1.2 and later, HTTP/1.1 only, no renegotiation, no 0-RTT.
+ * broker_tls.c: OpenSSL under a brokered connection: its side towards the sandbox (our own authority's leaf, only for
+ * the name the connection is for) and its side towards the world (verified against the host's bundle, by name). TLS 1.2
+ * and later, HTTP/1.1 only, no renegotiation, no 0-RTT.
  *
- * The BIO is our own: it gives on what was read before the broker took over, counts bytes on the wire, and sends without SIGPIPE. What an upstream sent
- * may carry a secret, so OpenSSL is told to cleanse decrypted records; what is sent is encrypted in place in its buffer.
+ * The BIO is our own: it gives on what was read before the broker took over, counts bytes on the wire, and sends
+ * without SIGPIPE. What an upstream sent may carry a secret, so OpenSSL is told to cleanse decrypted records; what is
+ * sent is encrypted in place in its buffer.
  */
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -21,7 +23,8 @@
 
 static const unsigned char alpn[] = "\x08http/1.1";
 
-/* ---- the BIO ------------------------------------------------------------------------------------------------------- */
+/* ---- the BIO -------------------------------------------------------------------------------------------------------
+ */
 
 static ssize_t wire_read(struct bside *side, void *data, size_t size)
 {
@@ -91,18 +94,22 @@ static BIO_METHOD *wire_method(void)
     if (method)
         return method;
     BIO_METHOD *made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "brig wire");
-    if (made && BIO_meth_set_write(made, bio_write) && BIO_meth_set_read(made, bio_read) && BIO_meth_set_ctrl(made, bio_ctrl))
+    if (made && BIO_meth_set_write(made, bio_write) && BIO_meth_set_read(made, bio_read) &&
+        BIO_meth_set_ctrl(made, bio_ctrl))
         method = made;
     else
         BIO_meth_free(made);
     return method;
 }
 
-/* ---- contexts ---------------------------------------------------------------------------------------------------------- */
+/* ---- contexts
+ * ---------------------------------------------------------------------------------------------------------- */
 
-static int select_alpn(UNUSED SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in, unsigned in_len, UNUSED void *arg)
+static int select_alpn(UNUSED SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in,
+                       unsigned in_len, UNUSED void *arg)
 {
-    if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_len, alpn, sizeof(alpn) - 1, in, in_len) != OPENSSL_NPN_NEGOTIATED)
+    if (SSL_select_next_proto((unsigned char **)(uintptr_t)out, out_len, alpn, sizeof(alpn) - 1, in, in_len) !=
+        OPENSSL_NPN_NEGOTIATED)
         return SSL_TLSEXT_ERR_NOACK; /* a client without ALPN's http/1.1 is told nothing, and speaks it or fails */
     return SSL_TLSEXT_ERR_OK;
 }
@@ -125,7 +132,8 @@ static void set_common(SSL_CTX *ctx)
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CLEANSE_PLAINTEXT);
     SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF); /* where messages end, HTTP says */
     SSL_CTX_set_read_ahead(ctx, 1);                         /* one call for a record, not one for its head too */
-    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(ctx,
+                     SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
 }
 
 static SSL_CTX *new_server(void)
@@ -180,7 +188,8 @@ static SSL_CTX *new_client(const char *pem, size_t len)
     return ctx;
 }
 
-/* Reading a bundle of 150 certificates takes milliseconds, so that all brokers share what was read, until the text is another. */
+/* Reading a bundle of 150 certificates takes milliseconds, so that all brokers share what was read, until the text is
+ * another. */
 static SSL_CTX *shared_client(const struct egress *egress)
 {
     static struct {
@@ -251,7 +260,8 @@ void broker_tls_destroy(struct broker *broker)
     broker->server = broker->client = NULL;
 }
 
-/* ---- sides -------------------------------------------------------------------------------------------------------------- */
+/* ---- sides
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static int bside_open(struct bside *side, SSL_CTX *ctx, struct brig_err *err)
 {
@@ -383,9 +393,13 @@ static int handshake_failed(const struct bside *side, ssize_t n, struct brig_err
     const char *reason = code != 0 ? ERR_reason_error_string(code) : NULL;
 
     if (!SSL_is_server(side->ssl) && verified != X509_V_OK)
-        err_set(err, BRIG_E_REFUSED, 0, "the certificate of %s is not good: %s", side->name, X509_verify_cert_error_string(verified));
+        err_set(err, BRIG_E_REFUSED, 0, "the certificate of %s is not good: %s", side->name,
+                X509_verify_cert_error_string(verified));
     else
-        err_set(err, BRIG_E_HOST, 0, "TLS with %s: %s", side->name, reason ? reason : n == 0 ? "closed" : strerrordesc_np((int)-n));
+        err_set(err, BRIG_E_HOST, 0, "TLS with %s: %s", side->name,
+                reason   ? reason
+                : n == 0 ? "closed"
+                         : strerrordesc_np((int)-n));
     ERR_clear_error();
     return n == 0 ? -ECONNRESET : (int)n;
 }

@@ -2,11 +2,12 @@
 /*
  * budget.c: how much a slot may move, and how fast.
  *
- * Bytes per second are one token bucket for all connections of the slot, both directions together. A connection asks before it reads; when the
- * bucket is empty it stands in a queue, and a timer serves the queue in turn, each an equal part of what has come in: one
- * connection with much to say cannot starve the others. Nobody overtakes the queue.
+ * Bytes per second are one token bucket for all connections of the slot, both directions together. A connection asks
+ * before it reads; when the bucket is empty it stands in a queue, and a timer serves the queue in turn, each an equal
+ * part of what has come in: one connection with much to say cannot starve the others. Nobody overtakes the queue.
  *
- * Budgets are exact: a connection is never read past what is left, and only when there is one byte more is the slot cut off.
+ * Budgets are exact: a connection is never read past what is left, and only when there is one byte more is the slot cut
+ * off.
  */
 #include "base/clock.h"
 #include "egress/egress_priv.h"
@@ -75,7 +76,8 @@ static void on_turn(struct loop_timer *timer)
     size_t n = slot->n_waiting;
 
     slot->resuming = true;
-    while (n-- > 0 && slot->n_waiting > 0 && bucket_level(&slot->bytes, loop_now_ns()) >= (slot->bytes.burst < QUANTUM ? slot->bytes.burst : QUANTUM))
+    while (n-- > 0 && slot->n_waiting > 0 &&
+           bucket_level(&slot->bytes, loop_now_ns()) >= (slot->bytes.burst < QUANTUM ? slot->bytes.burst : QUANTUM))
         conn_resume(queue_pop(slot)); /* which asks again, and may stand in the queue again */
     slot->resuming = false;
     if (slot->n_waiting > 0 && loop_timer_set(slot->egress->loop, timer, loop_now_ns() + TURN_NS, NULL) < 0) {
@@ -128,7 +130,8 @@ void budget_leave(struct conn *conn)
 enum grant budget_grant(struct conn *conn, bool in, size_t want, size_t *ret)
 {
     struct slot *slot = conn->slot;
-    uint64_t max = in ? slot->limits.bytes_in : slot->limits.bytes_out, used = in ? slot->counts.bytes_in : slot->counts.bytes_out;
+    uint64_t max = in ? slot->limits.bytes_in : slot->limits.bytes_out,
+             used = in ? slot->counts.bytes_in : slot->counts.bytes_out;
 
     if (max > 0) {
         if (used >= max)
@@ -137,7 +140,8 @@ enum grant budget_grant(struct conn *conn, bool in, size_t want, size_t *ret)
             want = (size_t)(max - used);
     }
     if (slot->limits.bps > 0) {
-        double level = bucket_level(&slot->bytes, loop_now_ns()), least = slot->bytes.burst < QUANTUM ? slot->bytes.burst : QUANTUM;
+        double level = bucket_level(&slot->bytes, loop_now_ns()),
+               least = slot->bytes.burst < QUANTUM ? slot->bytes.burst : QUANTUM;
         if ((slot->n_waiting > 0 && !slot->resuming) || level < least) {
             slot->counts.limits_hit |= 1u << BRIG_LIMIT_NET_BPS;
             return GRANT_WAIT;

@@ -2,16 +2,18 @@
 /*
  * Theory of operation
  *
- * A connection from its acceptance to its end; the stages are those of egress.h. Each stage has the client's readable event for itself:
+ * A connection from its acceptance to its end; the stages are those of egress.h. Each stage has the client's readable
+ * event for itself:
  *
  *     PROXY ──┐                      ┌─> REFUSE ─> LINGER ─┐
  *             ├─> (judge) ─> SNIFF ──┼─> DIAL ─> RELAY ────┼─> dead
  *   accepted ─┘        └─ raw ──────>┤   └ PLAIN ──────────┤
  *                                    └─> BROKER ───────────┘
  *
- * Nothing is sent to a server before the decision about the first bytes was made. Every decision is told (conn_tell) before its
- * effect; when it cannot be told, it does not happen. A struct conn is small and has memory for bytes only while some are pending: idle connections are
- * cheap. conn_end() and conn_reset() may be called at any moment; what is left is freed between two rounds of the loop.
+ * Nothing is sent to a server before the decision about the first bytes was made. Every decision is told (conn_tell)
+ * before its effect; when it cannot be told, it does not happen. A struct conn is small and has memory for bytes only
+ * while some are pending: idle connections are cheap. conn_end() and conn_reset() may be called at any moment; what is
+ * left is freed between two rounds of the loop.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -48,7 +50,8 @@ bool conn_tell(struct conn *conn, enum gate_verdict verdict, const struct policy
     event.bytes_out = conn->bytes_out;
     memcpy(event.why, answer->why, sizeof event.why);
     event.why[sizeof event.why - 1] = '\0';
-    if ((conn->name && str_copy(event.name, sizeof event.name, conn->name) < 0) || (secret && str_copy(event.secret, sizeof event.secret, secret) < 0))
+    if ((conn->name && str_copy(event.name, sizeof event.name, conn->name) < 0) ||
+        (secret && str_copy(event.secret, sizeof event.secret, secret) < 0))
         return false;
     if (outbox_event(slot, &event) < 0)
         return false;
@@ -159,7 +162,9 @@ static void on_time(struct loop_timer *timer)
             conn_dial(conn);
             return;
         }
-        judge_deny(&answer, conn->first.len > 0 ? "its first bytes are incomplete" : "it sent nothing, and no rule with protocol tcp lets the server speak first");
+        judge_deny(&answer, conn->first.len > 0
+                                ? "its first bytes are incomplete"
+                                : "it sent nothing, and no rule with protocol tcp lets the server speak first");
         conn_tell(conn, GATE_DENIED, &answer, NULL);
         conn_reset(conn, "");
         return;
@@ -258,7 +263,8 @@ void conn_judge_wanted(struct conn *conn)
 
 /* ---- out -------------------------------------------------------------------------------------------------------- */
 
-static void on_dialled(void *ctx, int fd, const struct gate_addr *to, const struct policy_answer *answer, const struct brig_err *err)
+static void on_dialled(void *ctx, int fd, const struct gate_addr *to, const struct policy_answer *answer,
+                       const struct brig_err *err)
 {
     struct conn *conn = ctx;
 
@@ -292,7 +298,8 @@ static void on_dialled(void *ctx, int fd, const struct gate_addr *to, const stru
 
 void conn_dial(struct conn *conn)
 {
-    /* A request's method and path were judged by name; its address is judged by the dial, and the request again with that address. */
+    /* A request's method and path were judged by name; its address is judged by the dial, and the request again with
+     * that address. */
     enum policy_seen seen = conn->seen == POLICY_SEEN_HTTP ? POLICY_SEEN_NOTHING : (enum policy_seen)conn->seen;
     struct brig_err err = {0};
 

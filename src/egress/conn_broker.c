@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conn_broker.c: handing a connection over to the broker, and what the slot learns from there: bytes, decisions, the end. */
+/* conn_broker.c: handing a connection over to the broker, and what the slot learns from there: bytes, decisions, the
+ * end. */
 #include "base/err.h"
 #include "egress/egress_priv.h"
 
@@ -22,7 +23,8 @@ static bool broker_charge(void *ctx, uint64_t in, uint64_t out)
     return !over_in && !over_out; /* this one ends; the next is denied */
 }
 
-static void broker_event(void *ctx, enum gate_verdict verdict, const struct policy_answer *answer, const struct gate_addr *dialled, const char *secret)
+static void broker_event(void *ctx, enum gate_verdict verdict, const struct policy_answer *answer,
+                         const struct gate_addr *dialled, const char *secret)
 {
     struct conn *conn = ctx;
 
@@ -55,9 +57,19 @@ static void broker_done(void *ctx, const char *why)
 void conn_to_broker(struct conn *conn, bool plain)
 {
     struct brig_err err = {0};
-    struct broker_start start = {.slot = conn->slot, .broker = conn->slot->broker, .name = conn->name, .wanted = conn->wanted, .port = conn->port,
-                                 .plain = plain, .first = (const uint8_t *)conn->first.data, .first_len = conn->first.len, .charge = broker_charge,
-                                 .event = broker_event, .scrubbed = broker_scrubbed, .done = broker_done, .ctx = conn};
+    struct broker_start start = {.slot = conn->slot,
+                                 .broker = conn->slot->broker,
+                                 .name = conn->name,
+                                 .wanted = conn->wanted,
+                                 .port = conn->port,
+                                 .plain = plain,
+                                 .first = (const uint8_t *)conn->first.data,
+                                 .first_len = conn->first.len,
+                                 .charge = broker_charge,
+                                 .event = broker_event,
+                                 .scrubbed = broker_scrubbed,
+                                 .done = broker_done,
+                                 .ctx = conn};
 
     conn->stage = CONN_BROKER;
     loop_remove(conn->slot->egress->loop, &conn->client.source);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dial.c: a connection out. The name is looked up now, every address it has is judged, and the socket is connected to exactly the sockaddr that was
- * judged: there is no second look-up that could answer differently. IPv4 comes first: a host without a route for IPv6 is more
- * common than one without IPv4. Each address has 2 s unless it is the last, all together 10.
+ * dial.c: a connection out. The name is looked up now, every address it has is judged, and the socket is connected to
+ * exactly the sockaddr that was judged: there is no second look-up that could answer differently. IPv4 comes first: a
+ * host without a route for IPv6 is more common than one without IPv4. Each address has 2 s unless it is the last, all
+ * together 10.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -77,7 +78,8 @@ static void fail(struct dial *dial, enum brig_code code, int errnum, const char 
     finish(dial, -1);
 }
 
-/* ---- judging ---------------------------------------------------------------------------------------------------------- */
+/* ---- judging
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* Appends it when the policy lets it through; else the first refusal is what is told if none is left. */
 static void consider(struct dial *dial, const struct gate_addr *address)
@@ -100,7 +102,8 @@ static void consider(struct dial *dial, const struct gate_addr *address)
         dial->to[dial->n++] = addr;
 }
 
-/* ---- connecting -------------------------------------------------------------------------------------------------------- */
+/* ---- connecting
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* 1: connected; 0: under way; or a negative errno. */
 static int attempt(struct dial *dial)
@@ -183,7 +186,8 @@ static void on_addresses(void *ctx, const struct gate_addr *addresses, size_t n,
     dial->slot->lookups--;
     share_give(dial->slot, SHARE_LOOKUPS, 1);
     if (n == 0) {
-        fail(dial, BRIG_E_HOST, err ? err->errnum : 0, err && err->message[0] ? err->message : "the name has no address");
+        fail(dial, BRIG_E_HOST, err ? err->errnum : 0,
+             err && err->message[0] ? err->message : "the name has no address");
         return;
     }
     for (int v4 = 1; v4 >= 0; v4--) {
@@ -207,8 +211,8 @@ static int start_address(struct dial *dial, const struct gate_addr *wanted, stru
     return loop_timer_set(dial->loop, &dial->timer, loop_now_ns(), err);
 }
 
-int dial_start(struct slot *slot, const char *name, const struct gate_addr *wanted, uint16_t port, enum policy_seen seen, dial_fn *done, void *ctx,
-               struct dial **ret, struct brig_err *err)
+int dial_start(struct slot *slot, const char *name, const struct gate_addr *wanted, uint16_t port,
+               enum policy_seen seen, dial_fn *done, void *ctx, struct dial **ret, struct brig_err *err)
 {
     struct dial *dial = mem_zalloc(sizeof *dial);
     int r;

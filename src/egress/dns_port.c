@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dns_port.c: port 53 of a sandbox, over UDP and TCP. What is answered is dns_server.c's business; here are the datagrams (the answer comes from the
- * address that was asked, whichever the program picked), the frames of TCP, and what is told about it. One slot's questions have a
- * rate; over it they are dropped, as a network would. A name that was told within the last second is not told again.
+ * dns_port.c: port 53 of a sandbox, over UDP and TCP. What is answered is dns_server.c's business; here are the
+ * datagrams (the answer comes from the address that was asked, whichever the program picked), the frames of TCP, and
+ * what is told about it. One slot's questions have a rate; over it they are dropped, as a network would. A name that
+ * was told within the last second is not told again.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -45,7 +46,8 @@ static void tell(struct slot *slot, const struct dns_verdict *verdict)
     event.rule = -1;
     event.dns = 1;
     if (str_copy(event.name, sizeof event.name, verdict->name) < 0 ||
-        str_copy(event.why, sizeof event.why, verdict->allowed ? "the policy names it" : "no rule names it") < 0 || outbox_event(slot, &event) < 0)
+        str_copy(event.why, sizeof event.why, verdict->allowed ? "the policy names it" : "no rule names it") < 0 ||
+        outbox_event(slot, &event) < 0)
         return;
     slot->seen[hash % NAMES_SEEN].hash = hash;
     slot->seen[hash % NAMES_SEEN].at_ns = now;
@@ -88,7 +90,8 @@ static size_t turn_around(struct msghdr *msg, union control *control)
             struct in_pktinfo info, back = {0};
             memcpy(&info, CMSG_DATA(c), sizeof info);
             back.ipi_spec_dst = info.ipi_addr;
-            *to = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof back), .cmsg_level = IPPROTO_IP, .cmsg_type = IP_PKTINFO};
+            *to =
+                (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof back), .cmsg_level = IPPROTO_IP, .cmsg_type = IP_PKTINFO};
             memcpy(CMSG_DATA(to), &back, sizeof back);
             return CMSG_SPACE(sizeof back);
         }
@@ -97,7 +100,8 @@ static size_t turn_around(struct msghdr *msg, union control *control)
             memcpy(&info, CMSG_DATA(c), sizeof info);
             if (!IN6_IS_ADDR_LINKLOCAL(&info.ipi6_addr))
                 info.ipi6_ifindex = 0;
-            *to = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof info), .cmsg_level = IPPROTO_IPV6, .cmsg_type = IPV6_PKTINFO};
+            *to = (struct cmsghdr){
+                .cmsg_len = CMSG_LEN(sizeof info), .cmsg_level = IPPROTO_IPV6, .cmsg_type = IPV6_PKTINFO};
             memcpy(CMSG_DATA(to), &info, sizeof info);
             return CMSG_SPACE(sizeof info);
         }
@@ -114,7 +118,11 @@ void dns_udp_ready(struct listener *listener)
         struct sockaddr_storage from;
         union control control;
         struct iovec iov = {query, sizeof query};
-        struct msghdr msg = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space,
+        struct msghdr msg = {.msg_name = &from,
+                             .msg_namelen = sizeof from,
+                             .msg_iov = &iov,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
                              .msg_controllen = sizeof control.space};
         ssize_t n = recvmsg(listener->fd, &msg, MSG_DONTWAIT);
         if (n < 0 && (errno == EINTR || errno == ECONNREFUSED))
@@ -180,7 +188,8 @@ static bool tcp_serve(struct dns_tcp *conn)
             return false;
         if (conn->in.len < 2 + len)
             return true;
-        if (++conn->messages > TCP_MESSAGES || outbox_full(conn->slot) || !answer(conn->slot, data + 2, len, true, &out))
+        if (++conn->messages > TCP_MESSAGES || outbox_full(conn->slot) ||
+            !answer(conn->slot, data + 2, len, true, &out))
             return false;
         uint8_t frame[2] = {(uint8_t)(out.len >> 8), (uint8_t)out.len};
         struct iovec iov[2] = {{frame, 2}, {out.data, out.len}};
@@ -231,6 +240,7 @@ void dns_tcp_accept(struct slot *slot, int sock)
     slot->dns_tcp = conn;
     slot->n_dns_tcp++;
     share_charge(slot, SHARE_LISTENERS, 1);
-    if (loop_add(loop, &conn->source, conn->fd, EPOLLIN, NULL) < 0 || loop_timer_set(loop, &conn->timer, loop_now_ns() + TCP_IDLE_NS, NULL) < 0)
+    if (loop_add(loop, &conn->source, conn->fd, EPOLLIN, NULL) < 0 ||
+        loop_timer_set(loop, &conn->timer, loop_now_ns() + TCP_IDLE_NS, NULL) < 0)
         tcp_close(conn);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port 53 inside a sandbox. It invents its answers: a name the policy knows has an address of the gate's own range, everything
- * else is refused. No query leaves, so that a name cannot carry data out, and what a name really resolves to is decided when
- * somebody dials it.
+ * Port 53 inside a sandbox. It invents its answers: a name the policy knows has an address of the gate's own range,
+ * everything else is refused. No query leaves, so that a name cannot carry data out, and what a name really resolves to
+ * is decided when somebody dials it.
  *
  * Refusals are REFUSED, not NXDOMAIN: the name may well exist, and resolvers that ask for the next search domain after
  * NXDOMAIN should not. With EDNS the reason is said too (RFC 8914: 18, prohibited).

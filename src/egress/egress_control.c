@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * egress_control.c: the controller's messages. Every one is checked by gate_wire_check() before it comes here; one that makes no sense closes
- * the socket, one that cannot be done is answered with why. When the socket closes, slots and connections stay as they are.
+ * egress_control.c: the controller's messages. Every one is checked by gate_wire_check() before it comes here; one that
+ * makes no sense closes the socket, one that cannot be done is answered with why. When the socket closes, slots and
+ * connections stay as they are.
  */
 #include <sys/epoll.h>
 
@@ -24,7 +25,8 @@ static void clear_err(struct brig_err *err)
 
 /* ---- PREPARE ------------------------------------------------------------------------------------------------- */
 
-static int prepare(struct egress *egress, const struct gate_prepare *msg, int fd, struct slot **ret, struct brig_err *err)
+static int prepare(struct egress *egress, const struct gate_prepare *msg, int fd, struct slot **ret,
+                   struct brig_err *err)
 {
     char *text = NULL;
     size_t len = 0;

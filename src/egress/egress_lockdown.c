@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * egress_lockdown.c: what brig-egress may still do once it serves. It is the only process that reads bytes from sandboxes and from the internet alike, so it
- * keeps nothing it does not need, in four stages:
+ * egress_lockdown.c: what brig-egress may still do once it serves. It is the only process that reads bytes from
+ * sandboxes and from the internet alike, so it keeps nothing it does not need, in four stages:
  *
  *   1  no core dumps, not traceable, no new privileges          (before anything is read)
  *   2  no user id 0, no groups, no capabilities
@@ -35,7 +35,8 @@ int lockdown_begin(struct brig_err *err)
 {
     struct rlimit none = {0, 0}, files;
 
-    if (setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+    if (setrlimit(RLIMIT_CORE, &none) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return err_host(err, "lock down");
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max;
@@ -45,7 +46,8 @@ int lockdown_begin(struct brig_err *err)
     return 0;
 }
 
-/* ---- stage 2 -------------------------------------------------------------------------------------------------------------- */
+/* ---- stage 2
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static int drop_ids(struct brig_err *err)
 {
@@ -56,7 +58,8 @@ static int drop_ids(struct brig_err *err)
     for (int cap = 0; cap <= 63; cap++)
         prctl(PR_CAPBSET_DROP, cap, 0, 0, 0); /* without CAP_SETPCAP there is nothing that could be gained either */
     /* In a user namespace that maps one id only there is no other to become: 0 is nobody special there. */
-    if (geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0) &&
+    if (geteuid() == 0 &&
+        (setgroups(0, NULL) < 0 || setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0) &&
         errno != EINVAL && errno != EPERM)
         return err_host(err, "drop the user id");
     if (syscall(SYS_capset, &header, none) < 0)
@@ -65,7 +68,8 @@ static int drop_ids(struct brig_err *err)
     return prctl(PR_SET_DUMPABLE, 0) < 0 ? err_host(err, "lock down") : 0;
 }
 
-/* ---- stage 3 -------------------------------------------------------------------------------------------------------------- */
+/* ---- stage 3
+ * -------------------------------------------------------------------------------------------------------------- */
 
 #define ALL_ABI1 ((UINT64_C(1) << 13) - 1) /* EXECUTE to MAKE_SYM */
 
@@ -82,7 +86,8 @@ static int drop_files(struct brig_err *err)
 
     if (abi <= 0)
         return 0; /* seccomp says it as well */
-    attr.fs |= (abi >= 2 ? UINT64_C(1) << 13 : 0) | (abi >= 3 ? UINT64_C(1) << 14 : 0) | (abi >= 5 ? UINT64_C(1) << 15 : 0);
+    attr.fs |=
+        (abi >= 2 ? UINT64_C(1) << 13 : 0) | (abi >= 3 ? UINT64_C(1) << 14 : 0) | (abi >= 5 ? UINT64_C(1) << 15 : 0);
     if (abi >= 4) {
         attr.net = 1; /* BIND_TCP */
         size += sizeof attr.net;
@@ -97,27 +102,114 @@ static int drop_files(struct brig_err *err)
     return 0;
 }
 
-/* ---- stage 4 -------------------------------------------------------------------------------------------------------------- */
+/* ---- stage 4
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* The frequent ones first: the filter looks through the list in order. */
-static const unsigned short allowed[] = {
-    SYS_epoll_pwait2, SYS_epoll_wait, SYS_recvfrom, SYS_sendto, SYS_splice, SYS_epoll_ctl, SYS_close, SYS_accept4, SYS_connect, SYS_setsockopt,
-    SYS_getsockopt, SYS_getsockname, SYS_shutdown, SYS_sendmsg, SYS_recvmsg, SYS_read, SYS_write, SYS_writev, SYS_readv, SYS_getpeername,
-    SYS_clock_gettime, SYS_epoll_pwait, SYS_munmap, SYS_mremap, SYS_brk, SYS_madvise, SYS_futex, SYS_getrandom, SYS_fcntl, SYS_memfd_create, SYS_fstat,
-    SYS_newfstatat, SYS_pread64, SYS_lseek, SYS_ftruncate, SYS_mlock, SYS_munlock, SYS_getpid, SYS_gettid, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
-    SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_sigaltstack, SYS_tgkill, SYS_exit, SYS_exit_group, SYS_restart_syscall, SYS_sched_yield,
-    SYS_sched_getaffinity, SYS_nanosleep, SYS_clock_nanosleep, SYS_gettimeofday, SYS_time, SYS_clock_getres, SYS_getrusage, SYS_rseq, SYS_set_robust_list,
-    SYS_epoll_create1, SYS_timerfd_create, SYS_timerfd_settime, SYS_poll, SYS_ppoll, SYS_sysinfo, SYS_uname};
+static const unsigned short allowed[] = {SYS_epoll_pwait2,
+                                         SYS_epoll_wait,
+                                         SYS_recvfrom,
+                                         SYS_sendto,
+                                         SYS_splice,
+                                         SYS_epoll_ctl,
+                                         SYS_close,
+                                         SYS_accept4,
+                                         SYS_connect,
+                                         SYS_setsockopt,
+                                         SYS_getsockopt,
+                                         SYS_getsockname,
+                                         SYS_shutdown,
+                                         SYS_sendmsg,
+                                         SYS_recvmsg,
+                                         SYS_read,
+                                         SYS_write,
+                                         SYS_writev,
+                                         SYS_readv,
+                                         SYS_getpeername,
+                                         SYS_clock_gettime,
+                                         SYS_epoll_pwait,
+                                         SYS_munmap,
+                                         SYS_mremap,
+                                         SYS_brk,
+                                         SYS_madvise,
+                                         SYS_futex,
+                                         SYS_getrandom,
+                                         SYS_fcntl,
+                                         SYS_memfd_create,
+                                         SYS_fstat,
+                                         SYS_newfstatat,
+                                         SYS_pread64,
+                                         SYS_lseek,
+                                         SYS_ftruncate,
+                                         SYS_mlock,
+                                         SYS_munlock,
+                                         SYS_getpid,
+                                         SYS_gettid,
+                                         SYS_getuid,
+                                         SYS_geteuid,
+                                         SYS_getgid,
+                                         SYS_getegid,
+                                         SYS_rt_sigreturn,
+                                         SYS_rt_sigprocmask,
+                                         SYS_rt_sigaction,
+                                         SYS_sigaltstack,
+                                         SYS_tgkill,
+                                         SYS_exit,
+                                         SYS_exit_group,
+                                         SYS_restart_syscall,
+                                         SYS_sched_yield,
+                                         SYS_sched_getaffinity,
+                                         SYS_nanosleep,
+                                         SYS_clock_nanosleep,
+                                         SYS_gettimeofday,
+                                         SYS_time,
+                                         SYS_clock_getres,
+                                         SYS_getrusage,
+                                         SYS_rseq,
+                                         SYS_set_robust_list,
+                                         SYS_epoll_create1,
+                                         SYS_timerfd_create,
+                                         SYS_timerfd_settime,
+                                         SYS_poll,
+                                         SYS_ppoll,
+                                         SYS_sysinfo,
+                                         SYS_uname};
 
 /* What nothing here ever does: not an error to go on from. */
-static const unsigned short deadly[] = {
-    SYS_execve, SYS_execveat, SYS_fork, SYS_vfork, SYS_clone, SYS_clone3, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount, SYS_umount2,
-    SYS_pivot_root, SYS_chroot, SYS_setns, SYS_unshare, SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf, SYS_keyctl,
-    SYS_add_key, SYS_setuid, SYS_setresuid, SYS_open_by_handle_at, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup, SYS_listen};
+static const unsigned short deadly[] = {SYS_execve,
+                                        SYS_execveat,
+                                        SYS_fork,
+                                        SYS_vfork,
+                                        SYS_clone,
+                                        SYS_clone3,
+                                        SYS_ptrace,
+                                        SYS_process_vm_readv,
+                                        SYS_process_vm_writev,
+                                        SYS_mount,
+                                        SYS_umount2,
+                                        SYS_pivot_root,
+                                        SYS_chroot,
+                                        SYS_setns,
+                                        SYS_unshare,
+                                        SYS_init_module,
+                                        SYS_finit_module,
+                                        SYS_delete_module,
+                                        SYS_kexec_load,
+                                        SYS_bpf,
+                                        SYS_keyctl,
+                                        SYS_add_key,
+                                        SYS_setuid,
+                                        SYS_setresuid,
+                                        SYS_open_by_handle_at,
+                                        SYS_perf_event_open,
+                                        SYS_userfaultfd,
+                                        SYS_io_uring_setup,
+                                        SYS_listen};
 
 #define FILTER_MAX (2 * (ARRAY_SIZE(allowed) + ARRAY_SIZE(deadly)) + 48)
 #define CALL_IS(nr, action) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1), BPF_STMT(BPF_RET | BPF_K, (action))
-#define ARG(n) (uint32_t)(offsetof(struct seccomp_data, args[0]) + 8u * (n)) /* its low half, on a little-endian machine */
+#define ARG(n) \
+    (uint32_t)(offsetof(struct seccomp_data, args[0]) + 8u * (n)) /* its low half, on a little-endian machine */
 
 struct filter {
     struct sock_filter code[FILTER_MAX];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * egress_main.c: brig-egress. Descriptor 3 is its parent, and nothing else comes from outside: no arguments, no environment, no files. It locks itself down,
- * says GATE_READY, and serves until the parent is gone. A control socket that closes is not an end: brigd is being restarted, and the
- * parent passes the next one.
+ * egress_main.c: brig-egress. Descriptor 3 is its parent, and nothing else comes from outside: no arguments, no
+ * environment, no files. It locks itself down, says GATE_READY, and serves until the parent is gone. A control socket
+ * that closes is not an end: brigd is being restarted, and the parent passes the next one.
  */
 #include <fcntl.h>
 #include <openssl/ssl.h>
@@ -66,7 +66,9 @@ static void parent_io(struct loop_source *source, uint32_t events UNUSED)
 /* Libraries read files when they are first used: now or never. */
 static int warm_up(struct brig_err *err)
 {
-    if (OPENSSL_init_ssl(OPENSSL_INIT_LOAD_SSL_STRINGS | OPENSSL_INIT_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT, NULL) != 1)
+    if (OPENSSL_init_ssl(OPENSSL_INIT_LOAD_SSL_STRINGS | OPENSSL_INIT_LOAD_CRYPTO_STRINGS |
+                             OPENSSL_INIT_NO_LOAD_CONFIG | OPENSSL_INIT_NO_ATEXIT,
+                         NULL) != 1)
         return err_set(err, BRIG_E_HOST, 0, "OpenSSL");
     return 0;
 }
@@ -78,7 +80,8 @@ static int check_parent(struct brig_err *err)
     socklen_t len = sizeof type;
 
     if (getsockopt(GATE_PARENT_FD, SOL_SOCKET, SO_TYPE, &type, &len) < 0 || type != SOCK_SEQPACKET)
-        return err_usage(err, "descriptor %d is not a socket to a parent: brig-egress is started by brig, not by hand", GATE_PARENT_FD);
+        return err_usage(err, "descriptor %d is not a socket to a parent: brig-egress is started by brig, not by hand",
+                         GATE_PARENT_FD);
     return 0;
 }
 

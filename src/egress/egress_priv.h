@@ -2,8 +2,8 @@
 /*
  * egress_priv.h: what the files of the process share: the process, a slot, a connection.
  *
- * Lifetimes. A connection that is over is closed at once but freed only between two rounds of the loop (egress_reap()), so that every
- * function may end the one it works on. A slot goes the same way: after its connections.
+ * Lifetimes. A connection that is over is closed at once but freed only between two rounds of the loop (egress_reap()),
+ * so that every function may end the one it works on. A slot goes the same way: after its connections.
  *
  *     egress ── slots (a hash by number) ── listeners
  *        │                               └─ connections (a list)
@@ -17,14 +17,15 @@
 #include "egress/egress.h"
 
 #define EGRESS_BUCKETS 1024u
-#define EGRESS_EVENTS 4096u      /* waiting for the controller, of all slots */
-#define SLOT_EVENTS 512u         /* and of one */
+#define EGRESS_EVENTS 4096u       /* waiting for the controller, of all slots */
+#define SLOT_EVENTS 512u          /* and of one */
 #define EGRESS_CHUNK (256u << 10) /* read at once, into memory that all connections share */
-#define EGRESS_PIPE (512u << 10)   /* spliced at once, where the host allows pipes that large */
-#define SLOT_PENDING (16u << 20)    /* more than that waits for a slot's slow readers: others are read in small pieces only */
-#define SLOT_LOOKUPS 64u            /* names that one slot has resolved at a time */
-#define EGRESS_PENDING (128u << 20) /* the same of all slots */
-#define CONN_DESCRIPTORS 2u         /* of a connection: one of each side */
+#define EGRESS_PIPE (512u << 10)  /* spliced at once, where the host allows pipes that large */
+#define SLOT_PENDING \
+    (16u << 20)          /* more than that waits for a slot's slow readers: others are read in small pieces only */
+#define SLOT_LOOKUPS 64u /* names that one slot has resolved at a time */
+#define EGRESS_PENDING (128u << 20)                /* the same of all slots */
+#define CONN_DESCRIPTORS 2u                        /* of a connection: one of each side */
 #define CONN_SNIFF_NS (UINT64_C(10) * 1000000000u) /* to show what it is */
 #define CONN_IDLE_NS (UINT64_C(300) * 1000000000u)
 
@@ -46,7 +47,8 @@ enum grant budget_grant(struct conn *conn, bool in, size_t want, size_t *ret);
 void budget_charge(struct conn *conn, bool in, size_t n);
 void budget_wait(struct conn *conn); /* conn_resume() is called when there is something */
 void budget_leave(struct conn *conn);
-void budget_note_over(struct slot *slot, bool in, bool is); /* it is used up: told once, and new connections are denied */
+/* it is used up: told once, and new connections are denied */
+void budget_note_over(struct slot *slot, bool in, bool is);
 void budget_over(struct slot *slot, bool in); /* cuts every connection, once and for all */
 void budget_limits(struct slot *slot, const struct policy_limits *limits);
 
@@ -62,8 +64,8 @@ enum share_kind {
 };
 struct share; /* of one organisation */
 void share_init(struct egress *egress);
-int share_join(struct slot *slot, const char *org) MUST_CHECK; /* -ENOMEM, -EINVAL: a name that is too long */
-void share_leave(struct slot *slot); /* when it has given everything back */
+int share_join(struct slot *slot, const char *org) MUST_CHECK;           /* -ENOMEM, -EINVAL: a name that is too long */
+void share_leave(struct slot *slot);                                     /* when it has given everything back */
 bool share_has(const struct slot *slot, enum share_kind kind, size_t n); /* so many more may be taken */
 bool share_take(struct slot *slot, enum share_kind kind, size_t n) MUST_CHECK;
 void share_charge(struct slot *slot, enum share_kind kind, size_t n); /* whether it may or not */
@@ -96,7 +98,7 @@ struct egress {
     uint64_t next_conn;
     int pipe[2]; /* for splice(2); empty between two calls. -1: none */
     size_t pipe_size;
-    size_t descriptors; /* that sandboxes can have */
+    size_t descriptors;       /* that sandboxes can have */
     size_t shared[SHARE_MAX]; /* taken by all slots */
     struct share *shares;
     bool over;
@@ -148,8 +150,8 @@ struct slot {
     struct share *share;
     uint64_t number, version;
     uint32_t flags;
-    bool mentioned; /* since SYNC */
-    bool paused;    /* its listeners are not watched: too many events wait */
+    bool mentioned;         /* since SYNC */
+    bool paused;            /* its listeners are not watched: too many events wait */
     bool over_in, over_out; /* a budget is used up */
     char sandbox_id[32];
     struct policy *policy;
@@ -164,7 +166,7 @@ struct slot {
     struct dns_tcp *dns_tcp;
     unsigned n_dns_tcp;
     size_t n_events;
-    size_t pending; /* bytes in struct pend, and what the broker holds */
+    size_t pending;   /* bytes in struct pend, and what the broker holds */
     unsigned lookups; /* under way */
     struct bucket bytes, starts, questions;
     struct conn *wait_first, *wait_last; /* for bytes per second, in turn */
@@ -172,7 +174,9 @@ struct slot {
     bool resuming;
     struct loop_timer bytes_timer;
     uint64_t limit_told_ns[4]; /* events about limits, at most one per second and kind */
-    struct { uint64_t hash, at_ns; } seen[NAMES_SEEN];
+    struct {
+        uint64_t hash, at_ns;
+    } seen[NAMES_SEEN];
 };
 enum { TOLD_OPEN, TOLD_RATE, TOLD_QUESTIONS, TOLD_SHARE };
 
@@ -183,16 +187,19 @@ struct slot_spec_in {
     const char *spec;
     size_t len;
 };
-int slot_prepare(struct egress *egress, const struct slot_spec_in *in, struct slot **ret, struct brig_err *err) MUST_CHECK;
-int slot_listen(struct slot *slot, const struct gate_listen *msg, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK; /* takes fds over */
-void slot_forget(struct slot *slot); /* closed at once; freed by egress_reap() */
+int slot_prepare(struct egress *egress, const struct slot_spec_in *in, struct slot **ret,
+                 struct brig_err *err) MUST_CHECK;
+int slot_listen(struct slot *slot, const struct gate_listen *msg, int *fds, size_t n_fds,
+                struct brig_err *err) MUST_CHECK; /* takes fds over */
+void slot_forget(struct slot *slot);              /* closed at once; freed by egress_reap() */
 void slot_free(struct slot *slot);
 /* An event about the slot and no connection of it. */
 void slot_tell(struct slot *slot, enum gate_verdict verdict, const char *why);
 void slot_tell_limit(struct slot *slot, unsigned kind, enum brig_limit limit, const char *why); /* rate-limited */
 
 /* listener.c */
-int listener_open(struct listener *listener, struct slot *slot, int fd, const struct gate_listener *what, struct brig_err *err) MUST_CHECK;
+int listener_open(struct listener *listener, struct slot *slot, int fd, const struct gate_listener *what,
+                  struct brig_err *err) MUST_CHECK;
 void listener_close(struct listener *listener);
 void listeners_pause(struct slot *slot);
 void listeners_resume(struct slot *slot);
@@ -252,27 +259,27 @@ struct conn {
     uint32_t proxy_state;
     int rule;
     uint16_t port;
-    uint8_t stage;      /* enum conn_stage */
-    uint8_t seen;       /* enum policy_seen */
-    bool waiting;       /* in the slot's queue for bytes per second */
-    bool proxied;       /* came through the explicit proxy */
-    bool raw;           /* any bytes: a rule says so */
-    bool open;          /* any bytes: the default says so */
-    bool looking;       /* open, and the client has not yet shown what it is: first is held back */
-    bool untold;        /* CONN_REFUSE of a slot that learns: the event waits for the first bytes */
-    bool ech, no_sni;   /* was let through because the policy allows these */
-    bool announced;     /* ALLOWED was told: so CLOSED must be */
-    bool spoken;        /* the proxy has answered: errors cannot be told as HTTP any more */
+    uint8_t stage;    /* enum conn_stage */
+    uint8_t seen;     /* enum policy_seen */
+    bool waiting;     /* in the slot's queue for bytes per second */
+    bool proxied;     /* came through the explicit proxy */
+    bool raw;         /* any bytes: a rule says so */
+    bool open;        /* any bytes: the default says so */
+    bool looking;     /* open, and the client has not yet shown what it is: first is held back */
+    bool untold;      /* CONN_REFUSE of a slot that learns: the event waits for the first bytes */
+    bool ech, no_sni; /* was let through because the policy allows these */
+    bool announced;   /* ALLOWED was told: so CLOSED must be */
+    bool spoken;      /* the proxy has answered: errors cannot be told as HTTP any more */
 };
 
 /* conn.c */
 void conn_accept(struct slot *slot, int fd, enum gate_kind kind); /* takes fd over */
-void conn_judge_wanted(struct conn *conn);   /* wanted and port (or name) are set: refuse, sniff or dial */
+void conn_judge_wanted(struct conn *conn); /* wanted and port (or name) are set: refuse, sniff or dial */
 void conn_dial(struct conn *conn);
 void conn_peer_text(const struct conn *conn, char *out, size_t size); /* "name:port" */
-void conn_end(struct conn *conn, const char *why);   /* FIN where it was not sent; CLOSED is told */
-void conn_reset(struct conn *conn, const char *why); /* RST on both sides */
-void conn_resume(struct conn *conn);         /* budget.c: bytes may flow again */
+void conn_end(struct conn *conn, const char *why);                    /* FIN where it was not sent; CLOSED is told */
+void conn_reset(struct conn *conn, const char *why);                  /* RST on both sides */
+void conn_resume(struct conn *conn);                                  /* budget.c: bytes may flow again */
 void conn_free(struct conn *conn);
 void conn_io(struct loop_source *source, uint32_t events);
 /* false: it could not be told, so it must not happen. */
@@ -280,10 +287,10 @@ bool conn_tell(struct conn *conn, enum gate_verdict verdict, const struct policy
 bool conn_arm(struct conn *conn, uint64_t after_ns);
 
 /* sniff.c */
-void conn_proceed(struct conn *conn); /* judged by name or address: sniff, or dial at once where any bytes may go */
-void sniff_refresh(struct conn *conn); /* the policy is another one */
-void conn_sniff(struct conn *conn);   /* begins: first may have bytes already */
-void sniff_look(struct conn *conn);   /* first has grown */
+void conn_proceed(struct conn *conn);   /* judged by name or address: sniff, or dial at once where any bytes may go */
+void sniff_refresh(struct conn *conn);  /* the policy is another one */
+void conn_sniff(struct conn *conn);     /* begins: first may have bytes already */
+void sniff_look(struct conn *conn);     /* first has grown */
 void conn_look_late(struct conn *conn); /* the same of an open connection that was dialled already */
 /* Appends what is there to first, within the budget. > 0: bytes; 0: none now, or it is over (and ended). */
 ssize_t conn_read_first(struct conn *conn, size_t max) MUST_CHECK;
@@ -294,8 +301,9 @@ void conn_to_broker(struct conn *conn, bool plain);
 
 /* refuse.c */
 void conn_refuse(struct conn *conn, const struct policy_answer *answer); /* tells DENIED, then 403 or RST */
-void conn_refuse_http(struct conn *conn, unsigned status, const struct policy_answer *answer); /* tells DENIED; it is HTTP */
-void conn_fail(struct conn *conn, const char *why); /* tells FAILED; 502 or RST */
+/* tells DENIED; it is HTTP */
+void conn_refuse_http(struct conn *conn, unsigned status, const struct policy_answer *answer);
+void conn_fail(struct conn *conn, const char *why);                     /* tells FAILED; 502 or RST */
 void conn_answer(struct conn *conn, unsigned status, const char *text); /* tells nothing */
 void conn_refuse_io(struct conn *conn);
 void conn_refuse_late(struct conn *conn); /* it said nothing */
@@ -315,9 +323,11 @@ struct authority {
     uint16_t port; /* 0: not said */
 };
 int authority_parse(const char *text, size_t len, struct authority *ret) MUST_CHECK; /* -EINVAL */
-/* A request of a plain connection: Host, absolute target and the connection agree, and the policy lets method and path through. */
+/* A request of a plain connection: Host, absolute target and the connection agree, and the policy lets method and path
+ * through. */
 bool judge_request(struct conn *conn, const struct http_head *head, struct policy_answer *ret);
-bool judge_method(const struct conn *conn, const struct policy *policy, const char *method, const char *path, struct policy_answer *ret);
+bool judge_method(const struct conn *conn, const struct policy *policy, const char *method, const char *path,
+                  struct policy_answer *ret);
 
 /* plain.c */
 int plain_start(struct conn *conn) MUST_CHECK; /* takes first over */
@@ -349,9 +359,10 @@ void relay_first(struct conn *conn); /* first goes to the server */
 void relay_io(struct conn *conn, struct side *side, uint32_t events);
 void relay_watch(struct conn *conn); /* after anything that changes what is waited for */
 int side_watch(struct conn *conn, struct side *side, uint32_t events) MUST_CHECK;
-int side_put(struct conn *conn, struct side *side, const void *data, size_t len) MUST_CHECK; /* sends, or keeps; -errno: it is gone */
+/* sends, or keeps; -errno: it is gone */
+int side_put(struct conn *conn, struct side *side, const void *data, size_t len) MUST_CHECK;
 int side_flush(struct conn *conn, struct side *side) MUST_CHECK; /* 0: all gone or it waits */
-void side_shut(struct side *side);           /* FIN, after what is pending */
+void side_shut(struct side *side);                               /* FIN, after what is pending */
 void side_close(struct conn *conn, struct side *side, bool reset);
 
 #endif

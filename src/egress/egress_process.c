@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* egress_process.c: what the whole of brig-egress shares: the loop, the resolver, the texts from the host; and freeing what has ended. */
+/* egress_process.c: what the whole of brig-egress shares: the loop, the resolver, the texts from the host; and freeing
+ * what has ended. */
 #include <fcntl.h>
 
 #include "base/err.h"
@@ -119,7 +120,8 @@ static int take_resolver_text(struct egress *egress, char **place, char *text, s
 {
     mem_free(*place);
     *place = text;
-    return resolver_configure(egress->resolver, egress->resolv_conf ? egress->resolv_conf : "", egress->hosts ? egress->hosts : "", err);
+    return resolver_configure(egress->resolver, egress->resolv_conf ? egress->resolv_conf : "",
+                              egress->hosts ? egress->hosts : "", err);
 }
 
 int egress_file(struct egress *egress, const char *name, int fd, struct brig_err *err)

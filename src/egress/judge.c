@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge.c: the questions a connection's decisions are made of. The policy answers about names, addresses, ports and requests; here is what
- * must hold before it is asked: that a connection says the same thing everywhere (the address it connected to, its SNI, its Host, its
- * target), so that what was judged is what is meant.
+ * judge.c: the questions a connection's decisions are made of. The policy answers about names, addresses, ports and
+ * requests; here is what must hold before it is asked: that a connection says the same thing everywhere (the address it
+ * connected to, its SNI, its Host, its target), so that what was judged is what is meant.
  */
 #include <netinet/in.h>
 #include <stdarg.h>
@@ -69,15 +69,17 @@ bool judge_wanted(struct conn *conn, struct policy_answer *ret)
         judge_deny(ret, slot->over_in ? "net_bytes_in is used up" : "net_bytes_out is used up");
         return false;
     }
-    const struct policy_question question = {.name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port,
-                                             .seen = POLICY_SEEN_NOTHING};
+    const struct policy_question question = {
+        .name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port, .seen = POLICY_SEEN_NOTHING};
     return ask(conn, &question, ret);
 }
 
 /* A name inside a connection to an address: it may be any, but none that a rule denies. */
-static bool name_not_denied(struct conn *conn, const char *name, enum policy_seen seen, const char *method, const char *path, struct policy_answer *ret)
+static bool name_not_denied(struct conn *conn, const char *name, enum policy_seen seen, const char *method,
+                            const char *path, struct policy_answer *ret)
 {
-    const struct policy_question question = {.name = name, .addr = &conn->wanted, .port = conn->port, .seen = seen, .method = method, .path = path};
+    const struct policy_question question = {
+        .name = name, .addr = &conn->wanted, .port = conn->port, .seen = seen, .method = method, .path = path};
 
     return ask(conn, &question, ret) || ret->rule < 0;
 }
@@ -85,7 +87,8 @@ static bool name_not_denied(struct conn *conn, const char *name, enum policy_see
 bool judge_hello(struct conn *conn, const struct tls_hello *hello, struct policy_answer *ret)
 {
     const struct policy *policy = conn->slot->policy;
-    const struct policy_question question = {.name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port, .seen = POLICY_SEEN_TLS};
+    const struct policy_question question = {
+        .name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port, .seen = POLICY_SEEN_TLS};
 
     if (hello->ech && !policy_allows_ech(policy)) {
         judge_deny(ret, "the ClientHello is encrypted (ECH), and the policy does not allow that");
@@ -112,7 +115,11 @@ bool judge_again(const struct conn *conn, struct policy_answer *ret)
     static const struct gate_addr nowhere;
     const struct policy *policy = conn->slot->policy;
     bool dialled = memcmp(&conn->dialled, &nowhere, sizeof nowhere) != 0;
-    struct policy_question question = {.name = conn->name, .addr = dialled ? &conn->dialled : conn->name ? NULL : &conn->wanted, .port = conn->port,
+    struct policy_question question = {.name = conn->name,
+                                       .addr = dialled      ? &conn->dialled
+                                               : conn->name ? NULL
+                                                            : &conn->wanted,
+                                       .port = conn->port,
                                        .seen = (enum policy_seen)conn->seen};
 
     ret->allow = true;
@@ -188,7 +195,8 @@ int authority_parse(const char *text, size_t len, struct authority *ret)
 }
 
 /* Does this authority (of Host, or of an absolute target) mean where the connection goes? */
-static bool authority_agrees(struct conn *conn, const char *what, const char *text, size_t len, const struct http_head *head, struct policy_answer *ret)
+static bool authority_agrees(struct conn *conn, const char *what, const char *text, size_t len,
+                             const struct http_head *head, struct policy_answer *ret)
 {
     struct authority authority;
 
@@ -215,12 +223,19 @@ static bool authority_agrees(struct conn *conn, const char *what, const char *te
     return name_not_denied(conn, authority.name, POLICY_SEEN_HTTP, head->method, plain_target_path(head->target), ret);
 }
 
-bool judge_method(const struct conn *conn, const struct policy *policy, const char *method, const char *path, struct policy_answer *ret)
+bool judge_method(const struct conn *conn, const struct policy *policy, const char *method, const char *path,
+                  struct policy_answer *ret)
 {
     static const struct gate_addr nowhere;
     bool dialled = memcmp(&conn->dialled, &nowhere, sizeof nowhere) != 0;
-    const struct policy_question question = {.name = conn->name, .addr = dialled ? &conn->dialled : conn->name ? NULL : &conn->wanted,
-                                             .port = conn->port, .seen = POLICY_SEEN_HTTP, .method = method, .path = path};
+    const struct policy_question question = {.name = conn->name,
+                                             .addr = dialled      ? &conn->dialled
+                                                     : conn->name ? NULL
+                                                                  : &conn->wanted,
+                                             .port = conn->port,
+                                             .seen = POLICY_SEEN_HTTP,
+                                             .method = method,
+                                             .path = path};
 
     policy_judge(policy, &question, ret);
     return ret->allow;

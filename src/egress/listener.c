@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener.c: sockets from inside a sandbox's network namespace. They are taken as they come from the controller: a descriptor that is not of the
- * kind it was said to be is refused. A bounded number of connections is accepted per round, so that one sandbox's burst does not
- * hold up the others; none while too many events of the slot wait for the controller, or there are no descriptors left.
+ * listener.c: sockets from inside a sandbox's network namespace. They are taken as they come from the controller: a
+ * descriptor that is not of the kind it was said to be is refused. A bounded number of connections is accepted per
+ * round, so that one sandbox's burst does not hold up the others; none while too many events of the slot wait for the
+ * controller, or there are no descriptors left.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -96,7 +97,8 @@ static int ask_for_pktinfo(int fd, int family)
     return setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
 }
 
-int listener_open(struct listener *listener, struct slot *slot, int sock, const struct gate_listener *what, struct brig_err *err)
+int listener_open(struct listener *listener, struct slot *slot, int sock, const struct gate_listener *what,
+                  struct brig_err *err)
 {
     AUTO_FD int fd = sock;
 
@@ -106,9 +108,13 @@ int listener_open(struct listener *listener, struct slot *slot, int sock, const 
     if (r < 0 || (what->kind == GATE_DNS_UDP && ask_for_pktinfo(fd, what->family) < 0))
         return err_host(err, "the listener of port %u", what->port);
     listener_close(listener); /* of a controller that was restarted: the same socket again */
-    *listener = (struct listener){
-        .slot = slot, .fd = take_fd(&fd), .port = what->port, .kind = what->kind, .family = what->family,
-        .source = {.fn = on_ready, .ctx = listener}, .retry = {.fn = on_retry, .ctx = listener}};
+    *listener = (struct listener){.slot = slot,
+                                  .fd = take_fd(&fd),
+                                  .port = what->port,
+                                  .kind = what->kind,
+                                  .family = what->family,
+                                  .source = {.fn = on_ready, .ctx = listener},
+                                  .retry = {.fn = on_retry, .ctx = listener}};
     share_charge(slot, SHARE_LISTENERS, 1); /* slot_listen() has asked for all of them */
     return slot->paused ? 0 : watch(listener, err);
 }
@@ -146,7 +152,8 @@ static bool within_limits(struct slot *slot)
         return false;
     }
     if (!bucket_take(&slot->starts, loop_now_ns(), 1)) {
-        slot_tell_limit(slot, TOLD_RATE, BRIG_LIMIT_CONNECTIONS, "too many connections in a second (limits.connections_per_second)");
+        slot_tell_limit(slot, TOLD_RATE, BRIG_LIMIT_CONNECTIONS,
+                        "too many connections in a second (limits.connections_per_second)");
         return false;
     }
     return true;

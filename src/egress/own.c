@@ -6,8 +6,8 @@
  *
  * The question is RTM_GETROUTE on a socket that is opened before the process is locked down. It sends nothing to the
  * network, and the answer is there when send() returns. It does not depend on what an administrator can set elsewhere,
- * as other ways to ask do: connect() on the MTU of lo, bind() on net.ipv4.ip_nonlocal_bind. No answer, or one that is not
- * understood, is POLICY_OWN_UNKNOWN, which the policy refuses like POLICY_OWN_YES.
+ * as other ways to ask do: connect() on the MTU of lo, bind() on net.ipv4.ip_nonlocal_bind. No answer, or one that is
+ * not understood, is POLICY_OWN_UNKNOWN, which the policy refuses like POLICY_OWN_YES.
  */
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -84,8 +84,10 @@ static enum policy_own ask(struct egress *egress, const struct gate_addr *addr)
     bool v4 = gate_addr_is_v4(addr);
     unsigned size = v4 ? 4 : 16;
     struct question question = {
-        .head = {.nlmsg_len = (uint32_t)(offsetof(struct question, to) + size), .nlmsg_type = RTM_GETROUTE,
-                 .nlmsg_flags = NLM_F_REQUEST, .nlmsg_seq = ++egress->route_seq},
+        .head = {.nlmsg_len = (uint32_t)(offsetof(struct question, to) + size),
+                 .nlmsg_type = RTM_GETROUTE,
+                 .nlmsg_flags = NLM_F_REQUEST,
+                 .nlmsg_seq = ++egress->route_seq},
         .route = {.rtm_family = v4 ? AF_INET : AF_INET6, .rtm_dst_len = (uint8_t)(8 * size)},
         .to_head = {.rta_len = (uint16_t)RTA_LENGTH(size), .rta_type = RTA_DST},
     };

@@ -8,9 +8,10 @@
  *       ^                                                                                │ both bodies are complete
  *       └────────────────────────────────────────────────────────────────────────────────┘
  *
- * A request is not read before the response to the last one is complete, so a refusal never has to overtake anything, and
- * every request is judged: method, path, Host. Where a body ends is followed on both sides with the strict readers of codec/http/http.h; a message they
- * refuse ends the connection. After a denied request the connection ends as well, for its body would have to be skipped.
+ * A request is not read before the response to the last one is complete, so a refusal never has to overtake anything,
+ * and every request is judged: method, path, Host. Where a body ends is followed on both sides with the strict readers
+ * of codec/http/http.h; a message they refuse ends the connection. After a denied request the connection ends as well,
+ * for its body would have to be skipped.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -87,7 +88,8 @@ static void empty(struct buf *buf)
     *buf = BUF_INIT(max);
 }
 
-/* ---- the request -------------------------------------------------------------------------------------------------- */
+/* ---- the request --------------------------------------------------------------------------------------------------
+ */
 
 /* Body bytes on to the server; returns how many belong to this request, or -1 when it was ended. */
 static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
@@ -238,13 +240,15 @@ static void judged(struct conn *conn, const struct http_head *head, size_t took)
     conn_dial(conn);
 }
 
-/* Through the proxy, to a host with a brokered secret: the broker gets what a program without a proxy would have sent. */
+/* Through the proxy, to a host with a brokered secret: the broker gets what a program without a proxy would have sent.
+ */
 static void hand_over(struct conn *conn, const struct http_head *head, size_t took)
 {
     struct plain *plain = conn->plain;
 
     plain->out.len = 0;
-    if (plain_put_head(&plain->out, head, true) < 0 || buf_append(&plain->out, plain->in.data + took, plain->in.len - took) < 0) {
+    if (plain_put_head(&plain->out, head, true) < 0 ||
+        buf_append(&plain->out, plain->in.data + took, plain->in.len - took) < 0) {
         conn_reset(conn, "out of memory");
         return;
     }
@@ -301,7 +305,8 @@ void plain_client(struct conn *conn, const char *data, size_t len)
         conn_reset(conn, "more requests at once than are kept");
 }
 
-/* ---- the response --------------------------------------------------------------------------------------------------- */
+/* ---- the response ---------------------------------------------------------------------------------------------------
+ */
 
 /* How many of these bytes belong to the response's body; -1 when it was ended. */
 static ssize_t measure_body(struct conn *conn, const char *data, size_t len)
@@ -342,7 +347,8 @@ static int response_head(struct conn *conn)
     struct http_head head;
     struct brig_err err = {0};
     size_t scanned = 0;
-    AUTO_FREE char *copy = mem_alloc(plain->reply.len); /* the parser writes into it, and the client gets it as it was */
+    /* the parser writes into it, and the client gets it as it was */
+    AUTO_FREE char *copy = mem_alloc(plain->reply.len);
 
     if (!copy) {
         conn_reset(conn, "out of memory");
@@ -365,7 +371,8 @@ static int response_head(struct conn *conn)
     return took;
 }
 
-/* The heads that are whole, and what follows the last one, in one piece to the client. false: more is needed, or it was ended. */
+/* The heads that are whole, and what follows the last one, in one piece to the client. false: more is needed, or it was
+ * ended. */
 static bool reply_heads(struct conn *conn)
 {
     struct plain *plain = conn->plain;
@@ -374,7 +381,8 @@ static bool reply_heads(struct conn *conn)
         int took = response_head(conn);
         if (took <= 0)
             return false;
-        ssize_t body = plain->replied ? measure_body(conn, plain->reply.data + took, plain->reply.len - (size_t)took) : 0;
+        ssize_t body =
+            plain->replied ? measure_body(conn, plain->reply.data + took, plain->reply.len - (size_t)took) : 0;
         if (body < 0)
             return false;
         to_client(conn, plain->reply.data, (size_t)took + (size_t)body);
@@ -415,7 +423,8 @@ void plain_server(struct conn *conn, const char *data, size_t len)
         to_client(conn, data, (size_t)n);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------------------------ */
+/* ---- ends
+ * ------------------------------------------------------------------------------------------------------------ */
 
 void plain_eof(struct conn *conn, struct side *side)
 {
@@ -449,7 +458,8 @@ static void farewell(struct conn *conn)
     side_close(conn, &conn->server, false);
     side_shut(&conn->client);
     conn->stage = CONN_LINGER;
-    if (conn_arm(conn, UINT64_C(10) * 1000000000u) && side_watch(conn, &conn->client, 1u /* EPOLLIN */ | (conn->client.pend ? 4u /* EPOLLOUT */ : 0u)) < 0)
+    if (conn_arm(conn, UINT64_C(10) * 1000000000u) &&
+        side_watch(conn, &conn->client, 1u /* EPOLLIN */ | (conn->client.pend ? 4u /* EPOLLOUT */ : 0u)) < 0)
         conn_reset(conn, "");
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain_head.c: a request's head as it is sent on: made anew from what was understood, so that the server cannot read anything in it that was not
- * judged. What is meant for a proxy is left out, and so is the offer to go on in HTTP/2, which some clients make with every request.
+ * plain_head.c: a request's head as it is sent on: made anew from what was understood, so that the server cannot read
+ * anything in it that was not judged. What is meant for a proxy is left out, and so is the offer to go on in HTTP/2,
+ * which some clients make with every request.
  */
 #include <strings.h>
 
@@ -32,7 +33,8 @@ static bool dropped(const struct http_field *field, bool h2c)
         if (strcasecmp(field->name, proxys[i]) == 0)
             return true;
     }
-    return h2c && (strcasecmp(field->name, "upgrade") == 0 || strcasecmp(field->name, "http2-settings") == 0 || strcasecmp(field->name, "connection") == 0);
+    return h2c && (strcasecmp(field->name, "upgrade") == 0 || strcasecmp(field->name, "http2-settings") == 0 ||
+                   strcasecmp(field->name, "connection") == 0);
 }
 
 int plain_put_head(struct buf *out, const struct http_head *head, bool proxied)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.c: the explicit proxy, for programs that want one: HTTP CONNECT, http:// requests, SOCKS5. It only says where to; every decision is the
- * one that a direct connection would get, and what goes through a tunnel is looked at all the same. Nobody is authenticated: the
- * listener is inside one sandbox and decides by that sandbox's policy.
+ * proxy.c: the explicit proxy, for programs that want one: HTTP CONNECT, http:// requests, SOCKS5. It only says where
+ * to; every decision is the one that a direct connection would get, and what goes through a tunnel is looked at all the
+ * same. Nobody is authenticated: the listener is inside one sandbox and decides by that sandbox's policy.
  */
 #include <strings.h>
 #include <sys/epoll.h>
@@ -47,9 +47,11 @@ static void refuse(struct conn *conn, unsigned status, const char *why)
     conn_refuse_http(conn, status, &answer);
 }
 
-/* ---- HTTP ----------------------------------------------------------------------------------------------------------- */
+/* ---- HTTP -----------------------------------------------------------------------------------------------------------
+ */
 
-/* A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it. */
+/* A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it.
+ */
 static bool host_agrees(const struct http_head *head, const struct authority *target)
 {
     const char *host = http_field(head, "host");
@@ -57,8 +59,8 @@ static bool host_agrees(const struct http_head *head, const struct authority *ta
 
     if (!host || host[0] == '\0')
         return true;
-    return authority_parse(host, strlen(host), &said) == 0 && (said.port == 0 || said.port == target->port) && str_eq(said.name, target->name) &&
-           gate_addr_equal(&said.addr, &target->addr);
+    return authority_parse(host, strlen(host), &said) == 0 && (said.port == 0 || said.port == target->port) &&
+           str_eq(said.name, target->name) && gate_addr_equal(&said.addr, &target->addr);
 }
 
 static void on_connect(struct conn *conn, const struct http_head *head, size_t took)
@@ -131,8 +133,9 @@ bool proxy_target(struct conn *conn, const struct http_head *head)
         return false;
     }
     uint16_t port = authority.port != 0 ? authority.port : 80;
-    bool same = conn->port == port && (authority.name[0] != '\0' ? conn->name && str_eq(conn->name, authority.name)
-                                                               : !conn->name && gate_addr_equal(&conn->wanted, &authority.addr));
+    bool same = conn->port == port &&
+                (authority.name[0] != '\0' ? conn->name && str_eq(conn->name, authority.name)
+                                           : !conn->name && gate_addr_equal(&conn->wanted, &authority.addr));
     if (same)
         return true;
     side_close(conn, &conn->server, false); /* of the last request */
@@ -146,7 +149,8 @@ bool proxy_target(struct conn *conn, const struct http_head *head)
     return false;
 }
 
-/* ---- SOCKS5 --------------------------------------------------------------------------------------------------------- */
+/* ---- SOCKS5 ---------------------------------------------------------------------------------------------------------
+ */
 
 static void socks_refuse(struct conn *conn, enum socks_reply reply, const struct policy_answer *answer)
 {
@@ -227,7 +231,8 @@ static void on_socks(struct conn *conn)
     if (took == 0)
         return;
     if (took < 0) {
-        judge_deny(&answer, took == -EOPNOTSUPP ? "SOCKS: only CONNECT to a name or an address" : "SOCKS: a malformed request or name");
+        judge_deny(&answer, took == -EOPNOTSUPP ? "SOCKS: only CONNECT to a name or an address"
+                                                : "SOCKS: a malformed request or name");
         socks_refuse(conn, reply, &answer);
         return;
     }
@@ -245,7 +250,8 @@ void proxy_io(struct conn *conn)
         on_http(conn);
     } else {
         struct policy_answer answer;
-        judge_deny(&answer, conn->first.data[0] == 4 ? "SOCKS4: only version 5 is spoken here" : "neither SOCKS5 nor HTTP");
+        judge_deny(&answer,
+                   conn->first.data[0] == 4 ? "SOCKS4: only version 5 is spoken here" : "neither SOCKS5 nor HTTP");
         conn_tell(conn, GATE_DENIED, &answer, NULL);
         conn_reset(conn, "");
     }

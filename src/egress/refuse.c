@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c: how a program inside learns that it may not. Over HTTP by a 403 whose body says what and why; everything else by a reset, at once on
- * 443, where what would follow is TLS, and after a second where the program may yet begin to speak HTTP.
+ * refuse.c: how a program inside learns that it may not. Over HTTP by a 403 whose body says what and why; everything
+ * else by a reset, at once on 443, where what would follow is TLS, and after a second where the program may yet begin
+ * to speak HTTP.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -10,8 +11,9 @@
 #include "base/mem.h"
 #include "egress/egress_priv.h"
 
-#define REFUSE_NS NS_PER_SEC       /* to see whether it speaks HTTP */
-#define LINGER_NS (2 * NS_PER_SEC) /* to let it read the answer: closing with unread bytes is a reset that can overtake it */
+#define REFUSE_NS NS_PER_SEC /* to see whether it speaks HTTP */
+#define LINGER_NS \
+    (2 * NS_PER_SEC) /* to let it read the answer: closing with unread bytes is a reset that can overtake it */
 #define DRAIN_MAX (1u << 20)
 #define TEXT_MAX 1024u
 
@@ -95,7 +97,8 @@ void conn_linger_io(struct conn *conn)
         conn_reset(conn, "");
         return;
     }
-    while ((n = recv(conn->client.fd, conn->slot->egress->chunk, EGRESS_CHUNK, MSG_DONTWAIT)) > 0 && drained < DRAIN_MAX)
+    while ((n = recv(conn->client.fd, conn->slot->egress->chunk, EGRESS_CHUNK, MSG_DONTWAIT)) > 0 &&
+           drained < DRAIN_MAX)
         drained += (size_t)n;
     if (n >= 0 || (errno != EAGAIN && errno != EINTR)) {
         conn_end(conn, "");
@@ -127,9 +130,11 @@ static void wait_for_http(struct conn *conn, const struct policy_answer *answer)
 
 void conn_refuse(struct conn *conn, const struct policy_answer *answer)
 {
-    bool more = false, learns = (conn->slot->flags & GATE_LEARN) != 0, silent = conn->first.len == 0 && !conn->raw && conn->client.fd >= 0;
+    bool more = false, learns = (conn->slot->flags & GATE_LEARN) != 0,
+         silent = conn->first.len == 0 && !conn->raw && conn->client.fd >= 0;
 
-    if (conn->plain || (conn->first.len > 0 && http_begins((const uint8_t *)conn->first.data, conn->first.len, &more))) {
+    if (conn->plain ||
+        (conn->first.len > 0 && http_begins((const uint8_t *)conn->first.data, conn->first.len, &more))) {
         conn_refuse_http(conn, 403, answer);
         return;
     }

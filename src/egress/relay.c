@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.c: bytes between the two sides of a connection. Bytes are read into memory that all connections share and sent at once; only what the
- * other side does not take is kept, and then nothing more is read for it: so a slow reader costs one chunk, an idle connection
- * nothing. A FIN is carried over after what came before it. A side that nothing is expected from is not in the epoll set at all, for a
- * connection that was closed is always "ready".
+ * relay.c: bytes between the two sides of a connection. Bytes are read into memory that all connections share and sent
+ * at once; only what the other side does not take is kept, and then nothing more is read for it: so a slow reader costs
+ * one chunk, an idle connection nothing. A FIN is carried over after what came before it. A side that nothing is
+ * expected from is not in the epoll set at all, for a connection that was closed is always "ready".
  */
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -16,9 +16,10 @@
 
 #define BULK_MIN (64u << 10) /* at once: worth a splice */
 #define PIECE (16u << 10)    /* when too much is pending already */
-#define ROUNDS 4 /* chunks of one connection before others have their turn */
+#define ROUNDS 4             /* chunks of one connection before others have their turn */
 
-/* ---- one side ----------------------------------------------------------------------------------------------------- */
+/* ---- one side -----------------------------------------------------------------------------------------------------
+ */
 
 int side_watch(struct conn *conn, struct side *side, uint32_t events)
 {
@@ -134,7 +135,8 @@ void side_shut(struct side *side)
     fin(side);
 }
 
-/* ---- both --------------------------------------------------------------------------------------------------------- */
+/* ---- both ---------------------------------------------------------------------------------------------------------
+ */
 
 static struct side *other(struct conn *conn, struct side *side)
 {
@@ -143,7 +145,8 @@ static struct side *other(struct conn *conn, struct side *side)
 
 static bool wants(struct conn *conn, struct side *side)
 {
-    return side->fd >= 0 && !side->eof && !conn->waiting && !other(conn, side)->pend && (!conn->plain || plain_wants(conn, side));
+    return side->fd >= 0 && !side->eof && !conn->waiting && !other(conn, side)->pend &&
+           (!conn->plain || plain_wants(conn, side));
 }
 
 void relay_watch(struct conn *conn)
@@ -186,7 +189,8 @@ static void probe(struct conn *conn, struct side *side)
         conn_reset(conn, "reset");
 }
 
-/* ---- splice: from socket to socket without a copy through this process ---------------------------------------------------- */
+/* ---- splice: from socket to socket without a copy through this process
+ * ---------------------------------------------------- */
 
 static void lost(struct conn *conn, bool in)
 {
@@ -194,9 +198,9 @@ static void lost(struct conn *conn, bool in)
 }
 
 /*
- * All connections share the pipe, so it must be empty afterwards: what the other side does not take at once is read out of it and kept.
- * Once something is kept, nothing more is spliced: the socket may have room again by then, and the later bytes would overtake the kept ones.
- * false: the connection was ended.
+ * All connections share the pipe, so it must be empty afterwards: what the other side does not take at once is read out
+ * of it and kept. Once something is kept, nothing more is spliced: the socket may have room again by then, and the
+ * later bytes would overtake the kept ones. false: the connection was ended.
  */
 static bool empty_pipe(struct conn *conn, struct side *to, size_t left)
 {
@@ -320,7 +324,8 @@ void relay_io(struct conn *conn, struct side *side, uint32_t events)
     }
     if (alive(conn) && conn->plain)
         plain_progress(conn);
-    if (alive(conn) && !conn->plain && conn->client.fin_sent && conn->server.fin_sent && conn->client.eof && conn->server.eof)
+    if (alive(conn) && !conn->plain && conn->client.fin_sent && conn->server.fin_sent && conn->client.eof &&
+        conn->server.eof)
         conn_end(conn, "");
     relay_watch(conn);
 }

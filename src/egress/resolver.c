@@ -5,8 +5,9 @@
  *   resolver --- tasks (one per name that is being resolved) --- lookups (one per caller that waits for it)
  *                  '-- two queries, A and AAAA
  *
- * A task that is answered from hosts or the cache has no queries: its timer is due at once, so that done is never called from
- * within resolver_lookup(). Answers with a TTL of 0 are not kept. It says what the name resolves to, not whether that is wise: every address is judged where it is dialled.
+ * A task that is answered from hosts or the cache has no queries: its timer is due at once, so that done is never
+ * called from within resolver_lookup(). Answers with a TTL of 0 are not kept. It says what the name resolves to, not
+ * whether that is wise: every address is judged where it is dialled.
  */
 #include "egress/resolver_priv.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What names resolved to, for a few seconds. Entries stand in a hash table and in the order they came; when there are too many
- * the oldest goes. As nothing is kept longer than half a minute, that order is good enough.
+ * What names resolved to, for a few seconds. Entries stand in a hash table and in the order they came; when there are
+ * too many the oldest goes. As nothing is kept longer than half a minute, that order is good enough.
  */
 #include <sys/random.h>
 

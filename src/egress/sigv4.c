@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sigv4.c: AWS Signature Version 4 ("Authenticating Requests", AWS General Reference). A program signs with its placeholder; that signature is worth nothing,
- * but its Authorization says region and service, so the request can be signed anew with the real key.
+ * sigv4.c: AWS Signature Version 4 ("Authenticating Requests", AWS General Reference). A program signs with its
+ * placeholder; that signature is worth nothing, but its Authorization says region and service, so the request can be
+ * signed anew with the real key.
  *
  *   canonical request   METHOD \n path \n query (sorted) \n name:value \n ... \n \n signed names \n payload hash
  *   string to sign      AWS4-HMAC-SHA256 \n date \n scope \n sha256(canonical request)
  *   key                 HMAC chain of "AWS4" SECRET over day, region, service, "aws4_request"
  *
- * The path is encoded once more than it was sent, except for S3, which signs it as it is. Keys derived on the way are wiped.
+ * The path is encoded once more than it was sent, except for S3, which signs it as it is. Keys derived on the way are
+ * wiped.
  */
 #include <strings.h>
 
@@ -21,7 +23,8 @@
 #define QUERY_MAX 128u
 #define SECRET_KEY_MAX 256u
 
-/* ---- what the client said ------------------------------------------------------------------------------------------ */
+/* ---- what the client said ------------------------------------------------------------------------------------------
+ */
 
 static int copy_part(char *out, size_t size, const char *from, size_t len, const char *allowed)
 {
@@ -61,7 +64,8 @@ int sigv4_parse(const char *authorization, const char *placeholder, struct sigv4
     size_t n = find_part(rest, "Credential", &credential), n_names = find_part(rest, "SignedHeaders", &names);
     if (n <= n_placeholder || strncmp(credential, placeholder, n_placeholder) != 0 || credential[n_placeholder] != '/')
         return -ENOENT;
-    if ((size_t)(rest - authorization) != sizeof(ALGORITHM) - 1 || strncmp(authorization, ALGORITHM, sizeof(ALGORITHM) - 1) != 0)
+    if ((size_t)(rest - authorization) != sizeof(ALGORITHM) - 1 ||
+        strncmp(authorization, ALGORITHM, sizeof(ALGORITHM) - 1) != 0)
         return -EINVAL;
     const char *day = credential + n_placeholder + 1;
     size_t n_day = strcspn(day, "/, ");
@@ -76,9 +80,11 @@ int sigv4_parse(const char *authorization, const char *placeholder, struct sigv4
     if (copy_part(ret->service, sizeof(ret->service), service, n_service, word) < 0)
         return -EINVAL;
     const char *end = service + n_service;
-    if ((size_t)(credential + n - end) != sizeof("/aws4_request") - 1 || strncmp(end, "/aws4_request", sizeof("/aws4_request") - 1) != 0)
+    if ((size_t)(credential + n - end) != sizeof("/aws4_request") - 1 ||
+        strncmp(end, "/aws4_request", sizeof("/aws4_request") - 1) != 0)
         return -EINVAL;
-    return copy_part(ret->signed_headers, sizeof(ret->signed_headers), names, n_names, "abcdefghijklmnopqrstuvwxyz0123456789-_.;!#$%&'*+^`|~");
+    return copy_part(ret->signed_headers, sizeof(ret->signed_headers), names, n_names,
+                     "abcdefghijklmnopqrstuvwxyz0123456789-_.;!#$%&'*+^`|~");
 }
 
 int sigv4_split(const uint8_t *value, size_t len, struct sigv4_keys *ret)
@@ -100,7 +106,8 @@ int sigv4_split(const uint8_t *value, size_t len, struct sigv4_keys *ret)
     return ret->secret_len > 0 && ret->secret_len <= SECRET_KEY_MAX ? 0 : -EINVAL;
 }
 
-/* ---- the canonical request --------------------------------------------------------------------------------------------- */
+/* ---- the canonical request
+ * --------------------------------------------------------------------------------------------- */
 
 /* Decoded once and encoded strictly, so that "~" and "%7E" are the same. '+' is a plus here. */
 static int put_recoded(struct buf *out, const char *text, size_t len)
@@ -160,7 +167,8 @@ static int put_query(struct buf *out, const char *query)
         return r;
     qsort_r(parameters, n, sizeof(parameters[0]), compare_parameters, text.data);
     for (size_t i = 0; i < n && r == 0; i++)
-        r = buf_printf(out, "%s%s=%s", i > 0 ? "&" : "", text.data + parameters[i].name, text.data + parameters[i].value);
+        r = buf_printf(out, "%s%s=%s", i > 0 ? "&" : "", text.data + parameters[i].name,
+                       text.data + parameters[i].value);
     return r;
 }
 
@@ -245,7 +253,8 @@ static int put_canonical(struct buf *out, const struct sigv4_request *request, c
     return r == 0 ? buf_printf(out, "\n%s\n%s", names, request->payload) : r;
 }
 
-/* ---- signing --------------------------------------------------------------------------------------------------------------- */
+/* ---- signing
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static int derive_key(const struct sigv4_request *request, uint8_t key[SHA256_SIZE])
 {
@@ -267,7 +276,8 @@ static int derive_key(const struct sigv4_request *request, uint8_t key[SHA256_SI
     return r;
 }
 
-static int make_signature(const struct sigv4_request *request, const char *canonical, size_t len, char signature[SHA256_HEX])
+static int make_signature(const struct sigv4_request *request, const char *canonical, size_t len,
+                          char signature[SHA256_HEX])
 {
     uint8_t hash[SHA256_SIZE], key[SHA256_SIZE];
     char hex[SHA256_HEX], text[512];
@@ -276,8 +286,8 @@ static int make_signature(const struct sigv4_request *request, const char *canon
     if (r < 0)
         return r;
     crypto_hex(hash, sizeof(hash), hex);
-    int n = str_format(text, sizeof(text), ALGORITHM "\n%s\n%.8s/%s/%s/aws4_request\n%s", request->amz_date, request->amz_date, request->region,
-                       request->service, hex);
+    int n = str_format(text, sizeof(text), ALGORITHM "\n%s\n%.8s/%s/%s/aws4_request\n%s", request->amz_date,
+                       request->amz_date, request->region, request->service, hex);
     if (n < 0)
         return -EINVAL;
     r = derive_key(request, key);
@@ -289,11 +299,13 @@ static int make_signature(const struct sigv4_request *request, const char *canon
     return r;
 }
 
-static int put_authorization(const struct sigv4_request *request, const char *names, const char *signature, struct wbuf *out)
+static int put_authorization(const struct sigv4_request *request, const char *names, const char *signature,
+                             struct wbuf *out)
 {
     char scope[160];
 
-    if (str_format(scope, sizeof(scope), "/%.8s/%s/%s/aws4_request", request->amz_date, request->region, request->service) < 0)
+    if (str_format(scope, sizeof(scope), "/%.8s/%s/%s/aws4_request", request->amz_date, request->region,
+                   request->service) < 0)
         return -EINVAL;
     int r = wbuf_append_str(out, ALGORITHM " Credential=");
     if (r == 0)

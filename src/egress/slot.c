@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slot.c: one sandbox's network: made by PREPARE, changed by a PREPARE with a higher version, ended by FORGET. A change is atomic: everything that can
- * fail is done before the first thing is replaced; then open connections are judged by the new policy, and those it forbids are cut.
+ * slot.c: one sandbox's network: made by PREPARE, changed by a PREPARE with a higher version, ended by FORGET. A change
+ * is atomic: everything that can fail is done before the first thing is replaced; then open connections are judged by
+ * the new policy, and those it forbids are cut.
  */
 #include "base/clock.h"
 #include "base/err.h"
@@ -66,8 +67,11 @@ static int limits_read(const struct json_value *limits, struct policy_limits *re
     struct {
         const char *key;
         uint64_t *value;
-    } all[] = {{"net_bytes_in", &ret->bytes_in},     {"net_bytes_out", &ret->bytes_out}, {"net_bps", &ret->bps},
-               {"connections", &ret->connections},   {"connections_per_second", &ret->connections_per_second}};
+    } all[] = {{"net_bytes_in", &ret->bytes_in},
+               {"net_bytes_out", &ret->bytes_out},
+               {"net_bps", &ret->bps},
+               {"connections", &ret->connections},
+               {"connections_per_second", &ret->connections_per_second}};
     const struct json_value *lifetime = json_get(limits, "lifetime"); /* seconds, as in a policy */
     int r = 0;
 
@@ -75,7 +79,8 @@ static int limits_read(const struct json_value *limits, struct policy_limits *re
         return err_usage(err, "limits: an object");
     for (size_t i = 0; r == 0 && limits && i < ARRAY_SIZE(all); i++)
         r = limit_over(limits, all[i].key, all[i].value, err);
-    if (r == 0 && lifetime && (lifetime->type != JSON_NUMBER || !(lifetime->number >= 0 && lifetime->number <= 31536000)))
+    if (r == 0 && lifetime &&
+        (lifetime->type != JSON_NUMBER || !(lifetime->number >= 0 && lifetime->number <= 31536000)))
         r = err_usage(err, "limits.lifetime: seconds");
     if (r == 0 && lifetime && lifetime->number > 0)
         ret->lifetime_ms = (uint64_t)(lifetime->number * 1000.0 + 0.5);
@@ -100,7 +105,8 @@ static void parts_done(struct parts *parts)
     buf_done(&parts->ca);
 }
 
-static int parts_read(struct egress *egress, const struct slot_spec_in *in, bool broker, struct parts *ret, struct brig_err *err)
+static int parts_read(struct egress *egress, const struct slot_spec_in *in, bool broker, struct parts *ret,
+                      struct brig_err *err)
 {
     struct json_doc *doc = NULL;
     int r = json_read(in->spec, in->len, JSON_READ_VALUES, &doc, err);
@@ -172,7 +178,9 @@ int slot_prepare(struct egress *egress, const struct slot_spec_in *in, struct sl
 
     if (slot && in->version <= slot->version) {
         *ret = slot;
-        return in->version == slot->version ? 0 : err_set(err, BRIG_E_CONFLICT, EEXIST, "the slot has version %llu", (unsigned long long)slot->version);
+        return in->version == slot->version ? 0
+                                            : err_set(err, BRIG_E_CONFLICT, EEXIST, "the slot has version %llu",
+                                                      (unsigned long long)slot->version);
     }
     int r = parts_read(egress, in, !slot || !slot->broker, &parts, err);
     if (r == 0 && fresh)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sniff.c: what a connection says it is. Its first bytes are a ClientHello, a request's head, or something else; the decision falls before a byte
- * of them goes anywhere. Nothing here waits: what is not complete yet is looked at again when more has come.
+ * sniff.c: what a connection says it is. Its first bytes are a ClientHello, a request's head, or something else; the
+ * decision falls before a byte of them goes anywhere. Nothing here waits: what is not complete yet is looked at again
+ * when more has come.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -14,14 +15,16 @@
 #define PATIENCE_SERVER_NS (50 * NS_PER_MS)  /* and elsewhere */
 
 /*
- * Bytes of any kind. A rule with protocol tcp means: whatever it is, it is not looked at. Where only the default allows, TLS and HTTP are held to what they
- * say about themselves (a rule may deny another name), and everything else goes through; a server may speak first as well, so we
- * wait for the client's first bytes only a moment, and look at them later if they come later.
+ * Bytes of any kind. A rule with protocol tcp means: whatever it is, it is not looked at. Where only the default
+ * allows, TLS and HTTP are held to what they say about themselves (a rule may deny another name), and everything else
+ * goes through; a server may speak first as well, so we wait for the client's first bytes only a moment, and look at
+ * them later if they come later.
  */
 static bool any_bytes(struct conn *conn, bool *ret_by_rule)
 {
     const struct policy *policy = conn->slot->policy;
-    const struct policy_question question = {.name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port, .seen = POLICY_SEEN_OTHER};
+    const struct policy_question question = {
+        .name = conn->name, .addr = conn->name ? NULL : &conn->wanted, .port = conn->port, .seen = POLICY_SEEN_OTHER};
     struct policy_answer answer;
 
     if (conn_brokered(conn) || !policy_raw(policy, conn->name, question.addr, conn->port))
@@ -201,7 +204,9 @@ void conn_look_late(struct conn *conn)
 
 void conn_sniff(struct conn *conn)
 {
-    uint64_t patience = !conn->open ? CONN_SNIFF_NS : conn->port == 443 || conn->port == 80 ? PATIENCE_CLIENT_NS : PATIENCE_SERVER_NS;
+    uint64_t patience = !conn->open                             ? CONN_SNIFF_NS
+                        : conn->port == 443 || conn->port == 80 ? PATIENCE_CLIENT_NS
+                                                                : PATIENCE_SERVER_NS;
 
     conn->stage = CONN_SNIFF;
     if (!conn_arm(conn, patience))
@@ -212,4 +217,3 @@ void conn_sniff(struct conn *conn)
     }
     sniff_look(conn);
 }
-

@@ -140,7 +140,8 @@ void find_filter_room(const struct doctor *d, struct brig_doctor_row *row)
     (void)d;
     doctor_filter_limit(&limit, &bytes);
     if (limit > 0)
-        row_on(row, "net.core.bpf_jit_limit has room for the filters of %llu sandboxes", (unsigned long long)(limit / bytes));
+        row_on(row, "net.core.bpf_jit_limit has room for the filters of %llu sandboxes",
+               (unsigned long long)(limit / bytes));
     else
         row_on(row, "only root can read net.core.bpf_jit_limit, which bounds the filters of all sandboxes");
 }

@@ -67,7 +67,10 @@ static const struct {
          {"brig-init", "brig-spawner", "helper directory"},
          "install brig with its helpers (meson install -C build), or set BRIG_LIBEXEC_DIR to where they are, not on a noexec mount"},
     [FEATURE_CORE_DUMPS] = {"core_dumps", find_core_dumps, false, {NULL}, ""},
-    [FEATURE_FILTER_ROOM] = {"filter_room", find_filter_room, false, {"bpf_jit_limit"},
+    [FEATURE_FILTER_ROOM] = {"filter_room",
+                             find_filter_room,
+                             false,
+                             {"bpf_jit_limit"},
                              "raise net.core.bpf_jit_limit (sysctl), or find who attaches so many filters to sockets"},
 };
 

@@ -241,8 +241,8 @@ static void fix_ranges(const struct doctor *d, const struct subids *ids, bool to
     const char *sudo = d->host.sudo, *install = tools ? "" : "apt-get install uidmap", *and = tools ? "" : " && ";
     unsigned long long first = ids->next, last = first + SUBIDS_COUNT - 1;
 
-    if (!ids->name
-             [0]) /* newuidmap refuses users without a name or under another group; useradd gives the ranges as well */
+    if (!ids->name[0]) /* newuidmap refuses users without a name or under another group; useradd gives the ranges as
+                          well */
         row_fix(row, "%s%s%s(getent group %u || %sgroupadd -g %u u%u) && %suseradd -u %u -g %u u%u", tools ? "" : sudo,
                 install, and, d->host.gid, sudo, d->host.gid, d->host.gid, sudo, d->host.uid, d->host.gid, d->host.uid);
     else if (ids->uids && ids->gids)

@@ -64,8 +64,7 @@ static void on_message(struct brig_engine *engine, const union wire_any *msg, in
         engine->pool_err = msg->pool.err;
         engine->pool_err.message[sizeof engine->pool_err.message - 1] = '\0';
         break;
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -126,7 +125,8 @@ static int start(struct brig_engine *engine, const struct brig_engine_options *o
 
 int brig_engine_create(const struct brig_engine_options *options, struct brig_engine **ret, struct brig_err *err)
 {
-    if (options && (options->size < offsetof(struct brig_engine_options, helper_dir) || options->size > STRUCT_SIZE_MAX))
+    if (options &&
+        (options->size < offsetof(struct brig_engine_options, helper_dir) || options->size > STRUCT_SIZE_MAX))
         return err_usage(err, "struct brig_engine_options: size %zu is not a size of it", options->size);
     struct brig_engine *engine = mem_zalloc(sizeof *engine);
     if (!engine)

@@ -24,12 +24,12 @@ struct brig_engine {
     unsigned pool;
     struct brig_err gone_why, pool_err;
     struct wire_ready facts;
-    char *chunk; /* what the pumps of all runs read into */
-    pid_t forked; /* the spawner, when it is our child; else 0 */
-    char *helper_dir;              /* as the options said, or NULL */
-    struct engine_gate *gate;      /* brig-egress, once a run has a network */
+    char *chunk;                    /* what the pumps of all runs read into */
+    pid_t forked;                   /* the spawner, when it is our child; else 0 */
+    char *helper_dir;               /* as the options said, or NULL */
+    struct engine_gate *gate;       /* brig-egress, once a run has a network */
     struct engine_gate *lost_gates; /* that died; freed when no callback of theirs can be running */
-    unsigned depth;                /* of brig_engine_dispatch() */
+    unsigned depth;                 /* of brig_engine_dispatch() */
 };
 
 #define ENGINE_CHUNK 65536u
@@ -48,8 +48,8 @@ struct brig_run {
     void (*on_output)(void *ctx, struct brig_run *run, enum brig_stream stream, const void *data, size_t len);
     void (*on_done)(void *ctx, struct brig_run *run);
     void *ctx;
-    int stdin_fd;        /* our end, or the PTY master's duplicate for writing; -1 */
-    int output_fd[3];    /* our ends; a PTY master is output_fd[1] */
+    int stdin_fd;     /* our end, or the PTY master's duplicate for writing; -1 */
+    int output_fd[3]; /* our ends; a PTY master is output_fd[1] */
     struct pump pump[3];
     struct buf kept[3];
     size_t pulled[3]; /* BRIG_RUN_PULL: read so far */
@@ -62,42 +62,51 @@ struct brig_run {
 
 /* spawn.c: starts the spawner; *ret_fd is our end of its socket. */
 /* Where brig-init, brig-spawner and brigd are. */
-int engine_find_helpers(const struct brig_engine_options *options, char *out, size_t size, struct brig_err *err) MUST_CHECK;
-/* Executes a helper with fd as its descriptor 3; it is not our child. bare: without our environment and other descriptors, 0 and 1 are
- * /dev/null. ret_pidfd may be NULL. */
-int engine_execute(const char *path, char *const argv[], int fd, bool bare, int *ret_pidfd, struct brig_err *err) MUST_CHECK;
-int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked, struct brig_err *err) MUST_CHECK;
+int engine_find_helpers(const struct brig_engine_options *options, char *out, size_t size,
+                        struct brig_err *err) MUST_CHECK;
+/* Executes a helper with fd as its descriptor 3; it is not our child. bare: without our environment and other
+ * descriptors, 0 and 1 are /dev/null. ret_pidfd may be NULL. */
+int engine_execute(const char *path, char *const argv[], int fd, bool bare, int *ret_pidfd,
+                   struct brig_err *err) MUST_CHECK;
+int engine_spawn(const struct brig_engine_options *options, int *ret_fd, pid_t *ret_forked,
+                 struct brig_err *err) MUST_CHECK;
 /* spec.c: a caller's struct, of whatever version, as ours: what it does not have is zero. */
 int spec_read(const struct brig_spec *spec, struct brig_spec *ret, struct brig_err *err) MUST_CHECK;
 /* Checks a spec and turns it into the message and the sealed strings. Fills the receipt's static parts. */
-int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
-/* The same for a long-lived sandbox, which has no program. images: this host's stores can be. Files are the spawner's to look at. */
-int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
+int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd,
+                struct brig_err *err) MUST_CHECK;
+/* The same for a long-lived sandbox, which has no program. images: this host's stores can be. Files are the spawner's
+ * to look at. */
+int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg,
+                 int *ret_strings_fd, struct brig_err *err) MUST_CHECK;
 /* rootfs.c: the directory behind spec->rootfs; a tar is unpacked into the cache first, which waits for that. */
-int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size, struct brig_err *err) MUST_CHECK;
+int engine_rootfs(struct brig_engine *engine, const char *path, char *out, size_t size,
+                  struct brig_err *err) MUST_CHECK;
 /* engine_run.c: what the spawner said */
 void run_on_started(struct brig_run *run, const struct wire_started *msg, int *fds, size_t n_fds);
 void run_on_done(struct brig_run *run, const struct wire_done *msg);
 void run_on_gone(struct brig_run *run, const struct brig_err *why);
 /* Sends RUN; the descriptors stay the caller's. */
-int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
+int run_ask(struct brig_run *run, const struct wire_run *msg, const int *fds, size_t n_fds,
+            struct brig_err *err) MUST_CHECK;
 void run_finish(struct brig_run *run); /* the receipt is complete but for the output */
 
 /* engine_gate.c, run_gate.c: a network, for runs that have one. */
 void engine_gate_tend(struct brig_engine *engine); /* what a brig-egress that died left behind */
 void engine_gate_destroy(struct brig_engine *engine);
 /* In place of run_ask(): that follows when the policy was found good. */
-int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds, size_t n_fds,
-                   struct brig_err *err) MUST_CHECK;
+int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds,
+                   size_t n_fds, struct brig_err *err) MUST_CHECK;
 void run_on_gate_open(struct brig_run *run, const struct wire_gate_open *msg, const int *fds, size_t n_fds);
-bool run_gate_end(struct brig_run *run); /* the sandbox is gone; true: run_finish() follows, with the counts */
+bool run_gate_end(struct brig_run *run);     /* the sandbox is gone; true: run_finish() follows, with the counts */
 void run_gate_abandon(struct brig_run *run); /* nothing of it is waited for any more */
 void run_gate_free(struct brig_run *run);
 /* spec.c: what every program has in its environment unless it is given another; NULL at the end. */
 extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
 
-/* engine_receipt.c: the members, for those who show parts of them. They write a key and its value into an open object. */
+/* engine_receipt.c: the members, for those who show parts of them. They write a key and its value into an open object.
+ */
 struct json;
 void receipt_put_time(struct json *json, const char *key, int64_t ns);
 void receipt_put_limits(struct json *json, const struct brig_limits *limits);
@@ -109,27 +118,28 @@ void receipt_put_outcome(struct json *json, const struct brig_receipt *receipt);
 /* What a run of the service has beside what every run has. */
 struct receipt_service {
     const char *organization_id, *provider, *note;
-    const char *readers;    /* NULL: every key of the organisation; else administrators and the key of this id */
-    uint64_t audit_seq;     /* 0: none */
-    uint32_t process;       /* its number in the sandbox */
-    bool without_output;    /* the output stayed in the sandbox; instead: */
+    const char *readers; /* NULL: every key of the organisation; else administrators and the key of this id */
+    uint64_t audit_seq;  /* 0: none */
+    uint32_t process;    /* its number in the sandbox */
+    bool without_output; /* the output stayed in the sandbox; instead: */
     uint64_t written[3];
     /* of a run of a tool or of code */
-    const char *kind;       /* "tool", "code"; NULL: "command" */
-    bool of_tool_room;      /* no process number and no command; the members below are written */
+    const char *kind;  /* "tool", "code"; NULL: "command" */
+    bool of_tool_room; /* no process number and no command; the members below are written */
     const char *tool_name, *agent_id, *fingerprint; /* or NULL */
-    uint64_t tool_version;  /* 0: floating */
+    uint64_t tool_version;                          /* 0: floating */
     const struct receipt_tried {
         const char *provider, *why;
-    } *tried;               /* providers that were passed over */
+    } * tried; /* providers that were passed over */
     size_t n_tried;
-    const char *result;     /* JSON; NULL: none */
+    const char *result; /* JSON; NULL: none */
     size_t result_len;
     const char *error_type, *error_message, *traceback; /* error_type NULL: none */
-    const char *state_diff; /* JSON, or NULL */
-    const char *environment; /* JSON object, in place of the receipt's lists */
+    const char *state_diff;                             /* JSON, or NULL */
+    const char *environment;                            /* JSON object, in place of the receipt's lists */
     uint64_t scrubbed;
-    bool of_zygote, started_here; /* children of one zygote share what "shared" names; started_here: it is known which */
+    /* children of one zygote share what "shared" names; started_here: it is known which */
+    bool of_zygote, started_here;
 };
 /* The whole object; service NULL: a local run. */
 void receipt_put(struct json *json, const struct brig_receipt *receipt, const struct receipt_service *service);

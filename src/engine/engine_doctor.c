@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_doctor.c: brig_doctor(): makes real sandboxes through the same interface as any other program, and turns what they
- * read back, and what the host lacks, into rows. A host on which nothing works is an answer, not an error.
+ * engine_doctor.c: brig_doctor(): makes real sandboxes through the same interface as any other program, and turns what
+ * they read back, and what the host lacks, into rows. A host on which nothing works is an answer, not an error.
  */
 #include "engine/engine_doctor.h"
 
@@ -103,16 +103,17 @@ static void probe_io(struct brig_engine *engine, struct doctor_probe *probe)
 }
 
 /*
- * A program that shows the limits it lives under; one that cannot be executed still had a sandbox around it. disk: asked
- * for, and so on an image where one can be had; or 0.
+ * A program that shows the limits it lives under; one that cannot be executed still had a sandbox around it. disk:
+ * asked for, and so on an image where one can be had; or 0.
  */
 static int probe_layers(struct brig_engine *engine, uint64_t disk, struct doctor_probe *probe, struct brig_err *err)
 {
     static const char *const argv[] = {"/bin/cat", "/proc/self/limits", NULL};
-    const struct brig_spec spec = {.size = sizeof spec,
-                                   .argv = argv,
-                                   .flags = BRIG_RUN_KEEP_OUTPUT,
-                                   .limits = {.disk = disk, .file_size = UINT64_C(1) << 30, .timeout = PROBE_TIMEOUT_MS}};
+    const struct brig_spec spec = {
+        .size = sizeof spec,
+        .argv = argv,
+        .flags = BRIG_RUN_KEEP_OUTPUT,
+        .limits = {.disk = disk, .file_size = UINT64_C(1) << 30, .timeout = PROBE_TIMEOUT_MS}};
     struct brig_run *run = NULL;
     int r = run_probe(engine, &spec, &run, err);
 

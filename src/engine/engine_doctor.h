@@ -2,9 +2,9 @@
 /*
  * engine_doctor.h: the inside of brig_doctor().
  *
- *   facts about the host (doctor_host.c, doctor_cgroup.c)      read before an engine exists: it moves us to another cgroup
- *   the probe (engine_doctor.c)                                       real sandboxes through the public interface, read back
- *   features (doctor_kernel.c, _user.c, _cgroup.c, _places.c)  what a sandbox stands on, and the fix for each
+ *   facts about the host (doctor_host.c, doctor_cgroup.c)      read before an engine exists: it moves us to another
+ * cgroup the probe (engine_doctor.c)                                       real sandboxes through the public interface,
+ * read back features (doctor_kernel.c, _user.c, _cgroup.c, _places.c)  what a sandbox stands on, and the fix for each
  *   rows (doctor_rows.c)                                       layers and limits as the probe found them; their fixes
  *                                                              are those of the features they need
  *

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_gate.c: the brig-egress of an engine, for runs that have a network. It is started with the first of them, as the spawner is: executed,
- * nobody's child (spawn.c), with nothing of our environment and descriptors. It ends when its descriptor 3, whose other end only we hold,
- * closes: with the engine, however that ends. An engine that ends in an orderly way, or finds it stuck, kills it: it has nothing to clean up.
+ * engine_gate.c: the brig-egress of an engine, for runs that have a network. It is started with the first of them, as
+ * the spawner is: executed, nobody's child (spawn.c), with nothing of our environment and descriptors. It ends when its
+ * descriptor 3, whose other end only we hold, closes: with the engine, however that ends. An engine that ends in an
+ * orderly way, or finds it stuck, kills it: it has nothing to clean up.
  *
- * One that dies, or does not answer, is given up: every run that has a network ends, and the next one starts a new brig-egress.
+ * One that dies, or does not answer, is given up: every run that has a network ends, and the next one starts a new
+ * brig-egress.
  */
 #include "engine/engine_gate.h"
 
@@ -38,7 +40,8 @@ static void gate_free(struct engine_gate *gate)
     mem_free(gate);
 }
 
-/* Often noticed in a callback of its client, and by runs whose owners may start others at once: it is only put aside here. */
+/* Often noticed in a callback of its client, and by runs whose owners may start others at once: it is only put aside
+ * here. */
 void gate_lost(struct engine_gate *gate, const char *why)
 {
     if (gate->lost_why)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine_receipt.c: a receipt as JSON, one shape for every run, also for those of the service (which add their own members).
- * Fields are added, never renamed; absent means not applicable.
+ * engine_receipt.c: a receipt as JSON, one shape for every run, also for those of the service (which add their own
+ * members). Fields are added, never renamed; absent means not applicable.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -86,9 +86,10 @@ static void put_output(struct json *json, const struct brig_receipt *r)
 
 void receipt_put_limits(struct json *json, const struct brig_limits *l)
 {
-    const uint64_t values[BRIG_LIMIT_MAX] = {l->memory,     l->cpus,      l->cpu_time,    l->pids,         l->disk,    l->inodes,
-                                             l->open_files, l->file_size, l->io_read_bps, l->io_write_bps, l->timeout, l->output,
-                                             l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections};
+    const uint64_t values[BRIG_LIMIT_MAX] = {l->memory,       l->cpus,          l->cpu_time,   l->pids,
+                                             l->disk,         l->inodes,        l->open_files, l->file_size,
+                                             l->io_read_bps,  l->io_write_bps,  l->timeout,    l->output,
+                                             l->net_bytes_in, l->net_bytes_out, l->net_bps,    l->connections};
 
     json_key(json, "limits");
     json_object(json);
@@ -110,9 +111,15 @@ void receipt_put_usage(struct json *json, const struct brig_usage *u)
     const struct {
         const char *name;
         uint64_t value;
-    } fields[] = {{"wall_ms", u->wall_ms},       {"cpu_ms", u->cpu_ms},         {"memory_peak_bytes", u->memory_peak_bytes},
-                  {"pids_peak", u->pids_peak},   {"disk_bytes", u->disk_bytes}, {"read_bytes", u->read_bytes},
-                  {"written_bytes", u->written_bytes}, {"net_in_bytes", u->net_in_bytes}, {"net_out_bytes", u->net_out_bytes}};
+    } fields[] = {{"wall_ms", u->wall_ms},
+                  {"cpu_ms", u->cpu_ms},
+                  {"memory_peak_bytes", u->memory_peak_bytes},
+                  {"pids_peak", u->pids_peak},
+                  {"disk_bytes", u->disk_bytes},
+                  {"read_bytes", u->read_bytes},
+                  {"written_bytes", u->written_bytes},
+                  {"net_in_bytes", u->net_in_bytes},
+                  {"net_out_bytes", u->net_out_bytes}};
 
     json_key(json, "usage");
     json_object(json);

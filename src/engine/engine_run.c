@@ -74,7 +74,8 @@ static int start_pump(struct brig_run *run, enum brig_stream stream, struct brig
 
     if (r < 0)
         return err_set(err, BRIG_E_HOST, -r, "output pipe");
-    pump_init(&run->pump[stream], run->engine->loop, run->output_fd[stream], run->engine->chunk, ENGINE_CHUNK, on_data, on_end, run);
+    pump_init(&run->pump[stream], run->engine->loop, run->output_fd[stream], run->engine->chunk, ENGINE_CHUNK, on_data,
+              on_end, run);
     return pump_proceed(&run->pump[stream], err);
 }
 
@@ -101,7 +102,8 @@ void run_readings(struct brig_receipt *receipt, const struct reading readings[BR
     receipt->protection_complete = true;
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
         const struct reading *r = &readings[i];
-        receipt->layers[i] = (struct brig_layer_state){.on = r->on, .abi = i == BRIG_LAYER_LANDLOCK && r->on ? r->value : 0,
+        receipt->layers[i] = (struct brig_layer_state){.on = r->on,
+                                                       .abi = i == BRIG_LAYER_LANDLOCK && r->on ? r->value : 0,
                                                        .by = reading_by_text((enum reading_by)r->by),
                                                        .why = reading_why_text((enum reading_why)r->why)};
         if (!r->on && (BRIG_REQUIRE_ALL & BRIG_LAYER_BIT(i)))
@@ -238,7 +240,8 @@ static int ask(struct brig_run *run, const struct brig_spec *spec, struct brig_e
     return r;
 }
 
-int brig_run_start(struct brig_engine *engine, const struct brig_spec *given, struct brig_run **ret, struct brig_err *err)
+int brig_run_start(struct brig_engine *engine, const struct brig_spec *given, struct brig_run **ret,
+                   struct brig_err *err)
 {
     struct brig_spec known, *spec = &known;
     int r = brig_spec_check(given, err);

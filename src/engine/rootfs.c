@@ -22,17 +22,30 @@
 /* The name changes whenever the file does. */
 static int unpacked_name(const struct stat *st, char *out, size_t size)
 {
-    return str_format(out, size, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "%09ld", (uint64_t)st->st_dev, (uint64_t)st->st_ino,
-                      (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
+    return str_format(out, size, "%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "%09ld", (uint64_t)st->st_dev,
+                      (uint64_t)st->st_ino, (uint64_t)st->st_size, (uint64_t)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
 }
 
 static int unpack(struct brig_engine *engine, const char *tar, const char *directory, struct brig_err *err)
 {
-    const char *const argv[] = {"tar", "--extract", "--file=/archive", "--directory=/unpacked", "--no-same-owner", "--no-same-permissions",
-                                "--delay-directory-restore", "--exclude=./dev/*", "--exclude=dev/*", NULL};
-    const struct brig_bind binds[] = {{.source = tar, .target = "/archive", .read_only = true}, {.source = directory, .target = "/unpacked"}};
-    struct brig_spec spec = {.size = sizeof spec, .argv = argv, .binds = binds, .n_binds = ARRAY_SIZE(binds),
-                             .flags = BRIG_RUN_KEEP_OUTPUT, .limits = {.timeout = UNPACK_TIMEOUT_MS, .cpus = 2000}};
+    const char *const argv[] = {"tar",
+                                "--extract",
+                                "--file=/archive",
+                                "--directory=/unpacked",
+                                "--no-same-owner",
+                                "--no-same-permissions",
+                                "--delay-directory-restore",
+                                "--exclude=./dev/*",
+                                "--exclude=dev/*",
+                                NULL};
+    const struct brig_bind binds[] = {{.source = tar, .target = "/archive", .read_only = true},
+                                      {.source = directory, .target = "/unpacked"}};
+    struct brig_spec spec = {.size = sizeof spec,
+                             .argv = argv,
+                             .binds = binds,
+                             .n_binds = ARRAY_SIZE(binds),
+                             .flags = BRIG_RUN_KEEP_OUTPUT,
+                             .limits = {.timeout = UNPACK_TIMEOUT_MS, .cpus = 2000}};
     struct brig_run *run;
     int r = brig_run_start(engine, &spec, &run, err);
 
@@ -44,14 +57,16 @@ static int unpack(struct brig_engine *engine, const char *tar, const char *direc
     if (receipt->cause != BRIG_CAUSE_EXITED || receipt->exit_code != 0) {
         const char *said = receipt->output[BRIG_STDERR] ? receipt->output[BRIG_STDERR] : receipt->detail;
         size_t len = receipt->output[BRIG_STDERR] ? strcspn(said, "\n") : strlen(said);
-        r = err_usage(err, "rootfs %s: not unpacked: %s, %.*s", tar, brig_cause_name(receipt->cause), (int)(len < 120 ? len : 120), said);
+        r = err_usage(err, "rootfs %s: not unpacked: %s, %.*s", tar, brig_cause_name(receipt->cause),
+                      (int)(len < 120 ? len : 120), said);
     }
     brig_run_destroy(run);
     return r;
 }
 
 /* cache/rootfs/NAME.new is filled, then renamed: a half-unpacked one is never taken for a whole. */
-static int unpack_into_cache(struct brig_engine *engine, const char *tar, const char *name, char *out, size_t size, struct brig_err *err)
+static int unpack_into_cache(struct brig_engine *engine, const char *tar, const char *name, char *out, size_t size,
+                             struct brig_err *err)
 {
     char top[3072], fresh[3300];
     int r = dirs_path(BRIG_DIR_CACHE, top, sizeof top, err);
@@ -59,7 +74,8 @@ static int unpack_into_cache(struct brig_engine *engine, const char *tar, const 
 
     if (cache < 0)
         return cache;
-    if (str_format(out, size, "%s/rootfs/%s", top, name) < 0 || str_format(fresh, sizeof fresh, "%s/rootfs/%s.%d", top, name, (int)getpid()) < 0)
+    if (str_format(out, size, "%s/rootfs/%s", top, name) < 0 ||
+        str_format(fresh, sizeof fresh, "%s/rootfs/%s.%d", top, name, (int)getpid()) < 0)
         return err_usage(err, "rootfs %s: the cache directory's path is too long", tar);
     if (access(out, F_OK) == 0)
         return 0;

@@ -2,13 +2,13 @@
 /*
  * run_gate.c: one run's network, without a daemon. Each step is an answer on the loop:
  *
- *   PREPARE    brig-egress compiles the policy; what it refuses ends the run before anything is made. It says which ports it needs
- *   RUN        goes to the spawner only now, with those ports
- *   GATE_OPEN  the spawner's listeners from inside the sandbox are handed on (LISTEN). What the program connects to meanwhile waits
- *   DONE       the sandbox is gone. FORGET closes what is left and brings the counts; only then is the run done
+ *   PREPARE    brig-egress compiles the policy; what it refuses ends the run before anything is made. It says which
+ * ports it needs RUN        goes to the spawner only now, with those ports GATE_OPEN  the spawner's listeners from
+ * inside the sandbox are handed on (LISTEN). What the program connects to meanwhile waits DONE       the sandbox is
+ * gone. FORGET closes what is left and brings the counts; only then is the run done
  *
- * A brig-egress that dies, or does not answer for 10 seconds, ends the run as a fault of the host: nothing was carried after that, but
- * what the receipt could say would not be all.
+ * A brig-egress that dies, or does not answer for 10 seconds, ends the run as a fault of the host: nothing was carried
+ * after that, but what the receipt could say would not be all.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -72,7 +72,8 @@ static void settle(struct brig_run *run)
     struct run_gate *g = run->gate;
 
     if (g->failed.code != BRIG_E_NONE) {
-        bool refused = g->failed.code == BRIG_E_USAGE || g->failed.code == BRIG_E_REFUSED || g->failed.code == BRIG_E_UNSUPPORTED;
+        bool refused =
+            g->failed.code == BRIG_E_USAGE || g->failed.code == BRIG_E_REFUSED || g->failed.code == BRIG_E_UNSUPPORTED;
         r->cause = refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
         snprintf(r->detail, sizeof r->detail, "%s", g->failed.message);
     }
@@ -141,7 +142,8 @@ static int expect_answer(struct brig_run *run, struct brig_err *err)
 
 /* ---- the start -------------------------------------------------------------------------------------- */
 
-static void on_prepared(void *ctx, const struct gate_prepared *prepared, const char *ca UNUSED, const struct brig_err *why)
+static void on_prepared(void *ctx, const struct gate_prepared *prepared, const char *ca UNUSED,
+                        const struct brig_err *why)
 {
     struct brig_run *run = ctx;
     struct run_gate *g = run->gate;
@@ -158,7 +160,8 @@ static void on_prepared(void *ctx, const struct gate_prepared *prepared, const c
         finish_before(run, BRIG_CAUSE_CANCELLED);
         return;
     }
-    g->msg.gate = (struct netgate_want){.on = 1, .any_port = prepared->any_port, .n_ports = prepared->any_port ? 0 : prepared->n_ports};
+    g->msg.gate = (struct netgate_want){
+        .on = 1, .any_port = prepared->any_port, .n_ports = prepared->any_port ? 0 : prepared->n_ports};
     memcpy(g->msg.gate.ports, prepared->ports, g->msg.gate.n_ports * sizeof g->msg.gate.ports[0]);
     int r = run_ask(run, &g->msg, g->fds, g->n_fds, &err);
     if (r < 0) {
@@ -186,8 +189,9 @@ void run_on_gate_open(struct brig_run *run, const struct wire_gate_open *msg, co
     if (!g || g->step != STEP_RUN || !g->gate || msg->err.code != BRIG_E_NONE)
         return;
     snprintf(id, sizeof id, "local-%llu", (unsigned long long)run->number);
-    int r = msg->n != n_fds ? err_set(&err, BRIG_E_HOST, EPROTO, "network: %u listeners, %zu descriptors", msg->n, n_fds)
-                            : gate_client_listen(g->gate->client, g->slot, id, msg->listeners, fds, n_fds, on_listening, run, &err);
+    int r = msg->n != n_fds
+                ? err_set(&err, BRIG_E_HOST, EPROTO, "network: %u listeners, %zu descriptors", msg->n, n_fds)
+                : gate_client_listen(g->gate->client, g->slot, id, msg->listeners, fds, n_fds, on_listening, run, &err);
     if (r < 0)
         fail(run, &err);
 }
@@ -200,7 +204,8 @@ static int put_spec(const struct brig_spec *spec, struct buf *out)
 
     json_object(&json);
     json_key(&json, "policy");
-    json_raw(&json, spec->network, strlen(spec->network)); /* brig-egress has the reader; what is no JSON object it refuses */
+    /* brig-egress has the reader; what is no JSON object it refuses */
+    json_raw(&json, spec->network, strlen(spec->network));
     json_key(&json, "name");
     json_string(&json, spec->network_name ? spec->network_name : "custom");
     json_key(&json, "limits");
@@ -226,7 +231,8 @@ static int prepare(struct brig_run *run, const struct brig_spec *spec, struct br
     while (g->slot == 0)
         if (getrandom(&g->slot, sizeof g->slot, 0) != (ssize_t)sizeof g->slot)
             return err_host(err, "random number");
-    int r = gate_client_prepare(g->gate->client, g->slot, 1, learn ? GATE_LEARN : 0, text.data, text.len, on_prepared, run, err);
+    int r = gate_client_prepare(g->gate->client, g->slot, 1, learn ? GATE_LEARN : 0, text.data, text.len, on_prepared,
+                                run, err);
     return r < 0 ? r : expect_answer(run, err);
 }
 
@@ -251,8 +257,8 @@ static int add_trust(struct run_gate *g, struct brig_err *err)
     return 0;
 }
 
-int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds, size_t n_fds,
-                   struct brig_err *err)
+int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const struct wire_run *msg, const int *fds,
+                   size_t n_fds, struct brig_err *err)
 {
     struct run_gate *g = run->gate = mem_zalloc(sizeof *g);
 
@@ -266,7 +272,8 @@ int run_gate_start(struct brig_run *run, const struct brig_spec *spec, const str
         if (g->fds[g->n_fds] < 0)
             return err_host(err, "duplicate a descriptor");
     }
-    snprintf(run->receipt.network.policy, sizeof run->receipt.network.policy, "%s", spec->network_name ? spec->network_name : "custom");
+    snprintf(run->receipt.network.policy, sizeof run->receipt.network.policy, "%s",
+             spec->network_name ? spec->network_name : "custom");
     run->receipt.network.version = 1;
     int r = add_trust(g, err);
     if (r == 0)
@@ -289,7 +296,8 @@ bool run_gate_event(struct brig_run *run, const struct gate_event *event)
     wanted.port = 0;
     gate_addr_text(&wanted, address);
     /* Bounded: of a program that tries more hosts than a policy can have, the first are written down. */
-    (void)!learn_add(g->learn, event->name[0] ? event->name : address, event->wanted.port, (enum policy_seen)event->seen);
+    (void)!learn_add(g->learn, event->name[0] ? event->name : address, event->wanted.port,
+                     (enum policy_seen)event->seen);
     return true;
 }
 
@@ -318,7 +326,8 @@ bool run_gate_end(struct brig_run *run)
 
     if (!g || g->step == STEP_OVER)
         return false;
-    if (g->gate && gate_client_forget(g->gate->client, g->slot, on_forgotten, run, &err) == 0 && expect_answer(run, &err) == 0) {
+    if (g->gate && gate_client_forget(g->gate->client, g->slot, on_forgotten, run, &err) == 0 &&
+        expect_answer(run, &err) == 0) {
         g->step = STEP_FORGET;
         return true;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawn.c: starts the spawner, and executes helpers. In a threaded host one is executed by a child that shares our memory and
- * does nothing but system calls (vfork semantics); that child is the child of another one that ends at once, so that
- * the helper is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours.
+ * spawn.c: starts the spawner, and executes helpers. In a threaded host one is executed by a child that shares our
+ * memory and does nothing but system calls (vfork semantics); that child is the child of another one that ends at once,
+ * so that the helper is not the host's child: no SIGCHLD reaches the host, and its waitpid(-1) finds nothing of ours.
  * A single-threaded caller may ask for a plain fork, which spares an execve.
  */
 #include <fcntl.h>
@@ -77,7 +77,8 @@ static int exec_child(void *arg)
     }
     if (args->bare) {
         int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || close_range(SOCKET_FD + 1, ~0u, 0) < 0 || chdir("/") < 0) {
+        if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 ||
+            close_range(SOCKET_FD + 1, ~0u, 0) < 0 || chdir("/") < 0) {
             args->errnum = errno;
             _exit(125);
         }
@@ -94,7 +95,8 @@ static int middle_child(void *arg)
     struct exec_args *args = arg;
 
     /* It has our table of descriptors where a pidfd is wanted: that is how it gets there without a race for the pid. */
-    if (clone(exec_child, args->stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | (args->watched ? CLONE_PIDFD : 0) | SIGCHLD, args, &args->pidfd) < 0)
+    if (clone(exec_child, args->stack + STACK_SIZE,
+              CLONE_VM | CLONE_VFORK | (args->watched ? CLONE_PIDFD : 0) | SIGCHLD, args, &args->pidfd) < 0)
         args->errnum = errno;
     _exit(0);
 }
@@ -106,11 +108,13 @@ int engine_execute(const char *path, char *const argv[], int fd, bool bare, int 
     char *stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (stacks == MAP_FAILED)
         return err_host(err, "stack for a helper's start");
-    struct exec_args args = {.path = path, .argv = argv, .fd = fd, .bare = bare, .watched = ret_pidfd, .pidfd = -1, .stack = stacks};
+    struct exec_args args = {
+        .path = path, .argv = argv, .fd = fd, .bare = bare, .watched = ret_pidfd, .pidfd = -1, .stack = stacks};
     /* No handler of the host's may run in a child that shares its memory. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
-    pid_t middle = clone(middle_child, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK | (ret_pidfd ? CLONE_FILES : 0), &args);
+    pid_t middle =
+        clone(middle_child, stacks + 2 * STACK_SIZE, CLONE_VM | CLONE_VFORK | (ret_pidfd ? CLONE_FILES : 0), &args);
     int clone_errno = errno;
     if (middle > 0)
         while (waitpid(middle, NULL, __WALL) < 0 && errno == EINTR)

@@ -17,8 +17,13 @@
 #include "host/limits.h"
 
 const char *const engine_base_env[] = {
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/home/user", "USER=user", "LOGNAME=user",
-    "LANG=C.UTF-8", "TMPDIR=/tmp", NULL,
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/home/user",
+    "USER=user",
+    "LOGNAME=user",
+    "LANG=C.UTF-8",
+    "TMPDIR=/tmp",
+    NULL,
 };
 #define N_BASE_ENV (ARRAY_SIZE(engine_base_env) - 1)
 
@@ -68,7 +73,8 @@ static int check_env(const char *const *env, struct brig_err *err)
             return err_usage(err, "environment %s: must be NAME=value", env[i]);
         for (size_t k = 0; k < len; k++)
             if ((unsigned char)env[i][k] <= 0x20 || env[i][k] == 0x7f)
-                return err_usage(err, "environment %.*s: names must not hold spaces or control bytes", (int)len, env[i]);
+                return err_usage(err, "environment %.*s: names must not hold spaces or control bytes", (int)len,
+                                 env[i]);
     }
     return 0;
 }
@@ -115,7 +121,8 @@ static int check_network(const struct brig_spec *spec, struct brig_err *err)
 
     for (int i = 0; !spec->network && i < (int)ARRAY_SIZE(limits); i++)
         if (limits[i] > 0)
-            return err_usage(err, "%s: there is no network to limit", brig_limit_name((enum brig_limit)(BRIG_LIMIT_NET_BYTES_IN + i)));
+            return err_usage(err, "%s: there is no network to limit",
+                             brig_limit_name((enum brig_limit)(BRIG_LIMIT_NET_BYTES_IN + i)));
     if (!spec->network && (spec->flags & BRIG_RUN_LEARN))
         return err_usage(err, "learning: there is no network to learn from");
     if (spec->network && strlen(spec->network) > POLICY_JSON_MAX)
@@ -125,8 +132,8 @@ static int check_network(const struct brig_spec *spec, struct brig_err *err)
 
 static int check_spec(const struct brig_spec *spec, struct brig_err *err)
 {
-    static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT | BRIG_RUN_WRITABLE_ROOT |
-                                  BRIG_RUN_PULL | BRIG_RUN_LEARN;
+    static const unsigned known = BRIG_RUN_STDIN | BRIG_RUN_TTY | BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_KILL_ON_OUTPUT |
+                                  BRIG_RUN_WRITABLE_ROOT | BRIG_RUN_PULL | BRIG_RUN_LEARN;
 
     if (!spec->argv || !spec->argv[0] || !spec->argv[0][0])
         return err_usage(err, "command: must not be empty");
@@ -280,7 +287,8 @@ static int seal(const struct buf *strings, int *ret, struct brig_err *err)
     return 0;
 }
 
-int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
+int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_run *msg, int *ret_strings_fd,
+                struct brig_err *err)
 {
     struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
     struct brig_limits limits = spec->limits;
@@ -293,7 +301,8 @@ int engine_spec(struct brig_run *run, const struct brig_spec *spec, struct wire_
         r = keep_lists(run, spec);
     if (r < 0) {
         buf_done(&strings);
-        return r == -EMSGSIZE ? err_usage(err, "command and environment: longer than %u bytes", GUEST_STRINGS_MAX) : err_nomem(err);
+        return r == -EMSGSIZE ? err_usage(err, "command and environment: longer than %u bytes", GUEST_STRINGS_MAX)
+                              : err_nomem(err);
     }
     limits_fill(&limits, true);
     run->output_limit = limits.output;
@@ -321,7 +330,8 @@ static int check_store(const struct brig_spec *spec, bool images, struct brig_er
     return image ? limits_check_image(&limits, err) : limits_check_memory_store(&limits, err);
 }
 
-int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg, int *ret_strings_fd, struct brig_err *err)
+int spec_service(const struct brig_spec *spec, const char *zygote, bool images, struct wire_run *msg,
+                 int *ret_strings_fd, struct brig_err *err)
 {
     struct buf strings = BUF_INIT(WIRE_STRINGS_MAX);
     int r = check_sandbox(spec, BRIG_RUN_WRITABLE_ROOT, err);

@@ -2,11 +2,11 @@
 /*
  * Addresses, and which of them are not the public internet.
  *
- * The table follows IANA's special-purpose registries (RFC 6890, 8190) with three differences: documentation ranges are public,
- * the metadata services of clouds have a name of their own (one of them, 168.63.129.16, would be public), and of IPv6
- * everything outside 2000::/3 is reserved unless listed, so that what IANA invents next is refused until somebody looks.
- * Tables are read top down, the first match counts. What an address wraps is judged as well: a NAT64 or 6to4 router
- * near us would unwrap it. A translator with a prefix of the network's own cannot be recognised.
+ * The table follows IANA's special-purpose registries (RFC 6890, 8190) with three differences: documentation ranges are
+ * public, the metadata services of clouds have a name of their own (one of them, 168.63.129.16, would be public), and
+ * of IPv6 everything outside 2000::/3 is reserved unless listed, so that what IANA invents next is refused until
+ * somebody looks. Tables are read top down, the first match counts. What an address wraps is judged as well: a NAT64 or
+ * 6to4 router near us would unwrap it. A translator with a prefix of the network's own cannot be recognised.
  *
  * Libc only: this file is part of libbrig.
  */
@@ -227,7 +227,8 @@ bool gate_cidr_private(const struct gate_cidr *cidr)
     return gate_addr_private(&base) && cidr->bits >= (gate_cidr_is_v4(cidr) ? 96u + 8u : 7u);
 }
 
-/* "::/0" is all of IPv6 and nothing of IPv4, as everybody reads it; that IPv4 lives inside the 16 bytes here is our business. */
+/* "::/0" is all of IPv6 and nothing of IPv4, as everybody reads it; that IPv4 lives inside the 16 bytes here is our
+ * business. */
 bool gate_cidr_has(const struct gate_cidr *cidr, const struct gate_addr *addr)
 {
     if (cidr->bits < 96 && gate_addr_is_v4(addr))
@@ -249,8 +250,8 @@ static enum class class_v6(const uint8_t ip[16]) {
 return RESERVED;
 }
 
-/* RFC 6052, 2.2: where the four bytes are depends on the prefix's length, which the address does not say; bits 64 to 71 are
- * skipped. 64:ff9b:1::/48 may be used with each of 48, 56, 64 and 96. */
+/* RFC 6052, 2.2: where the four bytes are depends on the prefix's length, which the address does not say; bits 64 to 71
+ * are skipped. 64:ff9b:1::/48 may be used with each of 48, 56, 64 and 96. */
 static enum class class_local_nat64(const uint8_t ip[16]) {
     const uint8_t forms[][4] = {{ip[6], ip[7], ip[9], ip[10]},
                                 {ip[7], ip[9], ip[10], ip[11]},

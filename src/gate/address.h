@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * address.h: IP addresses as the gate compares them: always 16 bytes, IPv4 as ::ffff:a.b.c.d, so that one spelling is one address.
- * What is not the public internet is one table here (RFC 6890 and the metadata services of clouds); addresses that wrap
- * an IPv4 address (mapped, compatible, NAT64 64:ff9b::/96 and 64:ff9b:1::/48, 6to4 2002::/16, Teredo 2001::/32, ISATAP) are judged by what they wrap as well.
- * Documentation ranges (192.0.2.0/24, 198.51.100.0/24, 203.0.113.0/24, 2001:db8::/32) count as public: mirrors use them.
+ * address.h: IP addresses as the gate compares them: always 16 bytes, IPv4 as ::ffff:a.b.c.d, so that one spelling is
+ * one address. What is not the public internet is one table here (RFC 6890 and the metadata services of clouds);
+ * addresses that wrap an IPv4 address (mapped, compatible, NAT64 64:ff9b::/96 and 64:ff9b:1::/48, 6to4 2002::/16,
+ * Teredo 2001::/32, ISATAP) are judged by what they wrap as well. Documentation ranges (192.0.2.0/24, 198.51.100.0/24,
+ * 203.0.113.0/24, 2001:db8::/32) count as public: mirrors use them.
  */
 #ifndef BRIG_GATE_ADDRESS_H
 #define BRIG_GATE_ADDRESS_H
@@ -19,7 +20,8 @@ struct gate_addr {
 };
 
 #define GATE_ADDR_TEXT 64u
-/* The gate's own addresses inside a sandbox, and the range that stands for names: 198.18.0.0/15 and its twin 2001:2::/48. */
+/* The gate's own addresses inside a sandbox, and the range that stands for names: 198.18.0.0/15 and its twin
+ * 2001:2::/48. */
 #define GATE_RESOLVER_V4 "198.18.0.1" /* /etc/resolv.conf names it; every address works */
 #define GATE_PROXY_PORT 3128u         /* CONNECT and SOCKS5, on GATE_RESOLVER_V4 only */
 
@@ -44,8 +46,8 @@ bool gate_cidr_is_v4(const struct gate_cidr *cidr);
 bool gate_cidr_private(const struct gate_cidr *cidr);
 bool gate_cidr_has(const struct gate_cidr *cidr, const struct gate_addr *addr);
 
-/* NULL: public. Else why not: "loopback", "private", "link-local", "metadata service", "multicast", "reserved", "this host", "the gate's own",
- * "NAT64 of private", ... Static text. */
+/* NULL: public. Else why not: "loopback", "private", "link-local", "metadata service", "multicast", "reserved", "this
+ * host", "the gate's own", "NAT64 of private", ... Static text. */
 const char *gate_addr_private(const struct gate_addr *addr);
 
 /* The IPv4 address that an IPv6 one is translated to on its way: 64:ff9b::/96, 2002::/16, ::/96. false: none. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_rule.c: where a secret may be put. brigd reads a rule before it stores it, brig-egress before it uses it: the same code, so
- * nothing that was stored means something else at the gate.
+ * broker_rule.c: where a secret may be put. brigd reads a rule before it stores it, brig-egress before it uses it: the
+ * same code, so nothing that was stored means something else at the gate.
  *
- * What it refuses: fields that frame or route a message (a value there would be a request smuggled, not a credential), names that are
- * addresses, a format that would put the value twice or not at all. Hosts are kept in the one form that everything compares: IDN through libidn2 as
- * in a policy, then dns_name_canonical().
+ * What it refuses: fields that frame or route a message (a value there would be a request smuggled, not a credential),
+ * names that are addresses, a format that would put the value twice or not at all. Hosts are kept in the one form that
+ * everything compares: IDN through libidn2 as in a policy, then dns_name_canonical().
  */
 #include <string.h>
 #include <strings.h>
@@ -64,7 +64,8 @@ static int read_host(const struct json_value *value, struct broker_rule *rule, s
     uint32_t port = DEFAULT_PORT;
 
     if (!is_text(value) || str_copy(name, sizeof name, value->string) < 0)
-        return err_usage(err, "broker.hosts: must be host names, such as \"api.example.com\" or \"*.example.org:8443\"");
+        return err_usage(err,
+                         "broker.hosts: must be host names, such as \"api.example.com\" or \"*.example.org:8443\"");
     char *colon = strrchr(name, ':');
     if (colon) {
         if (parse_u32(colon + 1, &port) < 0 || port == 0 || port > UINT16_MAX || strlen(colon + 1) > 5)
@@ -74,7 +75,8 @@ static int read_host(const struct json_value *value, struct broker_rule *rule, s
     const bool wildcard = str_starts(name, "*.");
     const char *text = wildcard ? name + 2 : name;
     if (strchr(text, '*'))
-        return err_usage(err, "broker.hosts: %.80s: \"*\" can only be the whole first label: \"*.example.com\"", value->string);
+        return err_usage(err, "broker.hosts: %.80s: \"*\" can only be the whole first label: \"*.example.com\"",
+                         value->string);
     int r = read_name(text, rule->hosts[rule->n_hosts].name, err);
     if (r < 0)
         return r;
@@ -101,8 +103,9 @@ static int read_hosts(const struct json_value *hosts, struct broker_rule *rule, 
 /* Fields that say where a message goes, where it ends, or what the next hop is to do. */
 static bool is_framing(const char *field)
 {
-    static const char *const names[] = {"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "TE", "Trailer", "Upgrade",
-                                        "Expect", "Content-Encoding", "Accept-Encoding", "HTTP2-Settings"};
+    static const char *const names[] = {
+        "Host",    "Content-Length", "Transfer-Encoding", "Connection",      "Keep-Alive",    "TE", "Trailer",
+        "Upgrade", "Expect",         "Content-Encoding",  "Accept-Encoding", "HTTP2-Settings"};
 
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         if (strcasecmp(field, names[i]) == 0)
@@ -120,10 +123,12 @@ static bool all_of(const char *text, const char *more)
 
 static int read_header(const struct json_value *value, struct broker_rule *rule, struct brig_err *err)
 {
-    if (!is_text(value) || str_copy(rule->field, sizeof rule->field, value->string) < 0 || !all_of(rule->field, "!#$%&'*+-.^_`|~"))
+    if (!is_text(value) || str_copy(rule->field, sizeof rule->field, value->string) < 0 ||
+        !all_of(rule->field, "!#$%&'*+-.^_`|~"))
         return err_usage(err, "broker.header: must be the name of a header field, such as \"Authorization\"");
     if (is_framing(rule->field))
-        return err_usage(err, "broker.header: %s frames or routes a message; a secret cannot be put there", rule->field);
+        return err_usage(err, "broker.header: %s frames or routes a message; a secret cannot be put there",
+                         rule->field);
     rule->where = BROKER_HEADER;
     return 0;
 }
@@ -131,7 +136,8 @@ static int read_header(const struct json_value *value, struct broker_rule *rule,
 static int read_query(const struct json_value *value, struct broker_rule *rule, struct brig_err *err)
 {
     if (!is_text(value) || str_copy(rule->field, sizeof rule->field, value->string) < 0 || !all_of(rule->field, "-._~"))
-        return err_usage(err, "broker.query: must be the name of a query parameter: letters, digits, '-', '.', '_' and '~'");
+        return err_usage(err,
+                         "broker.query: must be the name of a query parameter: letters, digits, '-', '.', '_' and '~'");
     rule->where = BROKER_QUERY;
     return 0;
 }
@@ -165,7 +171,8 @@ static int read_format(const struct json_value *value, struct broker_rule *rule,
     if (!is_text(value) || str_copy(rule->format, sizeof rule->format, value->string) < 0)
         return err_usage(err, "broker.format: %s", what);
     const char *percent = strchr(rule->format, '%');
-    bool ok = percent && percent[1] == 's' && !strchr(percent + 1, '%') && rule->format[0] != ' ' && rule->format[value->len - 1] != ' ';
+    bool ok = percent && percent[1] == 's' && !strchr(percent + 1, '%') && rule->format[0] != ' ' &&
+              rule->format[value->len - 1] != ' ';
     for (const char *at = rule->format; *at; at++)
         ok = ok && *at >= ' ' && *at < 0x7f;
     return ok ? 0 : err_usage(err, "broker.format: %s", what);
@@ -220,8 +227,9 @@ int broker_rule_parse(const struct json_value *json, struct broker_rule *ret, st
 static const char *host_text(const struct broker_rule *rule, size_t i, char *out, size_t size)
 {
     const char *star = rule->hosts[i].wildcard ? "*." : "";
-    int r = rule->hosts[i].port == DEFAULT_PORT ? str_format(out, size, "%s%s", star, rule->hosts[i].name)
-                                                : str_format(out, size, "%s%s:%u", star, rule->hosts[i].name, rule->hosts[i].port);
+    int r = rule->hosts[i].port == DEFAULT_PORT
+                ? str_format(out, size, "%s%s", star, rule->hosts[i].name)
+                : str_format(out, size, "%s%s:%u", star, rule->hosts[i].name, rule->hosts[i].port);
 
     return r < 0 ? "" : out;
 }
@@ -269,7 +277,8 @@ bool broker_rule_covers(const struct broker_rule *rule, const char *name, uint16
         if (!rule->hosts[i].wildcard && str_eq(host, name))
             return true;
         /* Below it, at any depth, and not itself. */
-        if (rule->hosts[i].wildcard && len > host_len + 1 && name[len - host_len - 1] == '.' && str_eq(name + len - host_len, host))
+        if (rule->hosts[i].wildcard && len > host_len + 1 && name[len - host_len - 1] == '.' &&
+            str_eq(name + len - host_len, host))
             return true;
     }
     return false;

@@ -2,13 +2,14 @@
 /*
  * gate_client.c: requests to brig-egress over its control socket (gate/gate_wire.h), on the loop.
  *
- * Theory of operation. A request is one packet with its descriptors and the type of the answer it waits for. They are kept in one list, in the
- * order they were made; those that found the socket full stand at its end and are sent, in order, when there is room again. brig-egress answers requests of one
- * slot and type in the order it got them, so an answer belongs to the first request of its type and slot.
+ * Theory of operation. A request is one packet with its descriptors and the type of the answer it waits for. They are
+ * kept in one list, in the order they were made; those that found the socket full stand at its end and are sent, in
+ * order, when there is room again. brig-egress answers requests of one slot and type in the order it got them, so an
+ * answer belongs to the first request of its type and slot.
  *
- * Nobody is called from within a function of ours: when the socket dies (also in the middle of a call), its requests move to a second list, and a
- * timer that is due at once tells their owners, then `lost`, then, when a new socket is there, `on_sync`. A callback may destroy the client: `gone`
- * on the stack of whoever called it says so.
+ * Nobody is called from within a function of ours: when the socket dies (also in the middle of a call), its requests
+ * move to a second list, and a timer that is due at once tells their owners, then `lost`, then, when a new socket is
+ * there, `on_sync`. A callback may destroy the client: `gone` on the stack of whoever called it says so.
  */
 #include "gate/gate_client.h"
 
@@ -48,10 +49,10 @@ struct gate_client {
     struct gate_client_events events;
     struct loop_source source;
     struct loop_timer tell, resume;
-    int sock; /* -1: none */
-    bool writing; /* EPOLLOUT is asked for */
-    bool waits;   /* EPOLLIN is not */
-    bool lost, sync; /* to be told */
+    int sock;                     /* -1: none */
+    bool writing;                 /* EPOLLOUT is asked for */
+    bool waits;                   /* EPOLLIN is not */
+    bool lost, sync;              /* to be told */
     struct request *first, *last; /* of this socket */
     struct request *dead;         /* of sockets that died */
     bool *gone;                   /* set when the client is destroyed below a callback */
@@ -152,7 +153,8 @@ static void flush(struct gate_client *client)
         socket_lost(client);
 }
 
-static int request_new(struct gate_client *client, uint16_t type, uint16_t answer, uint64_t slot, void *ctx, struct request **ret, struct brig_err *err)
+static int request_new(struct gate_client *client, uint16_t type, uint16_t answer, uint64_t slot, void *ctx,
+                       struct request **ret, struct brig_err *err)
 {
     if (client->sock < 0)
         return err_set(err, BRIG_E_BUSY, EAGAIN, "brig-egress is not running");
@@ -210,7 +212,9 @@ static void call_prepared(const struct request *request, const struct gate_prepa
     AUTO_FREE char *ca = NULL;
     size_t len = 0;
     struct brig_err err = prepared->err;
-    int r = err.code == BRIG_E_NONE && prepared->brokers ? (ca_fd < 0 ? -EBADMSG : gate_memfd_read(ca_fd, CA_MAX, &ca, &len)) : 0;
+    int r = err.code == BRIG_E_NONE && prepared->brokers
+                ? (ca_fd < 0 ? -EBADMSG : gate_memfd_read(ca_fd, CA_MAX, &ca, &len))
+                : 0;
 
     if (r < 0)
         err_set(&err, BRIG_E_HOST, -r, "the certificate authority of a sandbox");
@@ -226,7 +230,8 @@ static void call_back(const struct request *request, const union gate_any *msg, 
     else if (request->answer == GATE_LISTENING)
         request->fn.done(request->ctx, failure(&msg->answer.err));
     else
-        request->fn.counts(request->ctx, failure(&msg->counted.err) ? NULL : &msg->counted.counts, failure(&msg->counted.err));
+        request->fn.counts(request->ctx, failure(&msg->counted.err) ? NULL : &msg->counted.counts,
+                           failure(&msg->counted.err));
 }
 
 static void call_failed(const struct request *request)
@@ -280,7 +285,8 @@ static bool take_packet(struct gate_client *client, const union gate_any *msg, i
     return client->sock >= 0;
 }
 
-/* Whoever takes the events is behind: brig-egress queues them meanwhile, and accepts nothing new when its queue is full. */
+/* Whoever takes the events is behind: brig-egress queues them meanwhile, and accepts nothing new when its queue is
+ * full. */
 static void wait_a_moment(struct gate_client *client)
 {
     client->waits = loop_timer_set(client->loop, &client->resume, clock_mono_ns() + BUSY_NS, NULL) == 0;
@@ -352,7 +358,8 @@ static void on_tell(struct loop_timer *timer)
 
 /* ---- the interface ------------------------------------------------------------------------------------- */
 
-int gate_client_create(struct loop *loop, const struct gate_client_events *events, struct gate_client **ret, struct brig_err *err)
+int gate_client_create(struct loop *loop, const struct gate_client_events *events, struct gate_client **ret,
+                       struct brig_err *err)
 {
     struct gate_client *client = mem_zalloc(sizeof *client);
 
@@ -414,8 +421,8 @@ int gate_client_synced(struct gate_client *client, struct brig_err *err)
     return plain(client, GATE_SYNCED, err);
 }
 
-int gate_client_prepare(struct gate_client *client, uint64_t slot, uint64_t version, uint32_t flags, const char *spec, size_t spec_len,
-                        gate_prepared_fn *done, void *ctx, struct brig_err *err)
+int gate_client_prepare(struct gate_client *client, uint64_t slot, uint64_t version, uint32_t flags, const char *spec,
+                        size_t spec_len, gate_prepared_fn *done, void *ctx, struct brig_err *err)
 {
     struct request *request = NULL;
     int r = request_new(client, GATE_PREPARE, GATE_PREPARED, slot, ctx, &request, err);
@@ -436,8 +443,9 @@ int gate_client_prepare(struct gate_client *client, uint64_t slot, uint64_t vers
     return 0;
 }
 
-int gate_client_listen(struct gate_client *client, uint64_t slot, const char *sandbox_id, const struct gate_listener *listeners, const int *fds,
-                       size_t n, gate_done_fn *done, void *ctx, struct brig_err *err)
+int gate_client_listen(struct gate_client *client, uint64_t slot, const char *sandbox_id,
+                       const struct gate_listener *listeners, const int *fds, size_t n, gate_done_fn *done, void *ctx,
+                       struct brig_err *err)
 {
     struct request *request = NULL;
 
@@ -460,7 +468,8 @@ int gate_client_listen(struct gate_client *client, uint64_t slot, const char *sa
     return 0;
 }
 
-static int counts(struct gate_client *client, uint16_t type, uint16_t answer, uint64_t slot, gate_counts_fn *done, void *ctx, struct brig_err *err)
+static int counts(struct gate_client *client, uint16_t type, uint16_t answer, uint64_t slot, gate_counts_fn *done,
+                  void *ctx, struct brig_err *err)
 {
     struct request *request = NULL;
     int r = request_new(client, type, answer, slot, ctx, &request, err);

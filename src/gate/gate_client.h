@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate_client.h: the controller's side of brig-egress: of brigd, and of an engine without a daemon. On the loop, nothing blocks (libc only).
- * Every request is called back exactly once, unless the client is destroyed first; when the socket dies, with BRIG_E_BUSY.
- * After gate_client_connect() with a new socket (brig-egress was restarted, or this process was) on_sync is called: PREPARE what should
- * be there, then call gate_client_synced().
+ * gate_client.h: the controller's side of brig-egress: of brigd, and of an engine without a daemon. On the loop,
+ * nothing blocks (libc only). Every request is called back exactly once, unless the client is destroyed first; when the
+ * socket dies, with BRIG_E_BUSY. After gate_client_connect() with a new socket (brig-egress was restarted, or this
+ * process was) on_sync is called: PREPARE what should be there, then call gate_client_synced().
  */
 #ifndef BRIG_GATE_GATE_CLIENT_H
 #define BRIG_GATE_GATE_CLIENT_H
@@ -16,37 +16,48 @@ struct gate_client;
 struct gate_client_events {
     void (*event)(void *ctx, const struct gate_event *event);
     void (*on_sync)(void *ctx);
-    bool (*busy)(void *ctx); /* no event can be taken now: nothing is read for a moment, and brig-egress waits; may be NULL */
+    /* no event can be taken now: nothing is read for a moment, and brig-egress waits; may be NULL */
+    bool (*busy)(void *ctx);
     void (*lost)(void *ctx); /* the socket closed; a new one comes from the supervisor, or never */
     void *ctx;
 };
 
-int gate_client_create(struct loop *loop, const struct gate_client_events *events, struct gate_client **ret, struct brig_err *err) MUST_CHECK;
+int gate_client_create(struct loop *loop, const struct gate_client_events *events, struct gate_client **ret,
+                       struct brig_err *err) MUST_CHECK;
 void gate_client_destroy(struct gate_client *client);
 int gate_client_connect(struct gate_client *client, int sock, struct brig_err *err) MUST_CHECK; /* takes sock over */
 bool gate_client_connected(const struct gate_client *client);
 int gate_client_synced(struct gate_client *client, struct brig_err *err) MUST_CHECK;
 
 /* ca: PEM text or NULL, valid during the call. prepared NULL: err says why. */
-typedef void gate_prepared_fn(void *ctx, const struct gate_prepared *prepared, const char *ca, const struct brig_err *err);
+typedef void gate_prepared_fn(void *ctx, const struct gate_prepared *prepared, const char *ca,
+                              const struct brig_err *err);
 typedef void gate_done_fn(void *ctx, const struct brig_err *err); /* NULL: done */
 typedef void gate_counts_fn(void *ctx, const struct gate_counts *counts, const struct brig_err *err);
 
 /* spec: the JSON of slot_spec.h, copied. */
-int gate_client_prepare(struct gate_client *client, uint64_t slot, uint64_t version, uint32_t flags, const char *spec, size_t spec_len,
-                        gate_prepared_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int gate_client_prepare(struct gate_client *client, uint64_t slot, uint64_t version, uint32_t flags, const char *spec,
+                        size_t spec_len, gate_prepared_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* The descriptors stay the caller's. */
-int gate_client_listen(struct gate_client *client, uint64_t slot, const char *sandbox_id, const struct gate_listener *listeners, const int *fds,
-                       size_t n, gate_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int gate_client_count(struct gate_client *client, uint64_t slot, gate_counts_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int gate_client_forget(struct gate_client *client, uint64_t slot, gate_counts_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int gate_client_listen(struct gate_client *client, uint64_t slot, const char *sandbox_id,
+                       const struct gate_listener *listeners, const int *fds, size_t n, gate_done_fn *done, void *ctx,
+                       struct brig_err *err) MUST_CHECK;
+int gate_client_count(struct gate_client *client, uint64_t slot, gate_counts_fn *done, void *ctx,
+                      struct brig_err *err) MUST_CHECK;
+int gate_client_forget(struct gate_client *client, uint64_t slot, gate_counts_fn *done, void *ctx,
+                       struct brig_err *err) MUST_CHECK;
 void gate_client_cancel(struct gate_client *client, void *ctx); /* callbacks with this ctx are not called any more */
 
-/* host_files.c: the texts brig-egress needs from the host, as sealed memfds sent to it (its descriptor 3). Read anew when they have changed (mtime, size, inode).
- * resolvers: [gate] resolvers of the configuration, replaces resolv.conf; or "". ca_path: "" for the usual places. */
+/* host_files.c: the texts brig-egress needs from the host, as sealed memfds sent to it (its descriptor 3). Read anew
+ * when they have changed (mtime, size, inode). resolvers: [gate] resolvers of the configuration, replaces resolv.conf;
+ * or "". ca_path: "" for the usual places. */
 struct gate_host_files {
-    struct { int64_t mtime_ns; uint64_t size, inode; } seen[3];
+    struct {
+        int64_t mtime_ns;
+        uint64_t size, inode;
+    } seen[3];
 };
-int gate_host_files_send(struct gate_host_files *files, int sock, const char *resolvers, const char *ca_path, struct brig_err *err) MUST_CHECK;
+int gate_host_files_send(struct gate_host_files *files, int sock, const char *resolvers, const char *ca_path,
+                         struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate_wire.c: the shape of the gate's packets, and how they travel. A message that passes gate_wire_check() has counts within its arrays and
- * a NUL at the end of every text; whether it makes sense is for whoever acts on it.
+ * gate_wire.c: the shape of the gate's packets, and how they travel. A message that passes gate_wire_check() has counts
+ * within its arrays and a NUL at the end of every text; whether it makes sense is for whoever acts on it.
  */
 #include "gate/gate_wire.h"
 
@@ -51,7 +51,8 @@ static bool listen_ok(const struct gate_listen *msg)
 
 static bool event_ok(const struct gate_event *msg)
 {
-    return msg->verdict < GATE_VERDICT_MAX && msg->seen <= POLICY_SEEN_OTHER && msg->dns <= 1 && ENDS(msg->name) && ENDS(msg->secret) && ENDS(msg->why);
+    return msg->verdict < GATE_VERDICT_MAX && msg->seen <= POLICY_SEEN_OTHER && msg->dns <= 1 && ENDS(msg->name) &&
+           ENDS(msg->secret) && ENDS(msg->why);
 }
 
 static bool content_ok(const union gate_any *msg)
@@ -154,7 +155,8 @@ int gate_receive(int sock, union gate_any *ret, int *fds, size_t *n_fds)
     if (n < 0)
         return errno == ECONNRESET ? -EPIPE : -errno;
     size_t count = collect(&packet, all);
-    /* Descriptors that this process has no room for are lost, the message is not: what it is about fails, and nothing else. */
+    /* Descriptors that this process has no room for are lost, the message is not: what it is about fails, and nothing
+     * else. */
     if ((packet.msg_flags & MSG_CTRUNC) != 0) {
         fd_close_all(all, count);
         count = 0;

@@ -2,21 +2,23 @@
 /*
  * gate_wire.h: the messages of brig-egress (docs/PROTOCOL.md, "Gate messages").
  *
- * Two SOCK_SEQPACKET sockets. Descriptor 3 is its parent (the supervisor, or an engine without a daemon): GATE_FILE gives it the texts
- * it needs from the host, GATE_CONTROL a control socket in place of the last one. The control socket belongs to whoever owns the
- * sandboxes (brigd, or the engine): the messages below. One packet is one fixed-size struct, with descriptors beside it. brig-egress trusts its controller
- * with policy, but checks every message; a bad one closes that socket.
+ * Two SOCK_SEQPACKET sockets. Descriptor 3 is its parent (the supervisor, or an engine without a daemon): GATE_FILE
+ * gives it the texts it needs from the host, GATE_CONTROL a control socket in place of the last one. The control socket
+ * belongs to whoever owns the sandboxes (brigd, or the engine): the messages below. One packet is one fixed-size
+ * struct, with descriptors beside it. brig-egress trusts its controller with policy, but checks every message; a bad
+ * one closes that socket.
  *
- * A *slot* is one sandbox's network. Its number is the controller's choice (random, 64 bit, never 0) and never used twice:
+ * A *slot* is one sandbox's network. Its number is the controller's choice (random, 64 bit, never 0) and never used
+ * twice:
  *
- *     PREPARE  -> PREPARED       a policy is compiled, secrets are taken; says which ports need listeners, and the CA where it brokers.
- *                                Again with a higher version: a live update. Atomic; connections it forbids are cut
- *     LISTEN   -> LISTENING      descriptors from inside the sandbox's network namespace (the spawner made them). May come again with more
- *     COUNT    -> COUNTED        what went through so far
- *     FORGET   -> FORGOTTEN      everything of the slot is closed; the last counts
- *     EVENT                      one decision, for the audit log. Bounded: while the controller does not read, no new connection is accepted
- *     SYNC, SYNCED               a new controller says SYNC, PREPAREs what it knows, then SYNCED: slots not mentioned are forgotten.
- *                                PREPARE of a slot that is there with this version changes nothing; PREPARED says whether it has listeners
+ *     PREPARE  -> PREPARED       a policy is compiled, secrets are taken; says which ports need listeners, and the CA
+ * where it brokers. Again with a higher version: a live update. Atomic; connections it forbids are cut LISTEN   ->
+ * LISTENING      descriptors from inside the sandbox's network namespace (the spawner made them). May come again with
+ * more COUNT    -> COUNTED        what went through so far FORGET   -> FORGOTTEN      everything of the slot is closed;
+ * the last counts EVENT                      one decision, for the audit log. Bounded: while the controller does not
+ * read, no new connection is accepted SYNC, SYNCED               a new controller says SYNC, PREPAREs what it knows,
+ * then SYNCED: slots not mentioned are forgotten. PREPARE of a slot that is there with this version changes nothing;
+ * PREPARED says whether it has listeners
  *
  * Slots live on when the control socket closes (brigd restarts); decisions go on by the policy they have.
  */
@@ -39,20 +41,20 @@ enum gate_type {
     GATE_CONTROL,  /* struct gate_plain; fd: the new control socket */
     GATE_PING,     /* struct gate_plain; answered by GATE_PONG */
     GATE_PONG,
-    GATE_READY,    /* egress -> parent: locked down, it serves */
+    GATE_READY, /* egress -> parent: locked down, it serves */
     /* controller -> egress */
-    GATE_PREPARE,  /* struct gate_prepare; fd: a sealed memfd with the JSON of gate/slot_spec.h */
-    GATE_LISTEN,   /* struct gate_listen; fds: the listeners */
-    GATE_COUNT,    /* struct gate_plain */
-    GATE_FORGET,   /* struct gate_plain */
-    GATE_SYNC,     /* struct gate_plain */
-    GATE_SYNCED,   /* struct gate_plain */
+    GATE_PREPARE, /* struct gate_prepare; fd: a sealed memfd with the JSON of gate/slot_spec.h */
+    GATE_LISTEN,  /* struct gate_listen; fds: the listeners */
+    GATE_COUNT,   /* struct gate_plain */
+    GATE_FORGET,  /* struct gate_plain */
+    GATE_SYNC,    /* struct gate_plain */
+    GATE_SYNCED,  /* struct gate_plain */
     /* egress -> controller */
-    GATE_PREPARED, /* struct gate_prepared; fd: the CA's certificate (PEM) in a memfd, when it brokers */
+    GATE_PREPARED,  /* struct gate_prepared; fd: the CA's certificate (PEM) in a memfd, when it brokers */
     GATE_LISTENING, /* struct gate_answer */
-    GATE_COUNTED,  /* struct gate_counted */
+    GATE_COUNTED,   /* struct gate_counted */
     GATE_FORGOTTEN, /* struct gate_counted */
-    GATE_EVENT,    /* struct gate_event */
+    GATE_EVENT,     /* struct gate_event */
     GATE_TYPE_MAX
 };
 
@@ -69,7 +71,8 @@ struct gate_file {
     struct gate_head head;
     char name[32]; /* "resolv.conf", "hosts", "ca" (PEM bundle), "keys" (the key ring, crypto/keyring.h) */
 };
-#define GATE_LEARN (1u << 0) /* nothing is allowed that the policy does not allow, but every attempt says what it would have been */
+#define GATE_LEARN \
+    (1u << 0) /* nothing is allowed that the policy does not allow, but every attempt says what it would have been */
 struct gate_prepare {
     struct gate_head head;
     uint64_t policy_version; /* > 0, rising */
@@ -88,8 +91,8 @@ struct gate_prepared {
 };
 enum gate_kind { GATE_TCP, GATE_DNS_UDP, GATE_DNS_TCP, GATE_PROXY, GATE_REDIRECT, GATE_KIND_MAX };
 struct gate_listener {
-    uint16_t port; /* what it is bound to */
-    uint8_t kind;  /* enum gate_kind */
+    uint16_t port;  /* what it is bound to */
+    uint8_t kind;   /* enum gate_kind */
     uint8_t family; /* AF_INET or AF_INET6 (which then takes both) */
 };
 struct gate_listen {
@@ -104,12 +107,12 @@ struct gate_answer {
     struct brig_err err;
 };
 struct gate_counts {
-    uint64_t bytes_in, bytes_out; /* in: towards the sandbox */
-    uint64_t allowed, denied;     /* connections (and requests, where HTTP is judged) */
-    uint64_t names_allowed, names_refused; /* DNS questions */
-    uint64_t open;                /* now */
+    uint64_t bytes_in, bytes_out;                         /* in: towards the sandbox */
+    uint64_t allowed, denied;                             /* connections (and requests, where HTTP is judged) */
+    uint64_t names_allowed, names_refused;                /* DNS questions */
+    uint64_t open;                                        /* now */
     uint64_t substituted, foreign_placeholders, scrubbed; /* of brokered secrets */
-    uint32_t limits_hit;          /* mask of 1u << enum brig_limit */
+    uint32_t limits_hit;                                  /* mask of 1u << enum brig_limit */
     uint32_t unused;
 };
 struct gate_counted {
@@ -117,20 +120,26 @@ struct gate_counted {
     struct brig_err err;
     struct gate_counts counts;
 };
-enum gate_verdict { GATE_ALLOWED, GATE_DENIED, GATE_CLOSED /* of an allowed one: the bytes */, GATE_FAILED /* allowed, but could not be reached */, GATE_VERDICT_MAX };
+enum gate_verdict {
+    GATE_ALLOWED,
+    GATE_DENIED,
+    GATE_CLOSED /* of an allowed one: the bytes */,
+    GATE_FAILED /* allowed, but could not be reached */,
+    GATE_VERDICT_MAX
+};
 struct gate_event {
     struct gate_head head;
     uint64_t policy_version;
-    uint64_t connection;  /* ALLOWED and CLOSED of one have the same */
-    uint32_t verdict;     /* enum gate_verdict */
-    int32_t rule;         /* as struct policy_answer */
-    uint32_t seen;        /* enum policy_seen */
-    uint32_t dns;         /* 1: a DNS question; then only name counts */
-    char name[256];       /* "" when none */
+    uint64_t connection;      /* ALLOWED and CLOSED of one have the same */
+    uint32_t verdict;         /* enum gate_verdict */
+    int32_t rule;             /* as struct policy_answer */
+    uint32_t seen;            /* enum policy_seen */
+    uint32_t dns;             /* 1: a DNS question; then only name counts */
+    char name[256];           /* "" when none */
     struct gate_addr wanted;  /* where the sandbox connected to */
     struct gate_addr dialled; /* where it went; all zero when nowhere */
     uint64_t bytes_in, bytes_out;
-    char secret[64];      /* the brokered secret's name, "" when none. Never a value */
+    char secret[64]; /* the brokered secret's name, "" when none. Never a value */
     char why[160];
 };
 
@@ -147,12 +156,16 @@ union gate_any {
 };
 
 size_t gate_wire_size(uint16_t type); /* 0: unknown */
-int gate_wire_check(const union gate_any *msg, size_t len) MUST_CHECK; /* 0 or -EPROTO: magic, version, type, size; counts and text ends too */
-/* One packet, non-blocking. Receive: 0, -EAGAIN, -EPIPE (closed), -EPROTO; *n_fds: room in, received out; all CLOEXEC. */
+/* 0 or -EPROTO: magic, version, type, size; counts and text ends too */
+int gate_wire_check(const union gate_any *msg, size_t len) MUST_CHECK;
+/* One packet, non-blocking. Receive: 0, -EAGAIN, -EPIPE (closed), -EPROTO; *n_fds: room in, received out; all CLOEXEC.
+ */
 int gate_send(int sock, const void *msg, const int *fds, size_t n_fds) MUST_CHECK;
 int gate_receive(int sock, union gate_any *ret, int *fds, size_t *n_fds) MUST_CHECK;
-int gate_memfd(const char *name, const void *data, size_t len) MUST_CHECK; /* sealed; a descriptor or a negative errno */
-/* A sealed memfd of at most max bytes as NUL-terminated memory (freed with mem_free; wiped by the caller if it must). Refuses one that is not sealed. */
+/* sealed; a descriptor or a negative errno */
+int gate_memfd(const char *name, const void *data, size_t len) MUST_CHECK;
+/* A sealed memfd of at most max bytes as NUL-terminated memory (freed with mem_free; wiped by the caller if it must).
+ * Refuses one that is not sealed. */
 int gate_memfd_read(int fd, size_t max, char **ret, size_t *ret_len) MUST_CHECK;
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_files.c: what brig-egress needs from the host's files, which it cannot open itself: the resolver's configuration, /etc/hosts, and the CA
- * bundle. Each is sent as a sealed memfd when it is new or has changed (mtime, size or inode); one that is missing is sent as an empty text, so that
- * what brig-egress knew of it before is forgotten too. What could not be sent is sent with the next call.
+ * host_files.c: what brig-egress needs from the host's files, which it cannot open itself: the resolver's
+ * configuration, /etc/hosts, and the CA bundle. Each is sent as a sealed memfd when it is new or has changed (mtime,
+ * size or inode); one that is missing is sent as an empty text, so that what brig-egress knew of it before is forgotten
+ * too. What could not be sent is sent with the next call.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -42,7 +43,8 @@ static struct seen look(const char *path)
 
     if (stat(path, &st) < 0 || !S_ISREG(st.st_mode))
         return (struct seen){0, 0, MISSING};
-    return (struct seen){(int64_t)st.st_mtim.tv_sec * (int64_t)NS_PER_SEC + st.st_mtim.tv_nsec, (uint64_t)st.st_size, st.st_ino};
+    return (struct seen){(int64_t)st.st_mtim.tv_sec * (int64_t)NS_PER_SEC + st.st_mtim.tv_nsec, (uint64_t)st.st_size,
+                         st.st_ino};
 }
 
 static const char *bundle_path(const char *ca_path)
@@ -112,7 +114,8 @@ static int resolvers_text(const char *resolvers, struct buf *out)
 
 static bool same(const struct gate_host_files *files, enum which which, const struct seen *now)
 {
-    return files->seen[which].mtime_ns == now->mtime_ns && files->seen[which].size == now->size && files->seen[which].inode == now->inode;
+    return files->seen[which].mtime_ns == now->mtime_ns && files->seen[which].size == now->size &&
+           files->seen[which].inode == now->inode;
 }
 
 static void note(struct gate_host_files *files, enum which which, const struct seen *now)
@@ -140,7 +143,8 @@ static int send_resolvers(struct gate_host_files *files, int sock, const char *r
     return r;
 }
 
-static int send_changed(struct gate_host_files *files, enum which which, int sock, const char *name, const char *path, struct brig_err *err)
+static int send_changed(struct gate_host_files *files, enum which which, int sock, const char *name, const char *path,
+                        struct brig_err *err)
 {
     struct seen now = look(path);
 
@@ -152,9 +156,11 @@ static int send_changed(struct gate_host_files *files, enum which which, int soc
     return r;
 }
 
-int gate_host_files_send(struct gate_host_files *files, int sock, const char *resolvers, const char *ca_path, struct brig_err *err)
+int gate_host_files_send(struct gate_host_files *files, int sock, const char *resolvers, const char *ca_path,
+                         struct brig_err *err)
 {
-    int r = resolvers[0] ? send_resolvers(files, sock, resolvers, err) : send_changed(files, RESOLV_CONF, sock, "resolv.conf", "/etc/resolv.conf", err);
+    int r = resolvers[0] ? send_resolvers(files, sock, resolvers, err)
+                         : send_changed(files, RESOLV_CONF, sock, "resolv.conf", "/etc/resolv.conf", err);
 
     if (r == 0)
         r = send_changed(files, HOSTS, sock, "hosts", "/etc/hosts", err);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packages.c: the package indexes that this host uses, as rules: what its pip, uv, npm, apt, cargo and Go are told by their configuration files
- * and by the environment, and then the well-known public ones. Only the host and the port of a URL are taken; names and passwords in
- * it never get further than the line they stand in. A file that is missing, too large or broken is as good as none, and a line
- * that is not understood is skipped: one bad mirror must not take the others away. Reads regular files only, never blocks, uses
- * nothing but libc.
+ * packages.c: the package indexes that this host uses, as rules: what its pip, uv, npm, apt, cargo and Go are told by
+ * their configuration files and by the environment, and then the well-known public ones. Only the host and the port of
+ * a URL are taken; names and passwords in it never get further than the line they stand in. A file that is missing, too
+ * large or broken is as good as none, and a line that is not understood is skipped: one bad mirror must not take the
+ * others away. Reads regular files only, never blocks, uses nothing but libc.
  */
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -200,7 +200,8 @@ static bool key_is(const char *key, size_t len, const char *const *names, size_t
     return false;
 }
 
-/* pip.conf, uv.toml and cargo's config.toml: values of some keys, also on lines that are further in or inside of an array. */
+/* pip.conf, uv.toml and cargo's config.toml: values of some keys, also on lines that are further in or inside of an
+ * array. */
 static void read_settings(struct places *places, const char *text)
 {
     static const char *const keys[] = {"index-url", "extra-index-url", "find-links",   "url",

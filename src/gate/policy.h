@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy.h: what a sandbox may reach, as an immutable object. Compiled from JSON (docs/NETWORK.md) once, shared by reference;
- * a new version is a new object. brigd compiles it to check and explain it, brig-egress to enforce it: the same code.
+ * policy.h: what a sandbox may reach, as an immutable object. Compiled from JSON (docs/NETWORK.md) once, shared by
+ * reference; a new version is a new object. brigd compiles it to check and explain it, brig-egress to enforce it: the
+ * same code.
  *
  *   {"default": "deny" | "allow",
  *    "rules": [{"action": "allow" | "deny", "domain": NAME | "*.NAME"  or  "cidr": "10.0.0.0/8",
- *               "ports": [443, "8000-8010"] | "any", "protocol": "tls" | "http" | "tcp", "methods": ["GET"], "paths": ["/v1/"]}],
- *    "tls": {"ech": "deny" | "allow", "no_sni": "deny" | "allow"},
- *    "limits": {"net_bytes_in": .., "net_bytes_out": .., "net_bps": .., "connections": .., "connections_per_second": .., "lifetime": ..}}
+ *               "ports": [443, "8000-8010"] | "any", "protocol": "tls" | "http" | "tcp", "methods": ["GET"], "paths":
+ * ["/v1/"]}], "tls": {"ech": "deny" | "allow", "no_sni": "deny" | "allow"}, "limits": {"net_bytes_in": ..,
+ * "net_bytes_out": .., "net_bps": .., "connections": .., "connections_per_second": .., "lifetime": ..}}
  *
- * Meaning. Missing `default` is deny; missing or empty `rules` allow nothing. "*.x.org" is every name below x.org, at any depth, and not x.org
- * itself. Rules have no order: a deny that matches wins over every allow, the default comes last. `ports` missing: 80 and 443 of an allow, any of a deny.
- * `protocol` missing: of an allow TLS or HTTP, whichever the first bytes are, of a deny everything; "tcp" is any bytes, also from a server that speaks
- * first. A cidr allow opens private addresses only when the range is private itself: 0.0.0.0/0 does not.
- * methods and paths (prefixes, of the decoded path, "/v1/" not "/v1x") make it a rule about HTTP requests: an allow of this kind
- * does not match where the gate cannot see HTTP, a deny of this kind then denies all. A domain rule never lets a private address through: for that a
- * cidr allow rule must have the address the name resolved to. A cidr rule judges connections to addresses, and the addresses names resolve to.
+ * Meaning. Missing `default` is deny; missing or empty `rules` allow nothing. "*.x.org" is every name below x.org, at
+ * any depth, and not x.org itself. Rules have no order: a deny that matches wins over every allow, the default comes
+ * last. `ports` missing: 80 and 443 of an allow, any of a deny. `protocol` missing: of an allow TLS or HTTP, whichever
+ * the first bytes are, of a deny everything; "tcp" is any bytes, also from a server that speaks first. A cidr allow
+ * opens private addresses only when the range is private itself: 0.0.0.0/0 does not. methods and paths (prefixes, of
+ * the decoded path, "/v1/" not "/v1x") make it a rule about HTTP requests: an allow of this kind does not match where
+ * the gate cannot see HTTP, a deny of this kind then denies all. A domain rule never lets a private address through:
+ * for that a cidr allow rule must have the address the name resolved to. A cidr rule judges connections to addresses,
+ * and the addresses names resolve to.
  */
 #ifndef BRIG_GATE_POLICY_H
 #define BRIG_GATE_POLICY_H
@@ -28,25 +31,29 @@
 #include "gate/address.h"
 
 #define POLICY_RULES_MAX 1024u
-#define POLICY_PORTS_MAX 64u /* distinct ports that need a listener; more, or a range wider than that, is any-port mode */
+#define POLICY_PORTS_MAX \
+    64u /* distinct ports that need a listener; more, or a range wider than that, is any-port mode */
 #define POLICY_JSON_MAX (256u << 10)
 
 struct policy;
 
-struct policy_limits { /* 0: none set */
+struct policy_limits {            /* 0: none set */
     uint64_t bytes_in, bytes_out; /* of the sandbox's life; in: towards the sandbox */
     uint64_t bps;                 /* both directions together, bytes per second */
     uint64_t connections;         /* open at once; default 256 */
     uint64_t connections_per_second;
-    uint64_t lifetime_ms;         /* of one connection */
+    uint64_t lifetime_ms; /* of one connection */
 };
 
 /* From a JSON object. Refusals name the member and the rule: "rules[2].domain: ...". References: the caller has one. */
 int policy_compile(const struct json_value *json, struct policy **ret, struct brig_err *err) MUST_CHECK;
 int policy_compile_text(const char *text, size_t len, struct policy **ret, struct brig_err *err) MUST_CHECK;
-/* json's rules after base's; what else json says replaces what base says. json may have `extends` and `learn`, which are the caller's. base: NULL for nothing. */
-int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret, struct brig_err *err) MUST_CHECK;
-/* A host name as people write it (UTF-8, any case) -> the form that rules have: dns_name_canonical() after IDNA. Negative: none, or an address. */
+/* json's rules after base's; what else json says replaces what base says. json may have `extends` and `learn`, which
+ * are the caller's. base: NULL for nothing. */
+int policy_compile_onto(const struct policy *base, const struct json_value *json, struct policy **ret,
+                        struct brig_err *err) MUST_CHECK;
+/* A host name as people write it (UTF-8, any case) -> the form that rules have: dns_name_canonical() after IDNA.
+ * Negative: none, or an address. */
 int policy_name(const char *text, char out[DNS_NAME_MAX]) MUST_CHECK;
 struct policy *policy_ref(struct policy *policy);
 void policy_unref(struct policy *policy); /* takes NULL */
@@ -54,8 +61,8 @@ void policy_unref(struct policy *policy); /* takes NULL */
 int policy_put_json(const struct policy *policy, struct buf *out) MUST_CHECK;
 const struct policy_limits *policy_limits(const struct policy *policy);
 
-/* What must be listened on: the ports (ascending; 80 and 443 always, so that what is refused there is seen), or any_port. 53 is always
- * there and not among them. Returns how many. */
+/* What must be listened on: the ports (ascending; 80 and 443 always, so that what is refused there is seen), or
+ * any_port. 53 is always there and not among them. Returns how many. */
 size_t policy_ports(const struct policy *policy, uint16_t ports[POLICY_PORTS_MAX], bool *ret_any_port);
 
 /* ---- judging ----------------------------------------------------------------------------------------------- */
@@ -68,23 +75,23 @@ enum policy_seen {
 };
 enum policy_own { POLICY_OWN_NO, POLICY_OWN_YES, POLICY_OWN_UNKNOWN }; /* does the address belong to this host? */
 struct policy_question {
-    const char *name;              /* canonical; NULL: a connection to an address that stands for no name */
-    const struct gate_addr *addr;  /* what it resolved to, or the wanted address; NULL: not known yet */
+    const char *name;             /* canonical; NULL: a connection to an address that stands for no name */
+    const struct gate_addr *addr; /* what it resolved to, or the wanted address; NULL: not known yet */
     uint16_t port;
     enum policy_seen seen;
     const char *method, *path; /* path: as sent, before '?' */
-    bool opened_tls;           /* SEEN_HTTP: inside TLS that the gate opened; then a rule of protocol "tls" matches it too */
-    enum policy_own own;       /* of addr: not NO is refused as private, unless a cidr allow is exactly that address */
+    bool opened_tls;     /* SEEN_HTTP: inside TLS that the gate opened; then a rule of protocol "tls" matches it too */
+    enum policy_own own; /* of addr: not NO is refused as private, unless a cidr allow is exactly that address */
 };
 struct policy_answer {
     bool allow;
-    int rule;        /* index in `rules`; -1: the default; -2: built in (private addresses) */
-    char why[160];   /* "rule 3 (allow *.x.org:443)", "default deny", "10.0.0.1 is private, and no cidr rule names it" */
+    int rule;      /* index in `rules`; -1: the default; -2: built in (private addresses) */
+    char why[160]; /* "rule 3 (allow *.x.org:443)", "default deny", "10.0.0.1 is private, and no cidr rule names it" */
 };
 /*
- * Deny wins. With name and no addr: the name's own rules. With name and addr (before the dial): also cidr denies, and private addresses unless a cidr allow names
- * them. With addr alone: cidr rules, then the default; private addresses are refused unless a cidr allow names them.
- * SEEN_NOTHING answers "allow" when some way of speaking would be allowed.
+ * Deny wins. With name and no addr: the name's own rules. With name and addr (before the dial): also cidr denies, and
+ * private addresses unless a cidr allow names them. With addr alone: cidr rules, then the default; private addresses
+ * are refused unless a cidr allow names them. SEEN_NOTHING answers "allow" when some way of speaking would be allowed.
  */
 void policy_judge(const struct policy *policy, const struct policy_question *question, struct policy_answer *ret);
 /* May this name be resolved at all (on any port)? */
@@ -96,20 +103,24 @@ bool policy_allows_no_sni(const struct policy *policy);
 
 /* ---- presets ----------------------------------------------------------------------------------------------- */
 
-/* "none", "open", "packages". JSON text of the preset; packages: the text of packages_rules() or NULL for the well-known ones alone. -ENOENT: no such name. */
+/* "none", "open", "packages". JSON text of the preset; packages: the text of packages_rules() or NULL for the
+ * well-known ones alone. -ENOENT: no such name. */
 int policy_preset(const char *name, const char *packages, struct buf *out, struct brig_err *err) MUST_CHECK;
 
-/* packages.c (libc only): a JSON array of rules for the indexes that this host's pip, npm and apt configuration names (files below root_fd,
- * `home` or NULL, and the environment: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, UV_INDEX_URL, npm_config_registry, ...), and the public ones. */
+/* packages.c (libc only): a JSON array of rules for the indexes that this host's pip, npm and apt configuration names
+ * (files below root_fd, `home` or NULL, and the environment: PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, UV_INDEX_URL,
+ * npm_config_registry, ...), and the public ones. */
 int packages_rules(int root_fd, const char *home, char *const *env, struct buf *out, struct brig_err *err) MUST_CHECK;
 
 /* ---- learning ---------------------------------------------------------------------------------------------- */
 
-/* learn.c (libc only): a minimal policy out of what was tried: (name or address, port, seen). JSON, sorted, without repetition. */
+/* learn.c (libc only): a minimal policy out of what was tried: (name or address, port, seen). JSON, sorted, without
+ * repetition. */
 struct learn;
 int learn_create(struct learn **ret) MUST_CHECK;
 void learn_destroy(struct learn *learn);
-int learn_add(struct learn *learn, const char *name_or_address, uint16_t port, enum policy_seen seen) MUST_CHECK; /* bounded; -ENOSPC */
+/* bounded; -ENOSPC */
+int learn_add(struct learn *learn, const char *name_or_address, uint16_t port, enum policy_seen seen) MUST_CHECK;
 int learn_put_json(const struct learn *learn, struct buf *out) MUST_CHECK;
 
 #endif

@@ -51,16 +51,16 @@ int policy_index(struct policy *policy) MUST_CHECK;
 /* The first rule of the chain where this name would be; the caller compares name and wildcard. */
 int policy_chain(const struct policy *policy, const char *name);
 bool rule_has_port(const struct policy_rule *rule, uint16_t port);
-void rule_text(const struct policy_rule *rule, char *out,
-               size_t size); /* "allow *.x.org:443"; cut short where it must be */
+/* "allow *.x.org:443"; cut short where it must be */
+void rule_text(const struct policy_rule *rule, char *out, size_t size);
 void cidr_text(const struct gate_cidr *cidr, char out[GATE_ADDR_TEXT]);
 
-/* policy_path.c: the path of a request as prefixes are compared with it: decoded once. -EINVAL: it could mean something else to the server. */
+/* policy_path.c: the path of a request as prefixes are compared with it: decoded once. -EINVAL: it could mean something
+ * else to the server. */
 int policy_path_decode(const char *path, char *out, size_t size) MUST_CHECK;
 bool policy_path_under(const char *path, const char *prefix);
-bool policy_path_tricky(
-    const char
-        *path); /* of a rule or a decoded one: dot segments, empty segments, backslashes, escapes that are left */
+/* of a rule or a decoded one: dot segments, empty segments, backslashes, escapes that are left */
+bool policy_path_tricky(const char *path);
 
 extern const char *const rule_protocol_names[RULE_PROTOCOL_MAX]; /* of RULE_WEB NULL */
 

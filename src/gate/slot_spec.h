@@ -2,11 +2,12 @@
 /*
  * slot_spec.h: the JSON beside PREPARE:
  *
- *   {"policy": {...gate/policy.h...}, "name": "what it is called", "org": "whose sandbox it is", "limits": {...overrides of the policy's...},
- *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64, "sealed": b64, "context": "org\nname",
- *                 "broker": {...gate/broker_rule.h...}}]}
+ *   {"policy": {...gate/policy.h...}, "name": "what it is called", "org": "whose sandbox it is", "limits":
+ * {...overrides of the policy's...}, "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id":
+ * "k1", "nonce": b64, "sealed": b64, "context": "org\nname", "broker": {...gate/broker_rule.h...}}]}
  *
- * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one, with the context as it stands here.
+ * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one, with the context as
+ * it stands here.
  */
 #ifndef BRIG_GATE_SLOT_SPEC_H
 #define BRIG_GATE_SLOT_SPEC_H
@@ -21,13 +22,21 @@
 #define SECRET_VALUE_MAX (64u << 10)
 
 /*
- * Where a secret may be put: {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization", "format": "Bearer %s"}
- *   or {"hosts": [..], "query": "api_key"} or {"hosts": [..], "basic": "user" | "password"}
- *   or {"hosts": [..], "kind": "aws-sigv4"}: the value is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", the request is signed anew.
- * hosts: at least one, names as in a policy (with optional port; 443 when missing). format: one %s and no other %; "%s" when missing.
+ * Where a secret may be put: {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization", "format":
+ * "Bearer %s"} or {"hosts": [..], "query": "api_key"} or {"hosts": [..], "basic": "user" | "password"} or {"hosts":
+ * [..], "kind": "aws-sigv4"}: the value is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", the request is signed
+ * anew. hosts: at least one, names as in a policy (with optional port; 443 when missing). format: one %s and no other
+ * %; "%s" when missing.
  */
 #define BROKER_HOSTS_MAX 16u
-enum broker_where { BROKER_HEADER, BROKER_QUERY, BROKER_BASIC_USER, BROKER_BASIC_PASSWORD, BROKER_SIGV4, BROKER_WHERE_MAX };
+enum broker_where {
+    BROKER_HEADER,
+    BROKER_QUERY,
+    BROKER_BASIC_USER,
+    BROKER_BASIC_PASSWORD,
+    BROKER_SIGV4,
+    BROKER_WHERE_MAX
+};
 struct broker_rule {
     enum broker_where where;
     char field[128];  /* header or query parameter */

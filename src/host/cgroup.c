@@ -192,8 +192,8 @@ static int limit_io(struct cg *cg, const struct brig_limits *l, const char *devi
     for (int write = 0; r == 0 && write < 2; write++) {
         uint64_t bps = write ? l->io_write_bps : l->io_read_bps;
         const char *file = cg_is_v2(cg, CG_BLKIO) ? "io.max"
-                           : write             ? "blkio.throttle.write_bps_device"
-                                               : "blkio.throttle.read_bps_device";
+                           : write                ? "blkio.throttle.write_bps_device"
+                                                  : "blkio.throttle.read_bps_device";
         if (bps == 0)
             continue;
         if (cg_is_v2(cg, CG_BLKIO))
@@ -249,10 +249,12 @@ static int limit_huge_pages(struct cg *cg, struct brig_err *err)
     return r;
 }
 
-int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, const char *device, uint64_t off, struct brig_err *err)
+int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, const char *device,
+                  uint64_t off, struct brig_err *err)
 {
     /* Of v2's memory there is more to set than the limit. */
-    bool memory = !was || was->memory != l->memory || cg_is_v2(cg, CG_MEMORY), cpus = !was || was->cpus != l->cpus, pids = !was || was->pids != l->pids;
+    bool memory = !was || was->memory != l->memory || cg_is_v2(cg, CG_MEMORY), cpus = !was || was->cpus != l->cpus,
+         pids = !was || was->pids != l->pids;
     int r = 0;
 
     if (memory && !(off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY)))
@@ -270,26 +272,32 @@ int cg_set_limits(struct cg *cg, const struct brig_limits *l, const struct brig_
     return r;
 }
 
-static int can_change(const struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, struct brig_err *err)
+static int can_change(const struct cg *cg, const struct brig_limits *l, const struct brig_limits *was,
+                      struct brig_err *err)
 {
     const struct {
         const char *name;
         uint64_t now, was;
         enum cg_controller controller;
-    } all[] = {{"memory", l->memory, was->memory, CG_MEMORY}, {"cpus", l->cpus, was->cpus, CG_CPU}, {"pids", l->pids, was->pids, CG_PIDS}};
+    } all[] = {{"memory", l->memory, was->memory, CG_MEMORY},
+               {"cpus", l->cpus, was->cpus, CG_CPU},
+               {"pids", l->pids, was->pids, CG_PIDS}};
 
     for (size_t i = 0; i < ARRAY_SIZE(all); i++)
         if (all[i].now != all[i].was && cg_dir(cg, all[i].controller) < 0)
             return err_set(err, BRIG_E_UNSUPPORTED, EOPNOTSUPP, "limits.%s: no cgroup to change it in", all[i].name);
     uint64_t used = l->memory < was->memory ? cg_memory_bytes(cg) : 0;
     if (used != BRIG_USAGE_UNKNOWN && used > l->memory) /* v1 refuses it, v2 would kill for it */
-        return err_set(err, BRIG_E_CONFLICT, EBUSY, "limits.memory %" PRIu64 ": %" PRIu64 " bytes are in use", l->memory, used);
+        return err_set(err, BRIG_E_CONFLICT, EBUSY, "limits.memory %" PRIu64 ": %" PRIu64 " bytes are in use",
+                       l->memory, used);
     return 0;
 }
 
-int cg_change_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, uint64_t off, struct brig_err *err)
+int cg_change_limits(struct cg *cg, const struct brig_limits *l, const struct brig_limits *was, uint64_t off,
+                     struct brig_err *err)
 {
-    struct brig_limits now = {.memory = l->memory, .cpus = l->cpus, .pids = l->pids}, before = {.memory = was->memory, .cpus = was->cpus, .pids = was->pids};
+    struct brig_limits now = {.memory = l->memory, .cpus = l->cpus, .pids = l->pids},
+                       before = {.memory = was->memory, .cpus = was->cpus, .pids = was->pids};
     int r = can_change(cg, l, was, err);
 
     if (r < 0)
@@ -305,7 +313,8 @@ static bool is_member(const struct cg *cg, const char *text, enum cg_controller 
 {
     static const char *const names[CG_MAX] = {"memory", "pids", "cpu", "cpuacct", "blkio", "freezer", "hugetlb"};
     char name[CG_NAME + 16];
-    size_t name_len = (size_t)snprintf(name, sizeof name, "%s%s", cg->name, cg->split && cg_is_v2(cg, controller) ? "/" CG_INIT_LEAF : "");
+    size_t name_len = (size_t)snprintf(name, sizeof name, "%s%s", cg->name,
+                                       cg->split && cg_is_v2(cg, controller) ? "/" CG_INIT_LEAF : "");
 
     for (const char *line = text; line && *line;) {
         const char *end = strchr(line, '\n');
@@ -314,8 +323,11 @@ static bool is_member(const struct cg *cg, const char *text, enum cg_controller 
         const char *second = first ? memchr(first + 1, ':', len - (size_t)(first + 1 - line)) : NULL;
         if (second) {
             size_t list = (size_t)(second - first - 1);
-            bool match = cg_is_v2(cg, controller) ? list == 0 : memmem(first + 1, list, names[controller], strlen(names[controller])) != NULL;
-            bool ours = len > name_len && memcmp(line + len - name_len, name, name_len) == 0 && line[len - name_len - 1] == '/';
+            bool match = cg_is_v2(cg, controller)
+                             ? list == 0
+                             : memmem(first + 1, list, names[controller], strlen(names[controller])) != NULL;
+            bool ours =
+                len > name_len && memcmp(line + len - name_len, name, name_len) == 0 && line[len - name_len - 1] == '/';
             if (match && ours)
                 return true;
         }
@@ -324,14 +336,16 @@ static bool is_member(const struct cg *cg, const char *text, enum cg_controller 
     return false;
 }
 
-static void put_reading(struct reading *out, const struct cg *cg, const char *members, enum cg_controller controller, bool same)
+static void put_reading(struct reading *out, const struct cg *cg, const char *members, enum cg_controller controller,
+                        bool same)
 {
     if (cg_dir(cg, controller) < 0) {
         *out = (struct reading){.why = WHY_NO_DELEGATION};
         return;
     }
     bool on = same && is_member(cg, members, controller);
-    *out = (struct reading){.on = on, .by = cg_is_v2(cg, controller) ? BY_CGROUP_V2 : BY_CGROUP_V1, .why = on ? WHY_NONE : WHY_READ_BACK};
+    *out = (struct reading){
+        .on = on, .by = cg_is_v2(cg, controller) ? BY_CGROUP_V2 : BY_CGROUP_V1, .why = on ? WHY_NONE : WHY_READ_BACK};
 }
 
 static bool cpu_is(const struct cg *cg, uint64_t cpus)
@@ -343,7 +357,8 @@ static bool cpu_is(const struct cg *cg, uint64_t cpus)
     if (dir < 0)
         return false;
     if (!cg_is_v2(cg, CG_CPU))
-        return cg_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) && cg_number(dir, "cpu.cfs_period_us") == cpu_period(cpus);
+        return cg_number(dir, "cpu.cfs_quota_us") == cpu_quota(cpus) &&
+               cg_number(dir, "cpu.cfs_period_us") == cpu_period(cpus);
     if (fd_read_file(dir, "cpu.max", text, sizeof text) <= 0 || parse_fields(text, fields, 2) != 2)
         return false;
     return fields[0] == cpu_quota(cpus) && fields[1] == cpu_period(cpus);
@@ -380,13 +395,15 @@ void cg_read_back(const struct cg *cg, const struct brig_limits *l, const char *
     uint64_t limit = cg_number(memory, cg_is_v2(cg, CG_MEMORY) ? "memory.max" : "memory.limit_in_bytes");
     put_reading(&readings[BRIG_LAYER_MEMORY], cg, members, CG_MEMORY, limit <= l->memory);
     put_reading(&readings[BRIG_LAYER_CPU], cg, members, CG_CPU, cpu_is(cg, l->cpus));
-    put_reading(&readings[BRIG_LAYER_PIDS], cg, members, CG_PIDS, cg_number(cg_dir(cg, CG_PIDS), "pids.max") == l->pids + 1);
+    put_reading(&readings[BRIG_LAYER_PIDS], cg, members, CG_PIDS,
+                cg_number(cg_dir(cg, CG_PIDS), "pids.max") == l->pids + 1);
     if (!l->io_read_bps && !l->io_write_bps)
         readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NOT_ASKED};
     else if (!device)
         readings[BRIG_LAYER_IO] = (struct reading){.why = WHY_NO_DEVICE};
     else
-        put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO, io_is(cg, device, l->io_read_bps, false) && io_is(cg, device, l->io_write_bps, true));
+        put_reading(&readings[BRIG_LAYER_IO], cg, members, CG_BLKIO,
+                    io_is(cg, device, l->io_read_bps, false) && io_is(cg, device, l->io_write_bps, true));
 }
 
 void cg_forget(struct cg *cg)

@@ -21,7 +21,7 @@ enum cg_controller { CG_MEMORY, CG_PIDS, CG_CPU, CG_CPUACCT, CG_BLKIO, CG_FREEZE
 #define CG_NAME 48
 
 struct cg_host {
-    int v2_fd; /* leaves go below it; -1: none */
+    int v2_fd;               /* leaves go below it; -1: none */
     unsigned v2_controllers; /* mask of 1u << enum cg_controller usable there */
     int v2_self_fd;          /* the cgroup we left for a leaf, or -1 */
     int v2_leaf_fd;          /* that leaf; every engine in it holds a shared lock on it */
@@ -36,8 +36,8 @@ struct cg_host {
 };
 
 /*
- * Our own cgroup in the hierarchy that is mounted at `mount`; path is what /proc/self/cgroup calls it, mounts the text of
- * mountinfo (NULL or "": unknown). -1: there is none, or the mount shows only cgroups of others.
+ * Our own cgroup in the hierarchy that is mounted at `mount`; path is what /proc/self/cgroup calls it, mounts the text
+ * of mountinfo (NULL or "": unknown). -1: there is none, or the mount shows only cgroups of others.
  */
 int cg_find_own(const char *mount, const char *path, const char *mounts) MUST_CHECK;
 char *cg_read_mounts(void); /* for it; mem_free(); NULL: no memory */
@@ -56,11 +56,11 @@ struct cg {
     const struct cg_host *host;
     char name[CG_NAME];
     int v2_fd;
-    int v1_fd[CG_HIERARCHIES]; /* parallel to host->v1 */
-    int oom_event_fd;          /* v1: readable when the limit was hit; -1 otherwise */
-    bool split;                /* v2: pid 1 is in a leaf, so that there may be others */
-    bool no_v1_leaves;         /* v1 does not let us move processes into them */
-    bool oom_one;              /* a process killed for memory does not take the others along */
+    int v1_fd[CG_HIERARCHIES];         /* parallel to host->v1 */
+    int oom_event_fd;                  /* v1: readable when the limit was hit; -1 otherwise */
+    bool split;                        /* v2: pid 1 is in a leaf, so that there may be others */
+    bool no_v1_leaves;                 /* v1 does not let us move processes into them */
+    bool oom_one;                      /* a process killed for memory does not take the others along */
     uint64_t oom_kills, pids_refusals; /* counters when the run began */
 };
 
@@ -77,23 +77,27 @@ int cg_create_v1(struct cg *cg, bool io, struct brig_err *err) MUST_CHECK;
 int cg_open_tasks(const struct cg *cg, int *fds, unsigned max, struct brig_err *err) MUST_CHECK;
 /* device: "major:minor" behind the store for the io limits, or NULL. off: layers switched off (test builds). */
 /* was: what is set already, and need not be set again (whoever cares reads back); or NULL. */
-int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, const char *device, uint64_t off, struct brig_err *err) MUST_CHECK;
+int cg_set_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, const char *device,
+                  uint64_t off, struct brig_err *err) MUST_CHECK;
 /*
- * Of a live sandbox: memory, cpus and pids that differ from what is set. On failure what was set before is set again, as far as it can be. Memory that is in use already is not
- * taken away (-EBUSY), and what no cgroup enforces cannot be changed (BRIG_E_UNSUPPORTED).
+ * Of a live sandbox: memory, cpus and pids that differ from what is set. On failure what was set before is set again,
+ * as far as it can be. Memory that is in use already is not taken away (-EBUSY), and what no cgroup enforces cannot be
+ * changed (BRIG_E_UNSUPPORTED).
  */
-int cg_change_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, uint64_t off, struct brig_err *err) MUST_CHECK;
+int cg_change_limits(struct cg *cg, const struct brig_limits *limits, const struct brig_limits *was, uint64_t off,
+                     struct brig_err *err) MUST_CHECK;
 /* Reads limits and membership of pid back: the layers memory, cpu, pids, io. proc_fd: the full procfs. */
 void cg_read_back(const struct cg *cg, const struct brig_limits *limits, const char *device, int proc_fd, pid_t pid,
                   struct reading readings[BRIG_LAYER_MAX]);
 void cg_mark(struct cg *cg); /* remembers the counters as the run's baseline */
 bool cg_oom_killed(const struct cg *cg);
-uint64_t cg_cpu_ns(const struct cg *cg); /* BRIG_USAGE_UNKNOWN where nothing counts it */
+uint64_t cg_cpu_ns(const struct cg *cg);       /* BRIG_USAGE_UNKNOWN where nothing counts it */
 uint64_t cg_memory_bytes(const struct cg *cg); /* now; and so are these: */
 uint64_t cg_pids(const struct cg *cg);
 uint64_t cg_oom_kills(const struct cg *cg); /* since cg_mark(); 0 where nothing counts them */
 uint64_t cg_pids_refusals(const struct cg *cg);
-uint64_t cg_usage(const struct cg *cg, struct brig_usage *usage); /* returns cg_cpu_ns(): to add that up costs more than all the rest */
+/* returns cg_cpu_ns(): to add that up costs more than all the rest */
+uint64_t cg_usage(const struct cg *cg, struct brig_usage *usage);
 void cg_kill(const struct cg *cg); /* also what is frozen */
 /* 0, or -EOPNOTSUPP where no cgroup can. Freezing goes on after the call: see cg_is_frozen(). */
 int cg_freeze(const struct cg *cg, bool on) MUST_CHECK;
@@ -108,14 +112,16 @@ int cg_remove(int parent, const char *name) MUST_CHECK;
 
 /* ---- cgroup_leaf.c: a cgroup for each process of a long-lived sandbox ----------------------------------- */
 
-/* Right after cg_create(), for a sandbox that may get leaves: the directory to clone pid 1 into, or -1: no need, or not to be had. */
+/* Right after cg_create(), for a sandbox that may get leaves: the directory to clone pid 1 into, or -1: no need, or not
+ * to be had. */
 int cg_split(struct cg *cg);
 bool cg_has_leaves(const struct cg *cg);
 /* What there is of a sandbox's cgroups, by name, for the functions below. 0, or a negative errno: it is gone. */
 int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split) MUST_CHECK;
 /* pids: the sandbox's own limit. 0 or a negative errno. */
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids) MUST_CHECK;
-/* Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more). */
+/* Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more).
+ */
 int cg_leaf_enter(struct cg *cg, uint32_t leaf, int proc_fd, pid_t pid, pid_t init) MUST_CHECK;
 void cg_leaf_limit(const struct cg *cg, uint32_t leaf, uint64_t pids); /* the sandbox's own is another now */
 bool cg_leaf_is_empty(const struct cg *cg, uint32_t leaf);

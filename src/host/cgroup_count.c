@@ -12,7 +12,8 @@
 
 static uint64_t oom_kills(const struct cg *cg)
 {
-    return cg_keyed(cg_dir(cg, CG_MEMORY), cg_is_v2(cg, CG_MEMORY) ? "memory.events" : "memory.oom_control", "oom_kill");
+    return cg_keyed(cg_dir(cg, CG_MEMORY), cg_is_v2(cg, CG_MEMORY) ? "memory.events" : "memory.oom_control",
+                    "oom_kill");
 }
 
 static uint64_t pids_refusals(const struct cg *cg)
@@ -124,5 +125,6 @@ bool cg_is_frozen(const struct cg *cg)
     if (freezes_by_v2(cg))
         return cg_keyed(cg->v2_fd, "cgroup.events", "frozen") == 1;
     int freezer = cg_dir(cg, CG_FREEZER);
-    return freezer >= 0 && fd_read_file(freezer, "freezer.state", text, sizeof text) > 0 && strncmp(text, "FROZEN", 6) == 0;
+    return freezer >= 0 && fd_read_file(freezer, "freezer.state", text, sizeof text) > 0 &&
+           strncmp(text, "FROZEN", 6) == 0;
 }

@@ -150,7 +150,8 @@ static unsigned enable_controllers(int fd)
     static const struct {
         const char *text;
         enum cg_controller controller;
-    } wanted[] = {{"+memory", CG_MEMORY}, {"+pids", CG_PIDS}, {"+cpu", CG_CPU}, {"+io", CG_BLKIO}, {"+hugetlb", CG_HUGETLB}};
+    } wanted[] = {
+        {"+memory", CG_MEMORY}, {"+pids", CG_PIDS}, {"+cpu", CG_CPU}, {"+io", CG_BLKIO}, {"+hugetlb", CG_HUGETLB}};
     char text[256];
     unsigned there = fd_read_file(fd, "cgroup.controllers", text, sizeof text) < 0 ? 0 : controllers_of(text);
 
@@ -171,10 +172,13 @@ static bool is_leaving(long pid)
 
     snprintf(path, sizeof path, "/proc/%ld/comm", pid);
     ssize_t n = fd_read_file(AT_FDCWD, path, name, sizeof name);
-    return n == -ENOENT || n == -ESRCH || (n > 0 && (strcmp(name, "brig-spawner\n") == 0 || strcmp(name, "brig-reaper\n") == 0 || strcmp(name, "brig-mover\n") == 0));
+    return n == -ENOENT || n == -ESRCH ||
+           (n > 0 && (strcmp(name, "brig-spawner\n") == 0 || strcmp(name, "brig-reaper\n") == 0 ||
+                      strcmp(name, "brig-mover\n") == 0));
 }
 
-/* 0: nobody is here but we, our helper and the engine. -EAGAIN: only a spawner whose engine is gone, and that will be too. */
+/* 0: nobody is here but we, our helper and the engine. -EAGAIN: only a spawner whose engine is gone, and that will be
+ * too. */
 static int only_ours(const struct cg_host *host)
 {
     char text[4096];
@@ -245,7 +249,8 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, const c
     const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
     size_t len = strlen(path), tail = strlen("/" SELF_LEAF);
 
-    /* Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too. */
+    /* Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too.
+     */
     if (len >= tail && strcmp(path + len - tail, "/" SELF_LEAF) == 0)
         path[len - tail] = '\0';
     host->v2_fd = open_own(mount, path, mounts, CGROUP2_SUPER_MAGIC);
@@ -295,7 +300,8 @@ static void find_huge_sizes(struct cg_host *host)
         if (kb >= 1u << 20)
             snprintf(name, sizeof host->huge_sizes[0], "%luGB", kb >> 20 & 0xfff);
         else
-            snprintf(name, sizeof host->huge_sizes[0], kb >= 1u << 10 ? "%luMB" : "%luKB", kb >= 1u << 10 ? kb >> 10 : kb);
+            snprintf(name, sizeof host->huge_sizes[0], kb >= 1u << 10 ? "%luMB" : "%luKB",
+                     kb >= 1u << 10 ? kb >> 10 : kb);
     }
     if (dir)
         closedir(dir);
@@ -307,7 +313,8 @@ void cg_host_init(struct cg_host *host, pid_t engine_pid, pid_t helper_pid, bool
     char *save = NULL;
     struct statfs fs;
 
-    *host = (struct cg_host){.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1, .engine_pid = engine_pid, .helper_pid = helper_pid};
+    *host = (struct cg_host){
+        .v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1, .engine_pid = engine_pid, .helper_pid = helper_pid};
     if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", text, sizeof text) < 0 || statfs(CGROUP_ROOT, &fs) < 0)
         return;
     AUTO_FREE char *mounts = cg_read_mounts();
@@ -353,7 +360,8 @@ static void move_all_back(const struct cg_host *host)
 
     if (fd_read_file(host->v2_leaf_fd, "cgroup.procs", text, sizeof text) < 0)
         return;
-    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) /* a line cut off waits for the next look */
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) /* a line cut off waits for the
+                                                                                         next look */
         (void)!move_to(host->v2_self_fd, (pid_t)strtol(line, NULL, 10));
 }
 
@@ -366,7 +374,8 @@ static void leave_leaf(struct cg_host *host)
         !has_other_leaves(host->v2_self_fd)) {
         for (size_t i = 0; i < ARRAY_SIZE(all); i++)
             (void)!fd_write_file(host->v2_self_fd, "cgroup.subtree_control", all[i]);
-        for (int i = 0; i < LEAVING_TRIES && unlinkat(host->v2_self_fd, SELF_LEAF, AT_REMOVEDIR) < 0 && errno == EBUSY; i++)
+        for (int i = 0; i < LEAVING_TRIES && unlinkat(host->v2_self_fd, SELF_LEAF, AT_REMOVEDIR) < 0 && errno == EBUSY;
+             i++)
             move_all_back(host);
     }
     base_close_fd(&host->v2_leaf_fd);

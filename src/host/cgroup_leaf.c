@@ -8,10 +8,10 @@
  *     brig-ID/init   pid 1                 memory  brig-ID       limits    brig-ID/p7    counts
  *     brig-ID/p7     counts and kills      pids    brig-ID       limits    brig-ID/p7    counts
  *
- * The v2 tree is what makes a leaf (cgroup.kill, since Linux 5.14); where there is none, there are no leaves. The leaves
- * of v1 only count, and whoever may not move a process there (v1 asks whose process it is) does without. Where v2 has
- * the controllers, pid 1 must not sit beside its leaves; it is cloned into a leaf of its own from the start, because
- * moving it, or enabling a controller over it, waits for a grace period of RCU (10 ms and more).
+ * The v2 tree is what makes a leaf (cgroup.kill, since Linux 5.14); where there is none, there are no leaves. The
+ * leaves of v1 only count, and whoever may not move a process there (v1 asks whose process it is) does without. Where
+ * v2 has the controllers, pid 1 must not sit beside its leaves; it is cloned into a leaf of its own from the start,
+ * because moving it, or enabling a controller over it, waits for a grace period of RCU (10 ms and more).
  */
 #include <dirent.h>
 #include <poll.h>
@@ -53,8 +53,10 @@ int cg_split(struct cg *cg)
 {
     if (cg->v2_fd < 0 || !(cg->host->v2_controllers & COUNTED))
         return -1;
-    if ((cg->host->v2_controllers & (1u << CG_MEMORY) && fd_write_file(cg->v2_fd, "cgroup.subtree_control", "+memory") < 0) ||
-        (cg->host->v2_controllers & (1u << CG_PIDS) && fd_write_file(cg->v2_fd, "cgroup.subtree_control", "+pids") < 0) ||
+    if ((cg->host->v2_controllers & (1u << CG_MEMORY) &&
+         fd_write_file(cg->v2_fd, "cgroup.subtree_control", "+memory") < 0) ||
+        (cg->host->v2_controllers & (1u << CG_PIDS) &&
+         fd_write_file(cg->v2_fd, "cgroup.subtree_control", "+pids") < 0) ||
         mkdirat(cg->v2_fd, CG_INIT_LEAF, 0755) < 0) {
         (void)!fd_write_file(cg->v2_fd, "cgroup.subtree_control", "-memory");
         (void)!fd_write_file(cg->v2_fd, "cgroup.subtree_control", "-pids");
@@ -158,8 +160,8 @@ static bool is_dead(int pidfd)
 }
 
 /*
- * pid is what the kernel said of the sender, and may be somebody else's by now. The pidfd settles it: while that process
- * lives, its number is its own; if it has died when all is done, whoever is in the leaf is looked at.
+ * pid is what the kernel said of the sender, and may be somebody else's by now. The pidfd settles it: while that
+ * process lives, its number is its own; if it has died when all is done, whoever is in the leaf is looked at.
  */
 int cg_leaf_enter(struct cg *cg, uint32_t leaf, int proc_fd, pid_t pid, pid_t init)
 {

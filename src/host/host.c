@@ -49,8 +49,8 @@ static bool is_privileged(void)
 
     if (geteuid() != 0 || syscall(SYS_capget, &header, data) < 0 || !(data[0].effective & (1u << CAP_SYS_ADMIN)))
         return false;
-    return fd_read_file(AT_FDCWD, "/proc/self/uid_map", map, sizeof map) > 0 &&
-           parse_fields(map, line, 3) == 3 && line[0] == 0 && line[1] == 0 && line[2] == UINT32_MAX;
+    return fd_read_file(AT_FDCWD, "/proc/self/uid_map", map, sizeof map) > 0 && parse_fields(map, line, 3) == 3 &&
+           line[0] == 0 && line[1] == 0 && line[2] == UINT32_MAX;
 }
 
 /* The template `host`: /usr, and the root's own bin, sbin, lib* as they are there: links or directories. */
@@ -75,7 +75,8 @@ static int find_template(struct host *host, struct brig_err *err)
             snprintf(host->root_links[host->n_root_links++][0], sizeof host->root_links[0][0], "%s", names[i]);
         }
     }
-    return host->n_lower_dirs > 0 ? 0 : err_set(err, BRIG_E_UNSUPPORTED, ENOENT, "template host: no /usr on this machine");
+    return host->n_lower_dirs > 0 ? 0
+                                  : err_set(err, BRIG_E_UNSUPPORTED, ENOENT, "template host: no /usr on this machine");
 }
 
 /* A copy nobody can write to, for a file that its owner could change under us. */
@@ -150,19 +151,22 @@ static unsigned landlock_abi(void)
     return abi > 0 ? (unsigned)abi : 0;
 }
 
-/* What the service's users may share, and what the service itself shares for them: for the spawner they are one list. */
+/* What the service's users may share, and what the service itself shares for them: for the spawner they are one list.
+ */
 static int read_roots(struct host *host, struct brig_err *err)
 {
     const char *shared = getenv("BRIG_BIND_ROOTS"), *own = getenv("BRIG_OWN_ROOTS");
     char both[sizeof host->bind_roots.text];
 
-    if (str_format(both, sizeof both, "%s%s%s", shared ? shared : "", shared && shared[0] && own && own[0] ? ":" : "", own ? own : "") < 0)
+    if (str_format(both, sizeof both, "%s%s%s", shared ? shared : "", shared && shared[0] && own && own[0] ? ":" : "",
+                   own ? own : "") < 0)
         return err_usage(err, "BRIG_BIND_ROOTS and BRIG_OWN_ROOTS: longer than %zu bytes", sizeof both - 1);
     int r = roots_init(&host->bind_roots, "BRIG_BIND_ROOTS", both, err);
     return r < 0 ? r : roots_init(&host->rootfs_roots, "BRIG_ROOTFS_ROOTS", getenv("BRIG_ROOTFS_ROOTS"), err);
 }
 
-int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err)
+int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir,
+              struct brig_err *err)
 {
     int r;
 
@@ -171,7 +175,8 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
     host->landlock_abi = landlock_abi();
     if ((r = read_roots(host, err)) < 0)
         return r;
-    if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 || (r = open_dirs(host, err)) < 0)
+    if ((r = find_template(host, err)) < 0 || (r = open_init(host, helper_dir, err)) < 0 ||
+        (r = open_dirs(host, err)) < 0)
         return r;
     cg_host_init(&host->cg, engine_pid, netns->pid, host->privileged);
     owner_init(&host->owner, host->run_fd, &host->cg);
@@ -198,8 +203,8 @@ int host_settle(struct host *host, struct brig_err *err)
 
 void host_done(struct host *host)
 {
-    int *fds[] = {&host->mnt_fd, &host->root_fd, &host->proc_fd,  &host->probe_fd, &host->init_fd, &host->run_fd,
-                  &host->cache_fd, &host->state_fd, &host->etc_fd, &host->loop_control_fd};
+    int *fds[] = {&host->mnt_fd, &host->root_fd,  &host->proc_fd,  &host->probe_fd, &host->init_fd,
+                  &host->run_fd, &host->cache_fd, &host->state_fd, &host->etc_fd,   &host->loop_control_fd};
 
     cg_host_done(&host->cg);
     base_close_fd(&host->owner.lock_fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.h: what the spawner knows and holds of the machine: its ids, cgroups, directories and mount tree, and the work that needs
- * the host's tree after the spawner has left it.
+ * host.h: what the spawner knows and holds of the machine: its ids, cgroups, directories and mount tree, and the work
+ * that needs the host's tree after the spawner has left it.
  */
 #ifndef BRIG_HOST_HOST_H
 #define BRIG_HOST_HOST_H
@@ -20,7 +20,8 @@
 
 #define ZYGOTE_PYTHON "/usr/bin/python3"
 
-/* Opened at the start, while the host's tree is in sight. If one of them is missing there are no zygotes, which is no error. */
+/* Opened at the start, while the host's tree is in sight. If one of them is missing there are no zygotes, which is no
+ * error. */
 struct zygote_files {
     int library_fd, runtime_fd, boot_fd; /* -1: there are no zygotes here */
     char missing[96];                    /* why */
@@ -53,7 +54,7 @@ struct host {
     uint32_t ns[NS_MAX];
     struct cg_host cg;
     struct owner owner; /* of the cgroups */
-    int ids_fd; /* their lock file, until ids has it */
+    int ids_fd;         /* their lock file, until ids has it */
     enum ids_scope ids_scope;
     struct ids ids;
     char lower_dirs[PLAN_LOWER_DIRS][16];
@@ -61,15 +62,29 @@ struct host {
     unsigned n_lower_dirs, n_root_links;
 };
 
-#define HOST_INIT                                                                                              \
-    ((struct host){.mnt_fd = -1, .root_fd = -1, .proc_fd = -1, .probe_fd = -1, .init_fd = -1, .run_fd = -1, .cache_fd = -1,   \
-                   .state_fd = -1, .etc_fd = -1, .loop_control_fd = -1, .zygote = ZYGOTE_FILES_INIT, .ids_fd = -1, .ids = {.lock_fd = -1}, .owner = {.dir_fd = -1, .lock_fd = -1}, \
+#define HOST_INIT                                          \
+    ((struct host){.mnt_fd = -1,                           \
+                   .root_fd = -1,                          \
+                   .proc_fd = -1,                          \
+                   .probe_fd = -1,                         \
+                   .init_fd = -1,                          \
+                   .run_fd = -1,                           \
+                   .cache_fd = -1,                         \
+                   .state_fd = -1,                         \
+                   .etc_fd = -1,                           \
+                   .loop_control_fd = -1,                  \
+                   .zygote = ZYGOTE_FILES_INIT,            \
+                   .ids_fd = -1,                           \
+                   .ids = {.lock_fd = -1},                 \
+                   .owner = {.dir_fd = -1, .lock_fd = -1}, \
                    .cg = {.v2_fd = -1, .v2_self_fd = -1, .v2_leaf_fd = -1}})
 
 /* netns: a network namespace is made beside the rest. */
-int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir, struct brig_err *err) MUST_CHECK;
+int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, const char *helper_dir,
+              struct brig_err *err) MUST_CHECK;
 void host_done(struct host *host);
-/* A file of the helper directory, or a sealed copy of it (then *ret_is_file is false) where somebody else than root could change it. An fd, or < 0. */
+/* A file of the helper directory, or a sealed copy of it (then *ret_is_file is false) where somebody else than root
+ * could change it. An fd, or < 0. */
 int host_open_helper(const char *helper_dir, const char *name, bool *ret_is_file, struct brig_err *err) MUST_CHECK;
 /* host_tree.c: the minimal mount namespace; the last step of host_init(). */
 int host_build_tree(struct host *host, struct brig_err *err) MUST_CHECK;
@@ -88,32 +103,36 @@ struct bind_source {
 };
 
 /*
- * Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. below: NULL, or
- * the start of path which must not be left on the way, by symlinks or otherwise.
+ * Clones the source of a bind into a detached mount, in a short-lived child that joined the host's tree. below: NULL,
+ * or the start of path which must not be left on the way, by symlinks or otherwise.
  */
-int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret, struct brig_err *err) MUST_CHECK;
+int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret,
+                        struct brig_err *err) MUST_CHECK;
 /* The same for a root directory. */
-int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd, struct brig_err *err) MUST_CHECK;
+int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd,
+                        struct brig_err *err) MUST_CHECK;
 /* Makes an ext4 file system in the (empty, sized) file; runs mkfs.ext4 in the host's tree. */
 struct image_shape;
 int helper_mkfs(const struct host *host, int image_fd, const struct image_shape *shape,
                 struct brig_err *err) MUST_CHECK;
 /* A user namespace with these maps, for idmapped mounts. */
-int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd, struct brig_err *err) MUST_CHECK;
+int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd,
+                    struct brig_err *err) MUST_CHECK;
 /* Makes the mount appear with other ids; -EOPNOTSUPP where the file system cannot. */
 int helper_idmap(int mount_fd, int userns_fd) MUST_CHECK;
 
 /* ---- stores (image.c) ----------------------------------------------------------------------------- */
 
 struct image {
-    int loop_fd; /* keeps the device until the sandbox has mounted it; autoclear does the rest */
+    int loop_fd;     /* keeps the device until the sandbox has mounted it; autoclear does the rest */
     char node[32];   /* block device node in the spawner's tree */
     char device[16]; /* "7:3" */
 };
 #define IMAGE_INIT ((struct image){.loop_fd = -1})
 
 bool image_possible(const struct host *host);
-int image_take(const struct host *host, uint64_t disk, uint64_t inodes, struct image *ret, struct brig_err *err) MUST_CHECK;
+int image_take(const struct host *host, uint64_t disk, uint64_t inodes, struct image *ret,
+               struct brig_err *err) MUST_CHECK;
 void image_release(struct image *image);
 
 #endif

@@ -25,7 +25,8 @@ struct answer {
     gid_t gid;
 };
 
-typedef int helper_fn(const struct host *host, const void *arg, struct answer *answer, struct brig_err *err); /* an fd, or < 0 */
+/* an fd, or < 0 */
+typedef int helper_fn(const struct host *host, const void *arg, struct answer *answer, struct brig_err *err);
 
 static _Noreturn void helper_child(const struct host *host, helper_fn *fn, const void *arg, int sock)
 {
@@ -39,7 +40,8 @@ static _Noreturn void helper_child(const struct host *host, helper_fn *fn, const
     _exit(fd_send(sock, &answer, sizeof answer, &fd, fd >= 0) < 0);
 }
 
-static int helper_run(const struct host *host, helper_fn *fn, const void *arg, struct answer *answer, int *ret_fd, struct brig_err *err)
+static int helper_run(const struct host *host, helper_fn *fn, const void *arg, struct answer *answer, int *ret_fd,
+                      struct brig_err *err)
 {
     int pair[2], status, fd = -1;
     size_t n_fds = 0;
@@ -62,17 +64,28 @@ static int helper_run(const struct host *host, helper_fn *fn, const void *arg, s
         return err_set(err, BRIG_E_HOST, n < 0 ? (int)-n : EPIPE, "helper process");
     answer->err.message[sizeof answer->err.message - 1] = '\0';
     if (got < 0)
-        return err_set(err, (enum brig_code)answer->err.code, answer->err.code == BRIG_E_HOST ? answer->err.errnum : 0, "%s", answer->err.message);
+        return err_set(err, (enum brig_code)answer->err.code, answer->err.code == BRIG_E_HOST ? answer->err.errnum : 0,
+                       "%s", answer->err.message);
     *ret_fd = take_fd(&got);
     return 0;
 }
 
 /* ---- sources of binds ---------------------------------------------------------------------------- */
 
-/* Nothing at, below or above these is ever bound: the kernel's own trees and the sockets and state that rule the host. */
+/* Nothing at, below or above these is ever bound: the kernel's own trees and the sockets and state that rule the host.
+ */
 static const char *const forbidden[] = {
-    "/proc", "/sys", "/dev", "/run", "/var/run", "/var/lib/brig", "/var/cache/brig",
-    "/var/lib/docker", "/var/lib/containerd", "/var/lib/kubelet", "/var/lib/containers",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run",
+    "/var/run",
+    "/var/lib/brig",
+    "/var/cache/brig",
+    "/var/lib/docker",
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+    "/var/lib/containers",
 };
 
 static bool is_below_or_same(const char *path, const char *top)
@@ -83,8 +96,9 @@ static bool is_below_or_same(const char *path, const char *top)
 }
 
 /*
- * What lies in our own directories only to be bound: unpacked root file systems and requirement sets (never the directory of all of them), and the directory of tools that
- * have none of their own. What a service may ask for of these is another question: roots.c.
+ * What lies in our own directories only to be bound: unpacked root file systems and requirement sets (never the
+ * directory of all of them), and the directory of tools that have none of their own. What a service may ask for of
+ * these is another question: roots.c.
  */
 static bool is_made_to_share(const char *path)
 {
@@ -92,7 +106,9 @@ static bool is_made_to_share(const char *path)
         enum brig_dir dir;
         const char *name;
         bool itself;
-    } shared[] = {{BRIG_DIR_CACHE, "rootfs", false}, {BRIG_DIR_CACHE, "sets", false}, {BRIG_DIR_STATE, "tool_execution_dir", true}};
+    } shared[] = {{BRIG_DIR_CACHE, "rootfs", false},
+                  {BRIG_DIR_CACHE, "sets", false},
+                  {BRIG_DIR_STATE, "tool_execution_dir", true}};
     char dir[4096], top[4096 + 32];
 
     for (size_t i = 0; i < ARRAY_SIZE(shared); i++) {
@@ -115,8 +131,8 @@ static const char *forbidden_by(const char *path)
         if ((is_below_or_same(path, forbidden[i]) || is_below_or_same(forbidden[i], path)) && !is_made_to_share(path))
             return forbidden[i];
     for (int i = 0; i < BRIG_DIR_MAX; i++)
-        if (dirs_path((enum brig_dir)i, dir, sizeof dir, NULL) == 0 && (is_below_or_same(path, dir) || is_below_or_same(dir, path)) &&
-            !is_made_to_share(path))
+        if (dirs_path((enum brig_dir)i, dir, sizeof dir, NULL) == 0 &&
+            (is_below_or_same(path, dir) || is_below_or_same(dir, path)) && !is_made_to_share(path))
             return dir;
     return NULL;
 }
@@ -124,9 +140,10 @@ static const char *forbidden_by(const char *path)
 /* The kernel's file systems under whatever name they are mounted. */
 static bool is_kernel_fs(int fd)
 {
-    static const long magics[] = {PROC_SUPER_MAGIC, SYSFS_MAGIC,     CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, DEVPTS_SUPER_MAGIC,
-                                  DEBUGFS_MAGIC,    TRACEFS_MAGIC,   BPF_FS_MAGIC,       SECURITYFS_MAGIC,    NSFS_MAGIC,
-                                  SELINUX_MAGIC,    BINFMTFS_MAGIC,  EFIVARFS_MAGIC,     0x19800202 /* mqueue */};
+    static const long magics[] = {PROC_SUPER_MAGIC,   SYSFS_MAGIC,   CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC,
+                                  DEVPTS_SUPER_MAGIC, DEBUGFS_MAGIC, TRACEFS_MAGIC,      BPF_FS_MAGIC,
+                                  SECURITYFS_MAGIC,   NSFS_MAGIC,    SELINUX_MAGIC,      BINFMTFS_MAGIC,
+                                  EFIVARFS_MAGIC,     0x19800202 /* mqueue */};
     struct statfs fs;
 
     if (fstatfs(fd, &fs) < 0)
@@ -161,9 +178,11 @@ static int check_source(int fd, const char *asked, struct stat *st, struct brig_
     if (!rule && is_same_file(st, "/"))
         rule = "/";
     if (rule)
-        return err_usage(err, "bind source %s: it is, contains or lies in %s, which is never shared with a sandbox", asked, rule);
+        return err_usage(err, "bind source %s: it is, contains or lies in %s, which is never shared with a sandbox",
+                         asked, rule);
     if (is_kernel_fs(fd))
-        return err_usage(err, "bind source %s: lies on a kernel file system, which is never shared with a sandbox", asked);
+        return err_usage(err, "bind source %s: lies on a kernel file system, which is never shared with a sandbox",
+                         asked);
     if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode))
         return err_usage(err, "bind source %s: must be a directory or a regular file", asked);
     return 0;
@@ -178,11 +197,14 @@ static int open_source(const struct source *source, int flags)
     if (!source->below)
         return SYS(sys_openat2(AT_FDCWD, source->path, (uint64_t)flags, 0, RESOLVE_NO_MAGICLINKS));
     /* The administrator's own path may lead over symlinks; from there on a tenant may have made them. */
-    AUTO_FD int top = SYS(sys_openat2(AT_FDCWD, source->below[0] ? source->below : "/", O_PATH | O_DIRECTORY, 0, RESOLVE_NO_MAGICLINKS));
+    AUTO_FD int top = SYS(
+        sys_openat2(AT_FDCWD, source->below[0] ? source->below : "/", O_PATH | O_DIRECTORY, 0, RESOLVE_NO_MAGICLINKS));
     const char *rest = source->path + strlen(source->below);
     while (*rest == '/')
         rest++;
-    return top < 0 ? -1 : SYS(sys_openat2(top, *rest ? rest : ".", (uint64_t)flags, 0, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS));
+    return top < 0 ? -1
+                   : SYS(sys_openat2(top, *rest ? rest : ".", (uint64_t)flags, 0,
+                                     RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS));
 }
 
 static bool is_callers_fault(int errnum)
@@ -198,7 +220,8 @@ static int clone_source(const struct host *host UNUSED, const void *arg, struct 
     AUTO_FD int fd = open_source(source, O_PATH);
 
     if (fd < 0)
-        return is_callers_fault(errno) ? err_usage(err, "bind source %s: %s", path, strerror(errno)) : err_host(err, "bind source %s", path);
+        return is_callers_fault(errno) ? err_usage(err, "bind source %s: %s", path, strerror(errno))
+                                       : err_host(err, "bind source %s", path);
     int r = check_source(fd, path, &st, err);
     if (r < 0)
         return r;
@@ -209,7 +232,8 @@ static int clone_source(const struct host *host UNUSED, const void *arg, struct 
     return clone < 0 ? err_host(err, "bind source %s", path) : clone;
 }
 
-int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret, struct brig_err *err)
+int helper_clone_source(const struct host *host, const char *path, const char *below, struct bind_source *ret,
+                        struct brig_err *err)
 {
     const struct source source = {path, below};
     struct answer answer;
@@ -222,7 +246,8 @@ int helper_clone_source(const struct host *host, const char *path, const char *b
     return 0;
 }
 
-static int clone_rootfs(const struct host *host UNUSED, const void *arg, struct answer *answer UNUSED, struct brig_err *err)
+static int clone_rootfs(const struct host *host UNUSED, const void *arg, struct answer *answer UNUSED,
+                        struct brig_err *err)
 {
     const struct source *source = arg;
     const char *path = source->path;
@@ -241,7 +266,8 @@ static int clone_rootfs(const struct host *host UNUSED, const void *arg, struct 
     return clone < 0 ? err_host(err, "rootfs %s", path) : clone;
 }
 
-int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd, struct brig_err *err)
+int helper_clone_rootfs(const struct host *host, const char *path, const char *below, int *ret_mount_fd,
+                        struct brig_err *err)
 {
     const struct source source = {path, below};
     struct answer answer;
@@ -270,12 +296,25 @@ static int make_fs(const struct host *host UNUSED, const void *arg, struct answe
      * "encrypt" encrypts nothing: with it, ext4 puts a write into single pages. Without it (since 6.16) a large write
      * goes into folios of up to 2 MiB, and each is refused as a whole: ENOSPC with 2 MiB to spare.
      */
-    char *const argv[] = {(char *)"mkfs.ext4", (char *)"-q", (char *)"-F", (char *)"-b", (char *)"4096",
-                          (char *)"-I", (char *)"256", (char *)"-m", (char *)"0",
-                          (char *)"-N", inodes, (char *)"-g", group,
+    char *const argv[] = {(char *)"mkfs.ext4",
+                          (char *)"-q",
+                          (char *)"-F",
+                          (char *)"-b",
+                          (char *)"4096",
+                          (char *)"-I",
+                          (char *)"256",
+                          (char *)"-m",
+                          (char *)"0",
+                          (char *)"-N",
+                          inodes,
+                          (char *)"-g",
+                          group,
                           (char *)"-O",
                           (char *)"^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt",
-                          (char *)"-E", (char *)"num_backup_sb=0,lazy_itable_init=1", path, NULL};
+                          (char *)"-E",
+                          (char *)"num_backup_sb=0,lazy_itable_init=1",
+                          path,
+                          NULL};
     char *const envp[] = {(char *)"PATH=/usr/sbin:/usr/bin:/sbin:/bin", NULL};
     pid_t child = SYS(fork());
     if (child == 0) {
@@ -291,7 +330,8 @@ static int make_fs(const struct host *host UNUSED, const void *arg, struct answe
     if (child < 0 || waitpid(child, &status, 0) != child)
         return err_host(err, "mkfs.ext4");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "mkfs.ext4: %s", WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "not installed" : "failed");
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "mkfs.ext4: %s",
+                       WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "not installed" : "failed");
     return dup(mkfs->image_fd);
 }
 
@@ -308,7 +348,8 @@ int helper_mkfs(const struct host *host, int image_fd, const struct image_shape 
 
 /* ---- idmapped mounts ------------------------------------------------------------------------------ */
 
-int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd, struct brig_err *err)
+int helper_idmap_ns(const struct host *host, const char *uid_map, const char *gid_map, int *ret_fd,
+                    struct brig_err *err)
 {
     struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
     char path[48];

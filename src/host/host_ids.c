@@ -85,13 +85,15 @@ static int run_mapper(const char *tool, pid_t pid, unsigned own, const struct su
 }
 
 /* Runs in a child that stays outside, where the set-uid mappers work: waits until the spawner is in its namespace. */
-static _Noreturn void map_from_outside(int wait_fd, pid_t pid, const struct sub_range *uids, const struct sub_range *gids)
+static _Noreturn void map_from_outside(int wait_fd, pid_t pid, const struct sub_range *uids,
+                                       const struct sub_range *gids)
 {
     char byte;
 
     if (read(wait_fd, &byte, 1) != 1)
         _exit(1);
-    _exit(run_mapper("/usr/bin/newuidmap", pid, getuid(), uids) < 0 || run_mapper("/usr/bin/newgidmap", pid, getgid(), gids) < 0);
+    _exit(run_mapper("/usr/bin/newuidmap", pid, getuid(), uids) < 0 ||
+          run_mapper("/usr/bin/newgidmap", pid, getgid(), gids) < 0);
 }
 
 static int map_subordinate(const struct sub_range *uids, const struct sub_range *gids)
@@ -112,7 +114,8 @@ static int map_subordinate(const struct sub_range *uids, const struct sub_range 
     if (r == 0 && write(ready[1], "x", 1) != 1)
         r = -1;
     close(ready[1]);
-    if (child > 0 && (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) && r == 0) {
+    if (child > 0 && (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) &&
+        r == 0) {
         errno = EPERM;
         return 1; /* in the namespace, but without maps */
     }
@@ -143,8 +146,9 @@ int host_enter_user_ns(struct host *host, struct brig_err *err)
     int r;
 
     login_name(uid, name, sizeof name);
-    bool pair = host->ids_fd >= 0 && access("/usr/bin/newuidmap", X_OK) == 0 && access("/usr/bin/newgidmap", X_OK) == 0 &&
-                find_range("/etc/subuid", uid, name, &uids) && find_range("/etc/subgid", uid, name, &gids);
+    bool pair = host->ids_fd >= 0 && access("/usr/bin/newuidmap", X_OK) == 0 &&
+                access("/usr/bin/newgidmap", X_OK) == 0 && find_range("/etc/subuid", uid, name, &uids) &&
+                find_range("/etc/subgid", uid, name, &gids);
     r = pair ? map_subordinate(&uids, &gids) : unshare(CLONE_NEWUSER | CLONE_NEWNS);
     if (r < 0)
         return err_host(err, "user namespace for a plain user (see `brig doctor`)");

@@ -12,10 +12,12 @@
 #include "host/host.h"
 #include "jail/sys.h"
 
-static const char *const dirs[] = {"r", "r2", "s", "x", "x2", "t", "etc-skel", "empty", "old", "proc", "d", "l", "trust"};
+static const char *const dirs[] = {"r",     "r2",  "s",    "x", "x2", "t",    "etc-skel",
+                                   "empty", "old", "proc", "d", "l",  "trust"};
 static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
-/* A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree. */
+/* A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree.
+ */
 static int clone_place(const char *path, bool whole)
 {
     int fd = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (whole ? AT_RECURSIVE : 0));
@@ -168,7 +170,8 @@ static int open_rest(struct host *host, struct brig_err *err)
 int host_build_tree(struct host *host, struct brig_err *err)
 {
     static const struct mount_option options[] = {{"mode", "755"}};
-    struct places p = {.proc = -1, .etc = -1, .lower = {-1, -1, -1, -1, -1, -1, -1, -1}, .node = {-1, -1, -1, -1, -1, -1}};
+    struct places p = {
+        .proc = -1, .etc = -1, .lower = {-1, -1, -1, -1, -1, -1, -1, -1}, .node = {-1, -1, -1, -1, -1, -1}};
 
     char etc_path[4096] = "";
 

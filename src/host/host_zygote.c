@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_zygote.c: the files of a zygote, opened once at the spawner's start. The interpreter must be a file that only root can write,
- * below directories that only root can write. The library, the runtime and zygote.py are opened as brig-init is: the files themselves
- * if only root can write them, sealed copies otherwise.
+ * host_zygote.c: the files of a zygote, opened once at the spawner's start. The interpreter must be a file that only
+ * root can write, below directories that only root can write. The library, the runtime and zygote.py are opened as
+ * brig-init is: the files themselves if only root can write them, sealed copies otherwise.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -44,7 +44,8 @@ void zygote_files_open(struct zygote_files *files, const char *helper_dir)
     int *const fds[] = {&files->library_fd, &files->runtime_fd, &files->boot_fd};
 
     if (!is_all_roots(ZYGOTE_PYTHON)) {
-        snprintf(files->missing, sizeof files->missing, "%s: is not there, or somebody else than root can write it", ZYGOTE_PYTHON);
+        snprintf(files->missing, sizeof files->missing, "%s: is not there, or somebody else than root can write it",
+                 ZYGOTE_PYTHON);
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {

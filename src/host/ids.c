@@ -102,7 +102,9 @@ int ids_open(bool privileged, int run_fd, enum ids_scope *ret_scope, struct brig
 int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids,
              struct brig_err *err)
 {
-    *ids = (struct ids){.kind = kind, .scope = scope, .lock_fd = -1,
+    *ids = (struct ids){.kind = kind,
+                        .scope = scope,
+                        .lock_fd = -1,
                         .slots = kind == IDS_RANGE || sub_ids / 2 > IDS_SLOTS ? IDS_SLOTS : sub_ids / 2};
     if (kind == IDS_ONE)
         return 0;
@@ -170,12 +172,9 @@ void ids_release(struct ids *ids, struct ids_claim *claim)
 int ids_map(const struct ids *ids, const struct ids_claim *claim, char *out, size_t size)
 {
     switch (ids->kind) {
-    case IDS_RANGE:
-        return snprintf(out, size, "0 %u %u", claim->root, INSIDE_RANGE);
-    case IDS_PAIR:
-        return snprintf(out, size, "%u %u 1\n%u %u 1", INSIDE_ROOT, claim->root, INSIDE_USER, claim->user);
-    case IDS_ONE:
-        break;
+    case IDS_RANGE: return snprintf(out, size, "0 %u %u", claim->root, INSIDE_RANGE);
+    case IDS_PAIR: return snprintf(out, size, "%u %u 1\n%u %u 1", INSIDE_ROOT, claim->root, INSIDE_USER, claim->user);
+    case IDS_ONE: break;
     }
     return snprintf(out, size, "%u 0 1", INSIDE_USER);
 }

@@ -40,7 +40,7 @@ struct ids {
 };
 
 struct ids_claim {
-    int slot; /* -1: none held */
+    int slot;         /* -1: none held */
     uid_t root, user; /* in the spawner's user namespace; gids are the same numbers */
 };
 
@@ -52,7 +52,8 @@ int ids_open(bool privileged, int run_fd, enum ids_scope *ret_scope, struct brig
 /* A plain user's lock file in one of these directories, for ids_open() and its test. */
 int ids_open_user(const char *const *dirs, size_t n, uid_t uid);
 /* Takes *lock_fd. sub_ids: how many subordinate ids are mapped from 1 up (IDS_PAIR). */
-int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids, struct brig_err *err) MUST_CHECK;
+int ids_init(struct ids *ids, enum ids_kind kind, int *lock_fd, enum ids_scope scope, unsigned sub_ids,
+             struct brig_err *err) MUST_CHECK;
 void ids_done(struct ids *ids);
 int ids_claim(struct ids *ids, struct ids_claim *ret, struct brig_err *err) MUST_CHECK;
 void ids_share(struct ids *ids, struct ids_claim *claim); /* instead: the one range that is nobody's own */

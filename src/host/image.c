@@ -82,7 +82,8 @@ static int open_copy(const struct host *host, int golden, struct brig_err *err)
 static int attach_loop(const struct host *host, int file, struct image *image, struct brig_err *err)
 {
     for (int tries = 0; tries < LOOP_TRIES; tries++) {
-        struct loop_config config = {.fd = (uint32_t)file, .block_size = 4096, .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
+        struct loop_config config = {
+            .fd = (uint32_t)file, .block_size = 4096, .info = {.lo_flags = LO_FLAGS_AUTOCLEAR}};
         int number = SYS(ioctl(host->loop_control_fd, LOOP_CTL_GET_FREE));
         if (number < 0)
             return err_host(err, "free loop device");

@@ -67,8 +67,8 @@ int limits_check(const struct brig_limits *l, struct brig_err *err)
         if (rules[i].optional && rules[i].value == 0)
             continue;
         if (rules[i].value < rules[i].min || rules[i].value > rules[i].max)
-            return err_usage(err, "%s %" PRIu64 ": must be between %" PRIu64 " and %" PRIu64, brig_limit_name(rules[i].limit),
-                             rules[i].value, rules[i].min, rules[i].max);
+            return err_usage(err, "%s %" PRIu64 ": must be between %" PRIu64 " and %" PRIu64,
+                             brig_limit_name(rules[i].limit), rules[i].value, rules[i].min, rules[i].max);
     }
     return 0;
 }
@@ -80,21 +80,24 @@ int limits_check_image(const struct brig_limits *l, struct brig_err *err)
     image_shape(l->disk, l->inodes, &shape);
     uint64_t least = IMAGE_INODES_PER_BLOCK * shape.groups; /* one block of inodes in every group of blocks */
     if (l->inodes < least)
-        return err_usage(err, "inodes %" PRIu64 ": disk %" PRIu64 " needs at least %" PRIu64, l->inodes, l->disk, least);
+        return err_usage(err, "inodes %" PRIu64 ": disk %" PRIu64 " needs at least %" PRIu64, l->inodes, l->disk,
+                         least);
     /*
      * Not what mkfs.ext4 takes: it makes stores with one inode for 32 bytes of disk as well. An inode has 256 bytes,
      * and their table lies beside `disk`: so a store takes half as much again of the host's disk, and no more.
      */
     if (l->inodes > l->disk / 512)
-        return err_usage(err, "inodes %" PRIu64 ": more than disk %" PRIu64 " has room for, at most %" PRIu64, l->inodes, l->disk, l->disk / 512);
+        return err_usage(err, "inodes %" PRIu64 ": more than disk %" PRIu64 " has room for, at most %" PRIu64,
+                         l->inodes, l->disk, l->disk / 512);
     return 0;
 }
 
 int limits_check_memory_store(const struct brig_limits *l, struct brig_err *err)
 {
     if (l->disk > l->memory / 2)
-        return err_usage(err, "disk %" PRIu64 ": the store is memory-backed here, so at most half of memory (%" PRIu64 ")", l->disk,
-                         l->memory / 2);
+        return err_usage(err,
+                         "disk %" PRIu64 ": the store is memory-backed here, so at most half of memory (%" PRIu64 ")",
+                         l->disk, l->memory / 2);
     return 0;
 }
 
@@ -136,7 +139,8 @@ int check_mount_target(const char *what, const char *path, struct brig_err *err)
     if (r < 0)
         return r;
     size_t len = strlen(path);
-    if (strstr(path, "//") || strstr(path, "/./") || (len > 1 && path[len - 1] == '/') || (len > 1 && strcmp(path + len - 2, "/.") == 0))
+    if (strstr(path, "//") || strstr(path, "/./") || (len > 1 && path[len - 1] == '/') ||
+        (len > 1 && strcmp(path + len - 2, "/.") == 0))
         return err_usage(err, "%s %s: must be written plainly, without empty or \".\" parts", what, path);
     for (size_t i = 0; i < ARRAY_SIZE(taken); i++)
         if (strcmp(path, taken[i]) == 0)
@@ -149,7 +153,8 @@ int check_name(const char *name, struct brig_err *err)
     static const char first[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     size_t len = strlen(name);
 
-    if (len == 0 || len > 63 || !strchr(first, name[0]) || strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != len)
+    if (len == 0 || len > 63 || !strchr(first, name[0]) ||
+        strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-") != len)
         return err_usage(err, "name %s: must be 1 to 63 of [A-Za-z0-9_.-], starting with a letter or digit", name);
     return 0;
 }

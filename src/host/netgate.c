@@ -2,17 +2,19 @@
 /*
  * netgate.c: gives a sandbox's network namespace its only way out: sockets that somebody outside serves.
  *
- * Theory of operation. The namespace has nothing but `lo`. With `local` routes for all addresses of both families, whatever
- * a program connects to is the sandbox itself, and lands on a listener of ours or is refused at once by the kernel:
+ * Theory of operation. The namespace has nothing but `lo`. With `local` routes for all addresses of both families,
+ * whatever a program connects to is the sandbox itself, and lands on a listener of ours or is refused at once by the
+ * kernel:
  *
- *     listener mode   one wildcard socket for each port that the policy names, and for 53. The wanted address is the connection's
- *                     own local address. Everything else is ECONNREFUSED: nobody listens there
- *     any-port mode   netfilter's dnat on output leads all TCP but loopback's to one socket, and port 53 to the DNS sockets; the wanted address is
- *                     SO_ORIGINAL_DST. The sockets have an address of their own, so loopback and wildcard are the program's
+ *     listener mode   one wildcard socket for each port that the policy names, and for 53. The wanted address is the
+ * connection's own local address. Everything else is ECONNREFUSED: nobody listens there any-port mode   netfilter's
+ * dnat on output leads all TCP but loopback's to one socket, and port 53 to the DNS sockets; the wanted address is
+ *                     SO_ORIGINAL_DST. The sockets have an address of their own, so loopback and wildcard are the
+ * program's
  *
  * A helper (inside.c) enters the namespace, does all of it and ends. Invariants:
- *   - nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or before us (it has
- *     not started; later, a port that it has taken is an error)
+ *   - nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or before us
+ * (it has not started; later, a port that it has taken is an error)
  *   - the helper looks at where it is before it changes anything: routes like these would cut the host off
  *   - IPv6 that is not there is not an error; IPv6 that is there and has no routes would only be unreachable
  */
@@ -64,12 +66,16 @@ static int enter(const struct job *job)
 static int add_route(int sock, uint8_t family)
 {
     static struct nl nl; /* one helper at a time, and not on its small stack */
-    const struct rtmsg route = {.rtm_family = family, .rtm_table = RT_TABLE_LOCAL, .rtm_protocol = RTPROT_STATIC, .rtm_scope = RT_SCOPE_HOST,
+    const struct rtmsg route = {.rtm_family = family,
+                                .rtm_table = RT_TABLE_LOCAL,
+                                .rtm_protocol = RTPROT_STATIC,
+                                .rtm_scope = RT_SCOPE_HOST,
                                 .rtm_type = RTN_LOCAL};
 
     nl.len = 0;
     nl.full = false;
-    size_t at = nl_begin(&nl, RTM_NEWROUTE, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route, sizeof route);
+    size_t at =
+        nl_begin(&nl, RTM_NEWROUTE, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &route, sizeof route);
     nl_put_u32(&nl, RTA_OIF, LOOPBACK_INDEX);
     nl_end(&nl, at);
     int r = nl_talk(sock, &nl);
@@ -77,20 +83,22 @@ static int add_route(int sock, uint8_t family)
 }
 
 /*
- * An address beside loopback's: without one getaddrinfo() takes it that there is no IPv4, for those who ask with AI_ADDRCONFIG. There
- * is none for IPv6: those get IPv4 addresses, which is all they need.
+ * An address beside loopback's: without one getaddrinfo() takes it that there is no IPv4, for those who ask with
+ * AI_ADDRCONFIG. There is none for IPv6: those get IPv4 addresses, which is all they need.
  */
 static int add_address(int sock)
 {
     static struct nl nl;
-    const struct ifaddrmsg message = {.ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_scope = RT_SCOPE_UNIVERSE, .ifa_index = LOOPBACK_INDEX};
+    const struct ifaddrmsg message = {
+        .ifa_family = AF_INET, .ifa_prefixlen = 32, .ifa_scope = RT_SCOPE_UNIVERSE, .ifa_index = LOOPBACK_INDEX};
     struct in_addr own;
 
     if (inet_pton(AF_INET, GATE_RESOLVER_V4, &own) != 1)
         return -EINVAL;
     nl.len = 0;
     nl.full = false;
-    size_t at = nl_begin(&nl, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &message, sizeof message);
+    size_t at =
+        nl_begin(&nl, RTM_NEWADDR, NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK, &message, sizeof message);
     nl_put(&nl, IFA_LOCAL, &own, sizeof own);
     nl_put(&nl, IFA_ADDRESS, &own, sizeof own);
     nl_end(&nl, at);
@@ -110,7 +118,8 @@ static int add_routes(const struct job *job)
     if ((r = add_address(sock)) < 0)
         return err_set(job->err, BRIG_E_HOST, -r, "network: address");
     r = job->v6 ? add_route(sock, AF_INET6) : 0;
-    if (r < 0 && r != -EACCES && r != -EOPNOTSUPP && r != -EAFNOSUPPORT) /* switched off by a sysctl: as good as not there */
+    if (r < 0 && r != -EACCES && r != -EOPNOTSUPP && r != -EAFNOSUPPORT) /* switched off by a sysctl: as good as not
+                                                                            there */
         return err_set(job->err, BRIG_E_HOST, -r, "network: IPv6 route");
     return 0;
 }
@@ -121,7 +130,8 @@ static int allow_low_ports(const struct job *job)
     static const char name[] = "sys/net/ipv4/ip_unprivileged_port_start";
     AUTO_FD int proc = -1;
 
-    if (job->place->own_proc && (proc = mount_make("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)) < 0)
+    if (job->place->own_proc &&
+        (proc = mount_make("proc", NULL, 0, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)) < 0)
         return err_host(job->err, "network: proc for sysctl");
     int r = SYS(fd_write_file(proc >= 0 ? proc : job->place->proc_fd, name, "0"));
     return r < 0 ? err_set(job->err, BRIG_E_HOST, -r, "network: %s", name) : 0;
@@ -160,13 +170,16 @@ static int set_options(const struct job *job, int fd, const struct gate_listener
 
     if (v6 && SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only)) < 0)
         return -errno;
-    /* A local route is enough for IPv4; IPv6 wants an address of an interface, to bind and to answer from, unless told. */
-    if (v6 && (own || what->kind == GATE_DNS_UDP) && SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one)) < 0)
+    /* A local route is enough for IPv4; IPv6 wants an address of an interface, to bind and to answer from, unless told.
+     */
+    if (v6 && (own || what->kind == GATE_DNS_UDP) &&
+        SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one)) < 0)
         return -errno;
     if (what->kind != GATE_DNS_UDP)
         return 0;
     /* The answer must come from the address that was asked. On IPv6 this also tells of IPv4, as a mapped address. */
-    int r = v6 ? SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &one, sizeof one)) : SYS(setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &one, sizeof one));
+    int r = v6 ? SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &one, sizeof one))
+               : SYS(setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &one, sizeof one));
     return r < 0 ? -errno : 0;
 }
 
@@ -196,10 +209,12 @@ static int add(struct job *job, enum gate_kind kind, unsigned port, int family)
     const struct gate_listener what = {.port = (uint16_t)port, .kind = (uint8_t)kind, .family = (uint8_t)family};
 
     if (gate->n == GATE_LISTENERS_MAX)
-        return err_set(job->err, BRIG_E_UNSUPPORTED, 0, "network: more than %u ports: a network of any port needs a new sandbox", POLICY_PORTS_MAX);
+        return err_set(job->err, BRIG_E_UNSUPPORTED, 0,
+                       "network: more than %u ports: a network of any port needs a new sandbox", POLICY_PORTS_MAX);
     int fd = open_socket(job, &what);
     if (fd == -EADDRINUSE)
-        return err_set(job->err, BRIG_E_CONFLICT, EADDRINUSE, "network: port %u is taken by a program of the sandbox", port);
+        return err_set(job->err, BRIG_E_CONFLICT, EADDRINUSE, "network: port %u is taken by a program of the sandbox",
+                       port);
     if (fd < 0)
         return err_set(job->err, BRIG_E_HOST, -fd, "network: listen on port %u", port);
     gate->what[gate->n] = what;
@@ -242,7 +257,9 @@ static int open_any_port(struct job *job)
     r = netgate_redirect(job->v6); /* last: from here on it leads somewhere */
     if (r == -ENOMEM)
         return err_nomem(job->err);
-    return r < 0 ? err_set(job->err, BRIG_E_UNSUPPORTED, -r, "network of any port: this kernel has no nf_tables (nat) for us") : 0;
+    return r < 0 ? err_set(job->err, BRIG_E_UNSUPPORTED, -r,
+                           "network of any port: this kernel has no nf_tables (nat) for us")
+                 : 0;
 }
 
 static int open_ports(struct job *job)
@@ -290,7 +307,8 @@ static int open_inside(void *arg)
 
 int netgate_check(const struct netgate_want *want, struct brig_err *err)
 {
-    bool good = want->on <= 1 && want->any_port <= 1 && want->n_ports <= POLICY_PORTS_MAX && (want->on || (!want->any_port && want->n_ports == 0));
+    bool good = want->on <= 1 && want->any_port <= 1 && want->n_ports <= POLICY_PORTS_MAX &&
+                (want->on || (!want->any_port && want->n_ports == 0));
 
     for (unsigned i = 0; good && !want->any_port && i < want->n_ports; i++) {
         good = want->ports[i] != 0 && want->ports[i] != 53;
@@ -306,7 +324,8 @@ static int check_change(const struct netgate *gate, const struct netgate_want *w
     if (want->any_port && !gate->any_port)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: from named ports to any port needs a new sandbox");
     if (!gate->any_port && wants_port(want, GATE_PROXY_PORT) && !has_port(gate, GATE_PROXY_PORT))
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: port %u is the proxy's here, and needs a new sandbox", GATE_PROXY_PORT);
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "network: port %u is the proxy's here, and needs a new sandbox",
+                       GATE_PROXY_PORT);
     return 0;
 }
 
@@ -318,7 +337,8 @@ static bool has_all(const struct netgate *gate, const struct netgate_want *want)
     return true;
 }
 
-int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min, struct brig_err *err)
+int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min,
+                 struct brig_err *err)
 {
     bool fresh = !*gate;
     struct netgate *it = fresh ? mem_zalloc(sizeof *it) : *gate;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * netgate.h: the inner half of a sandbox's network: routes that make every address local, and the sockets that brig-egress
- * serves from outside. (Its outer half is the room `egress`.)
+ * netgate.h: the inner half of a sandbox's network: routes that make every address local, and the sockets that
+ * brig-egress serves from outside. (Its outer half is the room `egress`.)
  */
 #ifndef BRIG_HOST_NETGATE_H
 #define BRIG_HOST_NETGATE_H
@@ -11,8 +11,8 @@
 
 #include "gate/gate_wire.h"
 
-
-/* Any-port mode: where the redirect leads. High, so that no program meets them by chance; its own servers may have every other port. */
+/* Any-port mode: where the redirect leads. High, so that no program meets them by chance; its own servers may have
+ * every other port. */
 #define GATE_REDIRECT_PORT 65001u
 #define GATE_DNS_PORT 65053u
 /* The twin of GATE_RESOLVER_V4, the target of the redirect for IPv6: 2001:2:0:ffff::1. */
@@ -45,10 +45,12 @@ struct netgate_want {
 /* Counts, ports, duplicates. -EPROTO. Ports are ascending or not; 0, 53 and doubles are refused. */
 int netgate_check(const struct netgate_want *want, struct brig_err *err) MUST_CHECK;
 /*
- * Opens what is wanted and not there yet; *gate is made if NULL. On failure nothing is added (and *gate stays NULL), though
- * routes that were made stay: they lead nowhere but to ECONNREFUSED. The caller's table gets the descriptors at or above fd_min.
+ * Opens what is wanted and not there yet; *gate is made if NULL. On failure nothing is added (and *gate stays NULL),
+ * though routes that were made stay: they lead nowhere but to ECONNREFUSED. The caller's table gets the descriptors at
+ * or above fd_min.
  */
-int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min, struct brig_err *err) MUST_CHECK;
+int netgate_open(struct netgate **gate, const struct netgate_place *place, const struct netgate_want *want, int fd_min,
+                 struct brig_err *err) MUST_CHECK;
 void netgate_free(struct netgate *gate); /* closes them; NULL is fine */
 
 /* netgate_nft.c: the redirect of any-port mode, in the network namespace of the caller. 0 or -errno. */

@@ -6,7 +6,8 @@
  *     table inet brig {
  *         chain own {
  *             type filter hook output priority raw;
- *             ip saddr 127.0.0.0/8 ip daddr 127.0.0.0/8 notrack      # what a program says to itself is nobody's business (ip6: ::1)
+ *             ip saddr 127.0.0.0/8 ip daddr 127.0.0.0/8 notrack      # what a program says to itself is nobody's
+ * business (ip6: ::1)
  *         }
  *         chain out {
  *             type nat hook output priority dstnat;
@@ -19,8 +20,8 @@
  *     }
  *
  * dnat and not `redirect`: that would lead to 127.0.0.1, where the program's servers are. What else is sent (UDP, ICMP)
- * stays inside, where nobody listens. The count is there because the kernel remembers every flow in memory that no cgroup pays
- * for, up to a number that is the host's and large.
+ * stays inside, where nobody listens. The count is there because the kernel remembers every flow in memory that no
+ * cgroup pays for, up to a number that is the host's and large.
  */
 #include <arpa/inet.h>
 #include <linux/netfilter.h>
@@ -44,9 +45,9 @@ enum action { LET_ALONE, DNAT, NOTRACK, LIMIT };
 struct rule {
     const char *chain;
     enum action action;
-    uint8_t family;   /* NFPROTO_IPV4 or NFPROTO_IPV6; 0: either */
-    uint8_t proto;    /* 0: any */
-    uint16_t port;    /* of the destination; 0: any */
+    uint8_t family;           /* NFPROTO_IPV4 or NFPROTO_IPV6; 0: either */
+    uint8_t proto;            /* 0: any */
+    uint16_t port;            /* of the destination; 0: any */
     uint8_t from_len, to_len; /* leading bytes of the address; 0: any */
     const void *from, *to;
     uint16_t dnat_port;
@@ -239,18 +240,10 @@ static void put_rule(struct nl *nl, const struct rule *rule, bool last)
     size_t list = nl_nest(nl, NFTA_RULE_EXPRESSIONS);
     match(nl, rule);
     switch (rule->action) {
-    case LET_ALONE:
-        verdict(nl, NF_ACCEPT);
-        break;
-    case DNAT:
-        dnat(nl, rule->family, rule->dnat_port);
-        break;
-    case NOTRACK:
-        end_expr(nl, begin_expr(nl, "notrack"));
-        break;
-    case LIMIT:
-        drop_above(nl, FLOWS_MAX);
-        break;
+    case LET_ALONE: verdict(nl, NF_ACCEPT); break;
+    case DNAT: dnat(nl, rule->family, rule->dnat_port); break;
+    case NOTRACK: end_expr(nl, begin_expr(nl, "notrack")); break;
+    case LIMIT: drop_above(nl, FLOWS_MAX); break;
     }
     nl_unnest(nl, list);
     nl_end(nl, at);
@@ -269,7 +262,8 @@ static int install(int sock, bool v6, bool limit)
         {"out", DNAT, NFPROTO_IPV4, IPPROTO_UDP, 53, .dnat_port = GATE_DNS_PORT},
         {"out", DNAT, NFPROTO_IPV4, IPPROTO_TCP, 53, .dnat_port = GATE_DNS_PORT},
         {"out", DNAT, NFPROTO_IPV4, IPPROTO_TCP, .dnat_port = GATE_REDIRECT_PORT},
-        {"own", NOTRACK, NFPROTO_IPV6, .from = &in6addr_loopback, .from_len = 16, .to = &in6addr_loopback, .to_len = 16},
+        {"own", NOTRACK, NFPROTO_IPV6, .from = &in6addr_loopback, .from_len = 16, .to = &in6addr_loopback,
+         .to_len = 16},
         {"out", LET_ALONE, NFPROTO_IPV6, .to = &in6addr_loopback, .to_len = 16},
         {"out", DNAT, NFPROTO_IPV6, IPPROTO_UDP, 53, .dnat_port = GATE_DNS_PORT},
         {"out", DNAT, NFPROTO_IPV6, IPPROTO_TCP, 53, .dnat_port = GATE_DNS_PORT},

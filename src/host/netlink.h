@@ -28,7 +28,8 @@ void nl_put(struct nl *nl, uint16_t type, const void *data, size_t len);
 void nl_put_u32(struct nl *nl, uint16_t type, uint32_t value);
 void nl_put_be32(struct nl *nl, uint16_t type, uint32_t value);
 void nl_put_text(struct nl *nl, uint16_t type, const char *text); /* with its NUL */
-/* Sends all of it, and reads what the kernel says. 0: the last message that asked for one was acknowledged and nothing failed. */
+/* Sends all of it, and reads what the kernel says. 0: the last message that asked for one was acknowledged and nothing
+ * failed. */
 int nl_talk(int sock, const struct nl *nl) MUST_CHECK;
 
 #endif

@@ -13,7 +13,7 @@
 #define NETNS_STACK 8192
 
 struct netns_maker {
-    pid_t pid;  /* 0: none at work */
+    pid_t pid;   /* 0: none at work */
     long result; /* a descriptor, or a negative errno */
     _Alignas(16) char stack[NETNS_STACK];
 };

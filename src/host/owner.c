@@ -39,7 +39,8 @@ static bool is_of(const char *name, const char *token)
 {
     size_t len = strlen(name), tail = strlen(token);
 
-    return strncmp(name, "brig-", 5) == 0 && len > tail + 1 && name[len - tail - 1] == '.' && strcmp(name + len - tail, token) == 0;
+    return strncmp(name, "brig-", 5) == 0 && len > tail + 1 && name[len - tail - 1] == '.' &&
+           strcmp(name + len - tail, token) == 0;
 }
 
 static void remove_one(struct sweep *sweep, int parent, const char *name)
@@ -104,7 +105,8 @@ static void sweep_all(int run_fd)
         return;
     (void)take_fd(&fd);
     for (struct dirent *entry; (entry = readdir(dir));)
-        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0 && strlen(entry->d_name) == strlen(PREFIX) + OWNER_TOKEN)
+        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0 &&
+            strlen(entry->d_name) == strlen(PREFIX) + OWNER_TOKEN)
             sweep_owner(run_fd, entry->d_name, &tries);
     closedir(dir);
 }
@@ -141,7 +143,8 @@ static int claim(struct owner *owner)
     id[OWNER_TOKEN] = '\0';
     file_name(id, name);
     AUTO_FD int fd = openat(owner->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fd_write_all(fd, owner->places, owner->len) < 0 || fstat(fd, &st) < 0 || st.st_nlink == 0)
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || fd_write_all(fd, owner->places, owner->len) < 0 ||
+        fstat(fd, &st) < 0 || st.st_nlink == 0)
         return -1;
     memcpy(owner->token, id, sizeof owner->token);
     owner->lock_fd = take_fd(&fd);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * owner.h: whose cgroups are these? A spawner and its reaper hold a lock on one file in the run directory, named after a
- * token that the name of each of their cgroups ends in; the file says in which directories they are. If both are killed,
- * the lock is free, and the next spawner removes what carries the token. Whatever has no such file, or a lock on it, is
- * somebody's: it is left alone. Mounts, loop devices and id ranges need none of this; the kernel takes them back.
+ * owner.h: whose cgroups are these? A spawner and its reaper hold a lock on one file in the run directory, named after
+ * a token that the name of each of their cgroups ends in; the file says in which directories they are. If both are
+ * killed, the lock is free, and the next spawner removes what carries the token. Whatever has no such file, or a lock
+ * on it, is somebody's: it is left alone. Mounts, loop devices and id ranges need none of this; the kernel takes them
+ * back.
  */
 #ifndef BRIG_HOST_OWNER_H
 #define BRIG_HOST_OWNER_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* roots.c: see roots.h. A list that is wrong in any place ends the start: half of it is not what the administrator meant. */
+/* roots.c: see roots.h. A list that is wrong in any place ends the start: half of it is not what the administrator
+ * meant. */
 #include "host/roots.h"
 
 #include <string.h>
@@ -23,7 +24,8 @@ int roots_init(struct roots *roots, const char *name, const char *list, struct b
         return err_usage(err, "%s: longer than %zu bytes", name, sizeof roots->text - 1);
     for (char *path = strtok_r(roots->text, ":", &save); path; path = strtok_r(NULL, ":", &save)) {
         size_t len = strlen(path);
-        if (!is_plain(path) || (len >= 3 && strcmp(path + len - 3, "/..") == 0) || (len >= 2 && strcmp(path + len - 2, "/.") == 0))
+        if (!is_plain(path) || (len >= 3 && strcmp(path + len - 3, "/..") == 0) ||
+            (len >= 2 && strcmp(path + len - 2, "/.") == 0))
             return err_usage(err, "%s, %s: must be an absolute path without \".\" and \"..\"", name, path);
         if (roots->n == ROOTS_MAX)
             return err_usage(err, "%s: more than %u directories", name, ROOTS_MAX);

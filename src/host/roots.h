@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roots.h: which directories of the host a long-lived sandbox may be given. Whoever asks for it is a daemon that may have
- * been taken over, while the spawner may be root; so the administrator says at the spawner's start what may be shared
- * at all: BRIG_BIND_ROOTS and BRIG_ROOTFS_ROOTS, absolute directories with colons between them. Without them nothing is.
+ * roots.h: which directories of the host a long-lived sandbox may be given. Whoever asks for it is a daemon that may
+ * have been taken over, while the spawner may be root; so the administrator says at the spawner's start what may be
+ * shared at all: BRIG_BIND_ROOTS and BRIG_ROOTFS_ROOTS, absolute directories with colons between them. Without them
+ * nothing is.
  */
 #ifndef BRIG_HOST_ROOTS_H
 #define BRIG_HOST_ROOTS_H

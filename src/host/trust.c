@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trust.c: a CA bundle of one sandbox. Its text is copied into a file of a small file system of ours, mounted, as a
- * file, over the bundle inside by a helper (inside.c) that goes into the sandbox's mount namespace. It keeps its name while
- * the sandbox lives: some programs take a file without one for a deleted one.
+ * file, over the bundle inside by a helper (inside.c) that goes into the sandbox's mount namespace. It keeps its name
+ * while the sandbox lives: some programs take a file without one for a deleted one.
  *
  * One file system has the bundles of all sandboxes, because to take one apart again costs more than all the rest. It is
  * unbounded on purpose: then statfs() tells nothing, and no sandbox learns of another. What is in it is bounded by
@@ -39,7 +39,8 @@ static int shelf(void)
     static bool there;
 
     if (!there) {
-        AUTO_FD int fd = mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+        AUTO_FD int fd =
+            mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
         if (fd < 0 || mount_attach(fd, AT_FDCWD, SHELF) < 0)
             return -1;
         there = true;
@@ -86,7 +87,8 @@ static const char *const others[] = {
     "/etc/ssl/cert.pem",
 };
 
-/* first: tree itself; else a copy of it, now that it is attached. 0 also when it is there already, through a link; -ENODATA: there is no file. */
+/* first: tree itself; else a copy of it, now that it is attached. 0 also when it is there already, through a link;
+ * -ENODATA: there is no file. */
 static int attach_at(int tree, const char *path, bool first)
 {
     AUTO_FD int place = SYS(sys_openat2(AT_FDCWD, path, O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS));
@@ -100,7 +102,9 @@ static int attach_at(int tree, const char *path, bool first)
     /* Not made before it is needed: to let go of a mount that is attached nowhere takes longer than all the rest. */
     if (!first && (again = SYS(open_tree(tree, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC))) < 0)
         return -errno;
-    return SYS(move_mount(first ? tree : again, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)) < 0 ? -errno : 0;
+    return SYS(move_mount(first ? tree : again, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)) < 0
+               ? -errno
+               : 0;
 }
 
 static int attach_inside(void *arg)
@@ -111,7 +115,8 @@ static int attach_inside(void *arg)
         return err_host(job->err, "CA bundle: enter the sandbox's tree");
     int r = attach_at(job->tree, TRUST_PLACE, true);
     if (r == -ENODATA)
-        return err_set(job->err, BRIG_E_UNSUPPORTED, 0, "%s: the root file system has no such file to put a CA bundle over", TRUST_PLACE);
+        return err_set(job->err, BRIG_E_UNSUPPORTED, 0,
+                       "%s: the root file system has no such file to put a CA bundle over", TRUST_PLACE);
     for (size_t i = 0; r == 0 && i < ARRAY_SIZE(others); i++) {
         r = attach_at(job->tree, others[i], false);
         r = r == -ENODATA ? 0 : r;

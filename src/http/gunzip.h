@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gunzip.h: a gzip stream unpacked piece by piece, with a bound on what one input byte may become (a bomb is refused while it is
- * still small). zlib reads it; what comes out is only handed on.
+ * gunzip.h: a gzip stream unpacked piece by piece, with a bound on what one input byte may become (a bomb is refused
+ * while it is still small). zlib reads it; what comes out is only handed on.
  */
 #ifndef BRIG_HTTP_GUNZIP_H
 #define BRIG_HTTP_GUNZIP_H
@@ -10,8 +10,8 @@
 
 #include "base/buf.h"
 
-#define GUNZIP_RATIO 200u                    /* text compresses 20 times at best; more than this over the first MiB is a bomb */
-#define GUNZIP_PIECE_MAX (64u << 20)         /* of output that may wait */
+#define GUNZIP_RATIO 200u            /* text compresses 20 times at best; more than this over the first MiB is a bomb */
+#define GUNZIP_PIECE_MAX (64u << 20) /* of output that may wait */
 
 struct gunzip;
 int gunzip_create(struct gunzip **ret, struct brig_err *err) MUST_CHECK;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server.h: connections. Accepts on the given listeners, reads requests with codec/http/http.h, gives each to the handler as a
- * struct exchange, writes what the handler answers. TLS and plain on one port (first byte). Keep-alive and
+ * server.h: connections. Accepts on the given listeners, reads requests with codec/http/http.h, gives each to the
+ * handler as a struct exchange, writes what the handler answers. TLS and plain on one port (first byte). Keep-alive and
  * pipelining (one exchange at a time per connection), 100-continue, early responses, WebSocket upgrade, raw tunnels.
  *
  * Time limits: head (header_timeout), body without progress (body_timeout), between requests (idle_timeout), a
  * response the peer does not read (body_timeout without progress). Limits: see config. A connection past
  * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close, on the unix socket only
- * when 16 more are taken; past max_connections_per_peer 429. A client that leaves is noticed while its exchange is idle (EPOLLRDHUP): gone() is
- * called.
+ * when 16 more are taken; past max_connections_per_peer 429. A client that leaves is noticed while its exchange is idle
+ * (EPOLLRDHUP): gone() is called.
  *
- * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys what
- * its caller still uses. An answer that fails on its way is told by gone() in the same way.
+ * The handler's callbacks come from the loop only, never from inside a function of this header: a call never destroys
+ * what its caller still uses. An answer that fails on its way is told by gone() in the same way.
  *
  * Host is checked for every TCP request (allowed: loopback names and addresses, the listen address, <domain> and below,
- * allowed_hosts; else 421); Origin, when present and not same-origin and not allowed: 403. The unix socket has no Host rule.
- * An allowed Origin gets its Access-Control fields, and its preflights are answered here. Plain text from another machine is 403
- * unless config->insecure.
+ * allowed_hosts; else 421); Origin, when present and not same-origin and not allowed: 403. The unix socket has no Host
+ * rule. An allowed Origin gets its Access-Control fields, and its preflights are answered here. Plain text from another
+ * machine is 403 unless config->insecure.
  */
 #ifndef BRIG_HTTP_SERVER_H
 #define BRIG_HTTP_SERVER_H
@@ -37,8 +37,8 @@ struct server_options {
     /* A request's head has come. Must arrange for an answer, now or later, by the functions below. */
     void (*handler)(void *ctx, struct exchange *x);
     void *ctx;
-    void (*log)(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns,
-                uint64_t bytes); /* after each; or NULL */
+    /* after each; or NULL */
+    void (*log)(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 };
 
 int server_create(struct loop *loop, const struct server_options *options, struct server **ret,
@@ -66,23 +66,25 @@ void *exchange_data(const struct exchange *x);
 /* A short text that lives as long as the exchange (its trace's parent); longer ones are not kept. */
 void exchange_keep(struct exchange *x, const char *text);
 const char *exchange_kept(const struct exchange *x); /* "" when nothing was */
-void exchange_close_after(struct exchange *x); /* its answer is the last on this connection */
+void exchange_close_after(struct exchange *x);       /* its answer is the last on this connection */
 struct loop *exchange_loop(const struct exchange *x);
 void exchange_set_owner(struct exchange *x, const char *owner); /* whose it is (a key's id), for server_cut() */
 /* Its connection is this organisation's now. False: the organisation has its share of them; answer 429. */
 bool exchange_join(struct exchange *x, const char *org) MUST_CHECK;
-/* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes its streams with it. */
+/* Ends every exchange of that owner, but not `but` (or NULL), as if its client had left: a key that is revoked takes
+ * its streams with it. */
 void server_cut(struct server *server, const char *owner, const struct exchange *but);
 
 /* Called once if the client leaves or the exchange fails before its end; after it, nothing of x may be used. */
 void exchange_on_gone(struct exchange *x, void (*gone)(void *ctx, struct exchange *x), void *ctx);
 
-/* The whole body, at most max bytes (else 413 is answered: gone() is called, done is not). data: NUL-terminated, valid during the call. */
+/* The whole body, at most max bytes (else 413 is answered: gone() is called, done is not). data: NUL-terminated, valid
+ * during the call. */
 int exchange_read_all(struct exchange *x, size_t max,
                       void (*done)(void *ctx, struct exchange *x, char *data, size_t len), void *ctx,
                       struct brig_err *err) MUST_CHECK;
-/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of it was
- * given and proceeded. A body that stops or is malformed: gone(), and the server answers 408 or 400. */
+/* The body as it comes. After each data() the server reads on only once exchange_body_proceed() was called. end: all of
+ * it was given and proceeded. A body that stops or is malformed: gone(), and the server answers 408 or 400. */
 struct body_events {
     void (*data)(void *ctx, struct exchange *x, const char *data, size_t len);
     void (*end)(void *ctx, struct exchange *x);
@@ -103,7 +105,8 @@ void exchange_fail(struct exchange *x, const struct brig_err *err);
 void exchange_error(struct exchange *x, unsigned status, const char *code, const char *message, const char *hint);
 /* A streamed answer: length UINT64_MAX is chunked. */
 void exchange_begin(struct exchange *x, unsigned status, const char *content_type, uint64_t length);
-/* Copies; false: more than enough is waiting now, come back when drained() is called (the bytes were taken all the same). */
+/* Copies; false: more than enough is waiting now, come back when drained() is called (the bytes were taken all the
+ * same). */
 bool exchange_write(struct exchange *x, const void *data, size_t len);
 void exchange_on_drained(struct exchange *x, void (*drained)(void *ctx, struct exchange *x), void *ctx);
 void exchange_end(struct exchange *x);
@@ -113,13 +116,14 @@ void exchange_abort(struct exchange *x);
 /* ---- other protocols ---------------------------------------------------------------------------------- */
 bool exchange_wants_websocket(const struct exchange *x);
 struct ws_events {
-    void (*message)(void *ctx, struct exchange *x, bool text, const void *data,
-                    size_t len);                                  /* at most 1 MiB; larger: close 1009 */
+    /* at most 1 MiB; larger: close 1009 */
+    void (*message)(void *ctx, struct exchange *x, bool text, const void *data, size_t len);
     void (*closed)(void *ctx, struct exchange *x, unsigned code); /* instead of gone(); the last call */
     void (*drained)(void *ctx, struct exchange *x);
     void *ctx;
 };
-/* Answers 101 (Sec-WebSocket-Accept). After it only the ws functions. Protocol errors close with 1002, ping floods 1008. */
+/* Answers 101 (Sec-WebSocket-Accept). After it only the ws functions. Protocol errors close with 1002, ping floods
+ * 1008. */
 int exchange_websocket(struct exchange *x, const struct ws_events *events, const char *protocol,
                        struct brig_err *err) MUST_CHECK;
 bool exchange_ws_send(struct exchange *x, bool text, const void *data, size_t len); /* false as exchange_write() */
@@ -135,11 +139,12 @@ struct tunnel_events {
 };
 int exchange_tunnel(struct exchange *x, const struct tunnel_events *events,
                     struct brig_err *err) MUST_CHECK; /* then exchange_write(), exchange_end() */
-/* Nothing more will be written to a tunnel: the client sees the end once it has all of it. What the client still sends is read on, unless
- * it is silent for body_timeout: it may not have noticed. */
+/* Nothing more will be written to a tunnel: the client sees the end once it has all of it. What the client still sends
+ * is read on, unless it is silent for body_timeout: it may not have noticed. */
 void exchange_tunnel_shut(struct exchange *x);
 
-/* Server-sent events (after exchange_begin(x, 200, "text/event-stream", UINT64_MAX)): id and event may be NULL; data may have newlines. */
+/* Server-sent events (after exchange_begin(x, 200, "text/event-stream", UINT64_MAX)): id and event may be NULL; data
+ * may have newlines. */
 bool exchange_sse(struct exchange *x, const char *event, const char *id, const void *data, size_t len);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Listeners. Connections are taken in batches; who is one too many gets an answer and not silence: 503 over max_connections,
- * 429 over max_connections_per_peer. The unix socket has SOCKET_PLACES more, which nobody takes from another machine. Without descriptors, one that was kept for this is given up to take the connection and
- * say so, and listening pauses for a moment: a level-triggered listener would spin otherwise.
+ * Listeners. Connections are taken in batches; who is one too many gets an answer and not silence: 503 over
+ * max_connections, 429 over max_connections_per_peer. The unix socket has SOCKET_PLACES more, which nobody takes from
+ * another machine. Without descriptors, one that was kept for this is given up to take the connection and say so, and
+ * listening pauses for a moment: a level-triggered listener would spin otherwise.
  *
- * A peer is an IPv4 address, the first 64 bits of an IPv6 address (what one host can choose from), or a user of the socket.
+ * A peer is an IPv4 address, the first 64 bits of an IPv6 address (what one host can choose from), or a user of the
+ * socket.
  */
 #include "http/server_conn.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the client sends after its head: a body for exchange_read_all() and exchange_read(), or bytes of a tunnel. Bytes come
- * from the exchange's buffer first (they were read together with the head), then from the socket by way of the
+ * What the client sends after its head: a body for exchange_read_all() and exchange_read(), or bytes of a tunnel. Bytes
+ * come from the exchange's buffer first (they were read together with the head), then from the socket by way of the
  * server's scratch buffer, which is given to data() without another copy. Chunks are joined in place, so that one read
- * is one piece whatever its chunks were. A body of known length is never read beyond its end; after a chunked one the beginning
- * of the next request may be left, which is parked.
+ * is one piece whatever its chunks were. A body of known length is never read beyond its end; after a chunked one the
+ * beginning of the next request may be left, which is parked.
  */
 #include "http/server_conn.h"
 
@@ -87,7 +87,8 @@ static void give(struct exchange *x, char *data, size_t len)
     switch ((enum reading)x->reading) {
     case READING_ALL:
         /* Room for all of a small one at once: growing would leave copies in memory that is not ours any more. */
-        if (!x->body.data && x->reader.kind == HTTP_BODY_LENGTH && buf_reserve(&x->body, len + (x->reader.left < ROOM_MAX ? (size_t)x->reader.left : 0)) < 0)
+        if (!x->body.data && x->reader.kind == HTTP_BODY_LENGTH &&
+            buf_reserve(&x->body, len + (x->reader.left < ROOM_MAX ? (size_t)x->reader.left : 0)) < 0)
             conn_refuse_head(x->conn, 503, "out_of_memory", "out of memory");
         else if (len > x->read_max - x->body.len)
             too_large(x);
@@ -221,7 +222,8 @@ static bool read_some(struct exchange *x)
     return n != -EAGAIN;
 }
 
-/* Nobody wants bytes now. What epoll said is noted, so that it does not say it over and over; a client that left is gone. */
+/* Nobody wants bytes now. What epoll said is noted, so that it does not say it over and over; a client that left is
+ * gone. */
 bool body_watch(struct exchange *x)
 {
     struct conn *conn = x->conn;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Connections: the states of server_conn.h, one step at a time. A step returns true when it changed something and there
- * may be more to do. What epoll and the wheel should watch is computed from the state in one place, conn_settle(), after the
- * last step; mostly that changes nothing and costs no system call.
+ * may be more to do. What epoll and the wheel should watch is computed from the state in one place, conn_settle(),
+ * after the last step; mostly that changes nothing and costs no system call.
  */
 #include "http/server_conn.h"
 

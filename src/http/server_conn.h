@@ -4,10 +4,10 @@
  *
  * Theory of operation
  *
- * A connection is a small struct (a few hundred bytes); what a request needs (buffer, head, target) is a struct exchange
- * from the server's pool, taken when bytes come and given back when the answer has been written. So an idle connection has no
- * buffers, and a keep-alive connection allocates nothing per request. A head that comes slowly is parked in a
- * block of its own size and the exchange goes back to the pool meanwhile.
+ * A connection is a small struct (a few hundred bytes); what a request needs (buffer, head, target) is a struct
+ * exchange from the server's pool, taken when bytes come and given back when the answer has been written. So an idle
+ * connection has no buffers, and a keep-alive connection allocates nothing per request. A head that comes slowly is
+ * parked in a block of its own size and the exchange goes back to the pool meanwhile.
  *
  *      accept -> HEAD -> BUSY -> FLUSH -> HEAD ...
  *                  \       \        \-> LINGER -> DEAD
@@ -15,13 +15,13 @@
  *   HEAD    idle, or a head is coming
  *   BUSY    the handler has an exchange
  *   FLUSH   the exchange is over; its last bytes wait for the peer
- *   LINGER  our side is shut down; what still comes is read and dropped for a moment, so that the answer is not lost to a reset
- *   DEAD    closed; freed at the end of the loop's round
+ *   LINGER  our side is shut down; what still comes is read and dropped for a moment, so that the answer is not lost to
+ * a reset DEAD    closed; freed at the end of the loop's round
  *
- * One function, conn_run(), moves a connection as far as it can go; it is called for events, by the timer and at the end of a
- * round for every connection that something was done to (conn_touch()). The functions of server.h only note what is wanted and
- * try to write; they never call back. So a callback of the handler always comes from conn_run(), and never from inside a
- * call the handler makes.
+ * One function, conn_run(), moves a connection as far as it can go; it is called for events, by the timer and at the
+ * end of a round for every connection that something was done to (conn_touch()). The functions of server.h only note
+ * what is wanted and try to write; they never call back. So a callback of the handler always comes from conn_run(), and
+ * never from inside a call the handler makes.
  */
 #ifndef BRIG_HTTP_SERVER_CONN_H
 #define BRIG_HTTP_SERVER_CONN_H
@@ -34,12 +34,12 @@
 #include "base/clock.h"
 #include "http/server.h"
 
-#define IN_SIZE 16384u            /* first size of an exchange's buffer */
-#define SCRATCH_SIZE (256u << 10) /* one piece of a body */
-#define OUT_HIGH (1u << 20)       /* more than enough waits */
-#define OUT_HARD (64u << 20)      /* a handler that does not listen loses its client */
+#define IN_SIZE 16384u                  /* first size of an exchange's buffer */
+#define SCRATCH_SIZE (256u << 10)       /* one piece of a body */
+#define OUT_HIGH (1u << 20)             /* more than enough waits */
+#define OUT_HARD (64u << 20)            /* a handler that does not listen loses its client */
 #define ANSWERS_MAX ((size_t)512 << 20) /* bytes of long answers that wait for all clients */
-#define LAZY_MAX (16u << 10)      /* smaller pieces are sent together at the end of the round */
+#define LAZY_MAX (16u << 10)            /* smaller pieces are sent together at the end of the round */
 #define LINGER_MS 2000u
 #define LINGER_BYTES (1u << 20)
 #define WHEEL_SLOTS 512u
@@ -48,8 +48,8 @@
 #define PEER_BUCKETS 1024u
 #define SHARE_BUCKETS 256u
 #define SOCKET_PLACES 16u /* over max_connections, for the unix socket */
-#define ID_SIZE 31u      /* "req-", 26 characters, NUL */
-#define STATUS_GONE 499u /* in the log only: the client did not wait */
+#define ID_SIZE 31u       /* "req-", 26 characters, NUL */
+#define STATUS_GONE 499u  /* in the log only: the client did not wait */
 
 struct tls;
 struct tls_conn;
@@ -167,7 +167,7 @@ struct server {
     struct buf head, text; /* for building answers */
     struct peer *peers[PEER_BUCKETS];
     struct server_share *shares[SHARE_BUCKETS];
-    size_t descriptors; /* that connections can have */
+    size_t descriptors;    /* that connections can have */
     size_t owed, owed_max; /* bytes of long answers that count for somebody (server_share.c) */
     uint64_t now_ms;
     int spare_fd;
@@ -202,7 +202,7 @@ void peer_leave(struct conn *conn);
 void share_init(struct server *server);
 bool share_owe(struct conn *conn, size_t len) MUST_CHECK; /* an answer of so many bytes; false: it has its share */
 void share_paid(struct conn *conn);                       /* they are gone */
-size_t share_most(const struct server *server); /* connections at once */
+size_t share_most(const struct server *server);           /* connections at once */
 size_t share_places(const struct server *server, bool is_unix); /* the same, with those kept back for the socket */
 void share_leave(struct conn *conn);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who a request says it is for, and which page it comes from. A web page can make a browser send requests to 127.0.0.1,
- * and with a name of its own that resolves there it is even same-origin (DNS rebinding). So a request over TCP is answered
- * only when its Host is one of ours, and one with a foreign Origin only when that is on the list.
+ * and with a name of its own that resolves there it is even same-origin (DNS rebinding). So a request over TCP is
+ * answered only when its Host is one of ours, and one with a foreign Origin only when that is on the list.
  */
 #include "http/server_conn.h"
 

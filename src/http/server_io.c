@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes in and out of a connection. Writing tries the socket at once with everything that waits in one call, and copies only
- * what the kernel did not take; EPOLLOUT is asked for only then. A failure is noted (broken) and acted upon in conn_run().
+ * Bytes in and out of a connection. Writing tries the socket at once with everything that waits in one call, and copies
+ * only what the kernel did not take; EPOLLOUT is asked for only then. A failure is noted (broken) and acted upon in
+ * conn_run().
  */
 #include "http/server_conn.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers. A complete one is a head and a body in one call to the kernel. For a streamed one the head waits for the first
- * piece, at most until the end of the round; small pieces of one round go out together, large ones straight away.
+ * Answers. A complete one is a head and a body in one call to the kernel. For a streamed one the head waits for the
+ * first piece, at most until the end of the round; small pieces of one round go out together, large ones straight away.
  *
  * Whether the connection can be used again is decided when the head is written: not after a client that said close, not
  * while draining, and not while a part of the request's body is still to come (an early answer).

@@ -64,9 +64,22 @@ static bool authority_agrees(const char *target, const char *host)
 static const char *repeated_field(const struct http_head *head)
 {
     static const char *const once[] = {
-        "Origin", "Authorization", "X-API-Key", "X-BARE-PASSWORD", "X-Brig-Token", "user_id", "X-Project-Id",
-        "Sec-Fetch-Mode", "Sec-Fetch-Site", "Sec-Fetch-Dest", "Upgrade-Insecure-Requests", "Expect", "Idempotency-Key",
-        "Access-Control-Request-Method", "Sec-WebSocket-Key", "Sec-WebSocket-Version",
+        "Origin",
+        "Authorization",
+        "X-API-Key",
+        "X-BARE-PASSWORD",
+        "X-Brig-Token",
+        "user_id",
+        "X-Project-Id",
+        "Sec-Fetch-Mode",
+        "Sec-Fetch-Site",
+        "Sec-Fetch-Dest",
+        "Upgrade-Insecure-Requests",
+        "Expect",
+        "Idempotency-Key",
+        "Access-Control-Request-Method",
+        "Sec-WebSocket-Key",
+        "Sec-WebSocket-Version",
     };
     bool seen[ARRAY_SIZE(once)] = {false};
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Deadlines. A wheel of lists, 50 ms each, and one timer of the loop for the first list that is not empty. A deadline
- * that moves back (the usual case: every request moves the idle deadline) costs one store: the connection stays in its list
- * and is put where it belongs when that list's time comes. One that moves forward is moved at once. Deadlines beyond the
- * wheel wait in its last list and are looked at again.
+ * that moves back (the usual case: every request moves the idle deadline) costs one store: the connection stays in its
+ * list and is put where it belongs when that list's time comes. One that moves forward is moved at once. Deadlines
+ * beyond the wheel wait in its last list and are looked at again.
  */
 #include "http/server_conn.h"
 

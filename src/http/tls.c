@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenSSL behind six functions. The BIO is our own, for one reason: OpenSSL's socket BIO uses write(), which raises SIGPIPE
- * where the peer has left; ours sends with MSG_NOSIGNAL. Buffers are released while a connection is idle.
+ * OpenSSL behind six functions. The BIO is our own, for one reason: OpenSSL's socket BIO uses write(), which raises
+ * SIGPIPE where the peer has left; ours sends with MSG_NOSIGNAL. Buffers are released while a connection is idle.
  */
 #include "http/tls.h"
 
@@ -127,7 +127,8 @@ static bool use_text(SSL_CTX *ctx, const char *text, size_t len, bool (*use)(SSL
 static int load(SSL_CTX *ctx, const struct tls_pem *pem, struct brig_err *err)
 {
     SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
-    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION | SSL_OP_CLEANSE_PLAINTEXT | SSL_OP_NO_COMPRESSION |
+                                 SSL_OP_CIPHER_SERVER_PREFERENCE);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
     SSL_CTX_set_options(ctx, SSL_OP_IGNORE_UNEXPECTED_EOF); /* where messages end, HTTP says */
 #endif

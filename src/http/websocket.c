@@ -3,9 +3,9 @@
  * WebSocket (RFC 6455). wslay reads frames, answers pings and does the closing handshake; messages that we send need no
  * mask, so their frames are a few bytes in front of the data, written here without another copy.
  *
- * Against hostile clients: a message is at most 1 MiB (1009) in at most FRAGMENTS_MAX frames (1009: many empty frames would cost memory
- * and time that their bytes do not show), control frames come at most CONTROL_MAX times a second (1008), frames without a
- * mask or with reserved bits end it (1002). permessage-deflate is not offered.
+ * Against hostile clients: a message is at most 1 MiB (1009) in at most FRAGMENTS_MAX frames (1009: many empty frames
+ * would cost memory and time that their bytes do not show), control frames come at most CONTROL_MAX times a second
+ * (1008), frames without a mask or with reserved bits end it (1002). permessage-deflate is not offered.
  *
  * wslay keeps up to 4 KiB of input of its own: after exchange_ws_pause() a few short messages may still come.
  */

@@ -33,7 +33,8 @@ static int make_nodes(struct enter *e, int dev)
 {
     for (size_t i = 0; i < ARRAY_SIZE(nodes); i++) {
         if (e->plan->mknod_devices)
-            TRY(e, nodes[i].name, SYS(mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor))));
+            TRY(e, nodes[i].name,
+                SYS(mknodat(dev, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor))));
         else
             TRY(e, nodes[i].name, bind_node(dev, nodes[i].name));
     }
@@ -53,12 +54,14 @@ static int make_links(struct enter *e, int dev)
 }
 
 /*
- * The root's own tmpfs, mounted again with nodes allowed: a file system less. Each one makes every memory cgroup of the host
- * a little larger (the kernel keeps a map of all file systems' shrinkers in each), 30 KiB at two thousand sandboxes.
+ * The root's own tmpfs, mounted again with nodes allowed: a file system less. Each one makes every memory cgroup of the
+ * host a little larger (the kernel keeps a map of all file systems' shrinkers in each), 30 KiB at two thousand
+ * sandboxes.
  */
 static int on_the_roots(struct enter *e)
 {
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .attr_clr = MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE};
+    struct mount_attr attr = {
+        .attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .attr_clr = MOUNT_ATTR_NODEV, .propagation = MS_PRIVATE};
     AUTO_FD int dev = SYS(open_tree(e->root_fd, "dev", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
 
     if (dev < 0 || SYS(mount_setattr(dev, "", AT_EMPTY_PATH, &attr, sizeof attr)) < 0)
@@ -69,10 +72,12 @@ static int on_the_roots(struct enter *e)
 int enter_dev(struct enter *e)
 {
     static const struct mount_option options[] = {{"mode", "755"}, {"size", "4k"}, {"nr_inodes", "32"}};
-    static const struct mount_option pts_options[] = {{"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "64"}}; /* their number is the host's */
-    bool plain = e->plan->rootfs_fd < 0; /* else the root is an overlay that nobody writes to */
+    static const struct mount_option pts_options[] = {
+        {"ptmxmode", "0666"}, {"mode", "0620"}, {"max", "64"}}; /* their number is the host's */
+    bool plain = e->plan->rootfs_fd < 0;                        /* else the root is an overlay that nobody writes to */
 
-    AUTO_FD int dev = plain ? on_the_roots(e) : mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+    AUTO_FD int dev = plain ? on_the_roots(e)
+                            : mount_make("tmpfs", options, ARRAY_SIZE(options), MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
     TRY(e, "tmpfs", dev);
     TRY(e, "/dev", mount_attach(dev, e->root_fd, "dev"));
     int r = make_nodes(e, dev);

@@ -18,8 +18,8 @@
  *    7 capabilities, no_new_privs, Landlock, seccomp
  *    8 execve of brig-init with three descriptors: control, probe, and nothing else
  *
- * With plan.adopt (the child of a zygote) pid 1 makes a process of its own memory at 8: pid 2 has every layer by inheritance, leaves these
- * stages, and brig-init finds it as its child, with the other ends of its pipes.
+ * With plan.adopt (the child of a zygote) pid 1 makes a process of its own memory at 8: pid 2 has every layer by
+ * inheritance, leaves these stages, and brig-init finds it as its child, with the other ends of its pipes.
  *
  * Invariants: no allocation, no stdio, no locale; every failure is reported with its stage and ends the process.
  */
@@ -41,14 +41,35 @@ _Static_assert((int)JAIL_PROFILE_MAX == (int)BRIG_PROFILE_MAX, "seccomp profiles
 
 /* By what each does: the name is what a reader of the failure looks for. */
 static const char *const stage_names[] = {
-    [SETUP_FDS] = "descriptors", [SETUP_OOM_SCORE] = "oom score", [SETUP_HOST_NAME] = "host name",
-    [SETUP_ROOT] = "root", [SETUP_TEMPLATE] = "template", [SETUP_ETC] = "etc", [SETUP_PROC] = "proc", [SETUP_DEV] = "dev",
-    [SETUP_STORE] = "store", [SETUP_BINDS] = "binds", [SETUP_TMPFS] = "tmpfs", [SETUP_PIVOT] = "pivot",
-    [SETUP_TAKE_PREPARED] = "prepared parts", [SETUP_NETWORK] = "network", [SETUP_CGROUP] = "cgroup",
-    [SETUP_CGROUP_NS] = "cgroup namespace", [SETUP_USER_NS] = "user namespace", [SETUP_IDS] = "ids",
-    [SETUP_SYSCTL] = "sysctl", [SETUP_SESSION] = "session", [SETUP_RLIMITS] = "rlimits", [SETUP_CAPS] = "capabilities",
-    [SETUP_NO_NEW_PRIVS] = "no_new_privs", [SETUP_LANDLOCK] = "landlock", [SETUP_SECCOMP] = "seccomp",
-    [SETUP_FORK] = "fork", [SETUP_WORKDIR] = "working directory", [SETUP_CHECK] = "self-check", [SETUP_EXEC] = "exec",
+    [SETUP_FDS] = "descriptors",
+    [SETUP_OOM_SCORE] = "oom score",
+    [SETUP_HOST_NAME] = "host name",
+    [SETUP_ROOT] = "root",
+    [SETUP_TEMPLATE] = "template",
+    [SETUP_ETC] = "etc",
+    [SETUP_PROC] = "proc",
+    [SETUP_DEV] = "dev",
+    [SETUP_STORE] = "store",
+    [SETUP_BINDS] = "binds",
+    [SETUP_TMPFS] = "tmpfs",
+    [SETUP_PIVOT] = "pivot",
+    [SETUP_TAKE_PREPARED] = "prepared parts",
+    [SETUP_NETWORK] = "network",
+    [SETUP_CGROUP] = "cgroup",
+    [SETUP_CGROUP_NS] = "cgroup namespace",
+    [SETUP_USER_NS] = "user namespace",
+    [SETUP_IDS] = "ids",
+    [SETUP_SYSCTL] = "sysctl",
+    [SETUP_SESSION] = "session",
+    [SETUP_RLIMITS] = "rlimits",
+    [SETUP_CAPS] = "capabilities",
+    [SETUP_NO_NEW_PRIVS] = "no_new_privs",
+    [SETUP_LANDLOCK] = "landlock",
+    [SETUP_SECCOMP] = "seccomp",
+    [SETUP_FORK] = "fork",
+    [SETUP_WORKDIR] = "working directory",
+    [SETUP_CHECK] = "self-check",
+    [SETUP_EXEC] = "exec",
 };
 _Static_assert(ARRAY_SIZE(stage_names) == SETUP_STAGE_MAX, "a name for every stage");
 
@@ -62,7 +83,8 @@ static int own_fds(struct enter *e)
 {
     if (e->plan->shared_fds)
         TRY(e, "own table", SYS(close_range((unsigned)e->plan->highest_fd + 1, ~0u, CLOSE_RANGE_UNSHARE)));
-    e->sysctl_fd = openat(e->plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC); /* a bad one is found when it is used */
+    /* a bad one is found when it is used */
+    e->sysctl_fd = openat(e->plan->host_proc_fd, "sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return 0;
 }
 
@@ -237,7 +259,8 @@ static int arrange_fds(struct enter *e)
 /* The pipes of pid 2, all in their places. The child of a zygote has every descriptor of its plan above them. */
 static int enter_adopt_fds(struct enter *e)
 {
-    static const int places[] = {INIT_FD_ADOPT_OUT, ADOPTED_FD_OUT, INIT_FD_ADOPT_ERR, ADOPTED_FD_ERR, INIT_FD_ADOPT_CHANNEL, ADOPTED_FD_CHANNEL};
+    static const int places[] = {INIT_FD_ADOPT_OUT, ADOPTED_FD_OUT,        INIT_FD_ADOPT_ERR,
+                                 ADOPTED_FD_ERR,    INIT_FD_ADOPT_CHANNEL, ADOPTED_FD_CHANNEL};
     int fds[ARRAY_SIZE(places)], up[ARRAY_SIZE(places)];
 
     if (!e->plan->adopt)
@@ -274,12 +297,14 @@ static char *const init_argv[] = {(char *)"brig-init", NULL};
 static char *const init_envp[] = {NULL};
 
 /*
- * pid 2 takes our memory over, as it is: to copy an interpreter for the few microseconds until we execute would cost half a millisecond. Both
- * are on one stack until then, so between the two calls pid 1 uses registers only; every signal is blocked. Returns 0 in pid 2, or a negative errno.
+ * pid 2 takes our memory over, as it is: to copy an interpreter for the few microseconds until we execute would cost
+ * half a millisecond. Both are on one stack until then, so between the two calls pid 1 uses registers only; every
+ * signal is blocked. Returns 0 in pid 2, or a negative errno.
  */
 static long split(uint64_t tid_address)
 {
-    register long flags __asm__("rdi") = CLONE_VM | (tid_address ? CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID : 0) | SIGCHLD;
+    register long flags __asm__("rdi") =
+        CLONE_VM | (tid_address ? CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID : 0) | SIGCHLD;
     register long same_stack __asm__("rsi") = 0;
     register long no_parent_tid __asm__("rdx") = 0;
     register uint64_t child_tid __asm__("r10") = tid_address;
@@ -306,8 +331,8 @@ static long split(uint64_t tid_address)
                      "ud2\n"
                      "1:\n"
                      : "=a"(ret), "+r"(flags), "+r"(same_stack), "+r"(no_parent_tid), "+r"(child_tid), "+r"(no_tls)
-                     : "0"((long)SYS_clone), [file] "r"(file), [path] "r"(path), [argv] "r"(argv), [envp] "r"(envp), [empty] "i"(AT_EMPTY_PATH),
-                       [execveat] "i"(SYS_execveat), [exit] "i"(SYS_exit_group)
+                     : "0"((long)SYS_clone), [file] "r"(file), [path] "r"(path), [argv] "r"(argv), [envp] "r"(envp),
+                       [empty] "i"(AT_EMPTY_PATH), [execveat] "i"(SYS_execveat), [exit] "i"(SYS_exit_group)
                      : "rcx", "r11", "memory");
     return ret;
 }
@@ -383,7 +408,8 @@ void jail_enter_adopt(const struct jail_plan *plan)
 
     umask(0);
     prctl(PR_SET_NAME, "brig-init");
-    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* or a plain user's own /proc entry would belong to root; brig-init clears it again */
+    /* or a plain user's own /proc entry would belong to root; brig-init clears it again */
+    prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
     for (size_t i = 0; i < ARRAY_SIZE(stages); i++) {
         int r = 0;
         if (!plan_off(plan, BRIG_LAYER_MOUNT_NS))

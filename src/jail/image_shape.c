@@ -32,6 +32,8 @@ void image_shape(uint64_t disk, uint64_t inodes, struct image_shape *ret)
     /* mkfs rounds up to whole blocks of inodes in every group; a limit rounds down. */
     uint64_t each = inodes / groups / IMAGE_INODES_PER_BLOCK * IMAGE_INODES_PER_BLOCK;
 
-    *ret = (struct image_shape){.blocks = total, .groups = groups, .group_blocks = group,
+    *ret = (struct image_shape){.blocks = total,
+                                .groups = groups,
+                                .group_blocks = group,
                                 .inodes = (each ? each : IMAGE_INODES_PER_BLOCK) * groups};
 }

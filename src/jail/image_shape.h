@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define IMAGE_BLOCK UINT64_C(4096)
-#define IMAGE_INODES_PER_BLOCK UINT64_C(16) /* 256 bytes each */
+#define IMAGE_INODES_PER_BLOCK UINT64_C(16)    /* 256 bytes each */
 #define IMAGE_INODES_PER_GROUP UINT64_C(32768) /* a group's bitmap is one block */
 
 struct image_shape {

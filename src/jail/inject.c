@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * inject.c: test builds only. BRIG_TEST_FAIL_SYSCALL=N makes the Nth call through SYS() fail with EIO, counted
- * over the spawner and, since a clone copies the counter, on through the sandbox's set-up. With BRIG_TEST_FAIL_TEXT only
- * calls whose source has that text count. BRIG_TEST_FAIL_ERRNO names another errno than EIO.
+ * over the spawner and, since a clone copies the counter, on through the sandbox's set-up. With BRIG_TEST_FAIL_TEXT
+ * only calls whose source has that text count. BRIG_TEST_FAIL_ERRNO names another errno than EIO.
  */
 #include <stdlib.h>
 #include <string.h>

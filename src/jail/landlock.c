@@ -22,12 +22,12 @@
 
 #define READ (LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
 #define READ_EXEC (READ | LANDLOCK_ACCESS_FS_EXECUTE)
-#define WRITE_ALL                                                                                                  \
-    (READ_EXEC | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |  \
-     LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |                    \
+#define WRITE_ALL                                                                                                 \
+    (READ_EXEC | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE | \
+     LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK |                   \
      LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | FS_TRUNCATE)
 #define DEVICES (READ | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV)
-#define FILE_RIGHTS                                                                                           \
+#define FILE_RIGHTS                                                                                            \
     (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | FS_TRUNCATE | \
      FS_IOCTL_DEV)
 
@@ -92,8 +92,8 @@ static int allow_places(struct enter *e, int ruleset)
         const char *path;
         uint64_t access;
     } places[] = {
-        {"/proc", READ},           {"/dev", DEVICES},     {"/dev/shm", WRITE_ALL}, {"/workspace", WRITE_ALL},
-        {"/home/user", WRITE_ALL}, {"/tmp", WRITE_ALL},   {"/var/tmp", WRITE_ALL}, {"/run", WRITE_ALL},
+        {"/proc", READ},           {"/dev", DEVICES},   {"/dev/shm", WRITE_ALL}, {"/workspace", WRITE_ALL},
+        {"/home/user", WRITE_ALL}, {"/tmp", WRITE_ALL}, {"/var/tmp", WRITE_ALL}, {"/run", WRITE_ALL},
     };
     int r = 0;
 
@@ -125,7 +125,8 @@ int enter_landlock(struct enter *e)
     if (r < 0)
         return r;
     if (p->init_is_file)
-        TRY(e, "brig-init", add_rule(ruleset, INIT_FD_EXEC, LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE, abi));
+        TRY(e, "brig-init",
+            add_rule(ruleset, INIT_FD_EXEC, LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE, abi));
     TRY(e, "restrict_self", SYS(sys_landlock_restrict_self(ruleset)));
     return 0;
 }

@@ -7,12 +7,13 @@
  *
  *     /r /r2 /s /x     places to attach what is being built      /t/usr ...  the template's host directories
  *     /etc-skel        generated /etc (etc_template.c)            /proc       one full procfs (needed to mount ours)
- *     /empty           nothing, to look at                        /old        the host's, until the first sandbox is cloned
- *     /trust           CA bundles of sandboxes (trust.c)
+ *     /empty           nothing, to look at                        /old        the host's, until the first sandbox is
+ * cloned /trust           CA bundles of sandboxes (trust.c)
  *
- * The new root is a tmpfs at /r with directories and links; /usr and /etc are lower-only overlays, one per sandbox and never a shared bind: with a bind, file locks on /usr would be a channel
- * between sandboxes. With another root file system, the tmpfs becomes the top layer of an overlay over it: our
- * real /dev, /proc and /tmp then hide whatever links the image has there.
+ * The new root is a tmpfs at /r with directories and links; /usr and /etc are lower-only overlays, one per sandbox and
+ * never a shared bind: with a bind, file locks on /usr would be a channel between sandboxes. With another root file
+ * system, the tmpfs becomes the top layer of an overlay over it: our real /dev, /proc and /tmp then hide whatever links
+ * the image has there.
  */
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +26,8 @@
 
 static int make_dirs(struct enter *e)
 {
-    static const char *const dirs[] = {"proc", "dev", "etc", "tmp", "var", "var/tmp", "run", "home", "home/user", "workspace"};
+    static const char *const dirs[] = {"proc",    "dev", "etc",  "tmp",       "var",
+                                       "var/tmp", "run", "home", "home/user", "workspace"};
 
     for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
         TRY(e, dirs[i], SYS(mkdirat(e->root_fd, dirs[i], 0755)));
@@ -50,7 +52,8 @@ static int write_names(struct enter *e)
     int r = write_file(e, "etc/hostname", text);
     if (r < 0)
         return r;
-    snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", e->plan->hostname);
+    snprintf(text, sizeof text, "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n",
+             e->plan->hostname);
     return write_file(e, "etc/hosts", text);
 }
 
@@ -87,7 +90,8 @@ static int attach_overlay(struct enter *e, const char *lower, const char *path, 
         snprintf(work, sizeof work, "/s/work/%s", name);
         TRY(e, upper, SYS(mkdirat(AT_FDCWD, upper, 0755)));
         TRY(e, work, SYS(mkdirat(AT_FDCWD, work, 0755)));
-        TRY(e, upper, SYS(fchownat(AT_FDCWD, upper, e->plan->outer_user, e->plan->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
+        TRY(e, upper,
+            SYS(fchownat(AT_FDCWD, upper, e->plan->outer_user, e->plan->outer_user_gid, AT_SYMLINK_NOFOLLOW)));
         options[n++] = (struct mount_option){"upperdir", upper};
         options[n++] = (struct mount_option){"workdir", work};
         if (e->plan->userxattr)
@@ -117,12 +121,13 @@ static int make_missing(struct enter *e, const char *path, bool is_dir)
 }
 
 /*
- * A place for a CA bundle. Where a directory on the way is a link nothing is made, since a directory of ours would hide it:
- * then the bundle cannot be attached, and that is said by whoever tries.
+ * A place for a CA bundle. Where a directory on the way is a link nothing is made, since a directory of ours would hide
+ * it: then the bundle cannot be attached, and that is said by whoever tries.
  */
 static int make_bundle_place(struct enter *e)
 {
-    AUTO_FD int dir = SYS(sys_openat2(e->plan->rootfs_fd, "etc/ssl/certs", O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS));
+    AUTO_FD int dir =
+        SYS(sys_openat2(e->plan->rootfs_fd, "etc/ssl/certs", O_PATH, 0, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS));
 
     return dir < 0 && errno == ELOOP ? 0 : make_missing(e, TRUST_PLACE, false);
 }
@@ -144,7 +149,8 @@ static int template_rootfs(struct enter *e)
 
     TRY(e, "/x", place);
     TRY(e, "rootfs", mount_attributes(e->plan->rootfs_fd, RO_ATTR, true));
-    TRY(e, "rootfs", SYS(move_mount(e->plan->rootfs_fd, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)));
+    TRY(e, "rootfs",
+        SYS(move_mount(e->plan->rootfs_fd, "", place, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH)));
     return attach_overlay(e, "/r:/x", "/", "root");
 }
 
@@ -181,9 +187,9 @@ int enter_etc(struct enter *e)
 }
 
 /*
- * /proc/sys for enter_sysctl(). The host's does, but the kernel keeps an entry of each name there for every user namespace
- * that has looked, in one chain: with thousands of sandboxes a look takes milliseconds. So where there are many, each
- * uses a procfs of its own, which is gone when the descriptor is closed.
+ * /proc/sys for enter_sysctl(). The host's does, but the kernel keeps an entry of each name there for every user
+ * namespace that has looked, in one chain: with thousands of sandboxes a look takes milliseconds. So where there are
+ * many, each uses a procfs of its own, which is gone when the descriptor is closed.
  */
 static int open_sysctl(struct enter *e)
 {
@@ -239,9 +245,10 @@ static int attach_at(struct enter *e, int mount_fd, const char *path)
 }
 
 /*
- * An overlay over the source of bind number i: upper and work directory lie in the store, the source is attached, read-only, at a place of the store that no
- * program ever sees. The overlay keeps a private copy of that mount, with its map of ids (5.19), so the place can go with the old root. Without
- * xattrs in the upper an overlay would work until the first directory that hides a lower one: it is refused before that.
+ * An overlay over the source of bind number i: upper and work directory lie in the store, the source is attached,
+ * read-only, at a place of the store that no program ever sees. The overlay keeps a private copy of that mount, with
+ * its map of ids (5.19), so the place can go with the old root. Without xattrs in the upper an overlay would work until
+ * the first directory that hides a lower one: it is refused before that.
  */
 static int make_overlay(struct enter *e, unsigned i)
 {
@@ -284,7 +291,8 @@ int enter_tmpfs(struct enter *e)
 {
     for (unsigned i = 0; i < e->plan->n_tmpfs; i++) {
         char size[32], uid[16], gid[16];
-        struct mount_option options[] = {{"size", size}, {"mode", "755"}, {"uid", uid}, {"gid", gid}, {"nr_inodes", "65536"}};
+        struct mount_option options[] = {
+            {"size", size}, {"mode", "755"}, {"uid", uid}, {"gid", gid}, {"nr_inodes", "65536"}};
 
         snprintf(size, sizeof size, "%llu", (unsigned long long)e->plan->tmpfs[i].size);
         snprintf(uid, sizeof uid, "%u", e->plan->outer_user);

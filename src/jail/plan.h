@@ -22,9 +22,11 @@
 #define INIT_FD_PROBE 4
 #define INIT_FD_EXEC 5
 /*
- * With GUEST_START_ADOPT: a program that was forked into the sandbox beforehand (pid INIT_ADOPT_PID there, a child of pid 1 or one that becomes its child), whose stdout, stderr
- * and channel (its descriptor 3) are open here: the reading ends of the two pipes and our end of the AF_UNIX stream. brig-init makes them non-blocking and CLOEXEC, has the program as
- * process number 1 of the service (running, flags CHANNEL and HOLD, no leaf), reaps it, and kills whatever it left behind when it has ended.
+ * With GUEST_START_ADOPT: a program that was forked into the sandbox beforehand (pid INIT_ADOPT_PID there, a child of
+ * pid 1 or one that becomes its child), whose stdout, stderr and channel (its descriptor 3) are open here: the reading
+ * ends of the two pipes and our end of the AF_UNIX stream. brig-init makes them non-blocking and CLOEXEC, has the
+ * program as process number 1 of the service (running, flags CHANNEL and HOLD, no leaf), reaps it, and kills whatever
+ * it left behind when it has ended.
  */
 #define INIT_FD_ADOPT_OUT 6
 #define INIT_FD_ADOPT_ERR 7
@@ -51,7 +53,7 @@ struct plan_bind {
     int mount_fd;       /* a detached mount of the source, made in the host's mount namespace */
     const char *target; /* absolute, inside */
     bool is_dir, read_only;
-    bool overlay;       /* the lower layer of an overlay whose upper lies in the store */
+    bool overlay; /* the lower layer of an overlay whose upper lies in the store */
 };
 
 struct plan_tmpfs {
@@ -61,10 +63,10 @@ struct plan_tmpfs {
 
 struct jail_plan {
     /* channels */
-    int setup_fd;   /* SOCK_SEQPACKET to the spawner: struct setup_msg, until brig-init runs */
-    int control_fd; /* SOCK_STREAM to the spawner: frames, once brig-init runs */
-    int init_fd;    /* brig-init: sealed memfd or root-owned file */
-    int probe_fd;   /* a directory on a mount that is attached nowhere: only Landlock forbids to open it */
+    int setup_fd;      /* SOCK_SEQPACKET to the spawner: struct setup_msg, until brig-init runs */
+    int control_fd;    /* SOCK_STREAM to the spawner: frames, once brig-init runs */
+    int init_fd;       /* brig-init: sealed memfd or root-owned file */
+    int probe_fd;      /* a directory on a mount that is attached nowhere: only Landlock forbids to open it */
     bool init_is_file; /* not a memfd: Landlock must be told that it may be executed */
     bool shared_fds;   /* the descriptor table is the spawner's: the first thing is to get one of our own */
     int highest_fd;    /* nothing above it is needed */
@@ -76,14 +78,14 @@ struct jail_plan {
     const char *hostname;
 
     /* file systems */
-    int host_proc_fd;  /* the spawner's full procfs, O_PATH */
-    bool own_sysctl;    /* see enter_proc() */
-    int rootfs_fd;     /* a detached mount of another root (idmapped where possible), or -1: template host */
+    int host_proc_fd; /* the spawner's full procfs, O_PATH */
+    bool own_sysctl;  /* see enter_proc() */
+    int rootfs_fd;    /* a detached mount of another root (idmapped where possible), or -1: template host */
     bool writable_root;
-    bool trust;        /* a CA bundle will be attached (trust.h): another root needs a place for it */
+    bool trust;         /* a CA bundle will be attached (trust.h): another root needs a place for it */
     bool mknod_devices; /* device nodes can be made; else they are bound from /d of the spawner's root */
     bool userxattr;     /* overlay uppers need it (no CAP_SYS_ADMIN in the first user namespace) */
-    const char *lower_dirs[PLAN_LOWER_DIRS]; /* host directories of the template: "usr", or also "bin", "lib", ... */
+    const char *lower_dirs[PLAN_LOWER_DIRS];    /* host directories of the template: "usr", or also "bin", "lib", ... */
     const char *root_links[PLAN_LOWER_DIRS][2]; /* host symlinks of the template: {"bin", "usr/bin"} ... */
     enum store_kind store;
     char store_device[32]; /* image: block device node in the spawner's root */
@@ -99,8 +101,8 @@ struct jail_plan {
     bool rlimit_pids;      /* no pids cgroup: RLIMIT_NPROC is what remains */
     int host_mnt_fd;       /* the host's mount namespace (test builds, mount_ns off) */
     uint64_t off;          /* layers switched off: always 0 outside test builds */
-    bool adopt;            /* pid 1 leaves its memory to a pid 2 before it executes brig-init, which then adopts it (zygote.h) */
-    uint64_t tid_address;  /* with adopt: where the C library has the number of the thread, or 0 */
+    bool adopt; /* pid 1 leaves its memory to a pid 2 before it executes brig-init, which then adopts it (zygote.h) */
+    uint64_t tid_address; /* with adopt: where the C library has the number of the thread, or 0 */
 };
 
 enum setup_stage {
@@ -170,21 +172,21 @@ const char *setup_stage_name(enum setup_stage stage);
 struct enter {
     const struct jail_plan *plan;
     const char *what;
-    int root_fd;  /* the new root's mount, attached at /r of the inherited tree until the pivot */
-    int store_fd; /* the store's mount, attached at /s */
-    int sysctl_fd; /* /proc/sys of a full procfs, O_PATH */
+    int root_fd;                 /* the new root's mount, attached at /r of the inherited tree until the pivot */
+    int store_fd;                /* the store's mount, attached at /s */
+    int sysctl_fd;               /* /proc/sys of a full procfs, O_PATH */
     int prepared[PLAN_PREPARED]; /* what the spawner made: first the network namespace, if has_netns, then v1 cgroups */
     size_t n_prepared;
     bool has_netns;
 };
 
 /* Remembers what was tried, for the failure report. */
-#define TRY(enter, text, call)                    \
-    do {                                          \
-        if ((call) < 0) {                         \
-            (enter)->what = (text);               \
-            return errno ? -errno : -EIO;         \
-        }                                         \
+#define TRY(enter, text, call)            \
+    do {                                  \
+        if ((call) < 0) {                 \
+            (enter)->what = (text);       \
+            return errno ? -errno : -EIO; \
+        }                                 \
     } while (0)
 
 int enter_root(struct enter *e) MUST_CHECK;
@@ -211,7 +213,8 @@ struct mount_option {
     const char *key, *value; /* value NULL: a flag */
 };
 /* A new, detached mount of a file system; attr_flags MOUNT_ATTR_*. Returns an fd or -1 with errno. */
-int mount_make(const char *fstype, const struct mount_option *options, unsigned n_options, unsigned attr_flags) MUST_CHECK;
+int mount_make(const char *fstype, const struct mount_option *options, unsigned n_options,
+               unsigned attr_flags) MUST_CHECK;
 /* Opens the place to mount on, staying below root_fd and following no magic links; O_PATH. */
 int mount_target(int root_fd, const char *path) MUST_CHECK;
 /* Makes every missing component of path below root_fd; the last is a directory or an empty file. */

@@ -24,17 +24,17 @@
 #ifdef BRIG_TEST
 /* Returns an errno to fail this call with, or 0. */
 int sys_inject(const char *call);
-#define SYS(call)                            \
-    __extension__({                          \
-        __typeof__(call) ret_;               \
-        int inject_ = sys_inject(#call);     \
-        if (inject_) {                       \
-            errno = inject_;                 \
+#define SYS(call)                                                                       \
+    __extension__({                                                                     \
+        __typeof__(call) ret_;                                                          \
+        int inject_ = sys_inject(#call);                                                \
+        if (inject_) {                                                                  \
+            errno = inject_;                                                            \
             ret_ = (__typeof__(call))-inject_; /* also what our own functions return */ \
-        } else {                             \
-            ret_ = (call);                   \
-        }                                    \
-        ret_;                                \
+        } else {                                                                        \
+            ret_ = (call);                                                              \
+        }                                                                               \
+        ret_;                                                                           \
     })
 #else
 #define SYS(call) (call)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * user.c: see user.h. Raw calls, because brig-init has no C library, and because a C library's setresuid() would want to tell
- * threads that do not exist.
+ * user.c: see user.h. Raw calls, because brig-init has no C library, and because a C library's setresuid() would want
+ * to tell threads that do not exist.
  */
 #include "jail/user.h"
 
@@ -30,7 +30,8 @@ long jail_become_user(uint32_t uid, uint32_t gid, uint64_t bounding, bool keep_c
     if (!keep_caps && (ret = drop_sets(bounding)) != 0)
         return ret;
     /* With one id the kernel refuses setgroups; those groups are the calling user's, and `uid_range` says so. */
-    if (raw_call0(SYS_geteuid) != uid && raw_call2(SYS_getgroups, 0, NULL) != 0 && (ret = raw_call2(SYS_setgroups, 0, NULL)) != 0)
+    if (raw_call0(SYS_geteuid) != uid && raw_call2(SYS_getgroups, 0, NULL) != 0 &&
+        (ret = raw_call2(SYS_setgroups, 0, NULL)) != 0)
         return ret;
     if ((ret = raw_call3(SYS_setresgid, gid, gid, gid)) != 0 || (ret = raw_call3(SYS_setresuid, uid, uid, uid)) != 0)
         return ret;

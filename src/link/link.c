@@ -2,9 +2,9 @@
 /*
  * link.c: the calls of a link: their numbers, their credit, their ends.
  *
- * Theory of operation. A call has a slot in a table that grows up to SVC_CALLS_MAX; its number is made from the slot and a
- * generation, so that finding it is one look and a number is not reused at once. It stays there until its REPLY, also
- * when its owner has dropped it: until then frames with its number are legal.
+ * Theory of operation. A call has a slot in a table that grows up to SVC_CALLS_MAX; its number is made from the slot
+ * and a generation, so that finding it is one look and a number is not reused at once. It stays there until its REPLY,
+ * also when its owner has dropped it: until then frames with its number are legal.
  *
  * Callbacks may do anything, destroying the link included. So whoever calls them holds the link (link_hold), and looks
  * again afterwards (link_release). A link that has ended stays until it is destroyed; its calls do not.
@@ -23,7 +23,7 @@
 #define SLOT_BITS 10u
 #define SLOT_MASK ((1u << SLOT_BITS) - 1)
 #define SLOTS_FIRST 8u
-#define DIRECT_MIN 16384u /* less is worth a copy, and leaves with its neighbours */
+#define DIRECT_MIN 16384u             /* less is worth a copy, and leaves with its neighbours */
 #define CREDIT_BATCH (SVC_WINDOW / 4) /* less is not worth a frame: the sender still has three quarters */
 
 _Static_assert(SVC_CALLS_MAX == 1u << SLOT_BITS, "a slot for every call");

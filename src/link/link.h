@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.h: brigd's side of the service protocol (codec/wire/guest_svc.h): one link per live sandbox, any number of calls on
- * it. Knows frames, credit and request numbers; the payloads are the caller's. Asynchronous on the loop.
+ * link.h: brigd's side of the service protocol (codec/wire/guest_svc.h): one link per live sandbox, any number of calls
+ * on it. Knows frames, credit and request numbers; the payloads are the caller's. Asynchronous on the loop.
  *
  * The other side is untrusted: pid 1 of a sandbox that may have been taken over. A malformed frame, an unknown request,
  * data beyond its credit ends the link (gone with BRIG_E_GONE, "brig-init broke the protocol: ..."); nothing it

@@ -21,12 +21,12 @@
 #include "base/mem.h"
 #include "codec/wire/le.h"
 
-#define IN_SIZE (256u * 1024)      /* four frames of data in one read */
-#define READS_PER_TURN 4           /* then the others have theirs */
-#define OUT_KEEP (64u * 1024)      /* an empty queue larger than this is given back */
-#define BREATH_NS (20 * NS_PER_MS) /* until memory is asked for again */
-#define OUT_FLUSH (256u * 1024)    /* so much is not kept waiting for the round to end */
-#define DIRECT_FRAMES 4u /* in one write without a copy */
+#define IN_SIZE (256u * 1024)                                    /* four frames of data in one read */
+#define READS_PER_TURN 4                                         /* then the others have theirs */
+#define OUT_KEEP (64u * 1024)                                    /* an empty queue larger than this is given back */
+#define BREATH_NS (20 * NS_PER_MS)                               /* until memory is asked for again */
+#define OUT_FLUSH (256u * 1024)                                  /* so much is not kept waiting for the round to end */
+#define DIRECT_FRAMES 4u                                         /* in one write without a copy */
 #define CONTROL_ROOM (2 * (FRAME_HEADER + 4) + 2 * FRAME_HEADER) /* of one call: two CREDITs, an EOF and a CANCEL */
 
 _Static_assert(IN_SIZE >= 2 * (FRAME_HEADER + FRAME_PAYLOAD_MAX), "the largest frame fits behind an incomplete one");
@@ -220,7 +220,8 @@ void link_send_soon(struct link *link)
         link_want_writable(link, true);
 }
 
-/* The rest of what was given to one sendmsg(), past the first `sent` bytes, goes to the queue, which has room for it. */
+/* The rest of what was given to one sendmsg(), past the first `sent` bytes, goes to the queue, which has room for it.
+ */
 static void queue_rest(struct send_queue *out, const struct iovec *iov, unsigned n, size_t sent)
 {
     for (unsigned i = 0; i < n; i++) {

@@ -35,7 +35,7 @@ struct link {
     struct loop *loop;
     struct link_events events;
     struct loop_source source;
-    struct loop_timer flush; /* what a round's callbacks queued goes out in one write at the next */
+    struct loop_timer flush;  /* what a round's callbacks queued goes out in one write at the next */
     struct loop_timer breath; /* reads on, when there was no memory for it */
     int fd;
     bool greeted; /* HELLO has come; until then only ours is sent */
@@ -43,9 +43,9 @@ struct link {
     bool told;    /* link_over() has run */
     bool destroyed;
     bool parsing;
-    bool mute;    /* the other side reads no more */
-    bool writing; /* EPOLLOUT is asked for */
-    bool starved; /* EPOLLIN is not: there is no memory to receive into */
+    bool mute;      /* the other side reads no more */
+    bool writing;   /* EPOLLOUT is asked for */
+    bool starved;   /* EPOLLIN is not: there is no memory to receive into */
     unsigned depth; /* callbacks under way: freed only at 0 */
     struct send_queue out;
     size_t hello_left; /* of our HELLO */
@@ -70,7 +70,8 @@ void link_wake_writers(struct link *link);
 void link_want_control(struct call *call);
 
 /* link_io.c */
-int link_queue(struct link *link, const struct frame *frame, const void *payload) MUST_CHECK; /* -ENOMEM, -EAGAIN: full */
+/* -ENOMEM, -EAGAIN: full */
+int link_queue(struct link *link, const struct frame *frame, const void *payload) MUST_CHECK;
 /* Sends frames of stream 0 without a copy if nothing is queued: how many bytes were taken, all or none of a frame. */
 size_t link_send_data(struct link *link, uint32_t request, const uint8_t *data, size_t len);
 size_t link_room(const struct link *link); /* bytes that may be queued, headers included */

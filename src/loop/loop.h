@@ -47,7 +47,8 @@ int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t eve
 int loop_modify(struct loop *loop, struct loop_source *source, uint32_t events, struct brig_err *err) MUST_CHECK;
 void loop_remove(struct loop *loop, struct loop_source *source); /* idempotent; before closing the fd */
 
-/* Arms, or moves, a timer; one whose time has passed is due in the next round. Equal deadlines fire in the order set. */
+/* Arms, or moves, a timer; one whose time has passed is due in the next round. Equal deadlines fire in the order set.
+ */
 int loop_timer_set(struct loop *loop, struct loop_timer *timer, uint64_t at_ns, struct brig_err *err) MUST_CHECK;
 void loop_timer_clear(struct loop *loop, struct loop_timer *timer); /* idempotent */
 

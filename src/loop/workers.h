@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * workers.h: a small pool of threads for what would block the loop (queries, gzip). A job's work() runs on some
- * thread; done() afterwards on the loop's thread. Jobs of one pool are started in order. Threads have every signal blocked.
+ * thread; done() afterwards on the loop's thread. Jobs of one pool are started in order. Threads have every signal
+ * blocked.
  */
 #ifndef BRIG_LOOP_WORKERS_H
 #define BRIG_LOOP_WORKERS_H

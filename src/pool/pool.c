@@ -2,12 +2,15 @@
 /*
  * pool.c: parked children by key, and those who wait for one.
  *
- * Theory of operation. A group is everything with one key. Each child in it is in making or parked; each waiting claim is in the group's queue. Whenever a child gets
- * parked, the first of the queue has it, else it lies in the group until a claim comes. A child that was not to be made fails the first of the queue, when there are now
- * fewer in making than wait: with none waiting only a pause follows, which doubles. How many are to be there, and who is made next, is pool_size.c's.
+ * Theory of operation. A group is everything with one key. Each child in it is in making or parked; each waiting claim
+ * is in the group's queue. Whenever a child gets parked, the first of the queue has it, else it lies in the group until
+ * a claim comes. A child that was not to be made fails the first of the queue, when there are now fewer in making than
+ * wait: with none waiting only a pause follows, which doubles. How many are to be there, and who is made next, is
+ * pool_size.c's.
  *
- * Invariants: a child belongs to the pool until it is given away, and is given away once; the pool calls nobody from within a call of theirs; a group holds the set that its children mount, so
- * that it is not collected. One that was built again is another set, and so another group: the address of a set that is held is nobody else's.
+ * Invariants: a child belongs to the pool until it is given away, and is given away once; the pool calls nobody from
+ * within a call of theirs; a group holds the set that its children mount, so that it is not collected. One that was
+ * built again is another set, and so another group: the address of a set that is held is nobody else's.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,7 +22,8 @@
 #include "base/str.h"
 #include "pool/pool_priv.h"
 
-/* ---- lists --------------------------------------------------------------------------------------------------------------- */
+/* ---- lists
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static void unpark(struct group *group, struct member *m)
 {
@@ -99,7 +103,8 @@ static void queue(struct pool_wait **first, struct pool_wait **last, struct pool
     *last = wait;
 }
 
-/* ---- telling ----------------------------------------------------------------------------------------------------------- */
+/* ---- telling
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static void on_tell(struct loop_timer *timer)
 {
@@ -137,7 +142,8 @@ void group_fail_wait(struct group *group, const struct brig_err *why)
     tell_later(group->pool, wait);
 }
 
-/* ---- children ------------------------------------------------------------------------------------------------------------ */
+/* ---- children
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void on_parked(void *ctx, struct child *child UNUSED)
 {
@@ -174,7 +180,8 @@ static void on_lost(void *ctx, struct child *child UNUSED, const struct brig_err
         group->exec_until_ns = loop_now_ns() + POOL_EXEC_NS; /* who waits gets one that was executed */
     } else {
         made(group, m);
-        uint64_t pause = UINT64_C(50) * NS_PER_MS << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX);
+        uint64_t pause = UINT64_C(50) * NS_PER_MS
+                         << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX);
         group->failures++;
         group->not_before_ns = loop_now_ns() + pause;
         if (group->n_waits > group->n_making)
@@ -189,9 +196,12 @@ static const struct brig_bind *binds_of(const struct group *group, struct brig_b
     size_t n = 0;
 
     if (group->want.set) /* one that was replaced lies elsewhere now */
-        out[n++] = (struct brig_bind){.source = group->held ? group->held->host_path : group->set.host_path, .target = SET_PATH, .read_only = true};
+        out[n++] = (struct brig_bind){.source = group->held ? group->held->host_path : group->set.host_path,
+                                      .target = SET_PATH,
+                                      .read_only = true};
     if (group->want.workspace)
-        out[n++] = (struct brig_bind){.source = group->want.workspace, .target = "/workspace", .overlay = !group->want.persist};
+        out[n++] = (struct brig_bind){
+            .source = group->want.workspace, .target = "/workspace", .overlay = !group->want.persist};
     *ret_n = n;
     return out;
 }
@@ -200,9 +210,13 @@ int group_make(struct group *group, struct brig_err *err)
 {
     struct brig_bind binds[2];
     bool forked = !group->want.strict && group->want.language == TOOL_PYTHON && loop_now_ns() >= group->exec_until_ns;
-    struct child_spec spec = {.argv = runtime_argv(group->want.language), .zygote = forked ? group->zygote : NULL,
-                              .template_name = group->want.template_name, .network = group->want.network,
-                              .shape = group->want.shape, .trust = group->want.trust, .limits = group->want.limits};
+    struct child_spec spec = {.argv = runtime_argv(group->want.language),
+                              .zygote = forked ? group->zygote : NULL,
+                              .template_name = group->want.template_name,
+                              .network = group->want.network,
+                              .shape = group->want.shape,
+                              .trust = group->want.trust,
+                              .limits = group->want.limits};
     struct member *m = mem_zalloc(sizeof *m);
 
     if (!m)
@@ -211,7 +225,8 @@ int group_make(struct group *group, struct brig_err *err)
     m->group = group;
     const struct child_events events = {.parked = on_parked, .lost = on_lost, .ctx = m};
     int r = spec.argv ? str_copy(spec.org_id, sizeof spec.org_id, group->want.org_id)
-                      : err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it", tool_language_name(group->want.language));
+                      : err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it",
+                                tool_language_name(group->want.language));
     if (r == 0)
         r = child_create(group->pool->manager, &spec, &events, &m->child, err);
     if (r < 0) {
@@ -263,30 +278,41 @@ void group_free(struct group *group)
     mem_free(group);
 }
 
-/* ---- groups -------------------------------------------------------------------------------------------------------------- */
+/* ---- groups
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* JavaScript and TypeScript are one interpreter. */
 static enum tool_language runtime_of(enum tool_language language)
 {
-    return language == TOOL_TYPESCRIPT && runtime_argv(TOOL_TYPESCRIPT) == runtime_argv(TOOL_JAVASCRIPT) ? TOOL_JAVASCRIPT : language;
+    return language == TOOL_TYPESCRIPT && runtime_argv(TOOL_TYPESCRIPT) == runtime_argv(TOOL_JAVASCRIPT)
+               ? TOOL_JAVASCRIPT
+               : language;
 }
 
 static int key_of(const struct pool *pool, const struct pool_want *want, char *out, size_t size)
 {
     const struct brig_limits *l = &want->limits;
 
-    return str_format(out, size, "%s\n%s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s", want->org_id, want->template_name ? want->template_name : "",
-                      tool_language_name(runtime_of(want->language)), want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
-                      pool->sets ? (const void *)want->set : NULL,
-                      want->strict, want->network, want->trust, want->persist, want->shape, l->cpu_time, l->disk,
-                          l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
-                      l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
+    return str_format(
+        out, size,
+        "%s\n%s\n%s\n%s %s %p\n%d%d%d%d%d\n%" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64
+        " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 " %" PRIx64 "\n%s",
+        want->org_id, want->template_name ? want->template_name : "", tool_language_name(runtime_of(want->language)),
+        want->set ? want->set->key : "", want->set && want->set->lock_hash ? want->set->lock_hash : "",
+        pool->sets ? (const void *)want->set : NULL, want->strict, want->network, want->trust, want->persist,
+        want->shape, l->cpu_time, l->disk, l->inodes, l->open_files, l->file_size, l->io_read_bps, l->io_write_bps,
+        l->net_bytes_in, l->net_bytes_out, l->net_bps, l->connections, want->workspace ? want->workspace : "");
 }
 
 /* One block: the key, then what the want points to. */
 static int copy_want(struct group *group, const struct pool_want *want, const char *key)
 {
-    const char *const texts[] = {key, want->org_id, want->template_name, want->workspace, want->set ? want->set->key : NULL, want->set ? want->set->host_path : NULL};
+    const char *const texts[] = {key,
+                                 want->org_id,
+                                 want->template_name,
+                                 want->workspace,
+                                 want->set ? want->set->key : NULL,
+                                 want->set ? want->set->host_path : NULL};
     const char *copies[ARRAY_SIZE(texts)] = {0};
     size_t size = 0;
 
@@ -342,7 +368,8 @@ static struct group *group_of(struct pool *pool, const struct pool_want *want, s
         group->held = want->set;
         set_hold(pool->sets, group->held);
     }
-    snprintf(group->zygote, sizeof group->zygote, "%s/%s", group->want.org_id, tool_language_name(group->want.language));
+    snprintf(group->zygote, sizeof group->zygote, "%s/%s", group->want.org_id,
+             tool_language_name(group->want.language));
     group->last_used_ns = loop_now_ns();
     group->next = pool->groups;
     if (group->next)
@@ -379,8 +406,9 @@ struct child *pool_try(struct pool *pool, const struct pool_want *want)
     return child;
 }
 
-int pool_take(struct pool *pool, const struct pool_want *want, void (*given)(void *ctx, struct child *child, const struct brig_err *err), void *ctx, struct pool_wait **ret,
-              struct brig_err *err)
+int pool_take(struct pool *pool, const struct pool_want *want,
+              void (*given)(void *ctx, struct child *child, const struct brig_err *err), void *ctx,
+              struct pool_wait **ret, struct brig_err *err)
 {
     struct group *group = group_of(pool, want, err);
     struct pool_wait *wait = group ? mem_zalloc(sizeof *wait) : NULL;
@@ -448,7 +476,8 @@ void pool_retire(struct pool *pool, const char *org)
     pool_refill_soon(pool);
 }
 
-/* ---- the pool ------------------------------------------------------------------------------------------------------------ */
+/* ---- the pool
+ * ------------------------------------------------------------------------------------------------------------ */
 
 int pool_create(const struct pool_options *options, struct pool **ret, struct brig_err *err)
 {
@@ -457,7 +486,11 @@ int pool_create(const struct pool_options *options, struct pool **ret, struct br
 
     if (!pool)
         return err_nomem(err);
-    *pool = (struct pool){.loop = options->loop, .manager = options->manager, .config = options->config, .sets = options->sets, .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
+    *pool = (struct pool){.loop = options->loop,
+                          .manager = options->manager,
+                          .config = options->config,
+                          .sets = options->sets,
+                          .making_max = POOL_MAKING_PER_CORE * (size_t)(cores > 0 ? cores : 1)};
     pool->refill = (struct loop_timer){.fn = pool_refill, .ctx = pool};
     pool->tick = (struct loop_timer){.fn = pool_tick, .ctx = pool};
     pool->tell = (struct loop_timer){.fn = on_tell, .ctx = pool};

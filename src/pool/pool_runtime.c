@@ -1,36 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pool_runtime.c: how the interpreter of a language is started: its path inside the template, never one of the daemon's PATH, and our runtime as arguments (runtimes/, made into
- * runtimes.h by the build), so that no file of ours must exist in a template. runtimes/README.md says what each argument is.
+ * pool_runtime.c: how the interpreter of a language is started: its path inside the template, never one of the daemon's
+ * PATH, and our runtime as arguments (runtimes/, made into runtimes.h by the build), so that no file of ours must exist
+ * in a template. runtimes/README.md says what each argument is.
  */
 #include "pool/pool.h"
 
 #include "runtimes.h" /* generated from runtimes/ */
 
-/* -I: nothing of the environment or the working directory; -S: no site-packages but those of the run; -B: no __pycache__ in the workspace. */
-static const char *const python_argv[] = {"/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", runtime_python_core, runtime_python_values, runtime_python_schema, NULL};
+/* -I: nothing of the environment or the working directory; -S: no site-packages but those of the run; -B: no
+ * __pycache__ in the workspace. */
+static const char *const python_argv[] = {
+    "/usr/bin/python3",    "-I", "-S", "-B", "-X", "utf8", "-c", runtime_python_core, runtime_python_values,
+    runtime_python_schema, NULL};
 /*
  * The flags are for vm.SourceTextModule, the only way to a module that is no file, and for import.meta.resolve() with a
  * parent, which older Nodes need to find packages (runtimes/node/serve.js); --no-warnings: or they would say so on
  * every run's stderr.
  */
-static const char *const node_argv[] = {"/usr/bin/node", "--experimental-vm-modules", "--experimental-import-meta-resolve", "--no-warnings", "-e", runtime_node, NULL};
+static const char *const node_argv[] = {"/usr/bin/node",
+                                        "--experimental-vm-modules",
+                                        "--experimental-import-meta-resolve",
+                                        "--no-warnings",
+                                        "-e",
+                                        runtime_node,
+                                        NULL};
 
 static const char *const bash_argv[] = {"/bin/bash", "--norc", "--noprofile", "-c", runtime_bash, "brig", NULL};
 
 const char *const *runtime_argv(enum tool_language language)
 {
     switch (language) {
-    case TOOL_PYTHON:
-        return python_argv;
+    case TOOL_PYTHON: return python_argv;
     case TOOL_JAVASCRIPT:
-    case TOOL_TYPESCRIPT:
-        return node_argv;
+    case TOOL_TYPESCRIPT: return node_argv;
     case TOOL_BASH:
-    case TOOL_COMMAND:
-        return bash_argv;
-    case TOOL_LANGUAGE_MAX:
-        break;
+    case TOOL_COMMAND: return bash_argv;
+    case TOOL_LANGUAGE_MAX: break;
     }
     return NULL;
 }

@@ -2,9 +2,11 @@
 /*
  * pool_size.c: how many children each key is to have, and who is made next.
  *
- * A key aims at half as many again as the most claims of any second of the last ten, at least what was asked for by a prewarm, at most `[tools] pool_max`. Those who wait are
- * served before anything is made for later, and of the rest the key that lacks most (in parts of what it aims at) comes first. All parked ones together stay within
- * `[tools] pool_memory`; for one who waits, the key that was used longest ago gives one up. A key that nobody has used for a minute goes.
+ * A key aims at half as many again as the most claims of any second of the last ten, at least what was asked for by a
+ * prewarm, at most `[tools] pool_max`. Those who wait are served before anything is made for later, and of the rest the
+ * key that lacks most (in parts of what it aims at) comes first. All parked ones together stay within
+ * `[tools] pool_memory`; for one who waits, the key that was used longest ago gives one up. A key that nobody has used
+ * for a minute goes.
  */
 #include <string.h>
 
@@ -38,12 +40,13 @@ void group_count(struct group *group)
 
 void pool_refill_soon(struct pool *pool)
 {
-    pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns(), NULL) == 0; /* without memory for it the tick does it */
+    /* without memory for it the tick does it */
+    pool->refilling = loop_timer_set(pool->loop, &pool->refill, loop_now_ns(), NULL) == 0;
 }
 
 /*
- * Making a child costs a core some milliseconds and the spawner its attention, which runs that end just then need too: after a claim it waits until those that go on are over, but
- * not for ever, and not when somebody waits for a child.
+ * Making a child costs a core some milliseconds and the spawner its attention, which runs that end just then need too:
+ * after a claim it waits until those that go on are over, but not for ever, and not when somebody waits for a child.
  */
 void pool_refill_later(struct pool *pool)
 {
@@ -151,7 +154,9 @@ void pool_refill(struct loop_timer *timer)
             pool->refilling = loop_timer_set(pool->loop, &pool->refill, now + POOL_ROOM_NS, NULL) == 0;
             return;
         } else {
-            group->not_before_ns = now + (UINT64_C(50) * NS_PER_MS << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX));
+            group->not_before_ns =
+                now + (UINT64_C(50) * NS_PER_MS
+                       << (group->failures < POOL_FAILURES_MAX ? group->failures : POOL_FAILURES_MAX));
             group->failures++;
             if (waited)
                 group_fail_wait(group, &err), group->limited = 0;

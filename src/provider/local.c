@@ -2,11 +2,11 @@
 /*
  * local.c: the provider `local`: long-lived sandboxes of this machine, made by a spawner behind a socket.
  *
- * Theory of operation. The spawner and its sandboxes outlive this process: the supervisor keeps the socket, and the next
- * brigd takes it over in whatever state the last one left it. So the first thing said is LIST; what is read before its
- * answer was meant for somebody else and is dropped. The answer names every sandbox that is up, the facts of READY and
- * the highest number ever used, after which ours go on. A sandbox that was being made for the predecessor when LIST was
- * answered comes up unknown to anybody: it is ended.
+ * Theory of operation. The spawner and its sandboxes outlive this process: the supervisor keeps the socket, and the
+ * next brigd takes it over in whatever state the last one left it. So the first thing said is LIST; what is read before
+ * its answer was meant for somebody else and is dropped. The answer names every sandbox that is up, the facts of READY
+ * and the highest number ever used, after which ours go on. A sandbox that was being made for the predecessor when LIST
+ * was answered comes up unknown to anybody: it is ended.
  *
  *     create ---RUN--> asked ---STARTED--> up ---DONE--> freed        end() at any time: KILL, then DONE
  *                        \---DONE (refused, failed)--> freed
@@ -96,13 +96,19 @@ static int add_trust(const struct provider_gate *gate, struct wire_run *msg, int
     return 0;
 }
 
-static int op_create(struct provider *provider, const struct provider_spec *spec, const struct box_events *events, struct box **ret,
-                     struct brig_err *err)
+static int op_create(struct provider *provider, const struct provider_spec *spec, const struct box_events *events,
+                     struct box **ret, struct brig_err *err)
 {
     struct local *local = local_of(provider);
     struct wire_run msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_RUN, local->next_number}};
-    struct brig_spec wanted = {.size = sizeof wanted, .rootfs = spec->rootfs, .flags = spec->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0,
-                               .profile = spec->profile, .limits = spec->limits, .require = spec->require, .binds = spec->binds, .n_binds = spec->n_binds};
+    struct brig_spec wanted = {.size = sizeof wanted,
+                               .rootfs = spec->rootfs,
+                               .flags = spec->writable_root ? BRIG_RUN_WRITABLE_ROOT : 0,
+                               .profile = spec->profile,
+                               .limits = spec->limits,
+                               .require = spec->require,
+                               .binds = spec->binds,
+                               .n_binds = spec->n_binds};
     struct stat st;
     int fds[LOCAL_FDS] = {-1, -1};
 
@@ -111,7 +117,8 @@ static int op_create(struct provider *provider, const struct provider_spec *spec
     if (!local->recovered)
         return err_set(err, BRIG_E_BUSY, EAGAIN, "the spawner has not answered yet");
     if (spec->rootfs && stat(spec->rootfs, &st) == 0 && S_ISREG(st.st_mode))
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "rootfs %s: must be a directory; a tar is not unpacked for a long-lived sandbox", spec->rootfs);
     if (spec->zygote && !(provider->ops->caps & PROVIDER_ZYGOTE))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "zygote: there are none on this host");
     int r = local_gate_want(&spec->gate, &msg.gate, err);
@@ -144,7 +151,10 @@ static void op_end(struct box *box)
 static void fill_up(struct box_up *up, struct brig_receipt *scratch, const struct wire_started *msg)
 {
     run_readings(scratch, msg->readings);
-    *up = (struct box_up){.id = msg->sandbox_id, .limits = msg->limits, .protection_complete = scratch->protection_complete, .stream_fd = -1};
+    *up = (struct box_up){.id = msg->sandbox_id,
+                          .limits = msg->limits,
+                          .protection_complete = scratch->protection_complete,
+                          .stream_fd = -1};
     memcpy(up->layers, scratch->layers, sizeof up->layers);
 }
 
@@ -166,7 +176,8 @@ static void on_started(struct local *local, struct local_box *box, struct wire_s
     fill_up(&up, &scratch, msg);
     if (n_fds == 1)
         up.stream_fd = take_fd(&fds[0]);
-    if (box->gate && !box->listeners) { /* a spawner of another mind: such a sandbox would run with a network that nobody serves */
+    if (box->gate && !box->listeners) { /* a spawner of another mind: such a sandbox would run with a network that
+                                           nobody serves */
         base_close_fd(&up.stream_fd);
         local_kill(box);
         return;
@@ -185,7 +196,8 @@ static void box_ended(struct local *local, struct local_box *box, const struct b
     struct brig_err err;
 
     box->ending = true; /* nobody can ask any more */
-    (void)err_set(&err, BRIG_E_GONE, 0, "the sandbox ended: %s", end->detail[0] ? end->detail : brig_cause_name(end->cause));
+    (void)err_set(&err, BRIG_E_GONE, 0, "the sandbox ended: %s",
+                  end->detail[0] ? end->detail : brig_cause_name(end->cause));
     local_fail_questions(box, &err);
     if (events.ended)
         events.ended(events.ctx, end);
@@ -195,7 +207,9 @@ static void box_ended(struct local *local, struct local_box *box, const struct b
 static void on_done(struct local *local, struct local_box *box, const struct wire_done *msg)
 {
     struct box_end end = {.cause = msg->cause < BRIG_CAUSE_MAX ? (enum brig_cause)msg->cause : BRIG_CAUSE_HOST_ERROR,
-                          .limits_hit = msg->limits_hit, .usage = msg->usage, .ended_at_ns = msg->ended_at_ns};
+                          .limits_hit = msg->limits_hit,
+                          .usage = msg->usage,
+                          .ended_at_ns = msg->ended_at_ns};
 
     memcpy(end.detail, msg->detail, sizeof end.detail - 1);
     box_ended(local, box, &end);
@@ -204,9 +218,10 @@ static void on_done(struct local *local, struct local_box *box, const struct wir
 void local_on_gone(struct local *local, const struct brig_err *why)
 {
     struct provider *provider = &local->provider;
-    struct box_end end = {.cause = why->code == BRIG_E_GONE ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR, .ended_at_ns = clock_real_ns(),
-                          .usage = {BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
-                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0}};
+    struct box_end end = {.cause = why->code == BRIG_E_GONE ? BRIG_CAUSE_SANDBOX_GONE : BRIG_CAUSE_HOST_ERROR,
+                          .ended_at_ns = clock_real_ns(),
+                          .usage = {BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
+                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0}};
     bool recovering = local->recovery.list != 0 && !local->recovered;
 
     local->gone = true;
@@ -223,7 +238,8 @@ void local_on_gone(struct local *local, const struct brig_err *why)
 
 /* ---- an earlier life -------------------------------------------------------------------------------- */
 
-static int op_recover(struct provider *provider, bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
+static int op_recover(struct provider *provider,
+                      bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
                       void (*done)(void *ctx), void *ctx, struct brig_err *err)
 {
     struct local *local = local_of(provider);
@@ -270,7 +286,8 @@ static void give_out(struct local *local, const struct wire_started *msg)
     struct box_up up;
 
     if (!box) {
-        struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, msg->head.run}, .cause = BRIG_CAUSE_CANCELLED};
+        struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, msg->head.run},
+                                 .cause = BRIG_CAUSE_CANCELLED};
         (void)!local_send(local, &kill, NULL, 0, NULL);
         return;
     }
@@ -324,12 +341,8 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
         started = msg->started;
         on_started(local, box, &started, fds, n_fds);
         break;
-    case WIRE_LISTED:
-        on_listed(local, &msg->started);
-        break;
-    case WIRE_LIST_END:
-        on_list_end(local, &msg->ready);
-        break;
+    case WIRE_LISTED: on_listed(local, &msg->started); break;
+    case WIRE_LIST_END: on_list_end(local, &msg->ready); break;
     case WIRE_DONE:
         if (box)
             on_done(local, box, &msg->done);
@@ -351,8 +364,7 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
         if (box)
             local_on_gate(box, &msg->gate_open, fds, n_fds);
         break;
-    default:
-        break; /* READY and POOL_FULL say nothing that LIST_END did not */
+    default: break; /* READY and POOL_FULL say nothing that LIST_END did not */
     }
 }
 
@@ -360,7 +372,8 @@ static int op_pool(struct provider *provider, unsigned count, struct brig_err *e
 {
     const struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL, 0}, .count = count};
 
-    return local_of(provider)->gone ? err_set(err, BRIG_E_GONE, EPIPE, "pool") : local_send(local_of(provider), &msg, NULL, 0, err);
+    return local_of(provider)->gone ? err_set(err, BRIG_E_GONE, EPIPE, "pool")
+                                    : local_send(local_of(provider), &msg, NULL, 0, err);
 }
 
 static void op_destroy(struct provider *provider)
@@ -378,8 +391,8 @@ static void op_destroy(struct provider *provider)
 
 static const struct provider_ops local_ops = {
     .name = "local",
-    .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL |
-            PROVIDER_GATE,
+    .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER |
+            PROVIDER_POOL | PROVIDER_GATE,
     .destroy = op_destroy,
     .create = op_create,
     .attach = local_attach,

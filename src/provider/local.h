@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their lives,
- * local_ask.c what is asked of them, local_io.c the socket.
+ * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
+ * lives, local_ask.c what is asked of them, local_io.c the socket.
  */
 #ifndef BRIG_PROVIDER_LOCAL_H
 #define BRIG_PROVIDER_LOCAL_H
@@ -30,14 +30,14 @@ struct question {
 
 struct local_box {
     struct box box;
-    struct local_box *next, *prev;    /* all boxes */
+    struct local_box *next, *prev; /* all boxes */
     struct local_box *same_bucket;
-    struct local_box *kill_next;      /* in local->kills */
+    struct local_box *kill_next; /* in local->kills */
     uint64_t number;
-    bool up;        /* events.up was called, or it was recovered */
-    bool ending;    /* end() was called */
-    bool kill_owed; /* in local->kills */
-    bool gate;      /* a network was asked for: it is not up without listeners */
+    bool up;                         /* events.up was called, or it was recovered */
+    bool ending;                     /* end() was called */
+    bool kill_owed;                  /* in local->kills */
+    bool gate;                       /* a network was asked for: it is not up without listeners */
     struct box_listeners *listeners; /* told before it is up */
     struct question *questions;
 };
@@ -45,7 +45,7 @@ struct local_box {
 struct local {
     struct provider provider;
     struct provider_ops ops; /* what this host's spawner can do */
-    int fd; /* the spawner's socket, not ours to close */
+    int fd;                  /* the spawner's socket, not ours to close */
     struct loop_source on_spawner;
     uint32_t events;
     struct queued *queue, **queue_end; /* what the socket would not take */
@@ -71,7 +71,8 @@ struct local {
 /* ---- local_io.c ------------------------------------------------------------------------------------ */
 
 #define LOCAL_FDS 2 /* strings and a CA bundle of RUN */
-/* Takes the descriptors over, whatever happens. -EBUSY: too much waits already; -ENOMEM. A dead spawner is no error here. */
+/* Takes the descriptors over, whatever happens. -EBUSY: too much waits already; -ENOMEM. A dead spawner is no error
+ * here. */
 int local_send(struct local *local, const void *msg, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
 void local_kill(struct local_box *box); /* never fails; once */
 void local_forget_kill(struct local_box *box);
@@ -80,14 +81,18 @@ void local_on_spawner(struct loop_source *source, uint32_t events);
 
 /* ---- local_ask.c ------------------------------------------------------------------------------------ */
 
-int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
-int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
-int local_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx,
-                struct brig_err *err) MUST_CHECK;
-int local_limits(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx,
+                 struct brig_err *err) MUST_CHECK;
+int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
+                 struct brig_err *err) MUST_CHECK;
+int local_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
+                void *ctx, struct brig_err *err) MUST_CHECK;
+int local_limits(struct box *box, const struct brig_limits *limits,
+                 void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                  struct brig_err *err) MUST_CHECK;
 int local_gate(struct box *box, const struct provider_gate *want,
-               void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+               void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
+               struct brig_err *err) MUST_CHECK;
 /* The same checks as the spawner's, so that a bad one never gets there. on may be false. */
 int local_gate_want(const struct provider_gate *want, struct netgate_want *ret, struct brig_err *err) MUST_CHECK;
 void local_on_answer(struct local_box *box, const struct wire_answer *msg, int *fds, size_t n_fds);
@@ -95,13 +100,14 @@ void local_on_stats(struct local_box *box, const struct wire_stats *msg);
 void local_on_limits(struct local_box *box, const struct wire_limits_are *msg);
 void local_on_gate(struct local_box *box, const struct wire_gate_open *msg, int *fds, size_t n_fds);
 void local_fail_questions(struct local_box *box, const struct brig_err *err); /* all that are open */
-void local_drop_questions(struct local_box *box);                              /* without a word */
+void local_drop_questions(struct local_box *box);                             /* without a word */
 void local_drop_listeners(struct local_box *box);
 void local_listeners_free(struct box_listeners *listeners); /* closes what was not taken */
 
 /* ---- local.c --------------------------------------------------------------------------------------- */
 
 void local_on_message(struct local *local, const union wire_any *msg, int *fds, size_t n_fds);
-void local_on_gone(struct local *local, const struct brig_err *why); /* the last call: the provider may be destroyed in it */
+/* the last call: the provider may be destroyed in it */
+void local_on_gone(struct local *local, const struct brig_err *why);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * local_ask.c: what is asked of a box that is up, and what the spawner says of its network. Questions of one kind are
- * answered in order. Listeners that nobody takes are closed: a copy that lies about would keep a sandbox's network alive.
+ * answered in order. Listeners that nobody takes are closed: a copy that lies about would keep a sandbox's network
+ * alive.
  */
 #include <string.h>
 
@@ -50,8 +51,11 @@ static int ask(struct local_box *box, const void *msg, const struct question *as
     struct question **end = &box->questions;
 
     if (local->gone || box->ending || !box->up)
-        return err_set(err, local->gone ? BRIG_E_GONE : BRIG_E_CONFLICT, local->gone ? EPIPE : EAGAIN, "the sandbox is %s",
-                       local->gone ? "gone" : box->ending ? "ending" : "not up yet");
+        return err_set(err, local->gone ? BRIG_E_GONE : BRIG_E_CONFLICT, local->gone ? EPIPE : EAGAIN,
+                       "the sandbox is %s",
+                       local->gone   ? "gone"
+                       : box->ending ? "ending"
+                                     : "not up yet");
     struct question *q = mem_alloc(sizeof *q);
     if (!q)
         return err_nomem(err);
@@ -68,7 +72,8 @@ static int ask(struct local_box *box, const void *msg, const struct question *as
     return 0;
 }
 
-int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err)
+int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx,
+                 struct brig_err *err)
 {
     const struct question q = {.answer = WIRE_ATTACHED, .done.attach = done, .ctx = ctx};
     const struct wire_plain msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_ATTACH, box_of(box)->number}};
@@ -76,7 +81,8 @@ int local_attach(struct box *box, void (*done)(void *ctx, int fd, const struct b
     return ask(box_of(box), &msg, &q, err);
 }
 
-int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
+int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
+                 struct brig_err *err)
 {
     const struct question q = {.answer = WIRE_FROZEN, .done.freeze = done, .ctx = ctx};
     const struct wire_freeze msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_FREEZE, box_of(box)->number}, .on = on};
@@ -84,8 +90,8 @@ int local_freeze(struct box *box, bool on, void (*done)(void *ctx, const struct 
     return ask(box_of(box), &msg, &q, err);
 }
 
-int local_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx,
-                struct brig_err *err)
+int local_stats(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
+                void *ctx, struct brig_err *err)
 {
     const struct question q = {.answer = WIRE_STATS_ARE, .done.stats = done, .ctx = ctx};
     const struct wire_plain msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_STATS, box_of(box)->number}};
@@ -117,9 +123,9 @@ void local_on_answer(struct local_box *box, const struct wire_answer *msg, int *
 void local_on_stats(struct local_box *box, const struct wire_stats *msg)
 {
     struct question *q = take_question(box, WIRE_STATS_ARE);
-    const struct box_stats stats = {msg->cpu_ns,           msg->memory_bytes, msg->memory_peak_bytes, msg->pids,      msg->pids_peak,   msg->disk_bytes,
-                                    msg->disk_peak_bytes,  msg->read_bytes,   msg->written_bytes,     msg->oom_kills, msg->pids_refused,
-                                    msg->store};
+    const struct box_stats stats = {msg->cpu_ns,        msg->memory_bytes, msg->memory_peak_bytes, msg->pids,
+                                    msg->pids_peak,     msg->disk_bytes,   msg->disk_peak_bytes,   msg->read_bytes,
+                                    msg->written_bytes, msg->oom_kills,    msg->pids_refused,      msg->store};
 
     if (!q)
         return;
@@ -127,11 +133,13 @@ void local_on_stats(struct local_box *box, const struct wire_stats *msg)
     mem_free(q);
 }
 
-int local_limits(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+int local_limits(struct box *box, const struct brig_limits *limits,
+                 void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                  struct brig_err *err)
 {
     const struct question q = {.answer = WIRE_LIMITS_ARE, .done.limits = done, .ctx = ctx};
-    const struct wire_limits msg = {{WIRE_MAGIC, WIRE_VERSION, WIRE_LIMITS, box_of(box)->number}, limits->memory, limits->cpus, limits->pids};
+    const struct wire_limits msg = {
+        {WIRE_MAGIC, WIRE_VERSION, WIRE_LIMITS, box_of(box)->number}, limits->memory, limits->cpus, limits->pids};
     struct brig_limits rules = {.memory = limits->memory, .cpus = limits->cpus, .pids = limits->pids};
 
     /* The same checks as the spawner's, so that a bad one never gets there. */
@@ -195,8 +203,9 @@ int local_gate_want(const struct provider_gate *want, struct netgate_want *ret, 
     return 0;
 }
 
-int local_gate(struct box *box, const struct provider_gate *want, void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err),
-               void *ctx, struct brig_err *err)
+int local_gate(struct box *box, const struct provider_gate *want,
+               void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
+               struct brig_err *err)
 {
     const struct question q = {.answer = WIRE_GATE_OPEN, .done.gate = done, .ctx = ctx};
     struct wire_gate msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_GATE, box_of(box)->number}};
@@ -219,7 +228,8 @@ void local_drop_listeners(struct local_box *box)
     box->listeners = NULL;
 }
 
-static int take_listeners(const struct wire_gate_open *msg, int *fds, size_t n_fds, struct box_listeners **ret, struct brig_err *err)
+static int take_listeners(const struct wire_gate_open *msg, int *fds, size_t n_fds, struct box_listeners **ret,
+                          struct brig_err *err)
 {
     if (msg->err.code != BRIG_E_NONE) {
         *err = msg->err;

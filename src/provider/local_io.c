@@ -30,7 +30,8 @@ static void watch(struct local *local)
 
     if (local->gone || events == local->events)
         return;
-    if (loop_modify(local->provider.loop, &local->on_spawner, events, NULL) == 0) /* else it waits for the next message */
+    if (loop_modify(local->provider.loop, &local->on_spawner, events, NULL) == 0) /* else it waits for the next message
+                                                                                   */
         local->events = events;
 }
 
@@ -86,7 +87,8 @@ static void flush(struct local *local)
         mem_free(first);
     }
     while (!local->queue && local->kills) {
-        struct wire_kill msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, local->kills->number}, .cause = BRIG_CAUSE_CANCELLED};
+        struct wire_kill msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, local->kills->number},
+                                .cause = BRIG_CAUSE_CANCELLED};
         if (send_now(local, &msg, sizeof msg, NULL, 0) == -EAGAIN)
             break;
         local_forget_kill(local->kills);
@@ -149,7 +151,8 @@ void local_on_spawner(struct loop_source *source, uint32_t events)
             struct brig_err why;
             if (n > 0)
                 fd_close_all(fds, n_fds);
-            (void)err_set(&why, BRIG_E_GONE, 0, n > 0 ? "the spawner is of another version" : "the spawner died, and every sandbox with it");
+            (void)err_set(&why, BRIG_E_GONE, 0,
+                          n > 0 ? "the spawner is of another version" : "the spawner died, and every sandbox with it");
             local_on_gone(local, &why);
             return;
         }

@@ -27,20 +27,21 @@ enum provider_cap {
     PROVIDER_WRITABLE_ROOT = 1 << 3,
     PROVIDER_RECOVER = 1 << 4, /* boxes outlive brigd and are listed at the next start */
     PROVIDER_POOL = 1 << 5,
-    PROVIDER_GATE = 1 << 6, /* its boxes' networks are served by our brig-egress */
+    PROVIDER_GATE = 1 << 6,   /* its boxes' networks are served by our brig-egress */
     PROVIDER_ZYGOTE = 1 << 7, /* provider_spec.zygote */
 };
 
 struct provider_spec {
     /* The id is the provider's to choose (struct box_up): a prepared slot has its own already. */
-    const char *rootfs;   /* absolute directory or tar; NULL: template `host` */
+    const char *rootfs; /* absolute directory or tar; NULL: template `host` */
     bool writable_root;
     struct brig_limits limits; /* zero: the default; timeout and output do not apply */
     uint64_t require;          /* mask of BRIG_LAYER_BIT() */
     enum brig_profile profile;
     const struct brig_bind *binds;
     size_t n_binds;
-    /* A key (spawner/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on descriptor 3. NULL: empty, as always. */
+    /* A key (spawner/zygote.h): the box comes up with process 1 in it, a Python that waits for its request on
+     * descriptor 3. NULL: empty, as always. */
     const char *zygote;
     struct provider_gate { /* all zero: no network */
         bool on, any_port;
@@ -51,7 +52,8 @@ struct provider_spec {
     } gate;
 };
 
-/* The listening sockets of a box with a network, for gate_client_listen(). The callee takes the descriptors it sets to -1; the rest is closed. */
+/* The listening sockets of a box with a network, for gate_client_listen(). The callee takes the descriptors it sets to
+ * -1; the rest is closed. */
 struct box_listeners {
     size_t n;
     struct gate_listener what[GATE_LISTENERS_MAX];
@@ -64,13 +66,14 @@ struct box_up {
     struct brig_limits limits; /* as enforced */
     struct brig_layer_state layers[BRIG_LAYER_MAX];
     bool protection_complete;
-    int stream_fd; /* a byte stream to brig-init; the callee takes it (set it to -1) */
+    int stream_fd;                   /* a byte stream to brig-init; the callee takes it (set it to -1) */
     struct box_listeners *listeners; /* NULL without a network */
 };
 
 /* How it ended; also for one that ended unasked. */
 struct box_end {
-    enum brig_cause cause; /* BRIG_CAUSE_CANCELLED: by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
+    /* BRIG_CAUSE_CANCELLED: by box_destroy(); OOM, SANDBOX_GONE, HOST_ERROR, POLICY (refused) ... */
+    enum brig_cause cause;
     uint32_t limits_hit;
     struct brig_usage usage; /* of its whole life */
     char detail[256];
@@ -78,7 +81,8 @@ struct box_end {
 };
 
 struct box_stats { /* at this moment; BRIG_USAGE_UNKNOWN where not known */
-    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
+    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes,
+        written_bytes;
     uint32_t oom_kills, pids_refused;
     uint32_t store; /* GUEST_STORE_*: full at this moment */
 };
@@ -91,30 +95,38 @@ struct box_events {
 };
 
 struct provider_ops {
-    const char *name; /* "local" */
-    uint32_t caps;    /* PROVIDER_* */
+    const char *name;                           /* "local" */
+    uint32_t caps;                              /* PROVIDER_* */
     void (*destroy)(struct provider *provider); /* boxes of a provider that can recover them live on */
     /* Checks everything first: on a negative return nothing was made. */
-    int (*create)(struct provider *provider, const struct provider_spec *spec, const struct box_events *events, struct box **ret,
-                  struct brig_err *err);
+    int (*create)(struct provider *provider, const struct provider_spec *spec, const struct box_events *events,
+                  struct box **ret, struct brig_err *err);
     /* A new stream to a live box; the old one is dead from then on. fd: the callee takes it; -1 and err on failure. */
-    int (*attach)(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err);
-    int (*freeze)(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err); /* err NULL: done */
-    int (*stats)(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err);
+    int (*attach)(struct box *box, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx,
+                  struct brig_err *err);
+    int (*freeze)(struct box *box, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
+                  struct brig_err *err); /* err NULL: done */
+    int (*stats)(struct box *box, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
+                 void *ctx, struct brig_err *err);
     void (*end)(struct box *box); /* kills it; `ended` follows. Idempotent */
     /*
      * Boxes that live on from an earlier life of this process, once, before the first create. For each: found() fills
      * in the events of the box it gives out, or returns false: then it is ended, and `ended` follows when nothing of it
      * lives any more (which may be after done()). Then done().
      */
-    int (*recover)(struct provider *provider, bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
+    int (*recover)(struct provider *provider,
+                   bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
                    void (*done)(void *ctx), void *ctx, struct brig_err *err);
     int (*pool)(struct provider *provider, unsigned count, struct brig_err *err); /* keep so many ready */
-    /* With PROVIDER_GATE; may be NULL without. Its listeners again, with those of ports it did not have yet. NULL and err on failure. */
-    int (*gate)(struct box *box, const struct provider_gate *want, void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
+    /* With PROVIDER_GATE; may be NULL without. Its listeners again, with those of ports it did not have yet. NULL and
+     * err on failure. */
+    int (*gate)(struct box *box, const struct provider_gate *want,
+                void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                 struct brig_err *err);
-    /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is called, with those that are. May be NULL: it cannot. */
-    int (*limits)(struct box *box, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+    /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is
+     * called, with those that are. May be NULL: it cannot. */
+    int (*limits)(struct box *box, const struct brig_limits *limits,
+                  void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                   struct brig_err *err);
 };
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_put.c: how agents change: a document that was given over what is there, one tool more or less, another state. Each is made of what is there at its turn
- * (objects_change()), so that two who change different members do not undo each other. A request may have secrets in clear: its copy is in wiping memory.
+ * agent_put.c: how agents change: a document that was given over what is there, one tool more or less, another state.
+ * Each is made of what is there at its turn (objects_change()), so that two who change different members do not undo
+ * each other. A request may have secrets in clear: its copy is in wiping memory.
  */
 #include <string.h>
 
@@ -151,13 +152,17 @@ static int put_secret(struct draft *draft, const struct json_value *item)
     const char *old = NULL;
 
     if (strlen(item->key) != item->key_len || !variable_name_ok(item->key))
-        return invalid(draft->err, "secrets: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256", item->key);
+        return invalid(
+            draft->err,
+            "secrets: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256",
+            item->key);
     if (item->type != JSON_STRING && item->type != JSON_NULL)
         return invalid(draft->err, "secrets: %.80s: must be a string", item->key);
     const char *value = item->type == JSON_NULL ? "" : item->string;
     size_t len = item->type == JSON_NULL ? 0 : item->len;
     if (memchr(value, '\0', len) || len > VARIABLE_VALUE_MAX)
-        return invalid(draft->err, "secrets: %.80s: has a NUL in it, or more than %u bytes", item->key, VARIABLE_VALUE_MAX);
+        return invalid(draft->err, "secrets: %.80s: has a NUL in it, or more than %u bytes", item->key,
+                       VARIABLE_VALUE_MAX);
     old = old_secret_id(draft, item->key);
     int r = old ? str_copy(id, sizeof id, old) : objects_new_id("agent-env", id);
     if (r == 0)
@@ -175,10 +180,12 @@ static int put_secret(struct draft *draft, const struct json_value *item)
 
 static int put_secrets(struct draft *draft)
 {
-    const struct json_value *secrets = given_of(draft, "secrets"), *by_old_name = given_of(draft, "tool_exec_environment_variables");
+    const struct json_value *secrets = given_of(draft, "secrets"),
+                            *by_old_name = given_of(draft, "tool_exec_environment_variables");
     int r = 0;
 
-    if (!secrets || (!draft->put->patch && secrets->type == JSON_OBJECT && secrets->count == 0 && by_old_name)) /* when made, an empty one gives way */
+    if (!secrets || (!draft->put->patch && secrets->type == JSON_OBJECT && secrets->count == 0 &&
+                     by_old_name)) /* when made, an empty one gives way */
         secrets = by_old_name;
     if (!secrets) {
         put_old(draft, "secrets", "[]");
@@ -197,9 +204,19 @@ static int put_secrets(struct draft *draft)
 
 static bool is_ours(const char *name)
 {
-    static const char *const ours[] = {"id", "name", "project_id", "tools", "tool_ids", "state", "secrets", "tool_exec_environment_variables",
-                                       "created_by_id", "last_updated_by_id",
-                                       "created_at", "updated_at", "organization_id"};
+    static const char *const ours[] = {"id",
+                                       "name",
+                                       "project_id",
+                                       "tools",
+                                       "tool_ids",
+                                       "state",
+                                       "secrets",
+                                       "tool_exec_environment_variables",
+                                       "created_by_id",
+                                       "last_updated_by_id",
+                                       "created_at",
+                                       "updated_at",
+                                       "organization_id"};
 
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
         if (str_eq(name, ours[i]))
@@ -242,7 +259,7 @@ static int put_ends(struct draft *draft)
 
 static int write_all(struct draft *draft)
 {
-    static int (*const parts[])(struct draft *draft) = {put_tools, put_state, put_secrets, put_other, put_ends};
+    static int (*const parts[])(struct draft * draft) = {put_tools, put_state, put_secrets, put_other, put_ends};
     int r = put_text(draft, "name");
 
     if (r == 0)
@@ -282,7 +299,8 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
 /* ---- one member --------------------------------------------------------------------------------------- */
 
 /* Everything as it is but one member, which put writes. */
-static int make_with(const struct agent_put *put, const struct object *current, struct buf *doc, struct brig_err *err, const char *name,
+static int make_with(const struct agent_put *put, const struct object *current, struct buf *doc, struct brig_err *err,
+                     const char *name,
                      void (*write)(const struct agent_put *put, const struct json_value *old, struct json *json))
 {
     struct json json = JSON_INIT(doc);
@@ -348,8 +366,8 @@ static void put_end(void *make_ctx)
     mem_free(put);
 }
 
-static int put_create(struct agents *agents, const char *org, const char *actor, const char *id, const char *text, size_t len, struct agent_put **ret,
-                      struct brig_err *err)
+static int put_create(struct agents *agents, const char *org, const char *actor, const char *id, const char *text,
+                      size_t len, struct agent_put **ret, struct brig_err *err)
 {
     struct agent_put *put = mem_zalloc(sizeof *put);
 
@@ -374,16 +392,23 @@ static int put_create(struct agents *agents, const char *org, const char *actor,
     return 0;
 }
 
-static int submit(struct agent_put *put, objects_make_fn *make, uint64_t version, objects_done_fn *done, void *ctx, struct brig_err *err)
+static int submit(struct agent_put *put, objects_make_fn *make, uint64_t version, objects_done_fn *done, void *ctx,
+                  struct brig_err *err)
 {
-    const struct objects_change change = {.org = put->org, .id = put->id, .expect_version = version, .make = make, .end = put_end, .make_ctx = put,
-                                          .done = done, .ctx = ctx};
+    const struct objects_change change = {.org = put->org,
+                                          .id = put->id,
+                                          .expect_version = version,
+                                          .make = make,
+                                          .end = put_end,
+                                          .make_ctx = put,
+                                          .done = done,
+                                          .ctx = ctx};
 
     return objects_change(put->agents->objects, &change, err);
 }
 
-int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json, objects_done_fn *done, void *ctx,
-               struct brig_err *err)
+int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json,
+               objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct agent_put *put = NULL;
 
@@ -393,8 +418,8 @@ int agents_put(struct agents *agents, const char *org, const char *actor, const 
     return r < 0 ? r : submit(put, put_make, 0, done, ctx, err);
 }
 
-int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id, bool on, objects_done_fn *done, void *ctx,
-                  struct brig_err *err)
+int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id,
+                  bool on, objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct agent_put *put = NULL;
 
@@ -408,8 +433,8 @@ int agents_attach(struct agents *agents, const char *org, const char *actor, con
     return submit(put, attach_make, 0, done, ctx, err);
 }
 
-int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state, size_t len, objects_done_fn *done,
-                     void *ctx, struct brig_err *err)
+int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state,
+                     size_t len, objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct agent_put *put = NULL;
     struct json_doc *doc = NULL;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_secret.c: one secret of an agent, set or removed, the others as they are: whoever sets one need not know the values of the rest, as a PATCH of the whole set would. The value is
- * copied into wiping memory and sealed when its turn comes (objects_change()).
+ * agent_secret.c: one secret of an agent, set or removed, the others as they are: whoever sets one need not know the
+ * values of the rest, as a PATCH of the whole set would. The value is copied into wiping memory and sealed when its
+ * turn comes (objects_change()).
  */
 #include <string.h>
 
@@ -35,7 +36,8 @@ static const struct json_value *find(const struct object *agent, const char *key
     return NULL;
 }
 
-static int write_secret(const struct secret_put *put, const struct json_value *old, struct json *json, struct brig_err *err)
+static int write_secret(const struct secret_put *put, const struct json_value *old, struct json *json,
+                        struct brig_err *err)
 {
     const struct json_value *description = old ? json_get(old, "description") : NULL;
     char id[128], context[SEALED_CONTEXT];
@@ -59,7 +61,8 @@ static int write_secret(const struct secret_put *put, const struct json_value *o
 }
 
 /* The list in its order: what is new comes last. */
-static int write_list(const struct secret_put *put, const struct object *current, struct json *json, struct brig_err *err)
+static int write_list(const struct secret_put *put, const struct object *current, struct json *json,
+                      struct brig_err *err)
 {
     const struct json_value *list = agent_secret_list(current), *old = find(current, put->key);
     int r = 0;
@@ -118,7 +121,9 @@ static void secret_end(void *make_ctx)
 static int check(const char *key, const struct agent_secret *secret, struct brig_err *err)
 {
     if (!variable_name_ok(key))
-        return invalid(err, "secrets: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256", key);
+        return invalid(
+            err, "secrets: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256",
+            key);
     if (secret && (memchr(secret->value, '\0', secret->len) || secret->len > VARIABLE_VALUE_MAX))
         return invalid(err, "secrets: %.80s: has a NUL in it, or more than %u bytes", key, VARIABLE_VALUE_MAX);
     if (secret && secret->description && strlen(secret->description) > DESCRIPTION_MAX)
@@ -126,10 +131,11 @@ static int check(const char *key, const struct agent_secret *secret, struct brig
     return 0;
 }
 
-static int fill(struct secret_put *put, const char *org, const char *actor, const char *id, const char *key, const struct agent_secret *secret, struct brig_err *err)
+static int fill(struct secret_put *put, const char *org, const char *actor, const char *id, const char *key,
+                const struct agent_secret *secret, struct brig_err *err)
 {
-    if (str_copy(put->org, sizeof put->org, org) < 0 || str_copy(put->id, sizeof put->id, id) < 0 || str_copy(put->key, sizeof put->key, key) < 0 ||
-        str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0)
+    if (str_copy(put->org, sizeof put->org, org) < 0 || str_copy(put->id, sizeof put->id, id) < 0 ||
+        str_copy(put->key, sizeof put->key, key) < 0 || str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0)
         return err_usage(err, "agent: an id is too long");
     if (!secret)
         return 0;
@@ -145,8 +151,8 @@ static int fill(struct secret_put *put, const char *org, const char *actor, cons
     return 0;
 }
 
-int agents_set_secret(struct agents *agents, const char *org, const char *actor, const char *id, const char *key, const struct agent_secret *secret, objects_done_fn *done, void *ctx,
-                      struct brig_err *err)
+int agents_set_secret(struct agents *agents, const char *org, const char *actor, const char *id, const char *key,
+                      const struct agent_secret *secret, objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     int r = check(key, secret, err);
 
@@ -164,6 +170,12 @@ int agents_set_secret(struct agents *agents, const char *org, const char *actor,
         secret_end(put);
         return r;
     }
-    const struct objects_change change = {.org = put->org, .id = put->id, .make = secret_make, .end = secret_end, .make_ctx = put, .done = done, .ctx = ctx};
+    const struct objects_change change = {.org = put->org,
+                                          .id = put->id,
+                                          .make = secret_make,
+                                          .end = secret_end,
+                                          .make_ctx = put,
+                                          .done = done,
+                                          .ctx = ctx};
     return objects_change(agents->objects, &change, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agent_state.c: what an agent's state must be before it is kept: an object within its size, whose memory blocks have names of their own, text, and a bound
- * that holds.
+ * agent_state.c: what an agent's state must be before it is kept: an object within its size, whose memory blocks have
+ * names of their own, text, and a bound that holds.
  */
 #include <string.h>
 
@@ -18,9 +18,11 @@
 
 static int check_block(const struct json_value *block, struct brig_err *err)
 {
-    const struct json_value *label = json_get(block, "label"), *value = json_get(block, "value"), *limit = json_get(block, "limit");
+    const struct json_value *label = json_get(block, "label"), *value = json_get(block, "value"),
+                            *limit = json_get(block, "limit");
 
-    if (block->type != JSON_OBJECT || !label || label->type != JSON_STRING || label->len == 0 || label->len > LABEL_MAX || strlen(label->string) != label->len)
+    if (block->type != JSON_OBJECT || !label || label->type != JSON_STRING || label->len == 0 ||
+        label->len > LABEL_MAX || strlen(label->string) != label->len)
         return invalid(err, "state.memory.blocks: each needs a `label`, a string of 1 to %u bytes", LABEL_MAX);
     if (!value || value->type != JSON_STRING)
         return invalid(err, "state.memory.blocks: %.60s: needs a `value`, a string", label->string);
@@ -29,7 +31,8 @@ static int check_block(const struct json_value *block, struct brig_err *err)
     if (limit->type != JSON_NUMBER || !limit->integer || limit->i64 < 1 || limit->i64 > LIMIT_MAX)
         return invalid(err, "state.memory.blocks: %.60s: `limit` must be an integer from 1", label->string);
     if (text_length(value->string, value->len) > (uint64_t)limit->i64)
-        return invalid(err, "state.memory.blocks: %.60s: the value has more than %lld characters", label->string, (long long)limit->i64);
+        return invalid(err, "state.memory.blocks: %.60s: the value has more than %lld characters", label->string,
+                       (long long)limit->i64);
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agents.c: agents as tools see them: a name, a project, tools by id, a state, and secrets, which are sealed in the document as variables are. What a full
- * agent of the original has besides is kept under `other` and means nothing here. Writing is in agent_put.c.
+ * agents.c: agents as tools see them: a name, a project, tools by id, a state, and secrets, which are sealed in the
+ * document as variables are. What a full agent of the original has besides is kept under `other` and means nothing
+ * here. Writing is in agent_put.c.
  */
 #include "records/agents.h"
 
@@ -66,9 +67,11 @@ static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
     return r;
 }
 
-int agents_create(struct store *store, const struct keyring *ring, bool plain, struct agents **ret, struct brig_err *err)
+int agents_create(struct store *store, const struct keyring *ring, bool plain, struct agents **ret,
+                  struct brig_err *err)
 {
-    static const struct objects_kind kind = {.kind = "agent", .per_org = AGENTS_PER_ORG, .secret = true, .loaded = on_loaded};
+    static const struct objects_kind kind = {
+        .kind = "agent", .per_org = AGENTS_PER_ORG, .secret = true, .loaded = on_loaded};
     struct agents *agents = mem_zalloc(sizeof *agents);
 
     if (!agents)
@@ -161,17 +164,20 @@ bool agent_has_tool(const struct object *agent, const char *tool_id)
     return false;
 }
 
-static int open_secret(const struct agents *agents, const struct object *agent, const struct json_value *item, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+static int open_secret(const struct agents *agents, const struct object *agent, const struct json_value *item,
+                       uint8_t **ret, size_t *ret_len, struct brig_err *err)
 {
     const char *key = text_of(item, "key");
     char context[SEALED_CONTEXT], what[300];
 
-    if (sealed_context(agent->org_id, agent->id, key, context) < 0 || str_format(what, sizeof what, "secret %s of the agent", key) < 0)
+    if (sealed_context(agent->org_id, agent->id, key, context) < 0 ||
+        str_format(what, sizeof what, "secret %s of the agent", key) < 0)
         return err_usage(err, "secrets: a name is too long");
     return sealed_value_open(&agents->sealer, context, json_get(item, "sealed"), what, ret, ret_len, err);
 }
 
-int agent_secrets(const struct agents *agents, const struct object *agent, int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx,
+int agent_secrets(const struct agents *agents, const struct object *agent,
+                  int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx,
                   struct brig_err *err)
 {
     const struct json_value *list = agent_secret_list(agent);
@@ -203,13 +209,15 @@ bool agent_stale(void *ctx, const struct object *agent)
     return false;
 }
 
-static int reseal_secret(const struct agents *agents, const struct object *agent, const struct json_value *item, struct json *json, struct brig_err *err)
+static int reseal_secret(const struct agents *agents, const struct object *agent, const struct json_value *item,
+                         struct json *json, struct brig_err *err)
 {
     const char *key = text_of(item, "key");
     char context[SEALED_CONTEXT], what[400];
     int r = 0;
 
-    if (sealed_context(agent->org_id, agent->id, key, context) < 0 || str_format(what, sizeof what, "secret %s of %s", key, agent->id) < 0)
+    if (sealed_context(agent->org_id, agent->id, key, context) < 0 ||
+        str_format(what, sizeof what, "secret %s of %s", key, agent->id) < 0)
         return err_usage(err, "secrets: a name is too long");
     json_object(json);
     for (const struct json_value *part = item->first; part && r == 0; part = part->next) {
@@ -250,7 +258,8 @@ int agent_reseal(void *ctx, const struct object *current, struct buf *doc, struc
     return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "agent: write it down") : 0;
 }
 
-int agents_rotate(struct agents *agents, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err), void *ctx, struct brig_err *err)
+int agents_rotate(struct agents *agents, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err),
+                  void *ctx, struct brig_err *err)
 {
     const struct rotate_kind kind = {.stale = agent_stale, .make = agent_reseal, .ctx = agents};
     int r = sealer_check(&agents->sealer, err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * agents.h: agents: kind "agent", id "agent-<uuid4>": {name, project_id, tools: [ids], state: {"memory": {"blocks": [{label, value, limit}]}, ...}, secrets
- * (sealed, each with id "agent-env-<uuid4>"), other: what a full Letta agent has besides, kept and returned, never acted on}.
+ * agents.h: agents: kind "agent", id "agent-<uuid4>": {name, project_id, tools: [ids], state: {"memory": {"blocks":
+ * [{label, value, limit}]}, ...}, secrets (sealed, each with id "agent-env-<uuid4>"), other: what a full Letta agent
+ * has besides, kept and returned, never acted on}.
  */
 #ifndef BRIG_RECORDS_AGENTS_H
 #define BRIG_RECORDS_AGENTS_H
@@ -12,41 +13,47 @@
 #define AGENT_STATE_MAX (1u << 20)
 
 struct agents;
-int agents_create(struct store *store, const struct keyring *ring, bool plain, struct agents **ret, struct brig_err *err) MUST_CHECK;
+int agents_create(struct store *store, const struct keyring *ring, bool plain, struct agents **ret,
+                  struct brig_err *err) MUST_CHECK;
 void agents_destroy(struct agents *agents);
 /* [tools] legacy_key: opens what the original has stored ("" none). Copied. */
 int agents_set_legacy_key(struct agents *agents, const char *key) MUST_CHECK;
 struct objects *agents_objects(struct agents *agents);
 /*
- * Create (id NULL) or PATCH (BRIG_E_NOT_FOUND): members given replace (secrets or tool_exec_environment_variables: the whole set; {} clears), others stay;
- * null is as not given. `tools` (or tool_ids): the ids. memory_blocks: with no `state`, its blocks. Everything else goes to `other`. BRIG_E_INVALID names the
- * member.
+ * Create (id NULL) or PATCH (BRIG_E_NOT_FOUND): members given replace (secrets or tool_exec_environment_variables: the
+ * whole set; {} clears), others stay; null is as not given. `tools` (or tool_ids): the ids. memory_blocks: with no
+ * `state`, its blocks. Everything else goes to `other`. BRIG_E_INVALID names the member.
  */
-int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json, objects_done_fn *done, void *ctx,
-               struct brig_err *err) MUST_CHECK;
-int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id, bool on, objects_done_fn *done, void *ctx,
-                  struct brig_err *err) MUST_CHECK;
-int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state, size_t len, objects_done_fn *done,
-                     void *ctx, struct brig_err *err) MUST_CHECK;
-/* One secret, the others as they are: set to this value, or (NULL) removed: BRIG_E_NOT_FOUND. BRIG_E_INVALID, BRIG_E_CONFLICT (nothing to seal with), BRIG_E_LIMIT. */
+int agents_put(struct agents *agents, const char *org, const char *actor, const char *id, const struct json_value *json,
+               objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int agents_attach(struct agents *agents, const char *org, const char *actor, const char *id, const char *tool_id,
+                  bool on, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int agents_set_state(struct agents *agents, const char *org, const char *id, uint64_t version, const char *state,
+                     size_t len, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* One secret, the others as they are: set to this value, or (NULL) removed: BRIG_E_NOT_FOUND. BRIG_E_INVALID,
+ * BRIG_E_CONFLICT (nothing to seal with), BRIG_E_LIMIT. */
 struct agent_secret {
-    const char *value;       /* text; copied into wiping memory */
+    const char *value; /* text; copied into wiping memory */
     size_t len;
     const char *description; /* NULL: as it was */
 };
-int agents_set_secret(struct agents *agents, const char *org, const char *actor, const char *id, const char *key, const struct agent_secret *secret, objects_done_fn *done, void *ctx,
+int agents_set_secret(struct agents *agents, const char *org, const char *actor, const char *id, const char *key,
+                      const struct agent_secret *secret, objects_done_fn *done, void *ctx,
                       struct brig_err *err) MUST_CHECK;
 /* Members of its document; or NULL. */
 const char *agent_name(const struct object *agent);
-const struct json_value *agent_tools(const struct object *agent);       /* array of ids */
-const struct json_value *agent_secret_list(const struct object *agent); /* array of {id, key, sealed}: never to be shown as it is */
-const struct json_value *agent_other(const struct object *agent);       /* object */
+const struct json_value *agent_tools(const struct object *agent); /* array of ids */
+/* array of {id, key, sealed}: never to be shown as it is */
+const struct json_value *agent_secret_list(const struct object *agent);
+const struct json_value *agent_other(const struct object *agent); /* object */
 bool agent_has_tool(const struct object *agent, const char *tool_id);
 /* Each secret: name and value in wiping memory, valid during the call. */
-int agent_secrets(const struct agents *agents, const struct object *agent, int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx,
+int agent_secrets(const struct agents *agents, const struct object *agent,
+                  int (*each)(void *ctx, const char *name, const char *value, size_t len), void *ctx,
                   struct brig_err *err) MUST_CHECK;
 const struct json_value *agent_state(const struct object *agent); /* or NULL */
 const char *agent_project(const struct object *agent);            /* or NULL */
-int agents_rotate(struct agents *agents, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+int agents_rotate(struct agents *agents, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err),
+                  void *ctx, struct brig_err *err) MUST_CHECK;
 
 #endif

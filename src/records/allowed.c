@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * allowed.c: may this tool run at all. The organisation's list is asked first, then the key's; both must allow. A key without a list says nothing and
- * leaves it to the organisation; an organisation without one leaves it to the setting, so a key alone opens nothing that is shut by default.
- * A list that is not as it should be denies: it was refused when it was stored, so here something went wrong.
+ * allowed.c: may this tool run at all. The organisation's list is asked first, then the key's; both must allow. A key
+ * without a list says nothing and leaves it to the organisation; an organisation without one leaves it to the setting,
+ * so a key alone opens nothing that is shut by default. A list that is not as it should be denies: it was refused when
+ * it was stored, so here something went wrong.
  */
 #include "records/rules.h"
 
@@ -57,7 +58,8 @@ static bool allows(const struct json_value *tools, bool default_deny, const char
 
     if (tools->type != JSON_OBJECT || on_deny != 0 || on_allow < 0)
         return false;
-    if (otherwise && (otherwise->type != JSON_STRING || (!str_eq(otherwise->string, "allow") && !str_eq(otherwise->string, "deny"))))
+    if (otherwise &&
+        (otherwise->type != JSON_STRING || (!str_eq(otherwise->string, "allow") && !str_eq(otherwise->string, "deny"))))
         return false;
     if (on_allow)
         return true;
@@ -66,7 +68,8 @@ static bool allows(const struct json_value *tools, bool default_deny, const char
     return !allow && !default_deny;
 }
 
-int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny, const char *name, struct brig_err *err)
+int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny,
+                 const char *name, struct brig_err *err)
 {
     const struct json_value *org = json_get(org_doc, "tools"), *key = json_get(key_doc, "tools");
     bool allowed = org ? allows(org, default_deny, name) : !default_deny;

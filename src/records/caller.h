@@ -8,10 +8,10 @@
 /* Who asks. Copied where it is kept. */
 struct caller {
     char org_id[64];
-    char key_id[64];   /* or "" : the socket's administrator */
-    char actor[80];    /* for the audit: key id, or "socket:<uid>" */
+    char key_id[64]; /* or "" : the socket's administrator */
+    char actor[80];  /* for the audit: key id, or "socket:<uid>" */
     enum store_role role;
-    bool socket;       /* came over the unix socket: the administrator of everything */
+    bool socket; /* came over the unix socket: the administrator of everything */
     char request_id[40];
 };
 static inline bool caller_is_admin(const struct caller *caller)

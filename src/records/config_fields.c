@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config_fields.c: what is in a sandbox configuration: one table of fields with their types and defaults, read as laxly as the original reads ("60" is 60, "yes" is
- * true), written without nulls and with defaults, so that its fingerprint is the original's. Types that are not known here (other providers) keep their scalars and
- * requirement lists as they were given.
+ * config_fields.c: what is in a sandbox configuration: one table of fields with their types and defaults, read as laxly
+ * as the original reads ("60" is 60, "yes" is true), written without nulls and with defaults, so that its fingerprint
+ * is the original's. Types that are not known here (other providers) keep their scalars and requirement lists as they
+ * were given.
  *
- * The directory of local runs is a path on this host that a tenant names: it must lie, after lexical cleaning, in the default directory or in one the administrator
- * has named. Whoever mounts it resolves links below the named directory.
+ * The directory of local runs is a path on this host that a tenant names: it must lie, after lexical cleaning, in the
+ * default directory or in one the administrator has named. Whoever mounts it resolves links below the named directory.
  */
 #include <math.h>
 #include <string.h>
@@ -24,8 +25,19 @@
 
 #define invalid(err, ...) err_set(err, BRIG_E_INVALID, 0, __VA_ARGS__)
 
-enum field_type { FIELD_DIR, FIELD_BOOL, FIELD_SWITCH, FIELD_NAME, FIELD_TEXT, FIELD_SECONDS, FIELD_LANGUAGE, FIELD_PIP_OBJECTS, FIELD_PIP, FIELD_NPM,
-                 FIELD_TYPE_MAX };
+enum field_type {
+    FIELD_DIR,
+    FIELD_BOOL,
+    FIELD_SWITCH,
+    FIELD_NAME,
+    FIELD_TEXT,
+    FIELD_SECONDS,
+    FIELD_LANGUAGE,
+    FIELD_PIP_OBJECTS,
+    FIELD_PIP,
+    FIELD_NPM,
+    FIELD_TYPE_MAX
+};
 
 static const struct field {
     const char *of, *name;
@@ -36,7 +48,8 @@ static const struct field {
     {"local", "use_venv", FIELD_BOOL, 0},
     {"local", "venv_name", FIELD_NAME, 0},
     {"local", "pip_requirements", FIELD_PIP_OBJECTS, 0},
-    {"local", "persist", FIELD_SWITCH, 0}, /* ours: written only when on, so that without it the fingerprint is the original's */
+    /* ours: written only when on, so that without it the fingerprint is the original's */
+    {"local", "persist", FIELD_SWITCH, 0},
     {"e2b", "timeout", FIELD_SECONDS, 300},
     {"e2b", "template", FIELD_TEXT, 0},
     {"e2b", "pip_requirements", FIELD_PIP, 0},
@@ -52,7 +65,8 @@ bool config_type_ok(const char *type)
 {
     size_t len = strlen(type);
 
-    return len > 0 && len < CONFIG_TYPE_MAX && type[0] >= 'a' && type[0] <= 'z' && strspn(type, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
+    return len > 0 && len < CONFIG_TYPE_MAX && type[0] >= 'a' && type[0] <= 'z' &&
+           strspn(type, "abcdefghijklmnopqrstuvwxyz0123456789_-") == len;
 }
 
 static const struct field *field_of(const char *type, const char *name)
@@ -93,10 +107,12 @@ int config_resolve(const struct json_value *config, char type[CONFIG_TYPE_MAX], 
             return invalid(err, "config.type: must be the name of a provider, such as local, e2b or modal");
         return str_copy(type, CONFIG_TYPE_MAX, given->string);
     }
-    const bool local = json_get(config, "sandbox_dir") || json_get(config, "use_venv") || json_get(config, "venv_name") || json_get(config, "persist");
+    const bool local = json_get(config, "sandbox_dir") || json_get(config, "use_venv") ||
+                       json_get(config, "venv_name") || json_get(config, "persist");
     if (json_get(config, "language") || json_get(config, "npm_requirements"))
         found = "modal";
-    else if (json_get(config, "template") || (json_get(config, "timeout") && !local) || has_strings(json_get(config, "pip_requirements")))
+    else if (json_get(config, "template") || (json_get(config, "timeout") && !local) ||
+             has_strings(json_get(config, "pip_requirements")))
         found = "e2b";
     return str_copy(type, CONFIG_TYPE_MAX, found);
 }
@@ -123,7 +139,8 @@ static void lower_word(const struct json_value *value, char out[16])
 
 static int lax_bool(const struct json_value *value, bool *ret)
 {
-    static const char *const yes[] = {"true", "t", "yes", "y", "on", "1"}, *const no[] = {"false", "f", "no", "n", "off", "0"};
+    static const char *const yes[] = {"true", "t", "yes", "y", "on", "1"}, *const no[] = {"false", "f",   "no",
+                                                                                          "n",     "off", "0"};
     char word[16];
 
     if (value->type == JSON_BOOL) {
@@ -154,7 +171,8 @@ static int lax_int(const struct json_value *value, int64_t *ret)
         *ret = value->boolean;
         return 0;
     }
-    if (value->type == JSON_NUMBER && (value->integer || (floor(value->number) == value->number && fabs(value->number) < 1e15))) {
+    if (value->type == JSON_NUMBER &&
+        (value->integer || (floor(value->number) == value->number && fabs(value->number) < 1e15))) {
         *ret = value->integer ? value->i64 : (int64_t)value->number;
         return 0;
     }
@@ -239,7 +257,8 @@ bool config_dir_allowed(const struct configs *configs, const char *path)
     return clean_path(path, clean) == 0 && is_below_named(configs, clean);
 }
 
-static int put_dir(const struct configs *configs, const struct json_value *value, struct json *json, struct brig_err *err)
+static int put_dir(const struct configs *configs, const struct json_value *value, struct json *json,
+                   struct brig_err *err)
 {
     char clean[TEXT_MAX];
 
@@ -250,14 +269,17 @@ static int put_dir(const struct configs *configs, const struct json_value *value
     if (!is_text(value) || clean_path(value->string, clean) < 0)
         return invalid(err, "config.sandbox_dir: must be an absolute path");
     if (!is_below_named(configs, clean))
-        return err_set(err, BRIG_E_FORBIDDEN, 0, "config.sandbox_dir: %.200s is neither the default directory nor in one of [sandbox] allowed_dirs", clean);
+        return err_set(
+            err, BRIG_E_FORBIDDEN, 0,
+            "config.sandbox_dir: %.200s is neither the default directory nor in one of [sandbox] allowed_dirs", clean);
     json_string(json, clean);
     return 0;
 }
 
 /* ---- requirements ------------------------------------------------------------------------------------- */
 
-static int check_requirement(const struct configs *configs, const char *name, const char *version, bool npm, struct brig_err *err)
+static int check_requirement(const struct configs *configs, const char *name, const char *version, bool npm,
+                             struct brig_err *err)
 {
     struct brig_err why = {0};
     char text[TEXT_MAX];
@@ -270,7 +292,8 @@ static int check_requirement(const struct configs *configs, const char *name, co
 }
 
 /* An item as {"name", "version"} or as a string; either form is taken for either type. */
-static int read_requirement(const struct json_value *item, bool npm, const char **name, const char **version, struct brig_err *err)
+static int read_requirement(const struct json_value *item, bool npm, const char **name, const char **version,
+                            struct brig_err *err)
 {
     const struct json_value *member = item->type == JSON_OBJECT ? json_get(item, "name") : item;
     const struct json_value *number = item->type == JSON_OBJECT ? json_get(item, "version") : NULL;
@@ -278,7 +301,8 @@ static int read_requirement(const struct json_value *item, bool npm, const char 
     if (!member || !is_text(member) || member->len == 0)
         return invalid(err, "config.%s_requirements: each needs a name", npm ? "npm" : "pip");
     if (number && number->type != JSON_NULL && (!is_text(number) || number->len == 0))
-        return invalid(err, "config.%s_requirements: version of %.60s: must be a string", npm ? "npm" : "pip", member->string);
+        return invalid(err, "config.%s_requirements: version of %.60s: must be a string", npm ? "npm" : "pip",
+                       member->string);
     *name = member->string;
     *version = number && number->type != JSON_NULL ? number->string : NULL;
     return 0;
@@ -294,17 +318,20 @@ static void put_requirement(const char *name, const char *version, bool npm, boo
         if (version)
             json_key(json, "version"), json_string(json, version);
         json_end(json);
-    } else if (str_format(text, sizeof text, "%s%s%s", name, version ? (npm ? "@" : "==") : "", version ? version : "") > 0) {
+    } else if (str_format(text, sizeof text, "%s%s%s", name, version ? (npm ? "@" : "==") : "",
+                          version ? version : "") > 0) {
         json_string(json, text);
     }
 }
 
-static int put_requirements(const struct configs *configs, const struct json_value *list, bool npm, bool objects, struct json *json, struct brig_err *err)
+static int put_requirements(const struct configs *configs, const struct json_value *list, bool npm, bool objects,
+                            struct json *json, struct brig_err *err)
 {
     int r = 0;
 
     if (list && (list->type != JSON_ARRAY || list->count > CONFIG_REQUIREMENTS_MAX))
-        return invalid(err, "config.%s_requirements: must be a list of at most %u", npm ? "npm" : "pip", CONFIG_REQUIREMENTS_MAX);
+        return invalid(err, "config.%s_requirements: must be a list of at most %u", npm ? "npm" : "pip",
+                       CONFIG_REQUIREMENTS_MAX);
     json_array(json);
     for (const struct json_value *item = list ? list->first : NULL; item && r == 0; item = item->next) {
         const char *name = NULL, *version = NULL;
@@ -320,7 +347,8 @@ static int put_requirements(const struct configs *configs, const struct json_val
 
 /* ---- fields ------------------------------------------------------------------------------------------- */
 
-static int put_bool(const struct field *field, const struct json_value *value, bool fallback, struct json *json, struct brig_err *err)
+static int put_bool(const struct field *field, const struct json_value *value, bool fallback, struct json *json,
+                    struct brig_err *err)
 {
     bool on = fallback;
 
@@ -332,12 +360,14 @@ static int put_bool(const struct field *field, const struct json_value *value, b
     return 0;
 }
 
-static int put_seconds(const struct field *field, const struct json_value *value, struct json *json, struct brig_err *err)
+static int put_seconds(const struct field *field, const struct json_value *value, struct json *json,
+                       struct brig_err *err)
 {
     int64_t seconds = field->number;
 
     if (value && (lax_int(value, &seconds) < 0 || seconds < 1 || seconds > TIMEOUT_MAX))
-        return invalid(err, "config.%s: must be a number of seconds from 1 to %lld", field->name, (long long)TIMEOUT_MAX);
+        return invalid(err, "config.%s: must be a number of seconds from 1 to %lld", field->name,
+                       (long long)TIMEOUT_MAX);
     json_key(json, field->name), json_i64(json, seconds);
     return 0;
 }
@@ -346,13 +376,15 @@ static bool is_venv_name(const struct json_value *value)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
 
-    return is_text(value) && value->len > 0 && value->len < 128 && value->string[strspn(value->string, letters)] == '\0' && value->string[0] != '.' &&
-           value->string[0] != '-';
+    return is_text(value) && value->len > 0 && value->len < 128 &&
+           value->string[strspn(value->string, letters)] == '\0' && value->string[0] != '.' && value->string[0] != '-';
 }
 
-static int put_text(const struct configs *configs, const struct field *field, const struct json_value *value, struct json *json, struct brig_err *err)
+static int put_text(const struct configs *configs, const struct field *field, const struct json_value *value,
+                    struct json *json, struct brig_err *err)
 {
-    const char *venv = configs->options.config->tools_venv_name, *template = configs->options.config->tools_e2b_template, *text = NULL;
+    const char *venv = configs->options.config->tools_venv_name,
+               *template = configs->options.config->tools_e2b_template, *text = NULL;
 
     if (field->type == FIELD_NAME) {
         if (value && !is_venv_name(value))
@@ -372,20 +404,16 @@ static int put_text(const struct configs *configs, const struct field *field, co
     return 0;
 }
 
-static int put_field(const struct configs *configs, const struct field *field, const struct json_value *value, struct json *json, struct brig_err *err)
+static int put_field(const struct configs *configs, const struct field *field, const struct json_value *value,
+                     struct json *json, struct brig_err *err)
 {
     const char *venv = configs->options.config->tools_venv_name;
 
     switch (field->type) {
-    case FIELD_DIR:
-        json_key(json, field->name);
-        return put_dir(configs, value, json, err);
-    case FIELD_BOOL:
-        return put_bool(field, value, venv && venv[0], json, err);
-    case FIELD_SWITCH:
-        return put_bool(field, value, false, json, err);
-    case FIELD_SECONDS:
-        return put_seconds(field, value, json, err);
+    case FIELD_DIR: json_key(json, field->name); return put_dir(configs, value, json, err);
+    case FIELD_BOOL: return put_bool(field, value, venv && venv[0], json, err);
+    case FIELD_SWITCH: return put_bool(field, value, false, json, err);
+    case FIELD_SECONDS: return put_seconds(field, value, json, err);
     case FIELD_PIP_OBJECTS:
         json_key(json, field->name);
         return put_requirements(configs, value, false, true, json, err);
@@ -395,8 +423,7 @@ static int put_field(const struct configs *configs, const struct field *field, c
             return 0;
         json_key(json, field->name);
         return put_requirements(configs, value, field->type == FIELD_NPM, false, json, err);
-    default:
-        return put_text(configs, field, value, json, err);
+    default: return put_text(configs, field, value, json, err);
     }
 }
 
@@ -412,7 +439,8 @@ static const struct json_value *pick(const struct json_value *config, const stru
 
 /* ---- types that are not known here --------------------------------------------------------------------- */
 
-static int put_other(const struct configs *configs, const struct json_value *value, struct json *json, struct brig_err *err)
+static int put_other(const struct configs *configs, const struct json_value *value, struct json *json,
+                     struct brig_err *err)
 {
     const bool npm = str_eq(value->key, "npm_requirements");
 
@@ -430,7 +458,8 @@ static int put_other(const struct configs *configs, const struct json_value *val
     return 0;
 }
 
-static int put_others(const struct configs *configs, const struct json_value *config, const struct json_value *old, struct json *json, struct brig_err *err)
+static int put_others(const struct configs *configs, const struct json_value *config, const struct json_value *old,
+                      struct json *json, struct brig_err *err)
 {
     int r = 0;
 
@@ -444,8 +473,8 @@ static int put_others(const struct configs *configs, const struct json_value *co
     return r;
 }
 
-int config_complete(const struct configs *configs, const char *type, const struct json_value *config, const struct json_value *old, struct buf *ret,
-                    struct brig_err *err)
+int config_complete(const struct configs *configs, const char *type, const struct json_value *config,
+                    const struct json_value *old, struct buf *ret, struct brig_err *err)
 {
     struct json json = JSON_INIT(ret);
     int r = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * configs.c: sandbox configurations: one per organisation and type, which is their key. What is stored is complete (config_fields.c), and the fingerprint over it
- * is worked out once per version. A change tells the fingerprints before and after: sandboxes kept under the old one are then retired.
+ * configs.c: sandbox configurations: one per organisation and type, which is their key. What is stored is complete
+ * (config_fields.c), and the fingerprint over it is worked out once per version. A change tells the fingerprints before
+ * and after: sandboxes kept under the old one are then retired.
  */
 #include "records/configs.h"
 
@@ -29,7 +30,8 @@ static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
     const struct json_value *type = json_get(object->json, "type"), *content = json_get(object->json, "config");
 
     (void)ctx;
-    if (!type || type->type != JSON_STRING || strlen(type->string) != type->len || !config_type_ok(type->string) || !content || content->type != JSON_OBJECT)
+    if (!type || type->type != JSON_STRING || strlen(type->string) != type->len || !config_type_ok(type->string) ||
+        !content || content->type != JSON_OBJECT)
         return err_set(err, BRIG_E_INVALID, 0, "config: needs `type` and `config`");
     struct config_extra *extra = mem_zalloc(sizeof *extra);
     if (!extra)
@@ -80,7 +82,8 @@ static void on_changed(void *ctx, const struct object *before, const struct obje
     if (!after) /* variables that came while it went */
         (void)!variables_drop(configs, before->org_id, before->id, NULL);
     if (configs->options.on_change)
-        configs->options.on_change(configs->options.ctx, either->org_id, config_type(either), either->id, before ? config_object_fingerprint(before) : "",
+        configs->options.on_change(configs->options.ctx, either->org_id, config_type(either), either->id,
+                                   before ? config_object_fingerprint(before) : "",
                                    after ? config_object_fingerprint(after) : "");
 }
 
@@ -110,7 +113,12 @@ int configs_create(const struct configs_options *options, struct configs **ret, 
     if (!configs)
         return err_nomem(err);
     configs->options = *options;
-    const struct objects_kind kind = {.kind = "config", .per_org = 100, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of, .changed = on_changed,
+    const struct objects_kind kind = {.kind = "config",
+                                      .per_org = 100,
+                                      .loaded = on_loaded,
+                                      .unloaded = on_unloaded,
+                                      .key = key_of,
+                                      .changed = on_changed,
                                       .ctx = configs};
     int r = set_default_dir(configs, err);
     if (r == 0)
@@ -180,7 +188,8 @@ static void put_end(void *make_ctx)
 }
 
 /* What a PATCH is for; see configs_put(). */
-static int check_type(const struct config_put *put, const struct json_value *config, const char *stored, struct brig_err *err)
+static int check_type(const struct config_put *put, const struct json_value *config, const char *stored,
+                      struct brig_err *err)
 {
     const struct json_value *given = json_get(config, "type");
     char type[CONFIG_TYPE_MAX];
@@ -188,12 +197,16 @@ static int check_type(const struct config_put *put, const struct json_value *con
 
     if (put->type[0])
         r = str_copy(type, sizeof type, put->type);
-    else if ((given && given->type != JSON_NULL) || (config->count > 0 && config_type_known(stored) && !config_has_field_of(config, stored)))
+    else if ((given && given->type != JSON_NULL) ||
+             (config->count > 0 && config_type_known(stored) && !config_has_field_of(config, stored)))
         r = config_resolve(config, type, err);
     else
         return 0;
     if (r == 0 && !str_eq(type, stored))
-        r = err_usage(err, "Mismatched type for sandbox config update: tried to update sandbox_config of type %s with config of type %s", stored, type);
+        r = err_usage(
+            err,
+            "Mismatched type for sandbox config update: tried to update sandbox_config of type %s with config of type %s",
+            stored, type);
     return r;
 }
 
@@ -219,7 +232,8 @@ static enum standing answers_for(const struct config_put *put, const struct obje
     return current && put->by_id ? standing_weaker(config_written_as(current), put->as) : put->as;
 }
 
-static int write_doc(const struct config_put *put, const struct object *current, const char *type, const struct buf *content, struct buf *doc, struct brig_err *err)
+static int write_doc(const struct config_put *put, const struct object *current, const char *type,
+                     const struct buf *content, struct buf *doc, struct brig_err *err)
 {
     const struct json_value *creator = current ? json_get(current->json, "created_by_id") : NULL;
     struct json json = JSON_INIT(doc);
@@ -227,7 +241,10 @@ static int write_doc(const struct config_put *put, const struct object *current,
     json_object(&json);
     json_key(&json, "type"), json_string(&json, type);
     json_key(&json, "config"), json_raw(&json, content->data, content->len);
-    put_actor(&json, "created_by_id", !current ? put->actor : creator && creator->type == JSON_STRING ? creator->string : NULL);
+    put_actor(&json, "created_by_id",
+              !current                                  ? put->actor
+              : creator && creator->type == JSON_STRING ? creator->string
+                                                        : NULL);
     put_actor(&json, "last_updated_by_id", put->actor);
     json_key(&json, "written_as"), json_string(&json, standing_name(answers_for(put, current)));
     json_end(&json);
@@ -250,7 +267,8 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
     if (r == 0 && put->by_id)
         r = check_type(put, json_root(given), type, err);
     if (r == 0)
-        r = config_complete(put->configs, type, json_root(given), put->by_id ? config_content(current) : NULL, &content, err);
+        r = config_complete(put->configs, type, json_root(given), put->by_id ? config_content(current) : NULL, &content,
+                            err);
     json_doc_free(given);
     if (r < 0)
         return r;
@@ -261,7 +279,8 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
     return write_doc(put, current, type, &content, doc, err);
 }
 
-static int put_prepare(struct config_put *put, const char *actor, const char *type, const struct json_value *config, struct brig_err *err)
+static int put_prepare(struct config_put *put, const char *actor, const char *type, const struct json_value *config,
+                       struct brig_err *err)
 {
     const bool given = config && config->raw; /* one made by hand is an empty object */
     const char *text = given ? config->raw : "{}";
@@ -283,7 +302,9 @@ static int put_prepare(struct config_put *put, const char *actor, const char *ty
         if (r < 0)
             return r;
     }
-    return str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0 ? err_usage(err, "the actor's id is too long") : 0;
+    return str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0
+               ? err_usage(err, "the actor's id is too long")
+               : 0;
 }
 
 int configs_put(struct configs *configs, const char *org, const char *actor, enum standing as, const char *id,
@@ -306,11 +327,18 @@ int configs_put(struct configs *configs, const char *org, const char *actor, enu
         put_end(put);
         return r;
     }
-    const struct objects_change change = {.org = org, .id = id ? id : new_id, .make = put_make, .end = put_end, .make_ctx = put, .done = done, .ctx = ctx};
+    const struct objects_change change = {.org = org,
+                                          .id = id ? id : new_id,
+                                          .make = put_make,
+                                          .end = put_end,
+                                          .make_ctx = put,
+                                          .done = done,
+                                          .ctx = ctx};
     return objects_change(configs->objects, &change, err);
 }
 
-int configs_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err)
+int configs_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx,
+                   struct brig_err *err)
 {
     if (!objects_find(configs->objects, org, id))
         return err_set(err, BRIG_E_NOT_FOUND, 0, "config %.100s not found", id);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fingerprint.c: the name of a configuration's content, digit for digit as the original computes it: canonical JSON as Python writes it (keys sorted by code
- * point, no
- * blanks, ASCII only), SHA-256, and the digest printed as one decimal number. Numbers are as Python would print what it has read.
+ * fingerprint.c: the name of a configuration's content, digit for digit as the original computes it: canonical JSON as
+ * Python writes it (keys sorted by code point, no blanks, ASCII only), SHA-256, and the digest printed as one decimal
+ * number. Numbers are as Python would print what it has read.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,8 @@ static int put_number(struct buf *out, const struct json_value *value)
 
     if (value->integer)
         return buf_printf(out, "%lld", (long long)value->i64);
-    if (is_whole(value->raw, value->raw_len)) /* past 64 bits: JSON writes such a number in one way only, and it is Python's */
+    if (is_whole(value->raw, value->raw_len)) /* past 64 bits: JSON writes such a number in one way only, and it is
+                                                 Python's */
         return buf_append(out, value->raw, value->raw_len);
     int r = text_python_float(value->number, text, sizeof text);
     return r < 0 ? r : buf_append_str(out, text);
@@ -113,18 +114,12 @@ static int put_array(struct buf *out, const struct json_value *array)
 static int put_value(struct buf *out, const struct json_value *value)
 {
     switch (value->type) {
-    case JSON_BOOL:
-        return buf_append_str(out, value->boolean ? "true" : "false");
-    case JSON_NUMBER:
-        return put_number(out, value);
-    case JSON_STRING:
-        return put_string(out, value->string, value->len);
-    case JSON_ARRAY:
-        return put_array(out, value);
-    case JSON_OBJECT:
-        return put_object(out, value);
-    default:
-        return buf_append_str(out, "null");
+    case JSON_BOOL: return buf_append_str(out, value->boolean ? "true" : "false");
+    case JSON_NUMBER: return put_number(out, value);
+    case JSON_STRING: return put_string(out, value->string, value->len);
+    case JSON_ARRAY: return put_array(out, value);
+    case JSON_OBJECT: return put_object(out, value);
+    default: return buf_append_str(out, "null");
     }
 }
 
@@ -135,7 +130,8 @@ static void put_decimal(const uint8_t digest[SHA256_SIZE], char out[FINGERPRINT_
     size_t n = 0, at = 0;
 
     for (size_t i = 0; i < 8; i++)
-        words[i] = (uint32_t)digest[4 * i] << 24 | (uint32_t)digest[4 * i + 1] << 16 | (uint32_t)digest[4 * i + 2] << 8 | digest[4 * i + 3];
+        words[i] = (uint32_t)digest[4 * i] << 24 | (uint32_t)digest[4 * i + 1] << 16 |
+                   (uint32_t)digest[4 * i + 2] << 8 | digest[4 * i + 3];
     for (n = 0; n < ARRAY_SIZE(parts); n++) { /* 9 * 9 digits are more than 78 */
         uint64_t rest = 0;
         for (size_t i = 0; i < 8; i++) {

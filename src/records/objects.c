@@ -5,9 +5,10 @@
  *     orgs: org-a -> first <-> ... <-> last   (created_at, id)
  *     by_id, by_key: (organisation, id or key) -> node
  *
- * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and never changes: a new version is a new
- * node in the old one's place, so that a run may hold on to the tool it began with. A row that does not load stops the start with its name: a tool that is
- * there must not become one that is not because a program is older than its data.
+ * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and
+ * never changes: a new version is a new node in the old one's place, so that a run may hold on to the tool it began
+ * with. A row that does not load stops the start with its name: a tool that is there must not become one that is not
+ * because a program is older than its data.
  */
 #include "records/objects.h"
 
@@ -40,7 +41,8 @@ void node_release(struct node *node)
     mem_free(node);
 }
 
-int node_create(struct objects *objects, const struct object *like, char *text, size_t len, struct node **ret, struct brig_err *err)
+int node_create(struct objects *objects, const struct object *like, char *text, size_t len, struct node **ret,
+                struct brig_err *err)
 {
     struct node *node = mem_zalloc(sizeof *node);
 
@@ -161,7 +163,8 @@ static int load_row(void *ctx, const struct store_object *row)
 {
     struct loading *loading = ctx;
     struct brig_err why = {0};
-    struct object like = {.version = row->version, .created_at_ns = row->created_at_ns, .updated_at_ns = row->updated_at_ns};
+    struct object like = {
+        .version = row->version, .created_at_ns = row->created_at_ns, .updated_at_ns = row->updated_at_ns};
     struct node *node = NULL;
     size_t len = strlen(row->doc);
 
@@ -183,8 +186,8 @@ static int load_row(void *ctx, const struct store_object *row)
     int r = node_create(loading->objects, &like, text, len, &node, &why);
     if (r < 0) {
         mem_free(text);
-        return err_set(loading->err, why.code == BRIG_E_NOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, EBADMSG, "the row of %s %s of %s: %.200s", row->kind, row->name,
-                       row->org_id, why.message);
+        return err_set(loading->err, why.code == BRIG_E_NOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, EBADMSG,
+                       "the row of %s %s of %s: %.200s", row->kind, row->name, row->org_id, why.message);
     }
     loading->nodes[loading->n++] = node;
     return 0;
@@ -209,8 +212,8 @@ static int link_loaded(struct loading *loading)
         struct node *node = loading->nodes[loading->n - 1];
         struct objects_org *org = NULL;
         if (node->key && table_find(&objects->by_key, node->public.org_id, node->key))
-            return err_set(loading->err, BRIG_E_HOST, EBADMSG, "%s %s of %s: another one has the same name", objects->kind.kind, node->public.id,
-                           node->public.org_id);
+            return err_set(loading->err, BRIG_E_HOST, EBADMSG, "%s %s of %s: another one has the same name",
+                           objects->kind.kind, node->public.id, node->public.org_id);
         int r = objects_org_get(objects, node->public.org_id, &org);
         if (r < 0)
             return err_nomem(loading->err);
@@ -241,11 +244,13 @@ int objects_create(struct store *store, const struct objects_kind *kind, struct 
         return err_nomem(err);
     objects->store = store;
     objects->kind = *kind;
-    struct table *const tables[] = {&objects->orgs, &objects->by_id, &objects->by_key, &objects->active, &objects->claims};
+    struct table *const tables[] = {&objects->orgs, &objects->by_id, &objects->by_key, &objects->active,
+                                    &objects->claims};
     int r = 0;
     for (size_t i = 0; i < ARRAY_SIZE(tables) && r == 0; i++)
         r = table_init(tables[i]);
-    r = r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "%s: make the tables", kind->kind) : load(objects, err);
+    r = r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "%s: make the tables", kind->kind)
+              : load(objects, err);
     if (r < 0) {
         objects_destroy(objects);
         return r;
@@ -336,7 +341,8 @@ void objects_each(const struct objects *objects, bool (*each)(void *ctx, const s
 {
     for (size_t i = 0; i < objects->orgs.n_slots; i++)
         for (const struct table_link *link = objects->orgs.slots[i]; link; link = link->next)
-            for (const struct object *object = ((struct objects_org *)link->thing)->first; object; object = object->next)
+            for (const struct object *object = ((struct objects_org *)link->thing)->first; object;
+                 object = object->next)
                 if (!each(ctx, object))
                     return;
 }

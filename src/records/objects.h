@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * objects.h: what the rooms of this directory keep per organisation (tools, configurations, variables, agents): documents in the store's objects
- * table, cached in memory, written through. One object has an id (its name in the table), a document, and is found by id or by walking.
- * A change is visible in memory from its commit on; until then it is pending, and a second change of the same object waits for its turn (in order).
+ * objects.h: what the rooms of this directory keep per organisation (tools, configurations, variables, agents):
+ * documents in the store's objects table, cached in memory, written through. One object has an id (its name in the
+ * table), a document, and is found by id or by walking. A change is visible in memory from its commit on; until then it
+ * is pending, and a second change of the same object waits for its turn (in order).
  */
 #ifndef BRIG_RECORDS_OBJECTS_H
 #define BRIG_RECORDS_OBJECTS_H
@@ -18,7 +19,8 @@
 
 struct objects; /* all of one kind */
 
-/* As it is at one version: a change makes another of it, and this one goes with the commit unless somebody holds it (object_hold()). */
+/* As it is at one version: a change makes another of it, and this one goes with the commit unless somebody holds it
+ * (object_hold()). */
 struct object {
     char org_id[64], id[128];
     uint64_t version; /* 1, 2, ... */
@@ -26,42 +28,48 @@ struct object {
     const char *text; /* the document: a JSON object */
     size_t len;
     const struct json_value *json; /* of it */
-    void *extra; /* the owner's: compiled schema and the like (objects_kind.loaded) */
-    struct object *next, *prev; /* private: of its organisation, oldest first (created_at, id) */
+    void *extra;                   /* the owner's: compiled schema and the like (objects_kind.loaded) */
+    struct object *next, *prev;    /* private: of its organisation, oldest first (created_at, id) */
 };
 
 struct objects_kind {
     const char *kind; /* of the store, at most 15 bytes */
     size_t per_org;   /* most of them in one organisation: BRIG_E_LIMIT past it */
-    size_t org_bytes; /* most of their text in one organisation, since all of it is in memory: the same. 0: OBJECTS_ORG_BYTES */
-    bool secret;      /* documents are wiped when freed */
+    /* most of their text in one organisation, since all of it is in memory: the same. 0: OBJECTS_ORG_BYTES */
+    size_t org_bytes;
+    bool secret; /* documents are wiped when freed */
     /* Checks and completes a document that was read or is about to be written: fills object->extra. May be NULL. */
     int (*loaded)(void *ctx, struct object *object, struct brig_err *err);
     void (*unloaded)(void *ctx, struct object *object);
-    /* What no two objects of an organisation may share (a tool's name): a string in the document or in extra. After loaded(). May be NULL, and so may the answer. */
+    /* What no two objects of an organisation may share (a tool's name): a string in the document or in extra. After
+     * loaded(). May be NULL, and so may the answer. */
     const char *(*key)(void *ctx, const struct object *object);
     /* After each commit, before its done: either may be NULL. Not for objects_forget_org(). */
     void (*changed)(void *ctx, const struct object *before, const struct object *after);
     void *ctx;
 };
 
-int objects_create(struct store *store, const struct objects_kind *kind, struct objects **ret, struct brig_err *err) MUST_CHECK; /* loads */
+int objects_create(struct store *store, const struct objects_kind *kind, struct objects **ret,
+                   struct brig_err *err) MUST_CHECK; /* loads */
 void objects_destroy(struct objects *objects); /* after store_close(): writes under way come back here; takes NULL */
 const struct object *objects_find(const struct objects *objects, const char *org, const char *id); /* or NULL */
 /* The first of an organisation, oldest first; follow ->next; objects_last() and ->prev for the other order. */
 const struct object *objects_first(const struct objects *objects, const char *org);
 const struct object *objects_last(const struct objects *objects, const char *org);
 size_t objects_count(const struct objects *objects, const char *org);
-/* Makes or replaces. doc: copied. expect_version: 0 any; else BRIG_E_CONFLICT when it is another by then. done after the commit; the object as it now is. */
+/* Makes or replaces. doc: copied. expect_version: 0 any; else BRIG_E_CONFLICT when it is another by then. done after
+ * the commit; the object as it now is. */
 typedef void objects_done_fn(void *ctx, const struct object *object, const struct brig_err *err);
-int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len, uint64_t expect_version, objects_done_fn *done, void *ctx,
-                struct brig_err *err) MUST_CHECK;
+int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len,
+                uint64_t expect_version, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* BRIG_E_NOT_FOUND. done gets the object as it was. */
-int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx,
+                   struct brig_err *err) MUST_CHECK;
 /*
- * A change that is made of what is there when its turn comes: make writes the new document; current is NULL when there is none. It returns 0, 1 (nothing to
- * change: done comes all the same, with the object as it is), or fails, and then so does the change: at once when it is called at once, through done when it
- * had to wait. end (or NULL) comes once, after the last use of make_ctx, also when this fails.
+ * A change that is made of what is there when its turn comes: make writes the new document; current is NULL when there
+ * is none. It returns 0, 1 (nothing to change: done comes all the same, with the object as it is), or fails, and then
+ * so does the change: at once when it is called at once, through done when it had to wait. end (or NULL) comes once,
+ * after the last use of make_ctx, also when this fails.
  */
 typedef int objects_make_fn(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err);
 struct objects_change {
@@ -77,10 +85,11 @@ int objects_change(struct objects *objects, const struct objects_change *change,
 /* By its key (objects_kind.key). */
 const struct object *objects_by_key(const struct objects *objects, const char *org, const char *key); /* or NULL */
 /*
- * The id of the object that has this key, or is about to; else a new one with the prefix. So two that make the same thing at once make one thing, one after
- * the other.
+ * The id of the object that has this key, or is about to; else a new one with the prefix. So two that make the same
+ * thing at once make one thing, one after the other.
  */
-int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix, char out[128]) MUST_CHECK;
+int objects_id_for(const struct objects *objects, const char *org, const char *key, const char *prefix,
+                   char out[128]) MUST_CHECK;
 /* All of them, of all organisations; not changed from within; false ends it. */
 void objects_each(const struct objects *objects, bool (*each)(void *ctx, const struct object *object), void *ctx);
 /* Keeps it as it is over changes (its next and prev are then nothing to follow). Released before objects_destroy(). */

@@ -2,10 +2,11 @@
 /*
  * objects_change.c: changes of objects. Theory of operation.
  *
- * At most one change of an id is with the store; those that came meanwhile wait behind it in their order. Each is made (its document written, parsed,
- * approved, its key claimed, its version given) when its turn comes, of what was committed by then: so no change is lost to one that did not know of it, and
- * one whose predecessor the store refused does not carry what was refused. What is being written is in the tables `active` and `claims`; memory
- * follows the commit. Nothing is allocated between a commit and its place in memory.
+ * At most one change of an id is with the store; those that came meanwhile wait behind it in their order. Each is made
+ * (its document written, parsed, approved, its key claimed, its version given) when its turn comes, of what was
+ * committed by then: so no change is lost to one that did not know of it, and one whose predecessor the store refused
+ * does not carry what was refused. What is being written is in the tables `active` and `claims`; memory follows the
+ * commit. Nothing is allocated between a commit and its place in memory.
  */
 #include "records/objects.h"
 
@@ -28,8 +29,8 @@ struct change {
     void *make_ctx;
     objects_done_fn *done;
     void *ctx;
-    struct node *node;       /* what it will be; NULL: a deletion, or nothing to change */
-    struct objects_org *org; /* of a new one: it is counted there */
+    struct node *node;            /* what it will be; NULL: a deletion, or nothing to change */
+    struct objects_org *org;      /* of a new one: it is counted there */
     struct change *behind, *last; /* the one that is next, and the last in the row (of the active one) */
     size_t n_waiting;
     struct table_link link, claim;
@@ -55,8 +56,8 @@ static int check_version(const struct change *change, const struct node *old, st
     if (!old)
         return err_set(err, BRIG_E_CONFLICT, 0, "%s %s is gone", kind, change->id);
     if (old->public.version != change->expect)
-        return err_set(err, BRIG_E_CONFLICT, 0, "%s %s is at version %llu by now, not %llu", kind, change->id, (unsigned long long)old->public.version,
-                       (unsigned long long)change->expect);
+        return err_set(err, BRIG_E_CONFLICT, 0, "%s %s is at version %llu by now, not %llu", kind, change->id,
+                       (unsigned long long)old->public.version, (unsigned long long)change->expect);
     return 0;
 }
 
@@ -69,7 +70,8 @@ static int check_key(const struct change *change, const struct node *node, struc
     const struct node *other = table_find(&objects->by_key, change->org_id, node->key);
     const struct change *coming = table_find(&objects->claims, change->org_id, node->key);
     if ((other && !str_eq(other->public.id, change->id)) || (coming && coming != change))
-        return err_set(err, BRIG_E_CONFLICT, EEXIST, "%s: %.120s is the name of another one", objects->kind.kind, node->key);
+        return err_set(err, BRIG_E_CONFLICT, EEXIST, "%s: %.120s is the name of another one", objects->kind.kind,
+                       node->key);
     return 0;
 }
 
@@ -92,7 +94,8 @@ static int enter(struct change *change, const struct node *old, struct object *r
         return err_nomem(err);
     if (change->org->count + change->org->coming >= objects->kind.per_org) {
         change->org = NULL;
-        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu of %s", objects->kind.per_org, objects->kind.kind);
+        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu of %s", objects->kind.per_org,
+                       objects->kind.kind);
     }
     change->org->coming++;
     const struct object *last = change->org->last;
@@ -115,7 +118,10 @@ static void on_committed(void *ctx, const struct brig_err *err);
 
 static int write_row(struct change *change, const struct object *object, struct brig_err *err)
 {
-    struct store_object row = {.version = object->version, .created_at_ns = object->created_at_ns, .updated_at_ns = object->updated_at_ns, .doc = object->text};
+    struct store_object row = {.version = object->version,
+                               .created_at_ns = object->created_at_ns,
+                               .updated_at_ns = object->updated_at_ns,
+                               .doc = object->text};
     int r = str_copy(row.kind, sizeof row.kind, change->objects->kind.kind);
 
     if (r == 0)
@@ -174,8 +180,9 @@ static int begin(struct change *change, struct brig_err *err)
         if (!old)
             return err_set(err, BRIG_E_NOT_FOUND, 0, "%s %.100s not found", objects->kind.kind, change->id);
         int r = check_version(change, old, err);
-        return r < 0 ? r : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id,
-                                               on_committed, change, err);
+        return r < 0 ? r
+                     : store_delete_object(objects->store, objects->kind.kind, change->org_id, change->id, on_committed,
+                                           change, err);
     }
     int r = check_version(change, old, err);
     if (r == 0)
@@ -206,7 +213,8 @@ static void settle(struct change *change, const struct brig_err *err)
     struct objects *objects = change->objects;
     struct node *old = node_find(objects, change->org_id, change->id);
     struct objects_org *org = old ? old->org : change->org;
-    struct node *node = err || !org ? NULL : change->node; /* without org: it was forgotten between the commit and now */
+    /* without org: it was forgotten between the commit and now */
+    struct node *node = err || !org ? NULL : change->node;
     bool gone = !err && !change->make && old;
 
     leave(change);
@@ -264,7 +272,8 @@ static int submit(struct change *change, struct brig_err *err)
     int r = 0;
 
     if (active && active->n_waiting >= WAITING_MAX) {
-        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%s %s: %u changes wait already", objects->kind.kind, change->id, WAITING_MAX);
+        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%s %s: %u changes wait already", objects->kind.kind, change->id,
+                    WAITING_MAX);
     } else if (active) {
         *(active->last ? &active->last->behind : &active->behind) = change;
         active->last = change;
@@ -288,9 +297,15 @@ int objects_change(struct objects *objects, const struct objects_change *want, s
             want->end(want->make_ctx);
         return err_nomem(err);
     }
-    *change = (struct change){.objects = objects, .expect = want->expect_version, .make = want->make, .end = want->end, .make_ctx = want->make_ctx,
-                              .done = want->done, .ctx = want->ctx};
-    if (str_copy(change->org_id, sizeof change->org_id, want->org) < 0 || str_copy(change->id, sizeof change->id, want->id) < 0) {
+    *change = (struct change){.objects = objects,
+                              .expect = want->expect_version,
+                              .make = want->make,
+                              .end = want->end,
+                              .make_ctx = want->make_ctx,
+                              .done = want->done,
+                              .ctx = want->ctx};
+    if (str_copy(change->org_id, sizeof change->org_id, want->org) < 0 ||
+        str_copy(change->id, sizeof change->id, want->id) < 0) {
         int r = err_usage(err, "%s %.100s: the id is too long", objects->kind.kind, want->id);
         change_free(change);
         return r;
@@ -298,7 +313,8 @@ int objects_change(struct objects *objects, const struct objects_change *want, s
     return submit(change, err);
 }
 
-int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err)
+int objects_delete(struct objects *objects, const char *org, const char *id, objects_done_fn *done, void *ctx,
+                   struct brig_err *err)
 {
     const struct objects_change change = {.org = org, .id = id, .done = done, .ctx = ctx};
 
@@ -323,8 +339,8 @@ static void end_copy(void *make_ctx)
     mem_free(text);
 }
 
-int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len, uint64_t expect_version, objects_done_fn *done,
-                void *ctx, struct brig_err *err)
+int objects_put(struct objects *objects, const char *org, const char *id, const char *doc, size_t len,
+                uint64_t expect_version, objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct buf *text = mem_alloc(sizeof *text);
 
@@ -334,11 +350,17 @@ int objects_put(struct objects *objects, const char *org, const char *id, const 
     int r = buf_append(text, doc, len);
     if (r < 0) {
         end_copy(text);
-        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, 0, "%s: the document has %zu bytes, at most %u are kept", objects->kind.kind, len,
-                       OBJECT_DOC_MAX);
+        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, 0,
+                       "%s: the document has %zu bytes, at most %u are kept", objects->kind.kind, len, OBJECT_DOC_MAX);
     }
-    const struct objects_change change = {.org = org, .id = id, .expect_version = expect_version, .make = make_copy, .end = end_copy, .make_ctx = text,
-                                          .done = done, .ctx = ctx};
+    const struct objects_change change = {.org = org,
+                                          .id = id,
+                                          .expect_version = expect_version,
+                                          .make = make_copy,
+                                          .end = end_copy,
+                                          .make_ctx = text,
+                                          .done = done,
+                                          .ctx = ctx};
     return objects_change(objects, &change, err);
 }
 

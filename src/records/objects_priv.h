@@ -9,7 +9,7 @@
 struct objects_org {
     char id[64];
     struct object *first, *last;
-    size_t bytes; /* of the documents in the list */
+    size_t bytes;         /* of the documents in the list */
     size_t count, coming; /* coming: new ones that are being written */
     struct table_link link;
 };
@@ -28,19 +28,22 @@ struct node {
 struct objects {
     struct store *store;
     struct objects_kind kind;
-    struct table orgs;   /* (id, "") to struct objects_org: stays once it is there, empty or not, until it is forgotten */
+    struct table orgs; /* (id, "") to struct objects_org: stays once it is there, empty or not, until it is forgotten */
     struct table by_id;  /* (organisation, id) to struct node */
     struct table by_key; /* (organisation, key) to struct node */
-    struct table active; /* (organisation, id) to the struct change that is being written; others of the same id wait behind it */
+    /* (organisation, id) to the struct change that is being written; others of the same id wait behind it */
+    struct table active;
     struct table claims; /* (organisation, key) to the same, for what it will be called */
 };
 
 struct node *node_find(const struct objects *objects, const char *org, const char *id);
 /* Parsed, and approved by the kind. like: ids, version and times. text: taken over when this succeeds. */
-int node_create(struct objects *objects, const struct object *like, char *text, size_t len, struct node **ret, struct brig_err *err) MUST_CHECK;
+int node_create(struct objects *objects, const struct object *like, char *text, size_t len, struct node **ret,
+                struct brig_err *err) MUST_CHECK;
 void node_release(struct node *node);
-int objects_org_get(struct objects *objects, const char *id, struct objects_org **ret) MUST_CHECK; /* makes it; -ENOMEM, -ENAMETOOLONG */
-struct objects_org *objects_org_find(const struct objects *objects, const char *id);               /* or NULL */
+/* makes it; -ENOMEM, -ENAMETOOLONG */
+int objects_org_get(struct objects *objects, const char *id, struct objects_org **ret) MUST_CHECK;
+struct objects_org *objects_org_find(const struct objects *objects, const char *id); /* or NULL */
 /* Into the lists, in the place of old where there is one. Neither needs memory. */
 void node_link(struct node *node, struct objects_org *org, struct node *old);
 void node_unlink(struct node *node);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registry.c: the tools of organisations: objects whose documents are parsed once, when they are read or written, so that a run finds its
- * schema compiled. A row that no longer parses stops the start (objects.c); nothing is written that does not parse.
+ * registry.c: the tools of organisations: objects whose documents are parsed once, when they are read or written, so
+ * that a run finds its schema compiled. A row that no longer parses stops the start (objects.c); nothing is written
+ * that does not parse.
  */
 #include "records/registry.h"
 
@@ -49,7 +50,8 @@ static const char *key_of(void *ctx, const struct object *object)
 
 int registry_create(struct store *store, struct registry **ret, struct brig_err *err)
 {
-    static const struct objects_kind kind = {.kind = "tool", .per_org = TOOLS_PER_ORG, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of};
+    static const struct objects_kind kind = {
+        .kind = "tool", .per_org = TOOLS_PER_ORG, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of};
     struct registry *registry = mem_zalloc(sizeof *registry);
 
     if (!registry)
@@ -98,6 +100,6 @@ int registry_upsert(struct registry *registry, const char *org, const struct obj
         tool_done(&tool);
     }
     json_doc_free(json);
-    return r < 0 ? r : objects_put(registry->objects, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx,
-                                   err);
+    return r < 0 ? r
+                 : objects_put(registry->objects, org, id, doc, len, old ? old->version : OBJECTS_NEW, done, ctx, err);
 }

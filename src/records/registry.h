@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registry.h: the tools of an organisation: kind "tool", id "tool-<uuid4>", unique by name. The document has the members of Letta's tool object (source_code,
- * source_type, json_schema, args_json_schema, description, tags, return_char_limit, pip_requirements, npm_requirements, default_requires_approval,
- * enable_parallel_execution, metadata_, project_id, tool_type, created_by_id, last_updated_by_id) and ours in `brig`: {network, secrets, limits, rate_limit,
- * rules, approval, needs_credentials, fallback, command}. Its version rises with every change and is what a receipt names.
- * `registrant` and `guard`, {key_id, role} each, are the service's own: who answers for the source, and who set the
- * policy (tool_rights.c).
+ * registry.h: the tools of an organisation: kind "tool", id "tool-<uuid4>", unique by name. The document has the
+ * members of Letta's tool object (source_code, source_type, json_schema, args_json_schema, description, tags,
+ * return_char_limit, pip_requirements, npm_requirements, default_requires_approval, enable_parallel_execution,
+ * metadata_, project_id, tool_type, created_by_id, last_updated_by_id) and ours in `brig`: {network, secrets, limits,
+ * rate_limit, rules, approval, needs_credentials, fallback, command}. Its version rises with every change and is what a
+ * receipt names. `registrant` and `guard`, {key_id, role} each, are the service's own: who answers for the source, and
+ * who set the policy (tool_rights.c).
  */
 #ifndef BRIG_RECORDS_REGISTRY_H
 #define BRIG_RECORDS_REGISTRY_H
@@ -15,19 +16,21 @@
 #include "records/objects.h"
 #include "records/rules.h"
 
-#define TOOL_NAME_MAX 48u        /* code points; [A-Za-z_][A-Za-z0-9_-]* and what json_schema.name says */
+#define TOOL_NAME_MAX 48u /* code points; [A-Za-z_][A-Za-z0-9_-]* and what json_schema.name says */
 #define TOOL_SOURCE_MAX (1u << 20)
 #define TOOLS_PER_ORG 10000u
 #define TOOL_RETURN_LIMIT 50000u /* default; 1 .. 1000000 */
 
 enum tool_language { TOOL_PYTHON, TOOL_JAVASCRIPT, TOOL_TYPESCRIPT, TOOL_BASH, TOOL_COMMAND, TOOL_LANGUAGE_MAX };
 const char *tool_language_name(enum tool_language language);
-int tool_language_parse(const char *text, enum tool_language *ret) MUST_CHECK; /* also "node", "js", "ts", "py", "sh"; -EINVAL */
+/* also "node", "js", "ts", "py", "sh"; -EINVAL */
+int tool_language_parse(const char *text, enum tool_language *ret) MUST_CHECK;
 
 #define TOOL_REQUIREMENTS_MAX 200u /* of each kind */
 #define TOOL_TAGS_MAX 100u
 struct requirement { /* pip or npm */
-    const char *name, *version; /* version NULL: any; of one that was given as a string ("numpy>=1.2", "left-pad@1") all is in the name */
+    /* version NULL: any; of one that was given as a string ("numpy>=1.2", "left-pad@1") all is in the name */
+    const char *name, *version;
 };
 
 /* Who has written something of a tool: a key of the organisation, or the socket's administrator (key_id ""). */
@@ -36,7 +39,8 @@ struct tool_hand {
     enum standing as;
 };
 
-/* A tool as the executor wants it: of a row, or floating (run from source). Strings live in the document it was read from. */
+/* A tool as the executor wants it: of a row, or floating (run from source). Strings live in the document it was read
+ * from. */
 struct tool {
     const char *id, *name, *source, *description;
     size_t source_len;
@@ -47,14 +51,14 @@ struct tool {
     struct requirement *pip, *npm;
     size_t n_pip, n_npm;
     uint64_t return_limit;
-    const char *provider;                  /* metadata_.sandbox; NULL: no wish */
+    const char *provider;                                /* metadata_.sandbox; NULL: no wish */
     const struct json_value *network, *secrets, *limits; /* members of `brig`, as in a sandbox's spec; NULL */
     struct rule *rules;
     size_t n_rules;
-    uint64_t rate_max, rate_window_s;      /* 0: none */
+    uint64_t rate_max, rate_window_s; /* 0: none */
     bool requires_approval, needs_credentials, no_fallback;
-    const struct json_value *command;      /* TOOL_COMMAND: argv; arguments come as JSON on stdin */
-    struct tool_hand registrant, guard;    /* of a row */
+    const struct json_value *command;   /* TOOL_COMMAND: argv; arguments come as JSON on stdin */
+    struct tool_hand registrant, guard; /* of a row */
 };
 
 struct registry;
@@ -71,12 +75,16 @@ int registry_upsert(struct registry *registry, const char *org, const struct obj
                     objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* object->extra of the registry's objects is a struct tool. */
 const struct object *registry_by_name(const struct registry *registry, const char *org, const char *name); /* or NULL */
-static inline const struct tool *tool_of(const struct object *object) { return object->extra; }
+static inline const struct tool *tool_of(const struct object *object)
+{
+    return object->extra;
+}
 
 /*
- * From a JSON document (a row's, or a request's): everything is checked: BRIG_E_INVALID (422) where a member is not what it must be, BRIG_E_USAGE (400) for
- * a name or a language that is none; one line, which begins with the member. Members that are not known are not looked at, but of `brig`. Reserved names
- * (run, count, search, generate-schema, add-base-tools) are refused. A name must be there: json_schema.name or `name`. tool->... points into json, which must
+ * From a JSON document (a row's, or a request's): everything is checked: BRIG_E_INVALID (422) where a member is not
+ * what it must be, BRIG_E_USAGE (400) for a name or a language that is none; one line, which begins with the member.
+ * Members that are not known are not looked at, but of `brig`. Reserved names (run, count, search, generate-schema,
+ * add-base-tools) are refused. A name must be there: json_schema.name or `name`. tool->... points into json, which must
  * live longer.
  */
 int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err *err) MUST_CHECK;

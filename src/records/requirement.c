@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * requirement.c: requirements as tenants write them, judged before an installer sees them. pip and npm take far more than names: options that
- * move the index or the target, paths, URLs, git repositories, aliases. What runs in the install sandbox is the installer with a network to package indexes only, so none
- * of these would be an escape; but they would fetch what no lock can name, and a set is read by every run that asks for the same words. So only names with
- * extras and versions pass, by an allow-list of characters, unless the administrator said otherwise ([tools] allow_urls). Even then there is no control character: each requirement
- * is one line of a file.
+ * requirement.c: requirements as tenants write them, judged before an installer sees them. pip and npm take far more
+ * than names: options that move the index or the target, paths, URLs, git repositories, aliases. What runs in the
+ * install sandbox is the installer with a network to package indexes only, so none of these would be an escape; but
+ * they would fetch what no lock can name, and a set is read by every run that asks for the same words. So only names
+ * with extras and versions pass, by an allow-list of characters, unless the administrator said otherwise ([tools]
+ * allow_urls). Even then there is no control character: each requirement is one line of a file.
  *
- * Both installers guess: a word that ends in .whl or .tgz is a file to them, whatever stands before. Those are paths here too.
+ * Both installers guess: a word that ends in .whl or .tgz is a file to them, whatever stands before. Those are paths
+ * here too.
  */
 #include <string.h>
 
@@ -16,7 +18,8 @@
 #include "records/requirement.h"
 
 /* pip's ARCHIVE_EXTENSIONS; npm's are among them. */
-static const char *const archives[] = {".zip", ".whl", ".tar", ".tgz", ".tbz", ".txz", ".tlz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.lz", ".tar.lzma"};
+static const char *const archives[] = {".zip", ".whl",    ".tar",     ".tgz",    ".tbz",    ".txz",
+                                       ".tlz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.lz", ".tar.lzma"};
 
 static bool is_digit(char c)
 {
@@ -76,7 +79,8 @@ static int check_bytes(const char *text, size_t max, struct brig_err *err)
         size_t n = utf8_sequence(text + i, len - i, &point);
         if (n == 0)
             return refuse(text, "not UTF-8", err);
-        if (utf8_is_control(point) || point == 0x2028 || point == 0x2029) /* Python's splitlines() ends a line there too */
+        if (utf8_is_control(point) || point == 0x2028 || point == 0x2029) /* Python's splitlines() ends a line there too
+                                                                           */
             return refuse(text, "has a control character", err);
         i += n;
     }
@@ -91,9 +95,11 @@ static int refuse_kind(const char *text, bool npm, struct brig_err *err)
 
     if (*p == '-')
         return refuse(text, "options are not allowed", err);
-    if (strstr(p, "://") || strncasecmp(p, "git+", 4) == 0 || strstr(p, "@git+") || strstr(p, "file:") || strstr(p, "npm:") || strstr(p, "github:"))
+    if (strstr(p, "://") || strncasecmp(p, "git+", 4) == 0 || strstr(p, "@git+") || strstr(p, "file:") ||
+        strstr(p, "npm:") || strstr(p, "github:"))
         return refuse(text, "URLs are not allowed", err);
-    if (*p == '.' || *p == '/' || *p == '~' || strchr(p, '\\') || ends_as_archive(p, len) || (strchr(p, '/') && !(npm && *p == '@')))
+    if (*p == '.' || *p == '/' || *p == '~' || strchr(p, '\\') || ends_as_archive(p, len) ||
+        (strchr(p, '/') && !(npm && *p == '@')))
         return refuse(text, "paths are not allowed", err);
     if (!npm && strchr(p, '@'))
         return refuse(text, "URLs are not allowed", err);
@@ -170,7 +176,8 @@ static bool npm_version(const char *p)
 {
     size_t n = span(p, ".+-*^~<>=| ");
 
-    return n > 0 && p[n] == '\0' && p[0] != '.' && p[0] != ' ' && p[0] != '-' && p[n - 1] != ' ' && !ends_as_archive(p, n);
+    return n > 0 && p[n] == '\0' && p[0] != '.' && p[0] != ' ' && p[0] != '-' && p[n - 1] != ' ' &&
+           !ends_as_archive(p, n);
 }
 
 static bool npm_requirement(const char *text)
@@ -209,7 +216,8 @@ int requirement_ok(const char *text, bool npm, bool allow_urls, struct brig_err 
 
 /* ---- lines of a requirements.txt -------------------------------------------------------------------------------- */
 
-/* Names, quoted strings, comparisons, and/or, parentheses. The installer reads it; nothing in it can name a file or a place. */
+/* Names, quoted strings, comparisons, and/or, parentheses. The installer reads it; nothing in it can name a file or a
+ * place. */
 static const char *marker(const char *p)
 {
     for (;;) {
@@ -272,7 +280,8 @@ bool requirement_pinned(const char *line)
     return after && after > end && *after == '\0';
 }
 
-/* The next physical line is joined on where this one ends in a backslash; " #" begins a comment. Returns where the next logical line begins. */
+/* The next physical line is joined on where this one ends in a backslash; " #" begins a comment. Returns where the next
+ * logical line begins. */
 static const char *next_line(const char *text, char *out, size_t size, bool *ret_fits)
 {
     size_t n = 0;
@@ -300,7 +309,8 @@ static const char *next_line(const char *text, char *out, size_t size, bool *ret
     return text;
 }
 
-int requirements_read(const char *text, bool allow_urls, int (*put)(void *ctx, const char *line), void *ctx, struct brig_err *err)
+int requirements_read(const char *text, bool allow_urls, int (*put)(void *ctx, const char *line), void *ctx,
+                      struct brig_err *err)
 {
     char line[REQUIREMENT_LINE_MAX + 2];
     size_t count = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rotate.c: the names of what is stale are taken down once, then ROTATE_AT_ONCE changes are under way at any time, each begun when another is committed. A
- * change is made of what is there at its turn, so it cannot bring back what was replaced meanwhile. One that fails does not stop the others.
+ * rotate.c: the names of what is stale are taken down once, then ROTATE_AT_ONCE changes are under way at any time, each
+ * begun when another is committed. A change is made of what is there at its turn, so it cannot bring back what was
+ * replaced meanwhile. One that fails does not stop the others.
  */
 #include "records/rotate.h"
 
@@ -63,9 +64,8 @@ static void end(struct rotation *rotation)
     struct brig_err err = {0};
 
     if (rotation->failed)
-        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of %s could not be sealed again: %.300s", (unsigned long long)rotation->failed,
-                      rotation->objects->kind.kind,
-                      rotation->first.message);
+        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of %s could not be sealed again: %.300s",
+                      (unsigned long long)rotation->failed, rotation->objects->kind.kind, rotation->first.message);
     rotation->done(rotation->ctx, rotation->resealed, rotation->failed ? &err : NULL);
     rotation_free(rotation);
 }
@@ -107,7 +107,12 @@ static void go_on(struct rotation *rotation)
 {
     while (rotation->next < rotation->n && rotation->under_way < ROTATE_AT_ONCE) {
         const struct name *name = &rotation->names[rotation->next++];
-        const struct objects_change change = {.org = name->org, .id = name->id, .make = make_if_there, .make_ctx = rotation, .done = on_resealed, .ctx = rotation};
+        const struct objects_change change = {.org = name->org,
+                                              .id = name->id,
+                                              .make = make_if_there,
+                                              .make_ctx = rotation,
+                                              .done = on_resealed,
+                                              .ctx = rotation};
         struct brig_err err = {0};
         if (objects_change(rotation->objects, &change, &err) < 0)
             count_failure(rotation, &err);
@@ -124,7 +129,8 @@ static void on_turn(void *ctx, const struct brig_err *err)
     go_on(ctx);
 }
 
-int rotate_objects(struct objects *objects, const struct rotate_kind *kind, rotate_done_fn *done, void *ctx, struct brig_err *err)
+int rotate_objects(struct objects *objects, const struct rotate_kind *kind, rotate_done_fn *done, void *ctx,
+                   struct brig_err *err)
 {
     struct rotation *rotation = mem_zalloc(sizeof *rotation);
 
@@ -133,7 +139,8 @@ int rotate_objects(struct objects *objects, const struct rotate_kind *kind, rota
     *rotation = (struct rotation){.objects = objects, .kind = *kind, .done = done, .ctx = ctx};
     objects_each(objects, collect, rotation);
     /* nobody's: a turn of the loop */
-    int r = rotation->nomem ? err_nomem(err) : store_delete_object(objects->store, objects->kind.kind, "-", "-", on_turn, rotation, err);
+    int r = rotation->nomem ? err_nomem(err)
+                            : store_delete_object(objects->store, objects->kind.kind, "-", "-", on_turn, rotation, err);
     if (r < 0)
         rotation_free(rotation);
     return r;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules.c: rules about single arguments, beside the schema: what a string must or must not match, the directory a path must stay in, a format.
+ * rules.c: rules about single arguments, beside the schema: what a string must or must not match, the directory a path
+ * must stay in, a format.
  *
- * They are a fence around values that a model chose, so everything doubtful fails: a value that is no string, a list where the rule names no
- * items, a pattern that takes too much work (for `deny` too). Only an argument that is not there, or null, passes: whether it must be there is
- * the schema's business. Where a field asks for items ("to[]") and there is one string instead of a list, it is that string that is asked.
- * `within` is about the text of a path; what a link in the sandbox leads to is the sandbox's to bound.
+ * They are a fence around values that a model chose, so everything doubtful fails: a value that is no string, a list
+ * where the rule names no items, a pattern that takes too much work (for `deny` too). Only an argument that is not
+ * there, or null, passes: whether it must be there is the schema's business. Where a field asks for items ("to[]") and
+ * there is one string instead of a list, it is that string that is asked. `within` is about the text of a path; what a
+ * link in the sandbox leads to is the sandbox's to bound.
  */
 #include "records/rules.h"
 
@@ -18,7 +20,8 @@
 #define MAX_PATH 4096u
 #define HOME "/workspace"
 
-static const char *const kinds[] = {[RULE_ALLOW] = "allow", [RULE_DENY] = "deny", [RULE_WITHIN] = "within", [RULE_FORMAT] = "format"};
+static const char *const kinds[] = {
+    [RULE_ALLOW] = "allow", [RULE_DENY] = "deny", [RULE_WITHIN] = "within", [RULE_FORMAT] = "format"};
 _Static_assert(ARRAY_SIZE(kinds) == RULE_KIND_MAX, "a kind without its name");
 
 /* ---- reading -------------------------------------------------------------------------------------- */
@@ -28,7 +31,8 @@ static bool is_field(const struct json_value *value)
 {
     bool name = false; /* a name, or its [], stands before */
 
-    if (!value || value->type != JSON_STRING || value->len == 0 || value->len > MAX_FIELD || strlen(value->string) != value->len)
+    if (!value || value->type != JSON_STRING || value->len == 0 || value->len > MAX_FIELD ||
+        strlen(value->string) != value->len)
         return false;
     for (const char *at = value->string; *at; at++) {
         if (*at == '[') {
@@ -44,7 +48,8 @@ static bool is_field(const struct json_value *value)
     return name;
 }
 
-static int read_kind(const struct json_value *value, enum rule_kind kind, const char *field, struct rule *rule, struct brig_err *err)
+static int read_kind(const struct json_value *value, enum rule_kind kind, const char *field, struct rule *rule,
+                     struct brig_err *err)
 {
     struct brig_err why = {0};
 
@@ -70,7 +75,8 @@ static int read_object(const struct json_value *object, struct rule *rules, size
     size_t before = *n;
 
     if (!is_field(field))
-        return err_usage(err, "a rule must be {field, and allow, deny, within or format}; a field is like to, to[] or a.b");
+        return err_usage(err,
+                         "a rule must be {field, and allow, deny, within or format}; a field is like to, to[] or a.b");
     for (const struct json_value *member = object->first; member; member = member->next) {
         unsigned kind = 0;
         if (member == field)
@@ -86,7 +92,8 @@ static int read_object(const struct json_value *object, struct rule *rules, size
             return r;
         (*n)++;
     }
-    return *n > before ? 0 : err_usage(err, "rule for %s: one of allow, deny, within and format is missing", field->string);
+    return *n > before ? 0
+                       : err_usage(err, "rule for %s: one of allow, deny, within and format is missing", field->string);
 }
 
 int rules_parse(const struct json_value *json, struct rule **ret, size_t *ret_n, struct brig_err *err)
@@ -149,7 +156,8 @@ static bool is_within(const char *path, size_t path_len, const char *base)
 {
     char clean[MAX_PATH], clean_base[MAX_PATH];
 
-    if (strlen(path) != path_len || clean_path(path, clean, sizeof(clean)) < 0 || clean_path(base, clean_base, sizeof(clean_base)) < 0)
+    if (strlen(path) != path_len || clean_path(path, clean, sizeof(clean)) < 0 ||
+        clean_path(base, clean_base, sizeof(clean_base)) < 0)
         return false;
     size_t len = strlen(clean_base);
     return strncmp(clean, clean_base, len) == 0 && (clean[len] == '/' || clean[len] == '\0');
@@ -179,8 +187,12 @@ static int ask_value(const struct asked *asked, const struct json_value *value)
     if (value->type != JSON_STRING)
         return fail(asked, "must be a string", "");
     switch (rule->kind) {
-    case RULE_WITHIN: return is_within(value->string, value->len, rule->text) ? 0 : fail(asked, "must be within ", rule->text);
-    case RULE_FORMAT: return schema_format_holds(rule->text, value->string, value->len) ? 0 : fail(asked, "must be in the format ", rule->text);
+    case RULE_WITHIN:
+        return is_within(value->string, value->len, rule->text) ? 0 : fail(asked, "must be within ", rule->text);
+    case RULE_FORMAT:
+        return schema_format_holds(rule->text, value->string, value->len)
+                   ? 0
+                   : fail(asked, "must be in the format ", rule->text);
     default: break;
     }
     r = pattern_match(rule->pattern, value->string, value->len);
@@ -226,7 +238,8 @@ static int ask(struct asked *asked, const struct json_value *value, const char *
     const struct json_value *member = json_get(value, key);
     if (!member)
         return 0;
-    int r = str_format(asked->name + asked->len, sizeof(asked->name) - asked->len, "%s%s", asked->len > 0 ? "." : "", key);
+    int r =
+        str_format(asked->name + asked->len, sizeof(asked->name) - asked->len, "%s%s", asked->len > 0 ? "." : "", key);
     asked->len += r > 0 ? (size_t)r : 0;
     return ask(asked, member, field + n);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules.h: what an administrator's lists and rules say about a tool: whether it may run at all, and with which arguments.
+ * rules.h: what an administrator's lists and rules say about a tool: whether it may run at all, and with which
+ * arguments.
  *
- * Lists of an organisation or a key (their documents' member `tools`): {"allow": [names or patterns with *], "deny": [...], "default": "allow"|"deny"}. A name on
- * `deny` is denied, else one on `allow` is allowed, else the default decides (deny when `allow` is given, else `[tools] default`). Both the
- * organisation's and the key's must allow; a key without `tools` says nothing, an organisation without it leaves it to the setting. A `tools` of another shape
- * denies. Refusal: BRIG_E_FORBIDDEN "Tool '<n>' not allowed".
+ * Lists of an organisation or a key (their documents' member `tools`): {"allow": [names or patterns with *], "deny":
+ * [...], "default": "allow"|"deny"}. A name on `deny` is denied, else one on `allow` is allowed, else the default
+ * decides (deny when `allow` is given, else `[tools] default`). Both the organisation's and the key's must allow; a key
+ * without `tools` says nothing, an organisation without it leaves it to the setting. A `tools` of another shape denies.
+ * Refusal: BRIG_E_FORBIDDEN "Tool '<n>' not allowed".
  */
 #ifndef BRIG_RECORDS_RULES_H
 #define BRIG_RECORDS_RULES_H
@@ -14,9 +16,11 @@
 
 /* What source is called that is brought along, whatever it calls itself: no tool can have this name. */
 #define TOOL_UNREGISTERED "run"
-int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny, const char *name, struct brig_err *err) MUST_CHECK;
+int tool_allowed(const struct json_value *org_doc, const struct json_value *key_doc, bool default_deny,
+                 const char *name, struct brig_err *err) MUST_CHECK;
 
-/* {field, allow|deny: regex, within: path, format: name}: field is "to", "to[]" (each item) or "a.b"; an argument that is not there, or null, passes; one that is no string fails. An object with several of them is several rules. */
+/* {field, allow|deny: regex, within: path, format: name}: field is "to", "to[]" (each item) or "a.b"; an argument that
+ * is not there, or null, passes; one that is no string fails. An object with several of them is several rules. */
 enum rule_kind { RULE_ALLOW, RULE_DENY, RULE_WITHIN, RULE_FORMAT, RULE_KIND_MAX };
 struct rule {
     enum rule_kind kind;
@@ -25,7 +29,8 @@ struct rule {
 };
 int rules_parse(const struct json_value *json, struct rule **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 void rules_free(struct rule *rules, size_t n);
-/* BRIG_E_INVALID (422): "<field>: <rule>". within: lexically cleaned, absolute or relative to /workspace, never out of it by `..`. */
+/* BRIG_E_INVALID (422): "<field>: <rule>". within: lexically cleaned, absolute or relative to /workspace, never out of
+ * it by `..`. */
 int rules_check(const struct rule *rules, size_t n, const struct json_value *args, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sealed_value.c: values in documents: sealed before they are written down, opened into wiping memory. The organisation, the owner and the name are bound
- * into the seal, so that a value does not open in another's row. What the original stored opens with its password and becomes ours when it is next written.
+ * sealed_value.c: values in documents: sealed before they are written down, opened into wiping memory. The
+ * organisation, the owner and the name are bound into the seal, so that a value does not open in another's row. What
+ * the original stored opens with its password and becomes ours when it is next written.
  */
 #include "records/sealed_value.h"
 
@@ -17,9 +18,10 @@ int sealer_check(const struct sealer *sealer, struct brig_err *err)
 {
     if (sealer->ring || sealer->plain)
         return 0;
-    return err_set(err, BRIG_E_CONFLICT, 0,
-                   "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml (or key_env, "
-                   "key_command), and restart the service");
+    return err_set(
+        err, BRIG_E_CONFLICT, 0,
+        "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml (or key_env, "
+        "key_command), and restart the service");
 }
 
 int sealed_context(const char *org, const char *owner, const char *name, char out[SEALED_CONTEXT])
@@ -29,7 +31,8 @@ int sealed_context(const char *org, const char *owner, const char *name, char ou
     return r < 0 ? r : 0;
 }
 
-static void put_sealed(const char *key_id, const uint8_t nonce[SEAL_NONCE], const void *data, size_t len, struct json *json)
+static void put_sealed(const char *key_id, const uint8_t nonce[SEAL_NONCE], const void *data, size_t len,
+                       struct json *json)
 {
     json_object(json);
     json_key(json, "key_id"), json_string(json, key_id);
@@ -38,7 +41,8 @@ static void put_sealed(const char *key_id, const uint8_t nonce[SEAL_NONCE], cons
     json_end(json);
 }
 
-int sealed_value_put(const struct sealer *sealer, const char *context, const void *value, size_t len, struct json *json, struct brig_err *err)
+int sealed_value_put(const struct sealer *sealer, const char *context, const void *value, size_t len, struct json *json,
+                     struct brig_err *err)
 {
     static const uint8_t none[SEAL_NONCE];
     struct sealed sealed = {0};
@@ -67,8 +71,9 @@ bool sealed_value_ok(const struct json_value *sealed)
 {
     const struct json_value *key_id = json_get(sealed, "key_id");
 
-    return is_text(json_get(sealed, "legacy")) || (is_text(key_id) && key_id->len < KEY_ID_MAX && is_text(json_get(sealed, "nonce")) &&
-                                                   is_text(json_get(sealed, "sealed")));
+    return is_text(json_get(sealed, "legacy")) ||
+           (is_text(key_id) && key_id->len < KEY_ID_MAX && is_text(json_get(sealed, "nonce")) &&
+            is_text(json_get(sealed, "sealed")));
 }
 
 bool sealed_value_stale(const struct sealer *sealer, const struct json_value *sealed)
@@ -88,26 +93,30 @@ static int refuse(int r, const char *what, const char *why, struct brig_err *err
     return r;
 }
 
-static int open_legacy(const struct sealer *sealer, const struct json_value *text, const char *what, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+static int open_legacy(const struct sealer *sealer, const struct json_value *text, const char *what, uint8_t **ret,
+                       size_t *ret_len, struct brig_err *err)
 {
     int r = legacy_open(sealer->legacy_key ? sealer->legacy_key : "", text->string, text->len, ret, ret_len);
 
     if (r == -ENOKEY)
         return refuse(r, what, "is stored as the original stores values, and [tools] legacy_key is not set", err);
-    return r < 0 ? refuse(r, what, "is stored as the original stores values, and does not open with [tools] legacy_key", err) : 0;
+    return r < 0 ? refuse(r, what, "is stored as the original stores values, and does not open with [tools] legacy_key",
+                          err)
+                 : 0;
 }
 
-static int open_ours(const struct sealer *sealer, const char *context, const struct json_value *json, const char *what, uint8_t **ret, size_t *ret_len,
-                     struct brig_err *err)
+static int open_ours(const struct sealer *sealer, const char *context, const struct json_value *json, const char *what,
+                     uint8_t **ret, size_t *ret_len, struct brig_err *err)
 {
-    const struct json_value *key_id = json_get(json, "key_id"), *nonce = json_get(json, "nonce"), *data = json_get(json, "sealed");
+    const struct json_value *key_id = json_get(json, "key_id"), *nonce = json_get(json, "nonce"),
+                            *data = json_get(json, "sealed");
     struct sealed sealed = {0};
     size_t n = 0;
 
     if (!sealer->plain && str_eq(key_id->string, KEY_ID_PLAIN))
         return refuse(-ENOKEY, what, "is stored without encryption, and insecure_plaintext is off: set it again", err);
-    if (str_copy(sealed.key_id, sizeof sealed.key_id, key_id->string) < 0 || crypto_unbase64(nonce->string, nonce->len, sealed.nonce, SEAL_NONCE, &n) < 0 ||
-        n != SEAL_NONCE)
+    if (str_copy(sealed.key_id, sizeof sealed.key_id, key_id->string) < 0 ||
+        crypto_unbase64(nonce->string, nonce->len, sealed.nonce, SEAL_NONCE, &n) < 0 || n != SEAL_NONCE)
         return refuse(-EBADMSG, what, "is damaged", err);
     sealed.data = mem_alloc(data->len + 1);
     if (!sealed.data)
@@ -121,18 +130,19 @@ static int open_ours(const struct sealer *sealer, const char *context, const str
     return r < 0 ? refuse(r, what, "does not open: its row was changed or moved, or its key is another one", err) : 0;
 }
 
-int sealed_value_open(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, uint8_t **ret, size_t *ret_len,
-                      struct brig_err *err)
+int sealed_value_open(const struct sealer *sealer, const char *context, const struct json_value *sealed,
+                      const char *what, uint8_t **ret, size_t *ret_len, struct brig_err *err)
 {
     const struct json_value *legacy = json_get(sealed, "legacy");
 
     if (!sealed_value_ok(sealed))
         return refuse(-EBADMSG, what, "is damaged", err);
-    return legacy ? open_legacy(sealer, legacy, what, ret, ret_len, err) : open_ours(sealer, context, sealed, what, ret, ret_len, err);
+    return legacy ? open_legacy(sealer, legacy, what, ret, ret_len, err)
+                  : open_ours(sealer, context, sealed, what, ret, ret_len, err);
 }
 
-int sealed_value_renew(const struct sealer *sealer, const char *context, const struct json_value *sealed, const char *what, bool must_open, struct json *json,
-                       struct brig_err *err)
+int sealed_value_renew(const struct sealer *sealer, const char *context, const struct json_value *sealed,
+                       const char *what, bool must_open, struct json *json, struct brig_err *err)
 {
     uint8_t *value = NULL;
     size_t len = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_hash.c: metadata_.tool_hash as the original computes it: SHA-256 of "source|source_type|requirements", where requirements are what Python
- * prints for a list of its requirement objects.
+ * tool_hash.c: metadata_.tool_hash as the original computes it: SHA-256 of "source|source_type|requirements", where
+ * requirements are what Python prints for a list of its requirement objects.
  */
 #include <string.h>
 
@@ -11,7 +11,8 @@
 
 #define TEXT_MAX (TOOL_SOURCE_MAX + 4u * 1024u * 1024u)
 
-/* repr() of a string: the quote it prefers, what is not plain ASCII left as it is (requirements have no control characters). */
+/* repr() of a string: the quote it prefers, what is not plain ASCII left as it is (requirements have no control
+ * characters). */
 static int put_repr(struct buf *out, const char *text)
 {
     char quote = strchr(text, '\'') && !strchr(text, '"') ? '"' : '\'';

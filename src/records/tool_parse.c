@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_parse.c: a tool's document into what a run needs, everything checked. The document is a tenant's: every member is of its type and within its
- * bounds, or the whole is refused with the member's name. Strings are NUL-free, since they become names, files and arguments of programs.
- * What only the run can judge (are requirements allowed, is there such a secret, is the policy one) is left to it and kept as JSON.
+ * tool_parse.c: a tool's document into what a run needs, everything checked. The document is a tenant's: every member
+ * is of its type and within its bounds, or the whole is refused with the member's name. Strings are NUL-free, since
+ * they become names, files and arguments of programs. What only the run can judge (are requirements allowed, is there
+ * such a secret, is the policy one) is left to it and kept as JSON.
  */
 #include "records/registry.h"
 
@@ -25,7 +26,8 @@
 static const char *const language_names[] = {"python", "javascript", "typescript", "bash", "command"};
 _Static_assert(ARRAY_SIZE(language_names) == TOOL_LANGUAGE_MAX, "a name for each");
 
-static const char *const reserved[] = {"run", "count", "search", "generate-schema", "add-base-tools"}; /* they are paths of the API */
+/* they are paths of the API */
+static const char *const reserved[] = {"run", "count", "search", "generate-schema", "add-base-tools"};
 
 const char *tool_language_name(enum tool_language language)
 {
@@ -37,7 +39,11 @@ int tool_language_parse(const char *text, enum tool_language *ret)
     static const struct {
         const char *name;
         enum tool_language language;
-    } others[] = {{"py", TOOL_PYTHON}, {"node", TOOL_JAVASCRIPT}, {"js", TOOL_JAVASCRIPT}, {"ts", TOOL_TYPESCRIPT}, {"sh", TOOL_BASH}};
+    } others[] = {{"py", TOOL_PYTHON},
+                  {"node", TOOL_JAVASCRIPT},
+                  {"js", TOOL_JAVASCRIPT},
+                  {"ts", TOOL_TYPESCRIPT},
+                  {"sh", TOOL_BASH}};
 
     for (int i = 0; i < TOOL_LANGUAGE_MAX; i++)
         if (str_eq(text, language_names[i])) {
@@ -64,7 +70,8 @@ static const struct json_value *member(const struct json_value *object, const ch
     return value && value->type != JSON_NULL ? value : NULL;
 }
 
-static int get_text(const struct json_value *object, const char *name, size_t max, const char **ret, struct brig_err *err)
+static int get_text(const struct json_value *object, const char *name, size_t max, const char **ret,
+                    struct brig_err *err)
 {
     const struct json_value *value = member(object, name);
 
@@ -91,7 +98,8 @@ static int get_bool(const struct json_value *object, const char *name, bool *ret
     return 0;
 }
 
-static int get_count(const struct json_value *object, const char *name, int64_t max, uint64_t *ret, struct brig_err *err)
+static int get_count(const struct json_value *object, const char *name, int64_t max, uint64_t *ret,
+                     struct brig_err *err)
 {
     const struct json_value *value = member(object, name);
 
@@ -103,7 +111,8 @@ static int get_count(const struct json_value *object, const char *name, int64_t 
     return 0;
 }
 
-static int get_object(const struct json_value *object, const char *name, const struct json_value **ret, struct brig_err *err)
+static int get_object(const struct json_value *object, const char *name, const struct json_value **ret,
+                      struct brig_err *err)
 {
     const struct json_value *value = member(object, name);
 
@@ -125,7 +134,8 @@ static int check_name(const char *name, struct brig_err *err)
         char c = name[i];
         bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
         if (!letter && (i == 0 || !((c >= '0' && c <= '9') || c == '-')))
-            return err_usage(err, "name: \"%.60s\" is none for a tool: letters, digits, '_' and '-', a letter or '_' first", name);
+            return err_usage(
+                err, "name: \"%.60s\" is none for a tool: letters, digits, '_' and '-', a letter or '_' first", name);
     }
     for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
         if (str_eq(name, reserved[i]))
@@ -189,7 +199,8 @@ static int parse_schema(const struct json_value *json, struct tool *tool, struct
     struct brig_err why = {0};
     r = schema_compile(source, 0, &tool->schema, &why);
     if (r < 0)
-        return err_set(err, why.code == BRIG_E_USAGE ? BRIG_E_INVALID : (enum brig_code)why.code, why.code == BRIG_E_USAGE ? 0 : -r, "%s: %.300s",
+        return err_set(err, why.code == BRIG_E_USAGE ? BRIG_E_INVALID : (enum brig_code)why.code,
+                       why.code == BRIG_E_USAGE ? 0 : -r, "%s: %.300s",
                        parameters ? "json_schema.parameters" : "args_json_schema", why.message);
     return 0;
 }
@@ -210,7 +221,8 @@ static int parse_source(const struct json_value *json, struct tool *tool, struct
 
 /* ---- requirements, tags ------------------------------------------------------------------------------- */
 
-/* What no setting allows (control characters, a second line). Whether options and URLs are allowed is the run's to say. */
+/* What no setting allows (control characters, a second line). Whether options and URLs are allowed is the run's to say.
+ */
 static int check_requirement(const struct requirement *requirement, const char *list, struct brig_err *err)
 {
     const bool npm = str_starts(list, "npm");
@@ -223,7 +235,8 @@ static int check_requirement(const struct requirement *requirement, const char *
     return requirement_ok(text, npm, true, &why) < 0 ? invalid(err, "%s: %.250s", list, why.message) : 0;
 }
 
-static int parse_requirement(const struct json_value *item, const char *list, struct requirement *ret, struct brig_err *err)
+static int parse_requirement(const struct json_value *item, const char *list, struct requirement *ret,
+                             struct brig_err *err)
 {
     if (item->type == JSON_STRING) {
         ret->name = item->string;
@@ -246,7 +259,8 @@ static int parse_requirement(const struct json_value *item, const char *list, st
     return check_requirement(ret, list, err);
 }
 
-static int parse_requirements(const struct json_value *json, const char *list, struct requirement **ret, size_t *ret_n, struct brig_err *err)
+static int parse_requirements(const struct json_value *json, const char *list, struct requirement **ret, size_t *ret_n,
+                              struct brig_err *err)
 {
     const struct json_value *value = member(json, list);
 
@@ -328,7 +342,8 @@ static int parse_command(const struct json_value *brig, struct tool *tool, struc
     if (command->type != JSON_ARRAY || command->count == 0 || command->count > COMMAND_MAX)
         return invalid(err, "command: must be a list of 1 to %u strings", COMMAND_MAX);
     for (const struct json_value *item = command->first; item; item = item->next)
-        if (item->type != JSON_STRING || strlen(item->string) != item->len || (item == command->first && item->len == 0))
+        if (item->type != JSON_STRING || strlen(item->string) != item->len ||
+            (item == command->first && item->len == 0))
             return invalid(err, "command: each is a string without NUL, the first not empty");
     tool->command = command;
     return 0;
@@ -336,7 +351,8 @@ static int parse_command(const struct json_value *brig, struct tool *tool, struc
 
 static int check_known(const struct json_value *brig, struct brig_err *err)
 {
-    static const char *const known[] = {"network", "secrets", "limits", "rate_limit", "rules", "approval", "needs_credentials", "fallback", "command"};
+    static const char *const known[] = {"network",  "secrets",           "limits",   "rate_limit", "rules",
+                                        "approval", "needs_credentials", "fallback", "command"};
 
     for (const struct json_value *item = brig->first; item; item = item->next) {
         size_t i = 0;
@@ -394,7 +410,9 @@ static int parse_brig(const struct json_value *json, struct tool *tool, struct b
             *err = why;
         return r;
     }
-    return r < 0 ? err_set(err, BRIG_E_INVALID, 0, "%s%.300s", str_starts(why.message, "brig.") ? "" : "brig.", why.message) : 0;
+    return r < 0 ? err_set(err, BRIG_E_INVALID, 0, "%s%.300s", str_starts(why.message, "brig.") ? "" : "brig.",
+                           why.message)
+                 : 0;
 }
 
 /* The service's own members: a request's are never looked at, a document of it has none or those of tool_doc.c. */

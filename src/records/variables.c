@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * variables.c: environment variables of a sandbox configuration. The value is sealed before it is written down, with organisation, configuration and name
- * bound in: so a new name means a new seal. One without its configuration (a crash between two deletions) goes when it is noticed: at the start, and after a
- * commit.
+ * variables.c: environment variables of a sandbox configuration. The value is sealed before it is written down, with
+ * organisation, configuration and name bound in: so a new name means a new seal. One without its configuration (a crash
+ * between two deletions) goes when it is noticed: at the start, and after a commit.
  */
 #include <string.h>
 
@@ -33,7 +33,9 @@ bool variable_name_ok(const char *name)
 
 struct sealer configs_sealer(const struct configs *configs)
 {
-    return (struct sealer){.ring = configs->options.ring, .plain = configs->options.plain, .legacy_key = configs->options.config->tools_legacy_key};
+    return (struct sealer){.ring = configs->options.ring,
+                           .plain = configs->options.plain,
+                           .legacy_key = configs->options.config->tools_legacy_key};
 }
 
 static const struct variable_extra *extra_of(const struct object *variable)
@@ -77,7 +79,8 @@ static int on_loaded(void *ctx, struct object *object, struct brig_err *err)
     struct variable_extra *extra = mem_zalloc(sizeof *extra + size);
     if (!extra)
         return err_nomem(err);
-    *extra = (struct variable_extra){.config_id = config_id, .key = key, .description = text_of(object->json, "description"), .sealed = sealed};
+    *extra = (struct variable_extra){
+        .config_id = config_id, .key = key, .description = text_of(object->json, "description"), .sealed = sealed};
     (void)!str_format(extra->unique, size, "%s\n%s", config_id, key);
     object->extra = extra;
     return 0;
@@ -110,14 +113,21 @@ static bool find_orphan(void *ctx, const struct object *object)
     struct configs *configs = ctx;
 
     if (!objects_find(configs->objects, object->org_id, variable_config_id(object)))
-        (void)!objects_delete(configs->variables, object->org_id, object->id, NULL, NULL, NULL); /* committed later: the walk is safe */
+        /* committed later: the walk is safe */
+        (void)!objects_delete(configs->variables, object->org_id, object->id, NULL, NULL, NULL);
     return true;
 }
 
 int variables_create(struct configs *configs, struct brig_err *err)
 {
-    const struct objects_kind kind = {
-        .kind = "variable", .per_org = PER_ORG, .secret = true, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of, .changed = on_changed, .ctx = configs};
+    const struct objects_kind kind = {.kind = "variable",
+                                      .per_org = PER_ORG,
+                                      .secret = true,
+                                      .loaded = on_loaded,
+                                      .unloaded = on_unloaded,
+                                      .key = key_of,
+                                      .changed = on_changed,
+                                      .ctx = configs};
     int r = objects_create(configs->options.store, &kind, &configs->variables, err);
 
     if (r == 0)
@@ -127,14 +137,18 @@ int variables_create(struct configs *configs, struct brig_err *err)
 
 /* ---- looking ------------------------------------------------------------------------------------------ */
 
-const struct object *variables_by_key(const struct configs *configs, const char *org, const char *config_id, const char *key)
+const struct object *variables_by_key(const struct configs *configs, const char *org, const char *config_id,
+                                      const char *key)
 {
     char unique[512];
 
-    return str_format(unique, sizeof unique, "%s\n%s", config_id, key) < 0 ? NULL : objects_by_key(configs->variables, org, unique);
+    return str_format(unique, sizeof unique, "%s\n%s", config_id, key) < 0
+               ? NULL
+               : objects_by_key(configs->variables, org, unique);
 }
 
-const struct object *variables_next(const struct configs *configs, const char *org, const char *config_id, const struct object *after)
+const struct object *variables_next(const struct configs *configs, const char *org, const char *config_id,
+                                    const struct object *after)
 {
     const struct object *at = after ? after->next : objects_first(configs->variables, org);
 
@@ -147,7 +161,8 @@ static size_t count_of(const struct configs *configs, const char *org, const cha
 {
     size_t n = 0;
 
-    for (const struct object *at = variables_next(configs, org, config_id, NULL); at; at = variables_next(configs, org, config_id, at))
+    for (const struct object *at = variables_next(configs, org, config_id, NULL); at;
+         at = variables_next(configs, org, config_id, at))
         n++;
     return n;
 }
@@ -157,7 +172,8 @@ static int context_of(const struct object *variable, char out[SEALED_CONTEXT])
     return sealed_context(variable->org_id, variable_config_id(variable), variable_key(variable), out);
 }
 
-int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len,
+                    struct brig_err *err)
 {
     const struct sealer sealer = configs_sealer(configs);
     char context[SEALED_CONTEXT], what[300];
@@ -188,7 +204,8 @@ static void put_end(void *make_ctx)
     mem_free(put);
 }
 
-static int put_value(const struct variable_put *put, const struct object *current, const char *config_id, const char *key, struct json *json, struct brig_err *err)
+static int put_value(const struct variable_put *put, const struct object *current, const char *config_id,
+                     const char *key, struct json *json, struct brig_err *err)
 {
     const struct sealer sealer = configs_sealer(put->configs);
     char context[SEALED_CONTEXT];
@@ -239,7 +256,8 @@ static bool is_same(const struct variable_put *put, const struct object *current
     const struct sealer sealer = configs_sealer(put->configs);
     uint8_t *value = NULL;
     size_t len = 0;
-    bool same = (!put->key || str_eq(put->key, variable_key(current))) && (!put->description || str_eq(put->description, description ? description : "")) &&
+    bool same = (!put->key || str_eq(put->key, variable_key(current))) &&
+                (!put->description || str_eq(put->description, description ? description : "")) &&
                 !sealed_value_stale(&sealer, extra_of(current)->sealed);
 
     if (!same || !put->value)
@@ -261,11 +279,15 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
         return r;
     if (current && is_same(put, current))
         return 1;
-    const char *config_id = current ? variable_config_id(current) : put->config_id, *key = put->key ? put->key : variable_key(current);
+    const char *config_id = current ? variable_config_id(current) : put->config_id,
+               *key = put->key ? put->key : variable_key(current);
     json_object(&json);
     json_key(&json, "config_id"), json_string(&json, config_id);
     json_key(&json, "key"), json_string(&json, key);
-    put_text(&json, "description", put->description ? put->description : current ? variable_description(current) : NULL);
+    put_text(&json, "description",
+             put->description ? put->description
+             : current        ? variable_description(current)
+                              : NULL);
     json_key(&json, "sealed");
     r = put_value(put, current, config_id, key, &json, err);
     if (r < 0)
@@ -280,7 +302,9 @@ static int put_make(void *make_ctx, const struct object *current, struct buf *do
 static int check_change(const struct variable_change *change, struct brig_err *err)
 {
     if (change->key && !variable_name_ok(change->key))
-        return err_set(err, BRIG_E_INVALID, 0, "key: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256", change->key);
+        return err_set(err, BRIG_E_INVALID, 0,
+                       "key: \"%.80s\" is no name of a variable: letters, digits and '_', no digit first, at most 256",
+                       change->key);
     if (change->value && change->value_len > VARIABLE_VALUE_MAX)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "value: more than %u bytes", VARIABLE_VALUE_MAX);
     if (change->value && memchr(change->value, '\0', change->value_len))
@@ -303,13 +327,15 @@ static int take_legacy(struct variable_put *put, const char *text, struct brig_e
     if (r < 0)
         return err_set(err, BRIG_E_INVALID, 0, "value_enc: does not open with [tools] legacy_key");
     if (put->value_len > VARIABLE_VALUE_MAX || memchr(put->value, '\0', put->value_len))
-        return err_set(err, BRIG_E_INVALID, 0, "value_enc: its value has a NUL in it, or more than %u bytes", VARIABLE_VALUE_MAX);
+        return err_set(err, BRIG_E_INVALID, 0, "value_enc: its value has a NUL in it, or more than %u bytes",
+                       VARIABLE_VALUE_MAX);
     return 0;
 }
 
 static int take_change(struct variable_put *put, const struct variable_change *change, struct brig_err *err)
 {
-    if ((change->key && !(put->key = mem_strdup(change->key))) || (change->description && !(put->description = mem_strdup(change->description))))
+    if ((change->key && !(put->key = mem_strdup(change->key))) ||
+        (change->description && !(put->description = mem_strdup(change->description))))
         return err_nomem(err);
     if (!change->value)
         return change->value_enc ? take_legacy(put, change->value_enc, err) : 0;
@@ -333,9 +359,8 @@ static int find_id(struct variable_put *put, const struct variable_change *chang
     return r < 0 ? err_set(err, BRIG_E_HOST, -r, "make an id") : 0;
 }
 
-int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id, const struct variable_change *change,
-                  objects_done_fn *done, void *ctx,
-                  struct brig_err *err)
+int variables_put(struct configs *configs, const char *org, const char *actor, const char *config_id, const char *id,
+                  const struct variable_change *change, objects_done_fn *done, void *ctx, struct brig_err *err)
 {
     const struct sealer sealer = configs_sealer(configs);
     struct variable_put *put = NULL;
@@ -350,9 +375,9 @@ int variables_put(struct configs *configs, const char *org, const char *actor, c
     if (!put)
         return err_nomem(err);
     *put = (struct variable_put){.configs = configs, .by_id = id != NULL};
-    if (str_copy(put->org, sizeof put->org, org) < 0 || (!id && str_copy(put->config_id, sizeof put->config_id, config_id) < 0) || str_copy(put->actor,
-                                                                                                                                            sizeof put->actor,
-                                                                                                                                                actor ? actor : "") < 0)
+    if (str_copy(put->org, sizeof put->org, org) < 0 ||
+        (!id && str_copy(put->config_id, sizeof put->config_id, config_id) < 0) ||
+        str_copy(put->actor, sizeof put->actor, actor ? actor : "") < 0)
         r = err_usage(err, "variable: an id is too long");
     if (r == 0)
         r = take_change(put, change, err);
@@ -362,11 +387,18 @@ int variables_put(struct configs *configs, const char *org, const char *actor, c
         put_end(put);
         return r;
     }
-    const struct objects_change write = {.org = org, .id = id ? id : new_id, .make = put_make, .end = put_end, .make_ctx = put, .done = done, .ctx = ctx};
+    const struct objects_change write = {.org = org,
+                                         .id = id ? id : new_id,
+                                         .make = put_make,
+                                         .end = put_end,
+                                         .make_ctx = put,
+                                         .done = done,
+                                         .ctx = ctx};
     return objects_change(configs->variables, &write, err);
 }
 
-int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx, struct brig_err *err)
+int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx,
+                     struct brig_err *err)
 {
     return objects_delete(configs->variables, org, id, done, ctx, err);
 }
@@ -375,7 +407,8 @@ int variables_drop(struct configs *configs, const char *org, const char *config_
 {
     int r = 0;
 
-    for (const struct object *at = variables_next(configs, org, config_id, NULL); at && r == 0; at = variables_next(configs, org, config_id, at))
+    for (const struct object *at = variables_next(configs, org, config_id, NULL); at && r == 0;
+         at = variables_next(configs, org, config_id, at))
         r = objects_delete(configs->variables, org, at->id, NULL, NULL, err);
     return r;
 }
@@ -399,7 +432,8 @@ static int reseal(void *ctx, const struct object *current, struct buf *doc, stru
 
     if (!is_stale(ctx, current))
         return 1;
-    if (context_of(current, context) < 0 || str_format(what, sizeof what, "variable %s of %s", variable_key(current), variable_config_id(current)) < 0)
+    if (context_of(current, context) < 0 ||
+        str_format(what, sizeof what, "variable %s of %s", variable_key(current), variable_config_id(current)) < 0)
         return err_usage(err, "variable: the name is too long");
     json_object(&json);
     for (const struct json_value *item = current->json->first; item && r == 0; item = item->next) {
@@ -416,7 +450,8 @@ static int reseal(void *ctx, const struct object *current, struct buf *doc, stru
     return r < 0 ? err_set(err, BRIG_E_NOMEM, -r, "variable: write it down") : 0;
 }
 
-int configs_rotate(struct configs *configs, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err), void *ctx, struct brig_err *err)
+int configs_rotate(struct configs *configs, void (*done)(void *ctx, uint64_t resealed, const struct brig_err *err),
+                   void *ctx, struct brig_err *err)
 {
     const struct sealer sealer = configs_sealer(configs);
     const struct rotate_kind kind = {.stale = is_stale, .make = reseal, .ctx = configs};

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * approvals.c: runs that wait for a yes. An entry lives from approvals_ask() until its verdict was told, from the loop, or its run is withdrawn. Its one
- * timer is armed all the while: first for the end of the wait, and once somebody decided for at once, so telling needs no memory that could be
- * missing then. A decided entry is not shown and cannot be decided again. Organisations have a bound each, so none fills the room of the others.
+ * approvals.c: runs that wait for a yes. An entry lives from approvals_ask() until its verdict was told, from the loop,
+ * or its run is withdrawn. Its one timer is armed all the while: first for the end of the wait, and once somebody
+ * decided for at once, so telling needs no memory that could be missing then. A decided entry is not shown and cannot
+ * be decided again. Organisations have a bound each, so none fills the room of the others.
  */
 #include "run/approvals.h"
 
@@ -138,13 +139,15 @@ static struct entry *new_entry(struct approvals *approvals, const struct approva
     cut_copy(arguments, MAX_ARGUMENTS + 1, ask->arguments ? ask->arguments : "");
     entry->ask = *ask;
     entry->ask.arguments = arguments;
-    if (__builtin_mul_overflow(wait_ms, MILLISECOND, &wait_ns) || __builtin_add_overflow(ask->asked_at_ns, wait_ns, &entry->ask.expires_at_ns))
+    if (__builtin_mul_overflow(wait_ms, MILLISECOND, &wait_ns) ||
+        __builtin_add_overflow(ask->asked_at_ns, wait_ns, &entry->ask.expires_at_ns))
         entry->ask.expires_at_ns = INT64_MAX;
     entry->approvals = approvals;
     return entry;
 }
 
-int approvals_ask(struct approvals *approvals, const struct approval *ask, uint64_t wait_ms, approval_fn *decided, void *ctx, struct brig_err *err)
+int approvals_ask(struct approvals *approvals, const struct approval *ask, uint64_t wait_ms, approval_fn *decided,
+                  void *ctx, struct brig_err *err)
 {
     uint64_t at_ns;
     int r = check_room(approvals, ask, err);
@@ -181,7 +184,8 @@ void approvals_withdraw(struct approvals *approvals, const char *run_id)
     free_entry(entry);
 }
 
-int approvals_decide(struct approvals *approvals, const char *org, const char *run_id, bool yes, const char *by, const char *reason, struct brig_err *err)
+int approvals_decide(struct approvals *approvals, const char *org, const char *run_id, bool yes, const char *by,
+                     const char *reason, struct brig_err *err)
 {
     struct entry *entry = find(approvals, run_id);
 
@@ -189,7 +193,8 @@ int approvals_decide(struct approvals *approvals, const char *org, const char *r
         return err_set(err, BRIG_E_NOT_FOUND, 0, "no run %.64s waits for approval", run_id);
     int r = loop_timer_set(approvals->loop, &entry->timer, loop_now_ns(), err);
     if (r < 0) {
-        /* The timer is gone with it: the run must not wait for ever, nor start. Its owner hears nothing, and its own time-out ends it. */
+        /* The timer is gone with it: the run must not wait for ever, nor start. Its owner hears nothing, and its own
+         * time-out ends it. */
         unlink_entry(entry);
         free_entry(entry);
         return r;
@@ -201,7 +206,8 @@ int approvals_decide(struct approvals *approvals, const char *org, const char *r
     return 0;
 }
 
-void approvals_each(const struct approvals *approvals, const char *org, bool (*each)(void *ctx, const struct approval *approval), void *ctx)
+void approvals_each(const struct approvals *approvals, const char *org,
+                    bool (*each)(void *ctx, const struct approval *approval), void *ctx)
 {
     for (const struct entry *entry = approvals->first; entry; entry = entry->next)
         if (!entry->told && (!*org || str_eq(entry->ask.org_id, org)) && !each(ctx, &entry->ask))

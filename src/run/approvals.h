@@ -5,7 +5,8 @@
 
 #include "loop/loop.h"
 
-/* Runs that wait for a yes. Ids are the runs'. Bounded in number (BRIG_E_LIMIT) and in time (then `decided` with expired). */
+/* Runs that wait for a yes. Ids are the runs'. Bounded in number (BRIG_E_LIMIT) and in time (then `decided` with
+ * expired). */
 struct approvals;
 struct approval {
     char run_id[48], org_id[64], tool[64], agent_id[64], actor[80]; /* actor: who asked */
@@ -16,10 +17,14 @@ enum verdict { VERDICT_APPROVED, VERDICT_DENIED, VERDICT_EXPIRED, VERDICT_MAX };
 typedef void approval_fn(void *ctx, enum verdict verdict, const char *by, const char *reason);
 int approvals_create(struct loop *loop, struct approvals **ret, struct brig_err *err) MUST_CHECK;
 void approvals_destroy(struct approvals *approvals); /* nobody is told */
-int approvals_ask(struct approvals *approvals, const struct approval *ask, uint64_t wait_ms, approval_fn *decided, void *ctx, struct brig_err *err) MUST_CHECK;
+int approvals_ask(struct approvals *approvals, const struct approval *ask, uint64_t wait_ms, approval_fn *decided,
+                  void *ctx, struct brig_err *err) MUST_CHECK;
 void approvals_withdraw(struct approvals *approvals, const char *run_id); /* the run is gone; decided is not called */
-/* BRIG_E_NOT_FOUND: no such run waits in this organisation ("" any). decided is called from the loop, not from within. */
-int approvals_decide(struct approvals *approvals, const char *org, const char *run_id, bool yes, const char *by, const char *reason, struct brig_err *err) MUST_CHECK;
-void approvals_each(const struct approvals *approvals, const char *org, bool (*each)(void *ctx, const struct approval *approval), void *ctx);
+/* BRIG_E_NOT_FOUND: no such run waits in this organisation ("" any). decided is called from the loop, not from within.
+ */
+int approvals_decide(struct approvals *approvals, const char *org, const char *run_id, bool yes, const char *by,
+                     const char *reason, struct brig_err *err) MUST_CHECK;
+void approvals_each(const struct approvals *approvals, const char *org,
+                    bool (*each)(void *ctx, const struct approval *approval), void *ctx);
 
 #endif

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * artifacts.c: files that a run left under /workspace/out, as one tar per run below the state directory: <organisation>/<run id>.tar. Fetched after the run was answered: the child has ended its
- * program and waits to be released. Bounded in bytes and time, and per organisation: whoever leaves more than ARTIFACTS_ORG_MAX loses the oldest, since the store lives on the same disk; written under another name and renamed when it is whole. Whoever reads one opens it by organisation and id, both checked to be plain names.
+ * artifacts.c: files that a run left under /workspace/out, as one tar per run below the state directory:
+ * <organisation>/<run id>.tar. Fetched after the run was answered: the child has ended its program and waits to be
+ * released. Bounded in bytes and time, and per organisation: whoever leaves more than ARTIFACTS_ORG_MAX loses the
+ * oldest, since the store lives on the same disk; written under another name and renamed when it is whole. Whoever
+ * reads one opens it by organisation and id, both checked to be plain names.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -109,7 +112,8 @@ static void sweep_dir(int state, const char *org, int64_t before)
         return;
     }
     while ((entry = readdir(dir)))
-        if (entry->d_name[0] != '.' && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) && st.st_mtime < before)
+        if (entry->d_name[0] != '.' && fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && st.st_mtime < before)
             (void)!unlinkat(fd, entry->d_name, 0);
     closedir(dir);
     (void)!unlinkat(state, org, AT_REMOVEDIR); /* when it is empty */
@@ -148,7 +152,8 @@ static int by_age(const void *a, const void *b)
 {
     const struct timespec *x = &((const struct kept *)a)->at, *y = &((const struct kept *)b)->at;
 
-    return x->tv_sec != y->tv_sec ? (x->tv_sec < y->tv_sec ? -1 : 1) : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+    return x->tv_sec != y->tv_sec ? (x->tv_sec < y->tv_sec ? -1 : 1)
+                                  : (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
 static int list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
@@ -164,7 +169,8 @@ static int list_kept(int dir_fd, struct kept **list, size_t *n, uint64_t *bytes)
         return -EIO;
     }
     while (r == 0 && (entry = readdir(dir))) {
-        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || strlen(entry->d_name) >= sizeof (*list)->name)
+        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+            strlen(entry->d_name) >= sizeof(*list)->name)
             continue;
         if (*n == room) {
             struct kept *more = mem_realloc_array(*list, room + 256, sizeof *more);
@@ -262,7 +268,9 @@ static int ask(struct artifact *a, enum svc_type type, const struct call_events 
     static const char base[] = "/workspace", path[] = OUT_DIR;
     uint8_t payload[256];
     struct svc_cursor out = {payload, payload + sizeof payload, false};
-    const struct svc_path where = {.flags = SVC_PATH_CONFINE | SVC_PATH_NOFOLLOW, .base = {base, sizeof base - 1}, .path = {path, sizeof path - 1}};
+    const struct svc_path where = {.flags = SVC_PATH_CONFINE | SVC_PATH_NOFOLLOW,
+                                   .base = {base, sizeof base - 1},
+                                   .path = {path, sizeof path - 1}};
     struct sbox *sbox = child_sbox(a->child);
 
     if (!sbox || !sbox->link)
@@ -302,7 +310,13 @@ void artifact_fetch(struct executor *executor, const char *org, const char *id, 
         child_release(child);
         return;
     }
-    *a = (struct artifact){.executor = executor, .child = child, .next = executor->artifacts, .dir_fd = -1, .fd = -1, .timer = {.fn = on_timer}, .watch = {.ended = on_gone}};
+    *a = (struct artifact){.executor = executor,
+                           .child = child,
+                           .next = executor->artifacts,
+                           .dir_fd = -1,
+                           .fd = -1,
+                           .timer = {.fn = on_timer},
+                           .watch = {.ended = on_gone}};
     a->timer.ctx = a->watch.ctx = a;
     snprintf(a->org, sizeof a->org, "%s", org);
     snprintf(a->id, sizeof a->id, "%s", id);
@@ -310,7 +324,8 @@ void artifact_fetch(struct executor *executor, const char *org, const char *id, 
         a->next->prev = a;
     executor->artifacts = a;
     const struct call_events events = {.event = on_entry, .reply = on_listed, .ctx = a};
-    if (loop_timer_set(executor->o.loop, &a->timer, loop_now_ns() + ARTIFACT_NS, NULL) < 0 || ask(a, SVC_FILE_LIST, &events) < 0) {
+    if (loop_timer_set(executor->o.loop, &a->timer, loop_now_ns() + ARTIFACT_NS, NULL) < 0 ||
+        ask(a, SVC_FILE_LIST, &events) < 0) {
         end(a, false);
         return;
     }
@@ -349,9 +364,11 @@ int executor_artifact(struct executor *executor, const char *org, const char *id
 {
     char path[160];
 
-    if (executor->o.artifacts_fd < 0 || (org[0] && !plain(org)) || !plain(id) || str_format(path, sizeof path, "%s/%s.tar", org, id) < 0)
+    if (executor->o.artifacts_fd < 0 || (org[0] && !plain(org)) || !plain(id) ||
+        str_format(path, sizeof path, "%s/%s.tar", org, id) < 0)
         return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "%.64s has left no files", id);
-    int fd = org[0] ? openat(executor->o.artifacts_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : open_any(executor->o.artifacts_fd, id);
+    int fd = org[0] ? openat(executor->o.artifacts_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+                    : open_any(executor->o.artifacts_fd, id);
     if (fd < 0 && errno == ENOENT)
         return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "%.64s has left no files", id);
     if (fd < 0)

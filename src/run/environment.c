@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * environment.c: the environment of a run, in layers. What every run has is written down here: an allow-list, never the daemon's own.
+ * environment.c: the environment of a run, in layers. What every run has is written down here: an allow-list, never the
+ * daemon's own.
  *
  *     entries, sorted by (name, layer)    A base "x" | A runtime "y" | PATH base "..." | ...
  *                                                      ^ the last of a name wins
  *
- * Names and values lie in chunks that are wiped before they are freed: a value may be a secret. Adding is a binary search and a move, so that thousands of names
- * from a caller cost no more than their sorting.
+ * Names and values lie in chunks that are wiped before they are freed: a value may be a secret. Adding is a binary
+ * search and a move, so that thousands of names from a caller cost no more than their sorting.
  */
 #include "run/environment.h"
 
@@ -150,12 +151,14 @@ static int grow(struct environment *env)
     return 0;
 }
 
-int environment_add(struct environment *env, enum env_layer layer, const char *name, const char *value, size_t len, bool secret, struct brig_err *err)
+int environment_add(struct environment *env, enum env_layer layer, const char *name, const char *value, size_t len,
+                    bool secret, struct brig_err *err)
 {
     bool found;
 
     if (!name_ok(name))
-        return err_usage(err, "environment %.64s: a name is letters, digits and underscores, and does not begin with a digit", name);
+        return err_usage(
+            err, "environment %.64s: a name is letters, digits and underscores, and does not begin with a digit", name);
     if (memchr(value, '\0', len))
         return err_usage(err, "environment %.64s: a value must not hold a NUL", name);
     size_t at = place(env, name, layer, &found), cost = strlen(name) + len + 2;
@@ -178,7 +181,8 @@ int environment_add(struct environment *env, enum env_layer layer, const char *n
     return 0;
 }
 
-int environment_add_json(struct environment *env, enum env_layer layer, const struct json_value *object, struct brig_err *err)
+int environment_add_json(struct environment *env, enum env_layer layer, const struct json_value *object,
+                         struct brig_err *err)
 {
     if (!object || object->type == JSON_NULL)
         return 0;
@@ -265,8 +269,10 @@ void environment_json(const struct environment *env, bool all, struct json *json
     json_end(json);
 }
 
-/* Also of values that another layer covers: they are known to the run's makers, and a tool must not be able to get at them by a side way unseen. */
-void environment_each_secret(const struct environment *env, void (*each)(void *ctx, const char *value, size_t len), void *ctx)
+/* Also of values that another layer covers: they are known to the run's makers, and a tool must not be able to get at
+ * them by a side way unseen. */
+void environment_each_secret(const struct environment *env, void (*each)(void *ctx, const char *value, size_t len),
+                             void *ctx)
 {
     for (size_t i = 0; i < env->n; i++)
         if (env->entries[i].secret)

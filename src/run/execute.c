@@ -2,9 +2,11 @@
 /*
  * execute.c: runs: made from a request, led through their steps, ended with a receipt.
  *
- * Theory of operation. executor_run() copies what it needs, asks the questions that need no waiting (allowed, rate, arguments) while the request is still there, and
- * advances: each step returns at once (0), or waits (1) for one callback that advances again, or refuses. With a child parked, everything up to the write of the
- * request happens in that one call, without a timer; the next thing is the answer. Nobody is called from within executor_run(): a refusal is told from the loop.
+ * Theory of operation. executor_run() copies what it needs, asks the questions that need no waiting (allowed, rate,
+ * arguments) while the request is still there, and advances: each step returns at once (0), or waits (1) for one
+ * callback that advances again, or refuses. With a child parked, everything up to the write of the request happens in
+ * that one call, without a timer; the next thing is the answer. Nobody is called from within executor_run(): a refusal
+ * is told from the loop.
  *
  * The end is one way: outcome -> agent's state -> receipt -> store (not waited for) -> audit -> done -> freed.
  */
@@ -18,7 +20,8 @@
 
 #define CHUNK 8192u
 
-/* ---- memory -------------------------------------------------------------------------------------------------------------- */
+/* ---- memory
+ * -------------------------------------------------------------------------------------------------------------- */
 
 char *run_copy(struct run *run, const char *text, size_t len)
 {
@@ -116,7 +119,8 @@ void run_drop_waits(struct run *run)
     loop_timer_clear(o->loop, &run->later);
 }
 
-/* ---- the ends ---------------------------------------------------------------------------------------------------------- */
+/* ---- the ends
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void tell_refused(struct run *run)
 {
@@ -162,10 +166,17 @@ static void fill_result(struct run *run, const struct buf *receipt, struct run_r
 {
     const struct outcome *o = run->outcome;
 
-    *ret = (struct run_result){.run_id = run->id, .ok = o->ok, .func_return = o->func_return.data ? o->func_return.data : "null",
-                               .func_return_len = o->func_return.data ? o->func_return.len : 4, .text = o->text.data ? o->text.data : "", .text_len = o->text.len,
-                               .fingerprint = run->fingerprint[0] ? run->fingerprint : NULL, .receipt = receipt->data ? receipt->data : "{}",
-                               .receipt_len = receipt->data ? receipt->len : 2, .tool_name = run->tool.name, .files = o->files};
+    *ret = (struct run_result){.run_id = run->id,
+                               .ok = o->ok,
+                               .func_return = o->func_return.data ? o->func_return.data : "null",
+                               .func_return_len = o->func_return.data ? o->func_return.len : 4,
+                               .text = o->text.data ? o->text.data : "",
+                               .text_len = o->text.len,
+                               .fingerprint = run->fingerprint[0] ? run->fingerprint : NULL,
+                               .receipt = receipt->data ? receipt->data : "{}",
+                               .receipt_len = receipt->data ? receipt->len : 2,
+                               .tool_name = run->tool.name,
+                               .files = o->files};
     for (int i = 1; i < 3; i++) {
         ret->out[i] = o->out[i].data ? o->out[i].data : "";
         ret->out_len[i] = o->out[i].len;
@@ -216,14 +227,16 @@ void run_over(struct run *run)
         return;
     if (o->ok && o->state_changed && run->agent_version && opt->agents) {
         run->step = STEP_STATE;
-        if (agents_set_state(opt->agents, run->caller.org_id, run->agent_id, run->agent_version, o->state.data, o->state.len, on_state, run, &err) == 0)
+        if (agents_set_state(opt->agents, run->caller.org_id, run->agent_id, run->agent_version, o->state.data,
+                             o->state.len, on_state, run, &err) == 0)
             return;
         snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err.message);
     }
     finish(run);
 }
 
-/* ---- the steps --------------------------------------------------------------------------------------------------------- */
+/* ---- the steps
+ * --------------------------------------------------------------------------------------------------------- */
 
 void run_advance(struct run *run)
 {
@@ -245,9 +258,11 @@ void run_advance(struct run *run)
         run_refuse(run, &err, 0);
 }
 
-/* ---- a request --------------------------------------------------------------------------------------------------------- */
+/* ---- a request
+ * --------------------------------------------------------------------------------------------------------- */
 
-static int copy_requirements(struct run *run, const struct requirement *from, size_t n, struct requirement **ret, size_t *ret_n)
+static int copy_requirements(struct run *run, const struct requirement *from, size_t n, struct requirement **ret,
+                             size_t *ret_n)
 {
     *ret_n = 0;
     if (n == 0)
@@ -277,10 +292,16 @@ static int copy_tool(struct run *run, const struct tool *from)
     struct json json = JSON_INIT(&schema);
     struct tool *to = &run->tool;
 
-    *to = (struct tool){.source_len = from->source ? from->source_len : 0, .version = from->version, .language = from->language, .return_limit = from->return_limit,
-                        .requires_approval = from->requires_approval, .needs_credentials = from->needs_credentials,
-                        .no_fallback = from->no_fallback, .registrant.as = from->registrant.as};
-    if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 || copy_text(run, from->provider, &to->provider) < 0)
+    *to = (struct tool){.source_len = from->source ? from->source_len : 0,
+                        .version = from->version,
+                        .language = from->language,
+                        .return_limit = from->return_limit,
+                        .requires_approval = from->requires_approval,
+                        .needs_credentials = from->needs_credentials,
+                        .no_fallback = from->no_fallback,
+                        .registrant.as = from->registrant.as};
+    if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 ||
+        copy_text(run, from->provider, &to->provider) < 0)
         return -ENOMEM;
     to->source = run_copy(run, from->source ? from->source : "", to->source_len);
     if (!to->source || copy_requirements(run, from->pip, from->n_pip, &to->pip, &to->n_pip) < 0 ||
@@ -351,7 +372,8 @@ static int prepare(struct run *run, const struct run_ask *ask, uint64_t *ret_ret
     if (r < 0)
         return r == -ENOMEM ? err_nomem(err) : err_set(err, BRIG_E_TOO_LARGE, -r, "the request is too large");
     if (run->executor->n_runs > run->executor->o.config->tools_max_runs)
-        return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached", run->executor->o.config->tools_max_runs);
+        return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached",
+                       run->executor->o.config->tools_max_runs);
     r = step_checks(run, &checks, err);
     *ret_retry = checks.retry_s;
     if (r == 0)
@@ -365,7 +387,8 @@ static int prepare(struct run *run, const struct run_ask *ask, uint64_t *ret_ret
     return r;
 }
 
-int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events, struct run **ret, struct brig_err *err)
+int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events,
+                 struct run **ret, struct brig_err *err)
 {
     struct run *run = mem_zalloc(sizeof *run);
     struct brig_err why = {0};
@@ -404,7 +427,8 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
     return 0;
 }
 
-/* ---- those that go on ---------------------------------------------------------------------------------------------------- */
+/* ---- those that go on
+ * ---------------------------------------------------------------------------------------------------- */
 
 const char *run_id(const struct run *run)
 {
@@ -453,7 +477,8 @@ struct run *executor_find(struct executor *executor, const char *org, const char
 
 void run_json(const struct run *run, struct json *json)
 {
-    static const char *const names[] = {"waiting_for_approval", "queued", "queued", "installing", "queued", "running", "running", "running"};
+    static const char *const names[] = {
+        "waiting_for_approval", "queued", "queued", "installing", "queued", "running", "running", "running"};
     static const char *const kinds[] = {"tool", "code", "command", "schema"};
 
     json_object(json);
@@ -473,7 +498,8 @@ void run_json(const struct run *run, struct json *json)
     json_end(json);
 }
 
-/* ---- the executor -------------------------------------------------------------------------------------------------------- */
+/* ---- the executor
+ * -------------------------------------------------------------------------------------------------------- */
 
 int executor_create(const struct executor_options *options, struct executor **ret, struct brig_err *err)
 {
@@ -491,7 +517,8 @@ int executor_create(const struct executor_options *options, struct executor **re
     return 0;
 }
 
-/* Runs under way are forgotten without a word; the manager, which has their children, is destroyed before the loop turns again. */
+/* Runs under way are forgotten without a word; the manager, which has their children, is destroyed before the loop
+ * turns again. */
 void executor_destroy(struct executor *executor)
 {
     if (!executor)

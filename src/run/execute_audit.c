@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_audit.c: one event per run: what was run (name, version, SHA-256 and size of source, arguments and result), for how long it was allowed to, by whom, and how it ended; or why it was
- * refused. The texts themselves only with `[audit] payloads`, without secrets, and cut.
+ * execute_audit.c: one event per run: what was run (name, version, SHA-256 and size of source, arguments and result),
+ * for how long it was allowed to, by whom, and how it ended; or why it was refused. The texts themselves only with
+ * `[audit] payloads`, without secrets, and cut.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,11 +64,14 @@ static void describe(struct run *run, struct buf *out)
         crypto_hex(sum, sizeof sum, whole);
     else
         snprintf(whole, sizeof whole, "%s", hash("", 0, source));
-    (void)!buf_printf(out, "%s version %" PRIu64 " source sha256:%s %zu bytes, arguments sha256:%s %zu bytes", run->id, run->tool.version, whole, run->tool.source_len,
+    (void)!buf_printf(out, "%s version %" PRIu64 " source sha256:%s %zu bytes, arguments sha256:%s %zu bytes", run->id,
+                      run->tool.version, whole, run->tool.source_len,
                       run->args ? hash(run->args, run->args_len, args) : "", run->args_len);
     if (o && o->func_return.data)
-        (void)!buf_printf(out, ", result sha256:%s %zu bytes", hash(o->func_return.data, o->func_return.len, result), o->func_return.len);
-    (void)!buf_printf(out, ", timeout %" PRIu64 " ms, provider %s", run->timeout_ms, run->provider ? run->provider->name : "none");
+        (void)!buf_printf(out, ", result sha256:%s %zu bytes", hash(o->func_return.data, o->func_return.len, result),
+                          o->func_return.len);
+    (void)!buf_printf(out, ", timeout %" PRIu64 " ms, provider %s", run->timeout_ms,
+                      run->provider ? run->provider->name : "none");
     if (run->agent_id[0])
         (void)!buf_printf(out, ", agent %s", run->agent_id);
 }
@@ -84,13 +88,19 @@ static const char *kind_of(const struct run *run)
 
 static uint64_t add(struct run *run, const char *outcome, const char *detail, bool sync)
 {
-    const struct audit_event event = {.action = action(run), .actor = run->caller.actor, .org = run->caller.org_id,
+    const struct audit_event event = {.action = action(run),
+                                      .actor = run->caller.actor,
+                                      .org = run->caller.org_id,
                                       .object = run->tool.name ? run->tool.name : run->id,
-                                      .outcome = outcome, .detail = detail, .request_id = run->caller.request_id,
-                                      .sync = sync, .kind = kind_of(run),
+                                      .outcome = outcome,
+                                      .detail = detail,
+                                      .request_id = run->caller.request_id,
+                                      .sync = sync,
+                                      .kind = kind_of(run),
                                       .any_object = !run->of_row}; /* the caller's own word, or the run's number */
 
-    return run->executor->o.audit && run->kind != FRAME_SCHEMA ? audit_add(run->executor->o.audit, &event, NULL, NULL) : 0;
+    return run->executor->o.audit && run->kind != FRAME_SCHEMA ? audit_add(run->executor->o.audit, &event, NULL, NULL)
+                                                               : 0;
 }
 
 uint64_t run_audit(struct run *run)
@@ -110,7 +120,8 @@ void run_audit_refused(struct run *run)
 {
     AUTO_BUF struct buf detail = BUF_INIT(4096);
     int code = run->refused.code;
-    bool denied = code == BRIG_E_FORBIDDEN || code == BRIG_E_LIMIT || code == BRIG_E_INVALID || code == BRIG_E_USAGE || code == BRIG_E_REFUSED;
+    bool denied = code == BRIG_E_FORBIDDEN || code == BRIG_E_LIMIT || code == BRIG_E_INVALID || code == BRIG_E_USAGE ||
+                  code == BRIG_E_REFUSED;
 
     if (!run->executor->o.audit)
         return;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_child.c: the built-in provider: a parked child of the pool, or a new process in a sandbox that lives on; the request that goes down its channel, and the done that comes back.
+ * execute_child.c: the built-in provider: a parked child of the pool, or a new process in a sandbox that lives on; the
+ * request that goes down its channel, and the done that comes back.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,8 @@
 #include "run/execute_priv.h"
 #include "sandbox/private.h"
 
-/* ---- the request ----------------------------------------------------------------------------------------------------------- */
+/* ---- the request
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static int add_set(struct run *run, struct brig_err *err)
 {
@@ -18,14 +20,16 @@ static int add_set(struct run *run, struct brig_err *err)
     if (!run->set)
         return 0;
     if (run->set->venv) {
-        r = str_format(path, sizeof path, "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", run->set->venv);
+        r = str_format(path, sizeof path, "%s/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                       run->set->venv);
         if (r >= 0)
             r = environment_add(run->env, ENV_BASE, "PATH", path, strlen(path), false, err);
         if (r >= 0)
             r = environment_add(run->env, ENV_BASE, "VIRTUAL_ENV", run->set->venv, strlen(run->set->venv), false, err);
     }
     if (r >= 0 && run->set->node_path)
-        r = environment_add(run->env, ENV_BASE, "NODE_PATH", run->set->node_path, strlen(run->set->node_path), false, err);
+        r = environment_add(run->env, ENV_BASE, "NODE_PATH", run->set->node_path, strlen(run->set->node_path), false,
+                            err);
     return r < 0 ? r : 0;
 }
 
@@ -52,19 +56,33 @@ int run_request(struct run *run, struct buf *out, struct frame_request *ret, str
         r = add_network(run, err);
     if (r < 0)
         return r;
-    *ret = (struct frame_request){.kind = run->kind, .tool = &run->tool, .schema = run->schema, .schema_len = run->schema_len, .args = run->args, .args_len = run->args_len,
-                                  .agent_state = run->state_before, .agent_state_len = run->state_before_len, .agent_id = run->agent_id[0] ? run->agent_id : NULL,
-                                  .site = !run->set ? NULL : run->tool.language == TOOL_PYTHON ? run->set->venv : run->set->node_path, .cwd = "/workspace", .files = run->files, .collect = run->collect};
+    *ret = (struct frame_request){.kind = run->kind,
+                                  .tool = &run->tool,
+                                  .schema = run->schema,
+                                  .schema_len = run->schema_len,
+                                  .args = run->args,
+                                  .args_len = run->args_len,
+                                  .agent_state = run->state_before,
+                                  .agent_state_len = run->state_before_len,
+                                  .agent_id = run->agent_id[0] ? run->agent_id : NULL,
+                                  .site = !run->set                           ? NULL
+                                          : run->tool.language == TOOL_PYTHON ? run->set->venv
+                                                                              : run->set->node_path,
+                                  .cwd = "/workspace",
+                                  .files = run->files,
+                                  .collect = run->collect};
     memcpy(ret->key, run->key, sizeof ret->key);
     ret->n_env = environment_pairs(run->env, &ret->env);
     /* One allocation, not one per doubling: the sizes are known but for escapes. */
-    r = buf_reserve(out, 1024 + run->tool.source_len + run->tool.source_len / 8 + run->args_len + run->schema_len + run->state_before_len + 96 * ret->n_env);
+    r = buf_reserve(out, 1024 + run->tool.source_len + run->tool.source_len / 8 + run->args_len + run->schema_len +
+                             run->state_before_len + 96 * ret->n_env);
     if (r == 0)
         r = frame_request_put(ret, out);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, -r, "the request of the run") : 0;
 }
 
-/* ---- output ---------------------------------------------------------------------------------------------------------------- */
+/* ---- output
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
@@ -95,7 +113,8 @@ void run_child_done(void *ctx, const struct child_done *done)
     struct child *child = take_ptr(&run->child);
 
     run->provider_run = NULL;
-    if (!done->started && !run->cancelled && (done->cause == BRIG_CAUSE_HOST_ERROR || done->cause == BRIG_CAUSE_SANDBOX_GONE)) {
+    if (!done->started && !run->cancelled &&
+        (done->cause == BRIG_CAUSE_HOST_ERROR || done->cause == BRIG_CAUSE_SANDBOX_GONE)) {
         if (child && run->keep_files)
             child_release(child);
         (void)err_set(&why, done->unsupported ? BRIG_E_UNSUPPORTED : BRIG_E_BUSY, 0, "%.200s",
@@ -124,14 +143,26 @@ void run_child_done(void *ctx, const struct child_done *done)
 
 void run_claim(struct run *run, struct child_claim *ret, const struct buf *request)
 {
-    *ret = (struct child_claim){.caller = &run->caller, .request = request->data, .request_len = request->len, .timeout_ms = run->timeout_ms, .output = run->limits.output,
-                                .answer_max = 2 * (uint64_t)RESULT_MAX, .limits = {.memory = run->limits.memory, .cpus = run->limits.cpus, .pids = run->limits.pids, .cpu_time = run->limits.cpu_time},
+    *ret = (struct child_claim){.caller = &run->caller,
+                                .request = request->data,
+                                .request_len = request->len,
+                                .timeout_ms = run->timeout_ms,
+                                .output = run->limits.output,
+                                .answer_max = 2 * (uint64_t)RESULT_MAX,
+                                .limits = {.memory = run->limits.memory,
+                                           .cpus = run->limits.cpus,
+                                           .pids = run->limits.pids,
+                                           .cpu_time = run->limits.cpu_time},
                                 .network = run->network,
-                                .keep_files = run->keep_files, .output_data = run->events.output ? on_output : NULL, .done = run_child_done, .ctx = run};
+                                .keep_files = run->keep_files,
+                                .output_data = run->events.output ? on_output : NULL,
+                                .done = run_child_done,
+                                .ctx = run};
     snprintf(ret->run_id, sizeof ret->run_id, "%s", run->id);
 }
 
-/* ---- local ----------------------------------------------------------------------------------------------------------------- */
+/* ---- local
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* On a negative return the child is gone, and nothing was sent. */
 static int claim(struct run *run, struct child *child, struct brig_err *err)
@@ -183,16 +214,22 @@ static struct brig_limits fixed_limits(const struct brig_limits *limits)
 int local_start(struct run *run, struct brig_err *err)
 {
     struct pool *pool = run->executor->o.pool;
-    struct pool_want want = {.org_id = run->caller.org_id, .language = run->tool.language, .set = run->set,
-                             .strict = run->strict, .network = run->has_network,
-                                   .workspace = run->workspace, .persist = run->persist, .limits = fixed_limits(&run->limits)};
+    struct pool_want want = {.org_id = run->caller.org_id,
+                             .language = run->tool.language,
+                             .set = run->set,
+                             .strict = run->strict,
+                             .network = run->has_network,
+                             .workspace = run->workspace,
+                             .persist = run->persist,
+                             .limits = fixed_limits(&run->limits)};
 
     if (!run->fingerprint[0])
         run_fingerprint(run);
     if (run->sandbox_id[0] || run->reuse != REUSE_NONE || run->secrets_json)
         return reuse_start(run, err);
-    int r = run->has_network ? network_shape(run->executor->o.manager, run->caller.org_id, run->network, &want.shape,
-                                             err) : 0;
+    int r = run->has_network
+                ? network_shape(run->executor->o.manager, run->caller.org_id, run->network, &want.shape, err)
+                : 0;
     if (r < 0)
         return r;
     run->keep_files = run->executor->o.artifacts_fd >= 0 && run->kind != FRAME_SCHEMA;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_config.c: what a run is bounded and fed by: limits and wall clock (call over tool over configuration over settings), network and secrets, and the organisation's local
- * configuration: its fingerprint, its directory and that directory's requirements.txt.
+ * execute_config.c: what a run is bounded and fed by: limits and wall clock (call over tool over configuration over
+ * settings), network and secrets, and the organisation's local configuration: its fingerprint, its directory and that
+ * directory's requirements.txt.
  *
- * The directory is only looked at: whether it is there and holds anything decides which pool a run comes from, so that the common case, an empty one, shares one pool.
+ * The directory is only looked at: whether it is there and holds anything decides which pool a run comes from, so that
+ * the common case, an empty one, shares one pool.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -30,7 +32,8 @@ const struct json_value *run_config(const struct run *run)
     return object ? json_get(object->json, "config") : NULL;
 }
 
-/* ---- fingerprint --------------------------------------------------------------------------------------------------------- */
+/* ---- fingerprint
+ * --------------------------------------------------------------------------------------------------------- */
 
 static int of_default(const struct run *run, char out[FINGERPRINT_MAX])
 {
@@ -63,7 +66,8 @@ void run_fingerprint(struct run *run)
         struct fingerprint_of fresh = {.version = version};
         snprintf(fresh.org, sizeof fresh.org, "%s", run->caller.org_id);
         snprintf(fresh.id, sizeof fresh.id, "%s", id);
-        int r = object ? config_fingerprint("local", run->caller.org_id, json_get(object->json, "config"), fresh.text) : of_default(run, fresh.text);
+        int r = object ? config_fingerprint("local", run->caller.org_id, json_get(object->json, "config"), fresh.text)
+                       : of_default(run, fresh.text);
         if (r < 0)
             return; /* then the result has none */
         *slot = fresh;
@@ -71,7 +75,8 @@ void run_fingerprint(struct run *run)
     snprintf(run->fingerprint, sizeof run->fingerprint, "%s", slot->text);
 }
 
-/* ---- limits -------------------------------------------------------------------------------------------------------------- */
+/* ---- limits
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* Those that are given win over those before. */
 int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
@@ -106,7 +111,8 @@ int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
     return 0;
 }
 
-/* ---- network and secrets ------------------------------------------------------------------------------------------------- */
+/* ---- network and secrets
+ * ------------------------------------------------------------------------------------------------- */
 
 static bool is_none(const struct json_value *network)
 {
@@ -115,9 +121,11 @@ static bool is_none(const struct json_value *network)
 
 struct secret_use run_secret_use(const struct run *run, size_t i)
 {
-    return (struct secret_use){.caller = &run->caller, .registrant = run->row_secrets ? &run->tool.registrant.as : NULL,
+    return (struct secret_use){.caller = &run->caller,
+                               .registrant = run->row_secrets ? &run->tool.registrant.as : NULL,
                                .name = run->secrets[i].name,
-                               .object = run->id, .audit = run->executor->o.audit};
+                               .object = run->id,
+                               .audit = run->executor->o.audit};
 }
 
 /* Those of the list that are not exposed. */
@@ -209,24 +217,26 @@ static int check_overrides(const struct run *run, const struct run_ask *ask, str
     const struct {
         const char *name;
         bool given;
-    } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0}, {"network", ask->network},
-                   {"secrets", ask->secrets}, {"provider", ask->provider}};
+    } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0},
+                   {"network", ask->network},
+                   {"secrets", ask->secrets},
+                   {"provider", ask->provider}};
 
     const bool given = (run->of_row && tool_exposes(ask->tool)) || has_credentials(run);
     if (!given || caller_is_admin(&run->caller))
         return 0;
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
         if (members[i].given)
-            return err_set(err, BRIG_E_FORBIDDEN, 0,
-                           "%s: only an administrator may say it for a tool that is given %s", members[i].name,
-                           tool_exposes(ask->tool) ? "a secret's value" : "credentials");
+            return err_set(err, BRIG_E_FORBIDDEN, 0, "%s: only an administrator may say it for a tool that is given %s",
+                           members[i].name, tool_exposes(ask->tool) ? "a secret's value" : "credentials");
     return 0;
 }
 
 int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err)
 {
     const struct config *config = run->executor->o.config;
-    const struct json_value *asked = ask->network ? ask->network : ask->tool->network, *secrets = ask->secrets ? ask->secrets : ask->tool->secrets;
+    const struct json_value *asked = ask->network ? ask->network : ask->tool->network,
+                            *secrets = ask->secrets ? ask->secrets : ask->tool->secrets;
     enum standing who = caller_standing(&run->caller);
     AUTO_FREE char *text = NULL;
 
@@ -245,7 +255,8 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     r = given ? spec_network(asked, who, config, &text, err) : spec_network_default(config, &text, err);
     if (r < 0 || !text)
         return r;
-    if (run->n_docs >= ARRAY_SIZE(run->docs) || json_read(text, strlen(text), JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
+    if (run->n_docs >= ARRAY_SIZE(run->docs) ||
+        json_read(text, strlen(text), JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
         return err_nomem(err);
     run->network = json_root(run->docs[run->n_docs++]);
     run->has_network = !is_none(run->network);
@@ -257,7 +268,8 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     return 0;
 }
 
-/* ---- the directory ------------------------------------------------------------------------------------------------------- */
+/* ---- the directory
+ * ------------------------------------------------------------------------------------------------------- */
 
 static bool look(const char *path)
 {

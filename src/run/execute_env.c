@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_env.c: the environment of a run, put together from everything that has a say, and the automaton that keeps its secrets out of what the run says. Variables of the call and the
- * forced ids are added while the request is there; the rest is looked up when it is due, so that a run that waited for an approval has today's.
+ * execute_env.c: the environment of a run, put together from everything that has a say, and the automaton that keeps
+ * its secrets out of what the run says. Variables of the call and the forced ids are added while the request is there;
+ * the rest is looked up when it is due, so that a run that waited for an approval has today's.
  */
 #include <string.h>
 
@@ -40,7 +41,8 @@ static int add_variables(struct run *run, struct brig_err *err)
 
     if (!config)
         return 0;
-    for (const struct object *v = objects_first(configs_variables(o->configs), run->caller.org_id); v && r == 0; v = v->next) {
+    for (const struct object *v = objects_first(configs_variables(o->configs), run->caller.org_id); v && r == 0;
+         v = v->next) {
         const struct json_value *of = json_get(v->json, "config_id"), *key = json_get(v->json, "key");
         uint8_t *value = NULL;
         size_t len = 0;
@@ -105,7 +107,8 @@ int run_scrub_make(struct run *run, struct brig_err *err)
     run->refused.code = 0;
     /* A run whose secrets cannot be kept does not begin. */
     if (failed == BRIG_E_TOO_LARGE)
-        return err_set(err, BRIG_E_TOO_LARGE, 0, "environment: its variables are too long to be kept out of the output");
+        return err_set(err, BRIG_E_TOO_LARGE, 0,
+                       "environment: its variables are too long to be kept out of the output");
     return failed || (run->scrub && scrub_ready(run->scrub) < 0) ? err_nomem(err) : 0;
 }
 
@@ -120,7 +123,8 @@ int step_environment(struct run *run, struct brig_err *err)
     int r = run->exposes ? add_exposed(run, err) : add_variables(run, err);
 
     if (r == 0 && run->agent_version && !run->exposes) {
-        const struct object *agent = o->agents ? objects_find(agents_objects(o->agents), run->caller.org_id, run->agent_id) : NULL;
+        const struct object *agent =
+            o->agents ? objects_find(agents_objects(o->agents), run->caller.org_id, run->agent_id) : NULL;
         if (!agent)
             return err_set(err, BRIG_E_NOT_FOUND, 0, "%.64s not found", run->agent_id);
         r = agent_secrets(o->agents, agent, add_agent, &adding, err);

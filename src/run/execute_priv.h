@@ -3,9 +3,10 @@
  * execute_priv.h: what the files of the executor share.
  *
  *   executor  owns every run that goes on, the providers, and small caches.
- *   run       from executor_run() until its done callback has returned. What it needs of its caller's is copied into `chunks` (wiped): a run may wait for a person,
- *             a webhook, an installer or a child, and what was borrowed is gone by then. Exactly one thing is waited for at a time (`step`).
- *   child     the run's from the claim until its done; with files to be fetched it is handed to an artifact, which outlives the run.
+ *   run       from executor_run() until its done callback has returned. What it needs of its caller's is copied into
+ * `chunks` (wiped): a run may wait for a person, a webhook, an installer or a child, and what was borrowed is gone by
+ * then. Exactly one thing is waited for at a time (`step`). child     the run's from the claim until its done; with
+ * files to be fetched it is handed to an artifact, which outlives the run.
  */
 #ifndef BRIG_RUN_EXECUTE_PRIV_H
 #define BRIG_RUN_EXECUTE_PRIV_H
@@ -25,8 +26,8 @@
 
 #define PROVIDERS_MAX 16u
 #define TRIED_MAX 24u
-#define ATTEMPTS_MAX 3u       /* one, and two more after failures that may pass */
-#define RETRY_FIRST_MS 100u   /* then four times as long */
+#define ATTEMPTS_MAX 3u     /* one, and two more after failures that may pass */
+#define RETRY_FIRST_MS 100u /* then four times as long */
 #define FINGERPRINTS 64u
 #define DIR_LOOK_NS NS_PER_SEC /* how long it is believed that a directory is empty, or not */
 #define TEXT_MAX (SIZE_MAX / 4)
@@ -44,8 +45,8 @@ enum run_step {
     STEP_ENVIRONMENT,
     STEP_SET,
     STEP_PROVIDER,
-    STEP_RUNNING,  /* with a provider; the next is its done */
-    STEP_STATE,    /* the agent's new state is on its way to the store */
+    STEP_RUNNING, /* with a provider; the next is its done */
+    STEP_STATE,   /* the agent's new state is on its way to the store */
     STEP_OVER,
 };
 
@@ -56,7 +57,7 @@ struct tried {
 /* How it ended, between the child's done and the answer; child_done is gone by then. */
 struct outcome {
     bool ok;
-    struct brig_receipt r;       /* its output points into out[] */
+    struct brig_receipt r; /* its output points into out[] */
     struct buf out[3], func_return, text, error_message, traceback, state, state_diff, learned;
     char error_type[128];
     bool has_error, of_zygote, here, state_changed;
@@ -71,19 +72,19 @@ struct run {
     struct run_events events;
     char id[48];
     enum run_step step;
-    bool entered;                /* executor_run() has not returned yet: nobody is called */
+    bool entered; /* executor_run() has not returned yet: nobody is called */
     bool background, cancelled, strict, no_fallback, keep_files, released;
-    struct loop_timer later;     /* a refusal or a retry, from the loop */
-    uint64_t created_ns;         /* monotonic */
+    struct loop_timer later; /* a refusal or a retry, from the loop */
+    uint64_t created_ns;     /* monotonic */
     int64_t created_at_ns;
     struct caller caller;
     enum frame_kind kind;
     struct run_chunk *chunks;
-    struct json_doc *docs[8];    /* copies of JSON that was borrowed */
+    struct json_doc *docs[8]; /* copies of JSON that was borrowed */
     size_t n_docs;
 
     /* of the request */
-    struct tool tool;            /* strings in chunks; no schema, no rules; requirements as given */
+    struct tool tool; /* strings in chunks; no schema, no rules; requirements as given */
     const char *args, *schema;
     size_t args_len, schema_len;
     const struct json_value *network, *files, *collect;
@@ -91,39 +92,39 @@ struct run {
     size_t n_secrets;
     char *secrets_memory;
     const struct json_value *secrets_json; /* those that are brokered: they need a sandbox made for them */
-    bool of_row;                 /* the tool is a registered one */
-    bool row_secrets;            /* the list of secrets is the tool's own: tool.registrant decided it */
+    bool of_row;                           /* the tool is a registered one */
+    bool row_secrets;                      /* the list of secrets is the tool's own: tool.registrant decided it */
     /* it gets the value of a secret: no variables that user keys can write are put beside it */
     bool exposes;
-    enum standing needs;         /* who may give what it was given; packages and directories of weaker ones stay out */
+    enum standing needs; /* who may give what it was given; packages and directories of weaker ones stay out */
     bool has_network;
     struct brig_limits limits;
     uint64_t timeout_ms;
     char agent_id[128], sandbox_id[64], wish[CONFIG_TYPE_MAX], org_wish[CONFIG_TYPE_MAX];
     const char *project;
-    uint64_t agent_version;      /* 0: no stored agent */
-    const char *state_before;    /* JSON of the agent's state; or NULL */
+    uint64_t agent_version;   /* 0: no stored agent */
+    const char *state_before; /* JSON of the agent's state; or NULL */
     size_t state_before_len;
     int reuse;
 
     /* on its way */
     struct environment *env;
     struct webhook_call *webhook;
-    bool asked;                  /* approvals_ask() */
+    bool asked; /* approvals_ask() */
     struct set_build *build;
     const struct set *set;
-    const char *workspace;       /* a directory; or NULL */
+    const char *workspace; /* a directory; or NULL */
     bool persist;
     char fingerprint[FINGERPRINT_MAX];
     struct pool_wait *wait;
-    bool breathes;               /* its child came from pool_try() */
+    bool breathes; /* its child came from pool_try() */
     struct child *child;
     struct reuse_wait *reusing;
-    struct sbox *live;           /* during run_request() only: the sandbox it goes to */
-    char own_sandbox[32];        /* made for this run alone, to be ended with it */
+    struct sbox *live;    /* during run_request() only: the sandbox it goes to */
+    char own_sandbox[32]; /* made for this run alone, to be ended with it */
     void *provider_run;
     const struct run_provider *provider; /* the one that has it; NULL: none yet */
-    size_t at;                   /* place in order */
+    size_t at;                           /* place in order */
     const char *order[PROVIDERS_MAX];
     size_t n_order;
     unsigned attempts;
@@ -137,7 +138,7 @@ struct run {
     /* the end */
     struct brig_err refused;
     uint64_t retry_s;
-    struct outcome *outcome;     /* NULL until it has one; then: */
+    struct outcome *outcome; /* NULL until it has one; then: */
     struct outcome outcome_memory;
 };
 
@@ -172,7 +173,7 @@ struct executor {
     struct schema_cache *schema_cache;
     struct artifact *artifacts;
     struct left left[64];
-    uint64_t swept_ns;           /* when old ones were last looked for */
+    uint64_t swept_ns; /* when old ones were last looked for */
     struct reuse_wait *reuses;
 };
 
@@ -182,11 +183,12 @@ static inline char *run_copy_text(struct run *run, const char *text)
 {
     return run_copy(run, text, strlen(text));
 }
-int run_keep(struct run *run, const struct json_value *value, const struct json_value **ret) MUST_CHECK; /* a copy of its own */
-void run_advance(struct run *run);                             /* from run->step on */
+/* a copy of its own */
+int run_keep(struct run *run, const struct json_value *value, const struct json_value **ret) MUST_CHECK;
+void run_advance(struct run *run);                                              /* from run->step on */
 void run_refuse(struct run *run, const struct brig_err *why, uint64_t retry_s); /* nothing has run */
-void run_over(struct run *run);                                /* run->outcome is complete: receipt, audit, done; the run is gone */
-void run_drop_waits(struct run *run);                          /* whatever it waits for does not call back any more */
+void run_over(struct run *run);       /* run->outcome is complete: receipt, audit, done; the run is gone */
+void run_drop_waits(struct run *run); /* whatever it waits for does not call back any more */
 
 /* execute_steps.c: 0 go on, 1 run_advance() follows, or an error: refused */
 struct steps_ask {
@@ -207,7 +209,8 @@ void run_fingerprint(struct run *run);
 int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
 struct secret_use run_secret_use(const struct run *run, size_t i);
 int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
-int run_workspace(struct run *run, struct buf *requirements) MUST_CHECK; /* requirements: the text of its requirements.txt; or NULL */
+/* requirements: the text of its requirements.txt; or NULL */
+int run_workspace(struct run *run, struct buf *requirements) MUST_CHECK;
 /* execute_provider.c */
 int providers_init(struct executor *executor, struct brig_err *err) MUST_CHECK;
 int step_provider(struct run *run, struct brig_err *err) MUST_CHECK; /* 1, or an error: there is none left */
@@ -219,8 +222,10 @@ void run_claim(struct run *run, struct child_claim *ret, const struct buf *reque
 int run_request(struct run *run, struct buf *out, struct frame_request *ret, struct brig_err *err) MUST_CHECK;
 void run_child_done(void *ctx, const struct child_done *done);
 /* execute_result.c */
-bool run_result(struct run *run, const struct child_done *done); /* fills run->outcome; whether files may have been left */
-void run_result_error(struct run *run, enum brig_cause cause, const char *type, const char *message); /* without a child; run_over() with it */
+/* fills run->outcome; whether files may have been left */
+bool run_result(struct run *run, const struct child_done *done);
+void run_result_error(struct run *run, enum brig_cause cause, const char *type,
+                      const char *message); /* without a child; run_over() with it */
 void outcome_done(struct outcome *o);
 /* execute_receipt.c */
 int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out) MUST_CHECK;

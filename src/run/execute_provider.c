@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_provider.c: who runs it. The order is: what the call wishes, what the tool wishes, what the organisation wishes, then E2B where it is enabled, then local; each once. `fallback: none`
- * (of the call, the tool, or `[tools] fallback`) leaves only the first.
+ * execute_provider.c: who runs it. The order is: what the call wishes, what the tool wishes, what the organisation
+ * wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of the call, the tool, or `[tools]
+ * fallback`) leaves only the first.
  *
- * The started boundary: a failure before the request was sent is, when the provider calls it transient (BRIG_E_BUSY, or a child that died before it began), tried twice more with a pause, and
- * then the next provider's turn; once the request was sent nothing is run again, whatever happens. Everything that was passed over is in the receipt, with why.
+ * The started boundary: a failure before the request was sent is, when the provider calls it transient (BRIG_E_BUSY, or
+ * a child that died before it began), tried twice more with a pause, and then the next provider's turn; once the
+ * request was sent nothing is run again, whatever happens. Everything that was passed over is in the receipt, with why.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,12 +22,14 @@ static const struct run_provider *find(const struct executor *executor, const ch
 }
 
 /* One of ours that is not built yet. A key or address that is this server's own is no remote provider. */
-static int add_missing(struct executor *executor, const char *name, bool key, const char *variable, struct brig_err *err)
+static int add_missing(struct executor *executor, const char *name, bool key, const char *variable,
+                       struct brig_err *err)
 {
     char *why = executor->why_off[executor->n_providers];
     const struct run_provider provider = {.name = name, .off = why};
 
-    snprintf(why, sizeof executor->why_off[0], variable && !key ? "no key: %s" : "not built yet%.0s", variable ? variable : "");
+    snprintf(why, sizeof executor->why_off[0], variable && !key ? "no key: %s" : "not built yet%.0s",
+             variable ? variable : "");
     return executor_provider(executor, &provider, err);
 }
 
@@ -36,7 +40,8 @@ int providers_init(struct executor *executor, struct brig_err *err)
     int r = executor_provider(executor, &local, err);
 
     if (r == 0)
-        r = add_missing(executor, "modal", c->tools_modal_id[0] && c->tools_modal_secret[0], "MODAL_TOKEN_ID, MODAL_TOKEN_SECRET", err);
+        r = add_missing(executor, "modal", c->tools_modal_id[0] && c->tools_modal_secret[0],
+                        "MODAL_TOKEN_ID, MODAL_TOKEN_SECRET", err);
     if (r == 0)
         r = add_missing(executor, "e2b", c->tools_e2b_key[0] != '\0', "E2B_API_KEY", err);
     if (r == 0)
@@ -71,7 +76,8 @@ void executor_providers_json(const struct executor *executor, struct json *json)
     json_end(json);
 }
 
-/* ---- order --------------------------------------------------------------------------------------------------------------- */
+/* ---- order
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static void wish(struct run *run, const char *name)
 {
@@ -97,7 +103,8 @@ void provider_order(struct run *run, const struct run_ask *ask)
     if (!run->sandbox_id[0] && run->reuse == REUSE_NONE && e2b && !e2b->off)
         wish(run, "e2b");
     wish(run, "local");
-    run->no_fallback = (ask->fallback ? str_eq(ask->fallback, "none") : run->tool.no_fallback) || (!ask->fallback && str_eq(executor->o.config->tools_fallback, "none"));
+    run->no_fallback = (ask->fallback ? str_eq(ask->fallback, "none") : run->tool.no_fallback) ||
+                       (!ask->fallback && str_eq(executor->o.config->tools_fallback, "none"));
     if (run->sandbox_id[0]) { /* a live sandbox is where it is */
         run->order[0] = "local";
         run->n_order = 1;
@@ -113,7 +120,8 @@ static void passed_over(struct run *run, const char *name, const char *why)
     snprintf(t->why, sizeof t->why, "%.*s", (int)sizeof t->why - 1, why);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------------------------ */
+/* ---- starting
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static int remote_start(struct run *run, const struct run_provider *provider, struct brig_err *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_receipt.c: the receipt of a run of a tool or of code, by the same writer as every other run's; and its row in the store. The row is written when the run is over and not waited for; only a run
- * in the background has one before, so that it can be asked about, and so that a restart closes it as host-error. Values of variables are in neither.
+ * execute_receipt.c: the receipt of a run of a tool or of code, by the same writer as every other run's; and its row in
+ * the store. The row is written when the run is over and not waited for; only a run in the background has one before,
+ * so that it can be asked about, and so that a restart closes it as host-error. Values of variables are in neither.
  */
 #include <stdio.h>
 #include <string.h>
@@ -42,11 +43,28 @@ int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
     }
     const struct receipt_service service = {
         .readers = run->needs > STANDING_USER ? caller_reads(&run->caller) : NULL,
-        .organization_id = run->caller.org_id, .provider = run->provider ? run->provider->name : "local", .note = run->note, .audit_seq = audit_seq, .of_tool_room = true,
-        .kind = kinds[run->kind], .tool_name = run->kind == FRAME_TOOL ? run->tool.name : NULL, .tool_version = run->tool.version, .agent_id = run->agent_id,
-        .fingerprint = run->fingerprint, .tried = tried, .n_tried = run->n_tried, .result = o->ok ? o->func_return.data : NULL, .result_len = o->func_return.len,
-        .error_type = o->has_error ? o->error_type : NULL, .error_message = o->error_message.data, .traceback = o->traceback.data,
-        .state_diff = o->state_changed ? o->state_diff.data : NULL, .environment = environment.data, .scrubbed = o->scrubbed, .of_zygote = o->of_zygote, .started_here = o->here,
+        .organization_id = run->caller.org_id,
+        .provider = run->provider ? run->provider->name : "local",
+        .note = run->note,
+        .audit_seq = audit_seq,
+        .of_tool_room = true,
+        .kind = kinds[run->kind],
+        .tool_name = run->kind == FRAME_TOOL ? run->tool.name : NULL,
+        .tool_version = run->tool.version,
+        .agent_id = run->agent_id,
+        .fingerprint = run->fingerprint,
+        .tried = tried,
+        .n_tried = run->n_tried,
+        .result = o->ok ? o->func_return.data : NULL,
+        .result_len = o->func_return.len,
+        .error_type = o->has_error ? o->error_type : NULL,
+        .error_message = o->error_message.data,
+        .traceback = o->traceback.data,
+        .state_diff = o->state_changed ? o->state_diff.data : NULL,
+        .environment = environment.data,
+        .scrubbed = o->scrubbed,
+        .of_zygote = o->of_zygote,
+        .started_here = o->here,
     };
     if (r == 0)
         r = buf_reserve(out, 6144 + o->out[1].len + o->out[2].len + o->func_return.len);
@@ -108,7 +126,8 @@ void run_store(struct run *run, const char *receipt)
     row.doc = receipt;
     snprintf(row.cause, sizeof row.cause, "%s", brig_cause_name(o->r.cause));
     snprintf(row.sandbox_id, sizeof row.sandbox_id, "%s", o->r.sandbox_id);
-    (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL); /* a store that cannot take it says so in /readyz */
+    /* a store that cannot take it says so in /readyz */
+    (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL);
 }
 
 void run_store_open(struct run *run)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_result.c: what a run came to. An answer counts only when the run ended with it; everything else (a time-out, a kill, an exit without a word) is an error with a type and a sentence, in
- * the words that users of the original know. Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that was cut in two escapes.
+ * execute_result.c: what a run came to. An answer counts only when the run ended with it; everything else (a time-out,
+ * a kill, an exit without a word) is an error with a type and a sentence, in the words that users of the original know.
+ * Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that was
+ * cut in two escapes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,8 +32,13 @@ static struct outcome *outcome_begin(struct run *run)
 {
     struct outcome *o = run->outcome = &run->outcome_memory;
 
-    *o = (struct outcome){.func_return = BUF_INIT(TEXT_MAX), .text = BUF_INIT(TEXT_MAX), .error_message = BUF_INIT(TEXT_MAX), .traceback = BUF_INIT(TEXT_MAX),
-                          .state = BUF_INIT(TEXT_MAX), .state_diff = BUF_INIT(TEXT_MAX), .learned = BUF_INIT(TEXT_MAX)};
+    *o = (struct outcome){.func_return = BUF_INIT(TEXT_MAX),
+                          .text = BUF_INIT(TEXT_MAX),
+                          .error_message = BUF_INIT(TEXT_MAX),
+                          .traceback = BUF_INIT(TEXT_MAX),
+                          .state = BUF_INIT(TEXT_MAX),
+                          .state_diff = BUF_INIT(TEXT_MAX),
+                          .learned = BUF_INIT(TEXT_MAX)};
     for (int i = 0; i < 3; i++)
         o->out[i] = BUF_INIT(TEXT_MAX);
     o->r = (struct brig_receipt){.size = sizeof o->r};
@@ -81,7 +88,8 @@ static int json_text(const struct buf *text, struct buf *out)
     return json_finish(&json);
 }
 
-/* ---- errors ---------------------------------------------------------------------------------------------------------------- */
+/* ---- errors
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 /* A runtime may have printed it already. */
 static bool ends_with(const struct buf *text, const struct buf *end)
@@ -151,16 +159,31 @@ static const char *ended_by_limit(const struct child_done *done, const char **ty
     switch (done->cause) {
     case BRIG_CAUSE_OOM:
         *type = "MemoryError";
-        snprintf(out, size, "the program used more memory than its limit of %" PRIu64 " MiB", done->limits.memory >> 20);
+        snprintf(out, size, "the program used more memory than its limit of %" PRIu64 " MiB",
+                 done->limits.memory >> 20);
         break;
-    case BRIG_CAUSE_CPU_LIMIT: *type = "TimeoutError", snprintf(out, size, "the program used more CPU time than its limit"); break;
+    case BRIG_CAUSE_CPU_LIMIT:
+        *type = "TimeoutError", snprintf(out, size, "the program used more CPU time than its limit");
+        break;
     case BRIG_CAUSE_OUTPUT_LIMIT: snprintf(out, size, "the program wrote more than its output limit"); break;
-    case BRIG_CAUSE_DISK_LIMIT: *type = "OSError", snprintf(out, size, "the program ended with its disk full: exit code %d", done->exit_code); break;
-    case BRIG_CAUSE_PIDS_LIMIT: *type = "OSError", snprintf(out, size, "the program ended at its limit of processes: exit code %d", done->exit_code); break;
-    case BRIG_CAUSE_CANCELLED: *type = "CancelledError", snprintf(out, size, "%s", done->detail && done->detail[0] ? done->detail : "the run was cancelled"); break;
-    case BRIG_CAUSE_POLICY: *type = "PermissionError", snprintf(out, size, "%s", done->detail ? done->detail : "a policy ended it"); break;
+    case BRIG_CAUSE_DISK_LIMIT:
+        *type = "OSError", snprintf(out, size, "the program ended with its disk full: exit code %d", done->exit_code);
+        break;
+    case BRIG_CAUSE_PIDS_LIMIT:
+        *type = "OSError",
+        snprintf(out, size, "the program ended at its limit of processes: exit code %d", done->exit_code);
+        break;
+    case BRIG_CAUSE_CANCELLED:
+        *type = "CancelledError",
+        snprintf(out, size, "%s", done->detail && done->detail[0] ? done->detail : "the run was cancelled");
+        break;
+    case BRIG_CAUSE_POLICY:
+        *type = "PermissionError", snprintf(out, size, "%s", done->detail ? done->detail : "a policy ended it");
+        break;
     case BRIG_CAUSE_SIGNALLED: snprintf(out, size, "the program was killed by signal %d", done->signal); break;
-    case BRIG_CAUSE_EXITED: snprintf(out, size, "the program ended without an answer: exit code %d", done->exit_code); break;
+    case BRIG_CAUSE_EXITED:
+        snprintf(out, size, "the program ended without an answer: exit code %d", done->exit_code);
+        break;
     default: snprintf(out, size, "%s", done->detail && done->detail[0] ? done->detail : "the sandbox was lost"); break;
     }
     return out;
@@ -172,7 +195,8 @@ static int no_answer(struct run *run, const struct child_done *done, int why)
     const char *type = "RuntimeError", *name = run->tool.name ? run->tool.name : "None";
 
     if (done->cause == BRIG_CAUSE_TIMEOUT) {
-        snprintf(text, sizeof text, "%s %.128s timed out after %s seconds.", run->kind == FRAME_TOOL ? "Executing tool" : "Executing", run->kind == FRAME_TOOL ? name : "code",
+        snprintf(text, sizeof text, "%s %.128s timed out after %s seconds.",
+                 run->kind == FRAME_TOOL ? "Executing tool" : "Executing", run->kind == FRAME_TOOL ? name : "code",
                  seconds(run->timeout_ms, number));
         return set_error(run, "TimeoutError", text, "");
     }
@@ -187,7 +211,8 @@ static int no_answer(struct run *run, const struct child_done *done, int why)
     return set_error(run, type, text, "");
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------------- */
+/* ---- results
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static int clean_value(void *ctx, const char *data, size_t len, struct buf *out)
 {
@@ -206,7 +231,8 @@ static int take_state(struct run *run, const struct frame_answer *a)
         return 0;
     int r = json_read(run->state_before, run->state_before_len, JSON_READ_VALUES, &before, &err);
     if (r == 0)
-        r = state_apply_clean(json_root(before), a->agent_state, run->scrub ? &clean_it : NULL, &o->state, &o->state_diff, &err);
+        r = state_apply_clean(json_root(before), a->agent_state, run->scrub ? &clean_it : NULL, &o->state,
+                              &o->state_diff, &err);
     json_doc_free(before);
     if (r == -ENOMEM)
         return r;
@@ -293,7 +319,8 @@ static bool is_asked(const struct json_value *collect, const struct json_value *
     return false;
 }
 
-/* Only what was asked for, by the names it was asked by: who takes files out of an answer may write them where they say. */
+/* Only what was asked for, by the names it was asked by: who takes files out of an answer may write them where they
+ * say. */
 static int take_files(struct run *run, const struct json_value *files)
 {
     if (!run->collect || !files)
@@ -301,7 +328,11 @@ static int take_files(struct run *run, const struct json_value *files)
     for (const struct json_value *file = files->first; file; file = file->next) {
         const struct json_value *base64 = json_get(file, "base64"), *error = json_get(file, "error");
 
-        if (file->type != JSON_OBJECT || file->count != 2 || !is_asked(run->collect, json_get(file, "path")) || (base64 ? base64 : error ? error : file)->type != JSON_STRING)
+        if (file->type != JSON_OBJECT || file->count != 2 || !is_asked(run->collect, json_get(file, "path")) ||
+            (base64  ? base64
+             : error ? error
+                     : file)
+                    ->type != JSON_STRING)
             return -EPROTO;
     }
     if (files->count > run->collect->count)
@@ -315,12 +346,14 @@ static int judge(struct run *run, const struct child_done *done)
     struct outcome *o = run->outcome;
     const char *text = done->answer;
 
-    if (text && run->agent_version && run->collect) { /* the files outlive the child's done: the state is stored first */
+    if (text && run->agent_version && run->collect) { /* the files outlive the child's done: the state is stored first
+                                                       */
         text = run_copy(run, text, done->answer_len);
         if (!text)
             return -ENOMEM;
     }
-    int r = text && done->cause == BRIG_CAUSE_EXITED ? frame_answer_read(run->key, text, done->answer_len, &o->answer) : -ENODATA;
+    int r = text && done->cause == BRIG_CAUSE_EXITED ? frame_answer_read(run->key, text, done->answer_len, &o->answer)
+                                                     : -ENODATA;
 
     if (r == -ENOMEM)
         return r;
@@ -333,7 +366,8 @@ static int judge(struct run *run, const struct child_done *done)
     if (o->answer.exit_code >= 0 && run->kind != FRAME_TOOL)
         o->r.exit_code = o->answer.exit_code;
     if (!o->answer.ok)
-        return set_error(run, o->answer.error_type[0] ? o->answer.error_type : "Exception", o->answer.error_message, o->answer.traceback);
+        return set_error(run, o->answer.error_type[0] ? o->answer.error_type : "Exception", o->answer.error_message,
+                         o->answer.traceback);
     o->ok = true;
     r = take_state(run, &o->answer);
     return r == 0 && o->ok ? take_result(run, &o->answer) : r;
@@ -349,7 +383,8 @@ bool run_result(struct run *run, const struct child_done *done)
     o->here = run->child != NULL;
     o->of_zygote = run->child && child_of_zygote(run->child);
     for (int i = 1; i < 3 && r == 0; i++)
-        r = clean_cut(run, done->output[i] ? done->output[i] : "", done->output[i] ? done->output_len[i] : 0, done->truncated[i], &o->out[i]);
+        r = clean_cut(run, done->output[i] ? done->output[i] : "", done->output[i] ? done->output_len[i] : 0,
+                      done->truncated[i], &o->out[i]);
     if (r == 0)
         r = judge(run, done);
     if (r < 0) { /* what cannot be cleaned is not shown */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_schema.c: a tool's schema from its source: parsed, never run, and even that inside a child, for a parser can be attacked too. What came of it is remembered by the hash of
- * what was asked: a client that registers its tools at every start costs one child per change.
+ * execute_schema.c: a tool's schema from its source: parsed, never run, and even that inside a child, for a parser can
+ * be attacked too. What came of it is remembered by the hash of what was asked: a client that registers its tools at
+ * every start costs one child per change.
  */
 #include <stdio.h>
 #include <string.h>
@@ -103,7 +104,8 @@ static void on_recalled(struct loop_timer *timer)
     job.done(job.ctx, json, len, json ? NULL : &err);
 }
 
-static void on_derived(void *ctx, const struct run_result *result, const struct brig_err *refused, uint64_t retry_s UNUSED)
+static void on_derived(void *ctx, const struct run_result *result, const struct brig_err *refused,
+                       uint64_t retry_s UNUSED)
 {
     struct schema_job job = *(struct schema_job *)ctx;
     struct brig_err err = {0};
@@ -121,7 +123,8 @@ static void on_derived(void *ctx, const struct run_result *result, const struct 
     }
 }
 
-static int derive(struct schema_job *job, const struct caller *caller, const char *source, size_t len, const char *args, struct brig_err *err)
+static int derive(struct schema_job *job, const struct caller *caller, const char *source, size_t len, const char *args,
+                  struct brig_err *err)
 {
     struct json_doc *doc = NULL;
     struct tool tool = {.source = source, .source_len = len, .language = TOOL_PYTHON};
@@ -137,18 +140,22 @@ static int derive(struct schema_job *job, const struct caller *caller, const cha
     return r;
 }
 
-int executor_schema(struct executor *executor, const struct caller *caller, const char *source, size_t len, const char *language, const char *args_json_schema,
-                    void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx, struct brig_err *err)
+int executor_schema(struct executor *executor, const struct caller *caller, const char *source, size_t len,
+                    const char *language, const char *args_json_schema,
+                    void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx,
+                    struct brig_err *err)
 {
     enum tool_language which = TOOL_PYTHON;
     size_t known = 0;
 
     if (language && (tool_language_parse(language, &which) < 0 || which != TOOL_PYTHON))
-        return err_set(err, BRIG_E_INVALID, 0, "%.32s: a schema can be derived from Python only; give json_schema", language);
+        return err_set(err, BRIG_E_INVALID, 0, "%.32s: a schema can be derived from Python only; give json_schema",
+                       language);
     struct schema_job *job = mem_zalloc(sizeof *job);
     if (!job)
         return err_nomem(err);
-    *job = (struct schema_job){.executor = executor, .next = executor->schemas, .timer = {.fn = on_recalled}, .done = done, .ctx = ctx};
+    *job = (struct schema_job){
+        .executor = executor, .next = executor->schemas, .timer = {.fn = on_recalled}, .done = done, .ctx = ctx};
     job->timer.ctx = job;
     if (job->next)
         job->next->prev = job;

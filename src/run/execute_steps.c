@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_steps.c: what is asked before anything runs: is it allowed, too often, are its arguments right, does somebody have to say yes, are there credentials, and the
- * packages it needs. Each fails closed.
+ * execute_steps.c: what is asked before anything runs: is it allowed, too often, are its arguments right, does somebody
+ * have to say yes, are there credentials, and the packages it needs. Each fails closed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -48,7 +48,8 @@ int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
     return r;
 }
 
-/* ---- approval ------------------------------------------------------------------------------------------------------------ */
+/* ---- approval
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void on_decided(void *ctx, enum verdict verdict, const char *by, const char *reason)
 {
@@ -66,7 +67,8 @@ static void on_decided(void *ctx, enum verdict verdict, const char *by, const ch
     if (verdict == VERDICT_EXPIRED)
         (void)err_set(&err, BRIG_E_FORBIDDEN, 0, "Tool '%.64s' not approved: nobody has decided in time", name);
     else
-        (void)err_set(&err, BRIG_E_FORBIDDEN, 0, "Tool '%.64s' not approved: denied by %.64s%s%.80s", name, by, reason && reason[0] ? ": " : "", reason ? reason : "");
+        (void)err_set(&err, BRIG_E_FORBIDDEN, 0, "Tool '%.64s' not approved: denied by %.64s%s%.80s", name, by,
+                      reason && reason[0] ? ": " : "", reason ? reason : "");
     run_refuse(run, &err, 0);
 }
 
@@ -78,7 +80,8 @@ int step_approval(struct run *run, struct brig_err *err)
     if (run->kind != FRAME_TOOL || !run->tool.requires_approval)
         return 0;
     if (!o->approvals)
-        return err_set(err, BRIG_E_FORBIDDEN, 0, "Tool '%.64s' needs an approval, and nobody can give one here", run->tool.name ? run->tool.name : "");
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "Tool '%.64s' needs an approval, and nobody can give one here",
+                       run->tool.name ? run->tool.name : "");
     ask.expires_at_ns = ask.asked_at_ns + (int64_t)(o->config->tools_approval_timeout * NS_PER_MS);
     snprintf(ask.run_id, sizeof ask.run_id, "%s", run->id);
     snprintf(ask.org_id, sizeof ask.org_id, "%s", run->caller.org_id);
@@ -90,7 +93,8 @@ int step_approval(struct run *run, struct brig_err *err)
     return r < 0 ? r : 1;
 }
 
-/* ---- credentials --------------------------------------------------------------------------------------------------------- */
+/* ---- credentials
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void on_credentials(void *ctx, const struct json_value *vars, const struct brig_err *why)
 {
@@ -132,7 +136,8 @@ int step_credentials(struct run *run, struct brig_err *err)
     const struct executor_options *o = &run->executor->o;
     const char *org = run->caller.org_id;
     char user[80]; /* the organisation's, as in every document of the original's interface */
-    const struct webhook_ask ask = {.user_id = user, .org_id = org,
+    const struct webhook_ask ask = {.user_id = user,
+                                    .org_id = org,
                                     .tool_name = credentials_of(run),
                                     .agent_id = run->agent_id[0] ? run->agent_id : NULL};
 
@@ -152,7 +157,8 @@ int step_credentials(struct run *run, struct brig_err *err)
     return r < 0 ? r : 1;
 }
 
-/* ---- the requirement set ------------------------------------------------------------------------------------------------- */
+/* ---- the requirement set
+ * ------------------------------------------------------------------------------------------------- */
 
 struct wants {
     const char *pip[RUN_REQUIREMENTS_MAX], *npm[REQUIREMENTS_MAX];
@@ -166,7 +172,12 @@ static int add(struct run *run, const char **list, size_t *n, const char *name, 
 
     if (*n >= RUN_REQUIREMENTS_MAX)
         return -E2BIG;
-    int r = str_format(text, sizeof text, "%s%s%s", name, bare ? "" : npm ? "@" : compared ? "" : "==", bare ? "" : version);
+    int r = str_format(text, sizeof text, "%s%s%s", name,
+                       bare       ? ""
+                       : npm      ? "@"
+                       : compared ? ""
+                                  : "==",
+                       bare ? "" : version);
     if (r < 0)
         return r;
     list[*n] = run_copy_text(run, text);
@@ -182,7 +193,8 @@ static int add_json(struct run *run, const struct json_value *list, const char *
     int r = 0;
 
     for (const struct json_value *v = list && list->type == JSON_ARRAY ? list->first : NULL; v && r == 0; v = v->next) {
-        const struct json_value *name = v->type == JSON_OBJECT ? json_get(v, "name") : v, *version = json_get(v, "version");
+        const struct json_value *name = v->type == JSON_OBJECT ? json_get(v, "name") : v,
+                                *version = json_get(v, "version");
         if (name && name->type == JSON_STRING)
             r = add(run, out, n, name->string, version && version->type == JSON_STRING ? version->string : NULL, npm);
     }
@@ -191,7 +203,9 @@ static int add_json(struct run *run, const struct json_value *list, const char *
 
 static int collect(struct run *run, struct wants *wants, const struct json_value *config)
 {
-    int r = run->tool.language == TOOL_PYTHON ? add_json(run, json_get(config, "pip_requirements"), wants->pip, &wants->n_pip, false) : 0;
+    int r = run->tool.language == TOOL_PYTHON
+                ? add_json(run, json_get(config, "pip_requirements"), wants->pip, &wants->n_pip, false)
+                : 0;
 
     wants->n_config_pip = wants->n_pip;
     for (size_t i = 0; r == 0 && i < run->tool.n_pip; i++)
@@ -233,17 +247,27 @@ int step_set(struct run *run, struct brig_err *err)
         return 0; /* a live sandbox has what it has */
     int r = run_workspace(run, run->tool.language == TOOL_PYTHON ? &text : NULL);
     if (r == -EACCES)
-        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox_dir %.200s: is not below a directory of [sandbox] allowed_dirs any more", config_set_dir(config, o->config));
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "sandbox_dir %.200s: is not below a directory of [sandbox] allowed_dirs any more",
+                       config_set_dir(config, o->config));
     if (r == 0)
         r = collect(run, &wants, config);
     if (r < 0)
-        return r == -ENOMEM ? err_nomem(err) : err_set(err, BRIG_E_TOO_LARGE, -r, "requirements: too many, or too long");
+        return r == -ENOMEM ? err_nomem(err)
+                            : err_set(err, BRIG_E_TOO_LARGE, -r, "requirements: too many, or too long");
     if (wants.n_pip + wants.n_npm + text.len == 0)
         return 0;
     if (!o->sets)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "requirements cannot be installed here");
-    const struct set_want want = {.org_id = run->caller.org_id, .pip = wants.pip, .n_pip = wants.n_pip, .n_config_pip = wants.n_config_pip, .npm = wants.npm, .n_npm = wants.n_npm,
-                                  .venv_name = config_set_venv(config, o->config), .python = "/usr/bin/python3", .requirements_txt = text.len ? text.data : NULL};
+    const struct set_want want = {.org_id = run->caller.org_id,
+                                  .pip = wants.pip,
+                                  .n_pip = wants.n_pip,
+                                  .n_config_pip = wants.n_config_pip,
+                                  .npm = wants.npm,
+                                  .n_npm = wants.n_npm,
+                                  .venv_name = config_set_venv(config, o->config),
+                                  .python = "/usr/bin/python3",
+                                  .requirements_txt = text.len ? text.data : NULL};
     r = sets_get(o->sets, &run->caller, &want, false, on_set, run, &run->build, err);
     if (r < 0 && err->code == BRIG_E_INVALID) {
         struct brig_err why = *err;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rates.c: how often a tool was called of late. Exact: each window keeps the time of every call in it, in a ring that grows to at most the limit.
+ * rates.c: how often a tool was called of late. Exact: each window keeps the time of every call in it, in a ring that
+ * grows to at most the limit.
  *
  *     table of chains -> window {organisation, tool; ring of times, oldest first}
  *
- * Bounded: so many windows, so many times in all of them together, and of both an organisation has its share, so none fills the room of the
- * others; where one is full a call is refused, not let through uncounted. A window whose last call has left it is forgotten: each call looks at
- * a few chains, wherever the hand stands, so no timer is needed and nothing of a tool that is gone stays. A refused call does not count.
+ * Bounded: so many windows, so many times in all of them together, and of both an organisation has its share, so none
+ * fills the room of the others; where one is full a call is refused, not let through uncounted. A window whose last
+ * call has left it is forgotten: each call looks at a few chains, wherever the hand stands, so no timer is needed and
+ * nothing of a tool that is gone stays. A refused call does not count.
  */
 #include "run/rates.h"
 
@@ -188,7 +190,8 @@ static int grow(struct rates *rates, struct window *window, uint64_t max)
         return 0;
     if (cap > max)
         cap = max;
-    if (rates->n_times + cap - window->cap > MAX_TIMES || window->share->n_times + cap - window->cap > MAX_TIMES / SHARE)
+    if (rates->n_times + cap - window->cap > MAX_TIMES ||
+        window->share->n_times + cap - window->cap > MAX_TIMES / SHARE)
         return -ENOSPC;
     uint64_t *times = mem_realloc_array(NULL, cap, sizeof(*times));
     if (!times)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reuse.c: runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that lives on between runs (`reuse: agent | fingerprint`), and one made for a single
- * run whose brokered secrets must be known when it is made. In each the run is a new process with the same protocol.
+ * reuse.c: runs in a sandbox that is not a parked child's: one that the caller names (`sandbox_id`), one that lives on
+ * between runs (`reuse: agent | fingerprint`), and one made for a single run whose brokered secrets must be known when
+ * it is made. In each the run is a new process with the same protocol.
  *
  * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs
  * have in common, which is the key that made it, the agent or the fingerprint, and the network and secrets that it was
@@ -20,14 +21,14 @@
 #define REUSE_IDLE_MS (3600u * 1000u)
 
 struct reuse_wait {
-    struct run *run;      /* NULL: cancelled */
+    struct run *run; /* NULL: cancelled */
     struct executor *executor;
     struct reuse_wait *next, *prev;
     struct loop_timer timer;
     uint64_t until_ns;
-    bool asked;           /* a callback of the manager's is on its way */
+    bool asked; /* a callback of the manager's is on its way */
     bool ephemeral;
-    char mark[40];        /* "" of an ephemeral one */
+    char mark[40]; /* "" of an ephemeral one */
 };
 
 static void wait_free(struct reuse_wait *wait)
@@ -52,7 +53,8 @@ void reuse_cancel(struct reuse_wait *wait)
         wait_free(wait);
 }
 
-/* ---- the process ----------------------------------------------------------------------------------------------------------- */
+/* ---- the process
+ * ----------------------------------------------------------------------------------------------------------- */
 
 int reuse_claim(struct run *run, struct sbox *sbox, struct brig_err *err)
 {
@@ -65,7 +67,8 @@ int reuse_claim(struct run *run, struct sbox *sbox, struct brig_err *err)
     if (r < 0)
         return r;
     if (!spec.argv)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it", tool_language_name(run->tool.language));
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it",
+                       tool_language_name(run->tool.language));
     snprintf(spec.org_id, sizeof spec.org_id, "%s", run->caller.org_id);
     if (run->needs < STANDING_ADMIN && sbox_is_gifted(sbox))
         run->needs = STANDING_ADMIN; /* what it says is then not for everybody */
@@ -106,7 +109,8 @@ static void fail(struct reuse_wait *wait, const struct brig_err *why)
     provider_failed(run, why, why->code == BRIG_E_BUSY);
 }
 
-/* ---- making one -------------------------------------------------------------------------------------------------------------- */
+/* ---- making one
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void look_later(struct reuse_wait *wait)
 {
@@ -294,7 +298,11 @@ int reuse_start(struct run *run, struct brig_err *err)
     struct reuse_wait *wait = mem_zalloc(sizeof *wait);
     if (!wait)
         return err_nomem(err);
-    *wait = (struct reuse_wait){.run = run, .executor = executor, .next = executor->reuses, .timer = {.fn = on_look}, .until_ns = loop_now_ns() + GIVE_UP_NS,
+    *wait = (struct reuse_wait){.run = run,
+                                .executor = executor,
+                                .next = executor->reuses,
+                                .timer = {.fn = on_look},
+                                .until_ns = loop_now_ns() + GIVE_UP_NS,
                                 .ephemeral = run->reuse == REUSE_NONE};
     wait->timer.ctx = wait;
     if (wait->next)
@@ -318,6 +326,7 @@ void executor_retire(struct executor *executor, const char *org, const char *fin
         if (!sbox->spec.reuse[0] || !str_eq(sbox->org_id, org) || str_eq(sbox->spec.reuse_config, fingerprint))
             continue;
         if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
-            (void)!sbox_end(sbox, NULL, "replaced", NULL, NULL, NULL); /* one that is not to be ended now is found by the next run */
+            /* one that is not to be ended now is found by the next run */
+            (void)!sbox_end(sbox, NULL, "replaced", NULL, NULL, NULL);
     }
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime_frame.c: what goes down a child's channel and what comes back, as JSON in frames. The answer comes from a process that has run somebody's code: it counts
- * only with the code of this run's key over exactly these bytes, compared in constant time before anything of it is parsed, and every member must have its type.
+ * runtime_frame.c: what goes down a child's channel and what comes back, as JSON in frames. The answer comes from a
+ * process that has run somebody's code: it counts only with the code of this run's key over exactly these bytes,
+ * compared in constant time before anything of it is parsed, and every member must have its type.
  *
- * The result is handed out as the bytes that came, not as a tree: integers past 64 bits and the digits of a number survive.
+ * The result is handed out as the bytes that came, not as a tree: integers past 64 bits and the digits of a number
+ * survive.
  */
 #include "run/runtime_frame.h"
 
@@ -40,7 +42,8 @@ static void put_tool(struct json *json, const struct frame_request *q)
 
     json_key(json, "language"), json_string(json, tool_language_name(tool->language));
     put_text(json, "name", tool->name);
-    json_key(json, "source"), json_string_n(json, tool->source ? tool->source : "", tool->source ? tool->source_len : 0);
+    json_key(json, "source"),
+        json_string_n(json, tool->source ? tool->source : "", tool->source ? tool->source_len : 0);
     json_key(json, "schema");
     if (q->schema)
         json_raw(json, q->schema, q->schema_len);
@@ -84,7 +87,8 @@ int frame_request_put(const struct frame_request *q, struct buf *out)
     return json_finish(&json);
 }
 
-/* ---- the answer ------------------------------------------------------------------------------------------------------- */
+/* ---- the answer
+ * ------------------------------------------------------------------------------------------------------- */
 
 static int text_of(const struct json_value *object, const char *key, const char **ret)
 {
@@ -99,7 +103,8 @@ static int text_of(const struct json_value *object, const char *key, const char 
 }
 
 /* A member that is of this type, absent or null; the two latter are NULL. */
-static int member_of(const struct json_value *object, const char *key, enum json_type type, const struct json_value **ret)
+static int member_of(const struct json_value *object, const char *key, enum json_type type,
+                     const struct json_value **ret)
 {
     const struct json_value *v = json_get(object, key);
 
@@ -121,11 +126,12 @@ static int read_members(struct frame_answer *a)
         a->result = a->result_value->raw;
         a->result_len = a->result_value->raw_len;
     }
-    if (member_of(root, "agent_state", JSON_OBJECT, &a->agent_state) < 0 || member_of(root, "files", JSON_ARRAY, &a->files) < 0 ||
-        member_of(root, "error", JSON_OBJECT, &error) < 0 || member_of(root, "out", JSON_BOOL, &out) < 0 ||
-        member_of(root, "exit_code", JSON_NUMBER, &code) < 0)
+    if (member_of(root, "agent_state", JSON_OBJECT, &a->agent_state) < 0 ||
+        member_of(root, "files", JSON_ARRAY, &a->files) < 0 || member_of(root, "error", JSON_OBJECT, &error) < 0 ||
+        member_of(root, "out", JSON_BOOL, &out) < 0 || member_of(root, "exit_code", JSON_NUMBER, &code) < 0)
         return -EPROTO;
-    if (text_of(error, "type", &a->error_type) < 0 || text_of(error, "message", &a->error_message) < 0 || text_of(error, "traceback", &a->traceback) < 0)
+    if (text_of(error, "type", &a->error_type) < 0 || text_of(error, "message", &a->error_message) < 0 ||
+        text_of(error, "traceback", &a->traceback) < 0)
         return -EPROTO;
     a->nothing_left = out && !out->boolean;
     if (code && (!code->integer || code->i64 < 0 || code->i64 > 255))
@@ -136,7 +142,8 @@ static int read_members(struct frame_answer *a)
 
 int frame_answer_read(const uint8_t key[FRAME_KEY], const char *data, size_t len, struct frame_answer *ret)
 {
-    struct frame_answer a = {.result = "null", .result_len = 4, .error_type = "", .error_message = "", .traceback = "", .exit_code = -1};
+    struct frame_answer a = {
+        .result = "null", .result_len = 4, .error_type = "", .error_message = "", .traceback = "", .exit_code = -1};
     uint8_t code[SHA256_SIZE], given[SHA256_SIZE];
 
     if (len < CODE_LEN + 1 || data[CODE_LEN] != '\n')

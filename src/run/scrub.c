@@ -2,18 +2,21 @@
 /*
  * scrub.c: known values out of a stream of bytes.
  *
- * Theory of operation. Every value is looked for in all the forms a program writes by accident: as it is, escaped as in a JSON or Python string, percent-encoded,
- * hexadecimal, and base64, of which the letters depend on what stands before the value, so at each of the three alignments (the letters that share bits
- * with a neighbour are left out; one or two letters may remain, which tell at most a byte). All forms are the words of one automaton (Aho and Corasick): a trie in which
- * every node knows the longest proper suffix of itself that is a node too.
+ * Theory of operation. Every value is looked for in all the forms a program writes by accident: as it is, escaped as in
+ * a JSON or Python string, percent-encoded, hexadecimal, and base64, of which the letters depend on what stands before
+ * the value, so at each of the three alignments (the letters that share bits with a neighbour are left out; one or two
+ * letters may remain, which tell at most a byte). All forms are the words of one automaton (Aho and Corasick): a trie
+ * in which every node knows the longest proper suffix of itself that is a node too.
  *
- *     held:  . . . . a b c d e f | next byte        node = the longest suffix of what was read that is the beginning of a word; its depth says where
- *                    ^start                          that suffix began, so what lies before it is no part of any word and can go out
+ *     held:  . . . . a b c d e f | next byte        node = the longest suffix of what was read that is the beginning of
+ * a word; its depth says where ^start                          that suffix began, so what lies before it is no part of
+ * any word and can go out
  *
- * Matches that overlap or touch a word under way are one: it goes out as one "[secret]" when no word that began before its end can become longer. What is
- * held is never more than the longest words that overlap.
+ * Matches that overlap or touch a word under way are one: it goes out as one "[secret]" when no word that began before
+ * its end can become longer. What is held is never more than the longest words that overlap.
  *
- * This keeps accidents from leaking. A program that wants to tell a secret can (it can print it backwards); brokered secrets (docs/SECRETS.md) are for that.
+ * This keeps accidents from leaking. A program that wants to tell a secret can (it can print it backwards); brokered
+ * secrets (docs/SECRETS.md) are for that.
  */
 #include "run/scrub.h"
 
@@ -114,7 +117,8 @@ enum form { FORM_PERCENT, FORM_PERCENT_LOWER, FORM_HEX, FORM_HEX_UPPER, FORM_JSO
 
 static bool is_unreserved(unsigned char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c != '\0' && strchr("-_.~", c));
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("-_.~", c));
 }
 
 static size_t put_hex(char *out, const char *before, unsigned char c, bool upper)
@@ -158,7 +162,8 @@ static int add_form(struct scrub *scrub, enum form form, const char *value, size
 }
 
 /* The letters that are made of this value alone when `before` bytes stand before it. */
-static int add_base64(struct scrub *scrub, const char *value, size_t len, unsigned before, const char *letters, char *scratch)
+static int add_base64(struct scrub *scrub, const char *value, size_t len, unsigned before, const char *letters,
+                      char *scratch)
 {
     size_t first = (before * 8 + 5) / 6, last = (before + len) * 8 / 6, n = 0;
 
@@ -219,7 +224,8 @@ static void insert_word(struct scrub *scrub, const struct word *word)
         uint32_t next = child_of(scrub, at, byte);
         if (!next) {
             next = scrub->n_nodes++;
-            scrub->nodes[next] = (struct node){.sibling = scrub->nodes[at].child, .depth = scrub->nodes[at].depth + 1, .byte = byte};
+            scrub->nodes[next] =
+                (struct node){.sibling = scrub->nodes[at].child, .depth = scrub->nodes[at].depth + 1, .byte = byte};
             scrub->nodes[at].child = next;
             if (at == 0)
                 scrub->root[byte] = next;

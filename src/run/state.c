@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * state.c: what a tool did to an agent's state. The tool has had a copy; what it gives back is a wish. Only values of blocks that were there may
- * differ, and only within their limits; whatever else differs refuses the whole of it, so that a tool can neither add a block, raise a limit nor touch
- * keys it has no business with. The state that is kept is made from the one before, never from what came back.
+ * state.c: what a tool did to an agent's state. The tool has had a copy; what it gives back is a wish. Only values of
+ * blocks that were there may differ, and only within their limits; whatever else differs refuses the whole of it, so
+ * that a tool can neither add a block, raise a limit nor touch keys it has no business with. The state that is kept is
+ * made from the one before, never from what came back.
  */
 #include "run/state.h"
 
@@ -91,16 +92,19 @@ static const char *other_difference(const struct json_value *a, const struct jso
 
 static int check_block(const struct json_value *before, const struct json_value *after, struct brig_err *err)
 {
-    const struct json_value *label = json_get(before, "label"), *value = json_get(after, "value"), *limit = json_get(before, "limit");
+    const struct json_value *label = json_get(before, "label"), *value = json_get(after, "value"),
+                            *limit = json_get(before, "limit");
     const char *differs = other_difference(before, after, "value");
 
     if (differs)
-        return err_set(err, BRIG_E_INVALID, 0, "agent_state: `%.64s` of block `%.64s` was changed; only values may be", differs, label->string);
+        return err_set(err, BRIG_E_INVALID, 0, "agent_state: `%.64s` of block `%.64s` was changed; only values may be",
+                       differs, label->string);
     if (!value || value->type != JSON_STRING)
         return err_set(err, BRIG_E_INVALID, 0, "agent_state: the value of block `%.64s` is no string", label->string);
     size_t length = text_length(value->string, value->len);
     if (limit && limit->integer && limit->i64 >= 0 && length > (uint64_t)limit->i64)
-        return err_set(err, BRIG_E_INVALID, 0, "agent_state: block `%.64s` has %zu characters, its limit is %lld", label->string, length, (long long)limit->i64);
+        return err_set(err, BRIG_E_INVALID, 0, "agent_state: block `%.64s` has %zu characters, its limit is %lld",
+                       label->string, length, (long long)limit->i64);
     return 0;
 }
 
@@ -114,16 +118,21 @@ static int check(const struct json_value *before, const struct json_value *chang
     if (changed->type != JSON_OBJECT)
         return err_set(err, BRIG_E_INVALID, 0, "agent_state: what came back is no object");
     if ((differs = other_difference(before, changed, "memory")))
-        return err_set(err, BRIG_E_INVALID, 0, "agent_state: `%.64s` was changed; only values of memory blocks may be", differs);
+        return err_set(err, BRIG_E_INVALID, 0, "agent_state: `%.64s` was changed; only values of memory blocks may be",
+                       differs);
     if ((differs = other_difference(memory ? memory : &nothing, changed_memory ? changed_memory : &nothing, "blocks")))
-        return err_set(err, BRIG_E_INVALID, 0, "agent_state: `memory.%.64s` was changed; only values of its blocks may be", differs);
+        return err_set(err, BRIG_E_INVALID, 0,
+                       "agent_state: `memory.%.64s` was changed; only values of its blocks may be", differs);
     if ((blocks ? blocks->count : 0) != (changed_blocks ? changed_blocks->count : 0))
-        return err_set(err, BRIG_E_INVALID, 0, "agent_state: blocks were added or removed; only their values may change");
+        return err_set(err, BRIG_E_INVALID, 0,
+                       "agent_state: blocks were added or removed; only their values may change");
     for (const struct json_value *block = blocks ? blocks->first : NULL; block; block = block->next) {
         const struct json_value *label = json_get(block, "label");
-        const struct json_value *after = label && label->type == JSON_STRING ? block_named(changed_blocks, label) : NULL;
+        const struct json_value *after =
+            label && label->type == JSON_STRING ? block_named(changed_blocks, label) : NULL;
         if (!after)
-            return err_set(err, BRIG_E_INVALID, 0, "agent_state: block `%.64s` is missing", label && label->type == JSON_STRING ? label->string : "?");
+            return err_set(err, BRIG_E_INVALID, 0, "agent_state: block `%.64s` is missing",
+                           label && label->type == JSON_STRING ? label->string : "?");
         int r = check_block(block, after, err);
         if (r < 0)
             return r;
@@ -139,7 +148,8 @@ struct writer {
     int failed;
 };
 
-static void put(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth);
+static void put(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks,
+                unsigned depth);
 
 static void put_value(struct writer *w, const struct json_value *before, const struct json_value *after)
 {
@@ -155,7 +165,8 @@ static void put_value(struct writer *w, const struct json_value *before, const s
 }
 
 /* depth 3: a block's members; its value comes from the other side. */
-static void put_members(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth)
+static void put_members(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks,
+                        unsigned depth)
 {
     const struct json_value *label = depth == 3 ? json_get(value, "label") : NULL;
     const struct json_value *after = label ? block_named(changed_blocks, label) : NULL;
@@ -170,7 +181,8 @@ static void put_members(struct writer *w, const struct json_value *value, const 
     }
 }
 
-static void put(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks, unsigned depth)
+static void put(struct writer *w, const struct json_value *value, const struct json_value *changed_blocks,
+                unsigned depth)
 {
     struct json *json = &w->json;
 
@@ -207,7 +219,8 @@ static int put_diff(const struct json_value *blocks, const struct json_value *ch
         char hex[SHA256_HEX];
         if (before && equal(before, after))
             continue;
-        if (crypto_sha256(before && before->type == JSON_STRING ? before->string : "", before && before->type == JSON_STRING ? before->len : 0, hash) < 0)
+        if (crypto_sha256(before && before->type == JSON_STRING ? before->string : "",
+                          before && before->type == JSON_STRING ? before->len : 0, hash) < 0)
             return -ENOMEM;
         crypto_hex(hash, sizeof hash, hex);
         json_key(json, label->string), json_object(json);
@@ -222,9 +235,11 @@ static int put_diff(const struct json_value *blocks, const struct json_value *ch
     return r < 0 ? r : n;
 }
 
-int state_apply_clean(const struct json_value *before, const struct json_value *changed, const struct state_clean *clean, struct buf *ret, struct buf *ret_diff, struct brig_err *err)
+int state_apply_clean(const struct json_value *before, const struct json_value *changed,
+                      const struct state_clean *clean, struct buf *ret, struct buf *ret_diff, struct brig_err *err)
 {
-    struct writer state = {.json = JSON_INIT(ret), .clean = clean}, diff = {.json = JSON_INIT(ret_diff), .clean = clean};
+    struct writer state = {.json = JSON_INIT(ret), .clean = clean},
+                  diff = {.json = JSON_INIT(ret_diff), .clean = clean};
     int r = check(before, changed, err);
 
     if (r < 0)
@@ -236,7 +251,8 @@ int state_apply_clean(const struct json_value *before, const struct json_value *
     return r < 0 || state.failed || diff.failed ? err_nomem(err) : r > 0;
 }
 
-int state_apply(const struct json_value *before, const struct json_value *changed, struct buf *ret, struct buf *ret_diff, struct brig_err *err)
+int state_apply(const struct json_value *before, const struct json_value *changed, struct buf *ret,
+                struct buf *ret_diff, struct brig_err *err)
 {
     return state_apply_clean(before, changed, NULL, ret, ret_diff, err);
 }

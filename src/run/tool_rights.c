@@ -24,7 +24,7 @@ bool tool_exposes(const struct tool *tool)
 static bool has_policy(const struct tool *tool)
 {
     return tool->n_rules || tool->rate_max || tool->requires_approval || tool->needs_credentials || tool->network ||
-        (tool->secrets && tool->secrets->count > 0);
+           (tool->secrets && tool->secrets->count > 0);
 }
 
 int tool_may_change(const struct tool *tool, const struct caller *caller, struct brig_err *err)
@@ -38,9 +38,10 @@ int tool_may_change(const struct tool *tool, const struct caller *caller, struct
                        "tool %s: an administrator has set its policy; only an administrator may change or delete it",
                        tool->name);
     if (!guard->key_id || !str_eq(guard->key_id, caller->key_id))
-        return err_set(err, BRIG_E_FORBIDDEN, 0,
-                       "tool %s: another key has set its policy; only that key or an administrator may change or delete it",
-                       tool->name);
+        return err_set(
+            err, BRIG_E_FORBIDDEN, 0,
+            "tool %s: another key has set its policy; only that key or an administrator may change or delete it",
+            tool->name);
     return 0;
 }
 
@@ -66,8 +67,8 @@ static int may_expose(const struct tool *tool, const struct caller *caller, cons
         return err_nomem(err);
     int r = spec_secrets(tool->secrets, &arena, &list, &n, err);
     for (size_t i = 0; r == 0 && i < n; i++) {
-        const struct secret_use use = {.caller = caller, .registrant = &tool->registrant.as, .name = list[i].name,
-                                       .object = ""};
+        const struct secret_use use = {
+            .caller = caller, .registrant = &tool->registrant.as, .name = list[i].name, .object = ""};
         if (list[i].expose)
             r = secrets_may_expose(secrets, &use, err);
     }

@@ -2,9 +2,9 @@
 /*
  * webhook.c: one POST per (organisation, tool, agent) and cache time, through libcurl's multi interface on our loop.
  *
- * A call is FLYING (libcurl has it), RESTING (between two attempts) or TOLD from a timer (an answer from the cache, never from within). Answers are in wiping
- * memory, here and in the cache, and no part of one is ever in a message. A failure that may be over soon (no connection, 5xx) is tried twice
- * more; what the server says otherwise is its answer.
+ * A call is FLYING (libcurl has it), RESTING (between two attempts) or TOLD from a timer (an answer from the cache,
+ * never from within). Answers are in wiping memory, here and in the cache, and no part of one is ever in a message. A
+ * failure that may be over soon (no connection, 5xx) is tried twice more; what the server says otherwise is its answer.
  */
 #include "run/webhook.h"
 
@@ -32,8 +32,8 @@ struct cached {
     struct cached *next;
     uint64_t until_ns;
     size_t len;
-    char *text;  /* crypto_secret_alloc() */
-    char key[];  /* the request's body: what it is the answer to */
+    char *text; /* crypto_secret_alloc() */
+    char key[]; /* the request's body: what it is the answer to */
 };
 
 struct webhook_call {
@@ -193,15 +193,16 @@ static void call_over(struct webhook_call *call, CURLcode code)
     }
     call->answer_len = 0;
     if (call->attempts < ATTEMPTS && may_be_over_soon(code, status) &&
-        loop_timer_set(webhook->loop, &call->timer, clock_mono_ns() + (call->attempts == 1 ? REST_NS : 4 * REST_NS), NULL) == 0)
+        loop_timer_set(webhook->loop, &call->timer, clock_mono_ns() + (call->attempts == 1 ? REST_NS : 4 * REST_NS),
+                       NULL) == 0)
         return;
     if (code == CURLE_OK)
         (void)err_set(&err, BRIG_E_HOST, 0, "the credential webhook answered %ld", status);
     else if (code == CURLE_WRITE_ERROR)
         (void)err_set(&err, BRIG_E_TOO_LARGE, 0, "the credential webhook's answer is longer than %u bytes", ANSWER_MAX);
     else
-        (void)err_set(&err, code == CURLE_OPERATION_TIMEDOUT ? BRIG_E_TIMEOUT : BRIG_E_HOST, 0, "credential webhook: %s",
-                      call->problem[0] ? call->problem : curl_easy_strerror(code));
+        (void)err_set(&err, code == CURLE_OPERATION_TIMEDOUT ? BRIG_E_TIMEOUT : BRIG_E_HOST, 0,
+                      "credential webhook: %s", call->problem[0] ? call->problem : curl_easy_strerror(code));
     tell(call, NULL, &err);
 }
 
@@ -225,7 +226,8 @@ static void collect(struct webhook *webhook)
 static void on_socket(struct loop_source *source, uint32_t events)
 {
     struct webhook *webhook = ((struct watched *)source)->webhook;
-    int flags = (events & EPOLLIN ? CURL_CSELECT_IN : 0) | (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) | (events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+    int flags = (events & EPOLLIN ? CURL_CSELECT_IN : 0) | (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+                (events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
     int running;
 
     curl_multi_socket_action(webhook->multi, source->fd, flags, &running); /* the source may be gone now */
@@ -276,7 +278,9 @@ static int set_timer(CURLM *multi UNUSED, long timeout_ms, void *ctx)
         loop_timer_clear(webhook->loop, &webhook->timer);
         return 0;
     }
-    return loop_timer_set(webhook->loop, &webhook->timer, clock_mono_ns() + (uint64_t)timeout_ms * NS_PER_MS, NULL) < 0 ? -1 : 0;
+    return loop_timer_set(webhook->loop, &webhook->timer, clock_mono_ns() + (uint64_t)timeout_ms * NS_PER_MS, NULL) < 0
+               ? -1
+               : 0;
 }
 
 /* ---- a call ----------------------------------------------------------------------------------------------- */
@@ -370,7 +374,8 @@ static char *make_body(const struct webhook_ask *ask)
     return body;
 }
 
-int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask, void (*done)(void *ctx, const struct json_value *vars, const struct brig_err *err), void *ctx,
+int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask,
+                  void (*done)(void *ctx, const struct json_value *vars, const struct brig_err *err), void *ctx,
                   struct webhook_call **ret, struct brig_err *err)
 {
     if (webhook->n_calls >= CALLS_MAX)
@@ -378,7 +383,8 @@ int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask, void (
     struct webhook_call *call = mem_zalloc(sizeof *call);
     if (!call)
         return err_nomem(err);
-    *call = (struct webhook_call){.webhook = webhook, .next = webhook->calls, .done = done, .ctx = ctx, .timer = {.fn = on_rest_over}};
+    *call = (struct webhook_call){
+        .webhook = webhook, .next = webhook->calls, .done = done, .ctx = ctx, .timer = {.fn = on_rest_over}};
     call->timer.ctx = call;
     if (call->next)
         call->next->prev = call;
@@ -435,12 +441,16 @@ int webhook_create(const struct webhook_options *options, struct webhook **ret, 
 
     if (!webhook)
         return err_nomem(err);
-    *webhook = (struct webhook){.loop = options->loop, .timeout_ms = options->timeout_ms, .cache_ns = options->cache_ms * NS_PER_MS, .timer = {.fn = on_timer}};
+    *webhook = (struct webhook){.loop = options->loop,
+                                .timeout_ms = options->timeout_ms,
+                                .cache_ns = options->cache_ms * NS_PER_MS,
+                                .timer = {.fn = on_timer}};
     webhook->timer.ctx = webhook;
     while (len > 0 && options->url[len - 1] == '/') /* the original would double it */
         len--;
-    bool ok = curl_global_init(CURL_GLOBAL_DEFAULT) == 0 && (webhook->multi = curl_multi_init()) && make_headers(webhook, options->key) == 0 &&
-              buf_append(&url, options->url, len) == 0 && buf_append_str(&url, PATH) == 0 && (webhook->url = buf_take(&url, NULL)) &&
+    bool ok = curl_global_init(CURL_GLOBAL_DEFAULT) == 0 && (webhook->multi = curl_multi_init()) &&
+              make_headers(webhook, options->key) == 0 && buf_append(&url, options->url, len) == 0 &&
+              buf_append_str(&url, PATH) == 0 && (webhook->url = buf_take(&url, NULL)) &&
               (!options->ca_bundle || (webhook->ca_bundle = mem_strdup(options->ca_bundle)));
     if (!ok) {
         webhook_destroy(webhook);

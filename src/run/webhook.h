@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * webhook.h: credentials of a run from a webhook (letta.md 6): POST <base>/webhook/sandbox-credentials {"user_id", "organization_id", "tool_name"?, "agent_id"?}, bearer key, TLS verified
- * (libcurl, its multi interface on our loop), no redirects, 2 s to connect and 10 s in all, two retries on connection failures and 5xx with back-off, 64 KiB of answer,
- * and a cache of a few seconds per (organisation, tool, agent) in wiping memory. Whether a failure fails the run is the caller's.
+ * webhook.h: credentials of a run from a webhook (letta.md 6): POST <base>/webhook/sandbox-credentials {"user_id",
+ * "organization_id", "tool_name"?, "agent_id"?}, bearer key, TLS verified (libcurl, its multi interface on our loop),
+ * no redirects, 2 s to connect and 10 s in all, two retries on connection failures and 5xx with back-off, 64 KiB of
+ * answer, and a cache of a few seconds per (organisation, tool, agent) in wiping memory. Whether a failure fails the
+ * run is the caller's.
  */
 #ifndef BRIG_RUN_WEBHOOK_H
 #define BRIG_RUN_WEBHOOK_H
@@ -26,8 +28,10 @@ struct webhook_ask {
     const char *user_id, *org_id, *tool_name, *agent_id; /* the last two may be NULL */
 };
 struct webhook_call;
-/* done: vars is the object as it came (that its values are strings is for environment_add_json() to say), valid during the call, or NULL and why. Never from within. */
-int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask, void (*done)(void *ctx, const struct json_value *vars, const struct brig_err *err), void *ctx,
+/* done: vars is the object as it came (that its values are strings is for environment_add_json() to say), valid during
+ * the call, or NULL and why. Never from within. */
+int webhook_fetch(struct webhook *webhook, const struct webhook_ask *ask,
+                  void (*done)(void *ctx, const struct json_value *vars, const struct brig_err *err), void *ctx,
                   struct webhook_call **ret, struct brig_err *err) MUST_CHECK;
 void webhook_cancel(struct webhook_call *call);
 

@@ -38,10 +38,11 @@ int sbox_check_use(const struct sbox *sbox, const struct caller *caller, struct 
                        "sandbox %s was made for runs of another key; only that key or an administrator may use it",
                        sbox_label(sbox));
     if (!caller_is_admin(caller) && (binds || exposes(spec) || spec->template_name[0] == '/'))
-        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s holds %s; only an administrator may use it", sbox_label(sbox),
-                       binds             ? "a directory of the host" :
-                       exposes(spec)     ? "the value of a secret" :
-                                           "a root file system named by its path");
+        return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s holds %s; only an administrator may use it",
+                       sbox_label(sbox),
+                       binds           ? "a directory of the host"
+                       : exposes(spec) ? "the value of a secret"
+                                       : "a root file system named by its path");
     if (spec_network_judge(spec->network, caller, sbox->manager->config, &why) < 0)
         return err_set(err, BRIG_E_FORBIDDEN, 0, "sandbox %s has a network that this key may not use (%.160s)",
                        sbox_label(sbox), why.message);
@@ -68,5 +69,6 @@ int sbox_check_change(const struct sbox *sbox, const struct caller *caller, stru
         return 0;
     return err_set(err, BRIG_E_FORBIDDEN, 0,
                    "sandbox %s: an administrator made it, and only an administrator may change "
-                   "its network", sbox_label(sbox));
+                   "its network",
+                   sbox_label(sbox));
 }

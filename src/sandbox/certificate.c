@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * certificate.c: the death certificate of a sandbox: who or what ended it, when, why, and what it had used. It is written in
- * one transaction with the removal of the sandbox's row, so there is always exactly one of the two.
+ * certificate.c: the death certificate of a sandbox: who or what ended it, when, why, and what it had used. It is
+ * written in one transaction with the removal of the sandbox's row, so there is always exactly one of the two.
  *
  * When the store cannot (no space), the certificate is kept here and tried again; after a crash in between, the row
  * that is still there makes the next start write one.
@@ -104,7 +104,8 @@ int certificate_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct 
     return r;
 }
 
-int certificate_write_gone(struct manager *manager, const struct store_sandbox *row, const char *detail, struct brig_err *err)
+int certificate_write_gone(struct manager *manager, const struct store_sandbox *row, const char *detail,
+                           struct brig_err *err)
 {
     struct store_certificate cert = {.ended_at_ns = clock_real_ns()};
     struct buf buf = BUF_INIT(CERTIFICATE_MAX);
@@ -190,7 +191,8 @@ void certificate_keep(struct sbox *sbox)
     struct manager *manager = sbox->manager;
     struct cert *cert = manager->n_certs < CERTS_MAX ? mem_zalloc(sizeof *cert) : NULL;
 
-    sandbox_audit(manager, NULL, sbox->org_id, "sandbox.certificate", sbox->id, "failed", "the store did not take it; it is tried again", false);
+    sandbox_audit(manager, NULL, sbox->org_id, "sandbox.certificate", sbox->id, "failed",
+                  "the store did not take it; it is tried again", false);
     if (!cert || make(sbox, &cert->row, &cert->doc) < 0) {
         mem_free(cert); /* its row is still there: the next start writes one */
         return;

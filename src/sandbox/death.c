@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * death.c: how a sandbox ends, asked or unasked. All ways lead through the provider's `ended`: nothing is forgotten while a
- * box may still be there.
+ * death.c: how a sandbox ends, asked or unasked. All ways lead through the provider's `ended`: nothing is forgotten
+ * while a box may still be there.
  *
  *     asked:    STOPPING -> provider->end() -> ended -> certificate committed -> ENDED, forgotten
- *     unasked:  ended -> STOPPING -> certificate ...            or, with on_death: recreate, ended -> CREATING -> a new box
+ *     unasked:  ended -> STOPPING -> certificate ...            or, with on_death: recreate, ended -> CREATING -> a new
+ * box
  *
- * A link that goes while the box lives means that brig-init is broken or has been taken over; pid 1 dying looks the same
- * for a moment. So the provider has GRACE to say what happened, and then the box is ended.
+ * A link that goes while the box lives means that brig-init is broken or has been taken over; pid 1 dying looks the
+ * same for a moment. So the provider has GRACE to say what happened, and then the box is ended.
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 
 #define GRACE_NS (100 * NS_PER_MS)
 #define BACKOFF_NS (50 * NS_PER_MS)
-#define LINGER_NS NS_PER_SEC /* for a stream whose other end is dead: its end comes at once, and with it the answers to calls */
+#define LINGER_NS \
+    NS_PER_SEC /* for a stream whose other end is dead: its end comes at once, and with it the answers to calls */
 
 static void later(struct sbox *sbox, loop_timer_fn *fn, uint64_t delay_ns)
 {
@@ -22,7 +24,8 @@ static void later(struct sbox *sbox, loop_timer_fn *fn, uint64_t delay_ns)
 
     priv->later.fn = fn;
     priv->later.ctx = sbox;
-    (void)!loop_timer_set(sbox->manager->loop, &priv->later, loop_now_ns() + delay_ns, NULL); /* moves it: cannot fail */
+    /* moves it: cannot fail */
+    (void)!loop_timer_set(sbox->manager->loop, &priv->later, loop_now_ns() + delay_ns, NULL);
 }
 
 static void on_nothing(struct loop_timer *timer UNUSED)
@@ -115,7 +118,8 @@ void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, 
         later(sbox, on_no_box, 0); /* between two lives */
 }
 
-int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx, struct brig_err *err)
+int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx,
+             struct brig_err *err)
 {
     int r = sbox_move(sbox, SBOX_STOPPING, err);
 
@@ -201,14 +205,15 @@ static void tell_of_end(struct sbox *sbox)
     struct sbox_private *priv = sbox->priv;
     struct caller by = {0};
     const char *why = priv->ending.why;
-    const char *action = str_eq(why, "timeout")  ? "sandbox.timeout"
-                         : str_eq(why, "idle")   ? "sandbox.idle"
-                         : why[0]                ? "sandbox.delete"
-                                                 : "sandbox.died";
+    const char *action = str_eq(why, "timeout") ? "sandbox.timeout"
+                         : str_eq(why, "idle")  ? "sandbox.idle"
+                         : why[0]               ? "sandbox.delete"
+                                                : "sandbox.died";
 
     snprintf(by.actor, sizeof by.actor, "%s", priv->ending.actor[0] ? priv->ending.actor : "system");
     snprintf(by.request_id, sizeof by.request_id, "%s", priv->ending.request_id);
-    sandbox_audit(sbox->manager, &by, sbox->org_id, action, sbox->id, why[0] ? "ok" : brig_cause_name(priv->end.cause), priv->end.detail, false);
+    sandbox_audit(sbox->manager, &by, sbox->org_id, action, sbox->id, why[0] ? "ok" : brig_cause_name(priv->end.cause),
+                  priv->end.detail, false);
     sandbox_event(sbox, action, why[0] ? why : brig_cause_name(priv->end.cause));
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * early.c: the first output of a new process is not lost while its reader is still on the way. Between the answer to a start and
- * the client's attach a program can write far more than a ring holds; so brigd attaches with the START itself, and keeps what
- * comes without giving it back: after a window (1 MiB per stream) the program is held by its pipe.
+ * early.c: the first output of a new process is not lost while its reader is still on the way. Between the answer to a
+ * start and the client's attach a program can write far more than a ring holds; so brigd attaches with the START
+ * itself, and keeps what comes without giving it back: after a window (1 MiB per stream) the program is held by its
+ * pipe.
  *
- * The first reader that asks for everything takes the call over, with what was kept; when none has come after EARLY_NS it is given up,
- * and the ring is what there is. At most EARLY_MAX at a time: past that a process starts without, as one does whose caller chose
- * the size of its ring.
+ * The first reader that asks for everything takes the call over, with what was kept; when none has come after EARLY_NS
+ * it is given up, and the ring is what there is. At most EARLY_MAX at a time: past that a process starts without, as
+ * one does whose caller chose the size of its ring.
  */
 #include "sandbox/processes.h"
 
@@ -25,7 +26,8 @@ void early_drop(struct process *process)
     mem_free(early);
 }
 
-/* ---- what comes --------------------------------------------------------------------------------------------------------- */
+/* ---- what comes
+ * --------------------------------------------------------------------------------------------------------- */
 
 static bool direct(const struct early *early)
 {
@@ -102,7 +104,8 @@ int early_open(struct process *process, struct brig_err *err)
     return 0;
 }
 
-/* ---- given up, or taken over -------------------------------------------------------------------------------------------- */
+/* ---- given up, or taken over
+ * -------------------------------------------------------------------------------------------- */
 
 static void on_given_up(struct loop_timer *timer)
 {
@@ -170,7 +173,8 @@ bool early_adopt(struct output *output, unsigned streams, const uint64_t offset[
     struct process *process = output->process;
     struct early *early = process->early;
 
-    if (!early || early->output || offset[1] != 0 || offset[2] != 0 || streams != (1u << BRIG_STDOUT | 1u << BRIG_STDERR))
+    if (!early || early->output || offset[1] != 0 || offset[2] != 0 ||
+        streams != (1u << BRIG_STDOUT | 1u << BRIG_STDERR))
         return false;
     early->timer.fn = on_replay;
     if (loop_timer_set(process->sbox->manager->loop, &early->timer, loop_now_ns(), NULL) < 0)

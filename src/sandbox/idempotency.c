@@ -5,8 +5,8 @@
  * remembered for 24 hours, here and in the store (so also over a restart), with a fingerprint of the request: the same
  * key with another request is a conflict, not a second sandbox.
  *
- * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that failed
- * leaves nothing: the next attempt is a first one.
+ * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that
+ * failed leaves nothing: the next attempt is a first one.
  */
 #include "crypto/crypto.h"
 #include "sandbox/private.h"
@@ -27,12 +27,12 @@ struct idem {
     char key[IDEM_KEY_MAX + 1];
     uint8_t fingerprint[32];
     int64_t created_at_ns;
-    char sandbox_id[32];        /* "" while it is being created */
+    char sandbox_id[32]; /* "" while it is being created */
     struct manager *manager;
     bool pending;
     struct idem_wait *waits;
     unsigned n_waits;
-    struct loop_timer answer;   /* tells those who wait, in a round of its own */
+    struct loop_timer answer; /* tells those who wait, in a round of its own */
 };
 
 static struct idem *find(struct manager *manager, const char *org_id, const char *key)
@@ -69,7 +69,8 @@ static void drop(struct manager *manager, struct idem *idem)
     mem_free(idem);
 }
 
-static struct idem *add(struct manager *manager, const char *org_id, const char *key, const uint8_t fingerprint[32], int64_t created_at_ns)
+static struct idem *add(struct manager *manager, const char *org_id, const char *key, const uint8_t fingerprint[32],
+                        int64_t created_at_ns)
 {
     struct idem *idem = mem_zalloc(sizeof *idem);
 
@@ -113,7 +114,8 @@ static void answer_known(struct idem *idem)
     struct brig_err err = {0};
 
     if (!sbox)
-        (void)err_set(&err, BRIG_E_CONFLICT, 0, "Idempotency-Key %s: its sandbox %s has ended", idem->key, idem->sandbox_id);
+        (void)err_set(&err, BRIG_E_CONFLICT, 0, "Idempotency-Key %s: its sandbox %s has ended", idem->key,
+                      idem->sandbox_id);
     answer(idem, sbox, sbox ? NULL : &err);
 }
 
@@ -125,7 +127,8 @@ static void on_answer(struct loop_timer *timer)
 static int wait_for(struct idem *idem, sbox_done_fn *done, void *ctx, struct brig_err *err)
 {
     if (idem->n_waits >= IDEM_WAITS)
-        return err_set(err, BRIG_E_LIMIT, 0, "Idempotency-Key %s: %u requests wait for its answer already", idem->key, IDEM_WAITS);
+        return err_set(err, BRIG_E_LIMIT, 0, "Idempotency-Key %s: %u requests wait for its answer already", idem->key,
+                       IDEM_WAITS);
     struct idem_wait *wait = mem_zalloc(sizeof *wait);
     if (!wait)
         return err_nomem(err);
@@ -163,8 +166,8 @@ static int scope(const struct caller *caller, const char *key, char out[IDEM_KEY
     return r < 0 ? r : 0;
 }
 
-int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
-               struct idem **ret, struct brig_err *err)
+int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32],
+               sbox_done_fn *done, void *ctx, struct idem **ret, struct brig_err *err)
 {
     size_t len = strlen(key);
 
@@ -198,7 +201,8 @@ int idem_begin(struct manager *manager, const struct caller *caller, const char 
     return 0;
 }
 
-int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err)
+int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx,
+               struct brig_err *err)
 {
     struct store_idempotency row = {.created_at_ns = idem->created_at_ns, .status = 201};
     char doc[64];
@@ -250,7 +254,9 @@ static int on_row(void *ctx, const struct store_idempotency *row)
     const struct json_value *id = json_get(json_root(doc), "sandbox_id");
     while (manager->n_idems >= IDEM_MAX) /* the oldest came first */
         drop(manager, manager->idem_first);
-    struct idem *idem = id && id->type == JSON_STRING ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns) : NULL;
+    struct idem *idem = id && id->type == JSON_STRING
+                            ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns)
+                            : NULL;
     if (idem)
         snprintf(idem->sandbox_id, sizeof idem->sandbox_id, "%s", id->string);
     json_doc_free(doc);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.c: writers to a process's stdin. They share one INPUT call per process: a writer that leaves without closing stdin must not
- * take back bytes that are on their way, so the call lives as long as the process reads. The end of stdin is said once, and for all.
+ * input.c: writers to a process's stdin. They share one INPUT call per process: a writer that leaves without closing
+ * stdin must not take back bytes that are on their way, so the call lives as long as the process reads. The end of
+ * stdin is said once, and for all.
  */
 #include "sandbox/processes.h"
 
@@ -53,7 +54,8 @@ void inputs_free(struct process *process)
 static void feed_rest(struct process *process)
 {
     while (process->input_at < process->input.len) {
-        ssize_t n = call_write(process->feed, process->input.data + process->input_at, process->input.len - process->input_at);
+        ssize_t n =
+            call_write(process->feed, process->input.data + process->input_at, process->input.len - process->input_at);
         if (n < 0)
             break;
         process->input_at += (size_t)n;

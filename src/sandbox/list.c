@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * list.c: a sandbox that outlived the last brigd is asked what runs in it. Three sources are brought together: the store's open
- * runs (what we had started), brig-init's list (what is there), and from then on its answers.
+ * list.c: a sandbox that outlived the last brigd is asked what runs in it. Three sources are brought together: the
+ * store's open runs (what we had started), brig-init's list (what is there), and from then on its answers.
  *
  *     in both, running       followed again, with its old number, run id and deadline
  *     in both, ended         judged and closed as if we had been there
  *     only in the store      brig-init does not know it: closed as host-error
- *     only in the list       running: followed as a new run (its row was lost in the crash); ended: its output can still be read
+ *     only in the list       running: followed as a new run (its row was lost in the crash); ended: its output can
+ * still be read
  */
 #include "sandbox/processes.h"
 
@@ -56,7 +57,8 @@ static void on_info(void *ctx, const uint8_t *data, size_t len)
         return;
     if (!known) {
         /* What a sandbox says of itself has a bound, too. */
-        if (sbox->priv->running >= PROCESS_RUNNING_MAX || sbox->priv->ended >= PROCESS_KEEP || !(process = add_foreign(sbox, &info)))
+        if (sbox->priv->running >= PROCESS_RUNNING_MAX || sbox->priv->ended >= PROCESS_KEEP ||
+            !(process = add_foreign(sbox, &info)))
             return;
     }
     process->unconfirmed = false;
@@ -96,7 +98,7 @@ static void on_listed(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const u
 {
     struct sbox *sbox = ctx;
     struct brig_err err = {0};
-    void (*done)(struct sbox *s, const struct brig_err *e) = sbox->priv->attach_done;
+    void (*done)(struct sbox * s, const struct brig_err *e) = sbox->priv->attach_done;
 
     sbox->priv->list = NULL;
     sbox->priv->attach_done = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manager.c: the sandboxes this daemon has, found by id or name, newest first; made and destroyed as a whole. What happens
- * to one of them is in sbox_create.c, sbox_lifecycle.c, death.c and idle.c.
+ * manager.c: the sandboxes this daemon has, found by id or name, newest first; made and destroyed as a whole. What
+ * happens to one of them is in sbox_create.c, sbox_lifecycle.c, death.c and idle.c.
  *
- * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a name.
- * It leaves all three in sbox_forget().
+ * Invariant: every sbox is in the list; in the table of ids from the moment it has one; in that of names if it has a
+ * name. It leaves all three in sbox_forget().
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
@@ -42,13 +42,15 @@ const char *sbox_label(const struct sbox *sbox)
     return sbox->id[0] ? sbox->id : sbox->spec.name[0] ? sbox->spec.name : "(new)";
 }
 
-uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action, const char *object,
-                       const char *outcome, const char *detail, bool sync)
+uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action,
+                       const char *object, const char *outcome, const char *detail, bool sync)
 {
     struct audit_event event = {
         .action = action,
         .actor = caller ? caller->actor : "system",
-        .org = org ? org : caller ? caller->org_id : "",
+        .org = org      ? org
+               : caller ? caller->org_id
+                        : "",
         .object = object ? object : "",
         .outcome = outcome,
         .detail = detail ? detail : "",
@@ -282,7 +284,8 @@ void sbox_tell_watches(struct sbox *sbox)
 
 /* ---- the manager ----------------------------------------------------------------------------------------- */
 
-int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err)
+int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret,
+                   struct brig_err *err)
 {
     struct manager *manager = mem_zalloc(sizeof *manager);
 
@@ -309,7 +312,8 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
         /* Without prepared ones it works too, only slower: no reason not to start. */
         struct brig_err why = {0};
         if (manager->provider->ops->pool(manager->provider, (unsigned)manager->config->pool, &why) < 0)
-            sandbox_audit(manager, NULL, "", "provider.pool", manager->provider->ops->name, "failed", why.message, false);
+            sandbox_audit(manager, NULL, "", "provider.pool", manager->provider->ops->name, "failed", why.message,
+                          false);
     }
     if (r < 0) {
         manager_destroy(manager);
@@ -373,7 +377,8 @@ static void on_shut(struct loop_timer *timer)
 
 static bool keeps(const struct manager *manager)
 {
-    return (manager->provider->ops->caps & PROVIDER_RECOVER) && manager->config->on_shutdown && str_eq(manager->config->on_shutdown, "keep");
+    return (manager->provider->ops->caps & PROVIDER_RECOVER) && manager->config->on_shutdown &&
+           str_eq(manager->config->on_shutdown, "keep");
 }
 
 void manager_check_shut(struct manager *manager)

@@ -27,7 +27,16 @@
 
 struct manager;
 
-enum sbox_state { SBOX_CREATING, SBOX_RUNNING, SBOX_PAUSING, SBOX_PAUSED, SBOX_RESUMING, SBOX_STOPPING, SBOX_ENDED, SBOX_STATE_MAX };
+enum sbox_state {
+    SBOX_CREATING,
+    SBOX_RUNNING,
+    SBOX_PAUSING,
+    SBOX_PAUSED,
+    SBOX_RESUMING,
+    SBOX_STOPPING,
+    SBOX_ENDED,
+    SBOX_STATE_MAX
+};
 const char *sbox_state_name(enum sbox_state state);
 
 enum sbox_on_timeout { SBOX_TIMEOUT_KILL, SBOX_TIMEOUT_PAUSE };
@@ -45,16 +54,18 @@ struct sbox_secret {
 };
 
 struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JSON (sbox_spec.c), with its own memory */
-    char template_name[128];     /* "host", ... */
-    char name[64];               /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; reserved: "brig", "host", prefixes "brig-", "run-", "sandbox-", "org-", "key-" */
+    char template_name[128]; /* "host", ... */
+    /* [A-Za-z0-9][A-Za-z0-9_.-]{0,62}; reserved: "brig", "host", prefixes "brig-", "run-", "sandbox-", "org-", "key-"
+     */
+    char name[64];
     bool writable_root;
     struct sbox_pair *metadata, *env;
-    size_t n_metadata, n_env;    /* at most 64, 4096 bytes each side; env 1024 */
-    struct brig_limits limits;   /* as asked, defaults of [sandbox] filled in */
+    size_t n_metadata, n_env;  /* at most 64, 4096 bytes each side; env 1024 */
+    struct brig_limits limits; /* as asked, defaults of [sandbox] filled in */
     uint64_t require;
     enum brig_profile profile;
     char workdir[4096];
-    char user[64];               /* "user" (default) or "root": of the sandbox's own, without privileges; for now only "user" */
+    char user[64]; /* "user" (default) or "root": of the sandbox's own, without privileges; for now only "user" */
     struct brig_bind *binds;
     size_t n_binds;
     uint64_t timeout_ms, idle_timeout_ms; /* 0: none */
@@ -64,27 +75,33 @@ struct sbox_spec { /* what a create asks for; sbox_spec_parse() makes it from JS
     bool confine;                /* files only below workdir */
     char *network;               /* as asked, JSON: a policy's name or a policy. Of its own memory */
     struct sbox_secret *secrets;
-    size_t n_secrets;            /* at most SLOT_SECRETS_MAX */
-    bool internal;               /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
-    bool service;                /* the service works in it, for an organisation: nobody but the socket's administrator finds it or sees it in a list */
+    size_t n_secrets; /* at most SLOT_SECRETS_MAX */
+    bool internal;    /* of child.c: no list, event, metric or quota of sandboxes knows it; max_runs does */
+    /* the service works in it, for an organisation: nobody but the socket's administrator finds it or sees it in a list
+     */
+    bool service;
     /* With internal: its gate is made for more than its first policy names (enum gate_shape) */
     bool any_port, proxy_port;
-    bool trust;                  /* with internal: a CA bundle of its own */
-    const char *zygote;          /* with internal: struct provider_spec; of `memory` */
+    bool trust;         /* with internal: a CA bundle of its own */
+    const char *zygote; /* with internal: struct provider_spec; of `memory` */
     /* of run/reuse.c: what its runs have in common; "" for all others. No request can set it */
     char reuse[40];
-    char reuse_config[80];       /* with reuse: the configuration it was made under */
-    bool ephemeral;              /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
-    char *memory;                /* owns the strings */
-    char note[256];              /* e.g. python:3.12 given by host's python 3.11 */
+    char reuse_config[80]; /* with reuse: the configuration it was made under */
+    bool ephemeral;        /* of one run (POST /v1/runs): not in the store, no certificate; an orphan after a crash */
+    char *memory;          /* owns the strings */
+    char note[256];        /* e.g. python:3.12 given by host's python 3.11 */
 };
-/* Unknown keys, wrong types, values out of range: BRIG_E_USAGE with one line that names the key and the rule. binds: administrators only (BRIG_E_FORBIDDEN). */
+/* Unknown keys, wrong types, values out of range: BRIG_E_USAGE with one line that names the key and the rule. binds:
+ * administrators only (BRIG_E_FORBIDDEN). */
 struct json_value;
-int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller,
+                    struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 void sbox_spec_done(struct sbox_spec *spec);
 /* Whether there is such a template, and the caller may name it: paths are for administrators. */
-int sbox_template_check(const char *name, const struct config *config, const struct caller *caller, struct brig_err *err) MUST_CHECK;
-/* Of a request: what it binds must lie in a directory that the administrator named (BRIG_BIND_ROOTS), not in one of those that the spawner lets this service bind for runs. BRIG_E_REFUSED. */
+int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
+                        struct brig_err *err) MUST_CHECK;
+/* Of a request: what it binds must lie in a directory that the administrator named (BRIG_BIND_ROOTS), not in one of
+ * those that the spawner lets this service bind for runs. BRIG_E_REFUSED. */
 int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 
 struct sbox {
@@ -97,12 +114,12 @@ struct sbox {
     struct brig_layer_state layers[BRIG_LAYER_MAX];
     bool protection_complete;
     int64_t created_at_ns, updated_at_ns; /* wall */
-    uint64_t ends_at_boot_ns;  /* CLOCK_BOOTTIME; 0: none */
+    uint64_t ends_at_boot_ns;             /* CLOCK_BOOTTIME; 0: none */
     uint64_t last_used_boot_ns;
-    unsigned busy;             /* requests, streams, terminals in flight */
-    unsigned processes;        /* running */
-    struct link *link;         /* NULL unless it can be talked to (running) */
-    uint32_t next_proc;        /* numbers of processes: struct svc_proc_start */
+    unsigned busy;      /* requests, streams, terminals in flight */
+    unsigned processes; /* running */
+    struct link *link;  /* NULL unless it can be talked to (running) */
+    uint32_t next_proc; /* numbers of processes: struct svc_proc_start */
     struct sbox *next, *prev;
     struct manager *manager;
     /* private */
@@ -116,22 +133,27 @@ struct manager_options {
     struct audit *audit;
     const struct config *config;
     struct suspicion *suspicion; /* failed runs are noted there; NULL: not at all */
-    struct policies *policies; /* these two outlive it; NULL: only the network `none`, and no secrets */
+    struct policies *policies;   /* these two outlive it; NULL: only the network `none`, and no secrets */
     struct secrets *secrets;
 };
-/* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone; then ready(). */
+/* Loads the store, recovers live boxes from the provider, ends orphans, writes certificates for those that are gone;
+ * then ready(). */
 /* destroy tells nobody anything; the provider and the store are closed after it. */
-int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret, struct brig_err *err) MUST_CHECK;
+int manager_create(const struct manager_options *options, void (*ready)(void *ctx), void *ctx, struct manager **ret,
+                   struct brig_err *err) MUST_CHECK;
 void manager_destroy(struct manager *manager);
 /* It is ready, and every orphan is gone: no program of an earlier life runs that this manager does not know. */
 bool manager_is_settled(const struct manager *manager);
 void manager_configure(struct manager *manager, const struct config *config);
 
-typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *err); /* err NULL: done; sbox may be NULL on failure */
+/* err NULL: done; sbox may be NULL on failure */
+typedef void sbox_done_fn(void *ctx, struct sbox *sbox, const struct brig_err *err);
 
 /* idempotency_key may be NULL; fingerprint: of the request. done comes after the store's commit. */
-int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec /* taken over */, const char *idempotency_key,
-                           const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int manager_create_sandbox(struct manager *manager, const struct caller *caller,
+                           struct sbox_spec *spec /* taken over */, const char *idempotency_key,
+                           const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
+                           struct brig_err *err) MUST_CHECK;
 /*
  * NULL when there is none, or it is another organisation's (then an audit event was written). The socket's
  * administrator finds those of all organisations by id.
@@ -151,28 +173,40 @@ const char *caller_reads(const struct caller *caller);
  * BRIG_E_FORBIDDEN.
  */
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
-struct sbox *manager_first(struct manager *manager); /* newest first; follow ->next; the caller filters by organisation */
+/* newest first; follow ->next; the caller filters by organisation */
+struct sbox *manager_first(struct manager *manager);
 
-int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* why: "deleted", "stopped", "timeout", "idle", "shutdown"... for the certificate. done after it is gone and the certificate committed. */
-int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx,
+               struct brig_err *err) MUST_CHECK;
+int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx,
+                struct brig_err *err) MUST_CHECK;
+/* why: "deleted", "stopped", "timeout", "idle", "shutdown"... for the certificate. done after it is gone and the
+ * certificate committed. */
+int sbox_end(struct sbox *sbox, const struct caller *caller, const char *why, sbox_done_fn *done, void *ctx,
+             struct brig_err *err) MUST_CHECK;
 /* timeout_ms: UINT64_MAX leaves it, 0 takes it away; else counted from now. metadata: NULL leaves it. */
-int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* Another policy from now on: versioned, at once, for open connections too. One that was created without a network stays without. */
-int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struct json_value *network, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* Counts of its network are asked for. 1: done follows; 0: there is nothing to ask, done does not come. Then sbox_network() has them. */
+int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata,
+                size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Another policy from now on: versioned, at once, for open connections too. One that was created without a network
+ * stays without. */
+int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struct json_value *network,
+                     sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* Counts of its network are asked for. 1: done follows; 0: there is nothing to ask, done does not come. Then
+ * sbox_network() has them. */
 int sbox_count_network(struct sbox *sbox, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 void sbox_network(const struct sbox *sbox, uint64_t *ret_in, uint64_t *ret_out);
-int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err) MUST_CHECK;
+int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
+               void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* Something is going on in it: it is not idle until the same number of sbox_release(). Also marks it as used. */
 void sbox_hold(struct sbox *sbox);
 void sbox_release(struct sbox *sbox);
 
-/* Quotas of one organisation or key over the configuration's: members max_sandboxes, max_cpus, max_memory, max_disk of its document (others are
- * not looked at). NULL: none. Those in the store are read at the start; whoever changes them there calls this. */
-int manager_set_quota(struct manager *manager, const char *id, const struct json_value *doc, struct brig_err *err) MUST_CHECK;
+/* Quotas of one organisation or key over the configuration's: members max_sandboxes, max_cpus, max_memory, max_disk of
+ * its document (others are not looked at). NULL: none. Those in the store are read at the start; whoever changes them
+ * there calls this. */
+int manager_set_quota(struct manager *manager, const char *id, const struct json_value *doc,
+                      struct brig_err *err) MUST_CHECK;
 
 /* Called before a sbox is freed, for those who hold a pointer (routes with open streams). */
 struct sbox_watch {
@@ -210,7 +244,8 @@ struct network_stats {
 void manager_network_stats(const struct manager *manager, struct network_stats *ret);
 
 struct manager_stats {
-    uint64_t sandboxes[SBOX_STATE_MAX], processes, created, ended, create_failures, quota_refusals, idle_reaped, timed_out, orphans, recovered;
+    uint64_t sandboxes[SBOX_STATE_MAX], processes, created, ended, create_failures, quota_refusals, idle_reaped,
+        timed_out, orphans, recovered;
 };
 void manager_stats(const struct manager *manager, struct manager_stats *ret);
 /* Ends (or keeps, by config) every sandbox; done when the provider has none of those to end. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output.c: readers of a process's output. The bytes are in brig-init's ring; each reader is one ATTACH call with its own
- * offsets, and what it has not consumed is not sent: a slow reader slows its program, not brigd's memory.
+ * output.c: readers of a process's output. The bytes are in brig-init's ring; each reader is one ATTACH call with its
+ * own offsets, and what it has not consumed is not sent: a slow reader slows its program, not brigd's memory.
  *
- * A reader's end is the end of the process: the last byte delivered (the call is answered) and the receipt there, in either
- * order. With end() the reader is gone. The first reader of a new process gets what early.c has kept for it. One opened with
- * output_open_now() ends where the output was when it was opened: how much that is, brig-init's list tells.
+ * A reader's end is the end of the process: the last byte delivered (the call is answered) and the receipt there, in
+ * either order. With end() the reader is gone. The first reader of a new process gets what early.c has kept for it. One
+ * opened with output_open_now() ends where the output was when it was opened: how much that is, brig-init's list tells.
  */
 #include "sandbox/processes.h"
 
@@ -89,7 +89,8 @@ void output_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
     process_unpin(process);
 }
 
-void output_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+void output_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                  size_t len UNUSED)
 {
     struct output *output = ctx;
 
@@ -101,7 +102,8 @@ void output_reply(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, cons
 
 static int attach(struct output *output, unsigned streams, const uint64_t offset[3], struct brig_err *err)
 {
-    const struct svc_proc_attach msg = {.proc = output->process->number, .streams = streams, .offset = {0, offset[1], offset[2]}};
+    const struct svc_proc_attach msg = {
+        .proc = output->process->number, .streams = streams, .offset = {0, offset[1], offset[2]}};
     const struct call_events calls = {.event = output_event, .data = output_data, .reply = output_reply, .ctx = output};
     uint8_t message[64];
     int n = svc_proc_attach_put(message, sizeof message, &msg);
@@ -111,7 +113,8 @@ static int attach(struct output *output, unsigned streams, const uint64_t offset
     return link_call(output->process->sbox->link, SVC_PROC_ATTACH, message, (size_t)n, &calls, &output->call, err);
 }
 
-/* ---- how much there is now ------------------------------------------------------------------------------------------------ */
+/* ---- how much there is now
+ * ------------------------------------------------------------------------------------------------ */
 
 static void on_info(void *ctx, const uint8_t *data, size_t len)
 {
@@ -133,7 +136,8 @@ static void on_listed(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const u
     for (unsigned i = 1; i <= 2; i++)
         if (!(output->streams & 1u << i))
             output->limit[i] = 0;
-    if (errnum || all_now(output) || !output->process->sbox->link || attach(output, output->streams, output->from, NULL) < 0)
+    if (errnum || all_now(output) || !output->process->sbox->link ||
+        attach(output, output->streams, output->from, NULL) < 0)
         end(output);
 }
 
@@ -144,9 +148,11 @@ static int list(struct output *output, struct brig_err *err)
     return link_call(output->process->sbox->link, SVC_PROC_LIST, "", 0, &calls, &output->call, err);
 }
 
-/* ---- opening -------------------------------------------------------------------------------------------------------------- */
+/* ---- opening
+ * -------------------------------------------------------------------------------------------------------------- */
 
-static int open_reader(struct process *process, const struct output_events *events, struct output **ret, struct brig_err *err)
+static int open_reader(struct process *process, const struct output_events *events, struct output **ret,
+                       struct brig_err *err)
 {
     int r = sbox_usable(process->sbox, err);
 
@@ -171,8 +177,8 @@ static int open_reader(struct process *process, const struct output_events *even
     return 0;
 }
 
-int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
-                struct brig_err *err)
+int output_open(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events,
+                struct output **ret, struct brig_err *err)
 {
     struct output *output = NULL;
     int r = open_reader(process, events, &output, err);
@@ -188,8 +194,8 @@ int output_open(struct process *process, unsigned streams, const uint64_t offset
     return 0;
 }
 
-int output_open_now(struct process *process, unsigned streams, const uint64_t offset[3], const struct output_events *events, struct output **ret,
-                    struct brig_err *err)
+int output_open_now(struct process *process, unsigned streams, const uint64_t offset[3],
+                    const struct output_events *events, struct output **ret, struct brig_err *err)
 {
     struct output *output = NULL;
     int r;
@@ -231,7 +237,7 @@ static struct output *next_done(struct process *process)
     for (struct output *output = process->outputs; output; output = output->next) {
         bool adopted = process->early && process->early->output == output;
         if (adopted && process->early->replaying)
-            continue; /* what was kept for it comes first */
+            continue;                             /* what was kept for it comes first */
         if (process->forgotten && output->call) { /* nothing more comes from where it came */
             if (adopted)
                 early_drop(process);

@@ -2,14 +2,16 @@
 /*
  * policies.c: Theory of operation
  *
- * The named policies of all organisations are one array in memory, sorted by organisation and name; the store has the same rows. A change is
- * compiled first, so that nothing is stored that could not be used, then queued to the store, and in force here when the
- * store has committed it. Several changes of one name may be under way: the store commits them in order, and their versions are given out in that order.
+ * The named policies of all organisations are one array in memory, sorted by organisation and name; the store has the
+ * same rows. A change is compiled first, so that nothing is stored that could not be used, then queued to the store,
+ * and in force here when the store has committed it. Several changes of one name may be under way: the store commits
+ * them in order, and their versions are given out in that order.
  *
- * An entry whose policy is NULL is not there for anybody: its first version is on its way, or its deletion has been committed
- * while a newer version is on its way. It goes when nothing is under way for it.
+ * An entry whose policy is NULL is not there for anybody: its first version is on its way, or its deletion has been
+ * committed while a newer version is on its way. It goes when nothing is under way for it.
  *
- * A row that does not compile (written by a newer brigd) stops the start: a sandbox that asks for it by name must not get less than was meant.
+ * A row that does not compile (written by a newer brigd) stops the start: a sandbox that asks for it by name must not
+ * get less than was meant.
  */
 #include "sandbox/policies.h"
 
@@ -357,9 +359,9 @@ static int check_bytes(const struct policies *policies, const struct entry *entr
          at < policies->n && str_eq(policies->entries[at]->public.org_id, org); at++)
         if (policies->entries[at] != entry && policies->entries[at]->public.json)
             sum += strlen(policies->entries[at]->public.json);
-    return sum <= POLICIES_ORG_BYTES ? 0
-                                     : err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u bytes of policies",
-                                               POLICIES_ORG_BYTES);
+    return sum <= POLICIES_ORG_BYTES
+               ? 0
+               : err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u bytes of policies", POLICIES_ORG_BYTES);
 }
 
 static int new_change(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx,
@@ -519,8 +521,8 @@ static int choose_word(const struct policies *policies, const char *org, const c
         return str_copy(out->name, sizeof out->name, word);
     out->learn = str_eq(word, "learn");
     if (out->learn)
-        out->policy =
-            policy_ref(policies->presets[PRESET_OPEN]); /* what the public internet would give, written down */
+        /* what the public internet would give, written down */
+        out->policy = policy_ref(policies->presets[PRESET_OPEN]);
     for (int i = 0; i < PRESET_MAX; i++) {
         if (!out->policy && str_eq(word, preset_names[i]))
             out->policy = policy_ref(policies->presets[i]);

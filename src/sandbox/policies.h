@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policies.h: named network policies per organisation, cached in memory, written through to the store (kind "policy"); and what the
- * member `network` of a sandbox means. The presets `none`, `packages` and `open` are names nobody can take.
+ * policies.h: named network policies per organisation, cached in memory, written through to the store (kind "policy");
+ * and what the member `network` of a sandbox means. The presets `none`, `packages` and `open` are names nobody can
+ * take.
  */
 #ifndef BRIG_SANDBOX_POLICIES_H
 #define BRIG_SANDBOX_POLICIES_H
@@ -30,27 +31,34 @@ int policies_create(struct store *store, const char *packages, struct policies *
 void policies_destroy(struct policies *policies);
 /* Another text of packages_rules(), for those who choose `packages` from now on. On failure the old one stays. */
 int policies_set_packages(struct policies *policies, const char *packages, struct brig_err *err) MUST_CHECK;
-const struct named_policy *policies_find(const struct policies *policies, const char *org, const char *name); /* or NULL */
+/* or NULL */
+const struct named_policy *policies_find(const struct policies *policies, const char *org, const char *name);
 /* In the order of their names; each returns false to stop. after: names greater than this, or NULL. */
-void policies_each(const struct policies *policies, const char *org, const char *after, bool (*each)(void *ctx, const struct named_policy *policy), void *ctx);
+void policies_each(const struct policies *policies, const char *org, const char *after,
+                   bool (*each)(void *ctx, const struct named_policy *policy), void *ctx);
 /* Makes or replaces; committed before done(err NULL). In memory from then on; changed() is called after. */
-int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
+int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json,
+                 store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx,
+                    struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
 /* The organisation is gone, and its rows with it. */
 void policies_forget_org(struct policies *policies, const char *org);
-/* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network/network.c sets this). */
-void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy), void *ctx);
+/* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network/network.c sets this).
+ */
+void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy),
+                        void *ctx);
 
 /* What `network` says: a preset's or policy's name, "learn", or a policy object. */
 struct network_choice {
     char name[POLICY_NAME_MAX]; /* "none", "packages", "open", "learn", a policy's name, or "custom" */
     bool none, learn;
-    bool named;             /* a policy of the organisation: follows its changes */
-    uint64_t version;       /* of the named one; else 1 */
-    struct policy *policy;  /* a reference; NULL when none */
-    char *json;             /* canonical; mem_free(); NULL when none */
+    bool named;            /* a policy of the organisation: follows its changes */
+    uint64_t version;      /* of the named one; else 1 */
+    struct policy *policy; /* a reference; NULL when none */
+    char *json;            /* canonical; mem_free(); NULL when none */
 };
-int policies_choose(const struct policies *policies, const char *org, const struct json_value *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
+int policies_choose(const struct policies *policies, const char *org, const struct json_value *network,
+                    struct network_choice *ret, struct brig_err *err) MUST_CHECK;
 void network_choice_done(struct network_choice *choice);
 /* May one of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */
 int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config,

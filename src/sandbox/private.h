@@ -5,12 +5,12 @@
  * Who owns what, because anything may vanish between two callbacks:
  *
  *   manager  owns every sbox, the idempotency table, the events, certificates that wait to be written.
- *   sbox     lives from the accepted create until its certificate is committed; freed in sbox_forget() only, which runs from the
- *            loop (a store's or provider's callback, a timer), never below a callback of a link. While priv->pins is not zero
- *            (a write of the store that will call back) it is not freed.
- *   link     priv->link; destroyed in a round of its own after it said `gone`, or with the sbox.
- *   process  belongs to the sbox; freed when it is out of the list and nobody has it pinned (process_pin()).
- *   waits, outputs, inputs, runs: their clients'; each knows its process, or has had its last call.
+ *   sbox     lives from the accepted create until its certificate is committed; freed in sbox_forget() only, which runs
+ * from the loop (a store's or provider's callback, a timer), never below a callback of a link. While priv->pins is not
+ * zero (a write of the store that will call back) it is not freed. link     priv->link; destroyed in a round of its own
+ * after it said `gone`, or with the sbox. process  belongs to the sbox; freed when it is out of the list and nobody has
+ * it pinned (process_pin()). waits, outputs, inputs, runs: their clients'; each knows its process, or has had its last
+ * call.
  */
 #ifndef BRIG_SANDBOX_PRIVATE_H
 #define BRIG_SANDBOX_PRIVATE_H
@@ -31,19 +31,19 @@
 #include "sandbox/secrets.h"
 
 #define BUCKETS 1024u
-#define IDEM_MAX 65536u                                  /* remembered at once; the oldest goes first */
+#define IDEM_MAX 65536u /* remembered at once; the oldest goes first */
 #define IDEM_KEEP_NS (INT64_C(24) * 3600 * (int64_t)NS_PER_SEC)
-#define EVENTS_MAX 1024u                                 /* lifecycle events kept for those who come back */
-#define CERTS_MAX 4096u                                  /* certificates that wait for a store that works again */
-#define RECREATE_MAX 5u                                  /* times in RECREATE_WINDOW; then it stays dead */
+#define EVENTS_MAX 1024u /* lifecycle events kept for those who come back */
+#define CERTS_MAX 4096u  /* certificates that wait for a store that works again */
+#define RECREATE_MAX 5u  /* times in RECREATE_WINDOW; then it stays dead */
 #define RECREATE_WINDOW_NS (60 * NS_PER_SEC)
-#define PAIRS_MAX 64u                                    /* metadata */
+#define PAIRS_MAX 64u /* metadata */
 #define PAIR_BYTES 4096u
 #define ENV_MAX 1024u
 #define DURATION_MAX_MS (UINT64_C(365) * 24 * 3600 * 1000)
-#define PROC_RESERVE 4096u                               /* process numbers promised to the store at a time */
-#define OUTPUT_KEPT_MAX (64u << 20)                       /* of one command, in brigd's own memory */
-#define KEPT_POOL ((size_t)512 << 20)                     /* of all commands; one organisation alone has half */
+#define PROC_RESERVE 4096u            /* process numbers promised to the store at a time */
+#define OUTPUT_KEPT_MAX (64u << 20)   /* of one command, in brigd's own memory */
+#define KEPT_POOL ((size_t)512 << 20) /* of all commands; one organisation alone has half */
 #define ROW_MAX (8u << 20)
 
 struct process;
@@ -56,8 +56,8 @@ struct kept_of;
 
 /* Why and by whom a sandbox ends. */
 struct ending {
-    char why[24];      /* "deleted", "timeout", ... ; "" : unasked */
-    char by[80];       /* the caller's actor, or timeout, idle, shutdown, sandbox */
+    char why[24];                            /* "deleted", "timeout", ... ; "" : unasked */
+    char by[80];                             /* the caller's actor, or timeout, idle, shutdown, sandbox */
     char org[64], actor[80], request_id[40]; /* for the audit */
 };
 
@@ -81,8 +81,9 @@ struct store_op {
 };
 
 /*
- * The network and the secrets of one sandbox (priv->network; NULL: it has neither). Its slot in brig-egress lives from PREPARE until FORGET; a
- * recreation gets a new one. `choice` is what is in force, or what the PREPARE on its way asks for.
+ * The network and the secrets of one sandbox (priv->network; NULL: it has neither). Its slot in brig-egress lives from
+ * PREPARE until FORGET; a recreation gets a new one. `choice` is what is in force, or what the PREPARE on its way asks
+ * for.
  */
 struct sbox_network {
     struct sbox *sbox;
@@ -93,42 +94,42 @@ struct sbox_network {
     struct network_choice choice;
     bool any_port;
     size_t n_ports;
-    uint16_t ports[POLICY_PORTS_MAX]; /* listened on */
-    char *ca;                     /* of the sandbox's own authority, PEM; NULL: nothing is brokered */
-    bool trust;                   /* it was given a CA bundle */
+    uint16_t ports[POLICY_PORTS_MAX];          /* listened on */
+    char *ca;                                  /* of the sandbox's own authority, PEM; NULL: nothing is brokered */
+    bool trust;                                /* it was given a CA bundle */
     char (*placeholders)[PLACEHOLDER_LEN + 1]; /* per secret of the spec; "" for exposed ones */
-    uint8_t **exposed;            /* per secret; wiped when freed */
+    uint8_t **exposed;                         /* per secret; wiped when freed */
     size_t *exposed_len;
 
-    bool preparing, listening;    /* of a create: on its way */
-    bool unheard;                 /* brig-egress has no listeners of it, and they could not be fetched yet */
-    struct net_update *update;    /* under way */
-    bool stale;                   /* its named policy changed meanwhile */
-    bool skipped;                 /* its version was raised over one that brig-egress had */
-    struct learn *learn;          /* what it tried, with the policy `learn`; else NULL */
-    struct gate_counts before, now; /* of earlier brig-egress processes and slots; of this one */
+    bool preparing, listening;       /* of a create: on its way */
+    bool unheard;                    /* brig-egress has no listeners of it, and they could not be fetched yet */
+    struct net_update *update;       /* under way */
+    bool stale;                      /* its named policy changed meanwhile */
+    bool skipped;                    /* its version was raised over one that brig-egress had */
+    struct learn *learn;             /* what it tried, with the policy `learn`; else NULL */
+    struct gate_counts before, now;  /* of earlier brig-egress processes and slots; of this one */
     void (*over)(struct sbox *sbox); /* network_end(): waits for the last counts */
 };
 
 struct sbox_private {
     struct sbox_network *network;
-    struct box *box;             /* NULL: none (between death and recreation) */
-    char box_id[32];             /* the provider's; differs from the sandbox's after a recreation */
-    struct link *link;           /* also while it may not be used */
+    struct box *box;   /* NULL: none (between death and recreation) */
+    char box_id[32];   /* the provider's; differs from the sandbox's after a recreation */
+    struct link *link; /* also while it may not be used */
     bool link_gone;
-    bool up;                     /* the box has come up */
-    bool row;                    /* the store has, or will have, a row */
-    bool retired;                /* out of the list and the tables: only memory, and a link that has not said goodbye */
+    bool up;      /* the box has come up */
+    bool row;     /* the store has, or will have, a row */
+    bool retired; /* out of the list and the tables: only memory, and a link that has not said goodbye */
     bool lingered;
-    bool finishing;              /* the box has ended; the certificate is on its way */
-    bool announced;              /* its create has been answered with success */
-    bool internal;               /* as its spec says, from its first day */
-    struct child *children;      /* child.c */
+    bool finishing;         /* the box has ended; the certificate is on its way */
+    bool announced;         /* its create has been answered with success */
+    bool internal;          /* as its spec says, from its first day */
+    struct child *children; /* child.c */
     unsigned pins;
     struct sbox *by_id, *by_name; /* chains of the tables */
     struct caller creator;
-    struct loop_timer deadline;  /* age and idleness, whichever comes first */
-    struct loop_timer later;     /* a link that is gone, a pause before the next attempt */
+    struct loop_timer deadline; /* age and idleness, whichever comes first */
+    struct loop_timer later;    /* a link that is gone, a pause before the next attempt */
     struct sbox_watch *watches;
     struct ticket *tickets;
     struct update *updates;
@@ -137,18 +138,18 @@ struct sbox_private {
     sbox_done_fn *create_done;
     void *create_ctx;
     struct idem *idem;
-    unsigned commits;            /* writes of the create that have not called back */
-    bool settling;               /* they have been asked for, or none is needed */
+    unsigned commits; /* writes of the create that have not called back */
+    bool settling;    /* they have been asked for, or none is needed */
     struct brig_err create_err;
-    struct call *mkdir;          /* of the working directory */
+    struct call *mkdir; /* of the working directory */
 
     /* pause, resume */
     sbox_done_fn *change_done;
     void *change_ctx;
     struct caller changer;
     bool paused_by_timeout;
-    uint64_t paused_at_ns;       /* CLOCK_MONOTONIC */
-    uint32_t change;             /* counts, so that a late answer is known as such */
+    uint64_t paused_at_ns; /* CLOCK_MONOTONIC */
+    uint32_t change;       /* counts, so that a late answer is known as such */
 
     /* end */
     struct ending ending;
@@ -156,7 +157,7 @@ struct sbox_private {
     void *end_ctx;
     struct box_end end;
     struct brig_err link_why;
-    char *metadata_memory;       /* of an update */
+    char *metadata_memory; /* of an update */
 
     /* recreation */
     uint64_t deaths[RECREATE_MAX]; /* when, CLOCK_BOOTTIME; a ring */
@@ -166,17 +167,17 @@ struct sbox_private {
     /* processes (process.c) */
     struct process *first, *last;
     unsigned running, ended;
-    uint32_t reserved;           /* numbers up to here are the store's knowledge */
+    uint32_t reserved; /* numbers up to here are the store's knowledge */
     struct shell *shells;
     unsigned n_shells;
     uint32_t next_shell;
-    struct box_stats seen;       /* counters when they were last looked at: what rises later is news */
+    struct box_stats seen; /* counters when they were last looked at: what rises later is news */
     bool has_seen;
 
     /* recovery */
     void (*attach_done)(struct sbox *sbox, const struct brig_err *err);
     struct call *list;
-    bool unsettled;              /* ready() waits for it */
+    bool unsettled; /* ready() waits for it */
 };
 
 struct event_slot {
@@ -186,7 +187,7 @@ struct event_slot {
     size_t len;
 };
 
-struct quota { /* 0: none */
+struct quota {                              /* 0: none */
     uint64_t sandboxes, cpus, memory, disk; /* cpus in thousandths */
 };
 struct quota_of {
@@ -225,14 +226,15 @@ struct manager {
     void (*ready)(void *ctx);
     void *ready_ctx;
     struct network *network; /* network.c */
-    unsigned orphans; /* of an earlier life, told to end, not gone yet */
+    unsigned orphans;        /* of an earlier life, told to end, not gone yet */
     bool is_ready, shutting_down;
     void (*shut_done)(void *ctx);
     void *shut_ctx;
 };
 
 /* ---- store_op.c ---------------------------------------------------------------------------------------- */
-struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows, void *ctx);
+struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows,
+                              void *ctx);
 void store_op_drop(struct store_op *op); /* it was never sent; takes NULL */
 store_done_fn store_op_done;
 store_rows_fn store_op_rows;
@@ -259,31 +261,34 @@ extern uint64_t sandbox_clock_skew;
 #endif
 unsigned sandbox_bucket(const char *a, const char *b);
 struct sbox *sbox_new(struct manager *manager, bool internal); /* in the list, in no table, not counted */
-void sbox_table_add(struct sbox *sbox);         /* by id, once it has one */
+void sbox_table_add(struct sbox *sbox);                        /* by id, once it has one */
 void sbox_name_add(struct sbox *sbox);
 struct sbox *sbox_by_id(struct manager *manager, const char *id);
 struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name);
-void sbox_retire(struct sbox *sbox); /* nobody finds it any more */
-void sbox_forget(struct sbox *sbox); /* frees it, when nothing holds it and its link has gone */
+void sbox_retire(struct sbox *sbox);             /* nobody finds it any more */
+void sbox_forget(struct sbox *sbox);             /* frees it, when nothing holds it and its link has gone */
 const char *sbox_label(const struct sbox *sbox); /* id, else name, else "(new)" */
-uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action, const char *object,
-                       const char *outcome, const char *detail, bool sync);
+uint64_t sandbox_audit(struct manager *manager, const struct caller *caller, const char *org, const char *action,
+                       const char *object, const char *outcome, const char *detail, bool sync);
 void manager_check_shut(struct manager *manager);
 
 /* ---- spec_limits.c ------------------------------------------------------------------------------------- */
 int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_duration(const struct json_value *v, const char *key, uint64_t *ret_ms, struct brig_err *err) MUST_CHECK;
 int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
-int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct brig_err *err) MUST_CHECK;
+int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
+               struct brig_err *err) MUST_CHECK;
 int spec_limits(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
 int spec_limits_asked(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
 int spec_output(uint64_t output, const char *key, struct brig_err *err) MUST_CHECK; /* may so much be kept? */
 int spec_bool(const struct json_value *v, const char *key, bool *ret, struct brig_err *err) MUST_CHECK;
 /* A string without NUL and, unless text, without control characters; at most max bytes. */
-int spec_string(const struct json_value *v, const char *key, size_t max, bool text, const char **ret, struct brig_err *err) MUST_CHECK;
+int spec_string(const struct json_value *v, const char *key, size_t max, bool text, const char **ret,
+                struct brig_err *err) MUST_CHECK;
 /* One of the words; their number, or an error that names them. */
 int spec_word(const struct json_value *v, const char *key, const char *const *words, struct brig_err *err) MUST_CHECK;
-int spec_pair_check(const char *what, const char *name, size_t name_len, const char *value, size_t value_len, bool env, struct brig_err *err) MUST_CHECK;
+int spec_pair_check(const char *what, const char *name, size_t name_len, const char *value, size_t value_len, bool env,
+                    struct brig_err *err) MUST_CHECK;
 /* Room for every string and array of the tree, and a place to cut them from. */
 struct arena {
     char *base;
@@ -293,28 +298,31 @@ int arena_init(struct arena *arena, const struct json_value *json, size_t extra)
 void *arena_take(struct arena *arena, size_t len, size_t align);
 char *arena_copy(struct arena *arena, const char *text, size_t len);
 /* {"NAME": "value"} into pairs. */
-int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena, struct sbox_pair **ret, size_t *ret_n,
-               struct brig_err *err) MUST_CHECK;
+int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena,
+               struct sbox_pair **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
 
 /* ---- sbox_spec.c -------------------------------------------------------------------------------------------- */
 /* stored: from the store, judged when it was asked for; its template may be gone by now. */
-int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored, struct sbox_spec *ret,
-               struct brig_err *err) MUST_CHECK;
+int spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, bool stored,
+               struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
 /* The template's place: *ret_rootfs "" is the host's. */
-int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note, size_t note_size,
-                  struct brig_err *err) MUST_CHECK;
+int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note,
+                  size_t note_size, struct brig_err *err) MUST_CHECK;
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
 void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
 /* How many connections at once a caller may ask for; where: "limits.connections". */
-int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config, struct brig_err *err) MUST_CHECK;
+int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config,
+                     struct brig_err *err) MUST_CHECK;
 /* who: `[gate] private_ranges` says from which standing on a policy may name private ranges. */
 int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret,
                  struct brig_err *err) MUST_CHECK;
 /* The same question of a network that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
-int spec_network_judge(const char *network, const struct caller *caller, const struct config *config, struct brig_err *err) MUST_CHECK;
+int spec_network_judge(const char *network, const struct caller *caller, const struct config *config,
+                       struct brig_err *err) MUST_CHECK;
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
-int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err) MUST_CHECK;
+int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n,
+                 struct brig_err *err) MUST_CHECK;
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 
 /* ---- network.c: a sandbox's slot in brig-egress ----------------------------------------------------------- */
@@ -330,35 +338,42 @@ struct network {
 };
 int network_start(struct manager *manager, const struct manager_options *options, struct brig_err *err) MUST_CHECK;
 void network_stop(struct manager *manager);
-/* Of a create or recreation. 0: the box can be asked for; 1: not before create_prepared(). That is called with every network. */
+/* Of a create or recreation. 0: the box can be asked for; 1: not before create_prepared(). That is called with every
+ * network. */
 int network_begin(struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 /* What the provider is to be asked for. *ret_trust: a descriptor to be closed after provider->create(), or -1. */
 int network_want(struct sbox *sbox, struct provider_gate *ret, int *ret_trust, struct brig_err *err) MUST_CHECK;
-/* The box is up. 0 or an error; while network_waits() the create is not over: create_prepared() and create_listening() follow. */
+/* The box is up. 0 or an error; while network_waits() the create is not over: create_prepared() and create_listening()
+ * follow. */
 int network_listen(struct sbox *sbox, struct box_listeners *listeners, struct brig_err *err) MUST_CHECK;
 bool network_waits(const struct sbox *sbox);
-void network_running(struct sbox *sbox); /* it has been announced */
+void network_running(struct sbox *sbox);   /* it has been announced */
 void network_recovered(struct sbox *sbox); /* its box has been found again */
-void network_forget(struct sbox *sbox);  /* the slot, and what is on its way; the counts stay */
-bool network_end(struct sbox *sbox, void (*over)(struct sbox *sbox)); /* true: over() comes once the last counts are there */
+void network_forget(struct sbox *sbox);    /* the slot, and what is on its way; the counts stay */
+/* true: over() comes once the last counts are there */
+bool network_end(struct sbox *sbox, void (*over)(struct sbox *sbox));
 void network_free(struct sbox *sbox);
 struct sbox_network *network_by_slot(const struct network *network, uint64_t slot);
 int network_relisten(struct sbox_network *net, struct brig_err *err) MUST_CHECK;
-void network_adopt(struct sbox_network *net, uint64_t slot); /* of an earlier brigd */
+void network_adopt(struct sbox_network *net, uint64_t slot);  /* of an earlier brigd */
 void network_put(struct json *json, const struct sbox *sbox); /* member `network` of a sandbox or a certificate */
 
 /* ---- network_row.c ------------------------------------------------------------------------------------------ */
 void network_put_row(struct json *json, const struct sbox *sbox); /* member `gate`, or nothing */
-int network_read_row(struct sbox *sbox, const struct json_value *gate, struct brig_err *err) MUST_CHECK; /* gate NULL: none */
+/* gate NULL: none */
+int network_read_row(struct sbox *sbox, const struct json_value *gate, struct brig_err *err) MUST_CHECK;
 
 /* ---- network_slot.c: what a slot is made of ---------------------------------------------------------------- */
-int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret, struct brig_err *err) MUST_CHECK;
-int slot_secrets(struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* makes placeholders; takes exposed values */
+int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret,
+                struct brig_err *err) MUST_CHECK;
+/* makes placeholders; takes exposed values */
+int slot_secrets(struct sbox_network *net, struct brig_err *err) MUST_CHECK;
 struct secret_use slot_use(const struct sbox *sbox, size_t i); /* its i-th secret, for its creator */
 int slot_check_secrets(const struct sbox *sbox, const struct network_choice *choice, struct brig_err *err) MUST_CHECK;
-int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out, struct brig_err *err) MUST_CHECK;
+int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out,
+              struct brig_err *err) MUST_CHECK;
 int slot_trust(const struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* a sealed memfd */
-bool slot_is_none(const struct sbox_spec *spec); /* neither a network nor secrets */
+bool slot_is_none(const struct sbox_spec *spec);                                 /* neither a network nor secrets */
 
 /* ---- network_env.c ----------------------------------------------------------------------------------------- */
 #define NETWORK_ENV_MAX (SLOT_SECRETS_MAX + 16u)
@@ -374,18 +389,20 @@ void network_look_again(struct sbox_network *net); /* stale: has its named polic
 /* ---- network_events.c -------------------------------------------------------------------------------------- */
 void network_event(void *ctx, const struct gate_event *event);
 void network_counted(struct sbox_network *net, const struct gate_counts *counts); /* now, and the sums of the daemon */
-void network_restarted(struct sbox_network *net); /* its counters begin anew */
+void network_restarted(struct sbox_network *net);                                 /* its counters begin anew */
 void network_totals(const struct sbox_network *net, struct gate_counts *ret);
 /* What went through while a process ran: counted at its start and its end. */
 void network_name(const struct sbox *sbox, bool own_child, struct brig_network *ret); /* name and version */
 void network_process_started(struct process *process);
 bool network_process_ending(struct process *process); /* true: process_ended() follows */
 void network_process_free(struct process *process);
-void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned); /* learned: memory for its text */
+/* learned: memory for its text */
+void network_process_fill(const struct process *process, struct brig_receipt *r, struct buf *learned);
 
 /* ---- quota.c ------------------------------------------------------------------------------------------- */
 /* The order of manager.h. NULL sbox: a new one. */
-int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
+int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec,
+                struct brig_err *err) MUST_CHECK;
 int quota_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void quota_done(struct manager *manager);
 
@@ -393,9 +410,10 @@ void quota_done(struct manager *manager);
 /*
  * 1: this key answers (done was taken over), 0: it is new (*ret_idem has it, to be settled), or an error.
  */
-int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
-               struct idem **ret, struct brig_err *err) MUST_CHECK;
-int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int idem_begin(struct manager *manager, const struct caller *caller, const char *key, const uint8_t fingerprint[32],
+               sbox_done_fn *done, void *ctx, struct idem **ret, struct brig_err *err) MUST_CHECK;
+int idem_write(struct manager *manager, struct idem *idem, struct sbox *sbox, store_done_fn *done, void *ctx,
+               struct brig_err *err) MUST_CHECK;
 /* The create is over: sbox, or NULL with err. Waiters are told; a failed one is forgotten. */
 void idem_settle(struct manager *manager, struct idem *idem, struct sbox *sbox, const struct brig_err *err);
 int idem_load(struct manager *manager, struct brig_err *err) MUST_CHECK;
@@ -404,13 +422,16 @@ void idem_done(struct manager *manager);
 
 /* ---- sbox_create.c ------------------------------------------------------------------------------------------ */
 int create_box(struct sbox *sbox, struct brig_err *err) MUST_CHECK; /* asks the provider; also of a recreation */
-void create_prepared(struct sbox *sbox, const struct brig_err *err);  /* brig-egress is ready for it, or not (network.c) */
+/* brig-egress is ready for it, or not (network.c) */
+void create_prepared(struct sbox *sbox, const struct brig_err *err);
 void create_listening(struct sbox *sbox, const struct brig_err *err); /* and has its listeners */
-void create_ended(struct sbox *sbox);                               /* the box ended before the create was over */
+void create_ended(struct sbox *sbox);                                 /* the box ended before the create was over */
 int sbox_connect(struct sbox *sbox, int fd, struct brig_err *err) MUST_CHECK; /* a link over the stream */
 
-/* One that child.c has made. done as of manager_create_sandbox(); *ret is there at once. spec is taken over, also on failure. */
-int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err) MUST_CHECK;
+/* One that child.c has made. done as of manager_create_sandbox(); *ret is there at once. spec is taken over, also on
+ * failure. */
+int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec,
+                            sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err) MUST_CHECK;
 
 /* ---- child.c ------------------------------------------------------------------------------------------- */
 void children_gone(struct sbox *sbox); /* its box has ended */
@@ -419,20 +440,24 @@ void children_free(struct sbox *sbox); /* nobody is told */
 /* ---- death.c ------------------------------------------------------------------------------------------- */
 void sbox_box_ended(void *ctx, const struct box_end *end);
 void sbox_link_gone(void *ctx, const struct brig_err *why);
-void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by); /* state is STOPPING already */
+/* state is STOPPING already */
+void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, const char *by);
 void sbox_linger(struct sbox *sbox); /* a while for its link to say that it is gone; then sbox_forget() again */
-void sbox_finish(struct sbox *sbox);                                                             /* the certificate, then forgotten */
+void sbox_finish(struct sbox *sbox); /* the certificate, then forgotten */
 int sbox_park_later(struct sbox *sbox) MUST_CHECK;
 void sbox_tell_watches(struct sbox *sbox);
 void sbox_unpin(struct sbox *sbox); /* of priv->pins; may free it */
 
 /* ---- sbox_lifecycle.c --------------------------------------------------------------------------------------- */
-int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx,
+                  struct brig_err *err) MUST_CHECK;
 void sbox_drop_updates(struct sbox *sbox);
 void sbox_fail_tickets(struct sbox *sbox);
-void sbox_drop_stats(struct sbox *sbox, const void *ctx); /* nobody waits any more: of sbox_stats() and sbox_set_limits() */
+/* nobody waits any more: of sbox_stats() and sbox_set_limits() */
+void sbox_drop_stats(struct sbox *sbox, const void *ctx);
 /* memory, cpus and pids from now on, all three; done once they are in force, with those that are. */
-int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits,
+                    void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                     struct brig_err *err) MUST_CHECK;
 void sbox_fail_change(struct sbox *sbox, const struct brig_err *err);
 
@@ -445,7 +470,8 @@ bool sbox_is_idle(const struct sbox *sbox, uint64_t now);
 /* Writes the certificate and takes the sandbox's row away; done when committed. */
 int certificate_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 /* Of a row whose sandbox is not there any more. */
-int certificate_write_gone(struct manager *manager, const struct store_sandbox *row, const char *detail, struct brig_err *err) MUST_CHECK;
+int certificate_write_gone(struct manager *manager, const struct store_sandbox *row, const char *detail,
+                           struct brig_err *err) MUST_CHECK;
 /* A certificate that could not be written is kept, and tried again. */
 void certificate_keep(struct sbox *sbox);
 void certificates_done(struct manager *manager);
@@ -458,13 +484,15 @@ void events_done(struct manager *manager);
 void json_pairs(struct json *json, const struct sbox_pair *pairs, size_t n);
 void json_spec(struct json *json, const struct sbox_spec *spec, bool values); /* members, into an open object */
 int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox, struct brig_err *err) MUST_CHECK;
+int row_read(struct manager *manager, const struct store_sandbox *row, struct sbox *sbox,
+             struct brig_err *err) MUST_CHECK;
 
 /* ---- recover.c ----------------------------------------------------------------------------------------- */
 int recover_start(struct manager *manager, struct brig_err *err) MUST_CHECK;
 void recover_sbox_settled(struct sbox *sbox); /* it has been listed, or will never be */
 void recover_done(struct manager *manager);
-void recover_late(struct manager *manager);   /* those that have not answered yet are ended */
-int recover_attach(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err), struct brig_err *err) MUST_CHECK;
+void recover_late(struct manager *manager); /* those that have not answered yet are ended */
+int recover_attach(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err),
+                   struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process.c: the processes of a sandbox as things that are made, found, told about and forgotten. At most PROCESS_RUNNING_MAX run
- * and PROCESS_KEEP that have ended are kept; of those the oldest that nobody reads goes first, and its ring in brig-init with it.
+ * process.c: the processes of a sandbox as things that are made, found, told about and forgotten. At most
+ * PROCESS_RUNNING_MAX run and PROCESS_KEEP that have ended are kept; of those the oldest that nobody reads goes first,
+ * and its ring in brig-init with it.
  */
 #include <signal.h>
 
@@ -163,8 +164,8 @@ static void audit_exit(struct process *process)
     char detail[160];
 
     snprintf(detail, sizeof detail, "%s process %u", process->run_id, process->number);
-    uint64_t seq = sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "process.exit", process->sbox->id,
-                                 brig_cause_name(process->cause), detail, false);
+    uint64_t seq = sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "process.exit",
+                                 process->sbox->id, brig_cause_name(process->cause), detail, false);
     if (seq)
         process->audit_seq = seq;
 }
@@ -173,13 +174,15 @@ static void audit_exit(struct process *process)
 static void note_failure(const struct process *process)
 {
     struct manager *manager = process->sbox->manager;
-    bool well = process->cause == BRIG_CAUSE_CANCELLED || (process->cause == BRIG_CAUSE_EXITED && process->has_exit && process->exit.status == 0);
+    bool well = process->cause == BRIG_CAUSE_CANCELLED ||
+                (process->cause == BRIG_CAUSE_EXITED && process->has_exit && process->exit.status == 0);
 
     if (well || !manager->suspicion || !process->caller.actor[0])
         return;
-    if (suspicion_note(manager->suspicion, process->caller.actor, clock_mono_ns(), (unsigned)manager->config->suspicious_count,
-                       (unsigned)manager->config->suspicious_seconds))
-        sandbox_audit(manager, &process->caller, process->sbox->org_id, "suspicious", process->sbox->id, "failed", "repeated failed runs", true);
+    if (suspicion_note(manager->suspicion, process->caller.actor, clock_mono_ns(),
+                       (unsigned)manager->config->suspicious_count, (unsigned)manager->config->suspicious_seconds))
+        sandbox_audit(manager, &process->caller, process->sbox->org_id, "suspicious", process->sbox->id, "failed",
+                      "repeated failed runs", true);
 }
 
 void process_ended(struct process *process)
@@ -355,9 +358,13 @@ void process_json(const struct process *process, struct json *json)
         receipt_put_time(json, "started_at", process->started_at_ns);
     if (process->state == PROCESS_ENDED) {
         const struct brig_receipt outcome = {
-            .cause = process->cause, .started = process->has_exit, .limits_hit = process->limits_hit,
+            .cause = process->cause,
+            .started = process->has_exit,
+            .limits_hit = process->limits_hit,
             .signal = process->has_exit && (process->exit.status & 0x7f) ? (int)(process->exit.status & 0x7f) : 0,
-            .exit_code = process->has_exit ? (int)(process->exit.status >> 8 & 0xff) : process->start_errnum == ENOENT ? 127 : 126,
+            .exit_code = process->has_exit                 ? (int)(process->exit.status >> 8 & 0xff)
+                         : process->start_errnum == ENOENT ? 127
+                                                           : 126,
         };
         receipt_put_time(json, "ended_at", process->ended_at_ns);
         receipt_put_outcome(json, &outcome);

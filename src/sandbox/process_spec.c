@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as sbox_spec.c has. Everything is
- * copied into one block, so that the request's text may go.
+ * process_spec.c: a program to run, from JSON (schema ProcessSpec), strictly: one table of members, as sbox_spec.c has.
+ * Everything is copied into one block, so that the request's text may go.
  */
 #include "host/limits.h"
 #include "sandbox/processes.h"
@@ -280,7 +280,8 @@ static int read_members(struct proc_in *in, const struct json_value *json, struc
     return take_input(in, err);
 }
 
-static int parse(const struct json_value *json, const char *dir, bool shell, struct process_spec_parsed *ret, struct brig_err *err)
+static int parse(const struct json_value *json, const char *dir, bool shell, struct process_spec_parsed *ret,
+                 struct brig_err *err)
 {
     struct process_spec spec = {0};
     struct proc_in in = {.spec = &spec, .sandbox_dir = dir, .shell = shell};
@@ -301,7 +302,8 @@ static int parse(const struct json_value *json, const char *dir, bool shell, str
     return 0;
 }
 
-int process_spec_parse(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err)
+int process_spec_parse(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret,
+                       struct brig_err *err)
 {
     return parse(json, sbox ? sbox->spec.workdir : "/workspace", false, ret, err);
 }
@@ -311,7 +313,8 @@ static bool is_shell_key(const char *key)
     return str_eq(key, "cwd") || str_eq(key, "env");
 }
 
-int process_spec_parse_shell(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret, struct brig_err *err)
+int process_spec_parse_shell(const struct json_value *json, const struct sbox *sbox, struct process_spec_parsed *ret,
+                             struct brig_err *err)
 {
     struct json_value none = {.type = JSON_OBJECT};
 

@@ -5,7 +5,8 @@
  *     STARTING -> RUNNING -> JUDGING (statistics are asked for) -> ENDED
  *
  * START, WAIT (and for process_run() ATTACH and INPUT) go out together, so the calls may be answered in any order that
- * brig-init's own order allows. A process is over when everything that was asked about it has been answered: process_check().
+ * brig-init's own order allows. A process is over when everything that was asked about it has been answered:
+ * process_check().
  */
 #ifndef BRIG_SANDBOX_PROCESSES_H
 #define BRIG_SANDBOX_PROCESSES_H
@@ -39,10 +40,10 @@ struct process {
     bool shell; /* from its birth: it is counted apart */
     uint32_t shell_number;
     bool unconfirmed; /* recovery: known from the store only */
-    bool foreign;     /* recovery: known from brig-init only; its receipt is in the store already, under another number */
+    bool foreign; /* recovery: known from brig-init only; its receipt is in the store already, under another number */
 
     /* for the receipt */
-    char *memory;     /* of the lists */
+    char *memory; /* of the lists */
     const char **argv, **env_names, **env_layers;
     char *workdir;
     uint64_t timeout_ms, output_limit;
@@ -61,7 +62,7 @@ struct process {
     char verdict_detail[160];
     enum brig_cause cause;
     uint32_t limits_hit;
-    struct gate_counts net; /* of the sandbox, when it started */
+    struct gate_counts net;     /* of the sandbox, when it started */
     struct brig_network policy; /* name and version, when it started */
     char detail[256];
     bool deaf; /* brig-init did not answer */
@@ -101,7 +102,7 @@ struct output {
     struct call *call; /* ATTACH, or LIST before it; NULL: all delivered */
     bool now;          /* only up to: */
     uint64_t limit[3];
-    unsigned streams;  /* what to attach to, once that is known */
+    unsigned streams; /* what to attach to, once that is known */
     uint64_t from[3];
     struct output_events events;
     uint64_t at[3];
@@ -113,7 +114,7 @@ struct early {
     struct call *call;     /* ATTACH from the very beginning; NULL: all has come */
     struct output *output; /* who has taken it over */
     bool begun, replaying, pending;
-    uint8_t begin[64];     /* the call's event, as it came */
+    uint8_t begin[64]; /* the call's event, as it came */
     size_t begin_len;
     struct buf data[3];
     struct loop_timer timer;
@@ -130,34 +131,39 @@ struct process *process_new(struct sbox *sbox, const struct caller *caller, bool
 void process_unlink(struct process *process); /* out of the list; freed when nobody has it pinned */
 void process_pin(struct process *process);
 void process_unpin(struct process *process);
-void process_ended(struct process *process);  /* the receipt is there: everybody is told */
-void processes_gone(struct sbox *sbox);       /* the box has ended: so has everything in it */
-void processes_free(struct sbox *sbox);       /* nobody is told */
+void process_ended(struct process *process); /* the receipt is there: everybody is told */
+void processes_gone(struct sbox *sbox);      /* the box has ended: so has everything in it */
+void processes_free(struct sbox *sbox);      /* nobody is told */
 void processes_resumed(struct sbox *sbox, uint64_t paused_ns);
-int process_store(struct process *process);   /* its row, as it is now */
+int process_store(struct process *process); /* its row, as it is now */
 
 /* ---- sbox_start.c --------------------------------------------------------------------------------------------- */
-int process_launch(struct process *process, const struct process_spec *spec, bool collect, struct brig_err *err) MUST_CHECK;
-/* argv, then the environment of a program: its own over the sandbox's, the network's and the base; each with its NUL. -E2BIG, -EMSGSIZE, -ENOMEM. */
-int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
+int process_launch(struct process *process, const struct process_spec *spec, bool collect,
+                   struct brig_err *err) MUST_CHECK;
+/* argv, then the environment of a program: its own over the sandbox's, the network's and the base; each with its NUL.
+ * -E2BIG, -EMSGSIZE, -ENOMEM. */
+int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out,
+                    uint32_t *ret_argv, uint32_t *ret_env) MUST_CHECK;
 int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err) MUST_CHECK; /* of a new process */
-int process_watch_end(struct process *process, struct brig_err *err) MUST_CHECK; /* opens WAIT (recovery) */
-void process_check(struct process *process);  /* is it over? */
+int process_watch_end(struct process *process, struct brig_err *err) MUST_CHECK;         /* opens WAIT (recovery) */
+void process_check(struct process *process);                                             /* is it over? */
 void process_verdict(struct process *process, enum brig_cause cause, const char *detail);
-void process_kill(struct process *process);   /* everything it has; a clock runs until brig-init says so */
-void process_arm(struct process *process);    /* the wall clock */
+void process_kill(struct process *process); /* everything it has; a clock runs until brig-init says so */
+void process_arm(struct process *process);  /* the wall clock */
 void process_drop_calls(struct process *process);
-void process_start_failure(const struct process *process, struct brig_err *err); /* why it did not start, for process_start() */
+/* why it did not start, for process_start() */
+void process_start_failure(const struct process *process, struct brig_err *err);
 
 /* ---- sbox_judge.c --------------------------------------------------------------------------------------------- */
-void process_judge(struct process *process);  /* may ask for statistics first; ends in process_ended() */
+void process_judge(struct process *process);      /* may ask for statistics first; ends in process_ended() */
 void process_judge_gone(struct process *process); /* the sandbox took it along */
 uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *stats); /* for limits_hit */
 /* By its own end: exit status and the kernel's counters. stats NULL: those of its leaf only. */
-enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size);
+enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats,
+                           uint32_t *limits_hit, char *detail, size_t detail_size);
 
 /* ---- sbox_receipt.c ------------------------------------------------------------------------------------------- */
-int process_receipt(struct process *process); /* fills receipt; -ENOMEM */
+int process_receipt(struct process *process);                         /* fills receipt; -ENOMEM */
 int process_open_doc(const struct process *process, struct buf *out); /* of a run that is going on */
 /* A run that the store has as open: its process, if its sandbox lives; else it is closed as host-error. */
 void process_recover(struct manager *manager, const char *doc, const char *run_id);
@@ -167,15 +173,17 @@ int early_open(struct process *process, struct brig_err *err) MUST_CHECK; /* wit
 bool early_adopt(struct output *output, unsigned streams, const uint64_t offset[3]);
 void early_arm(struct process *process);
 void early_flush(struct process *process); /* what was kept, to whom has taken it over */
-void early_drop(struct process *process); /* there may be none */
+void early_drop(struct process *process);  /* there may be none */
 
-/* ---- output.c, input.c, sbox_run.c, sbox_shell.c ------------------------------------------------------------------ */
+/* ---- output.c, input.c, sbox_run.c, sbox_shell.c ------------------------------------------------------------------
+ */
 void output_event(void *ctx, const uint8_t *data, size_t len);
 void output_data(void *ctx, unsigned stream, const uint8_t *data, size_t len);
 void output_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data, size_t len);
 void outputs_ended(struct process *process);
 void outputs_free(struct process *process);
-int input_feed(struct process *process, const void *data, size_t len, struct brig_err *err) MUST_CHECK; /* process_run(): all of it, then the end */
+int input_feed(struct process *process, const void *data, size_t len,
+               struct brig_err *err) MUST_CHECK; /* process_run(): all of it, then the end */
 void inputs_ended(struct process *process, int errnum);
 void inputs_free(struct process *process);
 void waits_ended(struct process *process);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota.c: how many sandboxes there may be, and how much of the host those of one organisation or one key may be promised.
+ * quota.c: how many sandboxes there may be, and how much of the host those of one organisation or one key may be
+ * promised.
  *
  * Nothing is counted along the way: a create walks the list and adds up what the others were given, from the moment
  * they were accepted until they are gone. A count that is made anew each time cannot drift.
@@ -47,17 +48,20 @@ static const char *show(uint64_t value, bool thousandths, char *out, size_t size
     return out;
 }
 
-static int check_one(const char *whose, const char *what, uint64_t limit, uint64_t used, uint64_t asked, bool thousandths, struct brig_err *err)
+static int check_one(const char *whose, const char *what, uint64_t limit, uint64_t used, uint64_t asked,
+                     bool thousandths, struct brig_err *err)
 {
     char a[32], b[32], c[32];
 
     if (limit == 0 || (asked <= limit && used <= limit - asked))
         return 0;
-    return err_set(err, BRIG_E_LIMIT, 0, "%s quota %s reached: limit %s, used %s, asked %s", whose, what, show(limit, thousandths, a, sizeof a),
-                   show(used, thousandths, b, sizeof b), show(asked, thousandths, c, sizeof c));
+    return err_set(err, BRIG_E_LIMIT, 0, "%s quota %s reached: limit %s, used %s, asked %s", whose, what,
+                   show(limit, thousandths, a, sizeof a), show(used, thousandths, b, sizeof b),
+                   show(asked, thousandths, c, sizeof c));
 }
 
-static int check_all(const char *whose, const struct quota *quota, const struct quota *used, const struct brig_limits *asked, struct brig_err *err)
+static int check_all(const char *whose, const struct quota *quota, const struct quota *used,
+                     const struct brig_limits *asked, struct brig_err *err)
 {
     int r = check_one(whose, "max_sandboxes", quota->sandboxes, used->sandboxes, 1, false, err);
 
@@ -79,7 +83,8 @@ static struct quota effective(const struct manager *manager, const char *id, str
     return base;
 }
 
-int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec, struct brig_err *err)
+int quota_check(struct manager *manager, const struct caller *caller, const struct sbox_spec *spec,
+                struct brig_err *err)
 {
     const struct config *c = manager->config;
     struct brig_limits asked = promised(manager, spec);
@@ -92,15 +97,18 @@ int quota_check(struct manager *manager, const struct caller *caller, const stru
     if (manager->count >= c->max_sandboxes)
         return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of sandboxes (%" PRIu64 ") reached", c->max_sandboxes);
     if (c->create_queue && manager->creating >= c->create_queue)
-        return err_set(err, BRIG_E_LIMIT, 0, "%zu sandboxes are being created: at most %" PRIu64 " at a time", manager->creating, c->create_queue);
+        return err_set(err, BRIG_E_LIMIT, 0, "%zu sandboxes are being created: at most %" PRIu64 " at a time",
+                       manager->creating, c->create_queue);
     struct quota used = sum(manager, caller->org_id, NULL);
-    struct quota limit = effective(manager, caller->org_id,
-                                   (struct quota){c->org_max_sandboxes, c->org_max_cpus, c->org_max_memory, c->org_max_disk});
+    struct quota limit =
+        effective(manager, caller->org_id,
+                  (struct quota){c->org_max_sandboxes, c->org_max_cpus, c->org_max_memory, c->org_max_disk});
     int r = check_all("organization", &limit, &used, &asked, err);
     if (r < 0 || !caller->key_id[0])
         return r;
     used = sum(manager, caller->org_id, caller->key_id);
-    limit = effective(manager, caller->key_id, (struct quota){c->key_max_sandboxes, c->key_max_cpus, c->key_max_memory, c->key_max_disk});
+    limit = effective(manager, caller->key_id,
+                      (struct quota){c->key_max_sandboxes, c->key_max_cpus, c->key_max_memory, c->key_max_disk});
     return check_all("key", &limit, &used, &asked, err);
 }
 

@@ -6,9 +6,9 @@
  *     row without a box   gone while nobody looked: a certificate, cause sandbox-gone
  *     box without a row   an orphan (a create that was never committed, a run of its own): ended
  *
- * The store's open runs are read before anything else can start one: those of living sandboxes become processes that brig-init's
- * list has to confirm, the others are closed as host-error. Only then is the service ready. A sandbox that does not answer within
- * ANSWER_NS is not waited for, and ended.
+ * The store's open runs are read before anything else can start one: those of living sandboxes become processes that
+ * brig-init's list has to confirm, the others are closed as host-error. Only then is the service ready. A sandbox that
+ * does not answer within ANSWER_NS is not waited for, and ended.
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
@@ -22,7 +22,8 @@ struct recovery {
     char last[64]; /* of the page of open runs before */
 };
 
-/* ---- ready --------------------------------------------------------------------------------------------------------------- */
+/* ---- ready
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static void on_ready(struct loop_timer *timer)
 {
@@ -60,7 +61,8 @@ void recover_done(struct manager *manager)
     mem_free(take_ptr(&manager->recovery));
 }
 
-/* ---- one that lives ------------------------------------------------------------------------------------------------------ */
+/* ---- one that lives
+ * ------------------------------------------------------------------------------------------------------ */
 
 void recover_late(struct manager *manager)
 {
@@ -94,7 +96,7 @@ static void on_stream(void *ctx, int fd, const struct brig_err *err)
         r = processes_list(sbox, &why);
     }
     if (err || r < 0) {
-        void (*done)(struct sbox *s, const struct brig_err *e) = take_ptr(&sbox->priv->attach_done);
+        void (*done)(struct sbox * s, const struct brig_err *e) = take_ptr(&sbox->priv->attach_done);
         if (done)
             done(sbox, &why);
     }
@@ -166,9 +168,12 @@ static void take_up_all(struct manager *manager)
     settled(manager);
 }
 
-/* ---- runs -------------------------------------------------------------------------------------------------------------------- */
+/* ---- runs
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
-static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err);
+static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
+                    const struct brig_err *err);
 
 static void on_closed(void *ctx, const struct brig_err *err UNUSED)
 {
@@ -181,7 +186,8 @@ static void close_all(struct manager *manager, const struct brig_err *why)
     struct store_op *op = store_op_new(manager, NULL, on_closed, NULL, manager);
 
     sandbox_audit(manager, NULL, "", "run.store", "", "failed", why->message, false);
-    if (op && store_close_open_runs(manager->store, brig_cause_name(BRIG_CAUSE_HOST_ERROR), clock_real_ns(), store_op_done, op, NULL) == 0)
+    if (op && store_close_open_runs(manager->store, brig_cause_name(BRIG_CAUSE_HOST_ERROR), clock_real_ns(),
+                                    store_op_done, op, NULL) == 0)
         return;
     store_op_drop(op);
     take_up_all(manager);
@@ -200,7 +206,8 @@ static void scan_runs(struct manager *manager)
     close_all(manager, &err);
 }
 
-static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
+                    const struct brig_err *err)
 {
     struct manager *manager = ctx;
 
@@ -218,7 +225,8 @@ static void on_runs(void *ctx, const char *const *docs, const char *const *ids, 
     take_up_all(manager);
 }
 
-/* ---- rows and boxes ------------------------------------------------------------------------------------------------------ */
+/* ---- rows and boxes
+ * ------------------------------------------------------------------------------------------------------ */
 
 static int on_row(void *ctx, const struct store_sandbox *row)
 {
@@ -300,8 +308,15 @@ static void on_all_found(void *ctx)
         snprintf(sbox->priv->end.detail, sizeof sbox->priv->end.detail, "it was gone when the service started");
         sbox->priv->end.cause = BRIG_CAUSE_SANDBOX_GONE;
         sbox->priv->end.ended_at_ns = clock_real_ns();
-        sbox->priv->end.usage = (struct brig_usage){BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN,
-                                                    BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
+        sbox->priv->end.usage = (struct brig_usage){BRIG_USAGE_UNKNOWN,
+                                                    BRIG_USAGE_UNKNOWN,
+                                                    BRIG_USAGE_UNKNOWN,
+                                                    BRIG_USAGE_UNKNOWN,
+                                                    BRIG_USAGE_UNKNOWN,
+                                                    BRIG_USAGE_UNKNOWN,
+                                                    BRIG_USAGE_UNKNOWN,
+                                                    0,
+                                                    0};
         sbox->priv->unsettled = true; /* until its certificate is written */
         manager->recovery->waiting++;
         sbox_moved(sbox, SBOX_STOPPING);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row.c: what the store keeps of a sandbox, and a sandbox from what it kept. The spec is stored as a create would ask for it, with
- * every default written out, and read back by the same reader, so there is one grammar only. Deadlines are CLOCK_BOOTTIME as they
- * are: a box does not outlive the kernel whose clock that is.
+ * row.c: what the store keeps of a sandbox, and a sandbox from what it kept. The spec is stored as a create would ask
+ * for it, with every default written out, and read back by the same reader, so there is one grammar only. Deadlines are
+ * CLOCK_BOOTTIME as they are: a box does not outlive the kernel whose clock that is.
  */
 #include "engine/engine.h"
 #include "sandbox/private.h"
@@ -94,7 +94,8 @@ static void read_creator(const struct json_value *doc, struct caller *ret)
 
 static int read_doc(struct manager *manager, const struct json_value *doc, struct sbox *sbox, struct brig_err *err)
 {
-    static const struct caller admin = {.role = STORE_ROLE_ADMIN, .socket = true}; /* what it may ask for was judged at its create */
+    /* what it may ask for was judged at its create */
+    static const struct caller admin = {.role = STORE_ROLE_ADMIN, .socket = true};
     const struct json_value *spec = json_get(doc, "spec");
     const struct json_value *by_timeout = json_get(doc, "paused_by_timeout");
     struct sbox_private *priv = sbox->priv;

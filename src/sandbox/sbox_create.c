@@ -5,11 +5,12 @@
  *     accepted (counts for every limit) -> the provider makes a box -> up: it has an id -> [working directory made]
  *       -> row and idempotency row committed -> running, and the caller is told
  *
- * With a network brig-egress is asked at the same time (network.c), and the last of its answers and the commit ends the create; only one that
- * brokers must have its authority's certificate before there can be a box.
+ * With a network brig-egress is asked at the same time (network.c), and the last of its answers and the commit ends the
+ * create; only one that brokers must have its authority's certificate before there can be a box.
  *
- * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and nothing
- * is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an orphan.
+ * Until the commit the sandbox is `creating`; if anything fails, the box is ended, the caller gets the reason, and
+ * nothing is left. A crash between `up` and the commit leaves a box without a row, which the next start ends as an
+ * orphan.
  */
 #include "base/id.h"
 #include "codec/wire/guest_svc.h"
@@ -52,7 +53,8 @@ static void running(struct sbox *sbox)
     network_running(sbox);
     const char *action = is_new(sbox) ? "sandbox.create" : "sandbox.recreate";
     if (!priv->internal)
-        sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok", sbox->spec.name, false);
+        sandbox_audit(manager, is_new(sbox) ? &priv->creator : NULL, sbox->org_id, action, sbox->id, "ok",
+                      sbox->spec.name, false);
     sandbox_event(sbox, action, NULL);
     struct idem *idem = take_ptr(&priv->idem);
     sbox_done_fn *done = take_ptr(&priv->create_done);
@@ -94,8 +96,10 @@ static void commit(struct sbox *sbox)
     priv->settling = true;
     if (!is_new(sbox)) {
         settle(sbox);
-        if (row_write(sbox, NULL, NULL, &err) < 0) /* the old row says a box that is gone: the worst is an orphan ended at a restart */
-            sandbox_audit(sbox->manager, NULL, sbox->org_id, "sandbox.recreate", sbox->id, "failed", err.message, false);
+        if (row_write(sbox, NULL, NULL, &err) < 0) /* the old row says a box that is gone: the worst is an orphan ended
+                                                      at a restart */
+            sandbox_audit(sbox->manager, NULL, sbox->org_id, "sandbox.recreate", sbox->id, "failed", err.message,
+                          false);
         return;
     }
     if (sbox->spec.timeout_ms)
@@ -147,7 +151,8 @@ static int make_workdir(struct sbox *sbox, struct brig_err *err)
     svc_put_u32(&out, 1);
     if (out.bad)
         return err_usage(err, "workdir %s: too long", dir);
-    return link_call(sbox->priv->link, SVC_FILE_MKDIR, message, (size_t)(out.at - message), &events, &sbox->priv->mkdir, err);
+    return link_call(sbox->priv->link, SVC_FILE_MKDIR, message, (size_t)(out.at - message), &events, &sbox->priv->mkdir,
+                     err);
 }
 
 /* ---- the box ---------------------------------------------------------------------------------------------- */
@@ -219,7 +224,8 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
     char rootfs[sizeof spec->template_name + 4096], note[sizeof spec->note];
     const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox};
 
-    int r = spec_template(spec->template_name, manager->config, true /* judged when it was asked for */, rootfs, sizeof rootfs, note, sizeof note, err);
+    int r = spec_template(spec->template_name, manager->config, true /* judged when it was asked for */, rootfs,
+                          sizeof rootfs, note, sizeof note, err);
     if (r < 0)
         return r;
     struct provider_spec asked = {
@@ -232,10 +238,11 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .n_binds = spec->n_binds,
         .zygote = spec->zygote,
     };
-    uint32_t need = (rootfs[0] ? PROVIDER_ROOTFS : 0u) | (spec->writable_root ? PROVIDER_WRITABLE_ROOT : 0u) | (spec->n_binds ? PROVIDER_BINDS : 0u);
+    uint32_t need = (rootfs[0] ? PROVIDER_ROOTFS : 0u) | (spec->writable_root ? PROVIDER_WRITABLE_ROOT : 0u) |
+                    (spec->n_binds ? PROVIDER_BINDS : 0u);
     if (need & ~manager->provider->ops->caps)
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no %s", manager->provider->ops->name,
-                       need & ~manager->provider->ops->caps & PROVIDER_ROOTFS ? "other roots"
+                       need & ~manager->provider->ops->caps & PROVIDER_ROOTFS  ? "other roots"
                        : need & ~manager->provider->ops->caps & PROVIDER_BINDS ? "binds"
                                                                                : "writable root");
     AUTO_FD int trust = -1;
@@ -271,8 +278,8 @@ static void failure_of(const struct sbox *sbox, struct brig_err *err)
     if (priv->create_err.code)
         *err = priv->create_err;
     else if (priv->ending.why[0])
-        (void)err_set(err, str_eq(priv->ending.why, "shutdown") ? BRIG_E_BUSY : BRIG_E_CONFLICT, 0, "the sandbox was ended (%s) while it was created",
-                      priv->ending.why);
+        (void)err_set(err, str_eq(priv->ending.why, "shutdown") ? BRIG_E_BUSY : BRIG_E_CONFLICT, 0,
+                      "the sandbox was ended (%s) while it was created", priv->ending.why);
     else if (priv->end.cause == BRIG_CAUSE_POLICY)
         (void)err_set(err, BRIG_E_REFUSED, 0, "%s", detail);
     else
@@ -301,8 +308,8 @@ void create_ended(struct sbox *sbox)
     sbox_finish(sbox);
 }
 
-static int admit(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, struct idem *idem, sbox_done_fn *done, void *ctx,
-                 struct sbox **ret, struct brig_err *err)
+static int admit(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, struct idem *idem,
+                 sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err)
 {
     const struct sbox *other = spec->name[0] ? sbox_by_name(manager, caller->org_id, spec->name) : NULL;
 
@@ -313,10 +320,16 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
         return r; /* who asked for a run is told, and the audit with it */
     if (r < 0) {
         manager->stats.quota_refusals++;
-        const struct audit_event event = {
-            .action = "sandbox.create", .actor = caller->actor, .org = caller->org_id, .object = spec->name,
-            .outcome = "denied", .detail = err ? err->message : "", .request_id = caller->request_id, .sync = true,
-            .kind = "quota", .any_object = true};
+        const struct audit_event event = {.action = "sandbox.create",
+                                          .actor = caller->actor,
+                                          .org = caller->org_id,
+                                          .object = spec->name,
+                                          .outcome = "denied",
+                                          .detail = err ? err->message : "",
+                                          .request_id = caller->request_id,
+                                          .sync = true,
+                                          .kind = "quota",
+                                          .any_object = true};
         if (manager->audit)
             audit_add(manager->audit, &event, NULL, NULL);
         return r;
@@ -334,7 +347,8 @@ static int admit(struct manager *manager, const struct caller *caller, struct sb
     if (r < 0) {
         if (!sbox->priv->internal) {
             manager->stats.create_failures++;
-            sandbox_audit(manager, caller, NULL, "sandbox.create", sbox->spec.name, "failed", err ? err->message : "", false);
+            sandbox_audit(manager, caller, NULL, "sandbox.create", sbox->spec.name, "failed", err ? err->message : "",
+                          false);
         }
         sbox_moved(sbox, SBOX_STOPPING);
         sbox_moved(sbox, SBOX_ENDED);
@@ -353,10 +367,12 @@ static int accepts(const struct manager *manager, struct brig_err *err)
 {
     if (manager->is_ready && !manager->shutting_down)
         return 0;
-    return err_set(err, BRIG_E_BUSY, 0, "%s", manager->shutting_down ? "the service is shutting down" : "the service is starting");
+    return err_set(err, BRIG_E_BUSY, 0, "%s",
+                   manager->shutting_down ? "the service is shutting down" : "the service is starting");
 }
 
-int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err)
+int manager_create_internal(struct manager *manager, const struct caller *caller, struct sbox_spec *spec,
+                            sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err)
 {
     int r = accepts(manager, err);
 
@@ -365,8 +381,9 @@ int manager_create_internal(struct manager *manager, const struct caller *caller
     return r;
 }
 
-int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec, const char *idempotency_key,
-                           const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx, struct brig_err *err)
+int manager_create_sandbox(struct manager *manager, const struct caller *caller, struct sbox_spec *spec,
+                           const char *idempotency_key, const uint8_t fingerprint[32], sbox_done_fn *done, void *ctx,
+                           struct brig_err *err)
 {
     struct idem *idem = NULL;
     struct sbox *sbox = NULL;

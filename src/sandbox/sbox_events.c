@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_events.c: the lifecycle of sandboxes for those who listen, and the last EVENTS_MAX of them for those who come back.
- * An event that cannot be made for want of memory is a gap in the sequence: listeners see that one is missing.
+ * sbox_events.c: the lifecycle of sandboxes for those who listen, and the last EVENTS_MAX of them for those who come
+ * back. An event that cannot be made for want of memory is a gap in the sequence: listeners see that one is missing.
  */
 #include "engine/engine.h"
 #include "sandbox/private.h"

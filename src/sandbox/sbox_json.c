@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_json.c: a sandbox as its owner sees it (schema Sandbox), and its spec as a create would ask for it. Values of the
- * environment go into the store, where a recreation needs them, and into nothing else.
+ * sbox_json.c: a sandbox as its owner sees it (schema Sandbox), and its spec as a create would ask for it. Values of
+ * the environment go into the store, where a recreation needs them, and into nothing else.
  */
 #include "engine/engine.h"
 #include "sandbox/private.h"
@@ -84,7 +84,8 @@ void json_spec(struct json *json, const struct sbox_spec *spec, bool values)
     json_key(json, "user"), json_string(json, spec->user);
     put_binds(json, spec);
     if (values) /* the store's; people are told what is in force (network_put()) */
-        json_key(json, "network"), json_raw(json, spec->network ? spec->network : "\"none\"", spec->network ? strlen(spec->network) : 6);
+        json_key(json, "network"),
+            json_raw(json, spec->network ? spec->network : "\"none\"", spec->network ? strlen(spec->network) : 6);
     put_secrets(json, spec);
     put_span(json, "timeout", spec->timeout_ms);
     put_span(json, "idle_timeout", spec->idle_timeout_ms);

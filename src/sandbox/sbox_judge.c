@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_judge.c: why a process ended (docs/RECEIPT.md, "Causes"). Two events compete, its own end and our verdict (timeout, output,
- * cancel): the earlier on the monotonic clock wins. Of its own end, the kernel's counters decide; nothing is guessed from an
- * exit status.
+ * sbox_judge.c: why a process ended (docs/RECEIPT.md, "Causes"). Two events compete, its own end and our verdict
+ * (timeout, output, cancel): the earlier on the monotonic clock wins. Of its own end, the kernel's counters decide;
+ * nothing is guessed from an exit status.
  *
  * Counters come from the process's leaf cgroup, with its exit, and so does whether the store was full then. What the
  * leaf cannot know (refusals at the sandbox's own limit) is asked of the provider, and only for a process that failed:
@@ -39,7 +39,8 @@ static bool oom_was_ours(const struct sbox *sbox, const struct box_stats *stats)
 {
     uint64_t limit = sbox->limits.memory;
 
-    return !stats || limit == 0 || stats->memory_peak_bytes == BRIG_USAGE_UNKNOWN || stats->memory_peak_bytes >= limit - limit / 8;
+    return !stats || limit == 0 || stats->memory_peak_bytes == BRIG_USAGE_UNKNOWN ||
+           stats->memory_peak_bytes >= limit - limit / 8;
 }
 
 /* Limits that were reached whoever ended it. What the leaf cannot know is in `stats`, if they were asked for. */
@@ -49,7 +50,8 @@ uint32_t judge_limits(const struct svc_proc_exit *exit, const struct box_stats *
            (exit->pids_refused > 0 ? 1u << BRIG_LIMIT_PIDS : 0);
 }
 
-enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats, uint32_t *limits_hit, char *detail, size_t detail_size)
+enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, const struct box_stats *stats,
+                           uint32_t *limits_hit, char *detail, size_t detail_size)
 {
     struct box_stats *seen = &sbox->priv->seen;
     bool oom = exit->oom_kills > 0, pids = exit->pids_refused > 0, bad = exit->status != 0;
@@ -62,7 +64,8 @@ enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, 
     }
     bool disk = store_limits(exit, stats) != 0;
     *limits_hit |= judge_limits(exit, stats) | (oom ? 1u << BRIG_LIMIT_MEMORY : 0) | (pids ? 1u << BRIG_LIMIT_PIDS : 0);
-    /* Whether the kernel's victim was the main process or something it waited for: the run failed for want of memory. */
+    /* Whether the kernel's victim was the main process or something it waited for: the run failed for want of memory.
+     */
     if (oom && bad) {
         if (oom_was_ours(sbox, stats))
             return BRIG_CAUSE_OOM;
@@ -79,13 +82,16 @@ enum brig_cause judge_exit(struct sbox *sbox, const struct svc_proc_exit *exit, 
 /* It was never executed. */
 static enum brig_cause start_cause(struct process *process)
 {
-    static const char *const stages[STAGE_MAX] = {"execute", "working directory", "ids", "terminal", "self-check", "fork"};
+    static const char *const stages[STAGE_MAX] = {"execute",  "working directory", "ids",
+                                                  "terminal", "self-check",        "fork"};
     uint32_t stage = process->start_stage;
-    const char *what = stage == STAGE_EXEC && process->argv ? process->argv[0] : stage == STAGE_WORKDIR ? process->workdir : "";
+    const char *what = stage == STAGE_EXEC && process->argv ? process->argv[0]
+                       : stage == STAGE_WORKDIR             ? process->workdir
+                                                            : "";
     const char *reason = strerrordesc_np((int)process->start_errnum);
 
-    snprintf(process->detail, sizeof process->detail, "%s%s%.180s: %s", stage < STAGE_MAX ? stages[stage] : "start", what[0] ? " " : "", what,
-             reason ? reason : "unknown error");
+    snprintf(process->detail, sizeof process->detail, "%s%s%.180s: %s", stage < STAGE_MAX ? stages[stage] : "start",
+             what[0] ? " " : "", what, reason ? reason : "unknown error");
     if (stage == STAGE_EXEC)
         return BRIG_CAUSE_EXITED;
     if (process->start_errnum == EAGAIN) {
@@ -100,17 +106,21 @@ static enum brig_cause decide(struct process *process, const struct box_stats *s
     static const struct {
         enum brig_cause cause;
         enum brig_limit limit;
-    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT}, {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT}, {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
+    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT},
+                  {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
+                  {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
     enum brig_cause cause = BRIG_CAUSE_HOST_ERROR;
 
     if (process->start_errnum)
         cause = start_cause(process);
     else if (ended_by_itself(process))
-        cause = judge_exit(process->sbox, &process->exit, stats, &process->limits_hit, process->detail, sizeof process->detail);
+        cause = judge_exit(process->sbox, &process->exit, stats, &process->limits_hit, process->detail,
+                           sizeof process->detail);
     else if (process->verdict != BRIG_CAUSE_MAX) {
         cause = process->verdict;
         process->limits_hit |= process->has_exit ? judge_limits(&process->exit, stats) : 0;
-        snprintf(process->detail, sizeof process->detail, "%s%s%s", process->verdict_detail, process->verdict_detail[0] && process->deaf ? "; " : "",
+        snprintf(process->detail, sizeof process->detail, "%s%s%s", process->verdict_detail,
+                 process->verdict_detail[0] && process->deaf ? "; " : "",
                  process->deaf ? "brig-init does not answer" : "");
     } else if (!process->detail[0]) {
         snprintf(process->detail, sizeof process->detail, "brig-init does not answer");
@@ -164,9 +174,12 @@ void process_judge_gone(struct process *process)
         process->cause = BRIG_CAUSE_CANCELLED;
         snprintf(process->detail, sizeof process->detail, "the sandbox was ended: %s", priv->ending.why);
     } else {
-        process->cause = priv->end.cause == BRIG_CAUSE_OOM || priv->end.cause == BRIG_CAUSE_HOST_ERROR ? priv->end.cause : BRIG_CAUSE_SANDBOX_GONE;
+        process->cause = priv->end.cause == BRIG_CAUSE_OOM || priv->end.cause == BRIG_CAUSE_HOST_ERROR
+                             ? priv->end.cause
+                             : BRIG_CAUSE_SANDBOX_GONE;
         process->limits_hit |= priv->end.limits_hit;
-        snprintf(process->detail, sizeof process->detail, "%s", priv->end.detail[0] ? priv->end.detail : "the sandbox has ended");
+        snprintf(process->detail, sizeof process->detail, "%s",
+                 priv->end.detail[0] ? priv->end.detail : "the sandbox has ended");
     }
     process_ended(process);
 }

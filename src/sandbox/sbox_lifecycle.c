@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_lifecycle.c: pause, resume, update, statistics. Pausing and resuming are states of their own while the provider works; an
- * end that comes in between wins, and the one who paused is told so.
+ * sbox_lifecycle.c: pause, resume, update, statistics. Pausing and resuming are states of their own while the provider
+ * works; an end that comes in between wins, and the one who paused is told so.
  */
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
@@ -48,7 +48,8 @@ static void audit_change(struct sbox *sbox, const char *action, const struct bri
 {
     const struct caller *by = sbox->priv->changer.actor[0] ? &sbox->priv->changer : NULL;
 
-    sandbox_audit(sbox->manager, by, sbox->org_id, action, sbox->id, err ? "failed" : "ok", err ? err->message : "", false);
+    sandbox_audit(sbox->manager, by, sbox->org_id, action, sbox->id, err ? "failed" : "ok", err ? err->message : "",
+                  false);
 }
 
 /* Overtaken: it has another state than the one the answer belongs to. */
@@ -120,7 +121,8 @@ static void on_frozen(void *ctx, const struct brig_err *err)
     changed(sbox, "sandbox.pause");
 }
 
-int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx, struct brig_err *err)
+int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx,
+                  struct brig_err *err)
 {
     struct provider *provider = sbox->manager->provider;
     struct sbox_private *priv = sbox->priv;
@@ -228,7 +230,8 @@ static void on_updated(void *ctx, const struct brig_err *err)
     update.done(update.ctx, update.sbox, err);
 }
 
-static int copy_pairs(const struct sbox_pair *from, size_t n, char **ret_memory, struct sbox_pair **ret, struct brig_err *err)
+static int copy_pairs(const struct sbox_pair *from, size_t n, char **ret_memory, struct sbox_pair **ret,
+                      struct brig_err *err)
 {
     size_t size = n * sizeof *from + 1;
 
@@ -252,7 +255,8 @@ static int copy_pairs(const struct sbox_pair *from, size_t n, char **ret_memory,
     return 0;
 }
 
-static int check_update(struct sbox *sbox, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n, struct brig_err *err)
+static int check_update(struct sbox *sbox, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n,
+                        struct brig_err *err)
 {
     if (sbox->state == SBOX_CREATING || sbox->state >= SBOX_STOPPING)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
@@ -263,15 +267,16 @@ static int check_update(struct sbox *sbox, uint64_t timeout_ms, const struct sbo
     if (metadata && n > PAIRS_MAX)
         return err_usage(err, "metadata: %zu members, at most %u", n, PAIRS_MAX);
     for (size_t i = 0; metadata && i < n; i++) {
-        int r = spec_pair_check("metadata", metadata[i].name, strlen(metadata[i].name), metadata[i].value, strlen(metadata[i].value), false, err);
+        int r = spec_pair_check("metadata", metadata[i].name, strlen(metadata[i].name), metadata[i].value,
+                                strlen(metadata[i].value), false, err);
         if (r < 0)
             return r;
     }
     return 0;
 }
 
-int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata, size_t n_metadata,
-                sbox_done_fn *done, void *ctx, struct brig_err *err)
+int sbox_update(struct sbox *sbox, const struct caller *caller, uint64_t timeout_ms, const struct sbox_pair *metadata,
+                size_t n_metadata, sbox_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct sbox_private *priv = sbox->priv;
     struct sbox_spec before = sbox->spec;
@@ -369,7 +374,8 @@ static struct ticket *ticket_new(struct sbox *sbox, void *ctx, struct brig_err *
     return ticket;
 }
 
-int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
+int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits,
+                    void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                     struct brig_err *err)
 {
     struct sbox_private *priv = sbox->priv;
@@ -398,7 +404,8 @@ void sbox_drop_stats(struct sbox *sbox, const void *ctx)
         }
 }
 
-int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx, struct brig_err *err)
+int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
+               void *ctx, struct brig_err *err)
 {
     struct sbox_private *priv = sbox->priv;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_receipt.c: the receipt of a process in a sandbox: the same struct and the same writer as of `brig run`, with what the service
- * adds. And the document of a run that goes on, from which a restarted daemon takes it up again.
+ * sbox_receipt.c: the receipt of a process in a sandbox: the same struct and the same writer as of `brig run`, with
+ * what the service adds. And the document of a run that goes on, from which a restarted daemon takes it up again.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -17,10 +17,15 @@ static void fill_usage(const struct process *process, struct brig_usage *ret)
 {
     const struct svc_proc_exit *exit = &process->exit;
 
-    *ret = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = BRIG_USAGE_UNKNOWN,
-                               .disk_bytes = BRIG_USAGE_UNKNOWN, .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+    *ret = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN,
+                               .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
+                               .pids_peak = BRIG_USAGE_UNKNOWN,
+                               .disk_bytes = BRIG_USAGE_UNKNOWN,
+                               .read_bytes = BRIG_USAGE_UNKNOWN,
+                               .written_bytes = BRIG_USAGE_UNKNOWN};
     if (!process->has_exit) {
-        ret->wall_ms = process->sent_ns && !process->start_errnum ? (clock_mono_ns() - process->sent_ns) / NS_PER_MS : 0;
+        ret->wall_ms =
+            process->sent_ns && !process->start_errnum ? (clock_mono_ns() - process->sent_ns) / NS_PER_MS : 0;
         return;
     }
     ret->wall_ms = exit->ended_ns > exit->started_ns ? (exit->ended_ns - exit->started_ns) / NS_PER_MS : 0;
@@ -216,15 +221,16 @@ static void close_run(struct manager *manager, const struct json_value *doc, con
     AUTO_BUF struct buf buf = BUF_INIT(ROW_MAX);
     AUTO_BUF struct buf tail = BUF_INIT(4096);
     struct json json = JSON_INIT(&tail);
-    const struct brig_receipt outcome = {.cause = BRIG_CAUSE_HOST_ERROR, .detail = "the service ended before the run did, and with it its sandbox"};
+    const struct brig_receipt outcome = {.cause = BRIG_CAUSE_HOST_ERROR,
+                                         .detail = "the service ended before the run did, and with it its sandbox"};
     const char *end = text ? strrchr(text, '}') : NULL;
 
     json_object(&json);
     receipt_put_outcome(&json, &outcome);
     receipt_put_time(&json, "ended_at", row.ended_at_ns);
     json_end(&json);
-    if (json_finish(&json) < 0 || !end || buf_append(&buf, text, (size_t)(end - text)) < 0 || buf_append(&buf, ",", 1) < 0 ||
-        buf_append(&buf, tail.data + 1, tail.len - 1) < 0)
+    if (json_finish(&json) < 0 || !end || buf_append(&buf, text, (size_t)(end - text)) < 0 ||
+        buf_append(&buf, ",", 1) < 0 || buf_append(&buf, tail.data + 1, tail.len - 1) < 0)
         return; /* it stays open; the next start tries again */
     snprintf(row.id, sizeof row.id, "%s", run_id);
     snprintf(row.org_id, sizeof row.org_id, "%s", string_of(doc, "organization_id"));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_run.c: what requests do with processes: run and wait for the receipt, start, wait, signal, resize. Nothing here calls back
- * from within the call that asked.
+ * sbox_run.c: what requests do with processes: run and wait for the receipt, start, wait, signal, resize. Nothing here
+ * calls back from within the call that asked.
  */
 #include <signal.h>
 
@@ -26,8 +26,8 @@ static void refused(struct sbox *sbox, const struct caller *caller, const struct
 }
 
 int process_run(struct sbox *sbox, const struct caller *caller, const struct process_spec *spec,
-                void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err), void *ctx, struct process_run **ret,
-                struct brig_err *err)
+                void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err), void *ctx,
+                struct process_run **ret, struct brig_err *err)
 {
     struct process_spec asked = *spec;
     struct brig_err why = {0};
@@ -36,7 +36,9 @@ int process_run(struct sbox *sbox, const struct caller *caller, const struct pro
     if (r < 0)
         return r;
     if (!asked.timeout_ms)
-        asked.timeout_ms = sbox->limits.timeout ? sbox->limits.timeout : sbox->spec.limits.timeout ? sbox->spec.limits.timeout : 300000;
+        asked.timeout_ms = sbox->limits.timeout        ? sbox->limits.timeout
+                           : sbox->spec.limits.timeout ? sbox->spec.limits.timeout
+                                                       : 300000;
     struct process_run *run = mem_zalloc(sizeof *run);
     struct process *process = run ? process_new(sbox, caller, false) : NULL;
     if (!process) {
@@ -72,7 +74,8 @@ void process_run_cancel(struct process_run *run)
 }
 
 int process_start(struct sbox *sbox, const struct caller *caller, const struct process_spec *spec,
-                  void (*done)(void *ctx, struct process *process, const struct brig_err *err), void *ctx, struct brig_err *err)
+                  void (*done)(void *ctx, struct process *process, const struct brig_err *err), void *ctx,
+                  struct brig_err *err)
 {
     struct brig_err why = {0};
     int r = check_spec(sbox, spec, err);
@@ -95,14 +98,16 @@ int process_start(struct sbox *sbox, const struct caller *caller, const struct p
     return 0;
 }
 
-/* ---- signals and sizes ---------------------------------------------------------------------------------------------- */
+/* ---- signals and sizes ----------------------------------------------------------------------------------------------
+ */
 
 struct signalling {
     void (*done)(void *ctx, const struct brig_err *err);
     void *ctx;
 };
 
-static void on_signalled(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_signalled(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                         size_t len UNUSED)
 {
     struct signalling s = *(struct signalling *)ctx;
     struct brig_err err = {0};
@@ -112,13 +117,17 @@ static void on_signalled(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
         s.done(s.ctx, NULL);
         return;
     }
-    (void)err_set(&err, errnum == ENOTCONN ? BRIG_E_GONE : errnum == ESRCH ? BRIG_E_CONFLICT : errnum == EINVAL ? BRIG_E_USAGE : BRIG_E_HOST, (int)errnum,
-                  "signal");
+    (void)err_set(&err,
+                  errnum == ENOTCONN ? BRIG_E_GONE
+                  : errnum == ESRCH  ? BRIG_E_CONFLICT
+                  : errnum == EINVAL ? BRIG_E_USAGE
+                                     : BRIG_E_HOST,
+                  (int)errnum, "signal");
     s.done(s.ctx, &err);
 }
 
-int process_signal(struct process *process, int signum, unsigned svc_flags, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
-                   struct brig_err *err)
+int process_signal(struct process *process, int signum, unsigned svc_flags,
+                   void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
 {
     return process_signal_as(process, &process->caller, signum, svc_flags, done, ctx, err);
 }
@@ -184,7 +193,8 @@ int process_resize(struct process *process, uint16_t rows, uint16_t cols, struct
     return link_call(process->sbox->link, SVC_PROC_RESIZE, message, sizeof message, &none, &call, err);
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------------------- */
+/* ---- waiting
+ * ----------------------------------------------------------------------------------------------------------- */
 
 struct process_wait {
     struct process *process;
@@ -234,20 +244,25 @@ static void on_wait_timer(struct loop_timer *timer)
     wait_tell(timer->ctx);
 }
 
-int process_wait(struct process *process, uint64_t timeout_ms, void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err),
-                 void *ctx, struct process_wait **ret, struct brig_err *err)
+int process_wait(struct process *process, uint64_t timeout_ms,
+                 void (*done)(void *ctx, const char *receipt, size_t len, const struct brig_err *err), void *ctx,
+                 struct process_wait **ret, struct brig_err *err)
 {
     struct loop *loop = process->sbox->manager->loop;
 
     if (process->n_waits >= PROCESS_WAITS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "process %u: %u requests wait for it already", process->number, process->n_waits);
+        return err_set(err, BRIG_E_LIMIT, 0, "process %u: %u requests wait for it already", process->number,
+                       process->n_waits);
     struct process_wait *wait = mem_zalloc(sizeof *wait);
     if (!wait)
         return err_nomem(err);
-    *wait = (struct process_wait){.process = process, .timer = {.fn = on_wait_timer}, .done = done, .ctx = ctx, .next = process->waits};
+    *wait = (struct process_wait){
+        .process = process, .timer = {.fn = on_wait_timer}, .done = done, .ctx = ctx, .next = process->waits};
     wait->timer.ctx = wait;
     if (process->state == PROCESS_ENDED || timeout_ms) {
-        uint64_t wait_ns = process->state == PROCESS_ENDED ? 0 : timeout_ms < DURATION_MAX_MS ? timeout_ms * NS_PER_MS : DURATION_MAX_MS * NS_PER_MS;
+        uint64_t wait_ns = process->state == PROCESS_ENDED ? 0
+                           : timeout_ms < DURATION_MAX_MS  ? timeout_ms * NS_PER_MS
+                                                           : DURATION_MAX_MS * NS_PER_MS;
         int r = loop_timer_set(loop, &wait->timer, loop_now_ns() + wait_ns, err);
         if (r < 0) {
             mem_free(wait);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_shell.c: persistent shells. brig-init knows how to give a shell a command and to tell its end (guest/init/guest_shell.c); here is who
- * waits for it, for how long, and what happens to a shell that does not come back.
+ * sbox_shell.c: persistent shells. brig-init knows how to give a shell a command and to tell its end
+ * (guest/init/guest_shell.c); here is who waits for it, for how long, and what happens to a shell that does not come
+ * back.
  *
  *     idle --shell_run--> [a new process, when the last one has ended] -> command runs -> result -> idle
  *                                                     \-- timeout: the whole line is stopped, what it started is killed
- *                                                          \-- still nothing after SETTLE: the shell is killed and left behind
+ *                                                          \-- still nothing after SETTLE: the shell is killed and left
+ * behind
  *
- * The shell itself outlives its process: the next command gets a new one in the last known directory, and says `restarted`.
- * Whoever runs a command is always answered, also when it is cancelled or the sandbox ends.
+ * The shell itself outlives its process: the next command gets a new one in the last known directory, and says
+ * `restarted`. Whoever runs a command is always answered, also when it is cancelled or the sandbox ends.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -47,7 +49,8 @@ struct shell {
     void *ctx;
 };
 
-/* ---- answering -------------------------------------------------------------------------------------------------------------- */
+/* ---- answering
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void put_stream(struct json *json, const char *name, const char *encoding, const struct buf *buf)
 {
@@ -116,7 +119,8 @@ static void finish(struct shell *shell, const struct brig_err *err)
     buf_done(&buf);
 }
 
-/* ---- the command ------------------------------------------------------------------------------------------------------------ */
+/* ---- the command
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
@@ -213,10 +217,13 @@ static int send_command(struct shell *shell, struct brig_err *err)
     if (out.bad)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "command: too long");
     int r = sbox_usable(shell->sbox, err);
-    return r < 0 ? r : link_call(shell->sbox->link, SVC_SHELL_RUN, message.data, (size_t)(out.at - (uint8_t *)message.data), &events, &shell->call, err);
+    return r < 0 ? r
+                 : link_call(shell->sbox->link, SVC_SHELL_RUN, message.data, (size_t)(out.at - (uint8_t *)message.data),
+                             &events, &shell->call, err);
 }
 
-/* ---- its process ------------------------------------------------------------------------------------------------------------ */
+/* ---- its process
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static void on_process(void *ctx, struct process *process, const struct brig_err *err);
 
@@ -281,7 +288,8 @@ static void opened(struct shell *shell, const struct brig_err *err)
         done(ctx, err ? NULL : shell, err);
 }
 
-/* What can be done about a shell that did not start: sh for bash, and the sandbox's own directory for one that is gone. */
+/* What can be done about a shell that did not start: sh for bash, and the sandbox's own directory for one that is gone.
+ */
 static bool try_otherwise(struct shell *shell, uint32_t errnum, uint32_t stage)
 {
     if (stage == STAGE_EXEC && errnum == ENOENT && !shell->plain)
@@ -343,7 +351,8 @@ void shells_free(struct sbox *sbox, bool tell)
     }
 }
 
-/* ---- the public side -------------------------------------------------------------------------------------------------------- */
+/* ---- the public side
+ * -------------------------------------------------------------------------------------------------------- */
 
 static int copy_env(struct shell *shell, const char *const *env)
 {
@@ -390,14 +399,16 @@ static struct shell *shell_new(struct sbox *sbox, const struct caller *caller, c
 }
 
 int shell_open(struct sbox *sbox, const struct caller *caller, const struct process_spec *spec,
-               void (*done)(void *ctx, struct shell *shell, const struct brig_err *err), void *ctx, struct brig_err *err)
+               void (*done)(void *ctx, struct shell *shell, const struct brig_err *err), void *ctx,
+               struct brig_err *err)
 {
     int r = sbox_usable(sbox, err);
 
     if (r < 0)
         return r;
     if (sbox->priv->n_shells >= SHELLS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "sandbox %s: has %u shells, at most %u", sbox->id, sbox->priv->n_shells, SHELLS_MAX);
+        return err_set(err, BRIG_E_LIMIT, 0, "sandbox %s: has %u shells, at most %u", sbox->id, sbox->priv->n_shells,
+                       SHELLS_MAX);
     struct shell *shell = shell_new(sbox, caller, spec->env, spec->workdir ? spec->workdir : sbox->spec.workdir);
     if (!shell)
         return err_nomem(err);
@@ -415,7 +426,8 @@ int shell_open(struct sbox *sbox, const struct caller *caller, const struct proc
 void shell_recovered(struct process *process)
 {
     struct sbox *sbox = process->sbox;
-    struct shell *shell = shell_find(sbox, process->shell_number) ? NULL : shell_new(sbox, &process->caller, NULL, sbox->spec.workdir);
+    struct shell *shell =
+        shell_find(sbox, process->shell_number) ? NULL : shell_new(sbox, &process->caller, NULL, sbox->spec.workdir);
 
     if (!shell)
         return;
@@ -440,7 +452,8 @@ uint32_t shell_number(const struct shell *shell)
 }
 
 int shell_run(struct shell *shell, const char *command, size_t len, uint64_t timeout_ms,
-              void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx, struct brig_err *err)
+              void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx,
+              struct brig_err *err)
 {
     struct sbox *sbox = shell->sbox;
     int r = sbox_usable(sbox, err);
@@ -464,7 +477,8 @@ int shell_run(struct shell *shell, const char *command, size_t len, uint64_t tim
         return err_nomem(err);
     uint64_t ms = timeout_ms ? timeout_ms : sbox->limits.timeout ? sbox->limits.timeout : 300000;
     shell->started_ns = clock_mono_ns();
-    r = loop_timer_set(sbox->manager->loop, &shell->timer, shell->started_ns + (ms < DURATION_MAX_MS ? ms : DURATION_MAX_MS) * NS_PER_MS, err);
+    r = loop_timer_set(sbox->manager->loop, &shell->timer,
+                       shell->started_ns + (ms < DURATION_MAX_MS ? ms : DURATION_MAX_MS) * NS_PER_MS, err);
     if (r == 0)
         r = shell->process ? send_command(shell, err) : start_process(shell, err);
     if (r < 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_spec.c: what a create asks for, from JSON into struct sbox_spec: one table of members, each with its reader. Whatever is
- * not in the table is refused, and nothing of a spec is used unless all of it is good.
+ * sbox_spec.c: what a create asks for, from JSON into struct sbox_spec: one table of members, each with its reader.
+ * Whatever is not in the table is refused, and nothing of a spec is used unless all of it is good.
  */
 #include <fcntl.h>
 #include <strings.h>
@@ -76,8 +76,9 @@ static int read_limits(struct spec_in *in, const struct json_value *v, struct br
 {
     int r = in->stored ? spec_limits(v, &in->spec->limits, err) : spec_limits_asked(v, &in->spec->limits, err);
 
-    return r < 0 ? r : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
-                                        caller_standing(in->caller), in->config, err);
+    return r < 0 ? r
+                 : spec_connections((int64_t)in->spec->limits.connections, "limits.connections",
+                                    caller_standing(in->caller), in->config, err);
 }
 
 static int add_layer(struct sbox_spec *spec, const char *name, struct brig_err *err)
@@ -343,8 +344,10 @@ static int read_members(struct spec_in *in, const struct json_value *json, struc
 
 static int fill_defaults(struct sbox_spec *spec, const struct config *config, struct brig_err *err)
 {
-    snprintf(spec->template_name, sizeof spec->template_name, "%s", config->image && config->image[0] ? config->image : "host");
-    snprintf(spec->workdir, sizeof spec->workdir, "%s", config->work_dir && config->work_dir[0] ? config->work_dir : "/workspace");
+    snprintf(spec->template_name, sizeof spec->template_name, "%s",
+             config->image && config->image[0] ? config->image : "host");
+    snprintf(spec->workdir, sizeof spec->workdir, "%s",
+             config->work_dir && config->work_dir[0] ? config->work_dir : "/workspace");
     snprintf(spec->user, sizeof spec->user, "user");
     spec->limits = config->limits;
     spec->timeout_ms = config->max_age;
@@ -384,14 +387,16 @@ int spec_parse(const struct json_value *json, const struct config *config, const
     return 0;
 }
 
-int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller, struct sbox_spec *ret, struct brig_err *err)
+int sbox_spec_parse(const struct json_value *json, const struct config *config, const struct caller *caller,
+                    struct sbox_spec *ret, struct brig_err *err)
 {
     int r = spec_parse(json, config, caller, false, ret, err);
 
     /* A limit that nothing enforces is refused, not ignored. */
     if (r == 0 && ret->limits.cpu_time) {
         sbox_spec_done(ret);
-        r = err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
+        r = err_set(err, BRIG_E_UNSUPPORTED, 0,
+                    "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
     }
     return r;
 }
@@ -399,9 +404,9 @@ int sbox_spec_parse(const struct json_value *json, const struct config *config, 
 int sbox_template_check(const char *name, const struct config *config, const struct caller *caller,
                         struct brig_err *err)
 {
-    char rootfs[sizeof ((struct sbox_spec *)0)->template_name + 4096], note[256];
+    char rootfs[sizeof((struct sbox_spec *)0)->template_name + 4096], note[256];
 
-    if (strlen(name) >= sizeof ((struct sbox_spec *)0)->template_name)
+    if (strlen(name) >= sizeof((struct sbox_spec *)0)->template_name)
         return err_usage(err, "template %.64s: too long", name);
     return spec_template(name, config, caller_is_admin(caller), rootfs, sizeof rootfs, note, sizeof note, err);
 }
@@ -424,7 +429,9 @@ int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err)
 
     for (size_t i = 0; i < spec->n_binds; i++)
         if (!roots || !is_below(spec->binds[i].source, roots))
-            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (bind_roots)", spec->binds[i].source);
+            return err_set(err, BRIG_E_REFUSED, 0,
+                           "bind source %s: not in a directory that this service may share (bind_roots)",
+                           spec->binds[i].source);
     return 0;
 }
 
@@ -439,7 +446,8 @@ void sbox_spec_done(struct sbox_spec *spec)
 
 /* ---- templates ----------------------------------------------------------------------------------------- */
 
-/* "python:3.12-slim" is what others call it; here it is the host's own python, and if that is another one it is said. */
+/* "python:3.12-slim" is what others call it; here it is the host's own python, and if that is another one it is said.
+ */
 static void note_python(const char *name, char *note, size_t size)
 {
     char target[256];
@@ -458,8 +466,8 @@ static void note_python(const char *name, char *note, size_t size)
         snprintf(note, size, "template %s is the host's root here, with python %s", name, have);
 }
 
-int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note, size_t note_size,
-                  struct brig_err *err)
+int spec_template(const char *name, const struct config *config, bool admin, char *ret_rootfs, size_t size, char *note,
+                  size_t note_size, struct brig_err *err)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-";
     struct stat st;

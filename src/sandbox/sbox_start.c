@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sbox_start.c: a program goes into the sandbox and is followed to its end. START and WAIT (and ATTACH for those whose output is wanted)
- * leave in one go: the number of the process is ours to choose, so nothing has to be waited for in between.
+ * sbox_start.c: a program goes into the sandbox and is followed to its end. START and WAIT (and ATTACH for those whose
+ * output is wanted) leave in one go: the number of the process is ours to choose, so nothing has to be waited for in
+ * between.
  *
- * The wall clock is kept here: at the deadline SIGTERM for the main process, half a second later SIGKILL for everything it has
- * started; a brig-init that does not report the end then is called deaf, and the run ends without it.
+ * The wall clock is kept here: at the deadline SIGTERM for the main process, half a second later SIGKILL for everything
+ * it has started; a brig-init that does not report the end then is called deaf, and the run ends without it.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -86,7 +87,8 @@ static int env_fill(struct env_list *list, struct sbox *sbox, const char *const 
     return r;
 }
 
-static int put_strings(struct buf *out, const struct process_spec *spec, const struct env_list *list, uint32_t *ret_argv)
+static int put_strings(struct buf *out, const struct process_spec *spec, const struct env_list *list,
+                       uint32_t *ret_argv)
 {
     uint32_t n = 0;
     int r = 0;
@@ -107,7 +109,8 @@ static int put_strings(struct buf *out, const struct process_spec *spec, const s
     return r;
 }
 
-int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out, uint32_t *ret_argv, uint32_t *ret_env)
+int process_strings(struct sbox *sbox, const char *const *argv, const char *const *env, struct buf *out,
+                    uint32_t *ret_argv, uint32_t *ret_env)
 {
     const struct process_spec spec = {.argv = argv};
     struct env_list *list = mem_alloc(sizeof *list);
@@ -124,7 +127,8 @@ int process_strings(struct sbox *sbox, const char *const *argv, const char *cons
 }
 
 /* argv and the names of the environment, kept for the receipt in one block. */
-static int keep_lists(struct process *process, const struct process_spec *spec, const struct env_list *list, uint32_t n_argv)
+static int keep_lists(struct process *process, const struct process_spec *spec, const struct env_list *list,
+                      uint32_t n_argv)
 {
     size_t size = (n_argv + 1 + 2 * (list->n + 1)) * sizeof(char *);
 
@@ -172,8 +176,8 @@ static int make_message(struct process *process, const struct process_spec *spec
     r = r < 0 ? r : keep_lists(process, spec, list, n_argv);
     const struct svc_proc_start msg = {
         .proc = process->number,
-        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) | (process->shell ? SVC_PROC_SHELL : 0u) |
-                 (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
+        .flags = (spec->tty ? SVC_PROC_TTY : 0u) | (process->stdin_open ? SVC_PROC_STDIN : 0u) |
+                 (process->shell ? SVC_PROC_SHELL : 0u) | (spec->hold || process->is_run ? SVC_PROC_HOLD : 0u),
         .rows = spec->rows,
         .cols = spec->cols,
         .ring = spec->ring,
@@ -191,7 +195,8 @@ static int make_message(struct process *process, const struct process_spec *spec
             buf_commit(ret, (size_t)r);
     }
     if (r == -E2BIG || r == -EMSGSIZE)
-        return err_usage(err, "command and environment: longer than %u bytes, or more than %u variables", GUEST_STRINGS_MAX, ENV_TOTAL);
+        return err_usage(err, "command and environment: longer than %u bytes, or more than %u variables",
+                         GUEST_STRINGS_MAX, ENV_TOTAL);
     return r < 0 ? err_nomem(err) : 0;
 }
 
@@ -258,7 +263,8 @@ static void on_waited(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const u
 
 void process_check(struct process *process)
 {
-    if (process->state < PROCESS_JUDGING && !process->start && !process->wait && !process->collect && !process->sbox->priv->link_gone)
+    if (process->state < PROCESS_JUDGING && !process->start && !process->wait && !process->collect &&
+        !process->sbox->priv->link_gone)
         process_judge(process);
 }
 
@@ -285,7 +291,8 @@ static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t le
     call_consumed(process->collect, stream, len);
 }
 
-static void on_collected(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_collected(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                         size_t len UNUSED)
 {
     struct process *process = ctx;
 
@@ -335,7 +342,8 @@ int sbox_take_number(struct sbox *sbox, uint32_t *ret, struct brig_err *err)
     return 0;
 }
 
-static int send_all(struct process *process, const struct buf *message, const struct process_spec *spec, bool collects, struct brig_err *err)
+static int send_all(struct process *process, const struct buf *message, const struct process_spec *spec, bool collects,
+                    struct brig_err *err)
 {
     const struct call_events events = {.reply = on_started, .ctx = process};
     int r = link_call(process->sbox->link, SVC_PROC_START, message->data, message->len, &events, &process->start, err);
@@ -362,7 +370,8 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     char detail[256];
 
     if (sbox->priv->running > PROCESS_RUNNING_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "sandbox %s: %u processes run, at most %u", sbox->id, sbox->priv->running - 1, PROCESS_RUNNING_MAX);
+        return err_set(err, BRIG_E_LIMIT, 0, "sandbox %s: %u processes run, at most %u", sbox->id,
+                       sbox->priv->running - 1, PROCESS_RUNNING_MAX);
     int r = process->is_run ? spec_output(spec->output, "output", err) : 0;
     if (r < 0)
         return r;
@@ -388,7 +397,8 @@ int process_launch(struct process *process, const struct process_spec *spec, boo
     network_process_started(process);
     sbox->last_used_boot_ns = sandbox_boot_ns();
     snprintf(detail, sizeof detail, "%s process %u: %.128s", process->run_id, process->number, process->argv[0]);
-    process->audit_seq = sandbox_audit(sbox->manager, &process->caller, sbox->org_id, "process.start", sbox->id, "ok", detail, false);
+    process->audit_seq =
+        sandbox_audit(sbox->manager, &process->caller, sbox->org_id, "process.start", sbox->id, "ok", detail, false);
     (void)!process_store(process);
     return 0;
 }
@@ -407,13 +417,20 @@ void process_start_failure(const struct process *process, struct brig_err *err)
     bool exec = process->start_errnum && process->start_stage == STAGE_EXEC;
     bool usage = process->start_errnum && (exec || process->start_stage == STAGE_WORKDIR);
 
-    (void)err_set(err, usage ? BRIG_E_USAGE : process->start_errnum == EAGAIN ? BRIG_E_LIMIT : process->start_errnum ? BRIG_E_HOST : BRIG_E_GONE, 0,
-                  "%s%s", process->detail[0] ? process->detail : "the sandbox has ended",
-                  !exec ? "" : process->start_errnum == ENOENT ? " (status 127)" : " (status 126)");
+    (void)err_set(err,
+                  usage                             ? BRIG_E_USAGE
+                  : process->start_errnum == EAGAIN ? BRIG_E_LIMIT
+                  : process->start_errnum           ? BRIG_E_HOST
+                                                    : BRIG_E_GONE,
+                  0, "%s%s", process->detail[0] ? process->detail : "the sandbox has ended",
+                  !exec                             ? ""
+                  : process->start_errnum == ENOENT ? " (status 127)"
+                                                    : " (status 126)");
     err->errnum = (int)process->start_errnum;
 }
 
-/* ---- verdicts and the clock --------------------------------------------------------------------------------------- */
+/* ---- verdicts and the clock ---------------------------------------------------------------------------------------
+ */
 
 void process_verdict(struct process *process, enum brig_cause cause, const char *detail)
 {
@@ -423,8 +440,8 @@ void process_verdict(struct process *process, enum brig_cause cause, const char 
     process->verdict_ns = clock_mono_ns();
     snprintf(process->verdict_detail, sizeof process->verdict_detail, "%s", detail);
     if (cause == BRIG_CAUSE_TIMEOUT || cause == BRIG_CAUSE_OUTPUT_LIMIT)
-        sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "limit.kill", process->sbox->id, brig_cause_name(cause),
-                      process->run_id, false);
+        sandbox_audit(process->sbox->manager, &process->caller, process->sbox->org_id, "limit.kill", process->sbox->id,
+                      brig_cause_name(cause), process->run_id, false);
 }
 
 int process_send_signal(struct process *process, int signum, uint32_t flags)

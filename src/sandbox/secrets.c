@@ -2,11 +2,11 @@
 /*
  * secrets.c: named secrets per organisation: sorted in memory, written through to the store, sealed in both.
  *
- * Invariants. A value is in clear here only between secrets_put()'s first line and its seal, in the caller's memory, and in what
- * secrets_reveal() gives away. Memory follows the store: an entry appears, changes or goes when its write is committed, in the
- * order of the writes. A row names its key, and organisation and name are bound into the seal, so a row that was moved, or
- * changed, does not open. Without a key nothing is stored, unless the switch says so by its name; a row that is not sealed is of no use
- * when the switch is off again.
+ * Invariants. A value is in clear here only between secrets_put()'s first line and its seal, in the caller's memory,
+ * and in what secrets_reveal() gives away. Memory follows the store: an entry appears, changes or goes when its write
+ * is committed, in the order of the writes. A row names its key, and organisation and name are bound into the seal, so
+ * a row that was moved, or changed, does not open. Without a key nothing is stored, unless the switch says so by its
+ * name; a row that is not sealed is of no use when the switch is off again.
  */
 #include "sandbox/secrets.h"
 
@@ -136,14 +136,16 @@ static int damaged(const struct store_object *row, struct brig_err *err)
     return -EBADMSG;
 }
 
-static int read_row(const struct json_value *doc, const struct store_object *row, struct entry *entry, struct brig_err *err)
+static int read_row(const struct json_value *doc, const struct store_object *row, struct entry *entry,
+                    struct brig_err *err)
 {
-    const struct json_value *key_id = json_get(doc, "key_id"), *nonce = json_get(doc, "nonce"), *data = json_get(doc, "sealed");
+    const struct json_value *key_id = json_get(doc, "key_id"), *nonce = json_get(doc, "nonce"),
+                            *data = json_get(doc, "sealed");
     const struct json_value *size = json_get(doc, "size"), *broker = json_get(doc, "broker");
     size_t n = 0;
 
-    if (!is_text(key_id) || !is_text(nonce) || !is_text(data) || !size || !size->integer || size->i64 < 0 || !secret_name_ok(row->name) ||
-        str_copy(entry->sealed.key_id, KEY_ID_MAX, key_id->string) < 0 ||
+    if (!is_text(key_id) || !is_text(nonce) || !is_text(data) || !size || !size->integer || size->i64 < 0 ||
+        !secret_name_ok(row->name) || str_copy(entry->sealed.key_id, KEY_ID_MAX, key_id->string) < 0 ||
         crypto_unbase64(nonce->string, nonce->len, entry->sealed.nonce, SEAL_NONCE, &n) < 0 || n != SEAL_NONCE)
         return damaged(row, err);
     entry->sealed.data = mem_alloc(data->len + 1);
@@ -158,7 +160,8 @@ static int read_row(const struct json_value *doc, const struct store_object *row
     entry->info.created_at_ns = row->created_at_ns;
     entry->info.updated_at_ns = row->updated_at_ns;
     memcpy(entry->info.key_id, entry->sealed.key_id, KEY_ID_MAX);
-    if (str_copy(entry->info.org_id, sizeof entry->info.org_id, row->org_id) < 0 || str_copy(entry->info.name, sizeof entry->info.name, row->name) < 0)
+    if (str_copy(entry->info.org_id, sizeof entry->info.org_id, row->org_id) < 0 ||
+        str_copy(entry->info.name, sizeof entry->info.name, row->name) < 0)
         return damaged(row, err);
     return 0;
 }
@@ -189,7 +192,8 @@ static int load_row(void *ctx, const struct store_object *row)
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret, struct brig_err *err)
+int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret,
+                   struct brig_err *err)
 {
     struct secrets *secrets = mem_zalloc(sizeof *secrets);
 
@@ -228,9 +232,11 @@ const struct secret_info *secrets_find(const struct secrets *secrets, const char
     return entry ? &entry->info : NULL;
 }
 
-void secrets_each(const struct secrets *secrets, const char *org, const char *after, bool (*each)(void *ctx, const struct secret_info *info), void *ctx)
+void secrets_each(const struct secrets *secrets, const char *org, const char *after,
+                  bool (*each)(void *ctx, const struct secret_info *info), void *ctx)
 {
-    for (size_t at = place_of(secrets, org, after ? after : ""); at < secrets->n && str_eq(secrets->entries[at]->info.org_id, org); at++) {
+    for (size_t at = place_of(secrets, org, after ? after : "");
+         at < secrets->n && str_eq(secrets->entries[at]->info.org_id, org); at++) {
         if (after && str_eq(secrets->entries[at]->info.name, after))
             continue;
         if (!each(ctx, &secrets->entries[at]->info))
@@ -287,7 +293,8 @@ static void on_deleted(void *ctx, const struct brig_err *err)
     struct secret_change *change = ctx;
     size_t at = place_of(change->secrets, change->org_id, change->name);
 
-    if (!err && at < change->secrets->n && compare(&change->secrets->entries[at]->info, change->org_id, change->name) == 0)
+    if (!err && at < change->secrets->n &&
+        compare(&change->secrets->entries[at]->info, change->org_id, change->name) == 0)
         take_out(change->secrets, at);
     store_done_fn *done = change->done;
     void *done_ctx = change->ctx;
@@ -300,16 +307,21 @@ static size_t count_org(const struct secrets *secrets, const char *org)
 {
     size_t n = 0;
 
-    for (size_t at = place_of(secrets, org, ""); at < secrets->n && str_eq(secrets->entries[at]->info.org_id, org); at++)
+    for (size_t at = place_of(secrets, org, ""); at < secrets->n && str_eq(secrets->entries[at]->info.org_id, org);
+         at++)
         n++;
     return n;
 }
 
-/* A value that would be another header, another user, or no key pair, is refused while its owner still has it in hand. */
+/* A value that would be another header, another user, or no key pair, is refused while its owner still has it in hand.
+ */
 static int check_value(const struct broker_rule *rule, const uint8_t *value, size_t len, struct brig_err *err)
 {
-    if (len < BROKERED_MIN) /* shorter ones are in many an answer by chance, so that answers cannot be searched for them */
-        return err_usage(err, "value: a brokered secret has at least %u bytes; a shorter one could not be kept out of answers", BROKERED_MIN);
+    if (len < BROKERED_MIN) /* shorter ones are in many an answer by chance, so that answers cannot be searched for them
+                             */
+        return err_usage(
+            err, "value: a brokered secret has at least %u bytes; a shorter one could not be kept out of answers",
+            BROKERED_MIN);
     for (size_t i = 0; i < len; i++)
         if (value[i] < 0x20 || value[i] == 0x7f)
             return err_usage(err, "value: a brokered secret cannot have control characters (a newline?) in it");
@@ -328,14 +340,18 @@ static int check_value(const struct broker_rule *rule, const uint8_t *value, siz
 static int check_put(const struct secrets *secrets, const char *org, const char *name, size_t len, struct brig_err *err)
 {
     if (!secret_name_ok(name))
-        return err_usage(err, "%.80s: a secret's name has 1 to %u letters, digits, '_', '.' or '-', and begins with a letter or '_'", name, SECRET_NAME_MAX - 1);
+        return err_usage(
+            err, "%.80s: a secret's name has 1 to %u letters, digits, '_', '.' or '-', and begins with a letter or '_'",
+            name, SECRET_NAME_MAX - 1);
     if (len == 0)
         return err_usage(err, "value: is empty");
     if (len > SECRET_VALUE_MAX)
         return err_set(err, BRIG_E_TOO_LARGE, 0, "value: more than %u bytes", SECRET_VALUE_MAX);
     if (!secrets_can_store(secrets))
-        return err_set(err, BRIG_E_CONFLICT, 0, "no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
-                       "config.toml (or key_env, key_command), and restart the service");
+        return err_set(
+            err, BRIG_E_CONFLICT, 0,
+            "no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
+            "config.toml (or key_env, key_command), and restart the service");
     if (!secrets_entry(secrets, org, name) && count_org(secrets, org) + secrets->pending >= SECRETS_PER_ORG)
         return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %u secrets", SECRETS_PER_ORG);
     return 0;
@@ -366,10 +382,12 @@ static int seal(const struct secrets *secrets, struct entry *entry, const void *
 static int write_row(struct secrets *secrets, struct secret_change *change, struct brig_err *err)
 {
     const struct secret_info *info = &change->entry->info;
-    struct store_object row = {.kind = KIND, .version = 1, .created_at_ns = info->created_at_ns, .updated_at_ns = info->updated_at_ns};
+    struct store_object row = {
+        .kind = KIND, .version = 1, .created_at_ns = info->created_at_ns, .updated_at_ns = info->updated_at_ns};
     AUTO_BUF struct buf doc = BUF_INIT(DOC_MAX);
 
-    if (str_copy(row.org_id, sizeof row.org_id, info->org_id) < 0 || str_copy(row.name, sizeof row.name, info->name) < 0)
+    if (str_copy(row.org_id, sizeof row.org_id, info->org_id) < 0 ||
+        str_copy(row.name, sizeof row.name, info->name) < 0)
         return err_usage(err, "secret: the name is too long");
     int r = row_text(change->entry, &doc);
     if (r < 0)
@@ -381,7 +399,8 @@ static int write_row(struct secrets *secrets, struct secret_change *change, stru
 }
 
 /* Takes both over, also when it fails. */
-static int submit(struct secrets *secrets, struct entry *entry, struct secret_change *change, store_done_fn *done, void *ctx, struct brig_err *err)
+static int submit(struct secrets *secrets, struct entry *entry, struct secret_change *change, store_done_fn *done,
+                  void *ctx, struct brig_err *err)
 {
     *change = (struct secret_change){.secrets = secrets, .done = done, .ctx = ctx, .entry = entry};
     memcpy(change->org_id, entry->info.org_id, sizeof change->org_id);
@@ -397,8 +416,8 @@ static int submit(struct secrets *secrets, struct entry *entry, struct secret_ch
     return 0;
 }
 
-int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len, const struct json_value *broker, store_done_fn *done,
-                void *ctx, struct brig_err *err)
+int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len,
+                const struct json_value *broker, store_done_fn *done, void *ctx, struct brig_err *err)
 {
     int r = check_put(secrets, org, name, len, err);
 
@@ -414,7 +433,8 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
         if (r == 0)
             r = check_value(&entry->info.rule, value, len, err);
     }
-    if (r == 0 && (str_copy(entry->info.org_id, sizeof entry->info.org_id, org) < 0 || str_copy(entry->info.name, sizeof entry->info.name, name) < 0))
+    if (r == 0 && (str_copy(entry->info.org_id, sizeof entry->info.org_id, org) < 0 ||
+                   str_copy(entry->info.name, sizeof entry->info.name, name) < 0))
         r = err_usage(err, "secret: the name is too long");
     if (r == 0) {
         entry->info.size = len;
@@ -429,7 +449,8 @@ int secrets_put(struct secrets *secrets, const char *org, const char *name, cons
     return submit(secrets, entry, change, done, ctx, err);
 }
 
-int secrets_reseal(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
+int secrets_reseal(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx,
+                   struct brig_err *err)
 {
     const struct entry *old = secrets_entry(secrets, org, name);
     uint8_t *value = NULL;
@@ -459,7 +480,8 @@ int secrets_reseal(struct secrets *secrets, const char *org, const char *name, s
     return submit(secrets, entry, change, done, ctx, err);
 }
 
-int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
+int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx,
+                   struct brig_err *err)
 {
     if (!secrets_entry(secrets, org, name))
         return err_set(err, BRIG_E_NOT_FOUND, 0, "secret %.64s not found", name);
@@ -485,14 +507,16 @@ void secrets_placeholder(char out[PLACEHOLDER_LEN + 1])
 {
     uint8_t random[16];
 
-    if (crypto_random(random, sizeof random) < 0) /* getrandom(2) does not fail; a guessable placeholder would be worse than none */
+    if (crypto_random(random, sizeof random) < 0) /* getrandom(2) does not fail; a guessable placeholder would be worse
+                                                     than none */
         abort();
     memcpy(out, PLACEHOLDER_PREFIX, sizeof PLACEHOLDER_PREFIX - 1);
     crypto_hex(random, sizeof random, out + sizeof PLACEHOLDER_PREFIX - 1);
 }
 
 /* Found, and openable as far as can be told without opening it. */
-static int find_usable(const struct secrets *secrets, const char *org, const char *name, const struct entry **ret, struct brig_err *err)
+static int find_usable(const struct secrets *secrets, const char *org, const char *name, const struct entry **ret,
+                       struct brig_err *err)
 {
     const struct entry *entry = secrets_entry(secrets, org, name);
 
@@ -500,18 +524,21 @@ static int find_usable(const struct secrets *secrets, const char *org, const cha
         return err_set(err, BRIG_E_NOT_FOUND, 0, "secret %.64s not found", name);
     if (str_eq(entry->sealed.key_id, KEY_ID_PLAIN)) {
         if (!secrets->plain) {
-            (void)err_set(err, BRIG_E_REFUSED, 0, "secret %s is stored without encryption, and insecure_plaintext is off: set it again", name);
+            (void)err_set(err, BRIG_E_REFUSED, 0,
+                          "secret %s is stored without encryption, and insecure_plaintext is off: set it again", name);
             return -ENOKEY;
         }
     } else if (!secrets->ring || !keyring_has(secrets->ring, entry->sealed.key_id)) {
-        (void)err_set(err, BRIG_E_REFUSED, 0, "secret %s was sealed with key %s, which the key ring does not have", name, entry->sealed.key_id);
+        (void)err_set(err, BRIG_E_REFUSED, 0, "secret %s was sealed with key %s, which the key ring does not have",
+                      name, entry->sealed.key_id);
         return -ENOKEY;
     }
     *ret = entry;
     return 0;
 }
 
-int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder, struct json *json, struct brig_err *err)
+int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder,
+                     struct json *json, struct brig_err *err)
 {
     const struct entry *entry = NULL;
     char context[256];
@@ -520,7 +547,10 @@ int secrets_put_slot(const struct secrets *secrets, const char *org, const char 
     if (r < 0)
         return r;
     if (!entry->info.brokered)
-        return err_set(err, BRIG_E_REFUSED, 0, "secret %s has no broker rule, so the sandbox would see its value: say --expose (\"expose\": true) if it may", name);
+        return err_set(
+            err, BRIG_E_REFUSED, 0,
+            "secret %s has no broker rule, so the sandbox would see its value: say --expose (\"expose\": true) if it may",
+            name);
     if (context_of(&entry->info, context, sizeof context) < 0)
         return err_usage(err, "secret %s: the name is too long", name);
     json_object(json);
@@ -535,7 +565,8 @@ int secrets_put_slot(const struct secrets *secrets, const char *org, const char 
     return json->error < 0 ? err_set(err, BRIG_E_NOMEM, -json->error, "secret %s", name) : 0;
 }
 
-int secrets_reveal(const struct secrets *secrets, const char *org, const char *name, uint8_t **ret, size_t *ret_len, struct brig_err *err)
+int secrets_reveal(const struct secrets *secrets, const char *org, const char *name, uint8_t **ret, size_t *ret_len,
+                   struct brig_err *err)
 {
     const struct entry *entry = NULL;
     char context[256];
@@ -547,7 +578,9 @@ int secrets_reveal(const struct secrets *secrets, const char *org, const char *n
     if (r > 0)
         r = keyring_open(secrets->ring, context, &entry->sealed, ret, ret_len);
     if (r == -EBADMSG) {
-        (void)err_set(err, BRIG_E_REFUSED, 0, "secret %s does not open: its row was changed or moved, or key %s is another one", name, entry->sealed.key_id);
+        (void)err_set(err, BRIG_E_REFUSED, 0,
+                      "secret %s does not open: its row was changed or moved, or key %s is another one", name,
+                      entry->sealed.key_id);
         return r;
     }
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "secret %s", name) : 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secrets.h: named secrets per organisation (kind "secret" of the store), sealed with the key ring. In memory they are as sealed as in the store.
- * A row's document: {"key_id", "nonce", "sealed", "broker": {...} | null, "size"}; context of the seal: "<org>\n<name>".
+ * secrets.h: named secrets per organisation (kind "secret" of the store), sealed with the key ring. In memory they are
+ * as sealed as in the store. A row's document: {"key_id", "nonce", "sealed", "broker": {...} | null, "size"}; context
+ * of the seal: "<org>\n<name>".
  */
 #ifndef BRIG_SANDBOX_SECRETS_H
 #define BRIG_SANDBOX_SECRETS_H
@@ -25,39 +26,45 @@ struct secret_info {
     int64_t created_at_ns, updated_at_ns;
 };
 
-/* ring: NULL when no key is configured; then nothing can be stored, unless plain (the switch `[secrets] insecure_plaintext`). Outlives it. */
-int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret, struct brig_err *err) MUST_CHECK;
+/* ring: NULL when no key is configured; then nothing can be stored, unless plain (the switch `[secrets]
+ * insecure_plaintext`). Outlives it. */
+int secrets_create(struct store *store, const struct keyring *ring, bool plain, struct secrets **ret,
+                   struct brig_err *err) MUST_CHECK;
 void secrets_destroy(struct secrets *secrets); /* after store_close(): writes under way come back here. Takes NULL */
-bool secrets_can_store(const struct secrets *secrets); /* there is a key, or the switch */
+bool secrets_can_store(const struct secrets *secrets);             /* there is a key, or the switch */
 void secrets_forget_org(struct secrets *secrets, const char *org); /* it is gone, and its rows with it */
 const struct secret_info *secrets_find(const struct secrets *secrets, const char *org, const char *name);
-void secrets_each(const struct secrets *secrets, const char *org, const char *after, bool (*each)(void *ctx, const struct secret_info *info), void *ctx);
+void secrets_each(const struct secrets *secrets, const char *org, const char *after,
+                  bool (*each)(void *ctx, const struct secret_info *info), void *ctx);
 /* The value is sealed before this returns; the caller wipes its own. broker: its JSON, or NULL. */
-int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len, const struct json_value *broker, store_done_fn *done,
-                void *ctx, struct brig_err *err) MUST_CHECK;
-int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len,
+                const struct json_value *broker, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx,
+                   struct brig_err *err) MUST_CHECK;
 
 /*
- * Seals everything that is under another key than the current one again, in the background. done, from the loop: how many; err: how many could not be, and
- * why the first.
+ * Seals everything that is under another key than the current one again, in the background. done, from the loop: how
+ * many; err: how many could not be, and why the first.
  */
 typedef void secrets_rotated_fn(void *ctx, uint64_t resealed, const struct brig_err *err);
 int secrets_rotate(struct secrets *secrets, secrets_rotated_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
-/* One element of `secrets` of gate/slot_spec.h. placeholder: PLACEHOLDER_LEN characters, new for every sandbox (secrets_placeholder()). */
+/* One element of `secrets` of gate/slot_spec.h. placeholder: PLACEHOLDER_LEN characters, new for every sandbox
+ * (secrets_placeholder()). */
 void secrets_placeholder(char out[PLACEHOLDER_LEN + 1]);
-int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder, struct json *json, struct brig_err *err) MUST_CHECK;
+int secrets_put_slot(const struct secrets *secrets, const char *org, const char *name, const char *placeholder,
+                     struct json *json, struct brig_err *err) MUST_CHECK;
 
 /*
  * The one gate through which a value leaves (`expose`): secrets_expose.c. An administrator decides it: the caller, or
  * for a tool's own list the one who registered the tool, who answers for its source. A brokered value never leaves.
  */
 struct secret_use {
-    const struct caller *caller;       /* who uses it: in the audit event, and in whose organisation */
-    const enum standing *registrant;   /* of the tool whose list names it; NULL: the caller's own request names it */
+    const struct caller *caller;     /* who uses it: in the audit event, and in whose organisation */
+    const enum standing *registrant; /* of the tool whose list names it; NULL: the caller's own request names it */
     /* object: the run or sandbox that gets it; "" while it has no id, then secrets_say_exposed() follows */
     const char *name, *object;
-    struct audit *audit;               /* NULL: none is kept */
+    struct audit *audit; /* NULL: none is kept */
 };
 /*
  * Whether it may: BRIG_E_FORBIDDEN; of a secret that is there: BRIG_E_REFUSED for one that is brokered. One that is not

@@ -28,10 +28,14 @@ int secrets_may_expose(const struct secrets *secrets, const struct secret_use *u
 void secrets_say_exposed(const struct secret_use *use)
 {
     const struct caller *caller = use->caller;
-    const struct audit_event event = {.action = "secret.expose", .actor = caller->actor[0] ? caller->actor : "system",
+    const struct audit_event event = {.action = "secret.expose",
+                                      .actor = caller->actor[0] ? caller->actor : "system",
                                       .org = caller->org_id,
-                                      .object = use->object, .outcome = "ok", .detail = use->name,
-                                      .request_id = caller->request_id, .sync = true};
+                                      .object = use->object,
+                                      .outcome = "ok",
+                                      .detail = use->name,
+                                      .request_id = caller->request_id,
+                                      .sync = true};
 
     if (use->audit)
         audit_add(use->audit, &event, NULL, NULL);

@@ -24,8 +24,8 @@ struct secrets {
     struct store *store;
     const struct keyring *ring;
     bool plain;
-    struct entry **entries; /* sorted by organisation, then name, by bytes */
-    size_t n, cap, pending; /* pending: puts under way, each has room */
+    struct entry **entries;        /* sorted by organisation, then name, by bytes */
+    size_t n, cap, pending;        /* pending: puts under way, each has room */
     struct secret_change *changes; /* under way */
 };
 
@@ -34,9 +34,11 @@ struct entry *secrets_entry(const struct secrets *secrets, const char *org, cons
 int secrets_reveal(const struct secrets *secrets, const char *org, const char *name, uint8_t **ret, size_t *ret_len,
                    struct brig_err *err) MUST_CHECK;
 /*
- * The same value and rule, sealed with the current key. 1: nothing is written: it is gone, is under that key, or another write of it is under way, which
- * this one would undo when it is committed behind it; that write seals with the current key itself.
+ * The same value and rule, sealed with the current key. 1: nothing is written: it is gone, is under that key, or
+ * another write of it is under way, which this one would undo when it is committed behind it; that write seals with the
+ * current key itself.
  */
-int secrets_reseal(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int secrets_reseal(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx,
+                   struct brig_err *err) MUST_CHECK;
 
 #endif

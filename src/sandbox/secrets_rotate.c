@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secrets_rotate.c: every secret that is under another key than the current one is sealed again, a few at a time while the service goes on. Names are taken
- * down once; each is looked up again when its turn comes (secrets_reseal()), so that what was set or deleted meanwhile stays so. One that does not open is
- * counted and told, and stays as it is.
+ * secrets_rotate.c: every secret that is under another key than the current one is sealed again, a few at a time while
+ * the service goes on. Names are taken down once; each is looked up again when its turn comes (secrets_reseal()), so
+ * that what was set or deleted meanwhile stays so. One that does not open is counted and told, and stays as it is.
  */
 #include <string.h>
 
@@ -44,8 +44,8 @@ static void end(struct rotation *rotation)
     struct brig_err err = {0};
 
     if (rotation->failed)
-        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of secret could not be sealed again: %.300s", (unsigned long long)rotation->failed,
-                      rotation->first.message);
+        (void)err_set(&err, (enum brig_code)rotation->first.code, 0, "%llu of secret could not be sealed again: %.300s",
+                      (unsigned long long)rotation->failed, rotation->first.message);
     rotation->done(rotation->ctx, rotation->resealed, rotation->failed ? &err : NULL);
     rotation_free(rotation);
 }
@@ -91,8 +91,11 @@ int secrets_rotate(struct secrets *secrets, secrets_rotated_fn *done, void *ctx,
 
     if (!rotation)
         return err_nomem(err);
-    *rotation = (struct rotation){.secrets = secrets, .done = done, .ctx = ctx, .names = mem_alloc((secrets->n + 1) * sizeof(struct name))};
-    int r = !rotation->names ? err_nomem(err) : secrets_can_store(secrets) ? 0 : err_set(err, BRIG_E_CONFLICT, 0, "no key to seal secrets with");
+    *rotation = (struct rotation){
+        .secrets = secrets, .done = done, .ctx = ctx, .names = mem_alloc((secrets->n + 1) * sizeof(struct name))};
+    int r = !rotation->names             ? err_nomem(err)
+            : secrets_can_store(secrets) ? 0
+                                         : err_set(err, BRIG_E_CONFLICT, 0, "no key to seal secrets with");
     for (size_t i = 0; i < secrets->n && r == 0; i++) {
         const struct entry *entry = secrets->entries[i];
         if (str_eq(entry->sealed.key_id, secrets->ring ? keyring_current(secrets->ring) : KEY_ID_PLAIN))

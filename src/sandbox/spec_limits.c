@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * spec_limits.c: single values of a request, read strictly. A broken rule is one line that names the key, the value and
- * the rule; numbers are judged before they are converted, so that no edge (0, -1, 2^31, 1e308, "9e99G", 1e-9) wraps into
- * something small. Control characters never get into names, labels and paths, where they could be taken for lines of a
- * header or a log.
+ * the rule; numbers are judged before they are converted, so that no edge (0, -1, 2^31, 1e308, "9e99G", 1e-9) wraps
+ * into something small. Control characters never get into names, labels and paths, where they could be taken for lines
+ * of a header or a log.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -91,7 +91,8 @@ int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct
     return refuse(v, key, "must be between 0.01 and 4096 CPUs", err);
 }
 
-int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret, struct brig_err *err)
+int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
+               struct brig_err *err)
 {
     char rule[80];
 
@@ -123,7 +124,8 @@ static bool has_control(const char *text, size_t len)
     return false;
 }
 
-int spec_string(const struct json_value *v, const char *key, size_t max, bool text, const char **ret, struct brig_err *err)
+int spec_string(const struct json_value *v, const char *key, size_t max, bool text, const char **ret,
+                struct brig_err *err)
 {
     char rule[64];
 
@@ -158,9 +160,10 @@ int spec_word(const struct json_value *v, const char *key, const char *const *wo
 
 static uint64_t *limit_place(struct brig_limits *l, enum brig_limit limit)
 {
-    uint64_t *const places[BRIG_LIMIT_MAX] = {&l->memory,     &l->cpus,      &l->cpu_time,    &l->pids,         &l->disk,    &l->inodes,
-                                              &l->open_files, &l->file_size, &l->io_read_bps, &l->io_write_bps, &l->timeout, &l->output,
-                                              &l->net_bytes_in, &l->net_bytes_out, &l->net_bps, &l->connections};
+    uint64_t *const places[BRIG_LIMIT_MAX] = {&l->memory,       &l->cpus,          &l->cpu_time,   &l->pids,
+                                              &l->disk,         &l->inodes,        &l->open_files, &l->file_size,
+                                              &l->io_read_bps,  &l->io_write_bps,  &l->timeout,    &l->output,
+                                              &l->net_bytes_in, &l->net_bytes_out, &l->net_bps,    &l->connections};
 
     return places[limit];
 }
@@ -258,7 +261,8 @@ char *arena_copy(struct arena *arena, const char *text, size_t len)
 
 /* ---- pairs --------------------------------------------------------------------------------------------- */
 
-int spec_pair_check(const char *what, const char *name, size_t name_len, const char *value, size_t value_len, bool env, struct brig_err *err)
+int spec_pair_check(const char *what, const char *name, size_t name_len, const char *value, size_t value_len, bool env,
+                    struct brig_err *err)
 {
     if (name_len == 0)
         return err_usage(err, "%s: a name must not be empty", what);
@@ -278,8 +282,8 @@ int spec_pair_check(const char *what, const char *name, size_t name_len, const c
     return 0;
 }
 
-int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena, struct sbox_pair **ret, size_t *ret_n,
-               struct brig_err *err)
+int spec_pairs(const struct json_value *v, const char *key, bool env, size_t max, struct arena *arena,
+               struct sbox_pair **ret, size_t *ret_n, struct brig_err *err)
 {
     if (v->type != JSON_OBJECT)
         return refuse(v, key, "must be an object of strings", err);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spec_network.c: the members `network` and `secrets` of a create. Here is only what can be said without looking anything up: the form. What a
- * name or a policy means is policies.c's, whether a secret may be used network.c's, when the sandbox is made.
+ * spec_network.c: the members `network` and `secrets` of a create. Here is only what can be said without looking
+ * anything up: the form. What a name or a policy means is policies.c's, whether a secret may be used network.c's, when
+ * the sandbox is made.
  */
 #include <strings.h>
 
@@ -49,15 +50,17 @@ static int check_private(const struct json_value *policy, const char *who, struc
     const struct json_value *rules = json_get(policy, "rules"), *base = json_get(policy, "extends");
     struct gate_cidr cidr;
 
-    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule; rule = rule->next) {
+    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule;
+         rule = rule->next) {
         const struct json_value *range = rule->type == JSON_OBJECT ? json_get(rule, "cidr") : NULL;
         const struct json_value *action = range ? json_get(rule, "action") : NULL;
         bool deny = action && action->type == JSON_STRING && str_eq(action->string, "deny");
-        if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 && (gate_cidr_private(&cidr) || cidr.bits == 128))
+        if (range && range->type == JSON_STRING && !deny && gate_cidr_parse(range->string, &cidr, NULL) == 0 &&
+            (gate_cidr_private(&cidr) || cidr.bits == 128))
             return err_set(err, BRIG_E_FORBIDDEN, 0,
                            "network: cidr %.64s is %s; only %s may allow it ([gate] private_ranges)", range->string,
-                           gate_cidr_private(&cidr)
-                               ? "private" : "a single address, which may be this host's own", who);
+                           gate_cidr_private(&cidr) ? "private" : "a single address, which may be this host's own",
+                           who);
     }
     return base && base->type == JSON_OBJECT ? check_private(base, who, err) : 0; /* as deep as JSON may be */
 }
@@ -79,8 +82,7 @@ int spec_connections(int64_t connections, const char *where, enum standing who, 
         return 0;
     return err_set(err, BRIG_E_FORBIDDEN, 0,
                    "%s %lld: a key that is not an administrator's may ask for at most %llu ([gate] user_connections)",
-                   where,
-                   (long long)connections, (unsigned long long)config->gate_user_connections);
+                   where, (long long)connections, (unsigned long long)config->gate_user_connections);
 }
 
 /* A stored policy is an administrator's; what a request brings along is its caller's own, however deep. */
@@ -88,9 +90,11 @@ static int check_connections(const struct json_value *policy, enum standing who,
                              struct brig_err *err)
 {
     for (; policy && policy->type == JSON_OBJECT; policy = json_get(policy, "extends")) {
-        const struct json_value *limits = json_get(policy, "limits"), *most = limits &&
-            limits->type == JSON_OBJECT ? json_get(limits, "connections") : NULL;
-        int r = most && most->type == JSON_NUMBER ? spec_connections(most->i64, "network: limits.connections", who, config, err) : 0;
+        const struct json_value *limits = json_get(policy, "limits"),
+                                *most = limits && limits->type == JSON_OBJECT ? json_get(limits, "connections") : NULL;
+        int r = most && most->type == JSON_NUMBER
+                    ? spec_connections(most->i64, "network: limits.connections", who, config, err)
+                    : 0;
         if (r < 0)
             return r;
     }
@@ -108,7 +112,8 @@ int spec_network(const struct json_value *v, enum standing who, const struct con
     if (v->type == JSON_STRING)
         r = spec_string(v, "network", 63, false, &text, err);
     else if (v->type != JSON_OBJECT)
-        r = err_usage(err, "network: must be the name of a policy (none, packages, open, learn, or one of your own) or a policy");
+        r = err_usage(
+            err, "network: must be the name of a policy (none, packages, open, learn, or one of your own) or a policy");
     if (r == 0 && v->type == JSON_OBJECT)
         r = policy_ranges_check(v, who, config, err);
     if (r == 0)
@@ -145,7 +150,9 @@ int spec_network_judge(const char *network, const struct caller *caller, const s
 
 int spec_network_default(const struct config *config, char **ret, struct brig_err *err)
 {
-    const char *name = config->network && config->network[0] ? config->network : config->network_enabled ? "open" : "none";
+    const char *name = config->network && config->network[0] ? config->network
+                       : config->network_enabled             ? "open"
+                                                             : "none";
     char text[80];
 
     if (str_format(text, sizeof text, "\"%s\"", name) < 0)
@@ -158,7 +165,8 @@ static bool is_variable(const char *text)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789";
 
-    return text[0] && strlen(text) < 128 && strspn(text, letters) == strlen(text) && !(text[0] >= '0' && text[0] <= '9');
+    return text[0] && strlen(text) < 128 && strspn(text, letters) == strlen(text) &&
+           !(text[0] >= '0' && text[0] <= '9');
 }
 
 static int read_secret(const struct json_value *v, struct arena *arena, struct sbox_secret *ret, struct brig_err *err)
@@ -191,7 +199,8 @@ static int read_secret(const struct json_value *v, struct arena *arena, struct s
     return 0;
 }
 
-int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n, struct brig_err *err)
+int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n,
+                 struct brig_err *err)
 {
     if (v->type != JSON_ARRAY)
         return err_usage(err, "secrets: must be an array");

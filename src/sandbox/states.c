@@ -34,8 +34,8 @@ bool state_allows(enum sbox_state from, enum sbox_state to)
 int sbox_move(struct sbox *sbox, enum sbox_state to, struct brig_err *err)
 {
     if (!state_allows(sbox->state, to))
-        return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s: it cannot become %s", sbox_label(sbox), sbox_state_name(sbox->state),
-                       sbox_state_name(to));
+        return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s: it cannot become %s", sbox_label(sbox),
+                       sbox_state_name(sbox->state), sbox_state_name(to));
     struct manager_stats *stats = &sbox->manager->stats;
     if (!sbox->priv->internal) {
         stats->sandboxes[sbox->state]--;

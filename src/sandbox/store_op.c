@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_op.c: a question to the store whose answer comes later. The sandbox it is about stays until then; a manager that has been
- * destroyed meanwhile is not called (the store delivers what it has when it is closed, which is after us).
+ * store_op.c: a question to the store whose answer comes later. The sandbox it is about stays until then; a manager
+ * that has been destroyed meanwhile is not called (the store delivers what it has when it is closed, which is after
+ * us).
  */
 #include "sandbox/private.h"
 
-struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows, void *ctx)
+struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows,
+                              void *ctx)
 {
     struct store_op *op = mem_zalloc(sizeof *op);
 
     if (!op)
         return NULL;
-    *op = (struct store_op){.manager = manager, .sbox = sbox, .done = done, .rows = rows, .ctx = ctx, .next = manager->ops};
+    *op = (struct store_op){
+        .manager = manager, .sbox = sbox, .done = done, .rows = rows, .ctx = ctx, .next = manager->ops};
     if (op->next)
         op->next->prev = op;
     manager->ops = op;
@@ -56,7 +59,8 @@ void store_op_done(void *ctx, const struct brig_err *err)
         sbox_unpin(op.sbox);
 }
 
-void store_op_rows(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+void store_op_rows(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
+                   const struct brig_err *err)
 {
     struct store_op op = take(ctx);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mover.c: see mover.h. It has the hierarchies from the fork and opens a sandbox's cgroups by name for each request; one
- * that is gone by then was its sandbox's end, and is answered all the same. Leaves that are not empty yet are on a list,
- * looked at again and again, at first often.
+ * mover.c: see mover.h. It has the hierarchies from the fork and opens a sandbox's cgroups by name for each request;
+ * one that is gone by then was its sandbox's end, and is answered all the same. Leaves that are not empty yet are on a
+ * list, looked at again and again, at first often.
  */
 #include "spawner/mover.h"
 
@@ -45,7 +45,9 @@ static bool try_end(struct mover *mover, const struct move_request *request, boo
     struct cg cg;
     bool gone = true;
 
-    *ret = (struct guest_leaf_gone){.leaf = request->leaf, .cpu_ns = BRIG_USAGE_UNKNOWN, .memory_peak = BRIG_USAGE_UNKNOWN,
+    *ret = (struct guest_leaf_gone){.leaf = request->leaf,
+                                    .cpu_ns = BRIG_USAGE_UNKNOWN,
+                                    .memory_peak = BRIG_USAGE_UNKNOWN,
                                     .pids_peak = BRIG_USAGE_UNKNOWN};
     if (cg_open(&cg, mover->cg, request->name, request->split) < 0)
         return true;
@@ -73,7 +75,8 @@ static void end(struct mover *mover, const struct move_request *request, bool si
         nanosleep(&(struct timespec){.tv_nsec = NS_PER_MS}, NULL); /* no memory to remember it: stay with it */
     }
     if (ending) {
-        *ending = (struct ending){mover->endings, *request, silent, LOOK_FIRST_MS, clock_mono_ns() + LOOK_FIRST_MS * NS_PER_MS};
+        *ending = (struct ending){mover->endings, *request, silent, LOOK_FIRST_MS,
+                                  clock_mono_ns() + LOOK_FIRST_MS * NS_PER_MS};
         mover->endings = ending;
     } else if (!silent) {
         answer(mover, &msg);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mover.h: puts processes into leaf cgroups and ends them, beside the spawner. Moving a process waits for a grace period
- * of RCU when nobody has moved one for a while (5 to 15 ms, and on v2 there is no way around it), and leaves are to be
- * watched until they are empty; a child of the spawner does both, one request after the other, while the spawner goes on.
+ * mover.h: puts processes into leaf cgroups and ends them, beside the spawner. Moving a process waits for a grace
+ * period of RCU when nobody has moved one for a while (5 to 15 ms, and on v2 there is no way around it), and leaves are
+ * to be watched until they are empty; a child of the spawner does both, one request after the other, while the spawner
+ * goes on.
  */
 #ifndef BRIG_SPAWNER_MOVER_H
 #define BRIG_SPAWNER_MOVER_H

@@ -18,8 +18,8 @@
 #include "base/mem.h"
 #include "jail/sys.h"
 
-#define PAUSE_NS 2000000 /* between tries */
-#define TRIES 1000       /* two seconds: its processes are dead */
+#define PAUSE_NS 2000000   /* between tries */
+#define TRIES 1000         /* two seconds: its processes are dead */
 #define TRIES_KILLED 15000 /* they have yet to notice, or to come back from a long system call; nobody waits for us */
 
 enum reap_type { REAP_BORN = 1, REAP_DEAD };

@@ -14,7 +14,7 @@
 #include "host/owner.h"
 
 struct reaper {
-    int fd;    /* SOCK_SEQPACKET to the child; -1: none */
+    int fd; /* SOCK_SEQPACKET to the child; -1: none */
     pid_t pid;
 };
 
@@ -32,7 +32,8 @@ void reaper_close_others(const struct cg_host *cg, const int *keep, unsigned n);
 void reaper_born(struct reaper *reaper, const struct cg *cg, const struct owner *owner);
 /* Takes the remains over. 0, or -EBUSY when done in place and the kernel needs a moment: call again. */
 int reaper_take(struct reaper *reaper, struct remains *remains) MUST_CHECK;
-/* The child finishes what it has, gives the owner's token back and ends; wait: until it has. Without a child it is given back here. */
+/* The child finishes what it has, gives the owner's token back and ends; wait: until it has. Without a child it is
+ * given back here. */
 void reaper_done(struct reaper *reaper, struct owner *owner, bool wait);
 
 #endif

@@ -47,11 +47,13 @@ static int read_strings(struct run_spec *spec, int fd, uint32_t len, struct brig
 static int check_counts(const struct wire_run *msg, struct brig_err *err)
 {
     bool service = msg->flags & WIRE_RUN_SERVICE;
-    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 && !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT))
+    bool program = service ? msg->n_argv == 0 && msg->n_env == 0 &&
+                                 !(msg->flags & ~(WIRE_RUN_SERVICE | WIRE_RUN_ZYGOTE | BRIG_RUN_WRITABLE_ROOT))
                            : msg->n_argv >= 1 && !(msg->flags & WIRE_RUN_ZYGOTE);
     bool good = program && msg->n_binds <= WIRE_BINDS_MAX && msg->n_tmpfs <= WIRE_TMPFS_MAX &&
-                msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX && msg->profile < BRIG_PROFILE_MAX &&
-                (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 && !(msg->binds_ro & msg->binds_overlay);
+                msg->n_argv <= GUEST_STRINGS_MAX && msg->n_env <= GUEST_STRINGS_MAX &&
+                msg->profile < BRIG_PROFILE_MAX && (msg->require >> BRIG_LAYER_MAX) == 0 && msg->trust <= 1 &&
+                !(msg->binds_ro & msg->binds_overlay);
 
     return good ? 0 : err_set(err, BRIG_E_HOST, EPROTO, "counts of the run");
 }
@@ -74,7 +76,8 @@ static int place_strings(struct run_spec *spec, const struct wire_run *msg, stru
         good = spec->tmpfs[i].path != NULL;
     }
     if (good && (msg->flags & WIRE_RUN_ZYGOTE))
-        good = (spec->zygote = next_string(&c)) && spec->zygote[0] != '\0' && strlen(spec->zygote) < WIRE_ZYGOTE_KEY_MAX;
+        good =
+            (spec->zygote = next_string(&c)) && spec->zygote[0] != '\0' && strlen(spec->zygote) < WIRE_ZYGOTE_KEY_MAX;
     spec->argv = c.at;
     for (uint64_t i = 0; good && i < (uint64_t)spec->n_argv + spec->n_env; i++)
         good = next_string(&c) != NULL;
@@ -107,21 +110,33 @@ static int check_values(const struct run_spec *spec, struct brig_err *err)
     for (unsigned i = 0; r == 0 && i < spec->n_tmpfs; i++) {
         r = check_mount_target("tmpfs", spec->tmpfs[i].path, err);
         if (r == 0 && (spec->tmpfs[i].size < 4096 || spec->tmpfs[i].size > spec->limits.memory))
-            r = err_usage(err, "tmpfs %s: size must be at least 4096 and at most the memory limit", spec->tmpfs[i].path);
+            r = err_usage(err, "tmpfs %s: size must be at least 4096 and at most the memory limit",
+                          spec->tmpfs[i].path);
     }
     return r;
 }
 
-int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err)
+int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds,
+                   struct brig_err *err)
 {
     bool bare = msg->flags & (BRIG_RUN_TTY | WIRE_RUN_SERVICE);
     bool has_stdin = !bare && (msg->flags & BRIG_RUN_STDIN);
     size_t want = (bare ? 1u : has_stdin ? 4u : 3u) + (msg->trust ? 1u : 0u);
 
-    *spec = (struct run_spec){.number = msg->head.run, .flags = msg->flags, .profile = (enum brig_profile)msg->profile,
-                              .require = msg->require, .limits = msg->limits, .rows = msg->rows, .cols = msg->cols,
-                              .n_binds = msg->n_binds, .n_tmpfs = msg->n_tmpfs, .n_argv = msg->n_argv, .n_env = msg->n_env,
-                              .stdio = {-1, -1, -1}, .gate = msg->gate, .trust_fd = -1};
+    *spec = (struct run_spec){.number = msg->head.run,
+                              .flags = msg->flags,
+                              .profile = (enum brig_profile)msg->profile,
+                              .require = msg->require,
+                              .limits = msg->limits,
+                              .rows = msg->rows,
+                              .cols = msg->cols,
+                              .n_binds = msg->n_binds,
+                              .n_tmpfs = msg->n_tmpfs,
+                              .n_argv = msg->n_argv,
+                              .n_env = msg->n_env,
+                              .stdio = {-1, -1, -1},
+                              .gate = msg->gate,
+                              .trust_fd = -1};
     if (n_fds != want) {
         fd_close_all(fds, n_fds);
         return err_set(err, BRIG_E_HOST, EPROTO, "descriptors of the run");
@@ -148,21 +163,25 @@ int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image
     if (r == 0)
         r = check_values(spec, err);
     if (r == 0 && (msg->flags & WIRE_RUN_SERVICE))
-        spec->limits.timeout = spec->limits.cpu_time = spec->limits.output = 0; /* of programs; nothing here enforces them */
+        /* of programs; nothing here enforces them */
+        spec->limits.timeout = spec->limits.cpu_time = spec->limits.output = 0;
     return r;
 }
 
-int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs, struct brig_err *err)
+int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs,
+                         struct brig_err *err)
 {
     for (unsigned i = 0; i < spec->n_binds; i++) {
         spec->binds[i].below = roots_find(binds, spec->binds[i].source);
         if (!spec->binds[i].below)
-            return err_set(err, BRIG_E_REFUSED, 0, "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
+            return err_set(err, BRIG_E_REFUSED, 0,
+                           "bind source %s: not in a directory that this service may share (BRIG_BIND_ROOTS)",
                            spec->binds[i].source);
     }
     spec->rootfs_below = spec->rootfs ? roots_find(rootfs, spec->rootfs) : NULL;
     if (spec->rootfs && !spec->rootfs_below)
-        return err_set(err, BRIG_E_REFUSED, 0, "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "rootfs %s: not in a directory that this service may use (BRIG_ROOTFS_ROOTS)", spec->rootfs);
     return 0;
 }
 

@@ -56,7 +56,8 @@ static void lend(struct sandbox *s, struct build *b)
 static int highest_needed(const struct sandbox *s, const struct build *b)
 {
     const struct host *host = &s->spawner->host;
-    const int fds[] = {b->child_setup, b->child_control, b->rootfs_fd, host->init_fd, host->probe_fd, host->proc_fd, host->mnt_fd};
+    const int fds[] = {b->child_setup, b->child_control, b->rootfs_fd, host->init_fd,
+                       host->probe_fd, host->proc_fd,    host->mnt_fd};
     int highest = SPAWNER_FD_MIN;
 
     for (size_t i = 0; i < ARRAY_SIZE(fds); i++)
@@ -67,7 +68,8 @@ static int highest_needed(const struct sandbox *s, const struct build *b)
 }
 
 /* Ids of the source's owner become the program's, where the kernel can: what it writes is then the owner's. */
-static int map_owner(const struct host *host, const struct sandbox *s, const struct bind_source *source, struct brig_err *err)
+static int map_owner(const struct host *host, const struct sandbox *s, const struct bind_source *source,
+                     struct brig_err *err)
 {
     char uid_map[48], gid_map[48];
     AUTO_FD int ns = -1;
@@ -83,7 +85,8 @@ static int map_owner(const struct host *host, const struct sandbox *s, const str
     return r == -EOPNOTSUPP ? 0 : r < 0 ? err_set(err, BRIG_E_HOST, -r, "ids of a bind") : 0;
 }
 
-/* Uppers of those who are not root keep what overlay has to remember in user xattrs; tmpfs has them since 6.6. A memfd is a file of one. */
+/* Uppers of those who are not root keep what overlay has to remember in user xattrs; tmpfs has them since 6.6. A memfd
+ * is a file of one. */
 static int check_overlay(const struct host *host, const char *source, bool is_dir, struct brig_err *err)
 {
     if (!is_dir)
@@ -94,7 +97,10 @@ static int check_overlay(const struct host *host, const char *source, bool is_di
     if (file < 0)
         return err_host(err, "memfd");
     if (fsetxattr(file, "user.brig", "", 0, 0) < 0)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 and later do)", source);
+        return err_set(
+            err, BRIG_E_UNSUPPORTED, 0,
+            "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 and later do)",
+            source);
     return 0;
 }
 
@@ -107,7 +113,8 @@ static int prepare_binds(struct sandbox *s, const struct run_spec *run, struct b
         int r = helper_clone_source(host, run->binds[i].source, run->binds[i].below, &source, err);
         if (r < 0)
             return r;
-        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only, run->binds[i].overlay};
+        b->binds[i] = (struct plan_bind){source.mount_fd, run->binds[i].target, source.is_dir, run->binds[i].read_only,
+                                         run->binds[i].overlay};
         b->plan.n_binds = i + 1;
         if (run->binds[i].overlay && (r = check_overlay(host, run->binds[i].source, source.is_dir, err)) < 0)
             return r;
@@ -292,7 +299,8 @@ static uint64_t clone_flags(const struct build *b)
     static const struct {
         enum brig_layer layer;
         uint64_t flag;
-    } can_be_off[] = {{BRIG_LAYER_PID_NS, CLONE_NEWPID}, {BRIG_LAYER_IPC_NS, CLONE_NEWIPC}, {BRIG_LAYER_UTS_NS, CLONE_NEWUTS}};
+    } can_be_off[] = {
+        {BRIG_LAYER_PID_NS, CLONE_NEWPID}, {BRIG_LAYER_IPC_NS, CLONE_NEWIPC}, {BRIG_LAYER_UTS_NS, CLONE_NEWUTS}};
 
     for (size_t i = 0; i < ARRAY_SIZE(can_be_off); i++)
         if (plan_off(&b->plan, can_be_off[i].layer))
@@ -317,7 +325,8 @@ static void move_all_up(struct sandbox *s)
 /* The same clone, by a zygote: it has the interpreter, and we the answer later. */
 static int ask_zygote(struct sandbox *s, const struct run_spec *run, struct build *b, struct brig_err *err)
 {
-    struct zygote_job job = {.clone_flags = clone_flags(b), .cgroup_fd = cgroup_to_enter(s, b), .plan = b->plan, .workdir = run->workdir};
+    struct zygote_job job = {
+        .clone_flags = clone_flags(b), .cgroup_fd = cgroup_to_enter(s, b), .plan = b->plan, .workdir = run->workdir};
     int r = host_settle(&s->spawner->host, err); /* the self-check compares with our namespaces */
 
     if (r < 0)
@@ -406,7 +415,8 @@ static int build(struct sandbox *s, const struct run_spec *run, struct build *b,
         r = hand_over(s, err);
     if (r == 0)
         r = host_settle(&s->spawner->host, err);
-    reaper_born(&s->spawner->reaper, &s->cg, &s->spawner->host.owner); /* from now on somebody removes them even if we are killed */
+    /* from now on somebody removes them even if we are killed */
+    reaper_born(&s->spawner->reaper, &s->cg, &s->spawner->host.owner);
     return r;
 }
 
@@ -433,7 +443,8 @@ static struct sandbox *sandbox_alloc(struct spawner *spawner)
 int sandbox_build(struct spawner *spawner, struct run_spec *run, struct brig_err *err)
 {
     struct sandbox *s = sandbox_alloc(spawner);
-    struct build b = {.plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1, .cgroup_fd = -1};
+    struct build b = {
+        .plan = {.rootfs_fd = -1}, .child_setup = -1, .child_control = -1, .rootfs_fd = -1, .cgroup_fd = -1};
 
     if (!s)
         return err_nomem(err);

@@ -32,8 +32,12 @@ static bool oom_was_ours(const struct sandbox *s)
 static void count(struct sandbox *s)
 {
     s->usage = (struct brig_usage){.wall_ms = s->started_ns ? (clock_mono_ns() - s->started_ns) / NS_PER_MS : 0,
-                                   .cpu_ms = BRIG_USAGE_UNKNOWN, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = BRIG_USAGE_UNKNOWN,
-                                   .disk_bytes = BRIG_USAGE_UNKNOWN, .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+                                   .cpu_ms = BRIG_USAGE_UNKNOWN,
+                                   .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
+                                   .pids_peak = BRIG_USAGE_UNKNOWN,
+                                   .disk_bytes = BRIG_USAGE_UNKNOWN,
+                                   .read_bytes = BRIG_USAGE_UNKNOWN,
+                                   .written_bytes = BRIG_USAGE_UNKNOWN};
     cg_usage(&s->cg, &s->usage);
     sandbox_measure(s);
     if (s->store_fd >= 0)
@@ -44,7 +48,8 @@ static void count(struct sandbox *s)
 
 static const char *stage_text(uint32_t failed)
 {
-    static const char *const names[STAGE_MAX] = {"execute", "working directory", "ids", "terminal", "self-check", "fork"};
+    static const char *const names[STAGE_MAX] = {"execute",  "working directory", "ids",
+                                                 "terminal", "self-check",        "fork"};
 
     return failed >= 1 && failed <= STAGE_MAX ? names[failed - 1] : "start";
 }
@@ -76,7 +81,8 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
     bool broke = s->verdict == BRIG_CAUSE_MAX || s->verdict == BRIG_CAUSE_HOST_ERROR || s->verdict == BRIG_CAUSE_POLICY;
     if (s->failure.code && broke) {
         snprintf(done->detail, sizeof done->detail, "%s", s->failure.message);
-        done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE || s->failure.code == BRIG_E_UNSUPPORTED;
+        done->refused = s->failure.code == BRIG_E_REFUSED || s->failure.code == BRIG_E_USAGE ||
+                        s->failure.code == BRIG_E_UNSUPPORTED;
         return done->refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
     }
     if (s->exited) {
@@ -84,8 +90,11 @@ static enum brig_cause judge(struct sandbox *s, struct wire_done *done)
         done->exit_code = WIFEXITED(s->exit.status) ? WEXITSTATUS(s->exit.status) : 0;
     }
     if (s->exited && s->exit.failed) {
-        const char *what = s->exit.failed == 1 + STAGE_EXEC ? s->run->argv : s->exit.failed == 1 + STAGE_WORKDIR ? s->run->workdir : "";
-        snprintf(done->detail, sizeof done->detail, "%s %.180s: %s", stage_text(s->exit.failed), what, strerror((int)s->exit.errnum));
+        const char *what = s->exit.failed == 1 + STAGE_EXEC      ? s->run->argv
+                           : s->exit.failed == 1 + STAGE_WORKDIR ? s->run->workdir
+                                                                 : "";
+        snprintf(done->detail, sizeof done->detail, "%s %.180s: %s", stage_text(s->exit.failed), what,
+                 strerror((int)s->exit.errnum));
         return s->exit.failed == 1 + STAGE_EXEC ? BRIG_CAUSE_EXITED : BRIG_CAUSE_HOST_ERROR;
     }
     if (own_end && !s->service)
@@ -108,7 +117,9 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
     static const struct {
         enum brig_cause cause;
         enum brig_limit limit;
-    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT}, {BRIG_CAUSE_CPU_LIMIT, BRIG_LIMIT_CPU_TIME}, {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
+    } limits[] = {{BRIG_CAUSE_TIMEOUT, BRIG_LIMIT_TIMEOUT},
+                  {BRIG_CAUSE_CPU_LIMIT, BRIG_LIMIT_CPU_TIME},
+                  {BRIG_CAUSE_OUTPUT_LIMIT, BRIG_LIMIT_OUTPUT},
                   {BRIG_CAUSE_OOM, BRIG_LIMIT_MEMORY}};
 
     for (size_t i = 0; i < ARRAY_SIZE(limits); i++)
@@ -117,22 +128,26 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
     if (done->detail[0])
         return;
     if (done->cause == BRIG_CAUSE_OOM && s->too_many_sockets)
-        snprintf(done->detail, sizeof done->detail, "too many netlink sockets, or too much in the queues of sockets: no cgroup counts that memory");
+        snprintf(done->detail, sizeof done->detail,
+                 "too many netlink sockets, or too much in the queues of sockets: no cgroup counts that memory");
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
         snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)
-        snprintf(done->detail, sizeof done->detail, s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
+        snprintf(done->detail, sizeof done->detail,
+                 s->service ? "pid 1 of the sandbox ended" : "pid 1 of the sandbox ended before the program");
     if (done->cause == BRIG_CAUSE_TIMEOUT)
         snprintf(done->detail, sizeof done->detail, "after %" PRIu64 " ms", s->limits.timeout);
 }
 
 static void report(struct sandbox *s)
 {
-    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number}, .ended_at_ns = clock_real_ns()};
+    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, s->run->number},
+                             .ended_at_ns = clock_real_ns()};
 
     done.limits_hit = (s->store_seen & GUEST_STORE_FULL ? 1u << BRIG_LIMIT_DISK : 0) |
                       (s->store_seen & GUEST_STORE_NO_INODES ? 1u << BRIG_LIMIT_INODES : 0) |
-                      (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) | (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
+                      (service_pids_refused(s) ? 1u << BRIG_LIMIT_PIDS : 0) |
+                      (service_oom_kills(s) ? 1u << BRIG_LIMIT_MEMORY : 0);
     done.cause = judge(s, &done);
     done.started = s->started && !(s->exited && s->exit.failed);
     done.limits = s->limits;

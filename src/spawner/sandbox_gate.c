@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_gate.c: a sandbox's network, as the engine sees it: listeners before the program starts, and again (with more) when it asks.
+ * sandbox_gate.c: a sandbox's network, as the engine sees it: listeners before the program starts, and again (with
+ * more) when it asks.
  *
- * Invariants: without a gate nothing of a sandbox's network changes; with one, no program starts before all of it is open and the engine
- * was told. Copies of the listeners are kept while the sandbox lives, so that connections wait, and are not refused, while nobody serves them.
+ * Invariants: without a gate nothing of a sandbox's network changes; with one, no program starts before all of it is
+ * open and the engine was told. Copies of the listeners are kept while the sandbox lives, so that connections wait, and
+ * are not refused, while nobody serves them.
  */
 #include "base/err.h"
 #include "host/trust.h"
@@ -12,7 +14,9 @@
 static int open_gate(struct sandbox *s, const struct netgate_want *want, struct brig_err *err)
 {
     const struct host *host = &s->spawner->host;
-    const struct netgate_place place = {.pidfd = s->pidfd, .proc_fd = host->proc_fd, .own_proc = s->spawner->n_sandboxes > MANY_SANDBOXES,
+    const struct netgate_place place = {.pidfd = s->pidfd,
+                                        .proc_fd = host->proc_fd,
+                                        .own_proc = s->spawner->n_sandboxes > MANY_SANDBOXES,
                                         .host_ns = host->ns[NS_NET]};
 
     return netgate_open(&s->gate, &place, want, SANDBOX_FD_MIN, err);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_leaf.c: brig-init asks for a cgroup per process, and for its end; the mover does it. Whoever is asking may have
- * been taken over:
+ * sandbox_leaf.c: brig-init asks for a cgroup per process, and for its end; the mover does it. Whoever is asking may
+ * have been taken over:
  *
  * - who is to be moved is what the kernel says of the sender (SCM_CREDENTIALS), never a number in a payload;
  * - a sandbox has at most as many leaves as its limit of processes, and LEAVES_MAX;
  * - while OPS_MAX of its requests are under way, nothing more is read from it: it waits, the others do not;
  * - an answer that it does not read is its end: nothing is queued for it here.
  *
- *     LEAF --> entering --READY 0--> in --LEAF_END--> ending --GONE-->        each arrow to and from the mover is one request
+ *     LEAF --> entering --READY 0--> in --LEAF_END--> ending --GONE-->        each arrow to and from the mover is one
+ * request
  *                  \---READY errno-->  (LEAF_END while entering: it ends as soon as it is in)
  */
 #include <stdio.h>
@@ -49,7 +50,8 @@ ssize_t service_recv(int sock, void *data, size_t size, pid_t *ret_pid)
         char space[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec iov = {.iov_base = data, .iov_len = size};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.space, .msg_controllen = sizeof control.space};
     bool descriptors = false;
     ssize_t n;
 
@@ -60,7 +62,8 @@ ssize_t service_recv(int sock, void *data, size_t size, pid_t *ret_pid)
         return -errno;
     *ret_pid = 0;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&msg); c; c = CMSG_NXTHDR(&msg, c)) {
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS && c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS &&
+            c->cmsg_len == CMSG_LEN(sizeof(struct ucred))) {
             struct ucred from;
             memcpy(&from, CMSG_DATA(c), sizeof from);
             *ret_pid = from.pid;
@@ -193,8 +196,13 @@ static int ask(struct sandbox *s, enum move_type type, uint32_t leaf, pid_t pid)
 
     if (!queued)
         return r < 0 ? r : -ENOMEM;
-    queued->request = (struct move_request){.type = type, .leaf = leaf, .run = s->run->number, .split = s->cg.split, .pid = pid,
-                                            .init = s->pid, .pids = s->limits.pids};
+    queued->request = (struct move_request){.type = type,
+                                            .leaf = leaf,
+                                            .run = s->run->number,
+                                            .split = s->cg.split,
+                                            .pid = pid,
+                                            .init = s->pid,
+                                            .pids = s->limits.pids};
     snprintf(queued->request.name, sizeof queued->request.name, "%s", s->cg.name);
     struct leaf_queued **end = m->queue ? &m->queue_end->next : &m->queue;
     *end = m->queue_end = queued;
@@ -255,7 +263,9 @@ int service_leaf_end(struct sandbox *s, uint32_t number)
     if (!s->has_leaves || !s->started)
         return -EPROTO;
     if (!leaf) /* one that could not be had: it is gone */
-        return say_gone(s, &(struct guest_leaf_gone){.leaf = number, .cpu_ns = BRIG_USAGE_UNKNOWN, .memory_peak = BRIG_USAGE_UNKNOWN,
+        return say_gone(s, &(struct guest_leaf_gone){.leaf = number,
+                                                     .cpu_ns = BRIG_USAGE_UNKNOWN,
+                                                     .memory_peak = BRIG_USAGE_UNKNOWN,
                                                      .pids_peak = BRIG_USAGE_UNKNOWN});
     if (leaf->state == LEAF_ENDING || leaf->end_wanted)
         return -EPROTO;
@@ -353,5 +363,6 @@ uint64_t service_oom_kills(const struct sandbox *s)
 
 uint64_t service_pids_refused(const struct sandbox *s)
 {
-    return total(cg_pids_refusals(&s->cg), s->leaf_pids_refused, cg_host_by(&s->spawner->host.cg, CG_PIDS) == BY_CGROUP_V2);
+    return total(cg_pids_refusals(&s->cg), s->leaf_pids_refused,
+                 cg_host_by(&s->spawner->host.cg, CG_PIDS) == BY_CGROUP_V2);
 }

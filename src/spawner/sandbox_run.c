@@ -16,8 +16,8 @@
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
-#define GRACE_NS (500 * NS_PER_MS)   /* between SIGTERM and the end */
-#define SAMPLE_NS (100 * NS_PER_MS)  /* of the store's fill */
+#define GRACE_NS (500 * NS_PER_MS)  /* between SIGTERM and the end */
+#define SAMPLE_NS (100 * NS_PER_MS) /* of the store's fill */
 #define STORE_FULL_BLOCKS 4u
 #define CPU_SAMPLE_MIN_NS (5 * NS_PER_MS)
 
@@ -26,11 +26,12 @@ bool sandbox_fits(const struct sandbox *s, const struct run_spec *run)
 {
     const struct brig_limits *a = &s->limits, *b = &run->limits;
 
-    return s->state == SANDBOX_PARKED && !run->rootfs && !run->zygote && run->n_binds == 0 && run->n_tmpfs == 0 && !run->name &&
-           run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) && !run->image &&
-           a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files && a->file_size == b->file_size &&
-           a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
-           (s->spawner->host.cg.v2_fd >= 0 || s->spawner->host.cg.n_v1 > 0 || (a->memory == b->memory && a->pids == b->pids));
+    return s->state == SANDBOX_PARKED && !run->rootfs && !run->zygote && run->n_binds == 0 && run->n_tmpfs == 0 &&
+           !run->name && run->profile == BRIG_PROFILE_DEFAULT && !(run->flags & BRIG_RUN_WRITABLE_ROOT) &&
+           !run->image && a->disk == b->disk && a->inodes == b->inodes && a->open_files == b->open_files &&
+           a->file_size == b->file_size && a->io_read_bps == b->io_read_bps && a->io_write_bps == b->io_write_bps &&
+           (s->spawner->host.cg.v2_fd >= 0 || s->spawner->host.cg.n_v1 > 0 ||
+            (a->memory == b->memory && a->pids == b->pids));
 }
 
 uint64_t sandbox_measure(struct sandbox *s)
@@ -132,7 +133,9 @@ static void on_sample(struct loop_timer *timer)
             sandbox_end(s, BRIG_CAUSE_CPU_LIMIT);
             return;
         }
-        uint64_t left = used == BRIG_USAGE_UNKNOWN ? wait : (limit - used) * 1000 / (s->run->limits.cpus > 1000 ? s->run->limits.cpus : 1000);
+        uint64_t left = used == BRIG_USAGE_UNKNOWN
+                            ? wait
+                            : (limit - used) * 1000 / (s->run->limits.cpus > 1000 ? s->run->limits.cpus : 1000);
         wait = left < CPU_SAMPLE_MIN_NS ? CPU_SAMPLE_MIN_NS : left < wait ? left : wait;
     }
     if (loop_timer_set(s->spawner->loop, &s->on_sample, clock_mono_ns() + wait, NULL) < 0)
@@ -189,7 +192,10 @@ static void read_uid_range(struct sandbox *s)
     bool on = ids >= 2 && !own && s->ids.slot >= 0 && known;
     *out = (struct reading){.on = on, .by = (uint8_t)by_of_ids(&host->ids), .why = WHY_NONE};
     if (!on)
-        out->why = host->ids_kind == IDS_ONE ? WHY_ONE_ID : s->ids.user == 0 ? WHY_OWN_ID : !known ? WHY_IDS_NOT_KNOWN : WHY_READ_BACK;
+        out->why = host->ids_kind == IDS_ONE ? WHY_ONE_ID
+                   : s->ids.user == 0        ? WHY_OWN_ID
+                   : !known                  ? WHY_IDS_NOT_KNOWN
+                                             : WHY_READ_BACK;
 }
 
 /* What remains without cgroups, read back from the process. */
@@ -199,7 +205,8 @@ static void read_rlimits(struct sandbox *s)
         enum brig_layer layer;
         const char *name;
         enum reading_by by;
-    } rest[] = {{BRIG_LAYER_MEMORY, "Max address space", BY_RLIMIT_AS}, {BRIG_LAYER_PIDS, "Max processes", BY_RLIMIT_NPROC}};
+    } rest[] = {{BRIG_LAYER_MEMORY, "Max address space", BY_RLIMIT_AS},
+                {BRIG_LAYER_PIDS, "Max processes", BY_RLIMIT_NPROC}};
     char path[32], text[4096];
 
     snprintf(path, sizeof path, "%d/limits", (int)s->pid);
@@ -209,7 +216,8 @@ static void read_rlimits(struct sandbox *s)
         struct reading *out = &s->readings[rest[i].layer];
         const char *line = strstr(text, rest[i].name);
         uint64_t limit, asked = i == 0 ? s->run->limits.memory : s->run->limits.pids;
-        if (out->on || out->why != WHY_NO_DELEGATION || !line || parse_fields(line + strlen(rest[i].name), &limit, 1) != 1)
+        if (out->on || out->why != WHY_NO_DELEGATION || !line ||
+            parse_fields(line + strlen(rest[i].name), &limit, 1) != 1)
             continue;
         if (limit <= asked) {
             out->by = (uint8_t)rest[i].by;
@@ -220,7 +228,8 @@ static void read_rlimits(struct sandbox *s)
 }
 
 /* The layers only somebody outside can read. */
-static const enum brig_layer outside[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS, BRIG_LAYER_IO};
+static const enum brig_layer outside[] = {BRIG_LAYER_UID_RANGE, BRIG_LAYER_MEMORY, BRIG_LAYER_CPU, BRIG_LAYER_PIDS,
+                                          BRIG_LAYER_IO};
 
 static bool is_outside(enum brig_layer layer)
 {
@@ -235,7 +244,8 @@ static uint64_t read_outside(struct sandbox *s)
 {
     uint64_t missing = 0;
 
-    cg_read_back(&s->cg, &s->run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->host.proc_fd, s->pid, s->readings);
+    cg_read_back(&s->cg, &s->run->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->host.proc_fd, s->pid,
+                 s->readings);
     read_uid_range(s);
     read_rlimits(s);
     for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
@@ -249,8 +259,8 @@ static void refuse_missing(struct sandbox *s, uint64_t missing)
     for (int i = 0; i < BRIG_LAYER_MAX; i++)
         if (missing & BRIG_LAYER_BIT(i)) {
             const char *why = reading_why_text((enum reading_why)s->readings[i].why);
-            (void)err_set(&s->failure, BRIG_E_REFUSED, 0, "required layer %s is not on%s%s", brig_layer_name((enum brig_layer)i),
-                          why[0] ? ": " : "", why);
+            (void)err_set(&s->failure, BRIG_E_REFUSED, 0, "required layer %s is not on%s%s",
+                          brig_layer_name((enum brig_layer)i), why[0] ? ": " : "", why);
             break;
         }
     sandbox_end(s, BRIG_CAUSE_POLICY);
@@ -270,12 +280,23 @@ void sandbox_start(const struct sandbox *s, const struct run_spec *run, struct g
     const uint64_t ids = BRIG_LAYER_BIT(BRIG_LAYER_USER_NS) | BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE);
     bool as_root = (s->spawner->off & ids) == ids;
     *ret = (struct guest_start){
-        .uid = as_root ? 0 : INSIDE_USER, .gid = as_root ? 0 : INSIDE_USER, .rows = run->rows, .cols = run->cols, .profile = run->profile,
-        .require = run->require & ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) | BRIG_LAYER_BIT(BRIG_LAYER_CPU) |
-                                    BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
-        .skip = s->spawner->off, .disk = run->limits.disk, .inodes = run->limits.inodes,
-        .store_by = s->store == STORE_IMAGE ? BY_EXT4_IMAGE : BY_MEMORY, .landlock_abi = host->landlock_abi,
-        .writable_root = (run->flags & BRIG_RUN_WRITABLE_ROOT) != 0, .n_argv = run->n_argv, .n_env = run->n_env, .workdir = run->workdir,
+        .uid = as_root ? 0 : INSIDE_USER,
+        .gid = as_root ? 0 : INSIDE_USER,
+        .rows = run->rows,
+        .cols = run->cols,
+        .profile = run->profile,
+        .require = run->require &
+                   ~(BRIG_LAYER_BIT(BRIG_LAYER_UID_RANGE) | BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) |
+                     BRIG_LAYER_BIT(BRIG_LAYER_CPU) | BRIG_LAYER_BIT(BRIG_LAYER_PIDS) | BRIG_LAYER_BIT(BRIG_LAYER_IO)),
+        .skip = s->spawner->off,
+        .disk = run->limits.disk,
+        .inodes = run->limits.inodes,
+        .store_by = s->store == STORE_IMAGE ? BY_EXT4_IMAGE : BY_MEMORY,
+        .landlock_abi = host->landlock_abi,
+        .writable_root = (run->flags & BRIG_RUN_WRITABLE_ROOT) != 0,
+        .n_argv = run->n_argv,
+        .n_env = run->n_env,
+        .workdir = run->workdir,
     };
     memcpy(ret->ns_host, host->ns, sizeof ret->ns_host);
 }
@@ -284,7 +305,8 @@ static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
 {
     const struct run_spec *run = s->run;
     struct guest_start start;
-    static uint8_t packet[FRAME_HEADER + FRAME_PAYLOAD_MAX]; /* single-threaded; too large for the stack of a small process */
+    /* single-threaded; too large for the stack of a small process */
+    static uint8_t packet[FRAME_HEADER + FRAME_PAYLOAD_MAX];
     size_t left = run->strings_len - (size_t)(run->argv - run->strings);
     const char *strings = run->argv;
 
@@ -295,7 +317,8 @@ static int send_start(struct sandbox *s, const int *fds, size_t n_fds)
         return used;
     for (bool first = true; first || left > 0; first = false) {
         size_t room = FRAME_PAYLOAD_MAX - (size_t)used, part = left < room ? left : room;
-        struct frame frame = {.type = FRAME_START, .length = (uint32_t)((size_t)used + part), .flags = part < left ? FRAME_MORE : 0};
+        struct frame frame = {
+            .type = FRAME_START, .length = (uint32_t)((size_t)used + part), .flags = part < left ? FRAME_MORE : 0};
         memcpy(packet + FRAME_HEADER + used, strings, part);
         frame_put_header(packet, &frame);
         int r = SYS(fd_send(s->control_fd, packet, FRAME_HEADER + frame.length, fds, first ? n_fds : 0));
@@ -348,7 +371,8 @@ static int start_clocks(struct sandbox *s, struct brig_err *err)
 static int check_clocks(const struct sandbox *s, struct brig_err *err)
 {
     if (s->run->limits.cpu_time && cg_cpu_ns(&s->cg) == BRIG_USAGE_UNKNOWN)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "cpu_time: no cgroup of this user counts CPU time (see `brig doctor`)");
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "cpu_time: no cgroup of this user counts CPU time (see `brig doctor`)");
     return 0;
 }
 
@@ -365,7 +389,8 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
         s->busy = true;
         s->service = run->flags & WIRE_RUN_SERVICE;
         s->cg.oom_one = s->service;
-        r = cg_set_limits(&s->cg, &run->limits, &s->limits, s->image.device[0] ? s->image.device : NULL, s->spawner->off, &s->failure);
+        r = cg_set_limits(&s->cg, &run->limits, &s->limits, s->image.device[0] ? s->image.device : NULL,
+                          s->spawner->off, &s->failure);
     }
     s->limits = run->limits;
     cg_mark(&s->cg);
@@ -384,8 +409,8 @@ void sandbox_begin(struct sandbox *s, struct run_spec *run)
         r = start_clocks(s, &s->failure);
     if (r == 0)
         r = start_program(s, &s->failure);
-    /* A service runs nothing of the caller's before STARTED, which this loop reads after it has returned: so the gate is opened while brig-init
-     * checks itself, and not before it. */
+    /* A service runs nothing of the caller's before STARTED, which this loop reads after it has returned: so the gate
+     * is opened while brig-init checks itself, and not before it. */
     if (r == 0 && s->service)
         r = sandbox_gate_begin(s, &s->failure);
     if (r == 0 && s->pending_signal)
@@ -475,7 +500,8 @@ static void on_started(struct sandbox *s, const struct frame *frame, int *fds, s
 {
     struct guest_started started;
 
-    if (!s->run || s->said_started || guest_started_parse(frame->payload, frame->length, &started) < 0 || (s->service && n_fds > 0)) {
+    if (!s->run || s->said_started || guest_started_parse(frame->payload, frame->length, &started) < 0 ||
+        (s->service && n_fds > 0)) {
         sandbox_broken(s);
         return;
     }
@@ -497,12 +523,8 @@ void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, si
     uint32_t leaf;
 
     switch (frame->type) {
-    case FRAME_HELLO:
-        on_hello(s, frame);
-        return;
-    case FRAME_STARTED:
-        on_started(s, frame, fds, n_fds);
-        return;
+    case FRAME_HELLO: on_hello(s, frame); return;
+    case FRAME_STARTED: on_started(s, frame, fds, n_fds); return;
     case FRAME_EXITED:
         if (!s->exited && guest_exited_parse(frame->payload, frame->length, &s->exit) == 0) {
             s->exited = true;
@@ -517,8 +539,7 @@ void sandbox_on_frame(struct sandbox *s, const struct frame *frame, int *fds, si
         if (guest_leaf_parse(frame->payload, frame->length, &leaf) == 0 && service_leaf_end(s, leaf) == 0)
             return;
         break;
-    default:
-        break;
+    default: break;
     }
     sandbox_broken(s);
 }

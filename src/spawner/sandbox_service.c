@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_service.c: long-lived sandboxes, as the engine sees them: a stream to brig-init at the start, a new one when it asks,
- * freezing, counters, and the list for an engine that took the socket over.
+ * sandbox_service.c: long-lived sandboxes, as the engine sees them: a stream to brig-init at the start, a new one when
+ * it asks, freezing, counters, and the list for an engine that took the socket over.
  *
  * Invariants: the engine's end of a stream is never kept here beyond the message that carries it, or nobody would
  * notice that the engine is gone; nothing sent to a brig-init blocks, because it may be frozen, or taken over.
@@ -130,7 +130,8 @@ void service_freeze(struct sandbox *s, bool on)
     if (r == -EOPNOTSUPP && !on)
         r = 0; /* what cannot be frozen is not: an engine that took over asks for this of every sandbox */
     if (r < 0 && err.code == BRIG_E_NONE)
-        (void)err_set(&err, r == -EOPNOTSUPP ? BRIG_E_UNSUPPORTED : BRIG_E_HOST, -r, "freeze: no cgroup of this user can");
+        (void)err_set(&err, r == -EOPNOTSUPP ? BRIG_E_UNSUPPORTED : BRIG_E_HOST, -r,
+                      "freeze: no cgroup of this user can");
     if (r < 0 || !on) {
         answer(s, WIRE_FROZEN, &err, NULL);
         return;
@@ -176,7 +177,8 @@ static int change(struct sandbox *s, const struct brig_limits *want, struct brig
 
 void service_limits(struct sandbox *s, const struct wire_limits *msg)
 {
-    struct wire_limits_are are = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_LIMITS_ARE, s->run->number}, .err = {.code = BRIG_E_NONE}};
+    struct wire_limits_are are = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_LIMITS_ARE, s->run->number},
+                                  .err = {.code = BRIG_E_NONE}};
     struct brig_limits want = s->run->limits, rules;
     int r = check(s, &are.err);
 
@@ -225,7 +227,9 @@ void service_stats(struct sandbox *s)
 
 void service_say_started(struct sandbox *s, enum wire_type type, const int *fds, size_t n_fds)
 {
-    struct wire_started msg = {.head = {WIRE_MAGIC, WIRE_VERSION, (uint16_t)type, s->run->number}, .at_ns = s->started_at_ns, .limits = s->limits};
+    struct wire_started msg = {.head = {WIRE_MAGIC, WIRE_VERSION, (uint16_t)type, s->run->number},
+                               .at_ns = s->started_at_ns,
+                               .limits = s->limits};
 
     snprintf(msg.sandbox_id, sizeof msg.sandbox_id, "%s", s->id);
     memcpy(msg.readings, s->readings, sizeof msg.readings);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_setup.c: what the child of a clone says until its brig-init runs, and its end: it asks for its maps, or says what failed; and where a
- * zygote has cloned it, who it is comes in the zygote's answer, perhaps after its first words.
+ * sandbox_setup.c: what the child of a clone says until its brig-init runs, and its end: it asks for its maps, or says
+ * what failed; and where a zygote has cloned it, who it is comes in the zygote's answer, perhaps after its first words.
  */
 #include <stdio.h>
 #include <string.h>
@@ -64,7 +64,8 @@ static void map_child(struct sandbox *s)
     }
     char path[32];
     snprintf(path, sizeof path, "%d/ns/mnt", (int)s->pid);
-    s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC); /* without it the end is slower, that is all */
+    /* without it the end is slower, that is all */
+    s->mnt_fd = openat(s->spawner->host.proc_fd, path, O_RDONLY | O_CLOEXEC);
     sandbox_move_up(&s->mnt_fd);
     /* START then waits in the socket for brig-init. Limits by rlimit can be read back only after its HELLO. */
     const struct cg_host *cg = &s->spawner->host.cg;
@@ -77,15 +78,16 @@ static void setup_failed(struct sandbox *s, const struct setup_msg *msg)
     char what[sizeof msg->what + 1] = "";
 
     memcpy(what, msg->what, sizeof msg->what);
-    (void)err_set(&s->failure, BRIG_E_HOST, msg->errnum, "set-up, %s%s%s", setup_stage_name((enum setup_stage)msg->stage),
-                  what[0] ? ": " : "", what);
+    (void)err_set(&s->failure, BRIG_E_HOST, msg->errnum, "set-up, %s%s%s",
+                  setup_stage_name((enum setup_stage)msg->stage), what[0] ? ": " : "", what);
     sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
 }
 
 /* No more is to come: brig-init was executed, and of a zygote's child pid 2 has checked itself. */
 static void setup_over(struct sandbox *s)
 {
-    if (s->adopt && !s->checked && !s->job && !s->failure.code) { /* with a job open it is the zygote's end, and that is told */
+    if (s->adopt && !s->checked && !s->job && !s->failure.code) { /* with a job open it is the zygote's end, and that is
+                                                                     told */
         (void)err_set(&s->failure, BRIG_E_HOST, EPIPE, "set-up, the process of a zygote ended before its self-check");
         sandbox_end(s, BRIG_CAUSE_HOST_ERROR);
     }

@@ -28,7 +28,7 @@
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
-#define NETLINK_MAX 64 /* libc opens one for the moment of a look-up, and many threads may do that at once */
+#define NETLINK_MAX 64    /* libc opens one for the moment of a look-up, and many threads may do that at once */
 #define UNLISTED_MAX 1024 /* a client whose server has gone holds as many as it had connections */
 #define QUEUE_MIN (UINT64_C(8) << 20) /* of one socket; TCP lets its own grow to 6 MiB whatever rmem_max says */
 #define LOOK_NS (1000 * NS_PER_MS)
@@ -115,10 +115,13 @@ static uint64_t sum_queues(int diag, int family, int protocol)
     struct {
         struct nlmsghdr head;
         struct inet_diag_req_v2 ask;
-    } dump = {.head = {.nlmsg_len = sizeof dump, .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+    } dump = {.head = {.nlmsg_len = sizeof dump,
+                       .nlmsg_type = SOCK_DIAG_BY_FAMILY,
                        .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-              .ask = {.sdiag_family = (uint8_t)family, .sdiag_protocol = (uint8_t)protocol,
-                      .idiag_ext = 1u << (INET_DIAG_SKMEMINFO - 1), .idiag_states = ~0u}};
+              .ask = {.sdiag_family = (uint8_t)family,
+                      .sdiag_protocol = (uint8_t)protocol,
+                      .idiag_ext = 1u << (INET_DIAG_SKMEMINFO - 1),
+                      .idiag_states = ~0u}};
     uint64_t sum = 0;
 
     if (SYS(send(diag, &dump, sizeof dump, 0)) < 0)

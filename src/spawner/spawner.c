@@ -5,9 +5,10 @@
  * Theory of operation. One engine, one socket. Each packet is checked for shape (spawner_wire.c) and content
  * (run_spec.c) before anything is made. A run takes a parked sandbox that fits, or builds one. The pool is
  * refilled, and what dead sandboxes left is removed, when nothing runs and nobody has asked for anything for a moment:
- * building beside a burst would slow the burst. Under a load that has no such moments the pool waits REFILL_LATEST. When the
- * engine's end closes, every sandbox is killed, all of it is removed, and the process ends: nothing outlives
- * its engine, unless that gave us its end to keep (spawner_keep.c); and if the spawner itself is killed, closed control sockets end every pid 1.
+ * building beside a burst would slow the burst. Under a load that has no such moments the pool waits REFILL_LATEST.
+ * When the engine's end closes, every sandbox is killed, all of it is removed, and the process ends: nothing outlives
+ * its engine, unless that gave us its end to keep (spawner_keep.c); and if the spawner itself is killed, closed control
+ * sockets end every pid 1.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -27,7 +28,9 @@
 
 #define POOL_MAX 2048
 #define NOFILE_WANTED 65536u
-#define FD_TABLE 4096 /* places in the table of descriptors from the start: 32 KB, and enough for some 500 sandboxes */
+#define FD_TABLE                                                                                        \
+    4096 /* places in the table of descriptors from the start: 32 KB, and enough for some 500 sandboxes \
+          */
 #define REFILL_AFTER_NS (20 * NS_PER_MS)
 #define REFILL_LATEST_NS (500 * NS_PER_MS)
 #define REFILL_BATCH 4 /* built side by side: as many as keep two cores busy */
@@ -58,7 +61,8 @@ static void on_refill(struct loop_timer *timer)
         return;
     }
     err.code = BRIG_E_NONE;
-    while (!spawner->stop && spawner->parked + spawner->building_parked < spawner->pool && spawner->building_parked < REFILL_BATCH)
+    while (!spawner->stop && spawner->parked + spawner->building_parked < spawner->pool &&
+           spawner->building_parked < REFILL_BATCH)
         if (sandbox_build(spawner, NULL, &err) < 0) {
             spawner->pool = spawner->parked + spawner->building_parked;
             spawner->pool_err = err;
@@ -78,7 +82,9 @@ void spawner_pool_changed(struct spawner *spawner)
     if (spawner->parked >= spawner->pool) {
         spawner->short_ns = 0;
         if (!spawner->pool_announced) {
-            struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL_FULL, 0}, .count = spawner->parked, .err = spawner->pool_err};
+            struct wire_pool msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL_FULL, 0},
+                                    .count = spawner->parked,
+                                    .err = spawner->pool_err};
             spawner->pool_announced = true;
             spawner_send(spawner, &msg, NULL, 0);
         }
@@ -125,7 +131,8 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
 {
     struct sandbox *s = sandbox_by_run(spawner, msg->head.run);
 
-    if ((msg->head.type == WIRE_KILL && s && s->service) || (msg->head.type == WIRE_RUN && (msg->run.flags & WIRE_RUN_SERVICE)))
+    if ((msg->head.type == WIRE_KILL && s && s->service) ||
+        (msg->head.type == WIRE_RUN && (msg->run.flags & WIRE_RUN_SERVICE)))
         spawner_active(spawner);
     switch (msg->head.type) {
     case WIRE_RUN:
@@ -171,14 +178,9 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         if (s)
             sandbox_gate_more(s, &msg->gate.want);
         break;
-    case WIRE_LIST:
-        service_list(spawner, msg->head.run);
-        break;
-    case WIRE_KEEP:
-        spawner_keep(spawner, fds, n_fds);
-        break;
-    default:
-        spawner->stop = true; /* only an engine talks to us, and it would not say this */
+    case WIRE_LIST: service_list(spawner, msg->head.run); break;
+    case WIRE_KEEP: spawner_keep(spawner, fds, n_fds); break;
+    default: spawner->stop = true; /* only an engine talks to us, and it would not say this */
     }
 }
 
@@ -228,7 +230,8 @@ static void harden(void)
 
     prctl(PR_SET_NAME, "brig-spawner");
     /* Its life is the socket's: what is sent to the engine's whole group must not cut the clean-up short. */
-    static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP};
+    static const int ignored[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGPIPE,  SIGTERM,
+                                  SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGTSTP};
 
     for (size_t i = 0; i < ARRAY_SIZE(ignored); i++)
         signal(ignored[i], SIG_IGN);
@@ -339,7 +342,8 @@ int spawner_main(int engine_fd, const char *helper_dir)
     netns_done(&spawner.netns);
     zygotes_done(&spawner);
     service_mover_done(&spawner);
-    reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0); /* it must have left the cgroup we go back from */
+    /* it must have left the cgroup we go back from */
+    reaper_done(&spawner.reaper, &spawner.host.owner, spawner.host.cg.v2_self_fd >= 0);
     loop_destroy(spawner.loop);
     host_done(&spawner.host);
     return r < 0 ? 125 : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spawner.h: the inside of the spawner process: the runs it was asked for, and the sandboxes it owns. What it holds of the
- * machine is in host/host.h.
+ * spawner.h: the inside of the spawner process: the runs it was asked for, and the sandboxes it owns. What it holds of
+ * the machine is in host/host.h.
  *
  * The spawner is single-threaded and small, because every sandbox is cloned from it. It lives in a mount
  * namespace of a handful of mounts (host_tree.c), speaks fixed-size messages with one engine (spawner_wire.h), and
@@ -50,13 +50,16 @@ struct run_spec {
     const char *argv; /* n_argv + n_env strings, one after the other, to the end of strings */
     int stdio[3];     /* -1 where not given */
     struct netgate_want gate;
-    int trust_fd;     /* a CA bundle, sealed; -1: none */
+    int trust_fd; /* a CA bundle, sealed; -1: none */
 };
 
-/* Takes the descriptors over, whatever happens. image: images can be had here. A bad message is -EPROTO, a bad value a usage error. */
-int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds, struct brig_err *err) MUST_CHECK;
+/* Takes the descriptors over, whatever happens. image: images can be had here. A bad message is -EPROTO, a bad value a
+ * usage error. */
+int run_spec_parse(struct run_spec *spec, const struct wire_run *msg, bool image, int *fds, size_t n_fds,
+                   struct brig_err *err) MUST_CHECK;
 /* Of a service: every directory of the host lies in what the administrator shares, and is to be opened within it. */
-int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs, struct brig_err *err) MUST_CHECK;
+int run_spec_check_roots(struct run_spec *spec, const struct roots *binds, const struct roots *rootfs,
+                         struct brig_err *err) MUST_CHECK;
 void run_spec_done(struct run_spec *spec);
 
 /* ---- sandboxes (sandbox_*.c) ------------------------------------------------------------- */
@@ -69,22 +72,22 @@ enum sandbox_state { SANDBOX_BUILDING, SANDBOX_PARKED, SANDBOX_RUNNING, SANDBOX_
  */
 #define SANDBOX_FD_MIN 256
 #define SANDBOX_LENT (3 + WIRE_BINDS_MAX) /* both sockets, a root, binds */
-#define MANY_SANDBOXES 32 /* what they share is looked up more slowly than made anew */
+#define MANY_SANDBOXES 32                 /* what they share is looked up more slowly than made anew */
 #define RUN_BUCKETS 1024u
 
 struct spawner;
 
 struct sandbox {
     struct spawner *spawner;
-    struct sandbox *next, *prev;  /* of the same state */
-    struct sandbox *same_bucket;  /* with a run */
+    struct sandbox *next, *prev; /* of the same state */
+    struct sandbox *same_bucket; /* with a run */
     enum sandbox_state state;
     char id[32];
     pid_t pid;
     int pidfd, control_fd, setup_fd, store_fd;
     struct netgate *gate; /* NULL: no network */
     bool trust;           /* it has a CA bundle of its own */
-    int mnt_fd; /* its mount namespace: taken apart after the answer, not while pid 1 dies */
+    int mnt_fd;           /* its mount namespace: taken apart after the answer, not while pid 1 dies */
     struct cg cg;
     struct ids_claim ids;
     struct image image;
@@ -97,7 +100,8 @@ struct sandbox {
     int lent[SANDBOX_LENT];
     unsigned n_lent;
 
-    /* Of a zygote's (zygote.h): its job, until pid is known. Then it is up when brig-init has said STARTED and its own pid 2 has checked itself. */
+    /* Of a zygote's (zygote.h): its job, until pid is known. Then it is up when brig-init has said STARTED and its own
+     * pid 2 has checked itself. */
     uint64_t job; /* 0: none is open */
     struct sandbox *next_job;
     bool adopt, wants_maps, checked, said_started;
@@ -107,31 +111,31 @@ struct sandbox {
     struct run_spec *run;
     struct reading readings[BRIG_LAYER_MAX];
     bool for_pool;
-    bool service;              /* without a program, until it is ended */
-    bool busy;                 /* counted in spawner->running */
+    bool service; /* without a program, until it is ended */
+    bool busy;    /* counted in spawner->running */
     bool started, exited;
-    uint64_t started_ns;       /* monotonic */
-    int64_t started_at_ns;     /* CLOCK_REALTIME */
-    int stream_fd;             /* service: the engine's end, from START to STARTED */
-    bool has_leaves;           /* service: brig-init was told that it may ask for cgroups */
+    uint64_t started_ns;   /* monotonic */
+    int64_t started_at_ns; /* CLOCK_REALTIME */
+    int stream_fd;         /* service: the engine's end, from START to STARTED */
+    bool has_leaves;       /* service: brig-init was told that it may ask for cgroups */
     struct leaf *leaves;
-    unsigned n_leaves, leaf_ops; /* leaf_ops: with the mover */
+    unsigned n_leaves, leaf_ops;                /* leaf_ops: with the mover */
     uint64_t leaf_oom_kills, leaf_pids_refused; /* of those that are gone */
-    bool freezing;             /* FROZEN is yet to be said */
+    bool freezing;                              /* FROZEN is yet to be said */
     uint64_t freeze_wait, freeze_until;
     struct loop_timer on_freeze;
-    int wait_status;           /* of pid 1 */
-    struct guest_exited exit;  /* valid when exited */
-    enum brig_cause verdict;   /* BRIG_CAUSE_MAX: none; why we ended it */
+    int wait_status;          /* of pid 1 */
+    struct guest_exited exit; /* valid when exited */
+    enum brig_cause verdict;  /* BRIG_CAUSE_MAX: none; why we ended it */
     uint64_t verdict_ns;
-    struct brig_err failure;   /* of set-up, or of a check */
+    struct brig_err failure; /* of set-up, or of a check */
     struct brig_usage usage;
     uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
     bool grace;
-    bool too_many_sockets;    /* sandbox_watch.c has ended it */
-    bool watched;             /* a service's: its timer is set */
-    uint64_t watched_cpu_ns;  /* when that last looked at it */
-    int pending_signal; /* asked for before START could be sent */
+    bool too_many_sockets;   /* sandbox_watch.c has ended it */
+    bool watched;            /* a service's: its timer is set */
+    uint64_t watched_cpu_ns; /* when that last looked at it */
+    int pending_signal;      /* asked for before START could be sent */
     uint64_t disk_peak;
     uint8_t in[512];
     size_t in_len;
@@ -153,7 +157,8 @@ struct keep {
     struct loop_source on_listener, on_peer;
     struct loop_timer on_look;
 };
-#define KEEP_INIT ((struct keep){.fds = {-1, -1, -1, -1}, .peer_fd = -1, .on_listener = {.fd = -1}, .on_peer = {.fd = -1}})
+#define KEEP_INIT \
+    ((struct keep){.fds = {-1, -1, -1, -1}, .peer_fd = -1, .on_listener = {.fd = -1}, .on_peer = {.fd = -1}})
 
 struct spawner {
     struct host host;
@@ -175,13 +180,13 @@ struct spawner {
     struct sandbox *runs[RUN_BUCKETS];
     unsigned n_sandboxes;
     unsigned parked, building_parked, pool, running, built;
-    uint64_t quiet_ns;  /* nobody waits for us from then on, unless somebody asks for something before */
-    uint64_t short_ns;  /* since when the pool is not full; 0: it is */
+    uint64_t quiet_ns; /* nobody waits for us from then on, unless somebody asks for something before */
+    uint64_t short_ns; /* since when the pool is not full; 0: it is */
     bool pool_announced, stop;
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     struct zygote *zygotes;   /* newest first */
-    uint64_t jobs; /* ever given to them */
-    uint64_t off; /* layers switched off; test builds only */
+    uint64_t jobs;            /* ever given to them */
+    uint64_t off;             /* layers switched off; test builds only */
 };
 
 /* sandbox_list.c: all of these take a few steps, however many sandboxes there are. */
@@ -211,15 +216,16 @@ void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              
 void sandbox_checked(struct sandbox *sandbox, const struct setup_checked *msg); /* pid 2 of a zygote's */
 /* What the self-check of a process in it compares with, and START says. */
 void sandbox_start(const struct sandbox *sandbox, const struct run_spec *run, struct guest_start *ret);
-void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict);             /* kills it */
-void sandbox_signal(struct sandbox *sandbox, int signum); /* for the main process, as soon as there is one */
+void sandbox_end(struct sandbox *sandbox, enum brig_cause verdict); /* kills it */
+void sandbox_signal(struct sandbox *sandbox, int signum);           /* for the main process, as soon as there is one */
 /* One small frame to brig-init, with a descriptor unless fd is NULL. Never blocks: -EAGAIN when it does not read. */
-int sandbox_send_frame(struct sandbox *sandbox, enum frame_type type, const void *payload, size_t len, const int *fd) MUST_CHECK;
+int sandbox_send_frame(struct sandbox *sandbox, enum frame_type type, const void *payload, size_t len,
+                       const int *fd) MUST_CHECK;
 /* from: the pid of the sender, or 0. */
 void sandbox_on_frame(struct sandbox *sandbox, const struct frame *frame, int *fds, size_t n_fds, pid_t from);
-void sandbox_broken(struct sandbox *sandbox); /* its brig-init does not keep to the protocol: ends it */
-void spawner_active(struct spawner *spawner);             /* somebody waits: what can be done later is done later */
-void sandbox_not_busy(struct sandbox *sandbox);           /* does not count as running (any more) */
+void sandbox_broken(struct sandbox *sandbox);   /* its brig-init does not keep to the protocol: ends it */
+void spawner_active(struct spawner *spawner);   /* somebody waits: what can be done later is done later */
+void sandbox_not_busy(struct sandbox *sandbox); /* does not count as running (any more) */
 /* sandbox_end.c: everything of it is gone from the kernel; reports and forgets it. */
 void sandbox_finish(struct sandbox *sandbox);
 uint64_t sandbox_measure(struct sandbox *sandbox); /* samples the store: bytes used, or BRIG_USAGE_UNKNOWN */
@@ -238,8 +244,9 @@ void service_stats(struct sandbox *sandbox);
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
 
-/* sandbox_gate.c: its network. trust_begin: its CA bundle; gate_begin: routes and listeners, before a program starts (of a service: before STARTED is said, which is before
- * anything of the caller runs); says GATE_OPEN. more: answers WIRE_GATE. */
+/* sandbox_gate.c: its network. trust_begin: its CA bundle; gate_begin: routes and listeners, before a program starts
+ * (of a service: before STARTED is said, which is before anything of the caller runs); says GATE_OPEN. more: answers
+ * WIRE_GATE. */
 int sandbox_trust_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 int sandbox_gate_begin(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 void sandbox_gate_more(struct sandbox *sandbox, const struct netgate_want *want);
@@ -252,7 +259,7 @@ ssize_t service_recv(int sock, void *data, size_t size, pid_t *ret_pid) MUST_CHE
 int service_leaf(struct sandbox *sandbox, uint32_t number, pid_t pid) MUST_CHECK;
 int service_leaf_end(struct sandbox *sandbox, uint32_t number) MUST_CHECK;
 void service_leaves_done(struct sandbox *sandbox);
-void service_mover_done(struct spawner *spawner); /* waits for its end */
+void service_mover_done(struct spawner *spawner);          /* waits for its end */
 uint64_t service_oom_kills(const struct sandbox *sandbox); /* leaves included; of any sandbox */
 uint64_t service_pids_refused(const struct sandbox *sandbox);
 

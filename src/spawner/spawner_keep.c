@@ -2,19 +2,19 @@
 /*
  * spawner_keep.c: sandboxes without an engine, from the end of one `brig serve` to the start of the next.
  *
- * Theory of operation. A supervisor that ends and keeps its sandboxes gives us what it holds: the engine's end of our own socket
- * (so that it does not close), a socket that listens in the run directory, that socket's file, and a text about the set-up which we
- * only store. From then on nobody asks for anything, and what we have to say waits in the socket and our queue, as it does while an
- * engine is busy.
+ * Theory of operation. A supervisor that ends and keeps its sandboxes gives us what it holds: the engine's end of our
+ * own socket (so that it does not close), a socket that listens in the run directory, that socket's file, and a text
+ * about the set-up which we only store. From then on nobody asks for anything, and what we have to say waits in the
+ * socket and our queue, as it does while an engine is busy.
  *
  *     spawner (keeps)                       the next supervisor
  *        |  <------------------------ connects   |
  *        |  KEPT: build; end, text, pidfd --->   |   copies: should it die now, nothing has changed
  *        |  <---------------------------- TAKE   |   we let go of ours: it is as if it had started us
  *
- * Who may: KEEP counts only with a listener of the very process that started (or took) us, which the kernel tells; brigd, which has
- * the same socket and may have been taken over, cannot make one. Only our own user may connect, and TAKE comes from there alone. Once the
- * socket's file is gone nobody could ever find us: then we end, sandboxes first.
+ * Who may: KEEP counts only with a listener of the very process that started (or took) us, which the kernel tells;
+ * brigd, which has the same socket and may have been taken over, cannot make one. Only our own user may connect, and
+ * TAKE comes from there alone. Once the socket's file is gone nobody could ever find us: then we end, sandboxes first.
  */
 #include <string.h>
 #include <sys/epoll.h>
@@ -77,7 +77,8 @@ static void on_peer(struct loop_source *source, uint32_t events UNUSED)
     if (n == -EAGAIN)
         return;
     fd_close_all(fds, n > 0 ? n_fds : 0);
-    bool taken = n > 0 && wire_check(&msg, (size_t)n) == 0 && msg.head.type == WIRE_TAKE && credentials(spawner->keep.peer_fd, &peer);
+    bool taken = n > 0 && wire_check(&msg, (size_t)n) == 0 && msg.head.type == WIRE_TAKE &&
+                 credentials(spawner->keep.peer_fd, &peer);
     if (!taken) {
         drop_peer(spawner); /* it only looked, or died: we keep on */
         return;
@@ -102,7 +103,8 @@ static void on_listener(struct loop_source *source, uint32_t events UNUSED)
     drop_peer(spawner);
     (void)!str_format(kept.build, sizeof kept.build, "%s %s", brig_version(), brig_commit());
     keep->on_peer = (struct loop_source){.fd = -1, .fn = on_peer, .ctx = spawner};
-    if (fd_send_nowait(fd, &kept, sizeof kept, give, WIRE_KEPT_FDS) < 0 || loop_add(spawner->loop, &keep->on_peer, fd, EPOLLIN, NULL) < 0)
+    if (fd_send_nowait(fd, &kept, sizeof kept, give, WIRE_KEPT_FDS) < 0 ||
+        loop_add(spawner->loop, &keep->on_peer, fd, EPOLLIN, NULL) < 0)
         return;
     keep->peer_fd = take_fd(&fd);
 }
@@ -129,7 +131,8 @@ void spawner_keep(struct spawner *spawner, int *fds, size_t n_fds)
             spawner->stop = true;
     keep->on_listener = (struct loop_source){.fd = -1, .fn = on_listener, .ctx = spawner};
     keep->on_look = (struct loop_timer){.fn = on_look, .ctx = spawner};
-    if (spawner->stop || loop_add(spawner->loop, &keep->on_listener, keep->fds[WIRE_KEEP_LISTENER], EPOLLIN, NULL) < 0 ||
+    if (spawner->stop ||
+        loop_add(spawner->loop, &keep->on_listener, keep->fds[WIRE_KEEP_LISTENER], EPOLLIN, NULL) < 0 ||
         loop_timer_set(spawner->loop, &keep->on_look, clock_mono_ns() + LOOK_NS, NULL) < 0)
         spawner->stop = true;
 }

@@ -14,7 +14,8 @@
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
-/* More than any library's host can have runs (each has three descriptors): such a host may well not listen while it asks. */
+/* More than any library's host can have runs (each has three descriptors): such a host may well not listen while it
+ * asks. */
 #define QUEUE_MUCH 32768u
 
 struct wire_queued {
@@ -112,11 +113,14 @@ void spawner_send(struct spawner *spawner, const void *msg, const int *fds, size
 
 void spawner_fail(struct spawner *spawner, const struct run_spec *run, const struct brig_err *err)
 {
-    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, run->number}, .ended_at_ns = clock_real_ns(), .limits = run->limits};
+    struct wire_done done = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_DONE, run->number},
+                             .ended_at_ns = clock_real_ns(),
+                             .limits = run->limits};
 
     done.refused = err->code == BRIG_E_USAGE || err->code == BRIG_E_REFUSED || err->code == BRIG_E_UNSUPPORTED;
     done.cause = done.refused ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR;
-    done.usage = (struct brig_usage){0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
+    done.usage = (struct brig_usage){
+        0, 0, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, BRIG_USAGE_UNKNOWN, 0, 0};
     snprintf(done.detail, sizeof done.detail, "%s", err->message);
     spawner_send(spawner, &done, NULL, 0);
 }

@@ -44,14 +44,17 @@ enum wire_type {
     WIRE_STATS_ARE, /* spawner: struct wire_stats */
     WIRE_LIST,      /* engine: head only; asked once by an engine that took the socket over. head.run is any number */
     WIRE_LISTED,    /* spawner: struct wire_started of a live service; without a descriptor (ATTACH gives one) */
-    WIRE_LIST_END,  /* spawner: struct wire_ready, which the engine may have missed; head.run: the highest number ever seen */
+    /* spawner: struct wire_ready, which the engine may have missed; head.run: the highest number ever seen */
+    WIRE_LIST_END,
 
-    /* A sandbox with a network (host/netgate.c). With wire_run.gate.on the spawner makes routes and listeners before the program starts and says
-     * GATE_OPEN before STARTED. Asked for later (brig-egress or brigd is new, or the policy has more ports): those that are there, and the new ones. */
+    /* A sandbox with a network (host/netgate.c). With wire_run.gate.on the spawner makes routes and listeners before
+     * the program starts and says GATE_OPEN before STARTED. Asked for later (brig-egress or brigd is new, or the policy
+     * has more ports): those that are there, and the new ones. */
     WIRE_GATE,      /* engine: struct wire_gate */
     WIRE_GATE_OPEN, /* spawner: struct wire_gate_open; fds: the listeners */
 
-    /* Sandboxes that outlive their supervisor (spawner/spawner_keep.c). KEPT and TAKE are said on a connection to the listener that came with KEEP. */
+    /* Sandboxes that outlive their supervisor (spawner/spawner_keep.c). KEPT and TAKE are said on a connection to the
+       listener that came with KEEP. */
     WIRE_KEEP, /* supervisor: head only; fds: enum wire_keep_fd */
     WIRE_KEPT, /* spawner: struct wire_kept; fds: the engine's end, the text, a pidfd of itself */
     WIRE_TAKE, /* the next supervisor: head only */
@@ -71,17 +74,18 @@ struct wire_head {
 
 struct wire_ready {
     struct wire_head head;
-    struct brig_err err;    /* code BRIG_E_NONE when ready */
-    uint32_t rootless;      /* 0 root, 1 one id, 2 subordinate ids */
-    uint32_t cgroup;        /* enum reading_by of the limits, BY_NONE without */
-    uint32_t image_store;   /* images can be had */
+    struct brig_err err;  /* code BRIG_E_NONE when ready */
+    uint32_t rootless;    /* 0 root, 1 one id, 2 subordinate ids */
+    uint32_t cgroup;      /* enum reading_by of the limits, BY_NONE without */
+    uint32_t image_store; /* images can be had */
     uint32_t landlock_abi;
     uint32_t zygotes; /* WIRE_RUN_ZYGOTE can be had */
     uint32_t unused;
     uint64_t list; /* LIST_END: the number of the LIST it answers; 0 otherwise */
 };
 
-/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv, environment; in this order. */
+/* The strings: workdir, name, rootfs, binds (source, target), tmpfs paths, with WIRE_RUN_ZYGOTE the key, argv,
+ * environment; in this order. */
 struct wire_run {
     struct wire_head head;
     uint32_t flags; /* BRIG_RUN_*, WIRE_RUN_SERVICE */
@@ -94,7 +98,8 @@ struct wire_run {
     uint32_t binds_ro; /* bit per bind */
     uint64_t tmpfs_size[WIRE_TMPFS_MAX];
     struct netgate_want gate;
-    uint32_t trust; /* a last descriptor: a sealed memfd with the CA bundle (PEM) that takes the place of the template's */
+    /* a last descriptor: a sealed memfd with the CA bundle (PEM) that takes the place of the template's */
+    uint32_t trust;
     uint32_t binds_overlay; /* bit per bind; none that is in binds_ro */
 };
 
@@ -197,7 +202,8 @@ struct wire_kept {
 
 struct wire_stats {
     struct wire_head head;
-    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes, written_bytes;
+    uint64_t cpu_ns, memory_bytes, memory_peak_bytes, pids, pids_peak, disk_bytes, disk_peak_bytes, read_bytes,
+        written_bytes;
     uint32_t oom_kills, pids_refused;
     uint32_t store; /* GUEST_STORE_* */
     uint32_t unused;

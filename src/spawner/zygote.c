@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote.c: the spawner's zygotes: who serves a key, jobs and answers, and their ends (zygote.h has the theory of operation).
+ * zygote.c: the spawner's zygotes: who serves a key, jobs and answers, and their ends (zygote.h has the theory of
+ * operation).
  *
- * Invariants: every sandbox whose job was sent is on its zygote's list until it is told of the clone or of the failure. A zygote that was
- * killed in the middle of a job may have cloned a child that nobody was told of: it cannot get past the stage where it asks for its maps, it has
- * the zygote's process group until then, and it is collected by that.
+ * Invariants: every sandbox whose job was sent is on its zygote's list until it is told of the clone or of the failure.
+ * A zygote that was killed in the middle of a job may have cloned a child that nobody was told of: it cannot get past
+ * the stage where it asks for its maps, it has the zygote's process group until then, and it is collected by that.
  */
 #include "spawner/zygote.h"
 
@@ -343,13 +344,15 @@ static int find(struct spawner *spawner, const char *key, struct zygote **ret, s
     *ret = serving ? serving : starting;
     if (!*ret)
         return zygote_start(spawner, key, ret, err);
-    bool near_end = serving && (serving->n_children >= max - max / 10 || clock_mono_ns() - serving->born_ns >= SUCCESSOR_AGE_NS);
+    bool near_end =
+        serving && (serving->n_children >= max - max / 10 || clock_mono_ns() - serving->born_ns >= SUCCESSOR_AGE_NS);
     if (near_end && !starting)
         (void)!zygote_start(spawner, key, &next, NULL); /* if it cannot be, this one goes on to its end */
     return 0;
 }
 
-int zygote_ask(struct spawner *spawner, const char *key, struct sandbox *s, struct zygote_job *job, struct brig_err *err)
+int zygote_ask(struct spawner *spawner, const char *key, struct sandbox *s, struct zygote_job *job,
+               struct brig_err *err)
 {
     static uint8_t message[ZYGOTE_MSG_MAX];
     const struct zygote_files *files = &spawner->host.zygote;

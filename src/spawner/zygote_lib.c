@@ -2,18 +2,20 @@
 /*
  * zygote_lib.c: what the interpreter of a zygote sits in (libexec/brig/brig-zygote.so, loaded by zygote.py).
  *
- * Theory of operation. The interpreter has loaded our runtime and nothing else, and calls brig_zygote_serve() while it holds every lock that
- * it takes for a fork. Each job of the spawner is one clone, the spawner's child and not ours (CLONE_PARENT), which goes through the very
- * stages that the spawner's own children go through (enter.c), with every layer on at the end. Then it leaves its memory to pid 2 and executes brig-init;
- * pid 2 does what a program of brig-init does between fork and execve (guest/init/program.c: ids, session, stdio, working directory,
- * self-check), and returns into the interpreter, which parks.
+ * Theory of operation. The interpreter has loaded our runtime and nothing else, and calls brig_zygote_serve() while it
+ * holds every lock that it takes for a fork. Each job of the spawner is one clone, the spawner's child and not ours
+ * (CLONE_PARENT), which goes through the very stages that the spawner's own children go through (enter.c), with every
+ * layer on at the end. Then it leaves its memory to pid 2 and executes brig-init; pid 2 does what a program of
+ * brig-init does between fork and execve (guest/init/program.c: ids, session, stdio, working directory, self-check),
+ * and returns into the interpreter, which parks.
  *
  *     zygote --clone--> pid 1 --stages--> split --> pid 2 --ids, stdio, self-check--> returns, parks
  *       ^  answer: pid     '------------execve: brig-init, which adopts pid 2
  *       '---- next job, with none of the descriptors of the last
  *
- * Invariants: one thread; all signals blocked from here on, and until pid 2 returns. A zygote keeps nothing of a job: its descriptors
- * are closed and its bytes wiped before the next is read. It ends when the spawner's end of the socket closes.
+ * Invariants: one thread; all signals blocked from here on, and until pid 2 returns. A zygote keeps nothing of a job:
+ * its descriptors are closed and its bytes wiped before the next is read. It ends when the spawner's end of the socket
+ * closes.
  */
 #include <fcntl.h>
 #include <linux/prctl.h>
@@ -103,7 +105,8 @@ static void check(void)
     close(job.plan.setup_fd);
 }
 
-/* What glibc's own fork() would do. The number of its thread the kernel has written; this is what it takes from a process that shares memory. */
+/* What glibc's own fork() would do. The number of its thread the kernel has written; this is what it takes from a
+ * process that shares memory. */
 static void register_thread(void)
 {
     (void)syscall(SYS_set_robust_list, thread.robust, thread.robust_len);
@@ -151,7 +154,8 @@ static void look_up_thread(void)
 /* Returns 0 in the child. */
 static pid_t clone_child(int *ret_pidfd)
 {
-    struct clone_args args = {.flags = job.clone_flags | CLONE_PARENT | CLONE_PIDFD, .pidfd = (uint64_t)(uintptr_t)ret_pidfd};
+    struct clone_args args = {.flags = job.clone_flags | CLONE_PARENT | CLONE_PIDFD,
+                              .pidfd = (uint64_t)(uintptr_t)ret_pidfd};
 
     /* Handlers stay: pid 1 loses them by execve, and pid 2 has those of its interpreter. */
     args.flags &= ~(__u64)CLONE_CLEAR_SIGHAND;
@@ -181,8 +185,9 @@ static void await_job(void)
 }
 
 /*
- * Free pieces lie all over the heap, and a child that takes one writes to a page that it shares: a copy for a few bytes. Taken here, and never given back, they are in
- * nobody's way; what a child takes comes from the end of the heap, one piece beside the other.
+ * Free pieces lie all over the heap, and a child that takes one writes to a page that it shares: a copy for a few
+ * bytes. Taken here, and never given back, they are in nobody's way; what a child takes comes from the end of the heap,
+ * one piece beside the other.
  */
 static void use_up_holes(void)
 {
@@ -203,11 +208,12 @@ static void prepare(void)
     sigset_t all;
 
     look_up_thread();
-    __fpurge(stdin);       /* the rest of zygote.py is no child's input */
-    (void)malloc_trim(0);  /* every page that is here is mapped, and unmapped, once more per child */
+    __fpurge(stdin);      /* the rest of zygote.py is no child's input */
+    (void)malloc_trim(0); /* every page that is here is mapped, and unmapped, once more per child */
     use_up_holes();
     sigfillset(&all);
-    if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || prctl(PR_SET_NAME, "brig-zygote") < 0)
+    if (sigprocmask(SIG_SETMASK, &all, NULL) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ||
+        prctl(PR_SET_NAME, "brig-zygote") < 0)
         _exit(1);
     for (int fd = 0; fd <= 2; fd++) /* were zygote.py, and a pipe for the sake of sys.stdout */
         if (dup2(ZYGOTE_FD_NULL, fd) < 0)

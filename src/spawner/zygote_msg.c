@@ -2,8 +2,8 @@
 /*
  * zygote_msg.c: a job for a zygote, as bytes and back (zygote_msg.h).
  *
- * Invariants: no address of the spawner's travels, since the children of a zygote could read it in their memory; a message that
- * is read whole leaves no byte over.
+ * Invariants: no address of the spawner's travels, since the children of a zygote could read it in their memory; a
+ * message that is read whole leaves no byte over.
  */
 #include "spawner/zygote_msg.h"
 
@@ -43,7 +43,8 @@ static struct jail_plan bare(const struct jail_plan *plan)
 {
     struct jail_plan p = *plan;
 
-    p.setup_fd = p.control_fd = p.init_fd = p.probe_fd = p.host_proc_fd = p.rootfs_fd = p.host_mnt_fd = p.highest_fd = -1;
+    p.setup_fd = p.control_fd = p.init_fd = p.probe_fd = p.host_proc_fd = p.rootfs_fd = p.host_mnt_fd = p.highest_fd =
+        -1;
     p.hostname = NULL;
     p.binds = NULL;
     p.tmpfs = NULL;
@@ -107,8 +108,8 @@ int zygote_job_put(uint8_t *out, size_t size, const struct zygote_job *job, int 
         head.n_lower_dirs++;
     while (head.n_root_links < PLAN_LOWER_DIRS && p->root_links[head.n_root_links][0])
         head.n_root_links++;
-    if (p->n_binds > WIRE_BINDS_MAX || p->n_tmpfs > WIRE_TMPFS_MAX || !write_bytes(&w, &head, sizeof head) || !write_tables(&w, p) ||
-        !write_strings(&w, job, &head))
+    if (p->n_binds > WIRE_BINDS_MAX || p->n_tmpfs > WIRE_TMPFS_MAX || !write_bytes(&w, &head, sizeof head) ||
+        !write_tables(&w, p) || !write_strings(&w, job, &head))
         return -EMSGSIZE;
     fds[n++] = p->setup_fd;
     fds[n++] = p->control_fd;
@@ -200,11 +201,13 @@ int zygote_job_parse(const uint8_t *in, size_t len, const int *fds, size_t n_fds
     struct reader r = {in, in + len};
     struct zygote_head head;
 
-    if (!read_bytes(&r, &head, sizeof head) || head.magic != ZYGOTE_MAGIC || head.size != sizeof head || head.cgroup > 1 || head.mnt > 1 ||
-        head.n_lower_dirs > PLAN_LOWER_DIRS || head.n_root_links > PLAN_LOWER_DIRS || head.plan.n_binds > WIRE_BINDS_MAX ||
-        head.plan.n_tmpfs > WIRE_TMPFS_MAX || n_fds != 5u + head.mnt + head.cgroup + head.plan.n_binds)
+    if (!read_bytes(&r, &head, sizeof head) || head.magic != ZYGOTE_MAGIC || head.size != sizeof head ||
+        head.cgroup > 1 || head.mnt > 1 || head.n_lower_dirs > PLAN_LOWER_DIRS || head.n_root_links > PLAN_LOWER_DIRS ||
+        head.plan.n_binds > WIRE_BINDS_MAX || head.plan.n_tmpfs > WIRE_TMPFS_MAX ||
+        n_fds != 5u + head.mnt + head.cgroup + head.plan.n_binds)
         return -EPROTO;
-    *ret = (struct zygote_job){.number = head.number, .clone_flags = head.clone_flags, .plan = bare(&head.plan), .start = head.start};
+    *ret = (struct zygote_job){
+        .number = head.number, .clone_flags = head.clone_flags, .plan = bare(&head.plan), .start = head.start};
     ret->start.workdir = ret->start.strings = NULL;
     if (!read_tables(&r, ret) || !read_strings(&r, ret, &head))
         return -EPROTO;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote_msg.h: what the spawner and its zygotes say to each other, over SOCK_SEQPACKET: READY once, then jobs down and answers up,
- * in order. A job is a filled plan, flat: struct zygote_head, binds, tmpfs, strings; its descriptors travel beside it.
+ * zygote_msg.h: what the spawner and its zygotes say to each other, over SOCK_SEQPACKET: READY once, then jobs down and
+ * answers up, in order. A job is a filled plan, flat: struct zygote_head, binds, tmpfs, strings; its descriptors travel
+ * beside it.
  *
- * Both ends are ours and of one build (the spawner opens the library when it starts, and the head names its size), so structs
- * travel as they are, without their pointers. Counts and strings are checked all the same.
+ * Both ends are ours and of one build (the spawner opens the library when it starts, and the head names its size), so
+ * structs travel as they are, without their pointers. Counts and strings are checked all the same.
  */
 #ifndef BRIG_SPAWNER_ZYGOTE_MSG_H
 #define BRIG_SPAWNER_ZYGOTE_MSG_H
@@ -16,7 +17,8 @@
 #define ZYGOTE_MSG_MAX (64u << 10)
 #define ZYGOTE_FDS (7u + WIRE_BINDS_MAX)
 
-/* Descriptors that a zygote finds when it starts. From NULL to MIN all are /dev/null: numbers that a sandbox is given later are never a job's. */
+/* Descriptors that a zygote finds when it starts. From NULL to MIN all are /dev/null: numbers that a sandbox is given
+ * later are never a job's. */
 #define ZYGOTE_FD_NULL 3
 #define ZYGOTE_FD_MIN 20
 #define ZYGOTE_FD_SOCKET 20
@@ -47,7 +49,8 @@ struct zygote_answer {
 };
 
 /* Bytes used, or -EMSGSIZE; the descriptors are the job's own, not copies. */
-int zygote_job_put(uint8_t *out, size_t size, const struct zygote_job *job, int fds[ZYGOTE_FDS], size_t *ret_n_fds) MUST_CHECK;
+int zygote_job_put(uint8_t *out, size_t size, const struct zygote_job *job, int fds[ZYGOTE_FDS],
+                   size_t *ret_n_fds) MUST_CHECK;
 /* 0 or -EPROTO. Strings point into the message; the job's descriptors are those of fds, which stay the caller's. */
 int zygote_job_parse(const uint8_t *in, size_t len, const int *fds, size_t n_fds, struct zygote_job *ret) MUST_CHECK;
 

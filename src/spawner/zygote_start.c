@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * zygote_start.c: the start of a zygote: a child of the spawner goes back to the host's tree, where the interpreter is, and executes
- * it with an environment and descriptors that are all ours. The interpreter leaves that tree before it says READY.
+ * zygote_start.c: the start of a zygote: a child of the spawner goes back to the host's tree, where the interpreter is,
+ * and executes it with an environment and descriptors that are all ours. The interpreter leaves that tree before it
+ * says READY.
  *
- * Invariants: nothing that a plain user or a tenant can write decides what runs here. The interpreter is a file of root's, below directories of
- * root's only (host_zygote.c).
+ * Invariants: nothing that a plain user or a tenant can write decides what runs here. The interpreter is a file of
+ * root's, below directories of root's only (host_zygote.c).
  */
 #include "spawner/zygote_start.h"
 
@@ -23,8 +24,8 @@
 /* ---- the child -------------------------------------------------------------------------------------- */
 
 /*
- * 0: zygote.py, from its start. 1, 2: a pipe, as a program's are, so that the interpreter makes the streams that it would make there. Up to
- * ZYGOTE_FD_MIN: /dev/null. Then what zygote_msg.h names, and no others.
+ * 0: zygote.py, from its start. 1, 2: a pipe, as a program's are, so that the interpreter makes the streams that it
+ * would make there. Up to ZYGOTE_FD_MIN: /dev/null. Then what zygote_msg.h names, and no others.
  */
 static int arrange_fds(const struct host *host, int sock, int mnt)
 {
@@ -60,7 +61,8 @@ static void default_signals(void)
     static const uint64_t by_default[4]; /* the kernel's struct sigaction: handler, flags, restorer, mask */
     sigset_t none;
 
-    /* What the spawner ignores, an interpreter would go on to ignore. Not by signal(): libc keeps two of them to itself. */
+    /* What the spawner ignores, an interpreter would go on to ignore. Not by signal(): libc keeps two of them to
+     * itself. */
     for (int signum = 1; signum <= 64; signum++)
         syscall(SYS_rt_sigaction, signum, by_default, NULL, sizeof(uint64_t));
     sigemptyset(&none);
@@ -71,8 +73,13 @@ static _Noreturn void child_main(const struct host *host, int sock, pid_t spawne
 {
     static char *const argv[] = {(char *)ZYGOTE_PYTHON, (char *)"-I", (char *)"-S", (char *)"-B", (char *)"-", NULL};
     /* As a program of a sandbox has it (engine/spec.c): children have it from here. */
-    static char *const envp[] = {(char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", (char *)"HOME=/home/user",
-                                 (char *)"USER=user", (char *)"LOGNAME=user", (char *)"LANG=C.UTF-8", (char *)"TMPDIR=/tmp", NULL};
+    static char *const envp[] = {(char *)"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                                 (char *)"HOME=/home/user",
+                                 (char *)"USER=user",
+                                 (char *)"LOGNAME=user",
+                                 (char *)"LANG=C.UTF-8",
+                                 (char *)"TMPDIR=/tmp",
+                                 NULL};
     int mnt = openat(host->proc_fd, "self/ns/mnt", O_RDONLY | O_CLOEXEC);
 
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != spawner || mnt < 0 || setsid() < 0)

@@ -11,6 +11,7 @@
 struct host;
 
 /* Starts one. fd: the spawner's end of its socket, which does not block. */
-int zygote_execute(const struct host *host, pid_t *ret_pid, int *ret_pidfd, int *ret_fd, struct brig_err *err) MUST_CHECK;
+int zygote_execute(const struct host *host, pid_t *ret_pid, int *ret_pidfd, int *ret_fd,
+                   struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store's life: opened with its schema brought up to date and the lock of the only writer taken, then the thread; closed
- * after everything that was queued. Callbacks come through an eventfd on the loop: unlike a posted job it needs no memory
- * and can be taken back when the store goes.
+ * A store's life: opened with its schema brought up to date and the lock of the only writer taken, then the thread;
+ * closed after everything that was queued. Callbacks come through an eventfd on the loop: unlike a posted job it needs
+ * no memory and can be taken back when the store goes.
  */
 #include <signal.h>
 #include <string.h>
@@ -32,8 +32,8 @@ const struct store_ops *store_ops_for(const char *url)
 }
 
 /*
- * Calls those whose write is through, as many as there were at the beginning (whoever comes later wakes us again), one at a
- * time: a callback may queue more, and may run the loop inside itself.
+ * Calls those whose write is through, as many as there were at the beginning (whoever comes later wakes us again), one
+ * at a time: a callback may queue more, and may run the loop inside itself.
  */
 static void deliver(struct store *store)
 {

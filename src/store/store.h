@@ -20,17 +20,19 @@
 #include "loop/workers.h"
 
 #define STORE_GROUP_MS 50
-#define STORE_SCHEMA 2 /* the version this program writes; forward-only migrations in store_schema.c */
+#define STORE_SCHEMA 2         /* the version this program writes; forward-only migrations in store_schema.c */
 #define STORE_QUEUE_MAX 65536u /* writes waiting; past it -EAGAIN */
 
 struct store;
 
 /*
- * url: "sqlite:/path/file.db" or "postgresql://...". Opens, migrates (one transaction), refuses a newer schema, and a data base
- * that another brigd has open (BRIG_E_REFUSED, after STORE_LOCK_WAIT_MS for one that is about to leave).
+ * url: "sqlite:/path/file.db" or "postgresql://...". Opens, migrates (one transaction), refuses a newer schema, and a
+ * data base that another brigd has open (BRIG_E_REFUSED, after STORE_LOCK_WAIT_MS for one that is about to leave).
  */
-int store_open(struct loop *loop, struct workers *workers, const char *url, struct store **ret, struct brig_err *err) MUST_CHECK;
-/* Writes what is queued and calls back for it; not from a callback of its own. Reads in flight are called back by the workers. Takes NULL. */
+int store_open(struct loop *loop, struct workers *workers, const char *url, struct store **ret,
+               struct brig_err *err) MUST_CHECK;
+/* Writes what is queued and calls back for it; not from a callback of its own. Reads in flight are called back by the
+ * workers. Takes NULL. */
 void store_close(struct store *store);
 
 typedef void store_done_fn(void *ctx, const struct brig_err *err); /* err NULL: committed */
@@ -52,7 +54,7 @@ struct store_key {
     char hint[16];    /* its last four characters */
     enum store_role role;
     int64_t created_at_ns, expires_at_ns, revoked_at_ns; /* 0: never */
-    const char *doc; /* quotas; JSON object */
+    const char *doc;                                     /* quotas; JSON object */
 };
 struct store_sandbox {
     char id[32];
@@ -88,45 +90,69 @@ struct store_object { /* policies, secrets: few, small, cached by their owners *
 
 /* ---- writes: queued, committed in groups; done may be NULL -------------------------------------------- */
 /*
- * -EAGAIN (queue full), -ENOMEM, or BRIG_E_USAGE (text that is not UTF-8 or has no end): nothing was queued and done is not called.
- * A write of another organisation's row is BRIG_E_CONFLICT. With done the commit comes at once; without, within STORE_GROUP_MS,
- * and where the data base fails (no space, no server) the write is kept and tried again. doc NULL is "{}".
+ * -EAGAIN (queue full), -ENOMEM, or BRIG_E_USAGE (text that is not UTF-8 or has no end): nothing was queued and done is
+ * not called. A write of another organisation's row is BRIG_E_CONFLICT. With done the commit comes at once; without,
+ * within STORE_GROUP_MS, and where the data base fails (no space, no server) the write is kept and tried again. doc
+ * NULL is "{}".
  */
-int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* With its keys, objects and idempotency rows; its runs stay until they are old. BRIG_E_CONFLICT while it has sandboxes. */
-int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx,
+                  struct brig_err *err) MUST_CHECK;
+/* With its keys, objects and idempotency rows; its runs stay until they are old. BRIG_E_CONFLICT while it has
+ * sandboxes. */
+int store_delete_org(struct store *store, const char *id, store_done_fn *done, void *ctx,
+                     struct brig_err *err) MUST_CHECK;
 /* The organisation must be there: else BRIG_E_CONFLICT. */
-int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx,
+                  struct brig_err *err) MUST_CHECK;
 /* Keys that were revoked or had expired before that time go. org_id "": of all organisations. */
-int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx,
+                      struct brig_err *err) MUST_CHECK;
+int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx,
+                      struct brig_err *err) MUST_CHECK;
 /* The sandbox goes and its certificate comes, in one transaction. */
-int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* An ended run stays ended: a row that still runs does not replace it. started_at_ns, org_id, sandbox_id: as first written. */
-int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* The organisation must be there: else BRIG_E_CONFLICT. Deleting an organisation takes its objects along. created_at_ns: as first written. */
-int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx,
+                      struct brig_err *err) MUST_CHECK;
+/* An ended run stays ended: a row that still runs does not replace it. started_at_ns, org_id, sandbox_id: as first
+ * written. */
+int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx,
+                  struct brig_err *err) MUST_CHECK;
+int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx,
+                          struct brig_err *err) MUST_CHECK;
+/* The organisation must be there: else BRIG_E_CONFLICT. Deleting an organisation takes its objects along.
+ * created_at_ns: as first written. */
+int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx,
+                     struct brig_err *err) MUST_CHECK;
 /* One that is not there is none to delete: no error. */
-int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name,
+                        store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done,
+                         void *ctx, struct brig_err *err) MUST_CHECK;
 /* Retention: runs and certificates older than before_ns, or the oldest until their docs take at most max_bytes
  * (0: no limit); idempotency rows before. What still runs stays. Deletes in batches, other writes go in between. */
-int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int64_t idempotency_before_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-/* After a crash: runs without an end are closed as cause at now, in the document too (outcome, ended_at). Before new runs are written. */
-int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int64_t idempotency_before_ns,
+                store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+/* After a crash: runs without an end are closed as cause at now, in the document too (outcome, ended_at). Before new
+ * runs are written. */
+int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx,
+                          struct brig_err *err) MUST_CHECK;
 
 /* ---- reads at start: synchronous, before the loop runs ------------------------------------------------- */
 /*
  * each returns 0, or a negative errno that ends the reading with it. Keys come by organisation, the oldest of each
  * first.
  */
-int store_each_org(struct store *store, int (*each)(void *ctx, const struct store_org *org), void *ctx, struct brig_err *err) MUST_CHECK;
-int store_each_key(struct store *store, int (*each)(void *ctx, const struct store_key *key), void *ctx, struct brig_err *err) MUST_CHECK;
-int store_each_sandbox(struct store *store, int (*each)(void *ctx, const struct store_sandbox *sandbox), void *ctx, struct brig_err *err) MUST_CHECK;
-int store_each_idempotency(struct store *store, int (*each)(void *ctx, const struct store_idempotency *row), void *ctx, struct brig_err *err) MUST_CHECK;
-int store_each_object(struct store *store, const char *kind, int (*each)(void *ctx, const struct store_object *object), void *ctx, struct brig_err *err) MUST_CHECK;
-int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns, struct brig_err *err) MUST_CHECK; /* seq 0: none */
+int store_each_org(struct store *store, int (*each)(void *ctx, const struct store_org *org), void *ctx,
+                   struct brig_err *err) MUST_CHECK;
+int store_each_key(struct store *store, int (*each)(void *ctx, const struct store_key *key), void *ctx,
+                   struct brig_err *err) MUST_CHECK;
+int store_each_sandbox(struct store *store, int (*each)(void *ctx, const struct store_sandbox *sandbox), void *ctx,
+                       struct brig_err *err) MUST_CHECK;
+int store_each_idempotency(struct store *store, int (*each)(void *ctx, const struct store_idempotency *row), void *ctx,
+                           struct brig_err *err) MUST_CHECK;
+int store_each_object(struct store *store, const char *kind, int (*each)(void *ctx, const struct store_object *object),
+                      void *ctx, struct brig_err *err) MUST_CHECK;
+int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns,
+                     struct brig_err *err) MUST_CHECK; /* seq 0: none */
 
 /*
  * The same of a data base that this process does not otherwise open, beside a daemon or without one: seq 0 when there
@@ -137,18 +163,21 @@ int store_peek_audit_head(const char *url, uint64_t *ret_seq, char ret_hash[65],
 /* ---- reads for requests: on the worker pool, the callback on the loop ---------------------------------- */
 
 struct store_query {
-    const char *org_id;     /* required; "" only for the administrator's view of all */
-    const char *id;         /* one row, or NULL */
-    const char *sandbox_id; /* or NULL */
-    const char *cause;      /* or NULL; "" is "still running" */
+    const char *org_id;         /* required; "" only for the administrator's view of all */
+    const char *id;             /* one row, or NULL */
+    const char *sandbox_id;     /* or NULL */
+    const char *cause;          /* or NULL; "" is "still running" */
     int64_t since_ns, until_ns; /* since <= time < until; 0: no bound. Of runs the start, of certificates the end */
-    const char *after;      /* the cursor: id of the last row of the page before, or NULL */
-    unsigned limit;         /* 1 .. 1000; newest first */
+    const char *after;          /* the cursor: id of the last row of the page before, or NULL */
+    unsigned limit;             /* 1 .. 1000; newest first */
 };
 /* rows: n documents (JSON objects), valid during the call; more: there is another page. err: then n is 0. */
-typedef void store_rows_fn(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err);
-int store_find_runs(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int store_find_certificates(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+typedef void store_rows_fn(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
+                           const struct brig_err *err);
+int store_find_runs(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,
+                    struct brig_err *err) MUST_CHECK;
+int store_find_certificates(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,
+                            struct brig_err *err) MUST_CHECK;
 
 /* For /metrics and /readyz. */
 struct store_health {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages of runs and certificates for requests, read on the worker pool. A job owns all it needs, the answer included, so its
- * callback does not look at the store, which may have been closed meanwhile.
+ * Pages of runs and certificates for requests, read on the worker pool. A job owns all it needs, the answer included,
+ * so its callback does not look at the store, which may have been closed meanwhile.
  *
- * A page is ordered by (time, id), newest first, and its cursor is the id of the last row before it: the time is looked up. A
- * row that retention has taken meanwhile had nothing older behind it, so an unknown cursor is an empty page. The organisation is
- * part of every statement, the cursor's included.
+ * A page is ordered by (time, id), newest first, and its cursor is the id of the last row before it: the time is looked
+ * up. A row that retention has taken meanwhile had nothing older behind it, so an unknown cursor is an empty page. The
+ * organisation is part of every statement, the cursor's included.
  */
 #include <string.h>
 
@@ -97,7 +97,8 @@ static int find_read(const struct store_ops *ops, struct store_conn *conn, void 
 
     if (find->bits & FIND_AFTER) {
         const struct store_value at[] = {word(find, WORD_AFTER), word(find, WORD_ORG)};
-        int r = ops->run(conn, find->bits & FIND_CERTIFICATES ? SQL_CERTIFICATE_TIME : SQL_RUN_TIME, at, 2, cursor_row, &cursor, err);
+        int r = ops->run(conn, find->bits & FIND_CERTIFICATES ? SQL_CERTIFICATE_TIME : SQL_RUN_TIME, at, 2, cursor_row,
+                         &cursor, err);
         if (r < 0 || !cursor.found)
             return r;
     }
@@ -180,8 +181,11 @@ static int check_query(const struct store_query *query, struct brig_err *err)
 
 static struct find *make_find(struct store *store, const struct store_query *query, unsigned bits)
 {
-    const char *const words[WORD_MAX_N] = {[WORD_ORG] = query->org_id, [WORD_ID] = query->id, [WORD_SANDBOX] = query->sandbox_id,
-                                           [WORD_CAUSE] = query->cause, [WORD_AFTER] = query->after};
+    const char *const words[WORD_MAX_N] = {[WORD_ORG] = query->org_id,
+                                           [WORD_ID] = query->id,
+                                           [WORD_SANDBOX] = query->sandbox_id,
+                                           [WORD_CAUSE] = query->cause,
+                                           [WORD_AFTER] = query->after};
     size_t bytes = 0;
 
     for (size_t i = 0; i < WORD_MAX_N; i++)
@@ -189,10 +193,15 @@ static struct find *make_find(struct store *store, const struct store_query *que
     struct find *find = mem_alloc(sizeof *find + bytes);
     if (!find)
         return NULL;
-    *find = (struct find){.job = {.work = find_work, .done = find_done}, .store = store, .limit = query->limit, .text = BUF_INIT(TEXT_MAX),
-                          .since_ns = query->since_ns, .until_ns = query->until_ns};
-    find->bits = bits | (*query->org_id ? FIND_ORG : 0u) | (query->id ? FIND_ID : 0u) | (query->sandbox_id ? FIND_SANDBOX : 0u) |
-                 (query->cause ? FIND_CAUSE : 0u) | (query->since_ns ? FIND_SINCE : 0u) | (query->until_ns ? FIND_UNTIL : 0u) |
+    *find = (struct find){.job = {.work = find_work, .done = find_done},
+                          .store = store,
+                          .limit = query->limit,
+                          .text = BUF_INIT(TEXT_MAX),
+                          .since_ns = query->since_ns,
+                          .until_ns = query->until_ns};
+    find->bits = bits | (*query->org_id ? FIND_ORG : 0u) | (query->id ? FIND_ID : 0u) |
+                 (query->sandbox_id ? FIND_SANDBOX : 0u) | (query->cause ? FIND_CAUSE : 0u) |
+                 (query->since_ns ? FIND_SINCE : 0u) | (query->until_ns ? FIND_UNTIL : 0u) |
                  (query->after ? FIND_AFTER : 0u);
     char *at = find->data;
     for (size_t i = 0; i < WORD_MAX_N; i++) {
@@ -209,7 +218,8 @@ static struct find *make_find(struct store *store, const struct store_query *que
     return find;
 }
 
-static int start(struct store *store, const struct store_query *query, unsigned bits, store_rows_fn *done, void *ctx, struct brig_err *err)
+static int start(struct store *store, const struct store_query *query, unsigned bits, store_rows_fn *done, void *ctx,
+                 struct brig_err *err)
 {
     int r = check_query(query, err);
 
@@ -227,12 +237,14 @@ static int start(struct store *store, const struct store_query *query, unsigned 
     return 0;
 }
 
-int store_find_runs(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err)
+int store_find_runs(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,
+                    struct brig_err *err)
 {
     return start(store, query, 0, done, ctx, err);
 }
 
-int store_find_certificates(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err)
+int store_find_certificates(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,
+                            struct brig_err *err)
 {
     return start(store, query, FIND_CERTIFICATES, done, ctx, err);
 }

@@ -70,7 +70,16 @@ enum store_sql {
     SQL_FIND = SQL_FIXED_MAX,
     SQL_MAX = SQL_FIND + 256
 };
-enum { FIND_ORG = 1, FIND_ID = 2, FIND_SANDBOX = 4, FIND_CAUSE = 8, FIND_SINCE = 16, FIND_UNTIL = 32, FIND_AFTER = 64, FIND_CERTIFICATES = 128 };
+enum {
+    FIND_ORG = 1,
+    FIND_ID = 2,
+    FIND_SANDBOX = 4,
+    FIND_CAUSE = 8,
+    FIND_SINCE = 16,
+    FIND_UNTIL = 32,
+    FIND_AFTER = 64,
+    FIND_CERTIFICATES = 128
+};
 
 /* The statement's text with $1, $2 ... for its parameters. -ENOMEM. */
 int store_sql_text(enum store_dialect dialect, unsigned sql, struct buf *out) MUST_CHECK;
@@ -78,21 +87,22 @@ int store_sql_text(enum store_dialect dialect, unsigned sql, struct buf *out) MU
 /* 0: go on; 1: enough; negative: stop, and run() returns it. The row is valid during the call. */
 typedef int store_row_fn(void *ctx, const struct store_value *row, size_t n, struct brig_err *err);
 
-struct store_conn { /* the back end's own follows */
+struct store_conn {  /* the back end's own follows */
     bool lost;       /* to be closed and opened again */
     int64_t changed; /* rows, by the last run() that gave none */
 };
 
 struct store_ops {
     enum store_dialect dialect;
-    const char *begin;   /* of a writing transaction */
-    unsigned ping_ms;    /* how often an idle writer should look whether it is still connected; 0: never */
+    const char *begin; /* of a writing transaction */
+    unsigned ping_ms;  /* how often an idle writer should look whether it is still connected; 0: never */
     /* The writer also takes the lock that makes it the only one: BRIG_E_REFUSED when another has it. */
     int (*open)(const char *url, bool writer, struct store_conn **ret, struct brig_err *err);
     void (*close)(struct store_conn *conn); /* takes NULL */
-    int (*script)(struct store_conn *conn, const char *sql, struct brig_err *err); /* our own text; no parameters, no rows */
-    int (*run)(struct store_conn *conn, unsigned sql, const struct store_value *args, size_t n, store_row_fn *row, void *ctx,
-               struct brig_err *err);
+    /* our own text; no parameters, no rows */
+    int (*script)(struct store_conn *conn, const char *sql, struct brig_err *err);
+    int (*run)(struct store_conn *conn, unsigned sql, const struct store_value *args, size_t n, store_row_fn *row,
+               void *ctx, struct brig_err *err);
     int (*commit)(struct store_conn *conn, struct brig_err *err);
     void (*rollback)(struct store_conn *conn); /* also when there is nothing to roll back */
 };

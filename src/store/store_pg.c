@@ -3,12 +3,13 @@
  * PostgreSQL behind the store, by libpq. Text goes as text, hashes as binary, results come binary (so bytes need no
  * escaping and integers no parsing), row by row.
  *
- * One brigd at a time: a session-level advisory lock, held by the very connection that writes, so that whoever lost the lock
- * has also lost the ability to write. A session whose client vanished is found dead by TCP within half a minute; our own
- * dead one, after the network broke, is known by its application_name and is ended by us. Both need a session that is ours from
- * begin to end: a pooler in transaction mode cannot be used.
+ * One brigd at a time: a session-level advisory lock, held by the very connection that writes, so that whoever lost the
+ * lock has also lost the ability to write. A session whose client vanished is found dead by TCP within half a minute;
+ * our own dead one, after the network broke, is known by its application_name and is ended by us. Both need a session
+ * that is ours from begin to end: a pooler in transaction mode cannot be used.
  *
- * When the server goes away every call fails with `lost` set; connecting again is the caller's business (store_writer.c).
+ * When the server goes away every call fails with `lost` set; connecting again is the caller's business
+ * (store_writer.c).
  */
 #include <endian.h>
 #include <inttypes.h>
@@ -30,9 +31,9 @@
 #define OID_INT4 23u
 /* hashtext(): two stores in two schemas of one data base do not meet. */
 #define LOCK_KEY "1651665255, hashtext(current_schema())"
-#define LOCK_HOLDER                                                                                       \
+#define LOCK_HOLDER                                                                                         \
     " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted" \
-    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"                  \
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"                    \
     " AND l.classid = 1651665255 AND l.objid::bigint = hashtext(current_schema())::bigint & 4294967295"
 
 struct pg_conn {
@@ -75,12 +76,15 @@ static const struct {
     int errnum;
     bool lost;
 } states[] = {
-    {"08", BRIG_E_BUSY, ENOTCONN, true},     {"57P01", BRIG_E_BUSY, ENOTCONN, true}, {"57P02", BRIG_E_BUSY, ENOTCONN, true},
-    {"57P03", BRIG_E_BUSY, ENOTCONN, true},  {"57P05", BRIG_E_BUSY, ENOTCONN, true}, {"25006", BRIG_E_BUSY, EROFS, true},
-    {"22", BRIG_E_USAGE, EINVAL, false},     {"23", BRIG_E_CONFLICT, EEXIST, false}, {"53100", BRIG_E_HOST, ENOSPC, false},
-    {"53200", BRIG_E_NOMEM, ENOMEM, false},  {"53", BRIG_E_BUSY, EBUSY, false},      {"40", BRIG_E_BUSY, EBUSY, false},
-    {"55P03", BRIG_E_BUSY, EBUSY, false},    {"57014", BRIG_E_TIMEOUT, ETIMEDOUT, false}, {"54000", BRIG_E_TOO_LARGE, EFBIG, false},
-    {"58030", BRIG_E_HOST, EIO, false},      {"28", BRIG_E_HOST, EACCES, false},     {"42501", BRIG_E_HOST, EACCES, false},
+    {"08", BRIG_E_BUSY, ENOTCONN, true},       {"57P01", BRIG_E_BUSY, ENOTCONN, true},
+    {"57P02", BRIG_E_BUSY, ENOTCONN, true},    {"57P03", BRIG_E_BUSY, ENOTCONN, true},
+    {"57P05", BRIG_E_BUSY, ENOTCONN, true},    {"25006", BRIG_E_BUSY, EROFS, true},
+    {"22", BRIG_E_USAGE, EINVAL, false},       {"23", BRIG_E_CONFLICT, EEXIST, false},
+    {"53100", BRIG_E_HOST, ENOSPC, false},     {"53200", BRIG_E_NOMEM, ENOMEM, false},
+    {"53", BRIG_E_BUSY, EBUSY, false},         {"40", BRIG_E_BUSY, EBUSY, false},
+    {"55P03", BRIG_E_BUSY, EBUSY, false},      {"57014", BRIG_E_TIMEOUT, ETIMEDOUT, false},
+    {"54000", BRIG_E_TOO_LARGE, EFBIG, false}, {"58030", BRIG_E_HOST, EIO, false},
+    {"28", BRIG_E_HOST, EACCES, false},        {"42501", BRIG_E_HOST, EACCES, false},
 };
 
 static int failed(struct pg_conn *conn, const PGresult *result, struct brig_err *err)
@@ -156,7 +160,8 @@ static int prepare(struct pg_conn *conn, unsigned sql, const char *name, struct 
     return 0;
 }
 
-static int send_query(struct pg_conn *conn, const char *name, const struct store_value *args, size_t n, struct brig_err *err)
+static int send_query(struct pg_conn *conn, const char *name, const struct store_value *args, size_t n,
+                      struct brig_err *err)
 {
     const char *values[STORE_COLS_MAX];
     int lengths[STORE_COLS_MAX], formats[STORE_COLS_MAX];
@@ -204,8 +209,8 @@ static int take_row(const PGresult *result, int at, store_row_fn *fn, void *ctx,
     return fn(ctx, row, (size_t)n, err);
 }
 
-static int pg_run(struct store_conn *base, unsigned sql, const struct store_value *args, size_t n, store_row_fn *row, void *ctx,
-                  struct brig_err *err)
+static int pg_run(struct store_conn *base, unsigned sql, const struct store_value *args, size_t n, store_row_fn *row,
+                  void *ctx, struct brig_err *err)
 {
     struct pg_conn *conn = (struct pg_conn *)base;
     char name[16];
@@ -270,7 +275,9 @@ static int try_lock(struct pg_conn *conn, struct brig_err *err)
     if (*PQgetvalue(result, 0, 0) == 't')
         return 1;
     const char *const us[] = {own_name()};
-    PQclear(PQexecParams(conn->pg, "SELECT pg_terminate_backend(a.pid)" LOCK_HOLDER " AND a.application_name = $1 AND a.pid <> pg_backend_pid()",
+    PQclear(PQexecParams(conn->pg,
+                         "SELECT pg_terminate_backend(a.pid)" LOCK_HOLDER
+                         " AND a.application_name = $1 AND a.pid <> pg_backend_pid()",
                          1, NULL, us, NULL, NULL, 0));
     return 0;
 }
@@ -282,7 +289,8 @@ static int take_lock(struct pg_conn *conn, struct brig_err *err)
 
     while ((r = try_lock(conn, err)) == 0) {
         if (clock_mono_ns() > give_up) {
-            AUTO_RESULT PGresult *who = PQexec(conn->pg, "SELECT a.application_name, coalesce(host(a.client_addr), 'its own machine')" LOCK_HOLDER);
+            AUTO_RESULT PGresult *who = PQexec(
+                conn->pg, "SELECT a.application_name, coalesce(host(a.client_addr), 'its own machine')" LOCK_HOLDER);
             bool known = PQresultStatus(who) == PGRES_TUPLES_OK && PQntuples(who) > 0;
             return err_set(err, BRIG_E_REFUSED, 0, "the database is in use by another brigd (%s, connected from %s)",
                            known ? PQgetvalue(who, 0, 0) : "unknown", known ? PQgetvalue(who, 0, 1) : "unknown");
@@ -298,24 +306,30 @@ static int set_up(struct pg_conn *conn, bool writer, struct brig_err *err)
 
     PQsetNoticeProcessor(conn->pg, no_notice, NULL);
     if (PQserverVersion(conn->pg) < SERVER_MIN)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "database: PostgreSQL %d is too old; 12 is the oldest", PQserverVersion(conn->pg) / 10000);
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "database: PostgreSQL %d is too old; 12 is the oldest",
+                       PQserverVersion(conn->pg) / 10000);
     if (!encoding || !str_eq(encoding, "UTF8"))
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "database: its encoding is %s, it must be UTF8", encoding ? encoding : "unknown");
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "database: its encoding is %s, it must be UTF8",
+                       encoding ? encoding : "unknown");
     if (!writer)
         return pg_script(&conn->base, "SET default_transaction_read_only = on; SET statement_timeout = '30s'", err);
-    /* lock_timeout: somebody's open transaction must not hold every request. The rest: a lock of the dead is found soon. */
-    int r = pg_script(&conn->base,
-                      "SET lock_timeout = '10s'; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
-                      " SET tcp_user_timeout = '30s';"
-                      " SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'", err);
+    /* lock_timeout: somebody's open transaction must not hold every request. The rest: a lock of the dead is found
+     * soon. */
+    int r = pg_script(
+        &conn->base,
+        "SET lock_timeout = '10s'; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
+        " SET tcp_user_timeout = '30s';"
+        " SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+        err);
     return r < 0 ? r : take_lock(conn, err);
 }
 
 static int pg_open(const char *url, bool writer, struct store_conn **ret, struct brig_err *err)
 {
     /* What stands before dbname are defaults that the URL may change; what follows it is not up for choice. */
-    const char *const names[] = {"connect_timeout", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout",
-                                 "dbname", "application_name", "client_encoding", NULL};
+    const char *const names[] = {"connect_timeout",  "keepalives_idle",  "keepalives_interval",
+                                 "keepalives_count", "tcp_user_timeout", "dbname",
+                                 "application_name", "client_encoding",  NULL};
     const char *const values[] = {"5", "10", "5", "3", "15000", url, own_name(), "UTF8", NULL};
     struct pg_conn *conn = mem_zalloc(sizeof *conn);
     int r;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_private.h: the store's own insides, shared by store.c (life), store_write.c (what is asked for), store_writer.c (the
- * thread that does it), store_prune.c (writes of many steps),
- * store_read.c and store_find.c.
+ * store_private.h: the store's own insides, shared by store.c (life), store_write.c (what is asked for), store_writer.c
+ * (the thread that does it), store_prune.c (writes of many steps), store_read.c and store_find.c.
  *
- *   loop's thread        store_put_...() --> queue --> writer thread: BEGIN, apply..., COMMIT --> finished --> eventfd --> done()
- *                        store_find_...() --> worker pool, with one of two reading connections --> done()
+ *   loop's thread        store_put_...() --> queue --> writer thread: BEGIN, apply..., COMMIT --> finished --> eventfd
+ * --> done() store_find_...() --> worker pool, with one of two reading connections --> done()
  */
 #ifndef BRIG_STORE_STORE_PRIVATE_H
 #define BRIG_STORE_STORE_PRIVATE_H
@@ -16,9 +15,9 @@
 #include "store/store_ops.h"
 
 #define STORE_READERS 2u
-#define STORE_GROUP_MAX 512u             /* writes in one transaction */
-#define STORE_GROUP_BYTES (4u << 20)     /* and about as many bytes */
-#define STORE_QUEUE_BYTES (256u << 20)   /* in all that waits; past it -EAGAIN as well */
+#define STORE_GROUP_MAX 512u           /* writes in one transaction */
+#define STORE_GROUP_BYTES (4u << 20)   /* and about as many bytes */
+#define STORE_QUEUE_BYTES (256u << 20) /* in all that waits; past it -EAGAIN as well */
 #define STORE_PRUNE_BATCH 256u
 
 enum write_kind {
@@ -82,7 +81,7 @@ struct store {
     struct store_conn *conn; /* NULL: to be opened */
     uint64_t retry_at_ns;    /* after a failure: not before, unless somebody waits */
     unsigned retry_ms;
-    uint64_t connect_at_ns;  /* the server was not there: not before; until then its failure is repeated */
+    uint64_t connect_at_ns; /* the server was not there: not before; until then its failure is repeated */
     struct brig_err connect_err;
     int connect_failed;
     bool doc_bytes_known;
@@ -96,14 +95,16 @@ int write_prune(struct store *store, struct write *write, struct brig_err *err) 
 int write_close_runs(struct store *store, struct write *write, struct brig_err *err) MUST_CHECK;
 
 /* store_writer.c */
-int writer_add(struct store *store, struct write *write, struct brig_err *err) MUST_CHECK; /* takes it over on success */
+/* takes it over on success */
+int writer_add(struct store *store, struct write *write, struct brig_err *err) MUST_CHECK;
 void *writer_main(void *store);
 void write_list_init(struct write_list *list);
 struct write *write_list_take(struct write_list *list); /* the first, or NULL */
 
 const struct store_ops *store_ops_for(const char *url); /* store.c; NULL: no such data base */
 
-/* store_read.c: fn with one of the reading connections; once more, after reset(), when that one turned out to be lost. */
+/* store_read.c: fn with one of the reading connections; once more, after reset(), when that one turned out to be lost.
+ */
 typedef int read_fn(const struct store_ops *ops, struct store_conn *conn, void *ctx, struct brig_err *err);
 int with_reader(struct store *store, read_fn *fn, void (*reset)(void *ctx), void *ctx, struct brig_err *err) MUST_CHECK;
 

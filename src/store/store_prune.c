@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writes of many steps. Pruning deletes a batch per transaction and asks to be called again (write->again): other writes
- * go in between, and nothing holds the data base for long. Closing runs is all or nothing: it belongs to the start, and a second
- * batch later might meet runs that are new.
+ * Writes of many steps. Pruning deletes a batch per transaction and asks to be called again (write->again): other
+ * writes go in between, and nothing holds the data base for long. Closing runs is all or nothing: it belongs to the
+ * start, and a second batch later might meet runs that are new.
  *
- * How much there is: store->doc_bytes is never too low. Each write adds its size and nothing looks for what it replaced; once
- * the sum is over the limit it is computed anew from an index, and only then anything is deleted. The writer takes it back
- * when a transaction fails (store_writer.c).
+ * How much there is: store->doc_bytes is never too low. Each write adds its size and nothing looks for what it
+ * replaced; once the sum is over the limit it is computed anew from an index, and only then anything is deleted. The
+ * writer takes it back when a transaction fails (store_writer.c).
  */
 #include <string.h>
 
@@ -44,7 +44,8 @@ static int count_deleted(void *ctx, const struct store_value *row, size_t n, str
     return 0;
 }
 
-static int delete_rows(struct store *store, enum store_sql sql, const struct store_value *args, struct deleted *sum, struct brig_err *err)
+static int delete_rows(struct store *store, enum store_sql sql, const struct store_value *args, struct deleted *sum,
+                       struct brig_err *err)
 {
     struct deleted deleted = {0};
     int r = store->ops->run(store->conn, sql, args, 2, count_deleted, &deleted, err);
@@ -200,7 +201,8 @@ static int close_run(struct store *store, const struct open_run *run, const stru
     if (store_doc_close(run->doc, write->values[0].data, write->values[1].number, &doc) < 0)
         return err_nomem(err);
     store->doc_bytes += doc.len;
-    const struct store_value args[] = {text(run->id), write->values[0], write->values[1], number((int64_t)doc.len), text(doc.data)};
+    const struct store_value args[] = {text(run->id), write->values[0], write->values[1], number((int64_t)doc.len),
+                                       text(doc.data)};
     return store->ops->run(store->conn, SQL_CLOSE_RUN, args, ARRAY_SIZE(args), NULL, NULL, err);
 }
 

@@ -80,7 +80,7 @@ struct each {
     } fn;
     void *ctx;
     struct store_value arg; /* STORE_NULL: none */
-    bool told; /* the caller has seen rows: no second attempt */
+    bool told;              /* the caller has seen rows: no second attempt */
 };
 
 /* Columns into the record. A field that does not fit was not written by us. */
@@ -111,12 +111,16 @@ static int org_row(const struct each *each, const struct store_value *row, struc
 
 static int key_row(const struct each *each, const struct store_value *row, struct brig_err *err)
 {
-    struct store_key key = {.role = STORE_ROLE_MAX, .created_at_ns = row[6].number, .expires_at_ns = row[7].number,
-                            .revoked_at_ns = row[8].number, .doc = row[9].data};
+    struct store_key key = {.role = STORE_ROLE_MAX,
+                            .created_at_ns = row[6].number,
+                            .expires_at_ns = row[7].number,
+                            .revoked_at_ns = row[8].number,
+                            .doc = row[9].data};
     char role[16];
 
-    if (TAKE_TEXT(key.id, &row[0], err) < 0 || TAKE_TEXT(key.org_id, &row[1], err) < 0 || TAKE_TEXT(key.name, &row[2], err) < 0 ||
-        take_hash(key.hash, &row[3], err) < 0 || TAKE_TEXT(key.hint, &row[4], err) < 0 || TAKE_TEXT(role, &row[5], err) < 0)
+    if (TAKE_TEXT(key.id, &row[0], err) < 0 || TAKE_TEXT(key.org_id, &row[1], err) < 0 ||
+        TAKE_TEXT(key.name, &row[2], err) < 0 || take_hash(key.hash, &row[3], err) < 0 ||
+        TAKE_TEXT(key.hint, &row[4], err) < 0 || TAKE_TEXT(role, &row[5], err) < 0)
         return -EBADMSG;
     for (unsigned i = 0; i < STORE_ROLE_MAX; i++)
         if (str_eq(role, store_role_names[i]))
@@ -130,8 +134,9 @@ static int sandbox_row(const struct each *each, const struct store_value *row, s
 {
     struct store_sandbox box = {.created_at_ns = row[6].number, .updated_at_ns = row[7].number, .doc = row[8].data};
 
-    if (TAKE_TEXT(box.id, &row[0], err) < 0 || TAKE_TEXT(box.org_id, &row[1], err) < 0 || TAKE_TEXT(box.key_id, &row[2], err) < 0 ||
-        TAKE_TEXT(box.name, &row[3], err) < 0 || TAKE_TEXT(box.state, &row[4], err) < 0 || TAKE_TEXT(box.provider, &row[5], err) < 0)
+    if (TAKE_TEXT(box.id, &row[0], err) < 0 || TAKE_TEXT(box.org_id, &row[1], err) < 0 ||
+        TAKE_TEXT(box.key_id, &row[2], err) < 0 || TAKE_TEXT(box.name, &row[3], err) < 0 ||
+        TAKE_TEXT(box.state, &row[4], err) < 0 || TAKE_TEXT(box.provider, &row[5], err) < 0)
         return -EBADMSG;
     return each->fn.sandbox(each->ctx, &box);
 }
@@ -140,16 +145,21 @@ static int idempotency_row(const struct each *each, const struct store_value *ro
 {
     struct store_idempotency out = {.created_at_ns = row[3].number, .status = (int)row[4].number, .doc = row[5].data};
 
-    if (TAKE_TEXT(out.org_id, &row[0], err) < 0 || TAKE_TEXT(out.key, &row[1], err) < 0 || take_hash(out.fingerprint, &row[2], err) < 0)
+    if (TAKE_TEXT(out.org_id, &row[0], err) < 0 || TAKE_TEXT(out.key, &row[1], err) < 0 ||
+        take_hash(out.fingerprint, &row[2], err) < 0)
         return -EBADMSG;
     return each->fn.idempotency(each->ctx, &out);
 }
 
 static int object_row(const struct each *each, const struct store_value *row, struct brig_err *err)
 {
-    struct store_object out = {.version = (uint64_t)row[3].number, .created_at_ns = row[4].number, .updated_at_ns = row[5].number, .doc = row[6].data};
+    struct store_object out = {.version = (uint64_t)row[3].number,
+                               .created_at_ns = row[4].number,
+                               .updated_at_ns = row[5].number,
+                               .doc = row[6].data};
 
-    if (TAKE_TEXT(out.kind, &row[0], err) < 0 || TAKE_TEXT(out.org_id, &row[1], err) < 0 || TAKE_TEXT(out.name, &row[2], err) < 0)
+    if (TAKE_TEXT(out.kind, &row[0], err) < 0 || TAKE_TEXT(out.org_id, &row[1], err) < 0 ||
+        TAKE_TEXT(out.name, &row[2], err) < 0)
         return -EBADMSG;
     return each->fn.object(each->ctx, &out);
 }
@@ -183,31 +193,36 @@ static void each_reset(void *ctx)
     (void)ctx; /* `told` stays */
 }
 
-int store_each_org(struct store *store, int (*fn)(void *ctx, const struct store_org *org), void *ctx, struct brig_err *err)
+int store_each_org(struct store *store, int (*fn)(void *ctx, const struct store_org *org), void *ctx,
+                   struct brig_err *err)
 {
     struct each each = {.sql = SQL_EACH_ORG, .row = org_row, .fn.org = fn, .ctx = ctx};
     return with_reader(store, each_read, each_reset, &each, err);
 }
 
-int store_each_key(struct store *store, int (*fn)(void *ctx, const struct store_key *key), void *ctx, struct brig_err *err)
+int store_each_key(struct store *store, int (*fn)(void *ctx, const struct store_key *key), void *ctx,
+                   struct brig_err *err)
 {
     struct each each = {.sql = SQL_EACH_KEY, .row = key_row, .fn.key = fn, .ctx = ctx};
     return with_reader(store, each_read, each_reset, &each, err);
 }
 
-int store_each_sandbox(struct store *store, int (*fn)(void *ctx, const struct store_sandbox *sandbox), void *ctx, struct brig_err *err)
+int store_each_sandbox(struct store *store, int (*fn)(void *ctx, const struct store_sandbox *sandbox), void *ctx,
+                       struct brig_err *err)
 {
     struct each each = {.sql = SQL_EACH_SANDBOX, .row = sandbox_row, .fn.sandbox = fn, .ctx = ctx};
     return with_reader(store, each_read, each_reset, &each, err);
 }
 
-int store_each_idempotency(struct store *store, int (*fn)(void *ctx, const struct store_idempotency *row), void *ctx, struct brig_err *err)
+int store_each_idempotency(struct store *store, int (*fn)(void *ctx, const struct store_idempotency *row), void *ctx,
+                           struct brig_err *err)
 {
     struct each each = {.sql = SQL_EACH_IDEMPOTENCY, .row = idempotency_row, .fn.idempotency = fn, .ctx = ctx};
     return with_reader(store, each_read, each_reset, &each, err);
 }
 
-int store_each_object(struct store *store, const char *kind, int (*fn)(void *ctx, const struct store_object *object), void *ctx, struct brig_err *err)
+int store_each_object(struct store *store, const char *kind, int (*fn)(void *ctx, const struct store_object *object),
+                      void *ctx, struct brig_err *err)
 {
     struct each each = {.sql = SQL_EACH_OBJECT, .row = object_row, .fn.object = fn, .ctx = ctx};
 
@@ -236,7 +251,8 @@ static int head_read(const struct store_ops *ops, struct store_conn *conn, void 
     return ops->run(conn, SQL_AUDIT_HEAD, NULL, 0, head_row, ctx, err);
 }
 
-int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns, struct brig_err *err)
+int store_audit_head(struct store *store, uint64_t *ret_seq, char ret_hash[65], int64_t *ret_time_ns,
+                     struct brig_err *err)
 {
     struct head head = {0};
     int r = with_reader(store, head_read, each_reset, &head, err);

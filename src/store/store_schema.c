@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The schema, as steps from one version to the next. A step that was released is never changed: what a program
- * finds in the field was made by exactly these texts (tests/fixtures/store has each version as a dump, and the tests compare).
- * All steps that are missing run in one transaction, so a failure leaves the data base as it was. There is no way back: an
- * older program refuses a newer schema.
+ * finds in the field was made by exactly these texts (tests/fixtures/store has each version as a dump, and the tests
+ * compare). All steps that are missing run in one transaction, so a failure leaves the data base as it was. There is no
+ * way back: an older program refuses a newer schema.
  *
- * Times are nanoseconds since 1970. `bytes` is the length of `doc`, kept beside it so that summing never reads documents.
- * Text compares by bytes in both data bases (COLLATE "C"), which the order of pages relies on. Rows of an organisation
- * that is gone keep its id; ids are random and are not given twice.
+ * Times are nanoseconds since 1970. `bytes` is the length of `doc`, kept beside it so that summing never reads
+ * documents. Text compares by bytes in both data bases (COLLATE "C"), which the order of pages relies on. Rows of an
+ * organisation that is gone keep its id; ids are random and are not given twice.
  */
 #include "base/err.h"
 #include "base/parse.h"
 #include "store/store.h"
 #include "store/store_ops.h"
 
-#define SCHEMA_INDEXES                                                                                     \
-    "CREATE INDEX keys_org ON keys (org_id);"                                                              \
-    "CREATE INDEX sandboxes_org ON sandboxes (org_id);"                                                    \
-    "CREATE INDEX runs_org ON runs (org_id, started_at, id);"                                              \
-    "CREATE INDEX runs_time ON runs (started_at, id, ended_at, bytes);"                                    \
-    "CREATE INDEX runs_sandbox ON runs (sandbox_id, started_at, id);"                                      \
-    "CREATE INDEX runs_open ON runs (id) WHERE ended_at = 0;"                                              \
-    "CREATE INDEX certificates_org ON certificates (org_id, ended_at, sandbox_id);"                        \
-    "CREATE INDEX certificates_time ON certificates (ended_at, sandbox_id, bytes);"                        \
+#define SCHEMA_INDEXES                                                              \
+    "CREATE INDEX keys_org ON keys (org_id);"                                       \
+    "CREATE INDEX sandboxes_org ON sandboxes (org_id);"                             \
+    "CREATE INDEX runs_org ON runs (org_id, started_at, id);"                       \
+    "CREATE INDEX runs_time ON runs (started_at, id, ended_at, bytes);"             \
+    "CREATE INDEX runs_sandbox ON runs (sandbox_id, started_at, id);"               \
+    "CREATE INDEX runs_open ON runs (id) WHERE ended_at = 0;"                       \
+    "CREATE INDEX certificates_org ON certificates (org_id, ended_at, sandbox_id);" \
+    "CREATE INDEX certificates_time ON certificates (ended_at, sandbox_id, bytes);" \
     "CREATE INDEX idempotency_time ON idempotency (created_at);"
 
 static const char sqlite_1[] =
@@ -52,23 +52,26 @@ static const char pg_1[] =
     " role " PG_TEXT " CHECK (role IN ('admin', 'user', 'read-only')), created_at BIGINT NOT NULL,"
     " expires_at BIGINT NOT NULL, revoked_at BIGINT NOT NULL, doc " PG_TEXT ");"
     "CREATE TABLE sandboxes (id " PG_TEXT " PRIMARY KEY, org_id " PG_TEXT ", key_id " PG_TEXT ", name " PG_TEXT ","
-    " state " PG_TEXT ", provider " PG_TEXT ", created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, doc " PG_TEXT ");"
+    " state " PG_TEXT ", provider " PG_TEXT ", created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL, doc " PG_TEXT
+    ");"
     "CREATE TABLE runs (id " PG_TEXT " PRIMARY KEY, org_id " PG_TEXT ", sandbox_id " PG_TEXT ", kind " PG_TEXT ","
     " cause " PG_TEXT ", started_at BIGINT NOT NULL, ended_at BIGINT NOT NULL, bytes BIGINT NOT NULL, doc " PG_TEXT ");"
     "CREATE TABLE certificates (sandbox_id " PG_TEXT " PRIMARY KEY, org_id " PG_TEXT ", cause " PG_TEXT ","
     " ended_at BIGINT NOT NULL, bytes BIGINT NOT NULL, doc " PG_TEXT ");"
-    "CREATE TABLE idempotency (org_id " PG_TEXT ", key " PG_TEXT ", fingerprint BYTEA NOT NULL CHECK (length(fingerprint) = 32),"
+    "CREATE TABLE idempotency (org_id " PG_TEXT ", key " PG_TEXT
+    ", fingerprint BYTEA NOT NULL CHECK (length(fingerprint) = 32),"
     " created_at BIGINT NOT NULL, status BIGINT NOT NULL, doc " PG_TEXT ", PRIMARY KEY (org_id, key));"
     "CREATE TABLE audit_head (one BIGINT NOT NULL PRIMARY KEY CHECK (one = 1), seq BIGINT NOT NULL, hash " PG_TEXT ","
     " time BIGINT NOT NULL);" SCHEMA_INDEXES;
 
 /* Small named things of an organisation, told apart by `kind`: policies, secrets. */
-#define OBJECTS(text, number)                                                                                           \
-    "CREATE TABLE objects (kind " text ", org_id " text " REFERENCES orgs (id) ON DELETE CASCADE, name " text ","       \
-    " version " number " NOT NULL, created_at " number " NOT NULL, updated_at " number " NOT NULL, doc " text ","       \
+#define OBJECTS(text, number)                                                                                     \
+    "CREATE TABLE objects (kind " text ", org_id " text " REFERENCES orgs (id) ON DELETE CASCADE, name " text "," \
+    " version " number " NOT NULL, created_at " number " NOT NULL, updated_at " number " NOT NULL, doc " text "," \
     " PRIMARY KEY (kind, org_id, name))"
 
-static const char sqlite_2[] = OBJECTS("TEXT NOT NULL", "INTEGER") " STRICT; CREATE INDEX objects_org ON objects (org_id);";
+static const char sqlite_2[] =
+    OBJECTS("TEXT NOT NULL", "INTEGER") " STRICT; CREATE INDEX objects_org ON objects (org_id);";
 static const char pg_2[] = OBJECTS(PG_TEXT, "BIGINT") "; CREATE INDEX objects_org ON objects (org_id);";
 
 /* steps[n] leads from version n to n + 1. */
@@ -139,7 +142,8 @@ static int run_steps(const struct store_ops *ops, struct store_conn *conn, struc
     if (r < 0)
         return r;
     if (version > newest())
-        return err_set(err, BRIG_E_REFUSED, 0, "the database has schema %u, this program knows up to %u", version, newest());
+        return err_set(err, BRIG_E_REFUSED, 0, "the database has schema %u, this program knows up to %u", version,
+                       newest());
     if (version == newest())
         return 0;
     for (uint32_t at = version; r == 0 && at < newest(); at++)
@@ -148,7 +152,8 @@ static int run_steps(const struct store_ops *ops, struct store_conn *conn, struc
         return r;
     char text[16];
     int len = snprintf(text, sizeof text, "%u", newest());
-    const struct store_value row[] = {{.type = STORE_TEXT, .data = "schema", .len = 6}, {.type = STORE_TEXT, .data = text, .len = (size_t)len}};
+    const struct store_value row[] = {{.type = STORE_TEXT, .data = "schema", .len = 6},
+                                      {.type = STORE_TEXT, .data = text, .len = (size_t)len}};
     return ops->run(conn, SQL_META_PUT, row, ARRAY_SIZE(row), NULL, NULL, err);
 }
 

@@ -3,21 +3,21 @@
  * Every statement there is, in the SQL that SQLite and PostgreSQL share. Values come only as parameters; the text
  * of a search is put together from the constants below, never from what somebody asked for.
  *
- * Writing is upserting, so that a transaction of which nobody knows whether it was committed (the connection broke during
- * COMMIT) can simply be run again. A row never moves to another organisation, an ended run is never open again, and the time a
- * run started does not change, since pages are ordered by it.
+ * Writing is upserting, so that a transaction of which nobody knows whether it was committed (the connection broke
+ * during COMMIT) can simply be run again. A row never moves to another organisation, an ended run is never open again,
+ * and the time a run started does not change, since pages are ordered by it.
  */
 #include "store/store_ops.h"
 
 /* clang-format off: columns */
 static const char *const fixed[SQL_FIXED_MAX] = {
     [SQL_META_GET] = "SELECT value FROM meta WHERE key = $1",
-    [SQL_META_PUT] = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+    [SQL_META_PUT] =
+        "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
     [SQL_PROBE] = "UPDATE meta SET value = value WHERE key = 'schema'",
 
-    [SQL_PUT_ORG] =
-        "INSERT INTO orgs (id, name, created_at, doc) VALUES ($1, $2, $3, $4)"
-        " ON CONFLICT (id) DO UPDATE SET name = excluded.name, doc = excluded.doc",
+    [SQL_PUT_ORG] = "INSERT INTO orgs (id, name, created_at, doc) VALUES ($1, $2, $3, $4)"
+                    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, doc = excluded.doc",
     [SQL_ORG_SANDBOXES] = "SELECT count(*) FROM sandboxes WHERE org_id = $1",
     [SQL_DELETE_ORG_IDEMPOTENCY] = "DELETE FROM idempotency WHERE org_id = $1",
     [SQL_DELETE_ORG] = "DELETE FROM orgs WHERE id = $1",
@@ -68,7 +68,8 @@ static const char *const fixed[SQL_FIXED_MAX] = {
         " ORDER BY ended_at, sandbox_id LIMIT $2) RETURNING bytes",
     /* Two statements, since only alone does each read no further in its index than the limit. */
     [SQL_OLDEST_RUNS] = "SELECT started_at, id, bytes FROM runs WHERE ended_at <> 0 ORDER BY started_at, id LIMIT $1",
-    [SQL_OLDEST_CERTIFICATES] = "SELECT ended_at, sandbox_id, bytes FROM certificates ORDER BY ended_at, sandbox_id LIMIT $1",
+    [SQL_OLDEST_CERTIFICATES] =
+        "SELECT ended_at, sandbox_id, bytes FROM certificates ORDER BY ended_at, sandbox_id LIMIT $1",
     [SQL_CUT_RUNS] = "DELETE FROM runs WHERE (started_at, id) <= ($1, $2) AND ended_at <> 0 RETURNING bytes",
     [SQL_CUT_CERTIFICATES] = "DELETE FROM certificates WHERE (ended_at, sandbox_id) <= ($1, $2) RETURNING bytes",
     [SQL_OPEN_RUNS] = "SELECT id, doc FROM runs WHERE ended_at = 0 ORDER BY id LIMIT $1",
@@ -94,7 +95,8 @@ static const char *const has_meta[STORE_DIALECT_MAX] = {
     [STORE_DIALECT_PG] = "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'",
 };
 
-/* Parameters are numbered in the order of the bits; the cursor takes two, the last is the limit (store_read.c binds them so). */
+/* Parameters are numbered in the order of the bits; the cursor takes two, the last is the limit (store_read.c binds
+ * them so). */
 static int find_text(unsigned bits, struct buf *out)
 {
     const bool certificates = bits & FIND_CERTIFICATES;
@@ -102,8 +104,8 @@ static int find_text(unsigned bits, struct buf *out)
     const struct {
         unsigned bit;
         const char *column, *op;
-    } filters[] = {{FIND_ORG, "org_id", "="}, {FIND_ID, id, "="}, {FIND_SANDBOX, "sandbox_id", "="}, {FIND_CAUSE, "cause", "="},
-                   {FIND_SINCE, time, ">="}, {FIND_UNTIL, time, "<"}};
+    } filters[] = {{FIND_ORG, "org_id", "="},  {FIND_ID, id, "="},       {FIND_SANDBOX, "sandbox_id", "="},
+                   {FIND_CAUSE, "cause", "="}, {FIND_SINCE, time, ">="}, {FIND_UNTIL, time, "<"}};
     unsigned n = 0;
     int r = buf_printf(out, "SELECT %s, doc FROM %s WHERE true", id, certificates ? "certificates" : "runs");
 

@@ -3,9 +3,9 @@
  * SQLite behind the store. WAL, so that readers never wait for the writer; synchronous=FULL, so that what was committed
  * survives a power cut. The file is private to its owner from the first moment.
  *
- * One brigd at a time: a record lock on FILE-lock. Not flock(), which a forked child would go on holding, and not on the
- * data base itself, where closing any other descriptor would drop SQLite's own locks. fcntl() locks do not conflict inside one
- * process: two stores on one file in one process are not noticed.
+ * One brigd at a time: a record lock on FILE-lock. Not flock(), which a forked child would go on holding, and not on
+ * the data base itself, where closing any other descriptor would drop SQLite's own locks. fcntl() locks do not conflict
+ * inside one process: two stores on one file in one process are not noticed.
  */
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -37,7 +37,8 @@ static int failed(struct sqlite_conn *conn, const char *doing, struct brig_err *
     case SQLITE_FULL: return err_set(err, BRIG_E_HOST, ENOSPC, "database: %s", doing);
     case SQLITE_NOMEM: return err_nomem(err);
     case SQLITE_BUSY:
-    case SQLITE_LOCKED: return err_set(err, BRIG_E_BUSY, EBUSY, "database: %s: another program holds a lock on it", doing);
+    case SQLITE_LOCKED:
+        return err_set(err, BRIG_E_BUSY, EBUSY, "database: %s: another program holds a lock on it", doing);
     case SQLITE_READONLY: return err_set(err, BRIG_E_HOST, EROFS, "database: %s", doing);
     case SQLITE_CONSTRAINT: return err_set(err, BRIG_E_CONFLICT, EEXIST, "database: %s", text);
     case SQLITE_TOOBIG: return err_set(err, BRIG_E_TOO_LARGE, EFBIG, "database: %s", text);
@@ -83,9 +84,11 @@ static int prepare(struct sqlite_conn *conn, unsigned sql, sqlite3_stmt **ret, s
     if (!conn->stmts[sql]) {
         if (store_sql_text(STORE_DIALECT_SQLITE, sql, &text) < 0)
             return err_nomem(err);
-        for (char *at = text.data; *at; at++) /* $7 would be a name to SQLite, counted by appearance; ?7 is the seventh */
+        for (char *at = text.data; *at; at++) /* $7 would be a name to SQLite, counted by appearance; ?7 is the seventh
+                                               */
             *at = *at == '$' ? '?' : *at;
-        if (sqlite3_prepare_v3(conn->db, text.data, -1, SQLITE_PREPARE_PERSISTENT, &conn->stmts[sql], NULL) != SQLITE_OK)
+        if (sqlite3_prepare_v3(conn->db, text.data, -1, SQLITE_PREPARE_PERSISTENT, &conn->stmts[sql], NULL) !=
+            SQLITE_OK)
             return failed(conn, "prepare", err);
     }
     *ret = conn->stmts[sql];
@@ -132,8 +135,8 @@ static int take_row(struct sqlite_conn *conn, sqlite3_stmt *stmt, store_row_fn *
     return fn(ctx, row, (size_t)n, err);
 }
 
-static int sqlite_run(struct store_conn *base, unsigned sql, const struct store_value *args, size_t n, store_row_fn *row, void *ctx,
-                      struct brig_err *err)
+static int sqlite_run(struct store_conn *base, unsigned sql, const struct store_value *args, size_t n,
+                      store_row_fn *row, void *ctx, struct brig_err *err)
 {
     struct sqlite_conn *conn = (struct sqlite_conn *)base;
     sqlite3_stmt *stmt = NULL;
@@ -199,7 +202,8 @@ static int take_lock(const char *path, int *ret, struct brig_err *err)
         if (clock_mono_ns() > give_up) {
             if (fcntl(fd, F_GETLK, &holder) < 0 || holder.l_type == F_UNLCK)
                 holder.l_pid = 0;
-            return err_set(err, BRIG_E_REFUSED, 0, "the database %s is in use by another brigd (process %d)", path, (int)holder.l_pid);
+            return err_set(err, BRIG_E_REFUSED, 0, "the database %s is in use by another brigd (process %d)", path,
+                           (int)holder.l_pid);
         }
         nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
     }
@@ -225,16 +229,19 @@ static int set_up(struct sqlite_conn *conn, const char *path, bool writer, struc
     if (sqlite3_exec(conn->db, "PRAGMA journal_mode = WAL", take_mode, &wal, NULL) != SQLITE_OK)
         return failed(conn, path, err);
     if (!wal)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "database %s: SQLite cannot use a write-ahead log on this file system", path);
-    if (sqlite3_exec(conn->db, "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864",
-                     NULL, NULL, NULL) != SQLITE_OK)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0,
+                       "database %s: SQLite cannot use a write-ahead log on this file system", path);
+    if (sqlite3_exec(
+            conn->db,
+            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864",
+            NULL, NULL, NULL) != SQLITE_OK)
         return failed(conn, path, err);
     return writer ? 0 : sqlite_script(&conn->base, "PRAGMA query_only = ON", err);
 }
 
 /*
- * SQLite would make the file readable by everybody; its log takes the mode from here. Only a file that is not there yet is
- * opened: closing another descriptor of it would drop the locks of our own readers.
+ * SQLite would make the file readable by everybody; its log takes the mode from here. Only a file that is not there yet
+ * is opened: closing another descriptor of it would drop the locks of our own readers.
  */
 static int make_file(const char *path, struct brig_err *err)
 {
@@ -260,7 +267,9 @@ static int sqlite_open(const char *url, bool writer, struct store_conn **ret, st
         r = take_lock(path, &conn->lock_fd, err);
     if (r == 0 && writer)
         r = make_file(path, err);
-    if (r == 0 && sqlite3_open_v2(path, &conn->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE, NULL) != SQLITE_OK)
+    if (r == 0 &&
+        sqlite3_open_v2(path, &conn->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
+                        NULL) != SQLITE_OK)
         r = conn->db ? failed(conn, path, err) : err_nomem(err);
     if (r == 0)
         r = set_up(conn, path, writer, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From records to queued writes, and from a write to its statements. Everything is checked before it is queued: PostgreSQL
- * takes neither bytes that are not UTF-8 nor NULs, SQLite takes anything; here both refuse the same, with the name of
- * the field. A write owns a copy of all its strings, in one allocation.
+ * From records to queued writes, and from a write to its statements. Everything is checked before it is queued:
+ * PostgreSQL takes neither bytes that are not UTF-8 nor NULs, SQLite takes anything; here both refuse the same, with
+ * the name of the field. A write owns a copy of all its strings, in one allocation.
  */
 #include <string.h>
 
@@ -14,7 +14,8 @@
 
 #define DOC_MAX (64u << 20) /* a receipt with the largest output there may be */
 
-const char *const store_role_names[] = {[STORE_ROLE_ADMIN] = "admin", [STORE_ROLE_USER] = "user", [STORE_ROLE_READ_ONLY] = "read-only"};
+const char *const store_role_names[] = {
+    [STORE_ROLE_ADMIN] = "admin", [STORE_ROLE_USER] = "user", [STORE_ROLE_READ_ONLY] = "read-only"};
 _Static_assert(ARRAY_SIZE(store_role_names) == STORE_ROLE_MAX, "a name for every role");
 
 /* ---- drafts: values on their way to a write ----------------------------------------------------------- */
@@ -77,13 +78,15 @@ static void put_doc(struct draft *draft, const char *what, const char *doc, bool
     size_t len = strlen(text);
 
     if (draft->error == 0 && len > DOC_MAX)
-        draft->error = err_set(draft->err, BRIG_E_TOO_LARGE, 0, "%s: the document has %zu bytes, at most %u are kept", what, len, DOC_MAX);
+        draft->error = err_set(draft->err, BRIG_E_TOO_LARGE, 0, "%s: the document has %zu bytes, at most %u are kept",
+                               what, len, DOC_MAX);
     if (with_length)
         put_int(draft, (int64_t)len);
     put_text(draft, what, text, len);
 }
 
-static int add(struct store *store, enum write_kind kind, const struct draft *draft, store_done_fn *done, void *ctx, struct brig_err *err)
+static int add(struct store *store, enum write_kind kind, const struct draft *draft, store_done_fn *done, void *ctx,
+               struct brig_err *err)
 {
     if (draft->error < 0)
         return draft->error;
@@ -91,7 +94,8 @@ static int add(struct store *store, enum write_kind kind, const struct draft *dr
     struct write *write = mem_alloc(bytes);
     if (!write)
         return err_nomem(err);
-    *write = (struct write){.kind = kind, .done = done, .ctx = ctx, .queued_at_ns = clock_mono_ns(), .bytes = bytes, .n = draft->n};
+    *write = (struct write){
+        .kind = kind, .done = done, .ctx = ctx, .queued_at_ns = clock_mono_ns(), .bytes = bytes, .n = draft->n};
     char *at = write->data;
     for (size_t i = 0; i < draft->n; i++) {
         write->values[i] = draft->values[i];
@@ -110,7 +114,8 @@ static int add(struct store *store, enum write_kind kind, const struct draft *dr
 
 /* ---- the interface ------------------------------------------------------------------------------------ */
 
-int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_org(struct store *store, const struct store_org *org, store_done_fn *done, void *ctx,
+                  struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -125,11 +130,12 @@ int store_delete_org(struct store *store, const char *id, store_done_fn *done, v
 {
     struct draft draft = {.err = err};
 
-    put_id(&draft, "organisation's id", id, sizeof ((struct store_org *)NULL)->id);
+    put_id(&draft, "organisation's id", id, sizeof((struct store_org *)NULL)->id);
     return add(store, WRITE_DELETE_ORG, &draft, done, ctx, err);
 }
 
-int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_key(struct store *store, const struct store_key *key, store_done_fn *done, void *ctx,
+                  struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -148,16 +154,18 @@ int store_put_key(struct store *store, const struct store_key *key, store_done_f
     return add(store, WRITE_PUT_KEY, &draft, done, ctx, err);
 }
 
-int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_forget_keys(struct store *store, const char *org_id, int64_t before_ns, store_done_fn *done, void *ctx,
+                      struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
-    put_array(&draft, "organisation's id", org_id, sizeof ((struct store_org *)NULL)->id);
+    put_array(&draft, "organisation's id", org_id, sizeof((struct store_org *)NULL)->id);
     put_int(&draft, before_ns);
     return add(store, WRITE_FORGET_KEYS, &draft, done, ctx, err);
 }
 
-int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, store_done_fn *done, void *ctx,
+                      struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -173,7 +181,8 @@ int store_put_sandbox(struct store *store, const struct store_sandbox *sandbox, 
     return add(store, WRITE_PUT_SANDBOX, &draft, done, ctx, err);
 }
 
-int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_end_sandbox(struct store *store, const struct store_certificate *cert, store_done_fn *done, void *ctx,
+                      struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -185,7 +194,8 @@ int store_end_sandbox(struct store *store, const struct store_certificate *cert,
     return add(store, WRITE_END_SANDBOX, &draft, done, ctx, err);
 }
 
-int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_run(struct store *store, const struct store_run *run, store_done_fn *done, void *ctx,
+                  struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -200,7 +210,8 @@ int store_put_run(struct store *store, const struct store_run *run, store_done_f
     return add(store, WRITE_PUT_RUN, &draft, done, ctx, err);
 }
 
-int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_idempotency(struct store *store, const struct store_idempotency *row, store_done_fn *done, void *ctx,
+                          struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -213,7 +224,8 @@ int store_put_idempotency(struct store *store, const struct store_idempotency *r
     return add(store, WRITE_PUT_IDEMPOTENCY, &draft, done, ctx, err);
 }
 
-int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_object(struct store *store, const struct store_object *object, store_done_fn *done, void *ctx,
+                     struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -229,17 +241,19 @@ int store_put_object(struct store *store, const struct store_object *object, sto
     return add(store, WRITE_PUT_OBJECT, &draft, done, ctx, err);
 }
 
-int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_delete_object(struct store *store, const char *kind, const char *org_id, const char *name,
+                        store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
-    put_id(&draft, "object's kind", kind, sizeof ((struct store_object *)NULL)->kind);
-    put_id(&draft, "object's organisation", org_id, sizeof ((struct store_object *)NULL)->org_id);
-    put_id(&draft, "object's name", name, sizeof ((struct store_object *)NULL)->name);
+    put_id(&draft, "object's kind", kind, sizeof((struct store_object *)NULL)->kind);
+    put_id(&draft, "object's organisation", org_id, sizeof((struct store_object *)NULL)->org_id);
+    put_id(&draft, "object's name", name, sizeof((struct store_object *)NULL)->name);
     return add(store, WRITE_DELETE_OBJECT, &draft, done, ctx, err);
 }
 
-int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, int64_t time_ns, store_done_fn *done,
+                         void *ctx, struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -251,7 +265,8 @@ int store_put_audit_head(struct store *store, uint64_t seq, const char *hash, in
     return add(store, WRITE_PUT_AUDIT_HEAD, &draft, done, ctx, err);
 }
 
-int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int64_t idempotency_before_ns, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int64_t idempotency_before_ns,
+                store_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
@@ -261,13 +276,14 @@ int store_prune(struct store *store, int64_t before_ns, uint64_t max_bytes, int6
     return add(store, WRITE_PRUNE, &draft, done, ctx, err);
 }
 
-int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx, struct brig_err *err)
+int store_close_open_runs(struct store *store, const char *cause, int64_t now_ns, store_done_fn *done, void *ctx,
+                          struct brig_err *err)
 {
     struct draft draft = {.err = err};
 
     if (now_ns == 0)
         return err_usage(err, "closing runs: a time of 0 would leave them open");
-    put_id(&draft, "cause", cause, sizeof ((struct store_run *)NULL)->cause);
+    put_id(&draft, "cause", cause, sizeof((struct store_run *)NULL)->cause);
     put_int(&draft, now_ns);
     return add(store, WRITE_CLOSE_RUNS, &draft, done, ctx, err);
 }
@@ -285,7 +301,8 @@ static int put(struct store *store, enum store_sql sql, const struct write *writ
     int r = run(store, sql, write, write->n, err);
 
     if (r == 0 && store->conn->changed == 0)
-        r = err_set(err, BRIG_E_CONFLICT, 0, "database: %s is another organisation's", (const char *)write->values[0].data);
+        r = err_set(err, BRIG_E_CONFLICT, 0, "database: %s is another organisation's",
+                    (const char *)write->values[0].data);
     return r;
 }
 
@@ -323,7 +340,8 @@ int write_apply(struct store *store, struct write *write, struct brig_err *err)
     case WRITE_END_SANDBOX:
         r = run(store, SQL_DELETE_SANDBOX, write, 2, err);
         return r < 0 ? r : put(store, SQL_PUT_CERTIFICATE, write, err);
-    case WRITE_PUT_RUN: return run(store, SQL_PUT_RUN, write, write->n, err); /* may change nothing: see the statement */
+    case WRITE_PUT_RUN:
+        return run(store, SQL_PUT_RUN, write, write->n, err); /* may change nothing: see the statement */
     case WRITE_PUT_IDEMPOTENCY: return put(store, SQL_PUT_IDEMPOTENCY, write, err);
     case WRITE_PUT_OBJECT: return put(store, SQL_PUT_OBJECT, write, err);
     case WRITE_DELETE_OBJECT: return run(store, SQL_DELETE_OBJECT, write, write->n, err);

@@ -2,20 +2,21 @@
 /*
  * Theory of operation: the writer thread
  *
- * Groups. Whoever waits for an answer (done) is not kept waiting: if the thread is idle, what is in the queue is committed
- * at once, and all that arrives meanwhile is the next group. Under load the groups grow by themselves, and a commit, which
- * costs as much for a hundred rows as for one, is shared. Only writes that nobody waits for (receipts) are held back, at most
- * STORE_GROUP_MS, and not when somebody else's write goes anyway. Order is the queue's order, always.
+ * Groups. Whoever waits for an answer (done) is not kept waiting: if the thread is idle, what is in the queue is
+ * committed at once, and all that arrives meanwhile is the next group. Under load the groups grow by themselves, and a
+ * commit, which costs as much for a hundred rows as for one, is shared. Only writes that nobody waits for (receipts)
+ * are held back, at most STORE_GROUP_MS, and not when somebody else's write goes anyway. Order is the queue's order,
+ * always.
  *
- * Failures. One bad row (a key that exists, an unknown organisation) must not fail its neighbours: the group is rolled back
- * and each write gets a transaction of its own. When the place failed (no space, no server), everybody of the group who waits
- * is told the same error; writes that nobody waits for stay at the head of the queue and are tried again with growing
- * pauses, or sooner when a new write comes. The queue is bounded, so this cannot grow without end. After such a
- * failure the thread probes the data base by itself, so that health.ok comes back without anybody writing.
+ * Failures. One bad row (a key that exists, an unknown organisation) must not fail its neighbours: the group is rolled
+ * back and each write gets a transaction of its own. When the place failed (no space, no server), everybody of the
+ * group who waits is told the same error; writes that nobody waits for stay at the head of the queue and are tried
+ * again with growing pauses, or sooner when a new write comes. The queue is bounded, so this cannot grow without end.
+ * After such a failure the thread probes the data base by itself, so that health.ok comes back without anybody writing.
  *
  * A lost connection is opened again at once and the group run again: every write is an upsert or a delete, so it does
- * not matter whether the first COMMIT had reached the server. If the server is not there, it is not looked for again before
- * a pause is over, and those who wait are told so without delay.
+ * not matter whether the first COMMIT had reached the server. If the server is not there, it is not looked for again
+ * before a pause is over, and those who wait are told so without delay.
  */
 #include <string.h>
 #include <sys/eventfd.h>
@@ -76,8 +77,8 @@ int writer_add(struct store *store, struct write *write, struct brig_err *err)
     if (store->stopping)
         r = err_set(err, BRIG_E_BUSY, 0, "the store is closing");
     else if (store->queued >= STORE_QUEUE_MAX || store->queued_bytes > STORE_QUEUE_BYTES - write->bytes)
-        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%u writes wait for the database%s%.150s", store->queued, store->health.ok ? "" : "; ",
-                    store->health.ok ? "" : store->health.last_error);
+        r = err_set(err, BRIG_E_LIMIT, EAGAIN, "%u writes wait for the database%s%.150s", store->queued,
+                    store->health.ok ? "" : "; ", store->health.ok ? "" : store->health.last_error);
     if (r == 0) {
         list_add(&store->queue, write);
         count_in(store, write);
@@ -94,7 +95,8 @@ static unsigned take_group(struct store *store, struct write_list *group)
     unsigned n = 0;
 
     write_list_init(group);
-    while (store->queue.first && n < STORE_GROUP_MAX && (n == 0 || bytes + store->queue.first->bytes <= STORE_GROUP_BYTES)) {
+    while (store->queue.first && n < STORE_GROUP_MAX &&
+           (n == 0 || bytes + store->queue.first->bytes <= STORE_GROUP_BYTES)) {
         struct write *write = write_list_take(&store->queue);
         count_out(store, write);
         bytes += write->bytes;
@@ -176,7 +178,9 @@ static int transact_and_count(struct store *store, struct write *first, unsigned
     } else if (!store_err_is_of_row(err)) {
         store->health.failures++;
         store->health.ok = false;
-        store->retry_ms = store->retry_ms == 0 ? RETRY_FIRST_MS : store->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : store->retry_ms * 2;
+        store->retry_ms = store->retry_ms == 0                 ? RETRY_FIRST_MS
+                          : store->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS
+                                                               : store->retry_ms * 2;
         store->retry_at_ns = clock_mono_ns() + store->retry_ms * NS_PER_MS;
         note_error(store, err);
     }
@@ -251,7 +255,8 @@ static uint64_t next_look(const struct store *store, uint64_t now)
     if (store->queue.first) {
         if (store->stopping || store->urgent > 0)
             return now;
-        uint64_t due = store->queued >= STORE_GROUP_MAX ? now : store->queue.first->queued_at_ns + STORE_GROUP_MS * NS_PER_MS;
+        uint64_t due =
+            store->queued >= STORE_GROUP_MAX ? now : store->queue.first->queued_at_ns + STORE_GROUP_MS * NS_PER_MS;
         return !store->health.ok && due < store->retry_at_ns ? store->retry_at_ns : due;
     }
     if (store->stopping)

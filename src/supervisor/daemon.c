@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon.c: one child: started with nothing but its standard descriptors and a socket as descriptor 3, watched through a
- * pidfd, restarted ever more slowly while it keeps failing. No child outlives us: brigd is killed by the kernel when we die, and
- * with it goes the last descriptor of the spawner's socket, which makes the spawner end its sandboxes in good order (unless we have
- * given that to the spawner itself: keep.c).
+ * daemon.c: one child: started with nothing but its standard descriptors and a socket as descriptor 3, watched through
+ * a pidfd, restarted ever more slowly while it keeps failing. No child outlives us: brigd is killed by the kernel when
+ * we die, and with it goes the last descriptor of the spawner's socket, which makes the spawner end its sandboxes in
+ * good order (unless we have given that to the spawner itself: keep.c).
  */
 #include <fcntl.h>
 #include <grp.h>
@@ -73,7 +73,8 @@ __attribute__((noreturn)) static void child(const struct start *start, pid_t par
     _exit(125);
 }
 
-int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg, uid_t uid, gid_t gid, struct brig_err *err)
+int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg, uid_t uid, gid_t gid,
+                 struct brig_err *err)
 {
     char path[4096];
     char *argv[] = {(char *)(uintptr_t)daemon->name, (char *)(uintptr_t)arg, NULL};

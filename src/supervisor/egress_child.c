@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * egress_child.c: the supervisor's third child, brig-egress. It is started with an id of its own and an empty environment, is given the host's
- * files (again when they change), and one end of a control socket whose other end is brigd's: a new pair whenever either of the two is new.
+ * egress_child.c: the supervisor's third child, brig-egress. It is started with an id of its own and an empty
+ * environment, is given the host's files (again when they change), and one end of a control socket whose other end is
+ * brigd's: a new pair whenever either of the two is new.
  *
- * Without it the service serves all the same: sandboxes without a network do not need it, and brigd refuses the others by name. So nothing here is
- * fatal: what fails is said once, and tried again ever more slowly. Its sockets into sandboxes live in the spawner too, so one that died is replaced with
- * the same listeners.
+ * Without it the service serves all the same: sandboxes without a network do not need it, and brigd refuses the others
+ * by name. So nothing here is fatal: what fails is said once, and tried again ever more slowly. Its sockets into
+ * sandboxes live in the spawner too, so one that died is replaced with the same listeners.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -20,9 +21,9 @@
 #include "base/str.h"
 #include "supervisor/supervisor.h"
 
-#define LOOK_NS (5 * NS_PER_SEC)   /* between two looks at the host's files, and two pings */
-#define SILENT_MAX 6u              /* pings without an answer; then it hangs */
-#define CONTROL_BUFFER (4u << 20)  /* events wait here while brigd is busy */
+#define LOOK_NS (5 * NS_PER_SEC)  /* between two looks at the host's files, and two pings */
+#define SILENT_MAX 6u             /* pings without an answer; then it hangs */
+#define CONTROL_BUFFER (4u << 20) /* events wait here while brigd is busy */
 
 static void gate_later(struct sup_gate *gate);
 
@@ -39,7 +40,9 @@ static void give_files(struct sup_gate *gate)
 {
     struct brig_err err;
 
-    if (gate_host_files_send(&gate->files, gate->egress.socket, gate->config->gate_resolvers, gate->config->gate_ca_bundle, &err) < 0 && !gate->complained) {
+    if (gate_host_files_send(&gate->files, gate->egress.socket, gate->config->gate_resolvers,
+                             gate->config->gate_ca_bundle, &err) < 0 &&
+        !gate->complained) {
         gate->complained = true;
         gate->say("%s", err.message);
     }
@@ -137,7 +140,8 @@ static void on_end(struct loop_source *source, uint32_t events UNUSED)
 
 static int start(struct sup_gate *gate, struct brig_err *err)
 {
-    int r = daemon_start(&gate->egress, gate->places->helpers, NULL, gate->places->egress_uid, gate->places->egress_gid, err);
+    int r = daemon_start(&gate->egress, gate->places->helpers, NULL, gate->places->egress_uid, gate->places->egress_gid,
+                         err);
 
     if (r < 0)
         return r;
@@ -187,7 +191,8 @@ static void on_restart(struct loop_timer *timer)
 
 static void gate_later(struct sup_gate *gate)
 {
-    (void)!loop_timer_set(gate->loop, &gate->on_restart, clock_mono_ns() + daemon_restart_delay_ns(&gate->egress), NULL);
+    (void)!loop_timer_set(gate->loop, &gate->on_restart, clock_mono_ns() + daemon_restart_delay_ns(&gate->egress),
+                          NULL);
 }
 
 void sup_gate_init(struct sup_gate *gate)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keep.c: the supervisor's half of sandboxes that outlive it (spawner/spawner_keep.c has the spawner's, and the theory of operation).
+ * keep.c: the supervisor's half of sandboxes that outlive it (spawner/spawner_keep.c has the spawner's, and the theory
+ * of operation).
  *
- * The last thing of a supervisor that keeps is to see that the spawner answers on the socket in the run directory, as it will have to
- * when the next one comes; if it does not, it is killed: what nobody can find again must not run on. The next supervisor goes on only
- * with a spawner of its own build and with what the spawner enforces for the administrator (the roots of binds and of templates) as the
- * configuration has it now. Any other is ended, by removing the file, before a new one is started; brigd then certifies what is gone.
+ * The last thing of a supervisor that keeps is to see that the spawner answers on the socket in the run directory, as
+ * it will have to when the next one comes; if it does not, it is killed: what nobody can find again must not run on.
+ * The next supervisor goes on only with a spawner of its own build and with what the spawner enforces for the
+ * administrator (the roots of binds and of templates) as the configuration has it now. Any other is ended, by removing
+ * the file, before a new one is started; brigd then certifies what is gone.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -33,13 +35,17 @@
 static int address(const struct places *places, struct sockaddr_un *ret, struct brig_err *err)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-    return str_format(ret->sun_path, sizeof ret->sun_path, "%s/spawner.sock", places->run) < 0 ? err_usage(err, "%s: too long for a socket", places->run) : 0;
+    return str_format(ret->sun_path, sizeof ret->sun_path, "%s/spawner.sock", places->run) < 0
+               ? err_usage(err, "%s: too long for a socket", places->run)
+               : 0;
 }
 
 /* What the spawner was started with and cannot be told anew. */
 static int settings(const struct places *places, const struct config *config, struct buf *out, struct brig_err *err)
 {
-    if (buf_printf(out, "state %s\nbinds %s\ntemplates %s\nown ", places->state, config->bind_roots, config->templates) < 0 || supervisor_own_roots(places, config, out) < 0)
+    if (buf_printf(out, "state %s\nbinds %s\ntemplates %s\nown ", places->state, config->bind_roots,
+                   config->templates) < 0 ||
+        supervisor_own_roots(places, config, out) < 0)
         return err_nomem(err);
     return 0;
 }
@@ -79,11 +85,12 @@ static int hear(int conn, struct found *ret, struct brig_err *err)
     if (!wait_for(conn, ANSWER_MS))
         return err_set(err, BRIG_E_HOST, ETIMEDOUT, "the spawner that keeps the sandboxes does not answer");
     ssize_t n = fd_recv_nowait(conn, &ret->kept, sizeof ret->kept, ret->fds, WIRE_KEPT_FDS, &n_fds);
-    if (n == (ssize_t)sizeof ret->kept && n_fds == WIRE_KEPT_FDS && ret->kept.head.magic == WIRE_MAGIC && ret->kept.head.type == WIRE_KEPT &&
-        memchr(ret->kept.build, '\0', sizeof ret->kept.build))
+    if (n == (ssize_t)sizeof ret->kept && n_fds == WIRE_KEPT_FDS && ret->kept.head.magic == WIRE_MAGIC &&
+        ret->kept.head.type == WIRE_KEPT && memchr(ret->kept.build, '\0', sizeof ret->kept.build))
         return 0;
     fd_close_all(ret->fds, n > 0 ? n_fds : 0);
-    return err_set(err, BRIG_E_HOST, n < 0 ? (int)-n : EPROTO, "what the spawner that keeps the sandboxes says is not understood");
+    return err_set(err, BRIG_E_HOST, n < 0 ? (int)-n : EPROTO,
+                   "what the spawner that keeps the sandboxes says is not understood");
 }
 
 /* ---- the end of one supervisor ------------------------------------------------------------------------- */
@@ -103,7 +110,9 @@ static int bind_private(const struct sockaddr_un *addr, struct brig_err *err)
     if (unlink(addr->sun_path) < 0 && errno != ENOENT)
         return err_host(err, "remove the old %s", addr->sun_path);
     mode_t old = umask(0177); /* nobody may connect between bind and chmod */
-    int r = bind(fd, (const struct sockaddr *)addr, sizeof *addr) < 0 || listen(fd, 4) < 0 ? err_host(err, "%s", addr->sun_path) : 0;
+    int r = bind(fd, (const struct sockaddr *)addr, sizeof *addr) < 0 || listen(fd, 4) < 0
+                ? err_host(err, "%s", addr->sun_path)
+                : 0;
     umask(old);
     return r < 0 ? r : take_fd(&fd);
 }
@@ -120,7 +129,8 @@ static int confirm(const struct sockaddr_un *addr, struct brig_err *err)
     return r;
 }
 
-int keep_give(const struct daemon *spawner, const struct places *places, const struct config *config, struct brig_err *err)
+int keep_give(const struct daemon *spawner, const struct places *places, const struct config *config,
+              struct brig_err *err)
 {
     const struct wire_plain msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KEEP, 0}};
     AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
@@ -136,7 +146,10 @@ int keep_give(const struct daemon *spawner, const struct places *places, const s
         return listener;
     AUTO_FD int file = open(addr.sun_path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     AUTO_FD int memfd = gate_memfd("settings", text.data, text.len);
-    const int give[WIRE_KEEP_FDS] = {[WIRE_KEEP_END] = spawner->socket, [WIRE_KEEP_LISTENER] = listener, [WIRE_KEEP_FILE] = file, [WIRE_KEEP_TEXT] = memfd};
+    const int give[WIRE_KEEP_FDS] = {[WIRE_KEEP_END] = spawner->socket,
+                                     [WIRE_KEEP_LISTENER] = listener,
+                                     [WIRE_KEEP_FILE] = file,
+                                     [WIRE_KEEP_TEXT] = memfd};
     r = file < 0 || memfd < 0 ? -EMFILE : fd_send_nowait(spawner->socket, &msg, sizeof msg, give, WIRE_KEEP_FDS);
     r = r < 0 ? err_set(err, BRIG_E_HOST, -r, "hand the socket to the spawner") : confirm(&addr, err);
     if (r < 0) {
@@ -155,10 +168,11 @@ static const char *why_not(const struct found *found, const struct buf *now)
     size_t len = 0;
     char build[sizeof found->kept.build];
 
-    if (str_format(build, sizeof build, "%s %s", brig_version(), brig_commit()) < 0 || found->kept.head.version != WIRE_VERSION ||
-        !str_eq(found->kept.build, build))
+    if (str_format(build, sizeof build, "%s %s", brig_version(), brig_commit()) < 0 ||
+        found->kept.head.version != WIRE_VERSION || !str_eq(found->kept.build, build))
         return "the program is another one now";
-    if (gate_memfd_read(found->fds[1], TEXT_MAX, &text, &len) < 0 || len != now->len || memcmp(text, now->data, len) != 0)
+    if (gate_memfd_read(found->fds[1], TEXT_MAX, &text, &len) < 0 || len != now->len ||
+        memcmp(text, now->data, len) != 0)
         return "the state directory, bind_roots or templates are others now";
     return NULL;
 }
@@ -195,7 +209,9 @@ static int discard(struct found *found, const char *path, struct brig_err *err)
     if (unlink(path) < 0 && errno != ENOENT)
         return err_host(err, "remove %s", path);
     base_close_fd(&found->fds[0]);
-    return wait_for(found->fds[2], END_MS) ? 0 : err_set(err, BRIG_E_HOST, ETIMEDOUT, "brig-spawner (pid %u) does not end", (unsigned)found->kept.pid);
+    return wait_for(found->fds[2], END_MS)
+               ? 0
+               : err_set(err, BRIG_E_HOST, ETIMEDOUT, "brig-spawner (pid %u) does not end", (unsigned)found->kept.pid);
 }
 
 /* Nobody else could have put it there: the directory is ours. But it may be somebody's that we have not made. */
@@ -219,7 +235,8 @@ int keep_look(const struct places *places, struct brig_err *err)
     return r < 0 ? r : 0;
 }
 
-int keep_take(struct daemon *spawner, const struct places *places, const struct config *config, void (*say)(const char *format, ...), struct brig_err *err)
+int keep_take(struct daemon *spawner, const struct places *places, const struct config *config,
+              void (*say)(const char *format, ...), struct brig_err *err)
 {
     AUTO_BUF struct buf text = BUF_INIT(TEXT_MAX);
     struct sockaddr_un addr;

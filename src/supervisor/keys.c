@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * keys.c: where the key ring of secrets comes from: a file, a variable, or the output of a command; never two of them, so that nobody seals
- * with a key he does not know of. brigd and brig-egress get it in a sealed memfd and read it themselves: what is done here
- * is done as root, so nothing is parsed. Our own copy is wiped at once; it is not in any argument, message or child's environment.
+ * keys.c: where the key ring of secrets comes from: a file, a variable, or the output of a command; never two of them,
+ * so that nobody seals with a key he does not know of. brigd and brig-egress get it in a sealed memfd and read it
+ * themselves: what is done here is done as root, so nothing is parsed. Our own copy is wiped at once; it is not in any
+ * argument, message or child's environment.
  *
  * The file is the administrator's: of our user or root, and not readable by anybody else.
  */
@@ -42,7 +43,9 @@ static ssize_t from_file(const char *path, char *text, struct brig_err *err)
     if (!S_ISREG(st.st_mode))
         return err_set(err, BRIG_E_REFUSED, 0, "secrets.key_file %s: not a file", path);
     if ((st.st_uid != 0 && st.st_uid != geteuid()) || (st.st_mode & 077))
-        return err_set(err, BRIG_E_REFUSED, 0, "secrets.key_file %s: must belong to the service's user and be closed to others: chmod 600", path);
+        return err_set(err, BRIG_E_REFUSED, 0,
+                       "secrets.key_file %s: must belong to the service's user and be closed to others: chmod 600",
+                       path);
     ssize_t n = fd_read_all(fd, text, KEYS_MAX + 1);
     if (n == -EFBIG || n > (ssize_t)KEYS_MAX)
         return too_large("secrets.key_file", err);
@@ -77,7 +80,8 @@ __attribute__((noreturn)) static void run_command(char **argv, int out)
         signal(sig, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid(); /* so that what it starts can be ended with it */
-    if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 && syscall(SYS_close_range, 3, ~0u, 0) == 0)
+    if (null >= 0 && dup2(null, STDIN_FILENO) >= 0 && dup2(out, STDOUT_FILENO) >= 0 &&
+        syscall(SYS_close_range, 3, ~0u, 0) == 0)
         execve(argv[0], argv, environ);
     _exit(127);
 }
@@ -115,8 +119,11 @@ static int wait_command(pid_t pid, bool kill_now, struct brig_err *err)
     for (unsigned ms = 0; !kill_now; ms += 10) {
         pid_t done = waitpid(pid, &status, WNOHANG);
         if (done == pid)
-            return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : err_set(err, BRIG_E_HOST, 0, "secrets.key_command: failed (%s %d)",
-                   WIFEXITED(status) ? "exit status" : "signal", WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+            return WIFEXITED(status) && WEXITSTATUS(status) == 0
+                       ? 0
+                       : err_set(err, BRIG_E_HOST, 0, "secrets.key_command: failed (%s %d)",
+                                 WIFEXITED(status) ? "exit status" : "signal",
+                                 WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
         if ((done < 0 && errno != EINTR) || ms >= 1000)
             break;
         poll(NULL, 0, 10);
@@ -182,8 +189,8 @@ int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err
     if (ret_memfd)
         *ret_memfd = -1;
     if (len > 0 && (config->secrets_key_file[0] || config->secrets_key_command[0])) {
-        len = err_usage(err, "secrets: the keys are in %s and secrets.%s is set; they come from one of them", config->secrets_key_env,
-                        config->secrets_key_file[0] ? "key_file" : "key_command");
+        len = err_usage(err, "secrets: the keys are in %s and secrets.%s is set; they come from one of them",
+                        config->secrets_key_env, config->secrets_key_file[0] ? "key_file" : "key_command");
     } else if (len == 0 && config->secrets_key_file[0]) {
         where = config->secrets_key_file;
         len = from_file(config->secrets_key_file, text, err);

@@ -74,8 +74,9 @@ static int bind_tcp(const struct config *config, int *ret_fd, struct brig_err *e
     if (r < 0)
         return r;
     if (!is_loopback(&addr) && !config->tls_cert[0] && !config->insecure)
-        return err_usage(err, "server.listen %s: other machines could read keys there; set tls_cert and tls_key, or insecure = true",
-                         config->listen);
+        return err_usage(
+            err, "server.listen %s: other machines could read keys there; set tls_cert and tls_key, or insecure = true",
+            config->listen);
     AUTO_FD int fd = socket(addr.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0)
         return err_host(err, "socket for %s", config->listen);
@@ -121,7 +122,8 @@ static int unix_address(const char *path, struct sockaddr_un *ret, struct brig_e
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (path[0] != '/' || strlen(path) >= sizeof ret->sun_path)
-        return err_usage(err, "socket %s: must be an absolute path of at most %zu bytes", path, sizeof ret->sun_path - 1);
+        return err_usage(err, "socket %s: must be an absolute path of at most %zu bytes", path,
+                         sizeof ret->sun_path - 1);
     memcpy(ret->sun_path, path, strlen(path));
     return 0;
 }
@@ -141,7 +143,7 @@ static int find_socket(const struct sockaddr_un *addr, struct brig_err *err)
 /* Whether bind() could make the file. The run directory is made by the start. */
 static int probe_socket_dir(const char *path, const struct places *places, struct brig_err *err)
 {
-    char dir[sizeof ((struct sockaddr_un *)0)->sun_path];
+    char dir[sizeof((struct sockaddr_un *)0)->sun_path];
     const char *slash = strrchr(path, '/');
 
     snprintf(dir, sizeof dir, "%.*s", slash == path ? 1 : (int)(slash - path), path);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * places.c: who brigd is and where it may write. Started by root, brigd has an id of its own: user `brig` where the
- * system has one, else an id that no package uses (in the range that systemd gives to such services); and brig-egress another (`brig-egress`),
- * so that neither can signal or trace the other. brigd's four
- * directories belong to it; their parent stays root's, and can be passed through but not read.
+ * system has one, else an id that no package uses (in the range that systemd gives to such services); and brig-egress
+ * another (`brig-egress`), so that neither can signal or trace the other. brigd's four directories belong to it; their
+ * parent stays root's, and can be passed through but not read.
  */
 #include <fcntl.h>
 #include <pwd.h>
@@ -74,7 +74,8 @@ static int choose_id(const char *name, uid_t fallback, uid_t *ret_uid, gid_t *re
     *ret_uid = user ? user->pw_uid : fallback;
     *ret_gid = user ? user->pw_gid : fallback;
     if (*ret_uid == 0)
-        return err_set(err, BRIG_E_REFUSED, EPERM, "the user %s has id 0: the service needs one without privileges", name);
+        return err_set(err, BRIG_E_REFUSED, EPERM, "the user %s has id 0: the service needs one without privileges",
+                       name);
     return 0;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * probe.c: whether a start would find what it needs, without making anything. `brig config check` and the start call the
- * same functions in the same order, so that both end with the same words: the key ring, the directories, the files, what
- * an earlier service left, the listeners. What brigd opens is tried as brigd's user, what the supervisor reads as who
- * we are.
+ * probe.c: whether a start would find what it needs, without making anything. `brig config check` and the start call
+ * the same functions in the same order, so that both end with the same words: the key ring, the directories, the files,
+ * what an earlier service left, the listeners. What brigd opens is tried as brigd's user, what the supervisor reads as
+ * who we are.
  *
  * Only the start can tell: whether a database server answers, whether another daemon has the socket or the port, what a
  * key command prints, and what is in the files (a certificate, a key ring, a database).
@@ -167,8 +167,9 @@ static int probe_store(const struct places *places, const struct config *config,
         return 0; /* a server, which is asked at the start */
     if (str_format(path, sizeof path, "%s/brig.db", places->service) < 0)
         return err_usage(err, "%s: too long", places->service);
-    return has_been_given(places, (char *)(uintptr_t)places->service) ? probe_database(places, "the database", path, err)
-                                                                       : 0;
+    return has_been_given(places, (char *)(uintptr_t)places->service)
+               ? probe_database(places, "the database", path, err)
+               : 0;
 }
 
 /* Each directory of a list "a:b:c" that is there; brigd reads tools' requirements in them. */

@@ -40,9 +40,9 @@ struct supervisor {
     struct loop_timer on_restart, on_kill, on_watchdog;
     int signal_fd;
     bool stopping, announced;
-    bool failed;     /* the first start: it never came to serve */
-    char why[512];   /* what brigd said about its end, or how the spawner ended */
-    char *log_file;  /* of the configuration that brigd was given last */
+    bool failed;    /* the first start: it never came to serve */
+    char why[512];  /* what brigd said about its end, or how the spawner ended */
+    char *log_file; /* of the configuration that brigd was given last */
 };
 
 /* For people: the one place of this program that writes by itself. brigd has the structured log. */
@@ -223,7 +223,8 @@ static void let_go(struct supervisor *sup)
             say("the sandboxes end, they cannot be kept: %s", err.message);
         }
     }
-    base_close_fd(&sup->spawner.socket); /* the last one: the spawner ends its sandboxes and itself, unless it keeps one */
+    /* the last one: the spawner ends its sandboxes and itself, unless it keeps one */
+    base_close_fd(&sup->spawner.socket);
 }
 
 /* It has never served: no restart would put that right. */
@@ -281,14 +282,17 @@ static int watch(struct supervisor *sup, struct loop_source *source, int fd, loo
     return loop_add(sup->loop, source, fd, EPOLLIN, err);
 }
 
-/* What brigd may ask to be bound or used as a root is decided by the configuration, and enforced by the spawner, which brigd cannot change. */
+/* What brigd may ask to be bound or used as a root is decided by the configuration, and enforced by the spawner, which
+ * brigd cannot change. */
 static int set_roots(const struct supervisor *sup, struct brig_err *err)
 {
     const struct config *config = sup->options->config;
     AUTO_BUF struct buf own = BUF_INIT(16384);
 
-    if (supervisor_own_roots(&sup->places, config, &own) < 0 || setenv("BRIG_OWN_ROOTS", own.data, 1) < 0 || setenv("BRIG_SETS_DIR", sup->places.sets, 1) < 0 ||
-        (config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) || (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
+    if (supervisor_own_roots(&sup->places, config, &own) < 0 || setenv("BRIG_OWN_ROOTS", own.data, 1) < 0 ||
+        setenv("BRIG_SETS_DIR", sup->places.sets, 1) < 0 ||
+        (config->bind_roots[0] && setenv("BRIG_BIND_ROOTS", config->bind_roots, 1) < 0) ||
+        (config->templates[0] && setenv("BRIG_ROOTFS_ROOTS", config->templates, 1) < 0))
         return err_nomem(err);
     return 0;
 }
@@ -384,7 +388,8 @@ static void reopen_log(struct supervisor *sup)
 {
     struct brig_err err;
 
-    if (sup->brigd.socket >= 0 && sup->log_file && sup_reopen_log(sup->brigd.socket, &sup->places, sup->log_file, &err) < 0)
+    if (sup->brigd.socket >= 0 && sup->log_file &&
+        sup_reopen_log(sup->brigd.socket, &sup->places, sup->log_file, &err) < 0)
         say("%s; the log goes on where it was", err.message);
 }
 
@@ -411,14 +416,9 @@ static void on_signal(struct loop_source *source, uint32_t events UNUSED)
         if (sup->brigd.socket >= 0 && (give_texts(sup) < 0 || send_config(sup) < 0))
             say("brigd does not take its configuration");
         break;
-    case SIGUSR1:
-        reopen_log(sup);
-        break;
-    case SIGUSR2:
-        drain(sup);
-        break;
-    default:
-        break;
+    case SIGUSR1: reopen_log(sup); break;
+    case SIGUSR2: drain(sup); break;
+    default: break;
     }
 }
 
@@ -515,15 +515,19 @@ int supervisor_run(const struct supervisor_options *options, struct brig_err *er
 {
     static struct supervisor sup; /* its paths are large */
 
-    sup = (struct supervisor){.options = options, .signal_fd = -1, .spawner = DAEMON_INIT("brig-spawner", false),
+    sup = (struct supervisor){.options = options,
+                              .signal_fd = -1,
+                              .spawner = DAEMON_INIT("brig-spawner", false),
                               .brigd = DAEMON_INIT("brigd", true)};
     sup.packages = -1;
-    sup.gate = (struct sup_gate){.config = options->config, .places = &sup.places, .brigd_sock = &sup.brigd.socket, .say = say};
+    sup.gate = (struct sup_gate){
+        .config = options->config, .places = &sup.places, .brigd_sock = &sup.brigd.socket, .say = say};
     sup_gate_init(&sup.gate);
     sup.on_restart = (struct loop_timer){.fn = on_restart, .ctx = &sup};
     sup.on_kill = (struct loop_timer){.fn = on_kill, .ctx = &sup};
     sup.on_watchdog = (struct loop_timer){.fn = on_watchdog, .ctx = &sup};
-    int r = setenv("BRIG_CONFIG_PATH", options->config_path, 1) < 0 ? err_nomem(err) : 0; /* what brigd's messages call it */
+    /* what brigd's messages call it */
+    int r = setenv("BRIG_CONFIG_PATH", options->config_path, 1) < 0 ? err_nomem(err) : 0;
     if (r == 0)
         r = set_up(&sup, err);
     while (r == 0 && !sup.failed && !(sup.stopping && sup.brigd.pid == 0 && sup.spawner.pid == 0))

@@ -5,16 +5,16 @@
  * Theory of operation. It stays in the host's namespaces and parses nothing that a client sent. It opens the listeners
  * (or takes them from systemd), makes the directories, starts the daemons and holds what must outlive brigd: the
  * listeners and the socket to the spawner. brigd gets copies, one by one, by name; when brigd ends it is started again
- * with the same ones, so connections wait in the listener's queue and sandboxes in the spawner. A sandbox's own stream is
- * not kept here: it may have died in the middle of a frame, so the new brigd asks the spawner for a fresh one
+ * with the same ones, so connections wait in the listener's queue and sandboxes in the spawner. A sandbox's own stream
+ * is not kept here: it may have died in the middle of a frame, so the new brigd asks the spawner for a fresh one
  * (spawner/spawner_wire.h, ATTACH), which brig-init takes over with its processes and rings as they are.
  *
  *     signal    what happens
- *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox, or given to the spawner
- *               itself, which keeps them for the next start (on_shutdown = "keep", keep.c); then we end
- *     HUP       the configuration is read again and given to brigd, which validates before it swaps
- *     USR1      the log file is opened anew and given to brigd
- *     USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes over
+ *     TERM, INT brigd drains and ends; then the spawner's socket is closed, which ends every sandbox, or given to the
+ * spawner itself, which keeps them for the next start (on_shutdown = "keep", keep.c); then we end HUP       the
+ * configuration is read again and given to brigd, which validates before it swaps USR1      the log file is opened anew
+ * and given to brigd USR2      brigd is replaced by a new process (an upgrade): it drains, ends, and the new one takes
+ * over
  *
  * brig-egress, the only way out of a sandbox, is on its own: it outlives brigd, and brigd it (egress_child.c).
  *
@@ -41,9 +41,11 @@
 #define SUP_PEM_MAX (1u << 20) /* bytes of "tls-cert" and of "tls-key" */
 
 enum sup_type {
-    SUP_FD = 1, /* supervisor: a descriptor, called name: "spawner", "tcp", "unix"; "gate": the control socket of brig-egress, at any time;
-                   "packages", "secret-keys": texts in sealed memfds (gate/policy.h, crypto/keyring.h); before a SUP_CONFIG, for it:
-                   "log", "tls-cert", "tls-key", and "problem": why one of them is not there (hand.c); before SUP_REOPEN: "log" */
+    /* supervisor: a descriptor, called name: "spawner", "tcp", "unix"; "gate": the control socket of brig-egress, at
+       any time; "packages", "secret-keys": texts in sealed memfds (gate/policy.h, crypto/keyring.h); before a
+       SUP_CONFIG, for it: "log", "tls-cert", "tls-key", and "problem": why one of them is not there (hand.c); before
+       SUP_REOPEN: "log" */
+    SUP_FD = 1,
     SUP_GO,     /* supervisor: that was all of them */
     SUP_CONFIG, /* supervisor: the configuration file's text in a sealed memfd (none: no file) */
     SUP_DRAIN,  /* supervisor: finish what is being answered, then end; name "keep": the sandboxes stay */
@@ -71,7 +73,7 @@ int sup_receive(int sock, struct sup_msg *ret, int *ret_fd) MUST_CHECK;
 /* ---- the supervisor ------------------------------------------------------------------------------------ */
 
 struct supervisor_options {
-    const char *config_path;   /* "" when none */
+    const char *config_path; /* "" when none */
     const struct config *config;
 };
 
@@ -83,12 +85,14 @@ struct places;
 /* ---- parts --------------------------------------------------------------------------------------------- */
 
 /*
- * listen.c. The address must be loopback unless TLS or `insecure` is set. listen_look() makes the checks of both without
- * listening; that somebody listens there already is no mistake of the configuration: it may be the running service.
+ * listen.c. The address must be loopback unless TLS or `insecure` is set. listen_look() makes the checks of both
+ * without listening; that somebody listens there already is no mistake of the configuration: it may be the running
+ * service.
  */
 int listen_look(const struct config *config, const struct places *places, struct brig_err *err) MUST_CHECK;
 int listen_tcp(const struct config *config, int *ret_fd, struct brig_err *err) MUST_CHECK;
-/* The socket file: 0660, group `brig` where there is one; a plain user's 0600. One that a live daemon answers on is refused. */
+/* The socket file: 0660, group `brig` where there is one; a plain user's 0600. One that a live daemon answers on is
+ * refused. */
 int listen_unix(const char *path, int *ret_fd, struct brig_err *err) MUST_CHECK;
 /* LISTEN_FDS of systemd; how many were taken (at most max), each with its kind. */
 struct listener {
@@ -109,13 +113,15 @@ struct daemon {
     bool taken;        /* started by another: no child of ours */
     pid_t pid;         /* 0: not running */
     int pidfd;
-    int socket;        /* our end of its descriptor 3; -1 */
+    int socket; /* our end of its descriptor 3; -1 */
     uint64_t started_ns;
     unsigned failures; /* in a row */
 };
 #define DAEMON_INIT(n, dies) ((struct daemon){.name = (n), .dies_with_us = (dies), .pidfd = -1, .socket = -1})
-/* arg: its one argument, or NULL; uid (uid_t)-1: stay who we are. The child's descriptor 3 is the other end of daemon->socket. */
-int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg, uid_t uid, gid_t gid, struct brig_err *err) MUST_CHECK;
+/* arg: its one argument, or NULL; uid (uid_t)-1: stay who we are. The child's descriptor 3 is the other end of
+ * daemon->socket. */
+int daemon_start(struct daemon *daemon, const char *helper_dir, const char *arg, uid_t uid, gid_t gid,
+                 struct brig_err *err) MUST_CHECK;
 /* After its pidfd became readable: how it ended, as text, and whether it may be restarted at once. */
 void daemon_reap(struct daemon *daemon, char *text, size_t size);
 uint64_t daemon_restart_delay_ns(const struct daemon *daemon);
@@ -124,7 +130,7 @@ int daemon_become(uid_t uid, gid_t gid) MUST_CHECK; /* for good; nothing to do w
 /* places.c: directories and ids. */
 struct places {
     char helpers[4096]; /* where brigd, brig-spawner and brig-init are */
-    uid_t uid; /* of brigd; our own when we are not root */
+    uid_t uid;          /* of brigd; our own when we are not root */
     gid_t gid;
     uid_t egress_uid; /* of brig-egress: neither root's nor brigd's, unless we are not root */
     gid_t egress_gid;
@@ -137,8 +143,9 @@ struct places {
 int places_make(struct places *ret, struct brig_err *err) MUST_CHECK;
 int places_look(struct places *ret, struct brig_err *err) MUST_CHECK; /* the same checks; nothing is made */
 /*
- * Directories that the service itself binds for runs: requirement sets, wheels, the directories of tools. With colons between them, for the spawner (BRIG_OWN_ROOTS). Not what a request
- * may name: that is BRIG_BIND_ROOTS alone (sandbox/sbox_spec.c).
+ * Directories that the service itself binds for runs: requirement sets, wheels, the directories of tools. With colons
+ * between them, for the spawner (BRIG_OWN_ROOTS). Not what a request may name: that is BRIG_BIND_ROOTS alone
+ * (sandbox/sbox_spec.c).
  */
 int supervisor_own_roots(const struct places *places, const struct config *config, struct buf *out) MUST_CHECK;
 
@@ -161,17 +168,19 @@ int supervisor_probe(const struct config *config, struct brig_err *err) MUST_CHE
 int probe_files(const struct places *places, const struct config *config, struct brig_err *err) MUST_CHECK;
 
 /*
- * keys.c: the key ring of secrets (crypto/keyring.h) from the one place that the configuration names, in a sealed memfd; -1: there is none. Call
- * it before the first child is started: a variable that had the keys is gone from the environment afterwards, also from /proc.
- * With NULL for ret_memfd it only checks, and runs no command.
+ * keys.c: the key ring of secrets (crypto/keyring.h) from the one place that the configuration names, in a sealed
+ * memfd; -1: there is none. Call it before the first child is started: a variable that had the keys is gone from the
+ * environment afterwards, also from /proc. With NULL for ret_memfd it only checks, and runs no command.
  */
 int supervisor_keys(const struct config *config, int *ret_memfd, struct brig_err *err) MUST_CHECK;
 
 /*
- * keep.c: sandboxes from one `brig serve` to the next. give: the spawner keeps its socket, has said so, and is no more ours to watch; on
- * failure it is as it was, or killed. take: 1 when one was found and is *spawner now; 0 when there is none (any more).
+ * keep.c: sandboxes from one `brig serve` to the next. give: the spawner keeps its socket, has said so, and is no more
+ * ours to watch; on failure it is as it was, or killed. take: 1 when one was found and is *spawner now; 0 when there is
+ * none (any more).
  */
-int keep_give(const struct daemon *spawner, const struct places *places, const struct config *config, struct brig_err *err) MUST_CHECK;
+int keep_give(const struct daemon *spawner, const struct places *places, const struct config *config,
+              struct brig_err *err) MUST_CHECK;
 int keep_look(const struct places *places, struct brig_err *err) MUST_CHECK; /* whether take could ask */
 int keep_take(struct daemon *spawner, const struct places *places, const struct config *config,
               void (*say)(const char *format, ...) PRINTF_LIKE(1, 2), struct brig_err *err) MUST_CHECK;
@@ -189,8 +198,8 @@ struct sup_gate {
     struct gate_host_files files;
     struct loop_source on_end, on_socket;
     struct loop_timer on_restart, on_look;
-    unsigned silent;    /* pings not answered */
-    int keys_fd;        /* the key ring, or -1 */
+    unsigned silent; /* pings not answered */
+    int keys_fd;     /* the key ring, or -1 */
     bool complained, stopping;
 };
 void sup_gate_init(struct sup_gate *gate);

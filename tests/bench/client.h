@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.h: what the measuring clients share: keep-alive connections to the service's unix socket, requests and answers. Each client is one file that
- * includes this once. Anything that does not go as it should ends the client with a message: no number comes from a failure.
+ * client.h: what the measuring clients share: keep-alive connections to the service's unix socket, requests and
+ * answers. Each client is one file that includes this once. Anything that does not go as it should ends the client with
+ * a message: no number comes from a failure.
  */
 #include <errno.h>
 #include <poll.h>
@@ -110,7 +111,8 @@ static int read_head(struct conn *conn, long long *length)
 static void request(struct conn *conn, const char *method, const char *path, const char *content)
 {
     char text[1024];
-    int n = snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", method, path, strlen(content), content);
+    int n = snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n%s", method,
+                     path, strlen(content), content);
 
     send_all(conn, text, (size_t)n);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service_client.c: the measuring client of the service: one keep-alive connection to the unix socket, each time from the
- * first byte sent to the last byte received. service_client SOCKET reads commands from stdin, so that whoever measures can take
- * turns with something else, and answers each with one line of nanoseconds on stdout:
+ * service_client.c: the measuring client of the service: one keep-alive connection to the unix socket, each time from
+ * the first byte sent to the last byte received. service_client SOCKET reads commands from stdin, so that whoever
+ * measures can take turns with something else, and answers each with one line of nanoseconds on stdout:
  *
  *   cycle             create, run /bin/true, delete: "total create run delete"
  *   birth FILE        create by the JSON in FILE, delete: "create delete"
@@ -204,7 +204,8 @@ static unsigned long long drain(struct conn *conn, long long length)
         return drain_counted(conn, (unsigned long long)length);
     for (;;) {
         char *end;
-        while (!(end = conn->have > conn->used ? memchr(conn->buffer + conn->used, '\n', conn->have - conn->used) : NULL))
+        while (
+            !(end = conn->have > conn->used ? memchr(conn->buffer + conn->used, '\n', conn->have - conn->used) : NULL))
             fill(conn);
         unsigned long long size = strtoull(conn->buffer + conn->used, NULL, 16), left = size + 2;
         conn->used = (size_t)(end + 1 - conn->buffer);
@@ -238,12 +239,17 @@ static void output(const char *id, unsigned long long bytes)
     long long length;
 
     snprintf(path, sizeof path, "/v1/sandboxes/%s/processes", id);
-    snprintf(content, sizeof content,
-             "{\"argv\":[\"/bin/sh\",\"-c\",\"read go; exec head -c %llu /dev/zero\"],\"stdin_open\":true,\"timeout\":\"300s\"}", bytes);
+    snprintf(
+        content, sizeof content,
+        "{\"argv\":[\"/bin/sh\",\"-c\",\"read go; exec head -c %llu /dev/zero\"],\"stdin_open\":true,\"timeout\":\"300s\"}",
+        bytes);
     ask("POST", path, content, 201);
     const char *at = strstr(body, "\"number\":");
     unsigned long number = at ? strtoul(at + 9, NULL, 10) : 0;
-    snprintf(path, sizeof path, "GET /v1/sandboxes/%s/processes/%lu/output?stream=stdout HTTP/1.1\r\nHost: localhost\r\nAccept: application/octet-stream\r\n\r\n", id, number);
+    snprintf(
+        path, sizeof path,
+        "GET /v1/sandboxes/%s/processes/%lu/output?stream=stdout HTTP/1.1\r\nHost: localhost\r\nAccept: application/octet-stream\r\n\r\n",
+        id, number);
     send_all(&main_conn, path, strlen(path));
     if (read_head(&main_conn, &length) != 200)
         die("output", "no stream");
@@ -261,7 +267,9 @@ static void upload(const char *id, unsigned long long bytes)
     static char piece[1 << 20];
     char text[256];
 
-    snprintf(text, sizeof text, "PUT /v1/sandboxes/%s/files?path=big HTTP/1.1\r\nHost: localhost\r\nContent-Length: %llu\r\n\r\n", id, bytes);
+    snprintf(text, sizeof text,
+             "PUT /v1/sandboxes/%s/files?path=big HTTP/1.1\r\nHost: localhost\r\nContent-Length: %llu\r\n\r\n", id,
+             bytes);
     unsigned long long begin = now();
     send_all(&main_conn, text, strlen(text));
     for (unsigned long long left = bytes; left > 0; left -= left < sizeof piece ? left : sizeof piece)

@@ -2,9 +2,9 @@
 /*
  * The broker's heads and its scanner. The first byte chooses: a request's head, a response's head, a stream.
  *
- * Requests: what was written is parsed again by the same strict parser, is one message with the same method and framing, has our Host, and the value
- * stands in it only when the report says so. Responses and streams: the value comes out in no piece of it, however it is cut; without the
- * value nothing is changed.
+ * Requests: what was written is parsed again by the same strict parser, is one message with the same method and
+ * framing, has our Host, and the value stands in it only when the report says so. Responses and streams: the value
+ * comes out in no piece of it, however it is cut; without the value nothing is changed.
  */
 #include "fuzz.h"
 
@@ -66,7 +66,8 @@ static void fuzz_request(char *text, size_t len)
     /* Only what values have made longer than the parser takes may fail. */
     FUZZ_CHECK(took == (int)size || took == -414 || took == -431);
     if (took > 0) {
-        FUZZ_CHECK(strcmp(head.method, again.method) == 0 && head.body == again.body && head.content_length == again.content_length);
+        FUZZ_CHECK(strcmp(head.method, again.method) == 0 && head.body == again.body &&
+                   head.content_length == again.content_length);
         FUZZ_CHECK(again.minor == 1 && strcmp(http_field(&again, "host"), "a.test") == 0);
         FUZZ_CHECK(again.upgrade == broker_wants_websocket(&head));
     }
@@ -121,7 +122,8 @@ static void fuzz_stream(const char *text, size_t len, size_t piece)
     scan_in(text, len, len + 1, false, &whole, &hits);
     scan_in(text, len, piece % 64 + 1, false, &cut, &hits_cut);
     scan_in(text, len, piece % 64 + 1, true, &paused, &hits_paused);
-    FUZZ_CHECK(hits == hits_cut && hits == hits_paused && whole.len == cut.len && (whole.len == 0 || memcmp(whole.data, cut.data, whole.len) == 0));
+    FUZZ_CHECK(hits == hits_cut && hits == hits_paused && whole.len == cut.len &&
+               (whole.len == 0 || memcmp(whole.data, cut.data, whole.len) == 0));
     FUZZ_CHECK(!memmem(whole.data ? whole.data : "", whole.len, VALUE, sizeof(VALUE) - 1));
     if (hits == 0)
         FUZZ_CHECK(whole.len == len && (len == 0 || memcmp(whole.data, text, len) == 0) && paused.len == len);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program says on its channel (sandbox/child/child_frame.c): the first byte is the size of the pieces that it comes in, the second the limit. However it is cut, the same frame comes
- * out, never more than the limit, and never more memory than what came.
+ * What a program says on its channel (sandbox/child/child_frame.c): the first byte is the size of the pieces that it
+ * comes in, the second the limit. However it is cut, the same frame comes out, never more than the limit, and never
+ * more memory than what came.
  */
 #include "fuzz.h"
 
@@ -31,7 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     frames_begin(&whole, max);
     feed(&cut, data, size, piece);
     feed(&whole, data, size, size ? size : 1);
-    FUZZ_CHECK(cut.complete == whole.complete && cut.too_large == whole.too_large && cut.more == whole.more && cut.payload.len == whole.payload.len);
+    FUZZ_CHECK(cut.complete == whole.complete && cut.too_large == whole.too_large && cut.more == whole.more &&
+               cut.payload.len == whole.payload.len);
     FUZZ_CHECK(cut.payload.len == 0 || memcmp(cut.payload.data, whole.payload.data, cut.payload.len) == 0);
     if (size >= 4) {
         uint32_t len = le_get_u32(data);

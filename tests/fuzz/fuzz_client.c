@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a daemon (or whoever is on its socket) sends to the command line: WebSocket frames and server-sent events. The first byte
- * chooses; the rest comes in two pieces, cut where the second byte says. However it is cut, the same messages come out.
+ * What a daemon (or whoever is on its socket) sends to the command line: WebSocket frames and server-sent events. The
+ * first byte chooses; the rest comes in two pieces, cut where the second byte says. However it is cut, the same
+ * messages come out.
  */
 #include "fuzz.h"
 

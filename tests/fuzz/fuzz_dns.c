@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DNS messages. A query that is accepted has a name of our bytes only, and the answer to it is a reply that says what was
- * put in. A reply that is accepted holds addresses of the type that was asked for, within the bounds. A host name that is
- * accepted is its own canonical form, and no address.
+ * DNS messages. A query that is accepted has a name of our bytes only, and the answer to it is a reply that says what
+ * was put in. A reply that is accepted holds addresses of the type that was asked for, within the bounds. A host name
+ * that is accepted is its own canonical form, and no address.
  */
 #include "fuzz.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The HTTP codec. The first byte chooses: request, response, chunked body, target. What is checked: a message is read the
- * same whether it comes at once or in two pieces; nothing points outside of the input; strings end where they say; a body
- * gives the same content however it is cut.
+ * The HTTP codec. The first byte chooses: request, response, chunked body, target. What is checked: a message is read
+ * the same whether it comes at once or in two pieces; nothing points outside of the input; strings end where they say;
+ * a body gives the same content however it is cut.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The strict JSON reader. What it accepts is a tree that hangs together, is written by the JSON writer, read again,
- * and then written to the same bytes; every key is found; nothing past the text is read (it is copied to its exact size).
+ * and then written to the same bytes; every key is found; nothing past the text is read (it is copied to its exact
+ * size).
  */
 #include "fuzz.h"
 

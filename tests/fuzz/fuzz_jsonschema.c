@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The JSON Schema validator. The input is [schema, instance, ...]: a schema that compiles gives each instance one of three answers, the same one
- * twice, with a message where it is not valid; a schema and its double negation agree; nothing is read after the text is gone (both live in copies of
- * their exact size). Input that is no such array is taken as a pattern, and matched against itself.
+ * The JSON Schema validator. The input is [schema, instance, ...]: a schema that compiles gives each instance one of
+ * three answers, the same one twice, with a message where it is not valid; a schema and its double negation agree;
+ * nothing is read after the text is gone (both live in copies of their exact size). Input that is no such array is
+ * taken as a pattern, and matched against itself.
  */
 #include "fuzz.h"
 
@@ -10,7 +11,8 @@
 
 #define VALUES 4096u
 
-static void check_instance(const struct schema *schema, const struct schema *twice_not, const struct json_value *instance)
+static void check_instance(const struct schema *schema, const struct schema *twice_not,
+                           const struct json_value *instance)
 {
     struct brig_err err = {0}, again = {0}, other = {0};
     int r = schema_check(schema, instance, &err), r2;
@@ -27,7 +29,8 @@ static void check_instance(const struct schema *schema, const struct schema *twi
     FUZZ_CHECK(r2 == r || r == -EOVERFLOW || r2 == -EOVERFLOW);
 }
 
-/* {"not":{"not":X}} of the schema's own text; NULL when that makes another schema of it ($id, $schema and pointers from the root). */
+/* {"not":{"not":X}} of the schema's own text; NULL when that makes another schema of it ($id, $schema and pointers from
+ * the root). */
 static struct schema *negate_twice(const struct json_value *json, struct json_doc **ret_doc, char **ret_text)
 {
     static const char before[] = "{\"not\":{\"not\":", after[] = "}}";
@@ -92,7 +95,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(copy);
     if (size > 0)
         memcpy(copy, data, size);
-    if (json_read(copy, size, VALUES, &doc, NULL) == 0 && json_root(doc)->type == JSON_ARRAY && json_root(doc)->count > 0)
+    if (json_read(copy, size, VALUES, &doc, NULL) == 0 && json_root(doc)->type == JSON_ARRAY &&
+        json_root(doc)->count > 0)
         check_document(json_root(doc));
     else
         check_pattern(copy, size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A link whose other side sends anything. Three calls are open (one of them dropped, one feeding input); the input's bytes
- * arrive in pieces as its own first bytes say. Whatever comes: every call has at most one reply, the link ends at most
- * once, after it nothing comes any more, and no call is ever given more than its window.
+ * A link whose other side sends anything. Three calls are open (one of them dropped, one feeding input); the input's
+ * bytes arrive in pieces as its own first bytes say. Whatever comes: every call has at most one reply, the link ends at
+ * most once, after it nothing comes any more, and no call is ever given more than its window.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The package indexes of a host: the same bytes as every file that is read, and as variables. What comes out compiles, has the public indexes in it,
- * and nothing that can only come from the name and password of a URL.
+ * The package indexes of a host: the same bytes as every file that is read, and as variables. What comes out compiles,
+ * has the public indexes in it, and nothing that can only come from the name and password of a URL.
  */
 #include "fuzz.h"
 

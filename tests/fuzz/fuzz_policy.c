@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policies: JSON text, then after a NUL a path as a client would send it. Whatever compiles has a canonical JSON that compiles to itself, and its
- * answers agree with each other: for the names, addresses and ports of its own rules and for others.
+ * Policies: JSON text, then after a NUL a path as a client would send it. Whatever compiles has a canonical JSON that
+ * compiles to itself, and its answers agree with each other: for the names, addresses and ports of its own rules and
+ * for others.
  */
 #include "fuzz.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requirements and requirements.txt. Whatever passes is one line of harmless characters that begins with a name; what is refused has a message. */
+/* Requirements and requirements.txt. Whatever passes is one line of harmless characters that begins with a name; what
+ * is refused has a message. */
 #include "fuzz.h"
 
 #include "base/str.h"
@@ -12,11 +13,13 @@ static int harmless(void *ctx, const char *line)
 
     ++*count;
     FUZZ_CHECK(line[0] != '\0' && strlen(line) <= REQUIREMENT_LINE_MAX);
-    FUZZ_CHECK(!strpbrk(line, "\n\r\t\v\f\x1b\\/@$`|&#{}") || strchr(line, ';')); /* a marker's quoted text may have a # */
+    /* a marker's quoted text may have a # */
+    FUZZ_CHECK(!strpbrk(line, "\n\r\t\v\f\x1b\\/@$`|&#{}") || strchr(line, ';'));
     FUZZ_CHECK(!strpbrk(line, "\n\r\t\v\f\x1b\\/@$`|&{}"));
     FUZZ_CHECK(line[strspn(line, " ")] != '-' && line[strspn(line, " ")] != '.');
     for (const char *p = strstr(line, "--"); p; p = strstr(p + 2, "--"))
-        FUZZ_CHECK(str_starts(p, "--hash=sha") || p > line); /* versions may hold dashes; options may not follow a blank */
+        /* versions may hold dashes; options may not follow a blank */
+        FUZZ_CHECK(str_starts(p, "--hash=sha") || p > line);
     for (const char *p = strstr(line, " -"); p; p = strstr(p + 2, " -"))
         FUZZ_CHECK(str_starts(p, " --hash=sha") || strchr(line, ';'));
     return 0;
@@ -33,7 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int npm = 0; npm < 2; npm++) {
         if (requirement_ok(text, npm, false, &err) == 0) {
             const char *p = text + strspn(text, " ");
-            FUZZ_CHECK(!strpbrk(text, "\n\r\t\\:;$`&#(){}'\"") && (npm || !strpbrk(text, "@/|")) && *p != '-' && *p != '.' && *p != '/');
+            FUZZ_CHECK(!strpbrk(text, "\n\r\t\\:;$`&#(){}'\"") && (npm || !strpbrk(text, "@/|")) && *p != '-' &&
+                       *p != '.' && *p != '/');
             FUZZ_CHECK(requirement_ok(text, npm, true, &err) == 0);
             FUZZ_CHECK(npm || requirement_line_ok(text, false, &err) == 0);
         } else {

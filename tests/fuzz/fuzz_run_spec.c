@@ -23,7 +23,8 @@ static void check_gate(const struct run_spec *spec, uint32_t trust)
 {
     const struct netgate_want *gate = &spec->gate;
 
-    FUZZ_CHECK(gate->on <= 1 && gate->any_port <= gate->on && gate->n_ports <= POLICY_PORTS_MAX && (gate->on || gate->n_ports == 0));
+    FUZZ_CHECK(gate->on <= 1 && gate->any_port <= gate->on && gate->n_ports <= POLICY_PORTS_MAX &&
+               (gate->on || gate->n_ports == 0));
     for (unsigned i = 0; !gate->any_port && i < gate->n_ports; i++) {
         FUZZ_CHECK(gate->ports[i] != 0 && gate->ports[i] != 53);
         for (unsigned j = 0; j < i; j++)
@@ -45,7 +46,8 @@ static int seal(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct wire_run msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_RUN, 1}};
-    /* A byte says how many descriptors come along (0x40: the last is a CA bundle), the next bytes are the message after its head, the rest the strings. */
+    /* A byte says how many descriptors come along (0x40: the last is a CA bundle), the next bytes are the message after
+     * its head, the rest the strings. */
     size_t body = sizeof msg - sizeof msg.head, n_fds = size ? data[0] % 6 : 0;
     int fds[6] = {-1, -1, -1, -1, -1, -1};
 
@@ -53,8 +55,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     memcpy((uint8_t *)&msg + sizeof msg.head, data + 1, body);
     for (size_t i = 0; i < n_fds; i++)
-        fds[i] = i == 0 ? seal(data + 1 + body, size - 1 - body)
-                 : i + 1 == n_fds && (data[0] & 0x40) ? seal((const uint8_t *)"-----BEGIN", 10) : open("/dev/null", O_RDWR | O_CLOEXEC);
+        fds[i] = i == 0                               ? seal(data + 1 + body, size - 1 - body)
+                 : i + 1 == n_fds && (data[0] & 0x40) ? seal((const uint8_t *)"-----BEGIN", 10)
+                                                      : open("/dev/null", O_RDWR | O_CLOEXEC);
     struct run_spec *spec = mem_zalloc(sizeof *spec);
     FUZZ_CHECK(spec != NULL);
     struct brig_err err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is asked of the service: sandboxes and programs. A spec that is accepted keeps its rules, and is accepted again in the form
- * in which the store keeps it, with the same meaning: otherwise a restart would lose a sandbox.
+ * What is asked of the service: sandboxes and programs. A spec that is accepted keeps its rules, and is accepted again
+ * in the form in which the store keeps it, with the same meaning: otherwise a restart would lose a sandbox.
  */
 #include "fuzz.h"
 
@@ -11,7 +11,8 @@
 #include "sandbox/process.h"
 
 static char image[] = "host", dir[] = "/workspace";
-static const struct config config = {.image = image, .work_dir = dir, .idle_timeout_s = 3600, .gate_private_ranges = (char *)(uintptr_t)"admin"};
+static const struct config config = {
+    .image = image, .work_dir = dir, .idle_timeout_s = 3600, .gate_private_ranges = (char *)(uintptr_t) "admin"};
 static const struct caller admin = {.role = STORE_ROLE_ADMIN};
 
 static void check_pairs(const struct sbox_pair *a, const struct sbox_pair *b, size_t n)
@@ -22,7 +23,8 @@ static void check_pairs(const struct sbox_pair *a, const struct sbox_pair *b, si
 
 static void check_same(const struct sbox_spec *a, const struct sbox_spec *b)
 {
-    FUZZ_CHECK(str_eq(a->template_name, b->template_name) && str_eq(a->name, b->name) && str_eq(a->workdir, b->workdir));
+    FUZZ_CHECK(str_eq(a->template_name, b->template_name) && str_eq(a->name, b->name) &&
+               str_eq(a->workdir, b->workdir));
     FUZZ_CHECK(a->n_metadata == b->n_metadata && a->n_env == b->n_env && a->n_binds == b->n_binds);
     check_pairs(a->metadata, b->metadata, a->n_metadata);
     check_pairs(a->env, b->env, a->n_env);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An archive as a caller uploads it. However it is cut into pieces, the parser must say the same; what it hands out leads
- * nowhere outside; the pieces of content add up; and a member written by us is read back as it was.
+ * An archive as a caller uploads it. However it is cut into pieces, the parser must say the same; what it hands out
+ * leads nowhere outside; the pieces of content add up; and a member written by us is read back as it was.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ClientHellos. One that is accepted is accepted with exactly the bytes it took, whatever follows, and not with fewer; its name is in canonical form.
- * More bytes never turn a refusal into something else.
+ * ClientHellos. One that is accepted is accepted with exactly the bytes it took, whatever follows, and not with fewer;
+ * its name is in canonical form. More bytes never turn a refusal into something else.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The TOML reader. Whatever it accepts is a well-formed tree: counts agree with the lists, no table has a key twice, every
- * string is UTF-8 and ends in a NUL, lines are within the document; and the same text reads the same again.
+ * The TOML reader. Whatever it accepts is a well-formed tree: counts agree with the lists, no table has a key twice,
+ * every string is UTF-8 and ends in a NUL, lines are within the document; and the same text reads the same again.
  */
 #include "fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Configurations, states of agents and stored values of the original, from anyone: what is complete completes to itself and stays in the directories that were named, whatever it is
- * merged with; a fingerprint is a number.
+ * Configurations, states of agents and stored values of the original, from anyone: what is complete completes to itself
+ * and stays in the directories that were named, whatever it is merged with; a fingerprint is a number.
  */
 #include "fuzz.h"
 
@@ -34,19 +34,27 @@ static void check_complete(const struct configs *configs, const char *type, cons
     struct json_doc *doc = must_read(&first);
     const struct json_value *dir = json_get(json_root(doc), "sandbox_dir");
     if (dir && str_eq(type, "local"))
-        FUZZ_CHECK(config_dir_allowed(configs, dir->string) && !strstr(dir->string, "/../") && (str_starts(dir->string, "/dir") || str_starts(dir->string, "/srv/t")));
-    FUZZ_CHECK(config_complete(configs, type, json_root(doc), NULL, &second, NULL) == 0 && str_eq(first.data, second.data));
+        FUZZ_CHECK(config_dir_allowed(configs, dir->string) && !strstr(dir->string, "/../") &&
+                   (str_starts(dir->string, "/dir") || str_starts(dir->string, "/srv/t")));
+    FUZZ_CHECK(config_complete(configs, type, json_root(doc), NULL, &second, NULL) == 0 &&
+               str_eq(first.data, second.data));
     if (config_type_known(type)) /* over what it has made itself it changes nothing */
-        FUZZ_CHECK(config_complete(configs, type, config, json_root(doc), &merged, NULL) == 0 && str_eq(merged.data, first.data));
+        FUZZ_CHECK(config_complete(configs, type, config, json_root(doc), &merged, NULL) == 0 &&
+                   str_eq(merged.data, first.data));
     FUZZ_CHECK(config_fingerprint(type, "org-1", json_root(doc), fingerprint) == 0);
-    FUZZ_CHECK(strlen(fingerprint) > 0 && strlen(fingerprint) <= 78 && strspn(fingerprint, "0123456789") == strlen(fingerprint));
+    FUZZ_CHECK(strlen(fingerprint) > 0 && strlen(fingerprint) <= 78 &&
+               strspn(fingerprint, "0123456789") == strlen(fingerprint));
     json_doc_free(doc);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static char none[] = "", dir[] = "/dir", dirs[] = "/srv/t:/srv/tt/..//t";
-    static const struct config config = {.tools_exec_dir = dir, .allowed_dirs = dirs, .tools_venv_name = none, .tools_e2b_template = none, .tools_legacy_key = none};
+    static const struct config config = {.tools_exec_dir = dir,
+                                         .allowed_dirs = dirs,
+                                         .tools_venv_name = none,
+                                         .tools_e2b_template = none,
+                                         .tools_legacy_key = none};
     static const struct configs configs = {.options = {.config = &config}, .default_dir = "/dir"};
     char type[CONFIG_TYPE_MAX];
     struct json_doc *doc = NULL;

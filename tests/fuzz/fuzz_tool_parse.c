@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A tool's document, from anyone. What is accepted is within its bounds and parses to the same again; what is refused has one line and leaves nothing. */
+/* A tool's document, from anyone. What is accepted is within its bounds and parses to the same again; what is refused
+ * has one line and leaves nothing. */
 #include "fuzz.h"
 
 #include "base/str.h"
@@ -9,7 +10,8 @@ static void check_tool(const struct tool *tool)
 {
     char hash[13];
 
-    FUZZ_CHECK(tool->name && strlen(tool->name) > 0 && strlen(tool->name) <= TOOL_NAME_MAX && !strpbrk(tool->name, " /.\n") && !str_eq(tool->name, "run"));
+    FUZZ_CHECK(tool->name && strlen(tool->name) > 0 && strlen(tool->name) <= TOOL_NAME_MAX &&
+               !strpbrk(tool->name, " /.\n") && !str_eq(tool->name, "run"));
     FUZZ_CHECK(tool->language < TOOL_LANGUAGE_MAX && (tool->source || tool->language == TOOL_COMMAND));
     FUZZ_CHECK((tool->language == TOOL_COMMAND) <= (tool->command != NULL));
     FUZZ_CHECK(tool->source_len <= TOOL_SOURCE_MAX && (!tool->source || strlen(tool->source) == tool->source_len));
@@ -32,11 +34,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int r = tool_parse(json_root(doc), &tool, &err);
     if (r == 0) {
         check_tool(&tool);
-        FUZZ_CHECK(tool_parse(json_root(doc), &again, NULL) == 0 && again.n_rules == tool.n_rules && str_eq(again.name, tool.name));
+        FUZZ_CHECK(tool_parse(json_root(doc), &again, NULL) == 0 && again.n_rules == tool.n_rules &&
+                   str_eq(again.name, tool.name));
         tool_done(&again);
         tool_done(&tool);
     } else {
-        FUZZ_CHECK(err.code != BRIG_E_NONE && err.message[0] != '\0' && !strchr(err.message, '\n') && !tool.schema && !tool.pip);
+        FUZZ_CHECK(err.code != BRIG_E_NONE && err.message[0] != '\0' && !strchr(err.message, '\n') && !tool.schema &&
+                   !tool.pip);
     }
     json_doc_free(doc);
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server, as a stranger meets it: the input is what a client sends over the socket, in a few pieces. By the first byte it is
- * WebSocket frames after a good handshake, or everything from the first byte of the connection. Whatever it is, the server
- * survives, its handler hears the end of every exchange exactly once, and nothing stays behind.
+ * The server, as a stranger meets it: the input is what a client sends over the socket, in a few pieces. By the first
+ * byte it is WebSocket frames after a good handshake, or everything from the first byte of the connection. Whatever it
+ * is, the server survives, its handler hears the end of every exchange exactly once, and nothing stays behind.
  */
 #include "fuzz.h"
 

@@ -127,7 +127,15 @@ static inline UNUSED void rig_wait(struct rig *rig, const unsigned *counter, uns
 static inline UNUSED uint64_t rig_sync(struct rig *rig, const char *object)
 {
     unsigned before = rig->n_done;
-    uint64_t seq = audit_add(rig->audit, &(struct audit_event){.action = "key.create", .actor = "system", .org = "", .object = object, .outcome = "ok", .detail = "", .request_id = "", .sync = true},
+    uint64_t seq = audit_add(rig->audit,
+                             &(struct audit_event){.action = "key.create",
+                                                   .actor = "system",
+                                                   .org = "",
+                                                   .object = object,
+                                                   .outcome = "ok",
+                                                   .detail = "",
+                                                   .request_id = "",
+                                                   .sync = true},
                              rig_on_done, rig);
 
     assert_true(seq > 0);
@@ -138,7 +146,15 @@ static inline UNUSED uint64_t rig_sync(struct rig *rig, const char *object)
 static inline UNUSED void rig_add(struct rig *rig, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "process.start", .actor = "key-1", .org = "org-1", .object = "sb1", .outcome = "ok", .detail = "a line", .request_id = "r"}, NULL, NULL) > 0);
+        assert_true(audit_add(rig->audit,
+                              &(struct audit_event){.action = "process.start",
+                                                    .actor = "key-1",
+                                                    .org = "org-1",
+                                                    .object = "sb1",
+                                                    .outcome = "ok",
+                                                    .detail = "a line",
+                                                    .request_id = "r"},
+                              NULL, NULL) > 0);
 }
 
 /* A whole file; free() it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dns_rig.h: a name server on 127.0.0.1, UDP and TCP on one port, in a thread. What it answers depends on the first label of
- * the name. It allocates nothing, so that tests can make allocations fail.
+ * dns_rig.h: a name server on 127.0.0.1, UDP and TCP on one port, in a thread. What it answers depends on the first
+ * label of the name. It allocates nothing, so that tests can make allocations fail.
  */
 #ifndef BRIG_TESTS_DNS_RIG_H
 #define BRIG_TESTS_DNS_RIG_H

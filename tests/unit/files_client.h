@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_client.h: brigd's side of the file worker, for tests that run it as an ordinary process in a directory of its own
- * (files_worker_driver, beside the test). Everything that is not expected fails the test.
+ * files_client.h: brigd's side of the file worker, for tests that run it as an ordinary process in a directory of its
+ * own (files_worker_driver, beside the test). Everything that is not expected fails the test.
  */
 #ifndef BRIG_TESTS_FILES_CLIENT_H
 #define BRIG_TESTS_FILES_CLIENT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * files_worker_driver.c: the file worker as a program of its own, on descriptor 3, with the caller's rights. It is linked
- * as brig-init is, without a C library; under a sanitizer, which needs one, with it.
+ * files_worker_driver.c: the file worker as a program of its own, on descriptor 3, with the caller's rights. It is
+ * linked as brig-init is, without a C library; under a sanitizer, which needs one, with it.
  */
 #include "guest/files/files.h"
 #include "guest/init/guest.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guest_rig.h: a serving brig-init outside of a sandbox, with brigd's end of its stream (link/link.h) and the spawner's end
- * of its control socket. Calls are asked with rig_call() and waited for with rig_until().
+ * guest_rig.h: a serving brig-init outside of a sandbox, with brigd's end of its stream (link/link.h) and the spawner's
+ * end of its control socket. Calls are asked with rig_call() and waited for with rig_until().
  */
 #ifndef BRIG_TESTS_GUEST_RIG_H
 #define BRIG_TESTS_GUEST_RIG_H
@@ -77,8 +77,8 @@ void rig_start_with(struct rig *rig, struct answer *answer, uint32_t proc, const
 /* Starts and expects that it works. */
 void rig_start(struct rig *rig, uint32_t proc, uint32_t flags, const char *const *argv);
 void rig_attach_proc(struct rig *rig, struct answer *answer, uint32_t proc, unsigned streams, uint64_t offset);
-void rig_number(struct rig *rig, struct answer *answer, enum svc_type type,
-                uint32_t proc); /* a call whose payload is one number */
+/* a call whose payload is one number */
+void rig_number(struct rig *rig, struct answer *answer, enum svc_type type, uint32_t proc);
 struct svc_proc_exit rig_wait_exit(struct rig *rig, uint32_t proc);
 uint32_t rig_signal(struct rig *rig, uint32_t proc, uint32_t signum, uint32_t flags); /* errnum */
 struct svc_attached answer_attached(const struct answer *answer);                     /* its first event */

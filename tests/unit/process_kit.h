@@ -92,7 +92,8 @@ static inline UNUSED struct process *start(struct rig *rig, struct sbox *sbox, c
     return start_spec(rig, sbox, &(struct process_spec){.argv = argv});
 }
 
-/* ---- output --------------------------------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------------------------------
+ */
 
 struct reader {
     struct output *output;
@@ -141,7 +142,8 @@ static inline UNUSED void reader_open(struct reader *reader, struct process *pro
     struct brig_err err = {0};
 
     reader->got[1] = reader->got[2] = BUF_INIT(64u << 20);
-    int r = now ? output_open_now(process, 6, from, &events, &reader->output, &err) : output_open(process, 6, from, &events, &reader->output, &err);
+    int r = now ? output_open_now(process, 6, from, &events, &reader->output, &err)
+                : output_open(process, 6, from, &events, &reader->output, &err);
     if (r < 0)
         fail_msg("%s", err.message);
 }
@@ -155,7 +157,8 @@ static inline UNUSED void reader_done(struct reader *reader)
     free(reader->receipt);
 }
 
-/* ---- input ---------------------------------------------------------------------------------------------------------- */
+/* ---- input ----------------------------------------------------------------------------------------------------------
+ */
 
 struct writer {
     struct input *input;
@@ -213,9 +216,11 @@ static inline UNUSED struct shell *open_shell(struct rig *rig, struct sbox *sbox
     return got.shell;
 }
 
-/* ---- shells --------------------------------------------------------------------------------------------------------- */
+/* ---- shells ---------------------------------------------------------------------------------------------------------
+ */
 
-static inline UNUSED struct json_doc *shell_do(struct rig *rig, struct shell *shell, const char *command, uint64_t timeout_ms)
+static inline UNUSED struct json_doc *shell_do(struct rig *rig, struct shell *shell, const char *command,
+                                               uint64_t timeout_ms)
 {
     struct got got = {0};
     struct brig_err err = {0};

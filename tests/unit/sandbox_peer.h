@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_peer.h: a brig-init that the tests play, on one end of a socket pair and on the tests' own loop. Its programs are words:
+ * sandbox_peer.h: a brig-init that the tests play, on one end of a socket pair and on the tests' own loop. Its programs
+ * are words:
  *
  *     true, false     exit at once with 0 or 1               echo TEXT    prints TEXT, exits 0
  *     sleep           until a signal                          stubborn     until SIGKILL
@@ -57,10 +58,10 @@ struct peer {
     unsigned opens[SVC_TYPE_MAX], cancels, credits;
     uint32_t last_signal, last_signal_flags;
     uint16_t rows, cols;
-    bool mute;      /* answers nothing */
-    bool hold;      /* keeps processes from being reported as ended */
+    bool mute; /* answers nothing */
+    bool hold; /* keeps processes from being reported as ended */
     bool shell_hang;
-    bool forgets;   /* its rings: who attaches later finds only what comes from then on */
+    bool forgets; /* its rings: who attaches later finds only what comes from then on */
     uint32_t mkdir_errnum;
     char mkdir_path[256];
     char shell_cwd[256];
@@ -76,7 +77,8 @@ static inline void peer_flush(struct peer *peer)
         (void)!loop_modify(peer->loop, &peer->source, EPOLLIN | (peer->send.len ? (uint32_t)EPOLLOUT : 0), NULL);
 }
 
-static inline void peer_frame(struct peer *peer, unsigned type, uint32_t request, uint32_t stream, const void *payload, size_t len)
+static inline void peer_frame(struct peer *peer, unsigned type, uint32_t request, uint32_t stream, const void *payload,
+                              size_t len)
 {
     uint8_t head[FRAME_HEADER];
     const struct frame frame = {.type = (uint16_t)type, .request = request, .stream = stream, .length = (uint32_t)len};
@@ -98,7 +100,8 @@ static inline struct peer_call *peer_call(struct peer *peer, uint32_t request)
     return NULL;
 }
 
-static inline void peer_reply(struct peer *peer, uint32_t request, uint32_t errnum, uint32_t stage, const void *data, size_t len)
+static inline void peer_reply(struct peer *peer, uint32_t request, uint32_t errnum, uint32_t stage, const void *data,
+                              size_t len)
 {
     uint8_t wire[8192];
     struct peer_call *call = peer_call(peer, request);
@@ -200,7 +203,8 @@ static inline void peer_say(struct peer *peer, uint32_t number, const void *data
             if (frame)
                 peer_frame(peer, SVC_DATA, peer->calls[i].request, 1, head, sizeof head);
             for (size_t at = 0; at < len; at += FRAME_PAYLOAD_MAX)
-                peer_frame(peer, SVC_DATA, peer->calls[i].request, 1, (const uint8_t *)data + at, len - at < FRAME_PAYLOAD_MAX ? len - at : FRAME_PAYLOAD_MAX);
+                peer_frame(peer, SVC_DATA, peer->calls[i].request, 1, (const uint8_t *)data + at,
+                           len - at < FRAME_PAYLOAD_MAX ? len - at : FRAME_PAYLOAD_MAX);
             return;
         }
 }
@@ -228,7 +232,11 @@ static inline void peer_start(struct peer *peer, uint32_t request, const uint8_t
     buf_done(&proc->out[2]);
     free(proc->env);
     buf_done(&proc->asked);
-    *proc = (struct peer_proc){.number = msg.proc, .flags = msg.flags, .running = true, .asked = BUF_INIT(128u << 20), .out = {{0}, BUF_INIT(64u << 20), BUF_INIT(64u << 20)}};
+    *proc = (struct peer_proc){.number = msg.proc,
+                               .flags = msg.flags,
+                               .running = true,
+                               .asked = BUF_INIT(128u << 20),
+                               .out = {{0}, BUF_INIT(64u << 20), BUF_INIT(64u << 20)}};
     snprintf(proc->word, sizeof proc->word, "%s", word);
     snprintf(proc->cwd, sizeof proc->cwd, "%.*s", (int)msg.workdir.len, msg.workdir.data);
     struct buf env = BUF_INIT(1u << 20);
@@ -238,7 +246,8 @@ static inline void peer_start(struct peer *peer, uint32_t request, const uint8_t
             assert_int_equal(buf_printf(&env, "%s;", at), 0);
     proc->env = buf_take(&env, NULL);
     uint64_t now = clock_mono_ns();
-    proc->exit = (struct svc_proc_exit){.started_ns = now, .cpu_ns = 3000000, .memory_peak = 4096, .pids_peak = 1, .leaf = 1};
+    proc->exit =
+        (struct svc_proc_exit){.started_ns = now, .cpu_ns = 3000000, .memory_peak = 4096, .pids_peak = 1, .leaf = 1};
     int n = svc_proc_started_put(wire, sizeof wire, &(struct svc_proc_started){.pid = 100 + msg.proc, .at_ns = now});
     assert_true(n > 0);
     peer_reply(peer, request, 0, 0, wire, (size_t)n);
@@ -284,7 +293,8 @@ static inline void peer_signal(struct peer *peer, uint32_t request, const uint8_
         for (size_t i = 0; i < PEER_CALLS && !peer->shell_hang; i++)
             if (peer->calls[i].request && peer->calls[i].type == SVC_SHELL_RUN && peer->calls[i].proc == msg.proc) {
                 uint8_t wire[300];
-                int n = svc_shell_result_put(wire, sizeof wire, &(struct svc_shell_result){.status = 137, .cwd = {"/tmp", 4}});
+                int n = svc_shell_result_put(wire, sizeof wire,
+                                             &(struct svc_shell_result){.status = 137, .cwd = {"/tmp", 4}});
                 peer_reply(peer, peer->calls[i].request, 0, 0, wire, (size_t)n);
             }
         return;
@@ -323,8 +333,13 @@ static inline void peer_list(struct peer *peer, uint32_t request)
     for (unsigned i = 0; i < peer->n_procs; i++) {
         const struct peer_proc *p = &peer->procs[i];
         uint8_t wire[512];
-        const struct svc_proc_info info = {.proc = p->number, .pid = 100 + p->number, .flags = p->flags, .running = !p->ended,
-                                           .started_ns = p->exit.started_ns, .output = {0, p->out[1].len, p->out[2].len}, .exit = p->exit,
+        const struct svc_proc_info info = {.proc = p->number,
+                                           .pid = 100 + p->number,
+                                           .flags = p->flags,
+                                           .running = !p->ended,
+                                           .started_ns = p->exit.started_ns,
+                                           .output = {0, p->out[1].len, p->out[2].len},
+                                           .exit = p->exit,
                                            .command = {p->word, (uint32_t)strlen(p->word)}};
         int n = p->number ? svc_proc_info_put(wire, sizeof wire, &info) : 0;
         if (n > 0)
@@ -356,7 +371,8 @@ static inline void peer_open(struct peer *peer, uint16_t type, uint32_t request,
                 attach.offset[s] = p->out[s].len;
             call->sent[s] = attach.streams & 1u << s ? attach.offset[s] : p ? UINT64_MAX / 2 : 0;
         }
-        int n = svc_attached_put(wire, sizeof wire, &(struct svc_attached){.first = {0, attach.offset[1], attach.offset[2]}});
+        int n = svc_attached_put(wire, sizeof wire,
+                                 &(struct svc_attached){.first = {0, attach.offset[1], attach.offset[2]}});
         peer_frame(peer, SVC_EVENT, request, 0, wire, (size_t)n);
         peer_pump(peer, call);
         break;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sandbox_rig.h: a manager on a provider that the tests play, with a real store (SQLite in a directory of its own) and an audit
- * that remembers what it was told. Boxes are made and ended in the next round of the loop, unless a case holds them.
+ * sandbox_rig.h: a manager on a provider that the tests play, with a real store (SQLite in a directory of its own) and
+ * an audit that remembers what it was told. Boxes are made and ended in the next round of the loop, unless a case holds
+ * them.
  */
 #ifndef BRIG_TESTS_SANDBOX_RIG_H
 #define BRIG_TESTS_SANDBOX_RIG_H
@@ -33,11 +34,12 @@ bool audit_busy(const struct audit *audit UNUSED)
     return false;
 }
 
-uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error) UNUSED, void *ctx UNUSED)
+uint64_t audit_add(struct audit *audit, const struct audit_event *event, void (*done)(void *ctx, int error) UNUSED,
+                   void *ctx UNUSED)
 {
     char line[2048];
-    int n = snprintf(line, sizeof line, "%s|%s|%s|%s|%s|%s|%s%s\n", event->action, event->actor, event->org, event->object, event->outcome,
-                     event->detail, event->request_id, event->sync ? "|sync" : "");
+    int n = snprintf(line, sizeof line, "%s|%s|%s|%s|%s|%s|%s%s\n", event->action, event->actor, event->org,
+                     event->object, event->outcome, event->detail, event->request_id, event->sync ? "|sync" : "");
 
     assert_true(n > 0 && (size_t)n < sizeof line);
     audit->text = realloc(audit->text, audit->len + (size_t)n + 1); /* not through mem.h: cases make that fail */
@@ -135,8 +137,9 @@ static inline void fake_limited(struct loop_timer *timer)
         done(box->limits_ctx, &box->limits, NULL);
 }
 
-static inline int fake_limits(struct box *b, const struct brig_limits *limits, void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
-                              struct brig_err *err UNUSED)
+static inline int fake_limits(struct box *b, const struct brig_limits *limits,
+                              void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err),
+                              void *ctx, struct brig_err *err UNUSED)
 {
     struct fake_box *box = (struct fake_box *)b;
 
@@ -181,7 +184,8 @@ static inline void fake_die(struct fake_box *box, enum brig_cause cause, const c
 static inline void fake_fill(const struct fake_box *box, struct box_up *up)
 {
     *up = (struct box_up){.id = box->id, .stream_fd = -1, .protection_complete = true};
-    up->limits = (struct brig_limits){.memory = 512u << 20, .cpus = 1000, .pids = 128, .disk = 256u << 20, .timeout = 300000, .output = 10u << 20};
+    up->limits = (struct brig_limits){
+        .memory = 512u << 20, .cpus = 1000, .pids = 128, .disk = 256u << 20, .timeout = 300000, .output = 10u << 20};
     for (int i = 0; i < BRIG_LAYER_MAX; i++)
         up->layers[i] = (struct brig_layer_state){.on = true, .by = "", .why = ""};
 }
@@ -246,8 +250,8 @@ static inline struct fake_box *fake_add(struct fake *fake, const char *id)
     return box;
 }
 
-static inline int fake_create(struct provider *provider, const struct provider_spec *spec, const struct box_events *events, struct box **ret,
-                              struct brig_err *err)
+static inline int fake_create(struct provider *provider, const struct provider_spec *spec,
+                              const struct box_events *events, struct box **ret, struct brig_err *err)
 {
     struct fake *fake = (struct fake *)provider;
 
@@ -270,7 +274,8 @@ static inline void fake_end(struct box *b)
     if (box->ending)
         return;
     box->ending = true;
-    box->how = (struct box_end){.cause = BRIG_CAUSE_CANCELLED, .ended_at_ns = clock_real_ns(), .usage = {.wall_ms = 7, .cpu_ms = 2}};
+    box->how = (struct box_end){
+        .cause = BRIG_CAUSE_CANCELLED, .ended_at_ns = clock_real_ns(), .usage = {.wall_ms = 7, .cpu_ms = 2}};
     loop_timer_clear(box->fake->provider.loop, &box->up);
     if (!box->fake->hold_end)
         fake_soon(box, &box->end, fake_ended);
@@ -286,7 +291,8 @@ static inline void fake_frozen(struct loop_timer *timer)
     done(box->freeze_ctx, box->fake->fail_freeze ? &err : NULL);
 }
 
-static inline int fake_freeze(struct box *b, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx, struct brig_err *err)
+static inline int fake_freeze(struct box *b, bool on, void (*done)(void *ctx, const struct brig_err *err), void *ctx,
+                              struct brig_err *err)
 {
     struct fake_box *box = (struct fake_box *)b;
 
@@ -309,8 +315,9 @@ static inline void fake_stats_are(struct loop_timer *timer)
     done(box->stats_ctx, &box->fake->stats_are, NULL);
 }
 
-static inline int fake_stats(struct box *b, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err), void *ctx,
-                             struct brig_err *err)
+static inline int fake_stats(struct box *b,
+                             void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
+                             void *ctx, struct brig_err *err)
 {
     struct fake_box *box = (struct fake_box *)b;
 
@@ -332,7 +339,8 @@ static inline void fake_attached(struct loop_timer *timer)
     done(box->attach_ctx, fake_stream(box), NULL);
 }
 
-static inline int fake_attach(struct box *b, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx, struct brig_err *err UNUSED)
+static inline int fake_attach(struct box *b, void (*done)(void *ctx, int fd, const struct brig_err *err), void *ctx,
+                              struct brig_err *err UNUSED)
 {
     struct fake_box *box = (struct fake_box *)b;
 
@@ -358,7 +366,9 @@ static inline void fake_recovered(struct loop_timer *timer)
     fake->recovered(fake->recover_ctx);
 }
 
-static inline int fake_recover(struct provider *provider, bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
+static inline int fake_recover(struct provider *provider,
+                               bool (*found)(void *ctx, struct box *box, const struct box_up *up,
+                                             struct box_events *ret),
                                void (*done)(void *ctx), void *ctx, struct brig_err *err)
 {
     struct fake *fake = (struct fake *)provider;
@@ -403,20 +413,21 @@ static inline void rig_run(struct rig *rig, int rounds)
 }
 
 /* Runs the loop until the condition holds, at most ten seconds. */
-#define RIG_UNTIL(rig, condition)                                                                   \
-    do {                                                                                            \
-        uint64_t until_ = clock_mono_ns() + 10 * NS_PER_SEC;                                        \
-        while (!(condition)) {                                                                      \
-            assert_int_equal(loop_run_once((rig)->loop, 20, NULL), 0);                              \
-            if (clock_mono_ns() > until_)                                                           \
-                fail_msg("timed out waiting for %s", #condition);                                   \
-        }                                                                                           \
+#define RIG_UNTIL(rig, condition)                                      \
+    do {                                                               \
+        uint64_t until_ = clock_mono_ns() + 10 * NS_PER_SEC;           \
+        while (!(condition)) {                                         \
+            assert_int_equal(loop_run_once((rig)->loop, 20, NULL), 0); \
+            if (clock_mono_ns() > until_)                              \
+                fail_msg("timed out waiting for %s", #condition);      \
+        }                                                              \
     } while (0)
 
 static inline void rig_start(struct rig *rig)
 {
     struct brig_err err = {0};
-    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
+    const struct manager_options options = {
+        rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
 
     rig->ready = false;
     if (manager_create(&options, rig_ready, rig, &rig->manager, &err) < 0)
@@ -445,14 +456,31 @@ static inline struct rig *rig_create(void)
     snprintf(rig->path, sizeof rig->path, "%s/brig.db", rig->dir);
     snprintf(rig->url, sizeof rig->url, "sqlite:%s", rig->path);
     rig_open_store(rig);
-    rig->fake.ops = (struct provider_ops){
-        .name = "fake", .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL, .create = fake_create,
-        .attach = fake_attach, .freeze = fake_freeze, .stats = fake_stats, .end = fake_end, .recover = fake_recover, .pool = fake_pool, .limits = fake_limits};
+    rig->fake.ops = (struct provider_ops){.name = "fake",
+                                          .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS |
+                                                  PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL,
+                                          .create = fake_create,
+                                          .attach = fake_attach,
+                                          .freeze = fake_freeze,
+                                          .stats = fake_stats,
+                                          .end = fake_end,
+                                          .recover = fake_recover,
+                                          .pool = fake_pool,
+                                          .limits = fake_limits};
     rig->fake.provider = (struct provider){.ops = &rig->fake.ops, .loop = rig->loop};
-    rig->config = (struct config){.max_sandboxes = 100, .idle_timeout_s = 3600, .cleanup_interval = 300, .gate_private_ranges = (char *)(uintptr_t)"admin", .pool = 4, .create_queue = 1024,
-                                  .keep_runs_seconds = 86400, .keep_runs_bytes = 1u << 30, .image = (char *)(uintptr_t)"host",
-                                  .work_dir = (char *)(uintptr_t)"/workspace", .on_shutdown = (char *)(uintptr_t)"kill"};
-    rig->caller = (struct caller){.org_id = ORG, .key_id = "key-1", .actor = "key-1", .role = STORE_ROLE_USER, .request_id = "req-1"};
+    rig->config = (struct config){.max_sandboxes = 100,
+                                  .idle_timeout_s = 3600,
+                                  .cleanup_interval = 300,
+                                  .gate_private_ranges = (char *)(uintptr_t) "admin",
+                                  .pool = 4,
+                                  .create_queue = 1024,
+                                  .keep_runs_seconds = 86400,
+                                  .keep_runs_bytes = 1u << 30,
+                                  .image = (char *)(uintptr_t) "host",
+                                  .work_dir = (char *)(uintptr_t) "/workspace",
+                                  .on_shutdown = (char *)(uintptr_t) "kill"};
+    rig->caller = (struct caller){
+        .org_id = ORG, .key_id = "key-1", .actor = "key-1", .role = STORE_ROLE_USER, .request_id = "req-1"};
     rig_start(rig);
     return rig;
 }
@@ -589,7 +617,8 @@ struct rows {
     char *last;
 };
 
-static inline UNUSED void got_rows(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n, bool more UNUSED, const struct brig_err *err)
+static inline UNUSED void got_rows(void *ctx, const char *const *docs, const char *const *ids UNUSED, size_t n,
+                                   bool more UNUSED, const struct brig_err *err)
 {
     struct rows *rows = ctx;
 
@@ -601,7 +630,8 @@ static inline UNUSED void got_rows(void *ctx, const char *const *docs, const cha
 }
 
 /* The newest document of a query; free() it. */
-static inline UNUSED char *rig_find(struct rig *rig, bool certificates, const char *sandbox_id, const char *cause, unsigned *ret_n)
+static inline UNUSED char *rig_find(struct rig *rig, bool certificates, const char *sandbox_id, const char *cause,
+                                    unsigned *ret_n)
 {
     struct store_query query = {.org_id = ORG, .sandbox_id = sandbox_id, .cause = cause, .limit = 100};
     struct rows rows = {0};
@@ -610,7 +640,8 @@ static inline UNUSED char *rig_find(struct rig *rig, bool certificates, const ch
         query.id = sandbox_id;
         query.sandbox_id = NULL;
     }
-    assert_int_equal(certificates ? store_find_certificates(rig->store, &query, got_rows, &rows, NULL) : store_find_runs(rig->store, &query, got_rows, &rows, NULL),
+    assert_int_equal(certificates ? store_find_certificates(rig->store, &query, got_rows, &rows, NULL)
+                                  : store_find_runs(rig->store, &query, got_rows, &rows, NULL),
                      0);
     RIG_UNTIL(rig, rows.calls);
     if (ret_n)
@@ -632,7 +663,10 @@ static inline UNUSED void rig_flush(struct rig *rig)
     RIG_UNTIL(rig, done);
 }
 
-#define CASE(name) {#name, name, rig_setup, rig_teardown, NULL}
+#define CASE(name)                                 \
+    {                                              \
+#name, name, rig_setup, rig_teardown, NULL \
+    }
 static inline UNUSED int rig_setup(void **state)
 {
     *state = rig_create();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * server_rig.h: a server in this process, with a handler that does what the path says, and clients that are plain sockets. The
- * loop runs only while a client waits for something, so a test sees every state it wants to see.
+ * server_rig.h: a server in this process, with a handler that does what the path says, and clients that are plain
+ * sockets. The loop runs only while a client waits for something, so a test sees every state it wants to see.
  */
 #ifndef BRIG_TESTS_SERVER_RIG_H
 #define BRIG_TESTS_SERVER_RIG_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store_kit.h: what the tests of the store share. Each case gets a loop, workers and an open store on an empty data base: a file
- * in a directory of its own, or a schema of its own in the PostgreSQL that BRIG_TEST_PG_URL names (tests/e2e/pg.py starts one).
+ * store_kit.h: what the tests of the store share. Each case gets a loop, workers and an open store on an empty data
+ * base: a file in a directory of its own, or a schema of its own in the PostgreSQL that BRIG_TEST_PG_URL names
+ * (tests/e2e/pg.py starts one).
  */
 #ifndef BRIG_TESTS_STORE_KIT_H
 #define BRIG_TESTS_STORE_KIT_H
@@ -65,7 +66,8 @@ static inline UNUSED void kit_exec(const struct kit *kit, const char *sql)
         kit_sqlite_exec(kit, sql);
         return;
     }
-    assert_int_equal(buf_printf(&text, "SET client_min_messages = error; SET search_path = t%d; %s", (int)getpid(), sql), 0);
+    assert_int_equal(
+        buf_printf(&text, "SET client_min_messages = error; SET search_path = t%d; %s", (int)getpid(), sql), 0);
     kit_pg_exec(text.data);
 }
 
@@ -93,9 +95,12 @@ static inline void kit_init(struct kit *kit, bool pg)
     if (pg) {
         const char *url = getenv("BRIG_TEST_PG_URL");
         char sql[128];
-        snprintf(sql, sizeof sql, "SET client_min_messages = error; DROP SCHEMA IF EXISTS t%d CASCADE; CREATE SCHEMA t%d", (int)getpid(), (int)getpid());
+        snprintf(sql, sizeof sql,
+                 "SET client_min_messages = error; DROP SCHEMA IF EXISTS t%d CASCADE; CREATE SCHEMA t%d", (int)getpid(),
+                 (int)getpid());
         kit_pg_exec(sql);
-        snprintf(kit->url, sizeof kit->url, "%s%coptions=-csearch_path%%3Dt%d", url, strchr(url, '?') ? '&' : '?', (int)getpid());
+        snprintf(kit->url, sizeof kit->url, "%s%coptions=-csearch_path%%3Dt%d", url, strchr(url, '?') ? '&' : '?',
+                 (int)getpid());
     } else {
         snprintf(kit->dir, sizeof kit->dir, "/tmp/brig-store-XXXXXX");
         assert_non_null(mkdtemp(kit->dir));
@@ -177,7 +182,10 @@ static inline UNUSED int kit_run(const char *group, const struct CMUnitTest *cas
     }
     return _cmocka_run_group_tests(group, all, has_pg ? 2 * n : n, NULL, NULL);
 }
-#define KIT_CASE(name) {#name, name, kit_setup, kit_teardown, NULL}
+#define KIT_CASE(name)                             \
+    {                                              \
+#name, name, kit_setup, kit_teardown, NULL \
+    }
 
 /* ---- answers ------------------------------------------------------------------------------------------ */
 
@@ -216,7 +224,8 @@ static inline UNUSED void kit_wait_ok(struct kit *kit, const struct answer *answ
 
 /* ---- records ------------------------------------------------------------------------------------------ */
 
-static inline UNUSED struct store_run kit_run_row(const char *id, const char *org, int64_t started_s, int64_t ended_s, const char *doc)
+static inline UNUSED struct store_run kit_run_row(const char *id, const char *org, int64_t started_s, int64_t ended_s,
+                                                  const char *doc)
 {
     struct store_run run = {.started_at_ns = started_s * SEC, .ended_at_ns = ended_s * SEC, .doc = doc};
 
@@ -228,7 +237,8 @@ static inline UNUSED struct store_run kit_run_row(const char *id, const char *or
     return run;
 }
 
-static inline UNUSED void kit_put_run(struct kit *kit, const char *id, const char *org, int64_t started_s, int64_t ended_s, const char *doc)
+static inline UNUSED void kit_put_run(struct kit *kit, const char *id, const char *org, int64_t started_s,
+                                      int64_t ended_s, const char *doc)
 {
     struct store_run run = kit_run_row(id, org, started_s, ended_s, doc);
     struct answer answer = {0};
@@ -257,7 +267,8 @@ struct page {
     bool more;
 };
 
-static inline UNUSED void on_rows(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more, const struct brig_err *err)
+static inline UNUSED void on_rows(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
+                                  const struct brig_err *err)
 {
     struct page *page = ctx;
     size_t at = 0;
@@ -274,7 +285,8 @@ static inline UNUSED void on_rows(void *ctx, const char *const *docs, const char
     on_done(&page->answer, err);
 }
 
-typedef int find_fn(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx, struct brig_err *err);
+typedef int find_fn(struct store *store, const struct store_query *query, store_rows_fn *done, void *ctx,
+                    struct brig_err *err);
 
 static inline UNUSED const struct page *kit_find(struct kit *kit, find_fn *fn, struct store_query query)
 {

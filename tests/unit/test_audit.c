@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The audit log's writer: lines, chain, restarts, rotation, retention, floods, disks that are full. (Verification: test_audit_verify.c.) */
+/* The audit log's writer: lines, chain, restarts, rotation, retention, floods, disks that are full. (Verification:
+ * test_audit_verify.c.) */
 #include "audit_rig.h"
 
 #include <signal.h>
@@ -29,8 +30,13 @@ static void writes_a_chain(void **state)
         assert_string_equal(prev, hash);
         assert_int_equal(audit_line_hash(line, n, hash), 0);
         /* but for time and hash, every byte is known */
-        assert_true(str_format(want, sizeof(want), "{\"seq\":%u,\"time\":\"%.30s\",\"actor\":\"%s\",\"org\":\"%s\",\"action\":\"%s\",\"object\":\"%s\",\"outcome\":\"ok\",\"detail\":\"%s\",\"request_id\":\"%s\",\"prev\":\"%s\"}",
-                               i, line + 17, i == 4 ? "system" : "key-1", i == 4 ? "" : "org-1", i == 4 ? "key.create" : "process.start", i == 4 ? "key-9" : "sb1", i == 4 ? "" : "a line", i == 4 ? "" : "r", prev) > 0);
+        assert_true(
+            str_format(
+                want, sizeof(want),
+                "{\"seq\":%u,\"time\":\"%.30s\",\"actor\":\"%s\",\"org\":\"%s\",\"action\":\"%s\",\"object\":\"%s\",\"outcome\":\"ok\",\"detail\":\"%s\",\"request_id\":\"%s\",\"prev\":\"%s\"}",
+                i, line + 17, i == 4 ? "system" : "key-1", i == 4 ? "" : "org-1",
+                i == 4 ? "key.create" : "process.start", i == 4 ? "key-9" : "sb1", i == 4 ? "" : "a line",
+                i == 4 ? "" : "r", prev) > 0);
         assert_string_equal(line, want);
         line = end + 1;
     }
@@ -46,7 +52,14 @@ static void writes_a_chain(void **state)
 static void nothing_can_be_injected(void **state)
 {
     static const char *const evil[] = {
-        "x\"}\n{\"seq\":9,\"action\":\"forged\"}", "\r\n\x1b[2J", "\x80\xff\xfe", "\\\"\\", "\xe2\x80\xa8", "\x7f\x01", "{}", "\",\"prev\":\"" AUDIT_ZEROES "\"}",
+        "x\"}\n{\"seq\":9,\"action\":\"forged\"}",
+        "\r\n\x1b[2J",
+        "\x80\xff\xfe",
+        "\\\"\\",
+        "\xe2\x80\xa8",
+        "\x7f\x01",
+        "{}",
+        "\",\"prev\":\"" AUDIT_ZEROES "\"}",
     };
     struct rig *rig = *state;
     char *longest = malloc(5000);
@@ -55,10 +68,27 @@ static void nothing_can_be_injected(void **state)
     assert_non_null(longest);
     rig_open(rig, NULL);
     for (size_t i = 0; i < ARRAY_SIZE(evil); i++)
-        assert_int_equal(audit_add(rig->audit, &(struct audit_event){.action = evil[i], .actor = evil[i], .org = evil[i], .object = evil[i], .outcome = evil[i], .detail = evil[i], .request_id = evil[i]}, NULL, NULL), i + 1);
+        assert_int_equal(audit_add(rig->audit,
+                                   &(struct audit_event){.action = evil[i],
+                                                         .actor = evil[i],
+                                                         .org = evil[i],
+                                                         .object = evil[i],
+                                                         .outcome = evil[i],
+                                                         .detail = evil[i],
+                                                         .request_id = evil[i]},
+                                   NULL, NULL),
+                         i + 1);
     memset(longest, '\x01', 4999);
     longest[4999] = '\0';
-    assert_true(audit_add(rig->audit, &(struct audit_event){.action = longest, .actor = longest, .org = longest, .object = longest, .outcome = longest, .detail = longest, .request_id = longest}, NULL, NULL) > 0);
+    assert_true(audit_add(rig->audit,
+                          &(struct audit_event){.action = longest,
+                                                .actor = longest,
+                                                .org = longest,
+                                                .object = longest,
+                                                .outcome = longest,
+                                                .detail = longest,
+                                                .request_id = longest},
+                          NULL, NULL) > 0);
     memset(longest, 'x', 4999);
     memcpy(longest + AUDIT_FIELD_MAX - 1, "\xe2\x82\xac", 3); /* a character across the cut */
     assert_true(audit_add(rig->audit, &(struct audit_event){.detail = longest}, NULL, NULL) > 0);
@@ -131,7 +161,11 @@ static void cuts_off_a_torn_line(void **state)
         rig_assert_ok(rig);
         AUTO_FREE char *after = rig_read(rig->dir_fd, AUDIT_CURRENT, &len);
         char want[160];
-        assert_true(str_format(want, sizeof(want), "\"audit.repaired\",\"object\":\"audit.jsonl\",\"outcome\":\"ok\",\"detail\":\"%u bytes of an unfinished line were cut off\"", torn) > 0);
+        assert_true(
+            str_format(
+                want, sizeof(want),
+                "\"audit.repaired\",\"object\":\"audit.jsonl\",\"outcome\":\"ok\",\"detail\":\"%u bytes of an unfinished line were cut off\"",
+                torn) > 0);
         assert_non_null(strstr(after, want));
     }
     /* a torn line is all there is */
@@ -266,7 +300,9 @@ static void removes_old_files_and_says_so(void **state)
     assert_int_equal(unlinkat(rig->dir_fd, list.files[0].name, 0), 0);
     uint64_t first = list.n > 1 ? list.files[1].first_seq : rig_verify(rig, false).first_seq;
     char want[128];
-    assert_true(str_format(want, sizeof(want), "the log begins with line %llu, and no line says that those before it were removed", (unsigned long long)first) > 0);
+    assert_true(str_format(want, sizeof(want),
+                           "the log begins with line %llu, and no line says that those before it were removed",
+                           (unsigned long long)first) > 0);
     rig_assert_problem(rig, want);
     audit_files_done(&list);
 }
@@ -282,7 +318,8 @@ static void removes_by_age(void **state)
     assert_int_equal(audit_files_list(rig->dir_fd, &list), 0);
     assert_true(list.n >= 3);
     for (size_t i = 0; i < 2; i++)
-        assert_int_equal(utimensat(rig->dir_fd, list.files[i].name, (struct timespec[2]){{.tv_sec = 1000}, {.tv_sec = 1000}}, 0), 0);
+        assert_int_equal(
+            utimensat(rig->dir_fd, list.files[i].name, (struct timespec[2]){{.tv_sec = 1000}, {.tv_sec = 1000}}, 0), 0);
     uint64_t first = list.files[2].first_seq;
     audit_files_done(&list);
     rig_open(rig, &(struct audit_options){.rotate_bytes = 4096, .keep_seconds = 86400});
@@ -315,7 +352,8 @@ static void signs_heads(void **state)
     struct audit_head head;
     char *newline = strchr(text, '\n'), signed_text[256];
     assert_int_equal(audit_head_parse(text, (size_t)(newline - text), &head), 0);
-    assert_true(str_format(signed_text, sizeof(signed_text), "brig-audit-head-v1\n1\n%s\n%s\n", head.hash, head.time) > 0);
+    assert_true(str_format(signed_text, sizeof(signed_text), "brig-audit-head-v1\n1\n%s\n%s\n", head.hash, head.time) >
+                0);
     assert_int_equal(crypto_verify(rig->public_key, signed_text, strlen(signed_text), head.signature), 0);
     rig_open(rig, &(struct audit_options){.head_lines = 1000, .head_seconds = 1});
     rig_sync(rig, "14");
@@ -351,13 +389,16 @@ static void floods_are_counted(void **state)
 
     rig_open(rig, &(struct audit_options){.per_second = 20});
     for (unsigned i = 0; i < 500; i++)
-        taken += audit_add(rig->audit, &(struct audit_event){.action = "x", .actor = "a", .outcome = "ok"}, NULL, NULL) > 0;
+        taken +=
+            audit_add(rig->audit, &(struct audit_event){.action = "x", .actor = "a", .outcome = "ok"}, NULL, NULL) > 0;
     assert_true(taken >= 20 && taken <= 60);
     assert_int_equal(audit_dropped(rig->audit), 500 - taken);
     for (unsigned i = 0; i < 50; i++) /* those that are waited for are never dropped */
-        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "denied", .sync = true}, rig_on_done, rig) > 0);
+        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "denied", .sync = true}, rig_on_done, rig) >
+                    0);
     for (unsigned i = 0; i < 200; i++) /* nor are those whose source waits */
-        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "network.allow", .paced = true}, NULL, NULL) > 0);
+        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "network.allow", .paced = true}, NULL, NULL) >
+                    0);
     assert_false(audit_busy(rig->audit));
     rig_wait(rig, &rig->n_done, 50);
     nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
@@ -392,11 +433,22 @@ static void equal_refusals_are_counted(void **state)
 
     rig_open(rig, NULL);
     for (unsigned i = 0; i < 1000; i++) {
-        audit_add(rig->audit, &(struct audit_event){.action = "denied", .actor = "k", .outcome = "denied", .detail = "same", .sync = true}, NULL, NULL);
-        audit_add(rig->audit, &(struct audit_event){.action = "denied", .actor = "l", .outcome = "denied", .detail = "same", .sync = true}, NULL, NULL);
+        audit_add(rig->audit,
+                  &(struct audit_event){
+                      .action = "denied", .actor = "k", .outcome = "denied", .detail = "same", .sync = true},
+                  NULL, NULL);
+        audit_add(rig->audit,
+                  &(struct audit_event){
+                      .action = "denied", .actor = "l", .outcome = "denied", .detail = "same", .sync = true},
+                  NULL, NULL);
         assert_true(str_format(detail, sizeof(detail), "port %u", i) > 0); /* they need not be quite the same */
-        audit_add(rig->audit, &(struct audit_event){.action = "network.deny", .object = "box", .outcome = "denied", .detail = detail, .paced = true}, NULL, NULL);
-        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "process.start", .outcome = "ok", .detail = "same"}, NULL, NULL) > 0);
+        audit_add(rig->audit,
+                  &(struct audit_event){
+                      .action = "network.deny", .object = "box", .outcome = "denied", .detail = detail, .paced = true},
+                  NULL, NULL);
+        assert_true(audit_add(rig->audit,
+                              &(struct audit_event){.action = "process.start", .outcome = "ok", .detail = "same"}, NULL,
+                              NULL) > 0);
     }
     rig_close(rig); /* tells what was counted so far */
     rig_assert_ok(rig);
@@ -420,13 +472,22 @@ static void a_flood_hides_no_other_kind(void **state)
     rig_open(rig, NULL);
     for (unsigned i = 0; i < 500; i++) {
         assert_true(str_format(object, sizeof(object), "/v1/x/%u", i) > 0);
-        const struct audit_event flood = {.action = "flood", .actor = "k", .outcome = "denied", .object = object,
-                                          .detail = "this key is read-only", .kind = "POST /v1/x/{id}, this",
+        const struct audit_event flood = {.action = "flood",
+                                          .actor = "k",
+                                          .outcome = "denied",
+                                          .object = object,
+                                          .detail = "this key is read-only",
+                                          .kind = "POST /v1/x/{id}, this",
                                           .any_object = true};
         assert_true((audit_add(rig->audit, &flood, NULL, NULL) > 0) == (i < REPEAT_DETAILS));
     }
-    const struct audit_event other = {.action = "flood", .actor = "k", .outcome = "denied", .object = "/v1/x/7",
-                                      .detail = "binds: no", .kind = "POST /v1/x/{id}, binds:", .any_object = true};
+    const struct audit_event other = {.action = "flood",
+                                      .actor = "k",
+                                      .outcome = "denied",
+                                      .object = "/v1/x/7",
+                                      .detail = "binds: no",
+                                      .kind = "POST /v1/x/{id}, binds:",
+                                      .any_object = true};
     assert_true(audit_add(rig->audit, &other, NULL, NULL) > 0);
     rig_close(rig);
     rig_assert_ok(rig);
@@ -447,8 +508,9 @@ static void a_collision_hides_nothing(void **state)
 
     rig_open(rig, NULL);
     for (unsigned i = 0; i < 2; i++)
-        assert_true(audit_add(rig->audit, &(struct audit_event){.action = "denied", .outcome = "denied",
-                                                                .detail = colliding[i]}, NULL, NULL) > 0);
+        assert_true(audit_add(rig->audit,
+                              &(struct audit_event){.action = "denied", .outcome = "denied", .detail = colliding[i]},
+                              NULL, NULL) > 0);
     rig_close(rig);
     rig_assert_ok(rig);
     AUTO_FREE char *text = rig_read(rig->dir_fd, AUDIT_CURRENT, &len);

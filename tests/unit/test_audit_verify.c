@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Verification: a log is changed in every way that somebody with the files, but not the key, could; each is found, by its exact words. */
+/* Verification: a log is changed in every way that somebody with the files, but not the key, could; each is found, by
+ * its exact words. */
 #include "audit_rig.h"
 
 #define LINES 12u
@@ -65,9 +66,11 @@ static void every_byte_counts(void **state)
             char changed = (char)(text[i] ^ flips[i % 4]);
             assert_int_equal(pwrite(fd, &changed, 1, (off_t)i), 1);
             struct audit_report report = rig_verify(rig, true);
-            /* The newline of the last head: what is behind the one before it is a head that was torn. Its line is then unsigned. */
+            /* The newline of the last head: what is behind the one before it is a head that was torn. Its line is then
+             * unsigned. */
             if (report.ok && !(k == 2 && i == len - 1))
-                fail_msg("%s: byte %zu can be changed from %02x to %02x", names[k], i, (unsigned char)text[i], (unsigned char)changed);
+                fail_msg("%s: byte %zu can be changed from %02x to %02x", names[k], i, (unsigned char)text[i],
+                         (unsigned char)changed);
             assert_int_equal(pwrite(fd, &text[i], 1, (off_t)i), 1);
         }
         rig_assert_ok(rig);
@@ -114,7 +117,9 @@ static void removed_lines(void **state)
     rig_assert_ok(rig);
     assert_int_equal(unlinkat(rig->dir_fd, list.files[0].name, 0), 0);
     char want[128];
-    assert_true(str_format(want, sizeof(want), "the log begins with line %llu, and no line says that those before it were removed", (unsigned long long)list.files[1].first_seq) > 0);
+    assert_true(str_format(want, sizeof(want),
+                           "the log begins with line %llu, and no line says that those before it were removed",
+                           (unsigned long long)list.files[1].first_seq) > 0);
     rig_assert_problem(rig, want);
     audit_files_done(&list);
 }
@@ -129,7 +134,8 @@ static void changed_lines(void **state)
     assert_non_null(at);
     memcpy(at, "\"no\"", 4);
     rig_write(rig->dir_fd, "audit-000000000001.jsonl", first.text, first.len);
-    rig_assert_problem(rig, "audit-000000000001.jsonl:3: line 3 notes another hash of line 2: one of the two was changed");
+    rig_assert_problem(rig,
+                       "audit-000000000001.jsonl:3: line 3 notes another hash of line 2: one of the two was changed");
     memcpy(at, "\"ok\"", 4);
     first.line[1][0] = '[';
     rig_write(rig->dir_fd, "audit-000000000001.jsonl", first.text, first.len);
@@ -168,7 +174,8 @@ static void a_log_written_anew(void **state)
     rig_write(rig->dir_fd, AUDIT_HEADS, line.data, line.len);
     char mine[17], want[128];
     audit_key_id(rig->public_key, mine);
-    assert_true(str_format(want, sizeof(want), "heads.jsonl:1: was signed by another key (%s, not %s)", head.key, mine) > 0);
+    assert_true(
+        str_format(want, sizeof(want), "heads.jsonl:1: was signed by another key (%s, not %s)", head.key, mine) > 0);
     rig_assert_problem(rig, want);
     memcpy(head.key, mine, sizeof(mine)); /* pretending to be the right one */
     line.len = 0;
@@ -195,10 +202,12 @@ static void a_cut_tail(void **state)
     struct lines all = split(rig, AUDIT_CURRENT);
     for (unsigned keep = LINES - 1; keep > 0; keep--) {
         rig_write(rig->dir_fd, AUDIT_CURRENT, all.text, (size_t)(all.line[keep] - all.text));
-        assert_true(str_format(want, sizeof(want), "the log ends with line %u, but a head names line 12: its end was cut off", keep) > 0);
+        assert_true(str_format(want, sizeof(want),
+                               "the log ends with line %u, but a head names line 12: its end was cut off", keep) > 0);
         rig_assert_problem(rig, want);
     }
-    rig_write(rig->dir_fd, AUDIT_CURRENT, all.text, (size_t)(all.line[11] - all.text) + 20); /* in the middle of a line */
+    /* in the middle of a line */
+    rig_write(rig->dir_fd, AUDIT_CURRENT, all.text, (size_t)(all.line[11] - all.text) + 20);
     rig_assert_problem(rig, "the log ends with line 11, but a head names line 12: its end was cut off");
     rig_write(rig->dir_fd, AUDIT_CURRENT, "", 0);
     rig_assert_problem(rig, "the log is empty, but a head names line 1: all of it was removed");
@@ -275,11 +284,13 @@ static void a_head_noted_elsewhere(void **state)
         assert_noted(rig, i + 1, hashes[i], "");
     }
     assert_noted(rig, 3, hashes[3], "line 3 is not the one of the head that was noted");
-    assert_noted(rig, 13, hashes[3], "the log ends with line 12, but line 13 was noted as its head: its end was cut off");
+    assert_noted(rig, 13, hashes[3],
+                 "the log ends with line 12, but line 13 was noted as its head: its end was cut off");
     rig_write(rig->dir_fd, AUDIT_CURRENT, all.text, (size_t)(all.line[8] - all.text));
     rig_write(rig->dir_fd, AUDIT_HEADS, heads.text, (size_t)(heads.line[8] - heads.text));
     rig_assert_ok(rig); /* nothing inside says otherwise */
-    assert_noted(rig, 12, hashes[11], "the log ends with line 8, but line 12 was noted as its head: its end was cut off");
+    assert_noted(rig, 12, hashes[11],
+                 "the log ends with line 8, but line 12 was noted as its head: its end was cut off");
     /* the store knows it: the daemon is told at its start */
     rig_open(rig, &(struct audit_options){.known_seq = 12});
     rig_close(rig);
@@ -288,7 +299,8 @@ static void a_head_noted_elsewhere(void **state)
     assert_non_null(memmem(after.line[8], after.line_len[8], "\"audit.cut\"", 11));
     struct audit_report report = rig_verify(rig, true);
     assert_false(report.ok);
-    assert_string_equal(report.problem, "line 9 tells that the log was cut before it (brig audit show --action audit.cut)");
+    assert_string_equal(report.problem,
+                        "line 9 tells that the log was cut before it (brig audit show --action audit.cut)");
     free(after.text);
     free(all.text);
     free(heads.text);
@@ -324,9 +336,12 @@ static void a_beginning_that_was_removed(void **state)
     audit_files_done(&list);
     assert_noted(rig, first - 1, line.prev, "");
     char want[160];
-    assert_true(str_format(want, sizeof(want), "line %llu is not the one of the head that was noted", (unsigned long long)first - 1) > 0);
+    assert_true(str_format(want, sizeof(want), "line %llu is not the one of the head that was noted",
+                           (unsigned long long)first - 1) > 0);
     assert_noted(rig, first - 1, AUDIT_ZEROES, want);
-    assert_true(str_format(want, sizeof(want), "line %llu was removed by retention and cannot be compared with the head that was noted", (unsigned long long)first - 2) > 0);
+    assert_true(str_format(want, sizeof(want),
+                           "line %llu was removed by retention and cannot be compared with the head that was noted",
+                           (unsigned long long)first - 2) > 0);
     assert_noted(rig, first - 2, AUDIT_ZEROES, want);
 
     /* heads up to the one before the line that explains: then it could be anybody's */
@@ -348,7 +363,8 @@ static void works_beside_a_writer(void **state)
     uint64_t end = clock_mono_ns() + 2 * NS_PER_SEC;
     unsigned rounds = 0;
 
-    rig_open(rig, &(struct audit_options){.rotate_bytes = 8192, .keep_bytes = 60000, .head_lines = 3, .per_second = 1000000});
+    rig_open(rig, &(struct audit_options){
+                      .rotate_bytes = 8192, .keep_bytes = 60000, .head_lines = 3, .per_second = 1000000});
     rig_sync(rig, "x");
     while (clock_mono_ns() < end) {
         rig_add(rig, 20);
@@ -397,9 +413,16 @@ static void nothing_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(every_byte_counts),      TEST(removed_lines),       TEST(changed_lines),          TEST(a_log_written_anew),
-        TEST(a_cut_tail),             TEST(heads_that_are_gone), TEST(a_head_noted_elsewhere), TEST(a_beginning_that_was_removed),
-        TEST(works_beside_a_writer),  TEST(nothing_there),
+        TEST(every_byte_counts),
+        TEST(removed_lines),
+        TEST(changed_lines),
+        TEST(a_log_written_anew),
+        TEST(a_cut_tail),
+        TEST(heads_that_are_gone),
+        TEST(a_head_noted_elsewhere),
+        TEST(a_beginning_that_was_removed),
+        TEST(works_beside_a_writer),
+        TEST(nothing_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

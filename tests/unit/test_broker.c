@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The broker's pure parts: the scanner against every way of cutting a stream, heads written anew, the authority, and memory that runs out. */
+/* The broker's pure parts: the scanner against every way of cutting a stream, heads written anew, the authority, and
+ * memory that runs out. */
 #include "unit.h"
 
 #include <openssl/pem.h>
@@ -44,7 +45,8 @@ static void set_up(enum broker_where where, const char *field, const char *forma
     values = (struct values){.n = 1, .items = {{&secrets[0], (uint8_t *)(uintptr_t)value, strlen(value)}}};
 }
 
-/* ---- the scanner ------------------------------------------------------------------------------------------------------- */
+/* ---- the scanner
+ * ------------------------------------------------------------------------------------------------------- */
 
 static void scan_in_pieces(const char *text, size_t piece, const char *want, uint64_t hits)
 {
@@ -92,7 +94,8 @@ static void test_scan_spellings(UNUSED void **state)
     }
 }
 
-/* Inside a longer text the letters at the seams carry bits of both; they stay, and what they say about the value is less than a byte at each end. */
+/* Inside a longer text the letters at the seams carry bits of both; they stay, and what they say about the value is
+ * less than a byte at each end. */
 static void test_scan_base64(UNUSED void **state)
 {
     set_up(BROKER_BASIC_PASSWORD, "", "%s", VALUE);
@@ -170,7 +173,8 @@ static void test_scan_pause(UNUSED void **state)
     scan_done(&scan);
 }
 
-/* ---- heads --------------------------------------------------------------------------------------------------------------- */
+/* ---- heads
+ * --------------------------------------------------------------------------------------------------------------- */
 
 static struct http_head head;
 static char head_text[8192];
@@ -212,48 +216,65 @@ static void test_rewrite_header(UNUSED void **state)
     set_up(BROKER_HEADER, "Authorization", "Bearer %s", VALUE);
     expect_head("GET /x HTTP/1.1\r\nhost: A.Test\r\nAUTHORIZATION: Bearer " MARK_A "\r\n\r\n",
                 "GET /x HTTP/1.1\r\n" FIRST "AUTHORIZATION: Bearer " VALUE "\r\n\r\n", 1, 0);
-    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: " MARK_A "\r\n\r\n", "GET /x HTTP/1.1\r\n" FIRST "Authorization: Bearer " VALUE "\r\n\r\n", 1, 0);
+    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: " MARK_A "\r\n\r\n",
+                "GET /x HTTP/1.1\r\n" FIRST "Authorization: Bearer " VALUE "\r\n\r\n", 1, 0);
     /* what the rule does not say around it, and a second one, stay placeholders */
     expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: token=" MARK_A "," MARK_A "\r\n\r\n",
                 "GET /x HTTP/1.1\r\n" FIRST "Authorization: token=" MARK_A "," MARK_A "\r\n\r\n", 0, 1);
-    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: bearer " MARK_A "\r\nAuthorization: Bearer " MARK_A "\r\n\r\n",
-                "GET /x HTTP/1.1\r\n" FIRST "Authorization: bearer " VALUE "\r\nAuthorization: Bearer " MARK_A "\r\n\r\n", 1, 1);
+    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: bearer " MARK_A "\r\nAuthorization: Bearer " MARK_A
+                "\r\n\r\n",
+                "GET /x HTTP/1.1\r\n" FIRST "Authorization: bearer " VALUE "\r\nAuthorization: Bearer " MARK_A
+                "\r\n\r\n",
+                1, 1);
     expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: Digest username=\"AAAA" MARK_A "\"\r\n\r\n",
                 "GET /x HTTP/1.1\r\n" FIRST "Authorization: Digest username=\"AAAA" MARK_A "\"\r\n\r\n", 0, 1);
     /* no pieces of an answer */
-    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nRange: bytes=0-3\r\nIf-Range: \"x\"\r\nAuthorization: Bearer " MARK_A "\r\n\r\n",
-                "GET /x HTTP/1.1\r\n" FIRST "Authorization: Bearer " VALUE "\r\n\r\n", 1, 0);
+    expect_head(
+        "GET /x HTTP/1.1\r\nHost: a.test\r\nRange: bytes=0-3\r\nIf-Range: \"x\"\r\nAuthorization: Bearer " MARK_A
+        "\r\n\r\n",
+        "GET /x HTTP/1.1\r\n" FIRST "Authorization: Bearer " VALUE "\r\n\r\n", 1, 0);
     /* of another host, in another header, cut short */
-    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer " MARK_B "\r\nX-A: " MARK_A "\r\nX-B: brig-secret-00\r\n\r\n",
-                "GET /x HTTP/1.1\r\n" FIRST "Authorization: Bearer " MARK_B "\r\nX-A: " MARK_A "\r\nX-B: brig-secret-00\r\n\r\n", 0, 2);
+    expect_head("GET /x HTTP/1.1\r\nHost: a.test\r\nAuthorization: Bearer " MARK_B "\r\nX-A: " MARK_A
+                "\r\nX-B: brig-secret-00\r\n\r\n",
+                "GET /x HTTP/1.1\r\n" FIRST "Authorization: Bearer " MARK_B "\r\nX-A: " MARK_A
+                "\r\nX-B: brig-secret-00\r\n\r\n",
+                0, 2);
 }
 
 static void test_rewrite_drops_what_is_of_one_hop(UNUSED void **state)
 {
     set_up(BROKER_HEADER, "Authorization", "%s", VALUE);
-    expect_head("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nUpgrade: h2c\r\n"
-                "Accept-Encoding: gzip\r\nProxy-Authorization: x\r\nX-Stays: 1\r\n\r\n",
-                "GET / HTTP/1.1\r\n" FIRST "X-Stays: 1\r\n\r\n", 0, 0);
+    expect_head(
+        "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nUpgrade: h2c\r\n"
+        "Accept-Encoding: gzip\r\nProxy-Authorization: x\r\nX-Stays: 1\r\n\r\n",
+        "GET / HTTP/1.1\r\n" FIRST "X-Stays: 1\r\n\r\n", 0, 0);
     expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 007\r\nExpect: 100-continue\r\n\r\n",
                 "POST / HTTP/1.1\r\n" FIRST "Content-Length: 7\r\nExpect: 100-continue\r\n\r\n", 0, 0);
-    expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n", "POST / HTTP/1.1\r\n" FIRST "Transfer-Encoding: chunked\r\n\r\n", 0, 0);
-    expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n", "POST / HTTP/1.1\r\n" FIRST "Content-Length: 0\r\n\r\n", 0, 0);
-    expect_head("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: x\r\n\r\n",
-                "GET / HTTP/1.1\r\n" FIRST "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 0, 0);
+    expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n",
+                "POST / HTTP/1.1\r\n" FIRST "Transfer-Encoding: chunked\r\n\r\n", 0, 0);
+    expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n",
+                "POST / HTTP/1.1\r\n" FIRST "Content-Length: 0\r\n\r\n", 0, 0);
+    expect_head(
+        "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: x\r\n\r\n",
+        "GET / HTTP/1.1\r\n" FIRST "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 0, 0);
 }
 
 static void test_rewrite_query_and_basic(UNUSED void **state)
 {
     set_up(BROKER_QUERY, "key", "%s", VALUE);
     expect_head("GET /" MARK_A "?a=" MARK_A "&key=" MARK_A "&" MARK_A " HTTP/1.1\r\nHost: a.test\r\n\r\n",
-                "GET /" MARK_A "?a=" MARK_A "&key=s3cr3t%2FVal%2Bue%3Dwith%26odd%22bytes&" MARK_A " HTTP/1.1\r\n" FIRST "\r\n", 1, 1);
+                "GET /" MARK_A "?a=" MARK_A "&key=s3cr3t%2FVal%2Bue%3Dwith%26odd%22bytes&" MARK_A " HTTP/1.1\r\n" FIRST
+                "\r\n",
+                1, 1);
     expect_head("GET /?KEY=" MARK_A "&key=aa" MARK_A " HTTP/1.1\r\nHost: a.test\r\n\r\n",
                 "GET /?KEY=" MARK_A "&key=aa" MARK_A " HTTP/1.1\r\n" FIRST "\r\n", 0, 1);
     set_up(BROKER_BASIC_PASSWORD, "", "%s", "pw");
-    expect_head("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: basic bWU6YnJpZy1zZWNyZXQtMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDBhYWE=\r\n\r\n",
-                "GET / HTTP/1.1\r\n" FIRST "Authorization: Basic bWU6cHc=\r\n\r\n", 1, 0);
+    expect_head(
+        "GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: basic bWU6YnJpZy1zZWNyZXQtMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDBhYWE=\r\n\r\n",
+        "GET / HTTP/1.1\r\n" FIRST "Authorization: Basic bWU6cHc=\r\n\r\n", 1, 0);
     /* not base64: left as it is */
-    expect_head("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic !!\r\n\r\n", "GET / HTTP/1.1\r\n" FIRST "Authorization: Basic !!\r\n\r\n", 0, 0);
+    expect_head("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic !!\r\n\r\n",
+                "GET / HTTP/1.1\r\n" FIRST "Authorization: Basic !!\r\n\r\n", 0, 0);
 }
 
 static void test_rewrite_refuses_values_that_are_no_header(UNUSED void **state)
@@ -265,7 +286,9 @@ static void test_rewrite_refuses_values_that_are_no_header(UNUSED void **state)
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         set_up(BROKER_HEADER, "Authorization", "%s", bad[i]);
-        assert_int_equal(rewritten("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: " MARK_A "\r\n\r\n", out, sizeof(out), &report, &err), -EPERM);
+        assert_int_equal(rewritten("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: " MARK_A "\r\n\r\n", out,
+                                   sizeof(out), &report, &err),
+                         -EPERM);
         assert_int_equal(report.status, 502);
         assert_string_equal(out, "");
     }
@@ -273,7 +296,9 @@ static void test_rewrite_refuses_values_that_are_no_header(UNUSED void **state)
     set_up(BROKER_HEADER, "Authorization", "%s", "x");
     values.items[0].data = (uint8_t *)(uintptr_t) "x\0y";
     values.items[0].len = 3;
-    assert_int_equal(rewritten("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: " MARK_A "\r\n\r\n", out, sizeof(out), &report, &err), -EPERM);
+    assert_int_equal(rewritten("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: " MARK_A "\r\n\r\n", out, sizeof(out),
+                               &report, &err),
+                     -EPERM);
 }
 
 static void test_reply(UNUSED void **state)
@@ -283,13 +308,17 @@ static void test_reply(UNUSED void **state)
         unsigned minor;
         bool close;
     } cases[] = {
-        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\nAlt-Svc: h3\r\n\r\n", "HTTP/1.1 200 OK\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n", 1, false},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX: y\r\nAlt-Svc: h3\r\n\r\n",
+         "HTTP/1.1 200 OK\r\nX: y\r\nTransfer-Encoding: chunked\r\n\r\n", 1, false},
         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", 0, true},
-        {"HTTP/1.1 302 " VALUE "\r\nLocation: /?t=" VALUE "\r\n" "Content-Length: 0\r\n\r\n",
+        {"HTTP/1.1 302 " VALUE "\r\nLocation: /?t=" VALUE "\r\n"
+         "Content-Length: 0\r\n\r\n",
          "HTTP/1.1 302 " MARK_A "\r\nLocation: /?t=" MARK_A "\r\nContent-Length: 0\r\n\r\n", 1, false},
-        {"HTTP/1.1 204 x\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n", "HTTP/1.1 204 x\r\nConnection: close\r\n\r\n", 1, true},
+        {"HTTP/1.1 204 x\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n", "HTTP/1.1 204 x\r\nConnection: close\r\n\r\n", 1,
+         true},
         {"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", NULL, 1, false},
-        {"HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n", 1, false},
+        {"HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\n\r\n",
+         "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n", 1, false},
     };
 
     set_up(BROKER_HEADER, "Authorization", "%s", VALUE);
@@ -303,7 +332,8 @@ static void test_reply(UNUSED void **state)
         memcpy(head_text, cases[i].text, strlen(cases[i].text) + 1);
         assert_true(http_response_parse(head_text, strlen(cases[i].text), "GET", NULL, &scanned, &head, &err) > 0);
         assert_int_equal(scan_init(&scan, &values), 0);
-        assert_int_equal(rewrite_reply(&head, &scan, cases[i].minor, cases[i].close, false, &out, &body, &err), cases[i].want ? 0 : -EPERM);
+        assert_int_equal(rewrite_reply(&head, &scan, cases[i].minor, cases[i].close, false, &out, &body, &err),
+                         cases[i].want ? 0 : -EPERM);
         if (cases[i].want)
             assert_string_equal(out.data, cases[i].want);
         scan_done(&scan);
@@ -326,7 +356,8 @@ static void test_placeholders_in_bodies(UNUSED void **state)
         struct placeholder_search search = {0};
         n_found = 0;
         for (size_t at = 0; at < sizeof(text) - 1; at += piece)
-            placeholder_feed(&search, &broker, text + at, sizeof(text) - 1 - at < piece ? sizeof(text) - 1 - at : piece, found, NULL);
+            placeholder_feed(&search, &broker, text + at, sizeof(text) - 1 - at < piece ? sizeof(text) - 1 - at : piece,
+                             found, NULL);
         assert_int_equal(n_found, 1);
     }
     assert_string_equal(broker_finds_placeholder(&broker, text, sizeof(text) - 1), "B");
@@ -334,7 +365,8 @@ static void test_placeholders_in_bodies(UNUSED void **state)
     assert_null(broker_finds_placeholder(&broker, "", 0));
 }
 
-/* ---- the authority ---------------------------------------------------------------------------------------------------------- */
+/* ---- the authority
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static int verify(const char *pem, X509 *leaf, const char *name)
 {
@@ -427,7 +459,8 @@ static void test_authority(UNUSED void **state)
     authority_destroy(NULL);
 }
 
-/* ---- the object ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the object
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 #define KEY "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
 
@@ -439,12 +472,17 @@ static void put_spec(const struct keyring *ring, struct buf *out, const char *pl
     assert_int_equal(keyring_seal(ring, "org|A", VALUE, sizeof(VALUE) - 1, &sealed), 0);
     assert_int_equal(base64_append(&nonce, sealed.nonce, sizeof(sealed.nonce)), 0);
     assert_int_equal(base64_append(&data, sealed.data, sealed.len), 0);
-    assert_int_equal(buf_printf(out, "[{\"name\":\"A\",\"placeholder\":\"%s\",\"key_id\":\"k1\",\"nonce\":\"%s\",\"sealed\":\"%s\",\"context\":\"org|A\",\"broker\":%s}]",
-                                placeholder, nonce.data, data.data, rule), 0);
+    assert_int_equal(
+        buf_printf(
+            out,
+            "[{\"name\":\"A\",\"placeholder\":\"%s\",\"key_id\":\"k1\",\"nonce\":\"%s\",\"sealed\":\"%s\",\"context\":\"org|A\",\"broker\":%s}]",
+            placeholder, nonce.data, data.data, rule),
+        0);
     sealed_done(&sealed);
 }
 
-static int create(const char *spec, size_t len, const struct keyring *ring, struct broker **ret, struct buf *ca, struct brig_err *err)
+static int create(const char *spec, size_t len, const struct keyring *ring, struct broker **ret, struct buf *ca,
+                  struct brig_err *err)
 {
     struct json_doc *doc;
     int r = json_read(spec, len, JSON_READ_VALUES, &doc, err);
@@ -515,8 +553,9 @@ static void test_unbase64(UNUSED void **state)
 {
     static const struct {
         const char *text, *want;
-    } cases[] = {{"", ""}, {"YQ==", "a"}, {"YWI=", "ab"}, {"YWJj", "abc"}, {"YR==", NULL}, {"YWJ", NULL}, {"YQ=", NULL}, {"=", NULL}, {"====", NULL},
-                 {"Y===", NULL}, {"YW-j", NULL}, {"Y Wj", NULL}, {"YQ==YQ==", NULL}};
+    } cases[] = {{"", ""},       {"YQ==", "a"},  {"YWI=", "ab"},    {"YWJj", "abc"}, {"YR==", NULL},
+                 {"YWJ", NULL},  {"YQ=", NULL},  {"=", NULL},       {"====", NULL},  {"Y===", NULL},
+                 {"YW-j", NULL}, {"Y Wj", NULL}, {"YQ==YQ==", NULL}};
     uint8_t out[64];
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -540,7 +579,7 @@ static void test_wbuf_leaves_nothing(UNUSED void **state)
     wbuf_consume(&buf, 3999);
     for (size_t i = 0; i < 3999; i++)
         assert_int_equal(buf.data[i], 0);
-    assert_int_equal(wbuf_append(&buf, fill, 90), 0); /* fits behind */
+    assert_int_equal(wbuf_append(&buf, fill, 90), 0);   /* fits behind */
     assert_int_equal(wbuf_append(&buf, fill, 3000), 0); /* moved to the front */
     assert_int_equal(buf.from, 0);
     for (size_t i = wbuf_size(&buf); i < buf.cap; i++)
@@ -558,12 +597,23 @@ static void test_wbuf_leaves_nothing(UNUSED void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scan_spellings), cmocka_unit_test(test_scan_base64), cmocka_unit_test(test_scan_passes_what_only_begins_like_it),
-        cmocka_unit_test(test_scan_two_values), cmocka_unit_test(test_scan_short_values_are_left_alone), cmocka_unit_test(test_scan_pause),
-        cmocka_unit_test(test_rewrite_header), cmocka_unit_test(test_rewrite_drops_what_is_of_one_hop), cmocka_unit_test(test_rewrite_query_and_basic),
-        cmocka_unit_test(test_rewrite_refuses_values_that_are_no_header), cmocka_unit_test(test_reply), cmocka_unit_test(test_placeholders_in_bodies),
+        cmocka_unit_test(test_scan_spellings),
+        cmocka_unit_test(test_scan_base64),
+        cmocka_unit_test(test_scan_passes_what_only_begins_like_it),
+        cmocka_unit_test(test_scan_two_values),
+        cmocka_unit_test(test_scan_short_values_are_left_alone),
+        cmocka_unit_test(test_scan_pause),
+        cmocka_unit_test(test_rewrite_header),
+        cmocka_unit_test(test_rewrite_drops_what_is_of_one_hop),
+        cmocka_unit_test(test_rewrite_query_and_basic),
+        cmocka_unit_test(test_rewrite_refuses_values_that_are_no_header),
+        cmocka_unit_test(test_reply),
+        cmocka_unit_test(test_placeholders_in_bodies),
         cmocka_unit_test(test_authority),
-        cmocka_unit_test(test_authority_from_a_seed), cmocka_unit_test(test_create), cmocka_unit_test(test_unbase64), cmocka_unit_test(test_wbuf_leaves_nothing),
+        cmocka_unit_test(test_authority_from_a_seed),
+        cmocka_unit_test(test_create),
+        cmocka_unit_test(test_unbase64),
+        cmocka_unit_test(test_wbuf_leaves_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

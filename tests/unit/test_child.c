@@ -51,7 +51,11 @@ static int setup(void **state)
     rig->config.tools_max_runs = 3;
     rig->config.max_sandboxes = 1;
     rig->config.create_queue = 1;
-    rig->fake.stats_are = (struct box_stats){.cpu_ns = 5000000, .memory_bytes = 7u << 20, .memory_peak_bytes = 9u << 20, .pids_peak = 3, .disk_bytes = 4096,
+    rig->fake.stats_are = (struct box_stats){.cpu_ns = 5000000,
+                                             .memory_bytes = 7u << 20,
+                                             .memory_peak_bytes = 9u << 20,
+                                             .pids_peak = 3,
+                                             .disk_bytes = 4096,
                                              .disk_peak_bytes = BRIG_USAGE_UNKNOWN};
     *state = rig;
     return 0;
@@ -67,7 +71,8 @@ static int make(struct rig *rig, const char *word, struct child **ret, struct br
 {
     const char *const argv[] = {word, "x", NULL}, *const env[] = {"A=b", NULL};
     const struct brig_bind bind = {.source = "/srv/set", .target = "/mnt", .read_only = true};
-    struct child_spec spec = {.org_id = ORG, .argv = argv, .env = env, .binds = &bind, .n_binds = 1, .limits = {.memory = 100u << 20}};
+    struct child_spec spec = {
+        .org_id = ORG, .argv = argv, .env = env, .binds = &bind, .n_binds = 1, .limits = {.memory = 100u << 20}};
     const struct child_events events = {on_parked, on_lost, NULL};
 
     return child_create(rig->manager, &spec, &events, ret, err);
@@ -87,7 +92,8 @@ static struct child *park(struct rig *rig)
 
 static struct child_claim plain(void)
 {
-    return (struct child_claim){.request = "{}", .request_len = 2, .timeout_ms = 60000, .done = on_done, .output_data = on_output};
+    return (struct child_claim){
+        .request = "{}", .request_len = 2, .timeout_ms = 60000, .done = on_done, .output_data = on_output};
 }
 
 static struct child *claimed(struct rig *rig, const struct child_claim *claim)

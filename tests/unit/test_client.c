@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client: targets, server-sent events, WebSocket frames over a socket pair, and whole exchanges with a server that misbehaves. */
+/* The client: targets, server-sent events, WebSocket frames over a socket pair, and whole exchanges with a server that
+ * misbehaves. */
 #include "unit.h"
 
 #include <fcntl.h>

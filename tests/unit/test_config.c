@@ -116,12 +116,13 @@ static void has_defaults(void **state)
 
 static void reads_every_kind_of_value(void **state)
 {
-    struct config_loaded *loaded = load("[server]\nlisten = ''\nmax_body = 1024\nbody_timeout = 1.5\nidle_timeout = '2m'\nmetrics_per_sandbox = true\n"
-                                        "allowed_hosts = 'a.example b.example 10.0.0.1 [fe80::1]'\nallowed_origins = 'https://ui.example:8443 http://[::1]:80'\n"
-                                        "[manager]\norg_max_cpus = 2.5\norg_max_memory = '4g'\nidle_timeout = 0\n"
-                                        "[sandbox]\nmemory = '1g'\ncpus = '0.5'\ntimeout = 5\nmax_age = '24h'\npids = 64\nrequire = 'all'\ntemplates = '/srv/t'\n"
-                                        "disk = '2g'\ninodes = 5000\nopen_files = 99\nfile_size = '1m'\ncpu_time = '10s'\noutput = '1m'\nio_read_bps = '1m'\n",
-                                        NULL);
+    struct config_loaded *loaded = load(
+        "[server]\nlisten = ''\nmax_body = 1024\nbody_timeout = 1.5\nidle_timeout = '2m'\nmetrics_per_sandbox = true\n"
+        "allowed_hosts = 'a.example b.example 10.0.0.1 [fe80::1]'\nallowed_origins = 'https://ui.example:8443 http://[::1]:80'\n"
+        "[manager]\norg_max_cpus = 2.5\norg_max_memory = '4g'\nidle_timeout = 0\n"
+        "[sandbox]\nmemory = '1g'\ncpus = '0.5'\ntimeout = 5\nmax_age = '24h'\npids = 64\nrequire = 'all'\ntemplates = '/srv/t'\n"
+        "disk = '2g'\ninodes = 5000\nopen_files = 99\nfile_size = '1m'\ncpu_time = '10s'\noutput = '1m'\nio_read_bps = '1m'\n",
+        NULL);
     const struct config *c = config_get(loaded);
     (void)state;
 
@@ -166,11 +167,12 @@ static void takes_an_openmanus_file(void **state)
         "config.toml:18: image `python:3.12-slim` means the template `host`: the Python of this host",
         "config.toml:17: use_sandbox = false is without effect: everything runs in sandboxes",
     };
-    static const char text[] = "[llm]\nmodel = 'm'\napi_key = 'sk-secret'\nmax_tokens = 8192\ntemperature = 0.0\nbase_url = 'https://x'\n"
-                               "[llm.vision]\nmodel = 'v'\n[browser]\nheadless = false\n[browser.proxy]\nserver = 'http://p'\n"
-                               "[search]\nnewer = 1\nfallback_engines = ['a', 'b']\n"
-                               "[sandbox]\nuse_sandbox = false\nimage = 'python:3.12-slim'\nwork_dir = '/workspace'\nmemory_limit = '1g'\ncpu_limit = 2.0\ntimeout = 300\nnetwork_enabled = true\n"
-                               "[mcp]\nserver_reference = 'app.mcp.server'\n[runflow]\nuse_data_analysis_agent = false\n[daytona]\ndaytona_api_key = ''\n";
+    static const char text[] =
+        "[llm]\nmodel = 'm'\napi_key = 'sk-secret'\nmax_tokens = 8192\ntemperature = 0.0\nbase_url = 'https://x'\n"
+        "[llm.vision]\nmodel = 'v'\n[browser]\nheadless = false\n[browser.proxy]\nserver = 'http://p'\n"
+        "[search]\nnewer = 1\nfallback_engines = ['a', 'b']\n"
+        "[sandbox]\nuse_sandbox = false\nimage = 'python:3.12-slim'\nwork_dir = '/workspace'\nmemory_limit = '1g'\ncpu_limit = 2.0\ntimeout = 300\nnetwork_enabled = true\n"
+        "[mcp]\nserver_reference = 'app.mcp.server'\n[runflow]\nuse_data_analysis_agent = false\n[daytona]\ndaytona_api_key = ''\n";
     struct config_loaded *loaded = NULL;
     struct brig_err err = {0};
     (void)state;
@@ -195,10 +197,12 @@ static void takes_an_openmanus_file(void **state)
     assert_refused("[llm]\nmax_tokens = 'x'\n", ":2: [llm] max_tokens: must be an integer");
     assert_refused("[llm.vision]\nmodel = 5\n", ":2: [llm.vision] model: must be a string");
     assert_refused("[llm]\ntemperature = true\n", ":2: [llm] temperature: must be a number");
-    assert_refused("[browser]\nextra_chromium_args = [1]\n", ":2: [browser] extra_chromium_args: must be an array of strings");
+    assert_refused("[browser]\nextra_chromium_args = [1]\n",
+                   ":2: [browser] extra_chromium_args: must be an array of strings");
     assert_refused("[browser.proxy]\npassword = 1\n", ":2: [browser.proxy] password: must be a string");
     assert_refused("[daytona]\nVNC_password = 123456\n", ":2: [daytona] VNC_password: must be a string");
-    assert_refused("[runflow]\nuse_data_analysis_agent = 0\n", ":2: [runflow] use_data_analysis_agent: must be true or false");
+    assert_refused("[runflow]\nuse_data_analysis_agent = 0\n",
+                   ":2: [runflow] use_data_analysis_agent: must be true or false");
     assert_refused("llm = 1\n", ":1: `llm` must be a section: [llm]");
 }
 
@@ -207,7 +211,8 @@ static void refuses_what_it_does_not_know(void **state)
     (void)state;
     assert_refused("[server]\n\nlistn = 'x'\n", ":3: unknown key `listn` in [server]; did you mean `listen`?");
     assert_refused("[server]\nzebra = 1\n", ":2: unknown key `zebra` in [server]");
-    assert_refused("[server]\nmax_sandboxes = 1\n", ":2: unknown key `max_sandboxes` in [server]; it belongs in [manager]");
+    assert_refused("[server]\nmax_sandboxes = 1\n",
+                   ":2: unknown key `max_sandboxes` in [server]; it belongs in [manager]");
     assert_refused("[sever]\nlisten = 'x'\n", ":1: unknown section [sever]; did you mean [server]?");
     assert_refused("[nothing_like_it]\n", ":1: unknown section [nothing_like_it]");
     assert_refused("listen = 'x'\n", ":1: `listen` stands before any section; it belongs in [server]");
@@ -215,46 +220,84 @@ static void refuses_what_it_does_not_know(void **state)
     assert_refused("server = 1\n", ":1: `server` must be a section: [server]");
     assert_refused("[server.tls]\ncert = ''\n", ":1: unknown key `tls` in [server]");
     assert_refused("[server]\n\"listen\\u0000\" = 'x'\n", ":2: unknown key `listen` in [server]");
-    assert_refused("[sandbox]\nmemory = '1g'\nmemory_limit = '2g'\n", ":3: [sandbox] memory_limit: line 2 has it already, by another name");
+    assert_refused("[sandbox]\nmemory = '1g'\nmemory_limit = '2g'\n",
+                   ":3: [sandbox] memory_limit: line 2 has it already, by another name");
     assert_refused("[server]\nlisten = 'a\n", ":2: the string does not end on its line");
 }
 
 static void refuses_what_breaks_a_rule(void **state)
 {
     (void)state;
-    assert_refused("[server]\nmax_connections = 0\n", ":2: [server] max_connections = 0: must be a whole number from 1 to 1000000");
-    assert_refused("[server]\nmax_connections = -1\n", ":2: [server] max_connections = -1: must be a whole number from 1 to 1000000");
-    assert_refused("[server]\nmax_connections = '5'\n", ":2: [server] max_connections = \"5\": must be a whole number from 1 to 1000000");
-    assert_refused("[server]\nmax_connections = 1.5\n", ":2: [server] max_connections = 1.500000: must be a whole number from 1 to 1000000");
-    assert_refused("[server]\nmax_json = 'x'\n", ":2: [server] max_json = x: must be a size (bytes, or like 512m) from 1k to 1g");
-    assert_refused("[server]\nidle_timeout = 0\n", ":2: [server] idle_timeout = 0: must be a time (seconds, or like 30s) from 100ms to 4398046511104ms");
-    assert_refused("[server]\nidle_timeout = nan\n", ":2: [server] idle_timeout = nan: must be a time (seconds, or like 30s) from 100ms to 4398046511104ms");
+    assert_refused("[server]\nmax_connections = 0\n",
+                   ":2: [server] max_connections = 0: must be a whole number from 1 to 1000000");
+    assert_refused("[server]\nmax_connections = -1\n",
+                   ":2: [server] max_connections = -1: must be a whole number from 1 to 1000000");
+    assert_refused("[server]\nmax_connections = '5'\n",
+                   ":2: [server] max_connections = \"5\": must be a whole number from 1 to 1000000");
+    assert_refused("[server]\nmax_connections = 1.5\n",
+                   ":2: [server] max_connections = 1.500000: must be a whole number from 1 to 1000000");
+    assert_refused("[server]\nmax_json = 'x'\n",
+                   ":2: [server] max_json = x: must be a size (bytes, or like 512m) from 1k to 1g");
+    assert_refused(
+        "[server]\nidle_timeout = 0\n",
+        ":2: [server] idle_timeout = 0: must be a time (seconds, or like 30s) from 100ms to 4398046511104ms");
+    assert_refused(
+        "[server]\nidle_timeout = nan\n",
+        ":2: [server] idle_timeout = nan: must be a time (seconds, or like 30s) from 100ms to 4398046511104ms");
     assert_refused("[server]\ninsecure = 'true'\n", ":2: [server] insecure = \"true\": must be true or false");
-    assert_refused("[server]\nlisten = 2744\n", ":2: [server] listen = 2744: must be text (at most 4096 bytes, without control characters)");
-    assert_refused("[server]\nlisten = '127.0.0.1'\n", ":2: [server] listen = 127.0.0.1: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
-    assert_refused("[server]\nlisten = '::1:2744'\n", ":2: [server] listen = ::1:2744: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
-    assert_refused("[server]\nlisten = 'example.org:80'\n", ":2: [server] listen = example.org:80: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
-    assert_refused("[server]\nlisten = '127.0.0.1:65536'\n", ":2: [server] listen = 127.0.0.1:65536: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
-    assert_refused("[server]\nsocket = 'brig.sock'\n", ":2: [server] socket = brig.sock: must be an absolute path of at most 107 bytes");
+    assert_refused("[server]\nlisten = 2744\n",
+                   ":2: [server] listen = 2744: must be text (at most 4096 bytes, without control characters)");
+    assert_refused(
+        "[server]\nlisten = '127.0.0.1'\n",
+        ":2: [server] listen = 127.0.0.1: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
+    assert_refused(
+        "[server]\nlisten = '::1:2744'\n",
+        ":2: [server] listen = ::1:2744: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
+    assert_refused(
+        "[server]\nlisten = 'example.org:80'\n",
+        ":2: [server] listen = example.org:80: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
+    assert_refused(
+        "[server]\nlisten = '127.0.0.1:65536'\n",
+        ":2: [server] listen = 127.0.0.1:65536: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
+    assert_refused("[server]\nsocket = 'brig.sock'\n",
+                   ":2: [server] socket = brig.sock: must be an absolute path of at most 107 bytes");
     assert_refused("[server]\ndomain = 'a b'\n", ":2: [server] domain = a b: must be a host name");
-    assert_refused("[server]\ntls_cert = 'x.pem'\n", ":2: [server] tls_cert = x.pem: must be an absolute path, or empty");
-    assert_refused("[server]\nallowed_hosts = 'a.example:80'\n", ":2: [server] allowed_hosts = a.example:80: must be host names with blanks between them, without ports");
-    assert_refused("[server]\nallowed_origins = '*'\n", ":2: [server] allowed_origins = *: must be origins with blanks between them, such as https://ui.example:8443");
-    assert_refused("[server]\nallowed_origins = 'https://a/b'\n", ":2: [server] allowed_origins = https://a/b: must be origins with blanks between them, such as https://ui.example:8443");
-    assert_refused("[server]\nlog_level = 'loud'\n", ":2: [server] log_level = loud: must be debug, info, warn or error");
+    assert_refused("[server]\ntls_cert = 'x.pem'\n",
+                   ":2: [server] tls_cert = x.pem: must be an absolute path, or empty");
+    assert_refused(
+        "[server]\nallowed_hosts = 'a.example:80'\n",
+        ":2: [server] allowed_hosts = a.example:80: must be host names with blanks between them, without ports");
+    assert_refused(
+        "[server]\nallowed_origins = '*'\n",
+        ":2: [server] allowed_origins = *: must be origins with blanks between them, such as https://ui.example:8443");
+    assert_refused(
+        "[server]\nallowed_origins = 'https://a/b'\n",
+        ":2: [server] allowed_origins = https://a/b: must be origins with blanks between them, such as https://ui.example:8443");
+    assert_refused("[server]\nlog_level = 'loud'\n",
+                   ":2: [server] log_level = loud: must be debug, info, warn or error");
     assert_refused("[server]\nlog_file = 'x'\n", ":2: [server] log_file = x: must be an absolute path, or empty");
     assert_refused("[server]\nlog_format = 'xml'\n", ":2: [server] log_format = xml: must be json or text");
     assert_refused("[server]\non_shutdown = 'wait'\n", ":2: [server] on_shutdown = wait: must be kill or keep");
-    assert_refused("[server]\ndomain = \"a\\nb\"\n", ":2: [server] domain = a\\x0ab: must be text (at most 4096 bytes, without control characters)");
-    assert_refused("[sandbox]\nwork_dir = '/a/../b'\n", ":2: [sandbox] work_dir = /a/../b: must be an absolute path without `..`");
+    assert_refused("[server]\ndomain = \"a\\nb\"\n",
+                   ":2: [server] domain = a\\x0ab: must be text (at most 4096 bytes, without control characters)");
+    assert_refused("[sandbox]\nwork_dir = '/a/../b'\n",
+                   ":2: [sandbox] work_dir = /a/../b: must be an absolute path without `..`");
     assert_refused("[sandbox]\nimage = '../x'\n", ":2: [sandbox] image = ../x: must be the name of a template");
-    assert_refused("[sandbox]\nrequire = 'seccomp,magic'\n", ":2: [sandbox] require = seccomp,magic: must be all, or names of layers with commas (brig doctor lists them), or empty");
-    assert_refused("[sandbox]\nmemory_limit = '1k'\n", ":2: [sandbox] memory_limit = 1k: must be a size (bytes, or like 512m) from 4m to 64t");
-    assert_refused("[sandbox]\ncpu_limit = 0.001\n", ":2: [sandbox] cpu_limit = 0.001000: must be a number of CPUs from 0.010 to 4096");
-    assert_refused("[sandbox]\ntimeout = 1979-05-27\n", ":2: [sandbox] timeout = (a date): must be a time (seconds, or like 30s) from 1ms to 4398046511104ms");
-    assert_refused("[sandbox]\npids = [1]\n", ":2: [sandbox] pids = (an array): must be a whole number from 1 to 4194304");
+    assert_refused(
+        "[sandbox]\nrequire = 'seccomp,magic'\n",
+        ":2: [sandbox] require = seccomp,magic: must be all, or names of layers with commas (brig doctor lists them), or empty");
+    assert_refused("[sandbox]\nmemory_limit = '1k'\n",
+                   ":2: [sandbox] memory_limit = 1k: must be a size (bytes, or like 512m) from 4m to 64t");
+    assert_refused("[sandbox]\ncpu_limit = 0.001\n",
+                   ":2: [sandbox] cpu_limit = 0.001000: must be a number of CPUs from 0.010 to 4096");
+    assert_refused(
+        "[sandbox]\ntimeout = 1979-05-27\n",
+        ":2: [sandbox] timeout = (a date): must be a time (seconds, or like 30s) from 1ms to 4398046511104ms");
+    assert_refused("[sandbox]\npids = [1]\n",
+                   ":2: [sandbox] pids = (an array): must be a whole number from 1 to 4194304");
     /* a secret is not repeated */
-    assert_refused("[store]\ndatabase_url = 'mysql://u:hunter2@h'\n", ":2: [store] database_url: must be postgresql://... or sqlite:/path, or empty");
+    assert_refused("[store]\ndatabase_url = 'mysql://u:hunter2@h'\n",
+                   ":2: [store] database_url: must be postgresql://... or sqlite:/path, or empty");
 }
 
 static void rules_between_keys(void **state)
@@ -265,7 +308,9 @@ static void rules_between_keys(void **state)
 
     write_file(file, "[server]\nlisten = '0.0.0.0:2744'\n");
     assert_int_equal(config_load(file, no_env, &loaded, &err), -EPERM);
-    assert_string_equal(err.message, "server.listen = 0.0.0.0:2744: an address that is not loopback needs tls_cert and tls_key, or insecure = true");
+    assert_string_equal(
+        err.message,
+        "server.listen = 0.0.0.0:2744: an address that is not loopback needs tls_cert and tls_key, or insecure = true");
     write_file(file, "[server]\nlisten = '[::]:2744'\n");
     assert_int_equal(config_load(file, no_env, &loaded, &err), -EPERM);
     write_file(file, "[server]\ntls_cert = '/c'\n");
@@ -287,8 +332,14 @@ static void rules_between_keys(void **state)
 
 static void variables_and_flags_win(void **state)
 {
-    char *const env[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"BRIG_LISTEN=127.0.0.1:1"}, (char[]){"BRIG_MANAGER_MAX_SANDBOXES=7"},
-                         (char[]){"BRIG_SANDBOX_MEMORY_LIMIT=64m"}, (char[]){"BRIG_SANDBOX_NETWORK_ENABLED=0"}, (char[]){"BRIG_STATE_DIR=/x"}, (char[]){"BRIG_SERVER"}, NULL};
+    char *const env[] = {(char[]){"BRIG_RUN_DIR=/run/x"},
+                         (char[]){"BRIG_LISTEN=127.0.0.1:1"},
+                         (char[]){"BRIG_MANAGER_MAX_SANDBOXES=7"},
+                         (char[]){"BRIG_SANDBOX_MEMORY_LIMIT=64m"},
+                         (char[]){"BRIG_SANDBOX_NETWORK_ENABLED=0"},
+                         (char[]){"BRIG_STATE_DIR=/x"},
+                         (char[]){"BRIG_SERVER"},
+                         NULL};
     struct config_loaded *loaded = load("[manager]\nmax_sandboxes = 5\npool = 9\n", env);
     const struct config *c = config_get(loaded);
     struct brig_err err;
@@ -334,13 +385,18 @@ static void variables_and_flags_win(void **state)
     }
     assert_int_equal(seen, 4);
     config_free(loaded);
-    assert_env_refused("BRIG_SERVER_LISTN=x", "BRIG_SERVER_LISTN: there is no such setting; did you mean BRIG_SERVER_LISTEN?");
+    assert_env_refused("BRIG_SERVER_LISTN=x",
+                       "BRIG_SERVER_LISTN: there is no such setting; did you mean BRIG_SERVER_LISTEN?");
     assert_env_refused("BRIG_SANDBOX_ZZZZZZZZ=x", "BRIG_SANDBOX_ZZZZZZZZ: there is no such setting");
-    assert_env_refused("BRIG_SERVER_listen=x", "BRIG_SERVER_listen: there is no such setting; did you mean BRIG_SERVER_LISTEN?");
+    assert_env_refused("BRIG_SERVER_listen=x",
+                       "BRIG_SERVER_listen: there is no such setting; did you mean BRIG_SERVER_LISTEN?");
     assert_env_refused("BRIG_STORE_=x", "BRIG_STORE_: there is no such setting");
-    assert_env_refused("BRIG_MANAGER_POOL=many", "BRIG_MANAGER_POOL = many: must be a whole number from 1 to 4096, or 0");
-    assert_env_refused("BRIG_DATABASE_URL=hunter2", "BRIG_DATABASE_URL: must be postgresql://... or sqlite:/path, or empty");
-    assert_env_refused("BRIG_LISTEN=nowhere", "BRIG_LISTEN = nowhere: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
+    assert_env_refused("BRIG_MANAGER_POOL=many",
+                       "BRIG_MANAGER_POOL = many: must be a whole number from 1 to 4096, or 0");
+    assert_env_refused("BRIG_DATABASE_URL=hunter2",
+                       "BRIG_DATABASE_URL: must be postgresql://... or sqlite:/path, or empty");
+    assert_env_refused("BRIG_LISTEN=nowhere",
+                       "BRIG_LISTEN = nowhere: must be ADDRESS:PORT, such as 127.0.0.1:2744 or [::1]:2744, or empty");
 
     char *const twice[] = {(char[]){"BRIG_LISTEN=127.0.0.1:1"}, (char[]){"BRIG_SERVER_LISTEN=127.0.0.1:2"}, NULL};
     assert_int_equal(config_load(file, twice, &loaded, &err), -EINVAL);
@@ -373,7 +429,11 @@ static void masks_secrets(void **state)
 
 static void says_what_needs_a_restart(void **state)
 {
-    struct config_loaded *now = load("", NULL), *next = load("[server]\nlisten = '127.0.0.1:5'\nlog_level = 'debug'\n[store]\ndatabase_url = 'sqlite:/x'\n[sandbox]\npids = 5\n", NULL);
+    struct config_loaded *
+        now = load("", NULL),
+       *next = load(
+           "[server]\nlisten = '127.0.0.1:5'\nlog_level = 'debug'\n[store]\ndatabase_url = 'sqlite:/x'\n[sandbox]\npids = 5\n",
+           NULL);
     char text[256], small[16];
     (void)state;
 
@@ -414,7 +474,8 @@ static void finds_its_file(void **state)
     config_free(loaded);
     assert_int_equal(chmod("config/config.toml", 0646), 0);
     assert_int_equal(config_load(NULL, env, &loaded, &err), -EPERM);
-    assert_string_equal(err.message, "config/config.toml may be written to by everybody (mode 0646): Operation not permitted");
+    assert_string_equal(err.message,
+                        "config/config.toml may be written to by everybody (mode 0646): Operation not permitted");
     if (geteuid() == 0) {
         assert_int_equal(chmod("config/config.toml", 0644), 0);
         assert_int_equal(chown("config/config.toml", 65534, 65534), 0);
@@ -505,13 +566,18 @@ static void survives_every_allocation_failure(void **state)
     assert_true(n > 20);
 }
 
-/* Names that others gave their settings: read where ours is not set, the first of a row wins, and values are as they write them. */
+/* Names that others gave their settings: read where ours is not set, the first of a row wins, and values are as they
+ * write them. */
 static void takes_others_names(void **state)
 {
-    char *env[8] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"}, (char[]){"LETTA_TOOL_EXECUTION_DIR=/two"}, (char[]){"LETTA_TOOL_SANDBOX_TIMEOUT=60.5"},
-                    (char[]){"TOOL_EXEC_AUTORELOAD_VENV=No"}, (char[]){"LETTA_TOOL_SANDBOX_VENV_NAME=my.env"}, (char[]){"E2B_API_KEY=e2b_hunter2"}, NULL};
-    char *with_first[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"TOOL_EXEC_DIR=/one"}, (char[]){"LETTA_TOOL_EXECUTION_DIR=/two"}, NULL};
-    char *with_ours[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"TOOL_EXEC_DIR=/one"}, (char[]){"BRIG_TOOLS_EXEC_DIR=/ours"}, (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"}, NULL};
+    char *env[8] = {(char[]){"BRIG_RUN_DIR=/run/x"},           (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"},
+                    (char[]){"LETTA_TOOL_EXECUTION_DIR=/two"}, (char[]){"LETTA_TOOL_SANDBOX_TIMEOUT=60.5"},
+                    (char[]){"TOOL_EXEC_AUTORELOAD_VENV=No"},  (char[]){"LETTA_TOOL_SANDBOX_VENV_NAME=my.env"},
+                    (char[]){"E2B_API_KEY=e2b_hunter2"},       NULL};
+    char *with_first[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"TOOL_EXEC_DIR=/one"},
+                          (char[]){"LETTA_TOOL_EXECUTION_DIR=/two"}, NULL};
+    char *with_ours[] = {(char[]){"BRIG_RUN_DIR=/run/x"}, (char[]){"TOOL_EXEC_DIR=/one"},
+                         (char[]){"BRIG_TOOLS_EXEC_DIR=/ours"}, (char[]){"LETTA_TOOL_SANDBOX_DIR=/three"}, NULL};
     struct config_row row;
     char origin[128];
 
@@ -543,13 +609,17 @@ static void takes_others_names(void **state)
     config_free(loaded);
 
     assert_env_refused("TOOL_EXEC_DIR=here", "TOOL_EXEC_DIR = here: must be an absolute path, or empty");
-    assert_env_refused("TOOL_EXEC_VENV_NAME=../x", "TOOL_EXEC_VENV_NAME = ../x: must be letters, digits, `_`, `.` and `-`, or empty");
-    assert_env_refused("TOOL_EXEC_AUTORELOAD_VENV=perhaps", "TOOL_EXEC_AUTORELOAD_VENV = perhaps: must be true or false");
-    assert_env_refused("STEP_ORCHESTRATOR_ENDPOINT=ftp://x", "STEP_ORCHESTRATOR_ENDPOINT = ftp://x: must be http://... or https://..., or empty");
+    assert_env_refused("TOOL_EXEC_VENV_NAME=../x",
+                       "TOOL_EXEC_VENV_NAME = ../x: must be letters, digits, `_`, `.` and `-`, or empty");
+    assert_env_refused("TOOL_EXEC_AUTORELOAD_VENV=perhaps",
+                       "TOOL_EXEC_AUTORELOAD_VENV = perhaps: must be true or false");
+    assert_env_refused("STEP_ORCHESTRATOR_ENDPOINT=ftp://x",
+                       "STEP_ORCHESTRATOR_ENDPOINT = ftp://x: must be http://... or https://..., or empty");
     assert_env_refused("BRIG_TOOLS_STRICT=yes", "BRIG_TOOLS_STRICT = yes: must be true or false");
     assert_refused("[tools]\ndefault = \"maybe\"\n", ":2: [tools] default = maybe: must be allow or deny");
     assert_refused("[tools]\nfallback = \"e2b\"\n", ":2: [tools] fallback = e2b: must be auto or none");
-    assert_refused("[sandbox]\nallowed_dirs = \"/a:b\"\n", ":2: [sandbox] allowed_dirs = /a:b: must be absolute paths with colons between them, or empty");
+    assert_refused("[sandbox]\nallowed_dirs = \"/a:b\"\n",
+                   ":2: [sandbox] allowed_dirs = /a:b: must be absolute paths with colons between them, or empty");
     assert_refused("[audit]\npayloads = 1\n", ":2: [audit] payloads = 1: must be true or false");
 }
 
@@ -563,7 +633,8 @@ int main(void)
         cmocka_unit_test(refuses_what_breaks_a_rule),
         cmocka_unit_test(rules_between_keys),
         cmocka_unit_test(variables_and_flags_win),
-        cmocka_unit_test(masks_secrets), cmocka_unit_test(takes_others_names),
+        cmocka_unit_test(masks_secrets),
+        cmocka_unit_test(takes_others_names),
         cmocka_unit_test(says_what_needs_a_restart),
         cmocka_unit_test(finds_its_file),
         cmocka_unit_test(socket_is_in_the_run_directory),

@@ -88,7 +88,8 @@ static void authenticates(void **state)
     memset(data, 0xdd, sizeof(data));
     assert_int_equal(crypto_hmac_sha256(key, 20, data, 50, out), 0);
     unit_assert_hex(out, 32, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
-    assert_int_equal(crypto_hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54, out), 0);
+    assert_int_equal(crypto_hmac_sha256(key, 131, "Test Using Larger Than Block-Size Key - Hash Key First", 54, out),
+                     0);
     unit_assert_hex(out, 32, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
 }
 
@@ -112,11 +113,14 @@ static void signs(void **state)
     static const struct {
         const char *seed, *public_key, *message, *signature;
     } cases[] = {
-        {"9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60", "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
+        {"9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+         "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a", "",
          "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b"},
-        {"4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb", "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "72",
+        {"4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+         "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c", "72",
          "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"},
-        {"c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7", "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025", "af82",
+        {"c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+         "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025", "af82",
          "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a"},
     };
     (void)state;
@@ -194,7 +198,10 @@ static void refuses_keys_of_others(void **state)
         write_seed("open.key", "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
         assert_int_equal(fchmodat(dir_fd, "open.key", modes[i], 0), 0);
         assert_int_equal(crypto_signer_open(dir_fd, "open.key", &signer, &err), -EPERM);
-        assert_true(str_format(text, sizeof(text), "the key open.key can be read by others (mode %04o, must be 0600): Operation not permitted", (unsigned)modes[i]) > 0);
+        assert_true(
+            str_format(text, sizeof(text),
+                       "the key open.key can be read by others (mode %04o, must be 0600): Operation not permitted",
+                       (unsigned)modes[i]) > 0);
         assert_string_equal(err.message, text);
     }
     if (geteuid() == 0) {
@@ -212,7 +219,8 @@ static void refuses_keys_of_others(void **state)
     assert_int_equal(crypto_signer_open(dir_fd, "bad.key", &signer, &err), -EINVAL);
     assert_int_equal(crypto_signer_open(dir_fd, "nowhere/x.key", &signer, &err), -ENOENT);
     assert_int_equal(crypto_public_read(dir_fd, "bad.key", out, &err), -EINVAL);
-    assert_int_equal(crypto_public_read(dir_fd, "real.key", out, &err), -EINVAL); /* the private one is not the public one */
+    /* the private one is not the public one */
+    assert_int_equal(crypto_public_read(dir_fd, "real.key", out, &err), -EINVAL);
     assert_int_equal(crypto_public_read(dir_fd, "none", out, &err), -ENOENT);
 }
 
@@ -290,8 +298,9 @@ static void tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hashes), cmocka_unit_test(authenticates),          cmocka_unit_test(signs),       cmocka_unit_test(makes_a_key_once),
-        cmocka_unit_test(refuses_keys_of_others), cmocka_unit_test(hexadecimal), cmocka_unit_test(tokens),
+        cmocka_unit_test(hashes),           cmocka_unit_test(authenticates),          cmocka_unit_test(signs),
+        cmocka_unit_test(makes_a_key_once), cmocka_unit_test(refuses_keys_of_others), cmocka_unit_test(hexadecimal),
+        cmocka_unit_test(tokens),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -42,7 +42,8 @@ static void test_vectors(void **state)
     unit_assert_hex(key, sizeof key, "13a6e6be3db8545e950c7b33d417c1e69e16dfc99f1cbba24e49b6977556a205");
     assert_opens(KEY, STORED, "secret-api-key-12345");
     assert_opens(KEY, EMPTY, "");
-    assert_opens("clé🔐", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaG5/FrDYXur+lKXzZ6tBgxXeLvYrFi94BRmlq2+2dDWFC", "密钥🔐secret");
+    assert_opens("clé🔐", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaG5/FrDYXur+lKXzZ6tBgxXeLvYrFi94BRmlq2+2dDWFC",
+                 "密钥🔐secret");
 }
 
 static void test_guess(void **state)
@@ -51,13 +52,17 @@ static void test_guess(void **state)
         const char *text;
         bool looks;
     } cases[] = {
-        {"", false}, {"hello", false}, {STORED, true}, {EMPTY, false /* 44 bytes: as the original guesses */},
+        {"", false},
+        {"hello", false},
+        {STORED, true},
+        {EMPTY, false /* 44 bytes: as the original guesses */},
         {"sk-AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug==", false},
         {"AKIAAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug==", false},
         {"Bearer AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug==", false},
         {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab", true}, /* 60 characters of a key: 45 bytes */
         {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789a", false}, /* the padding is not right */
-        {"a-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_c", true}, /* others are skipped */
+        {"a-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_ca-b_c",
+         true}, /* others are skipped */
         {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab\xc3\xa9", false},
         {"=0123456789abcdef0123456789abcdef0123456789abcdef0123456789ab", true},
         {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcd=x=", true},
@@ -90,7 +95,8 @@ static void test_not_ours(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_guess), cmocka_unit_test(test_not_ours)};
+    const struct CMUnitTest cases[] = {cmocka_unit_test(test_vectors), cmocka_unit_test(test_guess),
+                                       cmocka_unit_test(test_not_ours)};
 
     return cmocka_run_group_tests_name("crypto_legacy", cases, NULL, NULL);
 }

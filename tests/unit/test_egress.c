@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of brig-egress that can be looked at by themselves: buckets, authorities, heads, and what agrees with what. */
+/* The parts of brig-egress that can be looked at by themselves: buckets, authorities, heads, and what agrees with what.
+ */
 #include "base/clock.h"
 #include "egress/egress_priv.h"
 #include "unit.h"
 
-/* ---- buckets ---------------------------------------------------------------------------------------------------------- */
+/* ---- buckets
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static void test_a_bucket_fills_at_its_rate_and_no_higher_than_its_burst(void **state UNUSED)
 {
@@ -53,7 +55,8 @@ static void test_limits_may_be_raised_later(void **state UNUSED)
     assert_true(slot.over_in);
 }
 
-/* ---- authorities -------------------------------------------------------------------------------------------------------- */
+/* ---- authorities
+ * -------------------------------------------------------------------------------------------------------- */
 
 static void test_authorities(void **state UNUSED)
 {
@@ -76,8 +79,9 @@ static void test_authorities(void **state UNUSED)
 static void test_what_is_no_authority(void **state UNUSED)
 {
     static const char *const bad[] = {
-        "", ":80", "host:", "host:0", "host:65536", "host:1x", "host:80:80", "host:+80", "host:-1", "[::1", "[]", "[::1]x", "[::1]:", "[10.0.0.1]",
-        "[fe80::1%lo]", "2001:db8::1", "user@host", "a b", "127.1", "0x7f.1", "2130706433", "017700000001", "ex\303mple.com", "a..b",
+        "",          ":80",  "host:", "host:0", "host:65536", "host:1x",      "host:80:80",     "host:+80",
+        "host:-1",   "[::1", "[]",    "[::1]x", "[::1]:",     "[10.0.0.1]",   "[fe80::1%lo]",   "2001:db8::1",
+        "user@host", "a b",  "127.1", "0x7f.1", "2130706433", "017700000001", "ex\303mple.com", "a..b",
     };
     struct authority a;
 
@@ -89,7 +93,8 @@ static void test_what_is_no_authority(void **state UNUSED)
     assert_int_equal(authority_parse("10.0.0.1\0", 9, &a), -EINVAL);
 }
 
-/* ---- first bytes -------------------------------------------------------------------------------------------------------- */
+/* ---- first bytes
+ * -------------------------------------------------------------------------------------------------------- */
 
 static bool begins(const char *text, bool *more)
 {
@@ -121,7 +126,8 @@ static void test_what_looks_like_a_request(void **state UNUSED)
     assert_false(line("GET / HTTP/2.0\r\n", &more) || more);
 }
 
-/* ---- heads -------------------------------------------------------------------------------------------------------------- */
+/* ---- heads
+ * -------------------------------------------------------------------------------------------------------------- */
 
 static void assert_head(const char *text, bool proxied, const char *expected)
 {
@@ -139,13 +145,16 @@ static void assert_head(const char *text, bool proxied, const char *expected)
 
 static void test_heads_are_made_anew(void **state UNUSED)
 {
-    assert_head("GET /a?b HTTP/1.1\r\nHost:  x.org \r\nX-Y:z\r\n\r\n", false, "GET /a?b HTTP/1.1\r\nHost: x.org\r\nX-Y: z\r\n\r\n");
-    assert_head("GET http://x.org/a?b HTTP/1.1\r\nHost: x.org\r\nProxy-Authorization: s\r\nproxy-connection: close\r\n\r\n", true,
-                "GET /a?b HTTP/1.1\r\nHost: x.org\r\n\r\n");
+    assert_head("GET /a?b HTTP/1.1\r\nHost:  x.org \r\nX-Y:z\r\n\r\n", false,
+                "GET /a?b HTTP/1.1\r\nHost: x.org\r\nX-Y: z\r\n\r\n");
+    assert_head(
+        "GET http://x.org/a?b HTTP/1.1\r\nHost: x.org\r\nProxy-Authorization: s\r\nproxy-connection: close\r\n\r\n",
+        true, "GET /a?b HTTP/1.1\r\nHost: x.org\r\n\r\n");
     assert_head("GET http://x.org HTTP/1.0\r\nHost: x.org\r\n\r\n", true, "GET / HTTP/1.0\r\nHost: x.org\r\n\r\n");
     assert_head("GET http://x.org?q HTTP/1.1\r\nHost: x.org\r\n\r\n", true, "GET /?q HTTP/1.1\r\nHost: x.org\r\n\r\n");
-    assert_head("GET / HTTP/1.1\r\nHost: x.org\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nHTTP2-Settings: a\r\n\r\n", false,
-                "GET / HTTP/1.1\r\nHost: x.org\r\n\r\n");
+    assert_head(
+        "GET / HTTP/1.1\r\nHost: x.org\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nHTTP2-Settings: a\r\n\r\n",
+        false, "GET / HTTP/1.1\r\nHost: x.org\r\n\r\n");
 }
 
 static void test_paths(void **state UNUSED)
@@ -157,7 +166,8 @@ static void test_paths(void **state UNUSED)
     assert_string_equal(plain_target_path("http://x.org?q"), "?q");
 }
 
-/* ---- judging ------------------------------------------------------------------------------------------------------------ */
+/* ---- judging
+ * ------------------------------------------------------------------------------------------------------------ */
 
 static bool judge(struct conn *conn, const char *text, struct policy_answer *answer)
 {
@@ -189,14 +199,16 @@ static void test_requests_must_agree_with_their_connection(void **state UNUSED)
     assert_false(judge(&conn, "GET http://y.org/v1/ HTTP/1.1\r\nHost: x.org\r\n\r\n", &answer));
     assert_false(judge(&conn, "GET /v1/ HTTP/1.0\r\n\r\n", &answer));
     assert_false(judge(&conn, "CONNECT x.org:80 HTTP/1.1\r\nHost: x.org\r\n\r\n", &answer));
-    assert_false(judge(&conn, "GET /v1/ HTTP/1.1\r\nHost: x.org\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", &answer));
+    assert_false(
+        judge(&conn, "GET /v1/ HTTP/1.1\r\nHost: x.org\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", &answer));
     policy_unref(slot.policy);
 }
 
 static void test_hellos_must_agree_with_their_connection(void **state UNUSED)
 {
-    static const char json[] = "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\"},{\"action\":\"allow\",\"cidr\":\"203.0.113.0/24\"},"
-                               "{\"action\":\"deny\",\"domain\":\"evil.org\"}]}";
+    static const char json[] =
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\"},{\"action\":\"allow\",\"cidr\":\"203.0.113.0/24\"},"
+        "{\"action\":\"deny\",\"domain\":\"evil.org\"}]}";
     struct slot slot = {0};
     struct conn conn = {.slot = &slot, .name = (char[]){"x.org"}, .port = 443};
     struct tls_hello hello = {.has_name = true, .name = "x.org"};

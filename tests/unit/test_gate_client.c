@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The controller's side of brig-egress, against a brig-egress that the test plays on the other end of a socketpair: every request is answered exactly once,
- * whatever dies when, and nobody is called from within. And the host's files, sent when they have changed and not otherwise.
+ * The controller's side of brig-egress, against a brig-egress that the test plays on the other end of a socketpair:
+ * every request is answered exactly once, whatever dies when, and nobody is called from within. And the host's files,
+ * sent when they have changed and not otherwise.
  */
 #include "unit.h"
 
@@ -468,18 +469,24 @@ static void test_host_files(void **state)
     assert_int_equal(write(fd, "one\n", 4), 4);
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     seen->peer = pair[1];
-    assert_int_equal(gate_host_files_send(&files, pair[0], "127.0.0.1:5353 10.0.0.1 fd00::1 [fd00::2]:54 10.0.0.2#55", path, NULL), 0);
+    assert_int_equal(
+        gate_host_files_send(&files, pair[0], "127.0.0.1:5353 10.0.0.1 fd00::1 [fd00::2]:54 10.0.0.2#55", path, NULL),
+        0);
     for (int i = 0; i < 3; i++) {
         AUTO_FREE char *text = file_text(seen, name);
         assert_non_null(text);
         assert_string_equal(name, i == 0 ? "resolv.conf" : i == 1 ? "hosts" : "ca");
         if (i == 0)
-            assert_string_equal(text, "nameserver 127.0.0.1#5353\nnameserver 10.0.0.1\nnameserver fd00::1\nnameserver fd00::2#54\nnameserver 10.0.0.2#55\n");
+            assert_string_equal(
+                text,
+                "nameserver 127.0.0.1#5353\nnameserver 10.0.0.1\nnameserver fd00::1\nnameserver fd00::2#54\nnameserver 10.0.0.2#55\n");
         if (i == 2)
             assert_string_equal(text, "one\n");
     }
     /* Nothing has changed: nothing is sent. */
-    assert_int_equal(gate_host_files_send(&files, pair[0], "127.0.0.1:5353 10.0.0.1 fd00::1 [fd00::2]:54 10.0.0.2#55", path, NULL), 0);
+    assert_int_equal(
+        gate_host_files_send(&files, pair[0], "127.0.0.1:5353 10.0.0.1 fd00::1 [fd00::2]:54 10.0.0.2#55", path, NULL),
+        0);
     assert_null(file_text(seen, name));
     assert_int_equal(write(fd, "two\n", 4), 4);
     assert_int_equal(gate_host_files_send(&files, pair[0], "10.0.0.9", path, NULL), 0);

@@ -205,10 +205,14 @@ static void test_what_is_not_sealed_is_refused(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_type_has_a_size),   cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_heads),                   cmocka_unit_test(test_contents),
-        cmocka_unit_test(test_packets_and_descriptors), cmocka_unit_test(test_a_full_socket_does_not_block),
-        cmocka_unit_test(test_texts),                   cmocka_unit_test(test_what_is_not_sealed_is_refused),
+        cmocka_unit_test(test_every_type_has_a_size),
+        cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_contents),
+        cmocka_unit_test(test_packets_and_descriptors),
+        cmocka_unit_test(test_a_full_socket_does_not_block),
+        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_what_is_not_sealed_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

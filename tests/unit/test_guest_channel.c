@@ -25,10 +25,12 @@ static void bytes_go_both_ways(void **state)
 
         rig_open(&rig, modes[i]);
         /* All in one write. */
-        rig_start_with(&rig, &start, 1, &(struct start_opts){.flags = SVC_PROC_CHANNEL | SVC_PROC_HOLD},
-                       ARGV("sh", "-c",
-                            "for i in 4 5 6 7 8 9 10 11 12 13 14 15 16; do [ -e /proc/self/fd/$i ] && echo open $i >&2; done; echo ready >&3;"
-                            "while read x <&3; do echo got $x >&3; done; echo end; echo last >&3"));
+        rig_start_with(
+            &rig, &start, 1, &(struct start_opts){.flags = SVC_PROC_CHANNEL | SVC_PROC_HOLD},
+            ARGV(
+                "sh", "-c",
+                "for i in 4 5 6 7 8 9 10 11 12 13 14 15 16; do [ -e /proc/self/fd/$i ] && echo open $i >&2; done; echo ready >&3;"
+                "while read x <&3; do echo got $x >&3; done; echo end; echo last >&3"));
         rig_attach_proc(&rig, &output, 1, 6, 0);
         rig_number(&rig, &call, SVC_CHANNEL, 1);
         rig_wait_for(&rig, call.out[1].len == 6);
@@ -114,7 +116,8 @@ static void nothing_is_forgotten(void **state)
     (void)state;
 
     rig_open(&rig, 0);
-    rig_start(&rig, 1, SVC_PROC_CHANNEL, ARGV("sh", "-c", "head -c 2097152 /dev/zero >&3; echo written; exec 3>&-; sleep 1000"));
+    rig_start(&rig, 1, SVC_PROC_CHANNEL,
+              ARGV("sh", "-c", "head -c 2097152 /dev/zero >&3; echo written; exec 3>&-; sleep 1000"));
     rig_attach_proc(&rig, &output, 1, 6, 0);
     rig_run(&rig, 100);
     assert_int_equal(output.out[1].len, 0);
@@ -136,7 +139,8 @@ static void nothing_is_forgotten(void **state)
     rig_close(&rig);
 }
 
-/* What was written to stdout and stderr before the channel is there before it, however much it is and however slow its reader. */
+/* What was written to stdout and stderr before the channel is there before it, however much it is and however slow its
+ * reader. */
 static void output_comes_first(void **state)
 {
     struct rig rig;
@@ -175,7 +179,8 @@ static void a_reader_that_goes_holds_nothing_back(void **state)
     (void)state;
 
     rig_open(&rig, 0);
-    rig_start(&rig, 1, SVC_PROC_CHANNEL | SVC_PROC_HOLD, ARGV("sh", "-c", "head -c 1200000 /dev/zero; echo answer >&3"));
+    rig_start(&rig, 1, SVC_PROC_CHANNEL | SVC_PROC_HOLD,
+              ARGV("sh", "-c", "head -c 1200000 /dev/zero; echo answer >&3"));
     rig_number(&rig, &call, SVC_CHANNEL, 1);
     output.hold = true;
     rig_attach_proc(&rig, &output, 1, 6, 0);
@@ -191,16 +196,18 @@ static void a_reader_that_goes_holds_nothing_back(void **state)
 
 /* ---- adoption --------------------------------------------------------------------------------------- */
 
-static const char fake[] = "echo ready >&3; while read x <&3; do echo out $x; echo err $x >&2; (sleep 1000 &) ; echo got $x >&3; "
-                           "[ $x = die ] && exit 7; done; exit 0";
+static const char fake[] =
+    "echo ready >&3; while read x <&3; do echo out $x; echo err $x >&2; (sleep 1000 &) ; echo got $x >&3; "
+    "[ $x = die ] && exit 7; done; exit 0";
 
 /* pid 1 of a pid namespace of its own: forks the program as pid 2, then executes brig-init. */
 static void be_pid_1(int control, const char *init)
 {
-    int out[2], err[2], channel[2], probe = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC), null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int out[2], err[2], channel[2], probe = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC),
+                                    null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("proc", "/proc", "proc", 0, NULL) != 0 || pipe(out) != 0 || pipe(err) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM, 0, channel) != 0)
+    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("proc", "/proc", "proc", 0, NULL) != 0 ||
+        pipe(out) != 0 || pipe(err) != 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, channel) != 0)
         _exit(98);
     if (fork() == 0) {
         int mine[4] = {null, out[1], err[1], channel[1]};

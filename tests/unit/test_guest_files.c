@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file worker, as brig-init runs it, in a directory of the test. Where the profile paranoid takes openat2 away, a filter
- * does so here, and everything about paths is asked both ways.
+ * The file worker, as brig-init runs it, in a directory of the test. Where the profile paranoid takes openat2 away, a
+ * filter does so here, and everything about paths is asked both ways.
  */
 #include "files_client.h"
 
@@ -537,8 +537,8 @@ static void deep_trees(void **state)
 }
 
 /*
- * While a walk is at the bottom, a directory above it is moved to another tree. `..` then leads there; the walk must not.
- * It is held at the bottom by many long names that nobody reads.
+ * While a walk is at the bottom, a directory above it is moved to another tree. `..` then leads there; the walk must
+ * not. It is held at the bottom by many long names that nobody reads.
  */
 static void a_walk_does_not_stray(void **state)
 {

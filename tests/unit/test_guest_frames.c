@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What brig-init does with frames: obeys SIGNAL, and ends without a word when the other side breaks the protocol or goes. */
+/* What brig-init does with frames: obeys SIGNAL, and ends without a word when the other side breaks the protocol or
+ * goes. */
 #include "guest_driver.h"
 
 #include <fcntl.h>
@@ -75,8 +76,8 @@ static void malformed_frames_end_it(void **state)
     expect_exit_2(out, put_frame(out, FRAME_SIGNAL, 0, "\0\0\0\0", 4), true, NULL, 0);   /* signal 0 */
     expect_exit_2(out, put_frame(out, FRAME_SIGNAL, 0, "\x41\0\0\0", 4), true, NULL, 0); /* signal 65 */
     expect_exit_2(out, put_frame(out, FRAME_SIGNAL, 0, "\x0f\0\0", 3), true, NULL, 0);
-    expect_exit_2(out, put_frame(out, FRAME_SIGNAL, 0, "\x0f\0\0\0", 4), true, fds,
-                  1); /* a descriptor nobody asked for */
+    /* a descriptor nobody asked for */
+    expect_exit_2(out, put_frame(out, FRAME_SIGNAL, 0, "\x0f\0\0\0", 4), true, fds, 1);
 }
 
 static void descriptors_must_match_the_flags(void **state)

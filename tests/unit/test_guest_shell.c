@@ -303,8 +303,8 @@ static void a_stop_ends_the_whole_line(void **state)
             assert_int_equal(rig_signal(&rig, p + 1, SIGKILL, SVC_SIGNAL_CHILDREN), 0);
             run_end(&rig, &ran);
             if (ran.result.ended || ran.result.status != 137 || ran.answer.out[1].len != 6)
-                fail_msg("%s `%s`: status %u, %.*s", shells[p], lines[i], ran.result.status,
-                         (int)ran.answer.out[1].len, ran.answer.out[1].data);
+                fail_msg("%s `%s`: status %u, %.*s", shells[p], lines[i], ran.result.status, (int)ran.answer.out[1].len,
+                         ran.answer.out[1].data);
             rig_forget(&ran.answer);
             assert_int_equal(rig_signal(&rig, p + 1, SVC_SHELL_STOP, 0), 0);
             expect(&rig, p + 1, "echo $x $PWD; fn", 0, "kept /usr\nfunction\n", NULL);

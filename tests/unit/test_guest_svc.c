@@ -151,7 +151,8 @@ static void golden_messages(void **state)
     CHECK_LONGER(hello, hello, true);
     CHECK(reply, reply);
     CHECK(proc_start, start);
-    check(golden_svc_proc_start_channel, &start_channel, put_proc_start, parse_proc_start, sizeof(start_channel), false);
+    check(golden_svc_proc_start_channel, &start_channel, put_proc_start, parse_proc_start, sizeof(start_channel),
+          false);
     CHECK(proc_started, started);
     CHECK(proc_attach, attach);
     CHECK(attached, attached);

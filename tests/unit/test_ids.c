@@ -196,8 +196,8 @@ static void one_id_needs_no_lock(void **state UNUSED)
 }
 
 /*
- * Whatever their run directories, and whatever the environment says: two services of one user, or of root, lock the same file,
- * so they cannot give out the same ids.
+ * Whatever their run directories, and whatever the environment says: two services of one user, or of root, lock the
+ * same file, so they cannot give out the same ids.
  */
 static void one_lock_file_for_all_services(void **state UNUSED)
 {
@@ -258,9 +258,15 @@ static void the_run_directory_is_no_proof(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranges_do_not_overlap), cmocka_unit_test(two_spawners), cmocka_unit_test(a_dead_claimer_holds_nothing),
-        cmocka_unit_test(all_in_use),            cmocka_unit_test(pairs),        cmocka_unit_test(pair_slots_follow_the_subordinate_ids),
-        cmocka_unit_test(maps),                  cmocka_unit_test(one_id_needs_no_lock), cmocka_unit_test(one_lock_file_for_all_services),
+        cmocka_unit_test(ranges_do_not_overlap),
+        cmocka_unit_test(two_spawners),
+        cmocka_unit_test(a_dead_claimer_holds_nothing),
+        cmocka_unit_test(all_in_use),
+        cmocka_unit_test(pairs),
+        cmocka_unit_test(pair_slots_follow_the_subordinate_ids),
+        cmocka_unit_test(maps),
+        cmocka_unit_test(one_id_needs_no_lock),
+        cmocka_unit_test(one_lock_file_for_all_services),
         cmocka_unit_test(the_run_directory_is_no_proof),
     };
 

@@ -73,7 +73,8 @@ static void assert_raw(const struct json_value *value, const char *want)
 
 static void remembers_the_text(void **state)
 {
-    static const char text[] = " { \"big\" : 123456789012345678901234567890 , \"f\":1.50e+00,\"s\":\"a\\u0041\" , \"a\" : [ 1 ,[ ], {} , true ] } ";
+    static const char text[] =
+        " { \"big\" : 123456789012345678901234567890 , \"f\":1.50e+00,\"s\":\"a\\u0041\" , \"a\" : [ 1 ,[ ], {} , true ] } ";
     struct json_doc *doc = READ(text);
     const struct json_value *root = json_root(doc), *array = json_get(root, "a");
     (void)state;

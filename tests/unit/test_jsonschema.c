@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON Schema: every keyword with what it says, both drafts, references, what is refused, exact numbers, and that work ends. The official suite: test_jsonschema.py. */
+/* JSON Schema: every keyword with what it says, both drafts, references, what is refused, exact numbers, and that work
+ * ends. The official suite: test_jsonschema.py. */
 #include "unit.h"
 
 #include "base/buf.h"
@@ -61,7 +62,8 @@ static void check_cases(const struct sample *cases, size_t n)
     for (size_t i = 0; i < n; i++) {
         const char *got = said(cases[i].schema, cases[i].instance);
         if (cases[i].said ? strcmp(got, cases[i].said) != 0 : *got == '\0')
-            fail_msg("%s at %s: \"%s\", not \"%s\"", cases[i].schema, cases[i].instance, got, cases[i].said ? cases[i].said : "a failure");
+            fail_msg("%s at %s: \"%s\", not \"%s\"", cases[i].schema, cases[i].instance, got,
+                     cases[i].said ? cases[i].said : "a failure");
     }
 }
 
@@ -77,7 +79,8 @@ static void plain_values(void **state)
         {"{\"type\":\"integer\"}", "123456789012345678901234567890", ""},
         {"{\"type\":\"integer\"}", "1.5", "arguments: must be a whole number, is a number with a fraction"},
         {"{\"type\":\"integer\"}", "12345678901234567890.5", NULL},
-        {"{\"type\":[\"null\",\"boolean\",\"object\"]}", "[]", "arguments: must be null, true or false or an object, is an array"},
+        {"{\"type\":[\"null\",\"boolean\",\"object\"]}", "[]",
+         "arguments: must be null, true or false or an object, is an array"},
         {"{\"type\":[\"string\",\"null\"]}", "null", ""},
         {"{\"type\":\"boolean\"}", "0", "arguments: must be true or false, is a number"},
         {"{\"type\":\"array\"}", "{}", "arguments: must be an array, is an object"},
@@ -140,35 +143,47 @@ static void multiples_are_exact(void **state)
 
 static void objects(void **state)
 {
-    static const char person[] = "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"to\":{\"items\":{\"properties\":{\"address\":{\"type\":\"string\"}}}},\"a.b\":{\"type\":\"null\"}},"
-                                 "\"required\":[\"city\"],\"additionalProperties\":false}";
+    static const char person[] =
+        "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"to\":{\"items\":{\"properties\":{\"address\":{\"type\":\"string\"}}}},\"a.b\":{\"type\":\"null\"}},"
+        "\"required\":[\"city\"],\"additionalProperties\":false}";
     const struct sample cases[] = {
         {person, "{\"city\":\"Oslo\"}", ""},
         {person, "{}", "city: is required"},
         {person, "7", "arguments: must be an object, is a number"},
         {person, "{\"city\":7}", "city: must be a string, is a number"},
         {person, "{\"city\":\"Oslo\",\"citty\":\"x\"}", "citty: is not a known argument"},
-        {person, "{\"city\":\"Oslo\",\"to\":[{\"address\":\"x\"},{\"address\":7}]}", "to[1].address: must be a string, is a number"},
+        {person, "{\"city\":\"Oslo\",\"to\":[{\"address\":\"x\"},{\"address\":7}]}",
+         "to[1].address: must be a string, is a number"},
         {person, "{\"city\":\"Oslo\",\"a.b\":1}", "[\"a.b\"]: must be null, is a number"},
-        {person, "{\"to\":[{\"address\":7}],\"city\":8}", "to[0].address: must be a string, is a number"}, /* as the instance has it */
+        /* as the instance has it */
+        {person, "{\"to\":[{\"address\":7}],\"city\":8}", "to[0].address: must be a string, is a number"},
         {"{\"properties\":{\"a\":{\"required\":[\"b\"]}}}", "{\"a\":{}}", "a.b: is required"},
-        {"{\"properties\":{\"a\":{\"additionalProperties\":false}}}", "{\"a\":{\"c\":1}}", "a.c: is not a known argument"},
+        {"{\"properties\":{\"a\":{\"additionalProperties\":false}}}", "{\"a\":{\"c\":1}}",
+         "a.c: is not a known argument"},
         {"{\"properties\":{\"a\":false}}", "{\"a\":1}", "a: is not allowed"},
-        {"{\"patternProperties\":{\"^n_\":{\"type\":\"number\"},\"x$\":{\"minimum\":5}}}", "{\"n_x\":4}", "n_x: must be at least 5"},
-        {"{\"patternProperties\":{\"^n_\":{\"type\":\"number\"}}}", "{\"n_\":\"\"}", "n_: must be a number, is a string"},
-        {"{\"patternProperties\":{\"^n_\":true},\"additionalProperties\":{\"type\":\"null\"}}", "{\"n_\":1,\"m\":null}", ""},
-        {"{\"patternProperties\":{\"^n_\":true},\"additionalProperties\":{\"type\":\"null\"}}", "{\"n_\":1,\"m\":2}", "m: must be null, is a number"},
-        {"{\"allOf\":[{\"properties\":{\"a\":true}}],\"additionalProperties\":false}", "{\"a\":1}", "a: is not a known argument"},
+        {"{\"patternProperties\":{\"^n_\":{\"type\":\"number\"},\"x$\":{\"minimum\":5}}}", "{\"n_x\":4}",
+         "n_x: must be at least 5"},
+        {"{\"patternProperties\":{\"^n_\":{\"type\":\"number\"}}}", "{\"n_\":\"\"}",
+         "n_: must be a number, is a string"},
+        {"{\"patternProperties\":{\"^n_\":true},\"additionalProperties\":{\"type\":\"null\"}}", "{\"n_\":1,\"m\":null}",
+         ""},
+        {"{\"patternProperties\":{\"^n_\":true},\"additionalProperties\":{\"type\":\"null\"}}", "{\"n_\":1,\"m\":2}",
+         "m: must be null, is a number"},
+        {"{\"allOf\":[{\"properties\":{\"a\":true}}],\"additionalProperties\":false}", "{\"a\":1}",
+         "a: is not a known argument"},
         {"{\"propertyNames\":{\"maxLength\":2}}", "{\"ok\":1,\"bad\":2}", "bad: may not have this name"},
         {"{\"propertyNames\":false}", "{}", ""},
         {"{\"minProperties\":1}", "{}", "arguments: must have at least 1 member, has 0"},
         {"{\"maxProperties\":1}", "{\"a\":1,\"b\":2}", "arguments: must have at most 1 member, has 2"},
         {"{\"dependentRequired\":{\"card\":[\"cvc\"]}}", "{\"card\":1}", "cvc: is required when card is given"},
         {"{\"dependentRequired\":{\"card\":[\"cvc\"]}}", "{\"cvc\":1}", ""},
-        {"{\"dependentSchemas\":{\"card\":{\"properties\":{\"cvc\":{\"type\":\"integer\"}}}}}", "{\"cvc\":\"x\",\"card\":1}", "cvc: must be a whole number, is a string"},
+        {"{\"dependentSchemas\":{\"card\":{\"properties\":{\"cvc\":{\"type\":\"integer\"}}}}}",
+         "{\"cvc\":\"x\",\"card\":1}", "cvc: must be a whole number, is a string"},
         {"{\"dependentSchemas\":{\"card\":false}}", "{}", ""},
-        {"{\"dependencies\":{\"a\":[\"b\"],\"c\":{\"minProperties\":2}}}", "{\"a\":1}", "b: is required when a is given"},
-        {"{\"dependencies\":{\"a\":[\"b\"],\"c\":{\"minProperties\":2}}}", "{\"c\":1}", "arguments: must have at least 2 members, has 1"},
+        {"{\"dependencies\":{\"a\":[\"b\"],\"c\":{\"minProperties\":2}}}", "{\"a\":1}",
+         "b: is required when a is given"},
+        {"{\"dependencies\":{\"a\":[\"b\"],\"c\":{\"minProperties\":2}}}", "{\"c\":1}",
+         "arguments: must have at least 2 members, has 1"},
         {"{\"required\":[\"a\"]}", "[]", ""},
     };
     (void)state;
@@ -180,21 +195,27 @@ static void arrays(void **state)
 {
     static const struct sample cases[] = {
         {"{\"items\":{\"type\":\"string\"}}", "[\"a\",1]", "[1]: must be a string, is a number"},
-        {"{\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", "[\"a\",1]", "[1]: must be null, is a number"},
+        {"{\"prefixItems\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", "[\"a\",1]",
+         "[1]: must be null, is a number"},
         {"{\"prefixItems\":[{\"type\":\"string\"}]}", "[\"a\",1]", ""},
-        {"{\"prefixItems\":[{\"type\":\"string\"}],\"items\":false}", "[\"a\",1]", "arguments: must have at most 1 item, has 2"},
+        {"{\"prefixItems\":[{\"type\":\"string\"}],\"items\":false}", "[\"a\",1]",
+         "arguments: must have at most 1 item, has 2"},
         {"{\"prefixItems\":[true],\"items\":{\"type\":\"null\"}}", "[1,null,2]", "[2]: must be null, is a number"},
         {"{\"minItems\":1}", "[]", "arguments: must have at least 1 item, has 0"},
         {"{\"maxItems\":2}", "[1,2,3]", "arguments: must have at most 2 items, has 3"},
         {"{\"uniqueItems\":true}", "[1,\"1\",true,[1],{\"a\":1},null,0,false]", ""},
-        {"{\"uniqueItems\":true}", "[{\"a\":1,\"b\":[1.0]},{\"b\":[1],\"a\":1e0}]", "arguments: must not have an item twice"},
+        {"{\"uniqueItems\":true}", "[{\"a\":1,\"b\":[1.0]},{\"b\":[1],\"a\":1e0}]",
+         "arguments: must not have an item twice"},
         {"{\"uniqueItems\":true}", "[100000000000000000000,1e20]", "arguments: must not have an item twice"},
         {"{\"uniqueItems\":true}", "[100000000000000000000,100000000000000000001]", ""},
         {"{\"uniqueItems\":false}", "[1,1]", ""},
-        {"{\"contains\":{\"type\":\"string\"}}", "[1,2]", "arguments: must contain at least 1 item of the kind that the schema asks for"},
+        {"{\"contains\":{\"type\":\"string\"}}", "[1,2]",
+         "arguments: must contain at least 1 item of the kind that the schema asks for"},
         {"{\"contains\":{\"type\":\"string\"}}", "[1,\"a\"]", ""},
-        {"{\"contains\":{\"const\":1},\"minContains\":2}", "[1,2]", "arguments: must contain at least 2 items of the kind that the schema asks for"},
-        {"{\"contains\":{\"const\":1},\"maxContains\":1}", "[1,2,1]", "arguments: must contain at most 1 item of the kind that the schema asks for"},
+        {"{\"contains\":{\"const\":1},\"minContains\":2}", "[1,2]",
+         "arguments: must contain at least 2 items of the kind that the schema asks for"},
+        {"{\"contains\":{\"const\":1},\"maxContains\":1}", "[1,2,1]",
+         "arguments: must contain at most 1 item of the kind that the schema asks for"},
         {"{\"contains\":{\"const\":1},\"minContains\":0}", "[]", ""},
         {"{\"minContains\":3}", "[]", ""},
     };
@@ -205,17 +226,22 @@ static void arrays(void **state)
 
 static void logic(void **state)
 {
-    static const char optional[] = "{\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"type\":\"null\"}]}}}";
-    static const char when[] = "{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"v\"]},\"else\":{\"required\":[\"w\"]}}";
+    static const char optional[] =
+        "{\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"type\":\"null\"}]}}}";
+    static const char when[] =
+        "{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"v\"]},\"else\":{\"required\":[\"w\"]}}";
     const struct sample cases[] = {
         {optional, "{\"a\":null}", ""},
         {optional, "{\"a\":7}", "a: must be null or a string, is a number"},
         {optional, "{\"a\":\"x\"}", "a: must have at least 2 characters, has 1"}, /* of the branch that was meant */
-        {"{\"anyOf\":[{\"minimum\":5},{\"const\":1}]}", "2", "arguments: must have one of the forms that the schema allows"},
+        {"{\"anyOf\":[{\"minimum\":5},{\"const\":1}]}", "2",
+         "arguments: must have one of the forms that the schema allows"},
         {"{\"allOf\":[{\"minimum\":5},{\"maximum\":6}]}", "7", "arguments: must be at most 6"},
-        {"{\"oneOf\":[{\"minimum\":5},{\"maximum\":6}]}", "5", "arguments: must have just one of the forms that the schema allows, has several"},
+        {"{\"oneOf\":[{\"minimum\":5},{\"maximum\":6}]}", "5",
+         "arguments: must have just one of the forms that the schema allows, has several"},
         {"{\"oneOf\":[{\"minimum\":5},{\"maximum\":6}]}", "4", ""},
-        {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", "[]", "arguments: must be a string or a whole number, is an array"},
+        {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}", "[]",
+         "arguments: must be a string or a whole number, is an array"},
         {"{\"not\":{\"type\":\"string\"}}", "\"\"", "arguments: must not have the form that the schema excludes"},
         {"{\"not\":{\"not\":{\"type\":\"string\"}}}", "\"\"", ""},
         {when, "{\"k\":1}", "v: is required"},
@@ -230,25 +256,29 @@ static void logic(void **state)
 
 static void unevaluated(void **state)
 {
-    static const char branches[] = "{\"anyOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{\"properties\":{\"b\":true},\"required\":[\"b\"]}],\"unevaluatedProperties\":false}";
-    static const char mixed[] = "{\"properties\":{\"p\":true},\"patternProperties\":{\"^x\":true},\"if\":{\"required\":[\"i\"],\"properties\":{\"i\":true}},\"then\":{\"properties\":{\"t\":true}},"
-                                "\"dependentSchemas\":{\"d\":{\"properties\":{\"d\":true}}},\"$ref\":\"#/$defs/r\",\"$defs\":{\"r\":{\"properties\":{\"r\":true}}},\"not\":{\"properties\":{\"n\":true},\"required\":[\"z\"]},"
-                                "\"unevaluatedProperties\":false}";
+    static const char branches[] =
+        "{\"anyOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{\"properties\":{\"b\":true},\"required\":[\"b\"]}],\"unevaluatedProperties\":false}";
+    static const char mixed[] =
+        "{\"properties\":{\"p\":true},\"patternProperties\":{\"^x\":true},\"if\":{\"required\":[\"i\"],\"properties\":{\"i\":true}},\"then\":{\"properties\":{\"t\":true}},"
+        "\"dependentSchemas\":{\"d\":{\"properties\":{\"d\":true}}},\"$ref\":\"#/$defs/r\",\"$defs\":{\"r\":{\"properties\":{\"r\":true}}},\"not\":{\"properties\":{\"n\":true},\"required\":[\"z\"]},"
+        "\"unevaluatedProperties\":false}";
     const struct sample cases[] = {
         {branches, "{\"a\":1}", ""},
-        {branches, "{\"a\":1,\"b\":2}", ""}, /* both branches are looked at */
+        {branches, "{\"a\":1,\"b\":2}", ""},                           /* both branches are looked at */
         {branches, "{\"b\":1,\"a\":2}", "a: is not a known argument"}, /* the first failed, so it evaluated nothing */
         {branches, "{\"a\":1,\"c\":2}", "c: is not a known argument"},
         {mixed, "{\"p\":1,\"x1\":1,\"i\":1,\"t\":1,\"d\":1,\"r\":1}", ""},
         {mixed, "{\"t\":1}", "t: is not a known argument"},
         {mixed, "{\"n\":1}", "n: is not a known argument"},
         {"{\"unevaluatedProperties\":{\"type\":\"null\"}}", "{\"a\":1}", "a: must be null, is a number"},
-        {"{\"properties\":{\"a\":{\"properties\":{\"b\":true}}},\"unevaluatedProperties\":false}", "{\"a\":{\"b\":1,\"c\":1}}", ""}, /* not its business */
+        {"{\"properties\":{\"a\":{\"properties\":{\"b\":true}}},\"unevaluatedProperties\":false}",
+         "{\"a\":{\"b\":1,\"c\":1}}", ""}, /* not its business */
         {"{\"allOf\":[{\"unevaluatedProperties\":true}],\"unevaluatedProperties\":false}", "{\"a\":1}", ""},
         {"{\"prefixItems\":[true],\"unevaluatedItems\":false}", "[1,2]", "[1]: is not allowed"},
         {"{\"allOf\":[{\"items\":true}],\"unevaluatedItems\":false}", "[1,2]", ""},
         {"{\"contains\":{\"type\":\"string\"},\"unevaluatedItems\":{\"type\":\"number\"}}", "[1,\"a\",2,\"b\"]", ""},
-        {"{\"contains\":{\"type\":\"string\"},\"unevaluatedItems\":{\"type\":\"number\"}}", "[1,\"a\",null]", "[2]: must be a number, is null"},
+        {"{\"contains\":{\"type\":\"string\"},\"unevaluatedItems\":{\"type\":\"number\"}}", "[1,\"a\",null]",
+         "[2]: must be a number, is null"},
     };
     (void)state;
 
@@ -257,13 +287,17 @@ static void unevaluated(void **state)
 
 static void references(void **state)
 {
-    static const char tree[] = "{\"properties\":{\"kids\":{\"items\":{\"$ref\":\"#\"}},\"v\":{\"$ref\":\"#/$defs/v\"}},\"required\":[\"v\"],\"$defs\":{\"v\":{\"type\":\"integer\"}}}";
-    static const char ids[] = "{\"$id\":\"http://x.y/root.json\",\"properties\":{\"a\":{\"$ref\":\"item.json\"},\"b\":{\"$ref\":\"http://x.y/d/e.json#name\"},\"c\":{\"$ref\":\"#/$defs/two/$defs/in\"}},"
-                              "\"$defs\":{\"one\":{\"$id\":\"/item.json\",\"type\":\"string\"},\"two\":{\"$id\":\"d/./x/../e.json\",\"$defs\":{\"in\":{\"$anchor\":\"name\",\"type\":\"null\"}}}}}";
-    static const char dynamic[] = "{\"$id\":\"http://x/strict\",\"$dynamicAnchor\":\"node\",\"$ref\":\"tree\",\"unevaluatedProperties\":false,"
-                                  "\"$defs\":{\"tree\":{\"$id\":\"tree\",\"$dynamicAnchor\":\"node\",\"properties\":{\"kids\":{\"items\":{\"$dynamicRef\":\"#node\"}}}}}}";
+    static const char tree[] =
+        "{\"properties\":{\"kids\":{\"items\":{\"$ref\":\"#\"}},\"v\":{\"$ref\":\"#/$defs/v\"}},\"required\":[\"v\"],\"$defs\":{\"v\":{\"type\":\"integer\"}}}";
+    static const char ids[] =
+        "{\"$id\":\"http://x.y/root.json\",\"properties\":{\"a\":{\"$ref\":\"item.json\"},\"b\":{\"$ref\":\"http://x.y/d/e.json#name\"},\"c\":{\"$ref\":\"#/$defs/two/$defs/in\"}},"
+        "\"$defs\":{\"one\":{\"$id\":\"/item.json\",\"type\":\"string\"},\"two\":{\"$id\":\"d/./x/../e.json\",\"$defs\":{\"in\":{\"$anchor\":\"name\",\"type\":\"null\"}}}}}";
+    static const char dynamic[] =
+        "{\"$id\":\"http://x/strict\",\"$dynamicAnchor\":\"node\",\"$ref\":\"tree\",\"unevaluatedProperties\":false,"
+        "\"$defs\":{\"tree\":{\"$id\":\"tree\",\"$dynamicAnchor\":\"node\",\"properties\":{\"kids\":{\"items\":{\"$dynamicRef\":\"#node\"}}}}}}";
     const struct sample cases[] = {
-        {tree, "{\"v\":1,\"kids\":[{\"v\":2,\"kids\":[]},{\"v\":\"x\"}]}", "kids[1].v: must be a whole number, is a string"},
+        {tree, "{\"v\":1,\"kids\":[{\"v\":2,\"kids\":[]},{\"v\":\"x\"}]}",
+         "kids[1].v: must be a whole number, is a string"},
         {tree, "{\"v\":1,\"kids\":[{\"kids\":[]}]}", "kids[0].v: is required"},
         {ids, "{\"a\":\"\",\"b\":null,\"c\":null}", ""},
         {ids, "{\"a\":1}", "a: must be a string, is a number"},
@@ -271,10 +305,14 @@ static void references(void **state)
         {ids, "{\"c\":1}", "c: must be null, is a number"},
         {dynamic, "{\"kids\":[{\"kids\":[]}]}", ""},
         {dynamic, "{\"kids\":[{\"kinds\":[]}]}", "kids[0].kinds: is not a known argument"},
-        {"{\"$defs\":{\"a/b~c%\":{\"type\":\"null\"}},\"$ref\":\"#/$defs/a~1b~0c%25\"}", "1", "arguments: must be null, is a number"},
-        {"{\"allOf\":[{\"$ref\":\"#/other/1\"}],\"other\":[1,{\"type\":\"null\"}]}", "1", "arguments: must be null, is a number"},
-        {"{\"$ref\":\"#/$defs/a\",\"minimum\":5,\"$defs\":{\"a\":{\"maximum\":9}}}", "4", "arguments: must be at least 5"},
-        {"{\"enum\":[{\"$id\":\"http://x/y\",\"$ref\":\"http://nowhere\"}]}", "{\"$id\":\"http://x/y\",\"$ref\":\"http://nowhere\"}", ""},
+        {"{\"$defs\":{\"a/b~c%\":{\"type\":\"null\"}},\"$ref\":\"#/$defs/a~1b~0c%25\"}", "1",
+         "arguments: must be null, is a number"},
+        {"{\"allOf\":[{\"$ref\":\"#/other/1\"}],\"other\":[1,{\"type\":\"null\"}]}", "1",
+         "arguments: must be null, is a number"},
+        {"{\"$ref\":\"#/$defs/a\",\"minimum\":5,\"$defs\":{\"a\":{\"maximum\":9}}}", "4",
+         "arguments: must be at least 5"},
+        {"{\"enum\":[{\"$id\":\"http://x/y\",\"$ref\":\"http://nowhere\"}]}",
+         "{\"$id\":\"http://x/y\",\"$ref\":\"http://nowhere\"}", ""},
     };
     (void)state;
 
@@ -284,14 +322,19 @@ static void references(void **state)
 static void draft_7(void **state)
 {
     static const struct sample cases[] = {
-        {"{" D7 ",\"items\":[{\"type\":\"string\"}],\"additionalItems\":{\"type\":\"null\"}}", "[\"a\",null,1]", "[2]: must be null, is a number"},
+        {"{" D7 ",\"items\":[{\"type\":\"string\"}],\"additionalItems\":{\"type\":\"null\"}}", "[\"a\",null,1]",
+         "[2]: must be null, is a number"},
         {"{" D7 ",\"items\":[{\"type\":\"string\"}]}", "[1]", "[0]: must be a string, is a number"},
         {"{" D7 ",\"items\":{\"type\":\"string\"},\"additionalItems\":false}", "[\"a\",\"b\"]", ""},
-        {"{" D7 ",\"prefixItems\":[false],\"unevaluatedProperties\":false,\"dependentRequired\":{\"a\":[\"b\"]}}", "[1]", ""}, /* not known there */
-        {"{" D7 ",\"prefixItems\":[false],\"unevaluatedProperties\":false,\"dependentRequired\":{\"a\":[\"b\"]}}", "{\"a\":1}", ""},
+        {"{" D7 ",\"prefixItems\":[false],\"unevaluatedProperties\":false,\"dependentRequired\":{\"a\":[\"b\"]}}",
+         "[1]", ""}, /* not known there */
+        {"{" D7 ",\"prefixItems\":[false],\"unevaluatedProperties\":false,\"dependentRequired\":{\"a\":[\"b\"]}}",
+         "{\"a\":1}", ""},
         {"{" D7 ",\"definitions\":{\"a\":{\"type\":\"null\"}},\"$ref\":\"#/definitions/a\",\"minimum\":5}", "null", ""},
-        {"{" D7 ",\"definitions\":{\"a\":{\"type\":\"number\"}},\"$ref\":\"#/definitions/a\",\"minimum\":5}", "1", ""}, /* $ref alone counts */
-        {"{" D7 ",\"definitions\":{\"a\":{\"$id\":\"#name\",\"type\":\"null\"}},\"allOf\":[{\"$ref\":\"#name\"}]}", "1", "arguments: must be null, is a number"},
+        {"{" D7 ",\"definitions\":{\"a\":{\"type\":\"number\"}},\"$ref\":\"#/definitions/a\",\"minimum\":5}", "1",
+         ""}, /* $ref alone counts */
+        {"{" D7 ",\"definitions\":{\"a\":{\"$id\":\"#name\",\"type\":\"null\"}},\"allOf\":[{\"$ref\":\"#name\"}]}", "1",
+         "arguments: must be null, is a number"},
         {"{" D7 ",\"dependencies\":{\"a\":[\"b\"]}}", "{\"a\":1}", "b: is required when a is given"},
         {"{" D7 ",\"contains\":{\"const\":1},\"minContains\":2}", "[1]", ""},
     };
@@ -314,7 +357,10 @@ static void formats(void **state)
         {"idn-email", "\xc3\xa9@x.y", "@x"},
         {"hostname", "a-b.example", "-a.example"},
         {"hostname", "xn--ihqwcrb4cv8a8dqg056pqjye", "xn--X"},
-        {"idn-hostname", "\xe5\xae\x9f\xe4\xbe\x8b\xe3\x80\x82" "example", "a..b"},
+        {"idn-hostname",
+         "\xe5\xae\x9f\xe4\xbe\x8b\xe3\x80\x82"
+         "example",
+         "a..b"},
         {"ipv4", "127.0.0.1", "127.0.0.01"},
         {"ipv6", "::ffff:1.2.3.4", "::1%eth0"},
         {"uri", "http://u:p@[::1]:80/a%20b?c#d", "//x.y/z"},
@@ -332,7 +378,8 @@ static void formats(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         char schema[80], good[200], bad[200], want[80];
         assert_true(str_format(schema, sizeof(schema), "{\"format\":\"%s\"}", cases[i].format) > 0);
-        assert_true(str_format(good, sizeof(good), "\"%s\"", cases[i].good) > 0 && str_format(bad, sizeof(bad), "\"%s\"", cases[i].bad) > 0);
+        assert_true(str_format(good, sizeof(good), "\"%s\"", cases[i].good) > 0 &&
+                    str_format(bad, sizeof(bad), "\"%s\"", cases[i].bad) > 0);
         assert_true(str_format(want, sizeof(want), "arguments: must be in the format %s", cases[i].format) > 0);
         check_cases((const struct sample[]){{schema, good, ""}, {schema, bad, want}, {schema, "1", ""}}, 3);
         assert_true(schema_format_known(cases[i].format));
@@ -361,9 +408,11 @@ static void refusals(void **state)
         const char *schema, *said;
     } cases[] = {
         {"1", "schema /: must be a schema (an object, true or false)"},
-        {"{\"$schema\":\"http://json-schema.org/draft-04/schema#\"}", "schema /$schema: must be JSON Schema 2020-12 or draft 7"},
+        {"{\"$schema\":\"http://json-schema.org/draft-04/schema#\"}",
+         "schema /$schema: must be JSON Schema 2020-12 or draft 7"},
         {"{\"$schema\":7}", "schema /$schema: must be JSON Schema 2020-12 or draft 7"},
-        {"{\"properties\":{\"a\":{\"$ref\":\"http://elsewhere/x\"}}}", "schema /properties/a/$ref: http://elsewhere/x leads out of the schema, and nothing is fetched"},
+        {"{\"properties\":{\"a\":{\"$ref\":\"http://elsewhere/x\"}}}",
+         "schema /properties/a/$ref: http://elsewhere/x leads out of the schema, and nothing is fetched"},
         {"{\"$ref\":\"other.json\"}", "schema /$ref: other.json leads out of the schema, and nothing is fetched"},
         {"{\"$ref\":\"#/$defs/a\"}", "schema /$ref: #/$defs/a leads to nothing"},
         {"{\"$ref\":\"#a\"}", "schema /$ref: #a leads to nothing"},
@@ -371,8 +420,10 @@ static void refusals(void **state)
         {"{\"$dynamicRef\":\"x#y\"}", "schema /$dynamicRef: x#y leads out of the schema, and nothing is fetched"},
         {"{\"$ref\":1}", "schema /$ref: must be a reference"},
         {"{\"$id\":\"a#b\"}", "schema /$id: must have no fragment; $anchor is for that"},
-        {"{\"$defs\":{\"a\":{\"$id\":\"x\"},\"b\":{\"$id\":\"x\"}}}", "schema /$defs/b/$id: a name that was there before"},
-        {"{\"$defs\":{\"a\":{\"$anchor\":\"x\"},\"b\":{\"$anchor\":\"x\"}}}", "schema /$defs/b/$anchor: a name that was there before"},
+        {"{\"$defs\":{\"a\":{\"$id\":\"x\"},\"b\":{\"$id\":\"x\"}}}",
+         "schema /$defs/b/$id: a name that was there before"},
+        {"{\"$defs\":{\"a\":{\"$anchor\":\"x\"},\"b\":{\"$anchor\":\"x\"}}}",
+         "schema /$defs/b/$anchor: a name that was there before"},
         {"{\"type\":\"int\"}", "schema /type: must be null, boolean, integer, number, string, array or object"},
         {"{\"anyOf\":[{},{\"minLength\":-1}]}", "schema /anyOf/1/minLength: must be a whole number of at least 0"},
         {"{\"minLength\":1.5}", "schema /minLength: must be a whole number of at least 0"},
@@ -437,7 +488,10 @@ static void webs_end(void **state)
     /* Each asks twice for the next: 2^40 ways. */
     assert_int_equal(buf_append_str(&text, "{\"$ref\":\"#/$defs/a0\",\"$defs\":{\"a40\":true"), 0);
     for (unsigned i = 0; i < 40; i++)
-        assert_int_equal(buf_printf(&text, ",\"a%u\":{\"allOf\":[{\"$ref\":\"#/$defs/a%u\"},{\"$ref\":\"#/$defs/a%u\"}]}", i, i + 1, i + 1), 0);
+        assert_int_equal(buf_printf(&text,
+                                    ",\"a%u\":{\"allOf\":[{\"$ref\":\"#/$defs/a%u\"},{\"$ref\":\"#/$defs/a%u\"}]}", i,
+                                    i + 1, i + 1),
+                         0);
     assert_int_equal(buf_append_str(&text, "}}"), 0);
     assert_string_equal(said(text.data, "1"), too_much);
     buf_done(&text);
@@ -453,7 +507,8 @@ static void patterns_end(void **state)
         assert_int_equal(buf_append_str(&text, "aaaaaaaaaa"), 0);
     assert_int_equal(buf_append_str(&text, "!\"]"), 0);
     assert_string_equal(said("{\"items\":{\"pattern\":\"^(a+)+$\"}}", text.data), too_much);
-    assert_string_equal(said("{\"items\":{\"not\":{\"pattern\":\"a+[bc]\"}}}", text.data), too_much); /* merely quadratic */
+    /* merely quadratic */
+    assert_string_equal(said("{\"items\":{\"not\":{\"pattern\":\"a+[bc]\"}}}", text.data), too_much);
     assert_string_equal(said("{\"items\":{\"pattern\":\"^a+!$\"}}", text.data), "");
     buf_done(&text);
 }
@@ -500,13 +555,15 @@ static void many_items_take_little(void **state)
         assert_int_equal(buf_printf(&text, "%s{\"a\":%u,\"b\":[%u.0]}", i > 0 ? "," : "", i, i), 0);
     assert_int_equal(buf_append_str(&text, "]"), 0);
     assert_string_equal(said("{\"uniqueItems\":true}", text.data), "");
-    assert_string_equal(said("{\"items\":{\"properties\":{\"a\":{\"minimum\":0}},\"required\":[\"b\"]}}", text.data), "");
+    assert_string_equal(said("{\"items\":{\"properties\":{\"a\":{\"minimum\":0}},\"required\":[\"b\"]}}", text.data),
+                        "");
     buf_done(&text);
 }
 
 static void deep_instances(void **state)
 {
-    static const char schema[] = "{\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}},{\"type\":\"null\"}]}},\"allOf\":[{\"$ref\":\"#/$defs/n\"}]}";
+    static const char schema[] =
+        "{\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}},{\"type\":\"null\"}]}},\"allOf\":[{\"$ref\":\"#/$defs/n\"}]}";
     char text[200] = {0};
     (void)state;
 
@@ -520,9 +577,11 @@ static void deep_instances(void **state)
 
 static void survives_without_memory(void **state)
 {
-    static const char schema_text[] = "{\"$id\":\"http://x/\",\"$defs\":{\"a\":{\"$id\":\"y\",\"$anchor\":\"z\",\"pattern\":\"^a\",\"uniqueItems\":true,\"type\":[\"string\",\"array\"]}},"
-                                      "\"anyOf\":[{\"$ref\":\"y#z\"},{\"properties\":{\"q\":true},\"unevaluatedProperties\":false}]}";
-    struct json_doc *doc = must_read(schema_text), *instance = must_read("[1,2,{\"r\":1}]"), *object = must_read("{\"r\":1}");
+    static const char schema_text[] =
+        "{\"$id\":\"http://x/\",\"$defs\":{\"a\":{\"$id\":\"y\",\"$anchor\":\"z\",\"pattern\":\"^a\",\"uniqueItems\":true,\"type\":[\"string\",\"array\"]}},"
+        "\"anyOf\":[{\"$ref\":\"y#z\"},{\"properties\":{\"q\":true},\"unevaluatedProperties\":false}]}";
+    struct json_doc *doc = must_read(schema_text), *instance = must_read("[1,2,{\"r\":1}]"),
+                    *object = must_read("{\"r\":1}");
     bool failed = true;
     (void)state;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets at rest: the text of a ring, what is sealed opens only where and by whom it was sealed, and what memory does. */
+/* Secrets at rest: the text of a ring, what is sealed opens only where and by whom it was sealed, and what memory does.
+ */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ static struct keyring *ring_of(const char *text)
 static void test_parse(void **state)
 {
     (void)state;
-    struct keyring *ring = ring_of("# made today\r\n\n  k2:" HEX2 " \t\r\nk1:" B64_1 "\n\nold.key-3_:" "_-ECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8");
+    struct keyring *ring = ring_of("# made today\r\n\n  k2:" HEX2 " \t\r\nk1:" B64_1 "\n\nold.key-3_:"
+                                   "_-ECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8");
 
     assert_int_equal(keyring_count(ring), 3);
     assert_string_equal(keyring_current(ring), "k2");
@@ -50,15 +52,20 @@ static void test_parse_refusals(void **state)
         {"k1:" HEX1 "\n" HEX2 "\n", "key ring, line 2: not of the form ID:KEY"},
         {":" HEX1, "key ring, line 1: an ID has 1 to 32 letters, digits, '_', '.' or '-'"},
         {"a b:" HEX1, "key ring, line 1: an ID has 1 to 32 letters, digits, '_', '.' or '-'"},
-        {"123456789012345678901234567890123:" HEX1, "key ring, line 1: an ID has 1 to 32 letters, digits, '_', '.' or '-'"},
+        {"123456789012345678901234567890123:" HEX1,
+         "key ring, line 1: an ID has 1 to 32 letters, digits, '_', '.' or '-'"},
         {"plain:" HEX1, "key ring, line 1: the ID \"plain\" means no key"},
         {"\nk1:" HEX1 "\nk1:" HEX2, "key ring, line 3: an ID that an earlier line has"},
         {"k1:" HEX1 "0", "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"},
-        {"k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1g", "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"},
-        {"k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh9=", "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"}, /* bits after the end */
-        {"k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHg==", "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"},
+        {"k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1g",
+         "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"},
+        {"k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh9=",
+         "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"}, /* bits after the end */
+        {"k1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHg==",
+         "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"},
         {"k1:", "key ring, line 1: a key is 64 hexadecimal digits, or 32 bytes in base64"},
-        {"k1:0000000000000000000000000000000000000000000000000000000000000000", "key ring, line 1: the key is all zero"},
+        {"k1:0000000000000000000000000000000000000000000000000000000000000000",
+         "key ring, line 1: the key is all zero"},
     };
 
     (void)state;
@@ -80,7 +87,8 @@ static void test_parse_refusals(void **state)
     assert_true(keyring_parse("k1:" HEX1 "\0x", sizeof "k1:" HEX1 "\0x" - 1, &ring, &err) < 0);
 }
 
-static void assert_opens(const struct keyring *ring, const char *context, const struct sealed *sealed, const void *value, size_t len)
+static void assert_opens(const struct keyring *ring, const char *context, const struct sealed *sealed,
+                         const void *value, size_t len)
 {
     uint8_t *out = NULL;
     size_t out_len = 0;
@@ -128,7 +136,8 @@ static void test_seal(void **state)
     keyring_destroy(ring);
 }
 
-/* The format itself, so that rows of today open tomorrow: computed with another implementation (Python's cryptography). */
+/* The format itself, so that rows of today open tomorrow: computed with another implementation (Python's cryptography).
+ */
 static void test_known_answer(void **state)
 {
     static uint8_t data[] = {0xdb, 0x2b, 0xb6, 0xf2, 0x21, 0x90, 0x7e, 0xf0, 0x28, 0x63, 0x94, 0xab,
@@ -144,7 +153,8 @@ static void test_known_answer(void **state)
 
 static void test_moved_or_changed(void **state)
 {
-    struct keyring *ring = ring_of("k1:" HEX1 "\nk2:" HEX2), *other = ring_of("k1:" HEX2), *without = ring_of("k3:" HEX1);
+    struct keyring *ring = ring_of("k1:" HEX1 "\nk2:" HEX2), *other = ring_of("k1:" HEX2),
+                   *without = ring_of("k3:" HEX1);
     struct sealed sealed = {0};
 
     (void)state;

@@ -130,7 +130,8 @@ static void no_overflow(void **state UNUSED)
 {
     uint64_t product;
 
-    assert_false(__builtin_mul_overflow(UINT64_C(1) << 42, UINT64_C(1000000), &product)); /* milliseconds in nanoseconds */
+    /* milliseconds in nanoseconds */
+    assert_false(__builtin_mul_overflow(UINT64_C(1) << 42, UINT64_C(1000000), &product));
     assert_false(__builtin_mul_overflow(UINT64_C(4096) * 1000, UINT64_C(100000), &product));
 }
 
@@ -148,10 +149,12 @@ static void refused(check_fn *fn, const char *path)
 
 static void inside_paths(void **state UNUSED)
 {
-    static const char *const good[] = {"/", "/a", "/a/b", "/a..b", "/..a", "/a/...", "/process", "/devices", "/system", "/x/proc", "/a b", "/\xc3\xa4"};
-    static const char *const bad[] = {"",     "a",        "./a",      "../a",    "/..",      "/a/..",   "/a/../b", "/proc",
-                                      "/proc/", "/proc/1", "/dev",     "/dev/x",  "/sys",     "/sys/a",  "/a\nb",   "/a\x7f",
-                                      "/\x1b[", "/a\tb",   "//proc",   "/./proc", "/.//proc/self", "///dev", "/sys//x"};
+    static const char *const good[] = {"/",        "/a",       "/a/b",    "/a..b",   "/..a", "/a/...",
+                                       "/process", "/devices", "/system", "/x/proc", "/a b", "/\xc3\xa4"};
+    static const char *const bad[] = {"",        "a",       "./a",           "../a",    "/..",    "/a/..",
+                                      "/a/../b", "/proc",   "/proc/",        "/proc/1", "/dev",   "/dev/x",
+                                      "/sys",    "/sys/a",  "/a\nb",         "/a\x7f",  "/\x1b[", "/a\tb",
+                                      "//proc",  "/./proc", "/.//proc/self", "///dev",  "/sys//x"};
     char longest[1025];
 
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
@@ -170,9 +173,11 @@ static void inside_paths(void **state UNUSED)
 
 static void mount_targets(void **state UNUSED)
 {
-    static const char *const good[] = {"/data", "/workspace", "/workspace/x", "/tmp", "/usr/local/x", "/etc/x", "/home/user", "/a/.b", "/a/b."};
-    static const char *const bad[] = {"/",    "/usr", "/etc",  "/bin",  "/sbin", "/lib",  "/lib64", "/lib32", "/libx32", "/proc", "/dev/x",
-                                      "//a",  "/a//", "/a/",   "/a/./", "/a/.",  "/a//b", "/./a",   "/.",     "/a/../b", "a",     ""};
+    static const char *const good[] = {"/data",  "/workspace", "/workspace/x", "/tmp", "/usr/local/x",
+                                       "/etc/x", "/home/user", "/a/.b",        "/a/b."};
+    static const char *const bad[] = {"/",       "/usr",  "/etc",   "/bin",    "/sbin", "/lib", "/lib64", "/lib32",
+                                      "/libx32", "/proc", "/dev/x", "//a",     "/a//",  "/a/",  "/a/./",  "/a/.",
+                                      "/a//b",   "/./a",  "/.",     "/a/../b", "a",     ""};
 
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
         if (check_mount_target("thing", good[i], NULL) != 0)
@@ -183,8 +188,18 @@ static void mount_targets(void **state UNUSED)
 
 static void names(void **state UNUSED)
 {
-    static const char *const good[] = {"a", "A9", "0", "a.b", "a_b", "a-b", "a--", "123456789012345678901234567890123456789012345678901234567890123"};
-    static const char *const bad[] = {"", ".a", "-a", "_a", "a b", "a/b", "a\n", "\xc3\xa4", "a\x01", "a:b",
+    static const char *const good[] = {
+        "a", "A9", "0", "a.b", "a_b", "a-b", "a--", "123456789012345678901234567890123456789012345678901234567890123"};
+    static const char *const bad[] = {"",
+                                      ".a",
+                                      "-a",
+                                      "_a",
+                                      "a b",
+                                      "a/b",
+                                      "a\n",
+                                      "\xc3\xa4",
+                                      "a\x01",
+                                      "a:b",
                                       "1234567890123456789012345678901234567890123456789012345678901234"};
 
     for (size_t i = 0; i < ARRAY_SIZE(good); i++)
@@ -225,9 +240,15 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_image_keeps_its_inodes),
-        cmocka_unit_test(defaults),     cmocka_unit_test(what_was_asked_for_stays), cmocka_unit_test(memory_store),
-        cmocka_unit_test(inodes_follow_the_disk), cmocka_unit_test(ranges),         cmocka_unit_test(no_overflow),
-        cmocka_unit_test(inside_paths), cmocka_unit_test(mount_targets),            cmocka_unit_test(names),
+        cmocka_unit_test(defaults),
+        cmocka_unit_test(what_was_asked_for_stays),
+        cmocka_unit_test(memory_store),
+        cmocka_unit_test(inodes_follow_the_disk),
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(no_overflow),
+        cmocka_unit_test(inside_paths),
+        cmocka_unit_test(mount_targets),
+        cmocka_unit_test(names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The provider `local` against a spawner that is played here: what it asks, what it makes of the answers, and what it does
- * with messages that were meant for somebody before it.
+ * The provider `local` against a spawner that is played here: what it asks, what it makes of the answers, and what it
+ * does with messages that were meant for somebody before it.
  */
 #include "unit.h"
 
@@ -244,8 +244,12 @@ static void created(void **state)
 {
     struct test *t = *state;
     const struct brig_bind binds[] = {{"/srv/a", "/a", true, false}, {"/srv/b", "/b", false, false}};
-    const struct provider_spec spec = {.limits = {.memory = 100 << 20, .pids = 9}, .require = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP),
-                                       .binds = binds, .n_binds = 2, .rootfs = "/srv/root", .writable_root = true};
+    const struct provider_spec spec = {.limits = {.memory = 100 << 20, .pids = 9},
+                                       .require = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP),
+                                       .binds = binds,
+                                       .n_binds = 2,
+                                       .rootfs = "/srv/root",
+                                       .writable_root = true};
     const struct box_events events = {on_up, on_ended, (void *)"A"};
     struct box *box;
     char strings[256] = "";
@@ -293,14 +297,17 @@ static void refused(void **state)
 static void bad_specs(void **state)
 {
     struct test *t = *state;
-    const struct brig_bind relative[] = {{"x", "/x", true, false}}, taken[] = {{"/x", "/usr", true, false}}, none[33] = {{0}};
+    const struct brig_bind relative[] = {{"x", "/x", true, false}}, taken[] = {{"/x", "/usr", true, false}},
+                           none[33] = {{0}};
     const struct {
         struct provider_spec spec;
         const char *says;
         enum brig_code code;
     } cases[] = {
         {{.limits = {.memory = 1}}, "memory 1: must be between", BRIG_E_USAGE},
-        {{.limits = {.memory = 8 << 20, .disk = 8 << 20}}, "disk 8388608: the store is memory-backed here", BRIG_E_USAGE},
+        {{.limits = {.memory = 8 << 20, .disk = 8 << 20}},
+         "disk 8388608: the store is memory-backed here",
+         BRIG_E_USAGE},
         {{.profile = BRIG_PROFILE_MAX}, "profile 3: unknown", BRIG_E_USAGE},
         {{.require = UINT64_C(1) << 63}, "require: unknown layers", BRIG_E_USAGE},
         {{.binds = relative, .n_binds = 1}, "bind source x: must be absolute", BRIG_E_USAGE},
@@ -372,10 +379,11 @@ static void limits_of_a_live_box(void **state)
 {
     struct test *t = *state;
     struct box *a = create_up(t, "A");
-    const struct brig_limits want = {.memory = 64u << 20, .cpus = 500, .pids = 10, .disk = 1}, less = {.memory = 64u << 20, .cpus = 500},
-                             bad = {.memory = 1, .cpus = 500, .pids = 10};
+    const struct brig_limits want = {.memory = 64u << 20, .cpus = 500, .pids = 10, .disk = 1},
+                             less = {.memory = 64u << 20, .cpus = 500}, bad = {.memory = 1, .cpus = 500, .pids = 10};
     const struct wire_limits_are are = {.head = head(WIRE_LIMITS_ARE, 5), .memory = 1, .cpus = 2, .pids = 3};
-    const struct wire_limits_are refused = {.head = head(WIRE_LIMITS_ARE, 5), .err = {.code = BRIG_E_CONFLICT, .message = "in use"}};
+    const struct wire_limits_are refused = {.head = head(WIRE_LIMITS_ARE, 5),
+                                            .err = {.code = BRIG_E_CONFLICT, .message = "in use"}};
     struct brig_err err;
 
     assert_true(t->provider->ops->limits(a, &less, on_limits, (void *)"0", &err) < 0);

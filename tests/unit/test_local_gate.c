@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The provider `local` and networks, against a spawner that is played here: what RUN says of one, listeners that come before the
- * box is up and later, and that none of their descriptors is ever left behind.
+ * The provider `local` and networks, against a spawner that is played here: what RUN says of one, listeners that come
+ * before the box is up and later, and that none of their descriptors is ever left behind.
  */
 #include "unit.h"
 
@@ -66,7 +66,8 @@ static void on_gate(void *ctx UNUSED, struct box_listeners *listeners, const str
     note_listeners(listeners);
 }
 
-static bool on_found(void *ctx UNUSED, struct box *box UNUSED, const struct box_up *up UNUSED, struct box_events *ret UNUSED)
+static bool on_found(void *ctx UNUSED, struct box *box UNUSED, const struct box_up *up UNUSED,
+                     struct box_events *ret UNUSED)
 {
     return false;
 }
@@ -231,7 +232,8 @@ static void with(void **state)
     create(t, &gate);
     union wire_any msg = next(t, WIRE_RUN, fds, &n);
     assert_int_equal(n, 2); /* strings, then the bundle */
-    assert_true(msg.run.gate.on == 1 && msg.run.gate.any_port == 0 && msg.run.gate.n_ports == 2 && msg.run.gate.ports[1] == 443);
+    assert_true(msg.run.gate.on == 1 && msg.run.gate.any_port == 0 && msg.run.gate.n_ports == 2 &&
+                msg.run.gate.ports[1] == 443);
     assert_int_equal(msg.run.trust, 1);
     assert_true(fstat(gate.trust_fd, &is) == 0 && fstat(fds[1], &got) == 0 && is.st_ino == got.st_ino);
     fd_close_all(fds, n);
@@ -279,7 +281,8 @@ static void asked_again(void **state)
     struct test *t = *state;
     struct box *box = create_up(t, &web);
     const struct provider_gate more = {.on = true, .n_ports = 3, .ports = {80, 443, 8080}};
-    struct wire_gate_open failed = {.head = head(WIRE_GATE_OPEN, 1), .err = {.code = BRIG_E_CONFLICT, .message = "port 8080 is taken"}};
+    struct wire_gate_open failed = {.head = head(WIRE_GATE_OPEN, 1),
+                                    .err = {.code = BRIG_E_CONFLICT, .message = "port 8080 is taken"}};
     int fds[WIRE_FDS];
     size_t n = 0;
 

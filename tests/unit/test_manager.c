@@ -220,7 +220,8 @@ static void max_sandboxes(void **state)
     refuse_create(rig, "{}", "Maximum number of sandboxes (2) reached");
     manager_stats(rig->manager, &stats);
     assert_int_equal(stats.quota_refusals, 2);
-    assert_true(rig_audited(rig, "sandbox.create|key-1|" ORG "||denied|Maximum number of sandboxes (2) reached|req-1|sync"));
+    assert_true(
+        rig_audited(rig, "sandbox.create|key-1|" ORG "||denied|Maximum number of sandboxes (2) reached|req-1|sync"));
     rig_end(rig, got[0].sbox);
     rig_sandbox(rig, "{}");
 }
@@ -246,7 +247,8 @@ static void quotas(void **state)
     snprintf(rig->caller.key_id, sizeof rig->caller.key_id, "key-2");
     rig_sandbox(rig, "{}");
     rig->config.key_max_disk = 1u << 20;
-    refuse_create(rig, "{\"limits\":{\"disk\":\"2m\"}}", "key quota max_disk reached: limit 1048576, used 268435456, asked 2097152");
+    refuse_create(rig, "{\"limits\":{\"disk\":\"2m\"}}",
+                  "key quota max_disk reached: limit 1048576, used 268435456, asked 2097152");
     rig->config.key_max_disk = 0;
     /* an own quota wins */
     struct json_doc *doc = rig_json("{\"max_sandboxes\":1,\"other\":true}");
@@ -271,7 +273,8 @@ static void create_queue(void **state)
     refuse_create(rig, "{}", "1 sandboxes are being created: at most 1 at a time");
 }
 
-/* ---- idempotency -------------------------------------------------------------------------------------------------- */
+/* ---- idempotency --------------------------------------------------------------------------------------------------
+ */
 
 static void idempotency(void **state)
 {
@@ -372,7 +375,8 @@ static void many(void **state)
         assert_int_equal(loop_run_once(rig->loop, 20, NULL), 0);
         for (unsigned i = 0; i < N; i++)
             if (made[i].n && made[i].sbox) {
-                assert_int_equal(sbox_end(take_ptr(&made[i].sbox), &rig->caller, "deleted", got_sbox, &ended[i], NULL), 0);
+                assert_int_equal(sbox_end(take_ptr(&made[i].sbox), &rig->caller, "deleted", got_sbox, &ended[i], NULL),
+                                 0);
                 n++;
             }
     }

@@ -2,7 +2,8 @@
 /* The life of sandboxes on a fake provider: pauses, deadlines, deaths, recreation, events, restarts of the service. */
 #include "sandbox_rig.h"
 
-/* ---- pause, resume, update ---------------------------------------------------------------------------------------- */
+/* ---- pause, resume, update ----------------------------------------------------------------------------------------
+ */
 
 static void pause_and_resume(void **state)
 {
@@ -108,7 +109,8 @@ static void statistics(void **state)
     assert_int_equal(got.n, 2);
 }
 
-/* ---- age and idleness --------------------------------------------------------------------------------------------- */
+/* ---- age and idleness ---------------------------------------------------------------------------------------------
+ */
 
 static void ages(void **state)
 {
@@ -138,7 +140,8 @@ static void ages(void **state)
 static void idles(void **state)
 {
     struct rig *rig = *state;
-    struct sbox *idle = rig_sandbox(rig, "{\"idle_timeout\":0.1}"), *held = rig_sandbox(rig, "{\"idle_timeout\":0.1,\"name\":\"held\"}");
+    struct sbox *idle = rig_sandbox(rig, "{\"idle_timeout\":0.1}"),
+                *held = rig_sandbox(rig, "{\"idle_timeout\":0.1,\"name\":\"held\"}");
     struct manager_stats stats;
     char id[32];
 
@@ -175,7 +178,8 @@ static void clock_jumps(void **state)
     RIG_UNTIL(rig, !manager_first(rig->manager));
 }
 
-/* ---- deaths ------------------------------------------------------------------------------------------------------- */
+/* ---- deaths -------------------------------------------------------------------------------------------------------
+ */
 
 struct watcher {
     struct sbox_watch watch;
@@ -291,7 +295,8 @@ static void ephemeral(void **state)
     assert_null(manager_first(rig->manager));
 }
 
-/* ---- events ------------------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------------------------------
+ */
 
 struct heard {
     struct manager_listener listener;
@@ -316,7 +321,8 @@ static void on_heard(void *ctx, const char *org_id, uint64_t seq, const char *js
 static void events(void **state)
 {
     struct rig *rig = *state;
-    struct heard a = {.manager = rig->manager, .listener = {.event = on_heard, .ctx = &a}}, b = {.manager = rig->manager, .listener = {.event = on_heard, .ctx = &b}, .leave_at = 1};
+    struct heard a = {.manager = rig->manager, .listener = {.event = on_heard, .ctx = &a}},
+                 b = {.manager = rig->manager, .listener = {.event = on_heard, .ctx = &b}, .leave_at = 1};
 
     manager_listen(rig->manager, &a.listener);
     manager_listen(rig->manager, &b.listener);
@@ -360,7 +366,8 @@ static void events_are_bounded(void **state)
 static void as_json(void **state)
 {
     struct rig *rig = *state;
-    struct sbox *sbox = rig_sandbox(rig, "{\"name\":\"x\",\"env\":{\"SECRET\":\"hunter2\"},\"metadata\":{\"k\":\"v\"},\"timeout\":100}");
+    struct sbox *sbox = rig_sandbox(
+        rig, "{\"name\":\"x\",\"env\":{\"SECRET\":\"hunter2\"},\"metadata\":{\"k\":\"v\"},\"timeout\":100}");
     struct buf buf = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&buf);
 
@@ -378,7 +385,8 @@ static void as_json(void **state)
     assert_false(rig_audited(rig, "hunter2"));
 }
 
-/* ---- starts and ends of the service ------------------------------------------------------------------------------- */
+/* ---- starts and ends of the service -------------------------------------------------------------------------------
+ */
 
 static void shuts_down_done(void *ctx)
 {
@@ -412,7 +420,7 @@ static void shuts_down_and_keeps(void **state)
     struct rig *rig = *state;
     bool done = false;
 
-    rig->config.on_shutdown = (char *)(uintptr_t)"keep";
+    rig->config.on_shutdown = (char *)(uintptr_t) "keep";
     rig_sandbox(rig, "{}");
     manager_shut_down(rig->manager, shuts_down_done, &done);
     RIG_UNTIL(rig, done);
@@ -422,7 +430,9 @@ static void shuts_down_and_keeps(void **state)
 static void recovers(void **state)
 {
     struct rig *rig = *state;
-    struct sbox *a = rig_sandbox(rig, "{\"name\":\"lives\",\"timeout\":1000,\"env\":{\"A\":\"b\"},\"limits\":{\"memory\":\"64m\"},\"metadata\":{\"k\":\"v\"}}");
+    struct sbox *a = rig_sandbox(
+        rig,
+        "{\"name\":\"lives\",\"timeout\":1000,\"env\":{\"A\":\"b\"},\"limits\":{\"memory\":\"64m\"},\"metadata\":{\"k\":\"v\"}}");
     struct sbox *b = rig_sandbox(rig, "{\"name\":\"dies\"}"), *c = rig_sandbox(rig, "{\"name\":\"paused\"}");
     uint64_t ends = a->ends_at_boot_ns;
     char ids[3][32], boot[32];

@@ -32,9 +32,10 @@ static void layers_have_their_names(void **state)
 
 static void limits_have_their_names(void **state)
 {
-    static const char *const names[] = {"memory",     "cpus",      "cpu_time",    "pids",         "disk",    "inodes",
-                                        "open_files", "file_size", "io_read_bps", "io_write_bps", "timeout", "output",
-                                        "net_bytes_in", "net_bytes_out", "net_bps", "connections"};
+    static const char *const names[] = {"memory",       "cpus",          "cpu_time",   "pids",
+                                        "disk",         "inodes",        "open_files", "file_size",
+                                        "io_read_bps",  "io_write_bps",  "timeout",    "output",
+                                        "net_bytes_in", "net_bytes_out", "net_bps",    "connections"};
     (void)state;
     assert_int_equal(ARRAY_SIZE(names), BRIG_LIMIT_MAX);
     for (unsigned i = 0; i < BRIG_LIMIT_MAX; i++)

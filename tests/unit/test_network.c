@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sandbox's slot in brig-egress, with a provider and a brig-egress that the test plays: what is asked of both, in which order, and that nothing is left
- * of a create that fails, wherever it fails.
+ * A sandbox's slot in brig-egress, with a provider and a brig-egress that the test plays: what is asked of both, in
+ * which order, and that nothing is left of a create that fails, wherever it fails.
  */
 #include "sandbox_rig.h"
 
@@ -38,7 +38,8 @@ static void answer(const union gate_any *msg)
         egress.version = msg->prepare.policy_version;
         out.head.type = GATE_PREPARED;
         out.prepared.err.code = egress.fail_prepare ? BRIG_E_USAGE : BRIG_E_NONE;
-        snprintf(out.prepared.err.message, sizeof out.prepared.err.message, "%s", egress.fail_prepare ? "no such policy" : "");
+        snprintf(out.prepared.err.message, sizeof out.prepared.err.message, "%s",
+                 egress.fail_prepare ? "no such policy" : "");
         out.prepared.policy_version = egress.version;
         out.prepared.n_ports = 2;
         out.prepared.ports[0] = 80;
@@ -62,7 +63,8 @@ static void answer(const union gate_any *msg)
 
 static void on_packet(struct loop_source *source UNUSED, uint32_t events UNUSED)
 {
-    static const char letters[GATE_TYPE_MAX] = {[GATE_PREPARE] = 'P', [GATE_LISTEN] = 'L', [GATE_COUNT] = 'c', [GATE_FORGET] = 'F', [GATE_SYNC] = 's', [GATE_SYNCED] = 'S'};
+    static const char letters[GATE_TYPE_MAX] = {[GATE_PREPARE] = 'P', [GATE_LISTEN] = 'L', [GATE_COUNT] = 'c',
+                                                [GATE_FORGET] = 'F',  [GATE_SYNC] = 's',   [GATE_SYNCED] = 'S'};
     union gate_any msg;
     int fds[GATE_LISTENERS_MAX];
     size_t n = GATE_LISTENERS_MAX;
@@ -104,10 +106,13 @@ static void egress_open(void)
     assert_int_equal(manager_gate(egress.rig->manager, pair[1], NULL), 0);
 }
 
-static int fake_gate(struct box *box UNUSED, const struct provider_gate *want, void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
+static int fake_gate(struct box *box UNUSED, const struct provider_gate *want,
+                     void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                      struct brig_err *err UNUSED)
 {
-    struct box_listeners listeners = {.n = 2, .what = {{80, GATE_TCP, AF_INET6}, {8080, GATE_TCP, AF_INET6}}, .fds = {dup(STDIN_FILENO), dup(STDIN_FILENO)}};
+    struct box_listeners listeners = {.n = 2,
+                                      .what = {{80, GATE_TCP, AF_INET6}, {8080, GATE_TCP, AF_INET6}},
+                                      .fds = {dup(STDIN_FILENO), dup(STDIN_FILENO)}};
 
     assert_true(want->on);
     egress.gates++;
@@ -119,7 +124,8 @@ static int fake_gate(struct box *box UNUSED, const struct provider_gate *want, v
 static void start_manager(void)
 {
     struct rig *rig = egress.rig;
-    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, egress.policies, NULL};
+    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config,
+                                            NULL,      egress.policies,     NULL};
 
     rig->ready = false;
     assert_int_equal(manager_create(&options, rig_ready, rig, &rig->manager, NULL), 0);
@@ -219,7 +225,8 @@ static void failures_leave_nothing(void **state)
     egress.fail_prepare = true;
     refused(rig, WEB, BRIG_E_USAGE, "no such policy");
     rig_run(rig, 8);
-    assert_true(str_eq(egress.said, "PF") || str_eq(egress.said, "PLF")); /* the box is made meanwhile; whoever is faster */
+    /* the box is made meanwhile; whoever is faster */
+    assert_true(str_eq(egress.said, "PF") || str_eq(egress.said, "PLF"));
     egress.n = 0;
     egress.fail_prepare = false;
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The package indexes of a host: which files and variables count, that broken ones do no harm, that no password gets out. */
+/* The package indexes of a host: which files and variables count, that broken ones do no harm, that no password gets
+ * out. */
 #include "unit.h"
 
 #include <fcntl.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regular expressions as ECMA 262 writes them: what they match, what is no part of that language, and that work ends. */
+/* Regular expressions as ECMA 262 writes them: what they match, what is no part of that language, and that work ends.
+ */
 #include "unit.h"
 
 #include "base/mem.h"
@@ -27,9 +28,17 @@ static void means_what_ecma_means(void **state)
         {"b", "abc", "acd"},
         {"^abc$", "abc", "abc\n"},
         {"^$", "", "\n"},
-        {"^a.c$", "a\xc3\xa9" "c", "a\nc"},
-        {"^a.c$", "a\xf0\x9f\x9a\xa2" "c", "a\rc"},
-        {"^a.c$", "axc", "a\xe2\x80\xa8" "c"}, /* U+2028 ends a line */
+        {"^a.c$",
+         "a\xc3\xa9"
+         "c",
+         "a\nc"},
+        {"^a.c$",
+         "a\xf0\x9f\x9a\xa2"
+         "c",
+         "a\rc"},
+        {"^a.c$", "axc",
+         "a\xe2\x80\xa8"
+         "c"}, /* U+2028 ends a line */
         {"^\\d$", "7", "\xdf\x80"},
         {"^\\w$", "_", "\xc3\xa9"},
         {"^\\s$", "\xc2\xa0", "x"},
@@ -73,9 +82,60 @@ static void means_what_ecma_means(void **state)
 
 static void refuses_what_ecma_has_not(void **state)
 {
-    static const char *const bad[] = {"(", ")", "[a", "a\\", "*a", "a**", "a++", "a?+", "a{2}{3}", "a{3,2}", "\\a", "\\A", "\\Z", "\\z", "\\G", "\\K", "\\Qa\\E", "\\R", "\\X", "\\C", "\\h", "\\N",
-                                      "\\g1", "\\012", "\\1", "\\k<x>", "\\kx", "\\c1", "\\x4", "\\u12", "\\u{}", "\\u{110000}", "\\ud83d", "\\ud83d\\u0041", "\\p", "\\p{", "\\p{Nonsense}", "(?i)a",
-                                      "(?P<n>a)", "(?#c)", "(?>a)", "(?|a)", "(?R)", "(?1)", "(?C1)", "(?(1)a)", "(?'n'a)", "(*FAIL)", "(*UCP)a", "(?<1a>b)", "(?<=a+)b", "a{5000}", "[z-a]", "\xff"};
+    static const char *const bad[] = {"(",
+                                      ")",
+                                      "[a",
+                                      "a\\",
+                                      "*a",
+                                      "a**",
+                                      "a++",
+                                      "a?+",
+                                      "a{2}{3}",
+                                      "a{3,2}",
+                                      "\\a",
+                                      "\\A",
+                                      "\\Z",
+                                      "\\z",
+                                      "\\G",
+                                      "\\K",
+                                      "\\Qa\\E",
+                                      "\\R",
+                                      "\\X",
+                                      "\\C",
+                                      "\\h",
+                                      "\\N",
+                                      "\\g1",
+                                      "\\012",
+                                      "\\1",
+                                      "\\k<x>",
+                                      "\\kx",
+                                      "\\c1",
+                                      "\\x4",
+                                      "\\u12",
+                                      "\\u{}",
+                                      "\\u{110000}",
+                                      "\\ud83d",
+                                      "\\ud83d\\u0041",
+                                      "\\p",
+                                      "\\p{",
+                                      "\\p{Nonsense}",
+                                      "(?i)a",
+                                      "(?P<n>a)",
+                                      "(?#c)",
+                                      "(?>a)",
+                                      "(?|a)",
+                                      "(?R)",
+                                      "(?1)",
+                                      "(?C1)",
+                                      "(?(1)a)",
+                                      "(?'n'a)",
+                                      "(*FAIL)",
+                                      "(*UCP)a",
+                                      "(?<1a>b)",
+                                      "(?<=a+)b",
+                                      "a{5000}",
+                                      "[z-a]",
+                                      "\xff"};
     (void)state;
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -107,7 +167,17 @@ static void patterns_are_bounded(void **state)
 
 static void work_ends(void **state)
 {
-    static const char *const bombs[] = {"^(a+)+$", "(a|aa)+$", "(a*)*[bc]", "a+[bc]", "[^bc]*[bc]", "(?=a*)[bc]", "(?=a*)[bc]|(?=a*c)a*[bc]", "(?:a{4096}|x)[bc]", "(a?){50}a{50}[bc]", "^(?:a?a?)*[bc]$", "(a)*\\1+[bc]"};
+    static const char *const bombs[] = {"^(a+)+$",
+                                        "(a|aa)+$",
+                                        "(a*)*[bc]",
+                                        "a+[bc]",
+                                        "[^bc]*[bc]",
+                                        "(?=a*)[bc]",
+                                        "(?=a*)[bc]|(?=a*c)a*[bc]",
+                                        "(?:a{4096}|x)[bc]",
+                                        "(a?){50}a{50}[bc]",
+                                        "^(?:a?a?)*[bc]$",
+                                        "(a)*\\1+[bc]"};
     size_t size = 200000;
     char *text = mem_alloc(size);
     (void)state;
@@ -135,10 +205,8 @@ static void no_text_is_no_answer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(means_what_ecma_means),
-        cmocka_unit_test(refuses_what_ecma_has_not),
-        cmocka_unit_test(patterns_are_bounded),
-        cmocka_unit_test(work_ends),
+        cmocka_unit_test(means_what_ecma_means), cmocka_unit_test(refuses_what_ecma_has_not),
+        cmocka_unit_test(patterns_are_bounded),  cmocka_unit_test(work_ends),
         cmocka_unit_test(no_text_is_no_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

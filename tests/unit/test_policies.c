@@ -294,8 +294,8 @@ static void test_full(void **state)
     }
     assert_true(policies_put(policies, "org-1", "one-more", empty, on_done, &answer, &err) < 0);
     assert_int_equal(err.code, BRIG_E_LIMIT);
-    assert_int_equal(policies_put(policies, "org-1", "p7", empty, on_done, &answer, &err),
-                     0); /* a change needs no room */
+    /* a change needs no room */
+    assert_int_equal(policies_put(policies, "org-1", "p7", empty, on_done, &answer, &err), 0);
     kit_wait_ok(kit, &answer, POLICIES_PER_ORG + 1);
     policies_destroy(policies);
 }

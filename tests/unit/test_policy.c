@@ -272,8 +272,8 @@ static void test_deny_wins(void **state)
     allowed(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER);
     assert_string_equal(ask(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER).why, "default allow");
     policy_unref(policy);
-    policy = compile(
-        "{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"x.org\"}]}"); /* a deny without ports is of all */
+    /* a deny without ports is of all */
+    policy = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"deny\",\"domain\":\"x.org\"}]}");
     denied(policy, "x.org", NULL, 8443, POLICY_SEEN_TLS);
     denied(policy, "x.org", NULL, 22, POLICY_SEEN_OTHER);
     assert_false(policy_knows_name(policy, "x.org"));
@@ -321,8 +321,10 @@ static void test_private(void **state)
 /* A public address of this very host is as good as a private one. */
 static void test_own_addresses(void **state)
 {
-    struct policy *open = compile("{\"default\":\"allow\",\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.0/24\",\"ports\":\"any\"}]}");
-    struct policy *named = compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.34\"},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
+    struct policy *open = compile(
+        "{\"default\":\"allow\",\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.0/24\",\"ports\":\"any\"}]}");
+    struct policy *named = compile(
+        "{\"rules\":[{\"action\":\"allow\",\"cidr\":\"93.184.216.34\"},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
     struct gate_addr own;
     struct policy_question question = {.addr = &own, .port = 443, .seen = POLICY_SEEN_TLS, .own = POLICY_OWN_YES};
     struct policy_answer answer;

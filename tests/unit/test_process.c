@@ -163,7 +163,9 @@ static void deaf_init(void **state)
     struct got got = {0};
     struct process_run *r = NULL;
 
-    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv, .timeout_ms = 20}, got_text, &got, &r, NULL), 0);
+    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv, .timeout_ms = 20}, got_text,
+                                 &got, &r, NULL),
+                     0);
     RIG_UNTIL(rig, rig_peer(sbox)->last_signal == SIGKILL);
     struct process *process = process_each(sbox, NULL);
     assert_int_equal(process->clock, CLOCK_KILL_SENT);
@@ -193,7 +195,10 @@ static void output_limits(void **state)
     const char *const deaf[] = {"deaf", NULL};
     struct got got = {0};
     struct process_run *r = NULL;
-    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = deaf, .output = 10, .kill_on_output = true}, got_text, &got, &r, NULL), 0);
+    assert_int_equal(process_run(sbox, &rig->caller,
+                                 &(struct process_spec){.argv = deaf, .output = 10, .kill_on_output = true}, got_text,
+                                 &got, &r, NULL),
+                     0);
     uint32_t number = process_number(process_each(sbox, NULL));
     RIG_UNTIL(rig, peer_proc(rig_peer(sbox), number));
     peer_write(rig_peer(sbox), number, 2, "01234567890", 11);
@@ -297,7 +302,8 @@ static void run_cancelled(void **state)
     struct got got = {0};
     struct process_run *r = NULL;
 
-    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_text, &got, &r, NULL), 0);
+    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_text, &got, &r, NULL),
+                     0);
     assert_int_equal(sbox->busy, 1);
     process_run_cancel(r);
     assert_int_equal(sbox->busy, 0);
@@ -309,7 +315,8 @@ static void run_cancelled(void **state)
     free(stored);
 }
 
-/* ---- background ----------------------------------------------------------------------------------------------------- */
+/* ---- background -----------------------------------------------------------------------------------------------------
+ */
 
 static void background(void **state)
 {
@@ -374,11 +381,13 @@ static void start_fails(void **state)
     struct got got = {0};
     struct brig_err err = {0};
 
-    assert_int_equal(process_start(sbox, &rig->caller, &(struct process_spec){.argv = missing}, got_process, &got, NULL), 0);
+    assert_int_equal(
+        process_start(sbox, &rig->caller, &(struct process_spec){.argv = missing}, got_process, &got, NULL), 0);
     RIG_UNTIL(rig, got.n);
     assert_int_equal(got.err.code, BRIG_E_USAGE);
     assert_string_equal(got.err.message, "execute missing: No such file or directory (status 127)");
-    assert_int_equal(process_start(sbox, &rig->caller, &(struct process_spec){.argv = nodir}, got_process, &got, NULL), 0);
+    assert_int_equal(process_start(sbox, &rig->caller, &(struct process_spec){.argv = nodir}, got_process, &got, NULL),
+                     0);
     RIG_UNTIL(rig, got.n == 2);
     assert_string_equal(got.err.message, "working directory /workspace: No such file or directory");
     assert_null(process_each(sbox, NULL));
@@ -410,7 +419,8 @@ static void bounded(void **state)
     struct brig_err err = {0};
 
     for (unsigned i = 0; i < PROCESS_RUNNING_MAX; i++)
-        assert_int_equal(process_start(sbox, &rig->caller, &(struct process_spec){.argv = sleepy}, got_process, &got, NULL), 0);
+        assert_int_equal(
+            process_start(sbox, &rig->caller, &(struct process_spec){.argv = sleepy}, got_process, &got, NULL), 0);
     assert_true(process_start(sbox, &rig->caller, &(struct process_spec){.argv = sleepy}, got_process, &got, &err) < 0);
     assert_int_equal(err.code, BRIG_E_LIMIT);
     RIG_UNTIL(rig, got.n == PROCESS_RUNNING_MAX);
@@ -431,7 +441,9 @@ static void resize(void **state)
     struct rig *rig = *state;
     struct sbox *sbox = rig_sandbox(rig, "{}");
     const char *const argv[] = {"sleep", NULL};
-    struct process *tty = start_spec(rig, sbox, &(struct process_spec){.argv = argv, .tty = true, .rows = 24, .cols = 80}), *plain = start(rig, sbox, "sleep");
+    struct process *tty =
+                       start_spec(rig, sbox, &(struct process_spec){.argv = argv, .tty = true, .rows = 24, .cols = 80}),
+                   *plain = start(rig, sbox, "sleep");
     struct brig_err err = {0};
 
     assert_true(process_has_tty(tty));
@@ -474,7 +486,8 @@ static void paused_clock(void **state)
 static void idleness(void **state)
 {
     struct rig *rig = *state;
-    struct sbox *active = rig_sandbox(rig, "{\"idle_timeout\":0.05,\"name\":\"a\"}"), *ignored = rig_sandbox(rig, "{\"idle_timeout\":0.05,\"name\":\"i\",\"idle_policy\":\"requests\"}");
+    struct sbox *active = rig_sandbox(rig, "{\"idle_timeout\":0.05,\"name\":\"a\"}"),
+                *ignored = rig_sandbox(rig, "{\"idle_timeout\":0.05,\"name\":\"i\",\"idle_policy\":\"requests\"}");
 
     start(rig, active, "sleep");
     start(rig, ignored, "sleep");
@@ -503,7 +516,8 @@ static void shells(void **state)
     assert_string_equal(text_at(doc, "stderr", NULL), "err");
     assert_int_equal(number_at(doc, "exit_code", NULL), 0);
     assert_string_equal(text_at(doc, "cwd", NULL), "/tmp");
-    assert_false(at(doc, "timed_out", NULL)->boolean || at(doc, "ended", NULL)->boolean || at(doc, "restarted", NULL)->boolean);
+    assert_false(at(doc, "timed_out", NULL)->boolean || at(doc, "ended", NULL)->boolean ||
+                 at(doc, "restarted", NULL)->boolean);
     json_doc_free(doc);
     assert_int_equal(sbox->busy, 0);
     assert_int_equal(sbox->processes, 0); /* a waiting shell does not keep its sandbox */
@@ -580,7 +594,8 @@ static void run_without_memory(void **state)
         struct process_run *r = NULL;
         struct brig_err err = {0};
         mem_fail_after(n);
-        int e = process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv, .input = "abc", .input_len = 3}, got_text, &got, &r, &err);
+        int e = process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv, .input = "abc", .input_len = 3},
+                            got_text, &got, &r, &err);
         bool failed = mem_has_failed();
         mem_fail_after(MEM_FAIL_NEVER);
         if (e == 0) {

@@ -94,7 +94,8 @@ static void first_reader_leaves(void **state)
     struct reader a = {.close_on_data = true}, b = {.consume = true}, c = {.consume = true};
     struct got ended = {0};
 
-    struct process *one = start(rig, sbox, "sleep"), *two = start(rig, sbox, "sleep"), *three = start(rig, sbox, "sleep"), *four = start(rig, sbox, "sleep");
+    struct process *one = start(rig, sbox, "sleep"), *two = start(rig, sbox, "sleep"),
+                   *three = start(rig, sbox, "sleep"), *four = start(rig, sbox, "sleep");
     for (uint32_t i = 1; i <= 4; i++)
         peer_write(rig_peer(sbox), i, 1, "early", 5);
     RIG_UNTIL(rig, one->early->data[1].len == 5 && four->early->data[1].len == 5);
@@ -170,7 +171,8 @@ static void writers(void **state)
     struct rig *rig = *state;
     struct sbox *sbox = rig_sandbox(rig, "{}");
     const char *const argv[] = {"cat", NULL};
-    struct process *process = start_spec(rig, sbox, &(struct process_spec){.argv = argv, .stdin_open = true}), *closed = start(rig, sbox, "sleep");
+    struct process *process = start_spec(rig, sbox, &(struct process_spec){.argv = argv, .stdin_open = true}),
+                   *closed = start(rig, sbox, "sleep");
     struct writer a = {.left = 3u << 20}, b = {0};
     const struct input_events ea = {writer_writable, writer_ended, &a}, eb = {writer_writable, writer_ended, &b};
     struct brig_err err = {0};
@@ -209,7 +211,8 @@ static void writer_of_the_dead(void **state)
     assert_int_equal(sbox->busy, 0);
 }
 
-/* ---- the sandbox goes ------------------------------------------------------------------------------------------------ */
+/* ---- the sandbox goes
+ * ------------------------------------------------------------------------------------------------ */
 
 struct all {
     struct got run, wait, wait2, open, shell, stats;
@@ -224,7 +227,8 @@ struct all {
 static void busy_box(struct rig *rig, struct sbox *sbox, struct all *all)
 {
     const char *const argv[] = {"sleep", NULL};
-    struct process *p = start_spec(rig, sbox, &(struct process_spec){.argv = argv, .stdin_open = true, .timeout_ms = 60000});
+    struct process *p =
+        start_spec(rig, sbox, &(struct process_spec){.argv = argv, .stdin_open = true, .timeout_ms = 60000});
     const struct input_events events = {writer_writable, writer_ended, &all->writer};
 
     start(rig, sbox, "true");
@@ -235,16 +239,19 @@ static void busy_box(struct rig *rig, struct sbox *sbox, struct all *all)
     assert_int_equal(input_write(all->writer.input, "x", 1), 1);
     all->sh = open_shell(rig, sbox);
     assert_int_equal(shell_run(all->sh, "hang", 4, 60000, got_text, &all->shell, NULL), 0);
-    assert_int_equal(process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_text, &all->run, &all->r, NULL), 0);
+    assert_int_equal(
+        process_run(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_text, &all->run, &all->r, NULL), 0);
     rig_run(rig, 5);
-    assert_int_equal(process_start(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_process, &all->open, NULL), 0);
+    assert_int_equal(
+        process_start(sbox, &rig->caller, &(struct process_spec){.argv = argv}, got_process, &all->open, NULL), 0);
 }
 
 static void all_told(struct rig *rig, struct all *all, const char *cause)
 {
     char want[64];
 
-    RIG_UNTIL(rig, all->run.n && all->wait.n && all->wait2.n && all->open.n && all->shell.n && all->reader.ends && all->writer.ends);
+    RIG_UNTIL(rig, all->run.n && all->wait.n && all->wait2.n && all->open.n && all->shell.n && all->reader.ends &&
+                       all->writer.ends);
     snprintf(want, sizeof want, "\"cause\":\"%s\"", cause);
     assert_non_null(strstr(all->run.text, want));
     assert_non_null(strstr(all->wait.text, want));
@@ -334,15 +341,18 @@ static void recreated_box(void **state)
     json_doc_free(doc);
 }
 
-/* ---- a new brigd ---------------------------------------------------------------------------------------------------- */
+/* ---- a new brigd ----------------------------------------------------------------------------------------------------
+ */
 
 static void runs_survive(void **state)
 {
     struct rig *rig = *state;
     struct sbox *sbox = rig_sandbox(rig, "{\"name\":\"s\"}");
     const char *const argv[] = {"sleep", "100", NULL};
-    struct process *lives = start_spec(rig, sbox, &(struct process_spec){.argv = argv, .timeout_ms = 100000, .stdin_open = true});
-    struct process *ends = start(rig, sbox, "sleep"), *before = start(rig, sbox, "sleep"), *lost = start(rig, sbox, "sleep");
+    struct process *lives =
+        start_spec(rig, sbox, &(struct process_spec){.argv = argv, .timeout_ms = 100000, .stdin_open = true});
+    struct process *ends = start(rig, sbox, "sleep"), *before = start(rig, sbox, "sleep"),
+                   *lost = start(rig, sbox, "sleep");
     struct shell *shell = open_shell(rig, sbox);
     char ids[4][48], sandbox[32];
     unsigned n = 0;
@@ -448,7 +458,8 @@ static void deaf_sandbox(void **state)
 {
     struct rig *rig = *state;
     struct sbox *sbox = rig_sandbox(rig, "{}");
-    const struct manager_options options = {rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
+    const struct manager_options options = {
+        rig->loop, &rig->fake.provider, rig->store, &rig->audit, &rig->config, NULL, NULL, NULL};
 
     rig_peer(sbox)->mute = true;
     rig_flush(rig);
@@ -468,21 +479,10 @@ static void deaf_sandbox(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        CASE(readers),
-        CASE(first_reader),
-        CASE(first_reader_leaves),
-        CASE(slow_reader),
-        CASE(up_to_now),
-        CASE(writers),
-        CASE(writer_of_the_dead),
-        CASE(sandbox_deleted),
-        CASE(sandbox_dies),
-        CASE(link_dies),
-        CASE(manager_destroyed),
-        CASE(recreated_box),
-        CASE(runs_survive),
-        CASE(runs_of_the_dead),
-        CASE(deaf_sandbox),
+        CASE(readers),      CASE(first_reader),     CASE(first_reader_leaves), CASE(slow_reader),
+        CASE(up_to_now),    CASE(writers),          CASE(writer_of_the_dead),  CASE(sandbox_deleted),
+        CASE(sandbox_dies), CASE(link_dies),        CASE(manager_destroyed),   CASE(recreated_box),
+        CASE(runs_survive), CASE(runs_of_the_dead), CASE(deaf_sandbox),
     };
 
     return cmocka_run_group_tests_name("process_io", cases, NULL, NULL);

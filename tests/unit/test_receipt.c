@@ -10,7 +10,8 @@
 
 static struct brig_receipt plain(void)
 {
-    static const char *const names[] = {"PATH", "A", NULL}, *const layers[] = {"base", "run", NULL}, *const argv[] = {"/bin/echo", "\"x\"", NULL};
+    static const char *const names[] = {"PATH", "A", NULL}, *const layers[] = {"base", "run", NULL},
+                             *const argv[] = {"/bin/echo", "\"x\"", NULL};
     struct brig_receipt r = {.size = sizeof r,
                              .id = "run-1",
                              .sandbox_id = "abc",
@@ -18,8 +19,13 @@ static struct brig_receipt plain(void)
                              .exit_code = 3,
                              .started = true,
                              .limits = {.memory = 1 << 20, .cpus = 1500, .timeout = 30000, .cpu_time = 250},
-                             .usage = {.wall_ms = 12, .cpu_ms = 7, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = 2,
-                                       .disk_bytes = BRIG_USAGE_UNKNOWN, .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = 0},
+                             .usage = {.wall_ms = 12,
+                                       .cpu_ms = 7,
+                                       .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
+                                       .pids_peak = 2,
+                                       .disk_bytes = BRIG_USAGE_UNKNOWN,
+                                       .read_bytes = BRIG_USAGE_UNKNOWN,
+                                       .written_bytes = 0},
                              .output = {NULL, "out\n", "\xff"},
                              .output_len = {0, 4, 1},
                              .truncated = {false, true, false},
@@ -71,18 +77,20 @@ static void golden(void **state UNUSED)
 {
     struct brig_receipt r = plain();
     char *text = json_of(&r);
-    static const char head[] = "{\"id\":\"run-1\",\"kind\":\"command\",\"via\":\"local\",\"sandbox_id\":\"abc\",\"provider\":\"local\",\"providers_tried\":[],"
-                               "\"command\":[\"/bin/echo\",\"\\\"x\\\"\"],"
-                               "\"outcome\":{\"cause\":\"exited\",\"exit_code\":3,\"signal\":null,\"limits_hit\":[]},"
-                               "\"stdout\":\"out\\n\",\"stdout_encoding\":\"utf-8\",\"stderr\":\"/w==\",\"stderr_encoding\":\"base64\","
-                               "\"truncated\":{\"stdout\":true,\"stderr\":false},"
-                               "\"limits\":{\"memory\":1048576,\"cpus\":1.5,\"cpu_time\":0.25,\"timeout\":30},"
-                               "\"usage\":{\"wall_ms\":12,\"cpu_ms\":7,\"pids_peak\":2,\"written_bytes\":0,"
-                               "\"net_in_bytes\":0,\"net_out_bytes\":0},"
-                               "\"protection\":{\"complete\":true,\"require_version\":1,\"layers\":{\"user_ns\":{\"on\":true},";
-    static const char tail[] = "\"io\":{\"on\":false,\"why\":\"it was not asked for\"}}},\"network\":{\"policy\":\"none\"},"
-                               "\"environment\":{\"PATH\":\"base\",\"A\":\"run\"},"
-                               "\"started_at\":\"2023-11-14T22:13:20.123456Z\",\"ended_at\":\"2023-11-14T22:13:21.000000Z\"}\n";
+    static const char head[] =
+        "{\"id\":\"run-1\",\"kind\":\"command\",\"via\":\"local\",\"sandbox_id\":\"abc\",\"provider\":\"local\",\"providers_tried\":[],"
+        "\"command\":[\"/bin/echo\",\"\\\"x\\\"\"],"
+        "\"outcome\":{\"cause\":\"exited\",\"exit_code\":3,\"signal\":null,\"limits_hit\":[]},"
+        "\"stdout\":\"out\\n\",\"stdout_encoding\":\"utf-8\",\"stderr\":\"/w==\",\"stderr_encoding\":\"base64\","
+        "\"truncated\":{\"stdout\":true,\"stderr\":false},"
+        "\"limits\":{\"memory\":1048576,\"cpus\":1.5,\"cpu_time\":0.25,\"timeout\":30},"
+        "\"usage\":{\"wall_ms\":12,\"cpu_ms\":7,\"pids_peak\":2,\"written_bytes\":0,"
+        "\"net_in_bytes\":0,\"net_out_bytes\":0},"
+        "\"protection\":{\"complete\":true,\"require_version\":1,\"layers\":{\"user_ns\":{\"on\":true},";
+    static const char tail[] =
+        "\"io\":{\"on\":false,\"why\":\"it was not asked for\"}}},\"network\":{\"policy\":\"none\"},"
+        "\"environment\":{\"PATH\":\"base\",\"A\":\"run\"},"
+        "\"started_at\":\"2023-11-14T22:13:20.123456Z\",\"ended_at\":\"2023-11-14T22:13:21.000000Z\"}\n";
 
     assert_memory_equal(text, head, sizeof head - 1);
     assert_string_equal(text + strlen(text) - (sizeof tail - 1), tail);
@@ -95,7 +103,8 @@ static void layers(void **state UNUSED)
     char part[64];
 
     for (int i = 0; i < BRIG_LAYER_MAX; i++) {
-        snprintf(part, sizeof part, "\"%s\":{\"on\":%s", brig_layer_name((enum brig_layer)i), i == BRIG_LAYER_IO ? "false" : "true");
+        snprintf(part, sizeof part, "\"%s\":{\"on\":%s", brig_layer_name((enum brig_layer)i),
+                 i == BRIG_LAYER_IO ? "false" : "true");
         expect(&r, part);
     }
     expect(&r, "\"landlock\":{\"on\":true,\"abi\":7}");
@@ -125,8 +134,10 @@ static void outcomes(void **state UNUSED)
     expect(&r, "\"exit_code\":null,\"signal\":null");
     r = plain();
     r.limits_hit = (1u << BRIG_LIMIT_MAX) - 1;
-    expect(&r, "\"limits_hit\":[\"memory\",\"cpus\",\"cpu_time\",\"pids\",\"disk\",\"inodes\",\"open_files\",\"file_size\",\"io_read_bps\",\"io_write_bps\","
-               "\"timeout\",\"output\",\"net_bytes_in\",\"net_bytes_out\",\"net_bps\",\"connections\"]");
+    expect(
+        &r,
+        "\"limits_hit\":[\"memory\",\"cpus\",\"cpu_time\",\"pids\",\"disk\",\"inodes\",\"open_files\",\"file_size\",\"io_read_bps\",\"io_write_bps\","
+        "\"timeout\",\"output\",\"net_bytes_in\",\"net_bytes_out\",\"net_bps\",\"connections\"]");
     expect_not(&r, "\"detail\"");
     snprintf(r.detail, sizeof r.detail, "because\n\"so\"");
     expect(&r, "\"detail\":\"because\\n\\\"so\\\"\"");
@@ -198,9 +209,10 @@ static void exit_statuses(void **state UNUSED)
 {
     struct brig_receipt r = plain();
     static const int by_cause[BRIG_CAUSE_MAX] = {
-        [BRIG_CAUSE_HOST_ERROR] = 125, [BRIG_CAUSE_SANDBOX_GONE] = 125, [BRIG_CAUSE_CANCELLED] = 125, [BRIG_CAUSE_POLICY] = 125,
-        [BRIG_CAUSE_TIMEOUT] = 124,    [BRIG_CAUSE_CPU_LIMIT] = 137,    [BRIG_CAUSE_OUTPUT_LIMIT] = 137, [BRIG_CAUSE_OOM] = 137,
-        [BRIG_CAUSE_DISK_LIMIT] = 3,   [BRIG_CAUSE_PIDS_LIMIT] = 3,     [BRIG_CAUSE_SIGNALLED] = 3,      [BRIG_CAUSE_EXITED] = 3,
+        [BRIG_CAUSE_HOST_ERROR] = 125,   [BRIG_CAUSE_SANDBOX_GONE] = 125, [BRIG_CAUSE_CANCELLED] = 125,
+        [BRIG_CAUSE_POLICY] = 125,       [BRIG_CAUSE_TIMEOUT] = 124,      [BRIG_CAUSE_CPU_LIMIT] = 137,
+        [BRIG_CAUSE_OUTPUT_LIMIT] = 137, [BRIG_CAUSE_OOM] = 137,          [BRIG_CAUSE_DISK_LIMIT] = 3,
+        [BRIG_CAUSE_PIDS_LIMIT] = 3,     [BRIG_CAUSE_SIGNALLED] = 3,      [BRIG_CAUSE_EXITED] = 3,
     };
 
     for (int cause = 0; cause < BRIG_CAUSE_MAX; cause++) {
@@ -243,8 +255,14 @@ static void out_of_memory(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden),         cmocka_unit_test(layers),        cmocka_unit_test(outcomes), cmocka_unit_test(networks),      cmocka_unit_test(absent_is_not_applicable),
-        cmocka_unit_test(hostile_output), cmocka_unit_test(exit_statuses), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(golden),
+        cmocka_unit_test(layers),
+        cmocka_unit_test(outcomes),
+        cmocka_unit_test(networks),
+        cmocka_unit_test(absent_is_not_applicable),
+        cmocka_unit_test(hostile_output),
+        cmocka_unit_test(exit_statuses),
+        cmocka_unit_test(out_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

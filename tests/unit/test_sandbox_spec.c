@@ -69,7 +69,8 @@ static void specs_are_strict(void **state)
     refused(rig, "{\"secrets\":[{\"name\":\"a.b\"}]}", "secrets.env a.b: must be the name of a variable");
     refused(rig, "{\"secrets\":[{\"name\":\"A\",\"value\":\"x\"}]}", "secrets.value: there is no such member");
     refused(rig, "{\"secrets\":[{\"name\":\"A\",\"expose\":1}]}", "secrets.expose 1: must be true or false");
-    refused(rig, "{\"secrets\":[{\"name\":\"A\"},{\"name\":\"B\",\"env\":\"A\"}]}", "secrets.env A: two secrets in one variable");
+    refused(rig, "{\"secrets\":[{\"name\":\"A\"},{\"name\":\"B\",\"env\":\"A\"}]}",
+            "secrets.env A: two secrets in one variable");
     refused(rig, "{\"secrets\":[{\"name\":\"A\"}],\"env\":{\"A\":\"x\"}}", "secrets.env A: env sets it too");
     refused(rig, "{\"on_timeout\":\"stop\"}", "must be one of kill, pause");
     refused(rig, "{\"on_death\":null}", "on_death null: must be one of none, recreate");
@@ -83,7 +84,8 @@ static void specs_are_strict(void **state)
 /* Attack A20: none of them wraps into something small, none is taken for "no limit". */
 static void integer_edges(void **state)
 {
-    static const char *const values[] = {"0", "-1", "2147483648", "1e308", "1e-9", "\"0\"", "\"-1\"", "\"1e9\"", "9223372036854775807", "\"9e99G\"", "true", "[]"};
+    static const char *const values[] = {"0",      "-1",      "2147483648",          "1e308",     "1e-9", "\"0\"",
+                                         "\"-1\"", "\"1e9\"", "9223372036854775807", "\"9e99G\"", "true", "[]"};
     struct rig *rig = *state;
     char text[128];
 
@@ -126,11 +128,15 @@ static void specs_are_read(void **state)
     assert_true(rig_spec(rig, "{\"secrets\":[{\"name\":\"U\",\"expose\":true}]}", &spec, &err) < 0);
     assert_int_equal(err.code, BRIG_E_FORBIDDEN);
     rig->caller.role = STORE_ROLE_ADMIN;
-    assert_int_equal(rig_spec(rig, "{\"network\":{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]},\"secrets\":[{\"name\":\"T\",\"env\":\"TOKEN\"},"
-                                   "{\"name\":\"U\",\"expose\":true}]}",
-                              &spec, &err),
-                     0);
-    assert_string_equal(spec.network, "{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]}");
+    assert_int_equal(
+        rig_spec(
+            rig,
+            "{\"network\":{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]},\"secrets\":[{\"name\":\"T\",\"env\":\"TOKEN\"},"
+            "{\"name\":\"U\",\"expose\":true}]}",
+            &spec, &err),
+        0);
+    assert_string_equal(spec.network,
+                        "{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]}");
     assert_int_equal(spec.n_secrets, 2);
     assert_string_equal(spec.secrets[0].env, "TOKEN");
     assert_string_equal(spec.secrets[1].env, "U");
@@ -141,20 +147,22 @@ static void specs_are_read(void **state)
     assert_int_equal(rig_spec(rig, "{}", &spec, &err), 0);
     assert_string_equal(spec.network, "\"open\"");
     sbox_spec_done(&spec);
-    rig->config.network = (char *)(uintptr_t)"mine";
+    rig->config.network = (char *)(uintptr_t) "mine";
     assert_int_equal(rig_spec(rig, "{}", &spec, &err), 0);
     assert_string_equal(spec.network, "\"mine\"");
     sbox_spec_done(&spec);
     rig->config.network_enabled = false;
     rig->config.network = NULL;
 
-    assert_int_equal(rig_spec(rig,
-                              "{\"name\":\"a.b\",\"metadata\":{\"k\":\"v\"},\"env\":{\"A\":\"b\\nc\"},\"limits\":{\"memory\":\"64m\",\"cpus\":0.5,\"timeout\":1.5,"
-                              "\"pids\":10,\"output\":100},\"require\":[\"seccomp\"],\"profile\":\"paranoid\",\"workdir\":\"/w\",\"user\":\"user\",\"network\":\"none\","
-                              "\"timeout\":\"2m\",\"idle_timeout\":null,\"on_timeout\":\"pause\",\"on_death\":\"recreate\",\"idle_policy\":\"requests\","
-                              "\"confine\":\"workdir\",\"writable_root\":true,\"template\":\"python:2.7\"}",
-                              &spec, &err),
-                     0);
+    assert_int_equal(
+        rig_spec(
+            rig,
+            "{\"name\":\"a.b\",\"metadata\":{\"k\":\"v\"},\"env\":{\"A\":\"b\\nc\"},\"limits\":{\"memory\":\"64m\",\"cpus\":0.5,\"timeout\":1.5,"
+            "\"pids\":10,\"output\":100},\"require\":[\"seccomp\"],\"profile\":\"paranoid\",\"workdir\":\"/w\",\"user\":\"user\",\"network\":\"none\","
+            "\"timeout\":\"2m\",\"idle_timeout\":null,\"on_timeout\":\"pause\",\"on_death\":\"recreate\",\"idle_policy\":\"requests\","
+            "\"confine\":\"workdir\",\"writable_root\":true,\"template\":\"python:2.7\"}",
+            &spec, &err),
+        0);
     assert_string_equal(spec.name, "a.b");
     assert_string_equal(spec.metadata[0].value, "v");
     assert_string_equal(spec.env[0].value, "b\nc");
@@ -177,7 +185,8 @@ static void specs_are_read(void **state)
     assert_true(rig_spec(rig, "{\"template\":\"/srv/root\"}", &spec, &err) < 0);
     assert_int_equal(err.code, BRIG_E_FORBIDDEN);
     rig->caller.role = STORE_ROLE_ADMIN;
-    assert_int_equal(rig_spec(rig, "{\"binds\":[{\"source\":\"/srv\",\"target\":\"/data\",\"read_only\":true}]}", &spec, &err), 0);
+    assert_int_equal(
+        rig_spec(rig, "{\"binds\":[{\"source\":\"/srv\",\"target\":\"/data\",\"read_only\":true}]}", &spec, &err), 0);
     assert_true(spec.binds[0].read_only);
     sbox_spec_done(&spec);
     refused(rig, "{\"binds\":[{\"source\":\"srv\",\"target\":\"/data\"}]}", "must be absolute");
@@ -198,7 +207,8 @@ static void specs_without_memory(void **state)
     json_doc_free(doc);
 }
 
-/* ---- specs ---------------------------------------------------------------------------------------------------------- */
+/* ---- specs ----------------------------------------------------------------------------------------------------------
+ */
 
 static void spec_refused(struct sbox *sbox, const char *text, const char *message)
 {
@@ -243,8 +253,9 @@ static void process_specs(void **state)
     spec_refused(sbox, "{\"command\":\"a\",\"env\":{\"A\\nB\":\"\"}}", "must not hold control characters");
     spec_refused(sbox, "{\"command\":\"a\",\"x\":1}", "x: there is no such member");
 
-    doc = rig_json("{\"command\":\"ls -l\",\"cwd\":\"sub\",\"env\":{\"A\":\"b=c\"},\"stdin\":\"/wA=\",\"stdin_encoding\":\"base64\",\"timeout\":\"1.5s\","
-                   "\"output\":\"1k\",\"on_output_limit\":\"kill\",\"ring\":\"1m\",\"rows\":3,\"cols\":4,\"stdin_open\":true}");
+    doc = rig_json(
+        "{\"command\":\"ls -l\",\"cwd\":\"sub\",\"env\":{\"A\":\"b=c\"},\"stdin\":\"/wA=\",\"stdin_encoding\":\"base64\",\"timeout\":\"1.5s\","
+        "\"output\":\"1k\",\"on_output_limit\":\"kill\",\"ring\":\"1m\",\"rows\":3,\"cols\":4,\"stdin_open\":true}");
     assert_int_equal(process_spec_parse(json_root(doc), sbox, &parsed, NULL), 0);
     json_doc_free(doc);
     assert_string_equal(parsed.spec.argv[0], "/bin/sh");
@@ -276,12 +287,8 @@ static void process_specs(void **state)
 int main(void)
 {
     const struct CMUnitTest cases[] = {
-        cmocka_unit_test(table_of_states),
-        CASE(specs_are_strict),
-        CASE(integer_edges),
-        CASE(specs_are_read),
-        CASE(specs_without_memory),
-        CASE(process_specs),
+        cmocka_unit_test(table_of_states), CASE(specs_are_strict), CASE(integer_edges), CASE(specs_are_read),
+        CASE(specs_without_memory),        CASE(process_specs),
     };
 
     return cmocka_run_group_tests_name("sandbox_spec", cases, NULL, NULL);

@@ -445,7 +445,8 @@ static void test_every_rule_has_facts(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         const struct seccomp_row *row = seccomp_table_row(facts[i].nr);
-        uint32_t verdicts[2][2] = {{row ? row->normal : 0, facts[i].normal}, {row ? row->paranoid : 0, facts[i].paranoid}};
+        uint32_t verdicts[2][2] = {{row ? row->normal : 0, facts[i].normal},
+                                   {row ? row->paranoid : 0, facts[i].paranoid}};
 
         for (int k = 0; k < 2; k++) {
             if ((verdicts[k][0] & SECCOMP_RET_ACTION_FULL) != SECCOMP_TABLE_RULE)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Secrets of organisations: sealed in the store, bound to their row; broker rules; what is refused. Those with a store run on both data bases. */
+/* Secrets of organisations: sealed in the store, bound to their row; broker rules; what is refused. Those with a store
+ * run on both data bases. */
 #include "store_kit.h"
 
 #include "codec/json/json_read.h"
@@ -30,11 +31,15 @@ static void test_rules(void **state)
         const char *in, *out;
     } cases[] = {
         {RULE, "{\"hosts\":[\"api.example.com\"],\"header\":\"Authorization\",\"format\":\"Bearer %s\"}"},
-        {"{\"hosts\":[\"API.Example.COM.:443\",\"*.x.org:8443\"],\"header\":\"X-Key\"}", "{\"hosts\":[\"api.example.com\",\"*.x.org:8443\"],\"header\":\"X-Key\",\"format\":\"%s\"}"},
-        {"{\"hosts\":[\"b\xc3\xbc" "cher.example\"],\"query\":\"api_key\"}", "{\"hosts\":[\"xn--bcher-kva.example\"],\"query\":\"api_key\"}"},
+        {"{\"hosts\":[\"API.Example.COM.:443\",\"*.x.org:8443\"],\"header\":\"X-Key\"}",
+         "{\"hosts\":[\"api.example.com\",\"*.x.org:8443\"],\"header\":\"X-Key\",\"format\":\"%s\"}"},
+        {"{\"hosts\":[\"b\xc3\xbc"
+         "cher.example\"],\"query\":\"api_key\"}",
+         "{\"hosts\":[\"xn--bcher-kva.example\"],\"query\":\"api_key\"}"},
         {"{\"hosts\":[\"a.b\"],\"basic\":\"user\"}", "{\"hosts\":[\"a.b\"],\"basic\":\"user\"}"},
         {"{\"hosts\":[\"a.b\"],\"basic\":\"password\"}", "{\"hosts\":[\"a.b\"],\"basic\":\"password\"}"},
-        {"{\"hosts\":[\"*.amazonaws.com\"],\"kind\":\"aws-sigv4\"}", "{\"hosts\":[\"*.amazonaws.com\"],\"kind\":\"aws-sigv4\"}"},
+        {"{\"hosts\":[\"*.amazonaws.com\"],\"kind\":\"aws-sigv4\"}",
+         "{\"hosts\":[\"*.amazonaws.com\"],\"kind\":\"aws-sigv4\"}"},
     };
 
     (void)state;
@@ -55,20 +60,48 @@ static void test_rules(void **state)
 static void test_rule_refusals(void **state)
 {
     static const char *const cases[] = {
-        "[]", "{}", "{\"hosts\":[\"a.b\"]}", "{\"header\":\"X\"}", "{\"hosts\":[],\"header\":\"X\"}", "{\"hosts\":\"a.b\",\"header\":\"X\"}",
-        "{\"hosts\":[1],\"header\":\"X\"}", "{\"hosts\":[\"\"],\"header\":\"X\"}", "{\"hosts\":[\"*\"],\"header\":\"X\"}", "{\"hosts\":[\"a.*.b\"],\"header\":\"X\"}",
-        "{\"hosts\":[\"*.*.b\"],\"header\":\"X\"}", "{\"hosts\":[\"127.0.0.1\"],\"header\":\"X\"}", "{\"hosts\":[\"2130706433\"],\"header\":\"X\"}",
-        "{\"hosts\":[\"[::1]\"],\"header\":\"X\"}", "{\"hosts\":[\"a.b:0\"],\"header\":\"X\"}", "{\"hosts\":[\"a.b:65536\"],\"header\":\"X\"}",
-        "{\"hosts\":[\"a.b:\"],\"header\":\"X\"}", "{\"hosts\":[\"a.b:+1\"],\"header\":\"X\"}", "{\"hosts\":[\"a.b:000443\"],\"header\":\"X\"}",
-        "{\"hosts\":[\"a b\"],\"header\":\"X\"}", "{\"hosts\":[\"a.b\\u0000.c\"],\"header\":\"X\"}", "{\"hosts\":[\"a.b/\"],\"header\":\"X\"}",
-        "{\"hosts\":[\"a.b\"],\"header\":\"\"}", "{\"hosts\":[\"a.b\"],\"header\":\"X:\"}", "{\"hosts\":[\"a.b\"],\"header\":\"X\\r\\nY\"}",
-        "{\"hosts\":[\"a.b\"],\"header\":\"host\"}", "{\"hosts\":[\"a.b\"],\"header\":\"Content-Length\"}", "{\"hosts\":[\"a.b\"],\"header\":\"TRANSFER-ENCODING\"}",
-        "{\"hosts\":[\"a.b\"],\"header\":\"Proxy-Authorization\"}", "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"query\":\"k\"}",
-        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"none\"}", "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%s %s\"}",
-        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%d\"}", "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%%s\"}",
-        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"a\\n%s\"}", "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%s \"}",
-        "{\"hosts\":[\"a.b\"],\"query\":\"k\",\"format\":\"%s\"}", "{\"hosts\":[\"a.b\"],\"query\":\"a&b\"}", "{\"hosts\":[\"a.b\"],\"query\":\"a=b\"}",
-        "{\"hosts\":[\"a.b\"],\"basic\":\"both\"}", "{\"hosts\":[\"a.b\"],\"kind\":\"none\"}", "{\"hosts\":[\"a.b\"],\"kind\":1}",
+        "[]",
+        "{}",
+        "{\"hosts\":[\"a.b\"]}",
+        "{\"header\":\"X\"}",
+        "{\"hosts\":[],\"header\":\"X\"}",
+        "{\"hosts\":\"a.b\",\"header\":\"X\"}",
+        "{\"hosts\":[1],\"header\":\"X\"}",
+        "{\"hosts\":[\"\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"*\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.*.b\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"*.*.b\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"127.0.0.1\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"2130706433\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"[::1]\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b:0\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b:65536\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b:\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b:+1\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b:000443\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a b\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b\\u0000.c\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b/\"],\"header\":\"X\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X:\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\\r\\nY\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"host\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"Content-Length\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"TRANSFER-ENCODING\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"Proxy-Authorization\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"query\":\"k\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"none\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%s %s\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%d\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%%s\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"a\\n%s\"}",
+        "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"format\":\"%s \"}",
+        "{\"hosts\":[\"a.b\"],\"query\":\"k\",\"format\":\"%s\"}",
+        "{\"hosts\":[\"a.b\"],\"query\":\"a&b\"}",
+        "{\"hosts\":[\"a.b\"],\"query\":\"a=b\"}",
+        "{\"hosts\":[\"a.b\"],\"basic\":\"both\"}",
+        "{\"hosts\":[\"a.b\"],\"kind\":\"none\"}",
+        "{\"hosts\":[\"a.b\"],\"kind\":1}",
         "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"extra\":1}",
         "{\"hosts\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\"header\":\"X\"}",
     };
@@ -114,8 +147,8 @@ static void test_names(void **state)
     longest[63] = 'a', longest[64] = '\0';
     assert_false(secret_name_ok(longest));
     assert_true(secret_name_ok("GITHUB") && secret_name_ok("_a.b-c9") && secret_name_ok("x"));
-    assert_false(secret_name_ok("") || secret_name_ok("9a") || secret_name_ok("-a") || secret_name_ok(".") || secret_name_ok("a b") || secret_name_ok("a/b") ||
-                 secret_name_ok("a\n") || secret_name_ok("\xc3\xa4"));
+    assert_false(secret_name_ok("") || secret_name_ok("9a") || secret_name_ok("-a") || secret_name_ok(".") ||
+                 secret_name_ok("a b") || secret_name_ok("a/b") || secret_name_ok("a\n") || secret_name_ok("\xc3\xa4"));
 }
 
 /* ---- in the store ------------------------------------------------------------------------------------- */
@@ -289,8 +322,12 @@ static void test_moved_rows(void **state)
     put(kit, &box, "org-1", "B", "b", NULL);
     put(kit, &box, "org-2", "A", "2", NULL);
     kit_close(kit);
-    kit_exec(kit, "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = 'org-2' AND name = 'A'");
-    kit_exec(kit, "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = 'org-1' AND name = 'B'");
+    kit_exec(
+        kit,
+        "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = 'org-2' AND name = 'A'");
+    kit_exec(
+        kit,
+        "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = 'org-1' AND name = 'B'");
     box_close(&box);
     kit_open(kit);
     box_open(kit, &box, K1, false);
@@ -299,7 +336,9 @@ static void test_moved_rows(void **state)
     assert_shut(&box, "org-1", "B", -EBADMSG, "does not open");
 
     kit_close(kit); /* one bit of the sealed bytes */
-    kit_exec(kit, "UPDATE objects SET doc = replace(doc, '\"sealed\":\"', '\"sealed\":\"AAAA') WHERE name = 'A' AND org_id = 'org-1'");
+    kit_exec(
+        kit,
+        "UPDATE objects SET doc = replace(doc, '\"sealed\":\"', '\"sealed\":\"AAAA') WHERE name = 'A' AND org_id = 'org-1'");
     box_close(&box);
     kit_open(kit);
     box_open(kit, &box, K1, false);
@@ -309,11 +348,16 @@ static void test_moved_rows(void **state)
 
 static void test_damaged_rows(void **state)
 {
-    static const char *const docs[] = {"{}", "{\"key_id\":\"k1\"}", "[]", "{\"key_id\":1,\"nonce\":\"\",\"sealed\":\"\",\"size\":1}",
-                                       "{\"key_id\":\"k1\",\"nonce\":\"AAAA\",\"sealed\":\"AAAA\",\"size\":1,\"broker\":null}",
-                                       "{\"key_id\":\"k1\",\"nonce\":\"AAAAAAAAAAAAAAAA\",\"sealed\":\"A\",\"size\":1,\"broker\":null}",
-                                       "{\"key_id\":\"k1\",\"nonce\":\"AAAAAAAAAAAAAAAA\",\"sealed\":\"AAAA\",\"size\":1,\"broker\":{}}",
-                                       "{\"key_id\":\"k1\",\"nonce\":\"AAAAAAAAAAAAAAAA\",\"sealed\":\"AAAA\",\"size\":-1,\"broker\":null}", "not json"};
+    static const char *const docs[] = {
+        "{}",
+        "{\"key_id\":\"k1\"}",
+        "[]",
+        "{\"key_id\":1,\"nonce\":\"\",\"sealed\":\"\",\"size\":1}",
+        "{\"key_id\":\"k1\",\"nonce\":\"AAAA\",\"sealed\":\"AAAA\",\"size\":1,\"broker\":null}",
+        "{\"key_id\":\"k1\",\"nonce\":\"AAAAAAAAAAAAAAAA\",\"sealed\":\"A\",\"size\":1,\"broker\":null}",
+        "{\"key_id\":\"k1\",\"nonce\":\"AAAAAAAAAAAAAAAA\",\"sealed\":\"AAAA\",\"size\":1,\"broker\":{}}",
+        "{\"key_id\":\"k1\",\"nonce\":\"AAAAAAAAAAAAAAAA\",\"sealed\":\"AAAA\",\"size\":-1,\"broker\":null}",
+        "not json"};
     struct kit *kit = *state;
 
     kit_put_org(kit, "org-1");
@@ -356,7 +400,8 @@ static void test_keys(void **state)
     assert_non_null(strstr(err.message, "brig secret keygen > FILE"));
     assert_non_null(strstr(err.message, "key_file"));
     assert_int_equal(answer.n, 0);
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "A", on_done, &answer, &err), 0); /* what cannot be read can be removed */
+    /* what cannot be read can be removed */
+    assert_int_equal(secrets_delete(box.secrets, "org-1", "A", on_done, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 1);
     box_close(&box);
 }
@@ -374,7 +419,8 @@ static void on_rotated(void *ctx, uint64_t resealed, const struct brig_err *err)
     on_done(&rotated->answer, err);
 }
 
-/* Sealed again while the service goes on: what is set or deleted meanwhile stays so; the old key is not needed after it. */
+/* Sealed again while the service goes on: what is set or deleted meanwhile stays so; the old key is not needed after
+ * it. */
 static void test_rotation(void **state)
 {
     struct kit *kit = *state;
@@ -393,10 +439,12 @@ static void test_rotation(void **state)
     box_reopen(kit, &box, K2 K1, false);
     put(kit, &box, "org-1", "S0", "newer", NULL); /* under k2 already */
     const int64_t updated = secrets_find(box.secrets, "org-1", "S5")->updated_at_ns;
-    assert_int_equal(put_with(&box, "org-1", "S1", "newest", 6, NULL, &change, NULL), 0); /* on its way when the rotation begins */
+    /* on its way when the rotation begins */
+    assert_int_equal(put_with(&box, "org-1", "S1", "newest", 6, NULL, &change, NULL), 0);
     assert_int_equal(secrets_rotate(box.secrets, on_rotated, &rotated, NULL), 0);
     assert_int_equal(rotated.answer.n, 0); /* never from within */
-    assert_int_equal(put_with(&box, "org-1", "S10", "between", 7, NULL, &change, NULL), 0); /* is under way when its turn comes: the old value must not be written behind it */
+    assert_int_equal(put_with(&box, "org-1", "S10", "between", 7, NULL, &change, NULL),
+                     0); /* is under way when its turn comes: the old value must not be written behind it */
     assert_int_equal(put_with(&box, "org-1", "S39", "last", 4, NULL, &change, NULL), 0);
     assert_int_equal(secrets_delete(box.secrets, "org-1", "S38", on_done, &change, NULL), 0);
     kit_wait_ok(kit, &rotated.answer, 1);
@@ -444,7 +492,8 @@ static void test_plain(void **state)
     assert_value(&box, "org-1", "A", VALUE);
     put(kit, &box, "org-1", "B", "b", NULL);
     assert_string_equal(secrets_find(box.secrets, "org-1", "B")->key_id, "k1");
-    box_reopen(kit, &box, K1, false); /* the switch goes: a plain row is of no use, also one that was put there by others */
+    /* the switch goes: a plain row is of no use, also one that was put there by others */
+    box_reopen(kit, &box, K1, false);
     assert_shut(&box, "org-1", "A", -ENOKEY, "stored without encryption");
     assert_value(&box, "org-1", "B", "b");
     box_close(&box);
@@ -468,10 +517,17 @@ static void test_limits(void **state)
     assert_int_equal(put_with(&box, "org-1", "9", "x", 1, NULL, &answer, &err), -EINVAL);
     assert_int_equal(put_with(&box, "org-1", "A", "a\nb", 3, RULE, &answer, &err), -EINVAL); /* another header */
     assert_int_equal(put_with(&box, "org-1", "A", "a\0b", 3, RULE, &answer, &err), -EINVAL);
-    assert_int_equal(put_with(&box, "org-1", "A", "a:b", 3, "{\"hosts\":[\"a.b\"],\"basic\":\"user\"}", &answer, &err), -EINVAL);
-    assert_int_equal(put_with(&box, "org-1", "A", "AKIA", 4, "{\"hosts\":[\"a.b\"],\"kind\":\"aws-sigv4\"}", &answer, &err), -EINVAL);
-    assert_int_equal(put_with(&box, "org-1", "A", "AKIA:", 5, "{\"hosts\":[\"a.b\"],\"kind\":\"aws-sigv4\"}", &answer, &err), -EINVAL);
-    assert_int_equal(put_with(&box, "org-1", "A", "AKIA:s:", 7, "{\"hosts\":[\"a.b\"],\"kind\":\"aws-sigv4\"}", &answer, &err), -EINVAL);
+    assert_int_equal(put_with(&box, "org-1", "A", "a:b", 3, "{\"hosts\":[\"a.b\"],\"basic\":\"user\"}", &answer, &err),
+                     -EINVAL);
+    assert_int_equal(
+        put_with(&box, "org-1", "A", "AKIA", 4, "{\"hosts\":[\"a.b\"],\"kind\":\"aws-sigv4\"}", &answer, &err),
+        -EINVAL);
+    assert_int_equal(
+        put_with(&box, "org-1", "A", "AKIA:", 5, "{\"hosts\":[\"a.b\"],\"kind\":\"aws-sigv4\"}", &answer, &err),
+        -EINVAL);
+    assert_int_equal(
+        put_with(&box, "org-1", "A", "AKIA:s:", 7, "{\"hosts\":[\"a.b\"],\"kind\":\"aws-sigv4\"}", &answer, &err),
+        -EINVAL);
     assert_int_equal(put_with(&box, "org-1", "A", "x", 1, "{\"hosts\":[\"a.b\"]}", &answer, &err), -EINVAL);
     assert_int_equal(put_with(&box, "org-none", "A", "x", 1, NULL, &answer, &err), 0); /* the store says no */
     kit_wait(kit, &answer, 1);
@@ -528,9 +584,13 @@ static void test_slot(void **state)
     uint8_t data[256], *value = NULL;
     size_t len = 0;
     snprintf(sealed.key_id, sizeof sealed.key_id, "%s", json_get(root, "key_id")->string);
-    assert_int_equal(crypto_unbase64(json_get(root, "nonce")->string, json_get(root, "nonce")->len, sealed.nonce, SEAL_NONCE, &len), 0);
+    assert_int_equal(
+        crypto_unbase64(json_get(root, "nonce")->string, json_get(root, "nonce")->len, sealed.nonce, SEAL_NONCE, &len),
+        0);
     assert_int_equal(len, SEAL_NONCE);
-    assert_int_equal(crypto_unbase64(json_get(root, "sealed")->string, json_get(root, "sealed")->len, data, sizeof data, &sealed.len), 0);
+    assert_int_equal(crypto_unbase64(json_get(root, "sealed")->string, json_get(root, "sealed")->len, data, sizeof data,
+                                     &sealed.len),
+                     0);
     sealed.data = data;
     assert_string_equal(json_get(root, "context")->string, "org-1\nA");
     assert_string_equal(json_get(root, "placeholder")->string, one);
@@ -544,7 +604,8 @@ static void test_slot(void **state)
     box_close(&box);
 }
 
-/* Nothing of a value in the data base's files; with the switch it is there, which shows that the search would find it. */
+/* Nothing of a value in the data base's files; with the switch it is there, which shows that the search would find it.
+ */
 static void test_files(void **state)
 {
     struct kit *kit = *state;
@@ -564,8 +625,8 @@ static void test_files(void **state)
             snprintf(path, sizeof path, "%s%s", kit->path, ends[i]);
             kit_read_file(path, &text);
             /* also as base64, at each of its three phases */
-            found = found || memmem(text.data, text.len, "hunter2", 7) || memmem(text.data, text.len, "aHVudGVyM", 9) || memmem(text.data, text.len, "h1bnRlcj", 8) ||
-                    memmem(text.data, text.len, "odW50ZXIy", 9);
+            found = found || memmem(text.data, text.len, "hunter2", 7) || memmem(text.data, text.len, "aHVudGVyM", 9) ||
+                    memmem(text.data, text.len, "h1bnRlcj", 8) || memmem(text.data, text.len, "odW50ZXIy", 9);
         }
         assert_int_equal(found, plain);
         box_close(&box);
@@ -604,10 +665,11 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        KIT_CASE(test_rules),            KIT_CASE(test_rule_refusals),         KIT_CASE(test_rule_covers),         KIT_CASE(test_names),
-        KIT_CASE(test_store_and_find),   KIT_CASE(test_each),                  KIT_CASE(test_moved_rows),          KIT_CASE(test_damaged_rows),
-        KIT_CASE(test_keys),             KIT_CASE(test_rotation),              KIT_CASE(test_plain),                 KIT_CASE(test_limits),              KIT_CASE(test_slot),
-        KIT_CASE(test_files),            KIT_CASE(test_no_memory),
+        KIT_CASE(test_rules),      KIT_CASE(test_rule_refusals),  KIT_CASE(test_rule_covers),
+        KIT_CASE(test_names),      KIT_CASE(test_store_and_find), KIT_CASE(test_each),
+        KIT_CASE(test_moved_rows), KIT_CASE(test_damaged_rows),   KIT_CASE(test_keys),
+        KIT_CASE(test_rotation),   KIT_CASE(test_plain),          KIT_CASE(test_limits),
+        KIT_CASE(test_slot),       KIT_CASE(test_files),          KIT_CASE(test_no_memory),
     };
 
     return kit_run("secrets", tests, ARRAY_SIZE(tests), true);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: what goes in comes out, to whom it belongs, in which order, and how often it is committed. Each case on both data bases. */
+/* The store: what goes in comes out, to whom it belongs, in which order, and how often it is committed. Each case on
+ * both data bases. */
 #include "store_kit.h"
 
 /* ---- records ------------------------------------------------------------------------------------------ */
@@ -56,8 +57,9 @@ static int see_object(void *ctx, const struct store_object *object)
     size_t len = strlen(seen->text);
 
     seen->n++;
-    snprintf(seen->text + len, sizeof seen->text - len, "%s/%s v%llu %lld-%lld %s;", object->org_id, object->name, (unsigned long long)object->version,
-             (long long)object->created_at_ns, (long long)object->updated_at_ns, object->doc);
+    snprintf(seen->text + len, sizeof seen->text - len, "%s/%s v%llu %lld-%lld %s;", object->org_id, object->name,
+             (unsigned long long)object->version, (long long)object->created_at_ns, (long long)object->updated_at_ns,
+             object->doc);
     return 0;
 }
 
@@ -76,27 +78,55 @@ static int stop_at_once(void *ctx, const struct store_org *org)
     return -ECANCELED;
 }
 
-static const struct store_key a_key = {.id = "key-1", .org_id = "org-1", .name = "Zoë's key", .hash = {0, 1, 0, 255, 7}, .hint = "beef",
-                                       .role = STORE_ROLE_READ_ONLY, .created_at_ns = 5, .expires_at_ns = INT64_MAX, .doc = "{\"max\":2}"};
-static const struct store_sandbox a_box = {.id = "box1", .org_id = "org-1", .key_id = "key-1", .name = "dev", .state = "running",
-                                           .provider = "local", .created_at_ns = 9, .updated_at_ns = 10, .doc = "{\"a\":[1,2]}"};
+static const struct store_key a_key = {.id = "key-1",
+                                       .org_id = "org-1",
+                                       .name = "Zoë's key",
+                                       .hash = {0, 1, 0, 255, 7},
+                                       .hint = "beef",
+                                       .role = STORE_ROLE_READ_ONLY,
+                                       .created_at_ns = 5,
+                                       .expires_at_ns = INT64_MAX,
+                                       .doc = "{\"max\":2}"};
+static const struct store_sandbox a_box = {.id = "box1",
+                                           .org_id = "org-1",
+                                           .key_id = "key-1",
+                                           .name = "dev",
+                                           .state = "running",
+                                           .provider = "local",
+                                           .created_at_ns = 9,
+                                           .updated_at_ns = 10,
+                                           .doc = "{\"a\":[1,2]}"};
 
 static void test_objects(void **state)
 {
     struct kit *kit = *state;
     struct answer answer = {0};
-    struct store_object object = {.kind = "policy", .org_id = "org-1", .name = "web", .version = 1, .created_at_ns = 5, .updated_at_ns = 5, .doc = "{\"a\":1}"};
+    struct store_object object = {.kind = "policy",
+                                  .org_id = "org-1",
+                                  .name = "web",
+                                  .version = 1,
+                                  .created_at_ns = 5,
+                                  .updated_at_ns = 5,
+                                  .doc = "{\"a\":1}"};
 
     kit_put_org(kit, "org-1");
     kit_put_org(kit, "org-2");
     assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
-    object = (struct store_object){.kind = "secret", .org_id = "org-1", .name = "web", .version = 7, .created_at_ns = 6, .updated_at_ns = 6};
+    object = (struct store_object){
+        .kind = "secret", .org_id = "org-1", .name = "web", .version = 7, .created_at_ns = 6, .updated_at_ns = 6};
     assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
-    object = (struct store_object){.kind = "policy", .org_id = "org-2", .name = "web", .version = 1, .created_at_ns = 8, .updated_at_ns = 8};
+    object = (struct store_object){
+        .kind = "policy", .org_id = "org-2", .name = "web", .version = 1, .created_at_ns = 8, .updated_at_ns = 8};
     assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
     object.name[0] = 'W'; /* bytes, not letters */
     assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
-    object = (struct store_object){.kind = "policy", .org_id = "org-1", .name = "web", .version = 2, .created_at_ns = 99, .updated_at_ns = 9, .doc = "{\"a\":2}"};
+    object = (struct store_object){.kind = "policy",
+                                   .org_id = "org-1",
+                                   .name = "web",
+                                   .version = 2,
+                                   .created_at_ns = 99,
+                                   .updated_at_ns = 9,
+                                   .doc = "{\"a\":2}"};
     assert_int_equal(store_put_object(kit->store, &object, on_done, &answer, NULL), 0);
     kit_wait_ok(kit, &answer, 5);
     kit_reopen(kit);
@@ -110,7 +140,8 @@ static void test_objects(void **state)
     kit_wait_ok(kit, &answer, 2);
     assert_objects(kit, "policy", "org-1/web v2 5-9 {\"a\":2};org-2/web v1 8-8 {};");
     answer = (struct answer){0};
-    assert_int_equal(store_delete_org(kit->store, "org-1", on_done, &answer, NULL), 0); /* takes its objects of every kind along */
+    /* takes its objects of every kind along */
+    assert_int_equal(store_delete_org(kit->store, "org-1", on_done, &answer, NULL), 0);
     kit_wait_ok(kit, &answer, 1);
     assert_objects(kit, "policy", "org-2/web v1 8-8 {};");
     assert_objects(kit, "secret", "");
@@ -144,7 +175,12 @@ static void test_records(void **state)
 {
     struct kit *kit = *state;
     struct answer answer = {0};
-    struct store_idempotency row = {.org_id = "org-1", .key = "try 1", .fingerprint = {9, 0, 8}, .created_at_ns = 77, .status = 201, .doc = "{\"id\":1}"};
+    struct store_idempotency row = {.org_id = "org-1",
+                                    .key = "try 1",
+                                    .fingerprint = {9, 0, 8},
+                                    .created_at_ns = 77,
+                                    .status = 201,
+                                    .doc = "{\"id\":1}"};
     struct seen seen = {0};
 
     kit_put_org(kit, "org-1");
@@ -244,7 +280,11 @@ static void test_delete_org(void **state)
 static void test_end_sandbox(void **state)
 {
     struct kit *kit = *state;
-    struct store_certificate cert = {.sandbox_id = "box1", .org_id = "org-1", .cause = "idle", .ended_at_ns = 3 * SEC, .doc = "{\"cause\":\"idle\"}"};
+    struct store_certificate cert = {.sandbox_id = "box1",
+                                     .org_id = "org-1",
+                                     .cause = "idle",
+                                     .ended_at_ns = 3 * SEC,
+                                     .doc = "{\"cause\":\"idle\"}"};
     struct answer answer = {0};
     struct seen seen = {0};
 
@@ -257,7 +297,8 @@ static void test_end_sandbox(void **state)
     assert_string_equal(page->ids, "box1");
     assert_string_equal(page->doc, cert.doc);
     assert_int_equal(FIND_CERTS(kit, .org_id = "org-1", .cause = "timeout")->n, 0);
-    assert_int_equal(FIND_CERTS(kit, .org_id = "org-1", .sandbox_id = "box1", .since_ns = 3 * SEC, .until_ns = 4 * SEC)->n, 1);
+    assert_int_equal(
+        FIND_CERTS(kit, .org_id = "org-1", .sandbox_id = "box1", .since_ns = 3 * SEC, .until_ns = 4 * SEC)->n, 1);
     assert_int_equal(FIND_CERTS(kit, .org_id = "org-2", .id = "box1")->n, 0);
 }
 
@@ -299,11 +340,14 @@ static void test_find_filters(void **state)
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .cause = "exited")->ids, "run-3 run-1");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .since_ns = 20 * SEC)->ids, "run-3 run-2");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .until_ns = 20 * SEC)->ids, "run-1");
-    assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .since_ns = 11 * SEC, .until_ns = 30 * SEC, .cause = "")->ids, "run-2");
+    assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .since_ns = 11 * SEC, .until_ns = 30 * SEC, .cause = "")->ids,
+                        "run-2");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .id = "run-4")->ids, "");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .id = "run-1", .sandbox_id = "box-2")->ids, "");
-    assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .id = "run-3", .sandbox_id = "box-3", .cause = "exited", .since_ns = 1,
-                                  .until_ns = 99 * SEC)->ids, "run-3");
+    assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .id = "run-3", .sandbox_id = "box-3", .cause = "exited",
+                                  .since_ns = 1, .until_ns = 99 * SEC)
+                            ->ids,
+                        "run-3");
 }
 
 /* Another organisation's row is not found, is no cursor, and is not changed. */
@@ -362,7 +406,8 @@ static void test_pages(void **state)
         assert_int_equal(str_copy(after, sizeof after, page->last), 0);
     }
     assert_string_equal(all.data, "run-0 run-é run-a+ | run-_ run-Z run-B+ | run-2 run-10 run-1+ | run-x");
-    assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 10)->ids, "run-0 run-é run-a run-_ run-Z run-B run-2 run-10 run-1 run-x");
+    assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .limit = 10)->ids,
+                        "run-0 run-é run-a run-_ run-Z run-B run-2 run-10 run-1 run-x");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .after = "run-none")->ids, "");
 }
 
@@ -392,10 +437,15 @@ static void test_bad_queries(void **state)
     struct brig_err err = {0};
 
     memset(longer, 'a', sizeof longer), longer[sizeof longer - 1] = '\0';
-    const struct store_query bad[] = {{.org_id = NULL, .limit = 1}, {.org_id = "o", .limit = 0}, {.org_id = "o", .limit = 1001},
-                                      {.org_id = "\xff", .limit = 1}, {.org_id = "o", .id = "\xc0\x80", .limit = 1},
-                                      {.org_id = "o", .sandbox_id = "\xed\xa0\x80", .limit = 1}, {.org_id = "o", .cause = "a\x80", .limit = 1},
-                                      {.org_id = "o", .after = "\xf5", .limit = 1}, {.org_id = "o", .after = longer, .limit = 1}};
+    const struct store_query bad[] = {{.org_id = NULL, .limit = 1},
+                                      {.org_id = "o", .limit = 0},
+                                      {.org_id = "o", .limit = 1001},
+                                      {.org_id = "\xff", .limit = 1},
+                                      {.org_id = "o", .id = "\xc0\x80", .limit = 1},
+                                      {.org_id = "o", .sandbox_id = "\xed\xa0\x80", .limit = 1},
+                                      {.org_id = "o", .cause = "a\x80", .limit = 1},
+                                      {.org_id = "o", .after = "\xf5", .limit = 1},
+                                      {.org_id = "o", .after = longer, .limit = 1}};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         err.code = 0;
         assert_int_equal(store_find_runs(kit->store, &bad[i], on_rows, &page, &err), -EINVAL);
@@ -408,8 +458,9 @@ static void test_bad_queries(void **state)
 
 static void test_text_is_only_text(void **state)
 {
-    static const char *const nasty[] = {"'; DROP TABLE runs; --", "\" OR 1=1 --", "$1", "?1", "%s%n", "\\'; SELECT 1", "a\nb\tc\x01", "日本語 🦀",
-                                        "E'\\x00'", "');--"};
+    static const char *const nasty[] = {
+        "'; DROP TABLE runs; --", "\" OR 1=1 --", "$1",   "?1", "%s%n", "\\'; SELECT 1", "a\nb\tc\x01",
+        "日本語 🦀",         "E'\\x00'",     "');--"};
     struct kit *kit = *state;
 
     for (size_t i = 0; i < ARRAY_SIZE(nasty); i++) {
@@ -511,7 +562,8 @@ static void test_prune_by_age(void **state)
 static void test_prune_by_size(void **state)
 {
     struct kit *kit = *state;
-    struct store_certificate cert = {.sandbox_id = "box1", .org_id = "org-1", .ended_at_ns = 100 * SEC, .doc = "{\"0123\":1}"};
+    struct store_certificate cert = {
+        .sandbox_id = "box1", .org_id = "org-1", .ended_at_ns = 100 * SEC, .doc = "{\"0123\":1}"};
     struct answer answer = {0};
 
     kit_put_run(kit, "run-open", "org-1", 1, 0, "{\"0123\":1}"); /* 10 bytes, like all here */
@@ -545,16 +597,20 @@ static void test_close_open_runs(void **state)
     for (int i = 0; i < 150; i++) {
         char id[32];
         snprintf(id, sizeof id, "run-open-%03d", i);
-        struct store_run run = kit_run_row(id, "org-1", 20, 0, "{\"id\":\"x\",\"outcome\":null,\"n\":[{\"ended_at\":1}]}");
+        struct store_run run =
+            kit_run_row(id, "org-1", 20, 0, "{\"id\":\"x\",\"outcome\":null,\"n\":[{\"ended_at\":1}]}");
         assert_int_equal(store_put_run(kit->store, &run, on_done, &answer, NULL), 0);
     }
-    assert_int_equal(store_close_open_runs(kit->store, "host-error", 1700000000 * SEC + 123456789, on_done, &answer, NULL), 0);
+    assert_int_equal(
+        store_close_open_runs(kit->store, "host-error", 1700000000 * SEC + 123456789, on_done, &answer, NULL), 0);
     kit_wait_ok(kit, &answer, 151);
     assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .cause = "")->n, 0);
     const struct page *page = FIND_RUNS(kit, .org_id = "org-1", .cause = "host-error", .limit = 1000);
     assert_int_equal(page->n, 150);
-    assert_string_equal(page->doc, "{\"id\":\"x\",\"n\":[{\"ended_at\":1}],\"outcome\":{\"cause\":\"host-error\",\"exit_code\":null,\"signal\":null,"
-                                   "\"limits_hit\":[],\"detail\":\"brigd ended while it ran\"},\"ended_at\":\"2023-11-14T22:13:20.123456Z\"}");
+    assert_string_equal(
+        page->doc,
+        "{\"id\":\"x\",\"n\":[{\"ended_at\":1}],\"outcome\":{\"cause\":\"host-error\",\"exit_code\":null,\"signal\":null,"
+        "\"limits_hit\":[],\"detail\":\"brigd ended while it ran\"},\"ended_at\":\"2023-11-14T22:13:20.123456Z\"}");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .id = "run-1")->doc, "{\"outcome\":{\"cause\":\"exited\"}}");
     kit_put_run(kit, "run-open-000", "org-1", 20, 0, "{\"late\":1}"); /* an ended run is not opened again */
     assert_int_equal(FIND_RUNS(kit, .org_id = "org-1", .cause = "")->n, 0);
@@ -564,14 +620,22 @@ static void test_close_open_runs(void **state)
 
 static void test_closed_documents(void **state)
 {
-#define TAIL "\"outcome\":{\"cause\":\"c\",\"exit_code\":null,\"signal\":null,\"limits_hit\":[],\"detail\":\"brigd ended while it ran\"},\"ended_at\":\"1970-01-01T00:00:01.000000Z\"}"
+#define TAIL \
+    "\"outcome\":{\"cause\":\"c\",\"exit_code\":null,\"signal\":null,\"limits_hit\":[],\"detail\":\"brigd ended while it ran\"},\"ended_at\":\"1970-01-01T00:00:01.000000Z\"}"
     static const struct {
         const char *doc, *head;
     } cases[] = {
-        {"{}", "{"}, {"", "{"}, {"null", "{"}, {" { } ", "{"}, {"{\"a\":1}", "{\"a\":1,"}, {"{\"a\":1", "{"},
+        {"{}", "{"},
+        {"", "{"},
+        {"null", "{"},
+        {" { } ", "{"},
+        {"{\"a\":1}", "{\"a\":1,"},
+        {"{\"a\":1", "{"},
         {"{\"a\" : \"}\\\"{\" , \"b\":[{}]}", "{\"a\" : \"}\\\"{\" ,\"b\":[{}],"},
         {"{\"outcome\":{\"a\":[\"]\"]},\"ended_at\":5,\"c\":2}", "{\"c\":2,"},
-        {"{\"c\":2,\"outcome\":1}", "{\"c\":2,"}, {"{\"outcom\":1,\"outcomes\":2}", "{\"outcom\":1,\"outcomes\":2,"}, {"{\"a\\", "{"},
+        {"{\"c\":2,\"outcome\":1}", "{\"c\":2,"},
+        {"{\"outcom\":1,\"outcomes\":2}", "{\"outcom\":1,\"outcomes\":2,"},
+        {"{\"a\\", "{"},
     };
     (void)state;
 

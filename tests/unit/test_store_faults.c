@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store when things go wrong: crashes, a second brigd, other schemas, a full disk, a server that leaves, no memory. */
+/* The store when things go wrong: crashes, a second brigd, other schemas, a full disk, a server that leaves, no memory.
+ */
 #include "store_kit.h"
 
 #include <sched.h>
@@ -10,12 +11,12 @@
 #include <sys/wait.h>
 
 /* In children, where cmocka's assertions would return into the parent's tests. */
-#define MUST(condition)                                                                       \
-    do {                                                                                      \
-        if (!(condition)) {                                                                   \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);           \
-            _exit(1);                                                                         \
-        }                                                                                     \
+#define MUST(condition)                                                             \
+    do {                                                                            \
+        if (!(condition)) {                                                         \
+            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            _exit(1);                                                               \
+        }                                                                           \
     } while (0)
 
 static void put_lazily(struct kit *kit, const char *id)
@@ -177,12 +178,14 @@ static void describe(const struct kit *kit, struct buf *out)
 {
     if (kit->pg) {
         char sql[1024];
-        snprintf(sql, sizeof sql,
-                 "SELECT replace(indexdef, 't%d.', '') AS d FROM pg_indexes WHERE schemaname = 't%d' UNION ALL"
-                 " SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, collation_name) FROM information_schema.columns"
-                 " WHERE table_schema = 't%d' UNION ALL"
-                 " SELECT conrelid::regclass::text || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 't%d'::regnamespace"
-                 " ORDER BY d", (int)getpid(), (int)getpid(), (int)getpid(), (int)getpid());
+        snprintf(
+            sql, sizeof sql,
+            "SELECT replace(indexdef, 't%d.', '') AS d FROM pg_indexes WHERE schemaname = 't%d' UNION ALL"
+            " SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, collation_name) FROM information_schema.columns"
+            " WHERE table_schema = 't%d' UNION ALL"
+            " SELECT conrelid::regclass::text || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 't%d'::regnamespace"
+            " ORDER BY d",
+            (int)getpid(), (int)getpid(), (int)getpid(), (int)getpid());
         PGconn *pg = PQconnectdb(kit->url);
         PGresult *result = PQexec(pg, sql);
         assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);
@@ -194,7 +197,8 @@ static void describe(const struct kit *kit, struct buf *out)
     }
     sqlite3 *db;
     assert_int_equal(sqlite3_open(kit->path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "SELECT sql FROM sqlite_master ORDER BY name", sqlite_line, out, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "SELECT sql FROM sqlite_master ORDER BY name", sqlite_line, out, NULL),
+                     SQLITE_OK);
     sqlite3_close(db);
 }
 
@@ -251,7 +255,8 @@ static void test_released_schemas(void **state)
         old.len = 0;
         describe(kit, &old);
         assert_string_equal(old.data, fresh.data);
-        assert_string_equal(FIND_RUNS(kit, .org_id = ORG, .cause = "")->ids, "run-44444444-4444-4444-8444-444444444444");
+        assert_string_equal(FIND_RUNS(kit, .org_id = ORG, .cause = "")->ids,
+                            "run-44444444-4444-4444-8444-444444444444");
         assert_int_equal(FIND_RUNS(kit, .org_id = ORG)->n, 2);
         assert_string_equal(FIND_CERTS(kit, .org_id = ORG)->doc, "{\"cause\":\"deleted\"}");
         assert_int_equal(store_each_key(kit->store, see_key, &key, NULL), 0);
@@ -301,7 +306,8 @@ static void test_migration(void **state)
     kit_put_run(kit, "run-1", "org-1", 1, 2, "{}");
     kit_close(kit);
     describe(kit, &before);
-    store_test_migration = "ALTER TABLE runs ADD COLUMN extra TEXT; CREATE TABLE more (id TEXT); INSERT INTO none VALUES (1)";
+    store_test_migration =
+        "ALTER TABLE runs ADD COLUMN extra TEXT; CREATE TABLE more (id TEXT); INSERT INTO none VALUES (1)";
     assert_true(store_open(kit->loop, kit->workers, kit->url, &kit->store, &err) < 0);
     store_test_migration = NULL;
     describe(kit, &after);
@@ -325,7 +331,8 @@ static void test_migration(void **state)
 
 static void test_bad_urls(void **state)
 {
-    static const char *const urls[] = {"", "mysql://u:hunter2@h/d", "sqlite", "sqlite:relative.db", "/tmp/x.db", "SQLITE:/x"};
+    static const char *const urls[] = {"",         "mysql://u:hunter2@h/d", "sqlite", "sqlite:relative.db", "/tmp/x.db",
+                                       "SQLITE:/x"};
     struct kit *kit = *state;
     struct store *store = NULL;
 
@@ -338,7 +345,8 @@ static void test_bad_urls(void **state)
     }
     struct brig_err err = {0};
     assert_int_equal(store_open(kit->loop, kit->workers, "sqlite:/nonexistent/dir/brig.db", &store, &err), -ENOENT);
-    assert_true(store_open(kit->loop, kit->workers, "postgresql://u:hunter2@localhost:1/d?connect_timeout=2", &store, &err) < 0);
+    assert_true(store_open(kit->loop, kit->workers, "postgresql://u:hunter2@localhost:1/d?connect_timeout=2", &store,
+                           &err) < 0);
     assert_int_equal(err.code, BRIG_E_BUSY);
     assert_null(strstr(err.message, "hunter2"));
 }
@@ -486,7 +494,8 @@ static void full_disk(struct kit *kit)
     struct store_health health;
     unsigned n = 0;
 
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("none", kit->dir, "tmpfs", 0, "size=2m,mode=700") < 0)
+    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", kit->dir, "tmpfs", 0, "size=2m,mode=700") < 0)
         _exit(77);
     snprintf(ballast, sizeof ballast, "%s/ballast", kit->dir);
     int fd = open(ballast, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -536,7 +545,8 @@ static bool own_mounts(void)
         return true;
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
         return false;
-    return fd_write_file(AT_FDCWD, "/proc/self/setgroups", "deny") == 0 && fd_write_file(AT_FDCWD, "/proc/self/uid_map", uids) == 0 &&
+    return fd_write_file(AT_FDCWD, "/proc/self/setgroups", "deny") == 0 &&
+           fd_write_file(AT_FDCWD, "/proc/self/uid_map", uids) == 0 &&
            fd_write_file(AT_FDCWD, "/proc/self/gid_map", gids) == 0;
 }
 
@@ -650,7 +660,8 @@ static void pg_server_is_away(void **state)
     assert_int_equal(store_find_runs(kit->store, &query, on_rows, &page, NULL), 0);
     kit_wait(kit, &page.answer, 1);
     uint64_t start = clock_mono_ns();
-    assert_int_equal(store_put_run(kit->store, &run, on_done, &failed, NULL), 0); /* told at once: nothing is tried before the pause is over */
+    /* told at once: nothing is tried before the pause is over */
+    assert_int_equal(store_put_run(kit->store, &run, on_done, &failed, NULL), 0);
     kit_wait(kit, &failed, 2);
     uint64_t took = clock_mono_ns() - start;
     store_health(kit->store, &health);
@@ -732,11 +743,8 @@ int main(void)
         KIT_CASE(test_out_of_memory),
     };
     const struct CMUnitTest sqlite[] = {
-        KIT_CASE(test_file_is_private),
-        KIT_CASE(test_not_a_database),
-        KIT_CASE(test_io_error),
-        KIT_CASE(test_full_disk),
-        KIT_CASE(test_queue_is_bounded),
+        KIT_CASE(test_file_is_private), KIT_CASE(test_not_a_database),   KIT_CASE(test_io_error),
+        KIT_CASE(test_full_disk),       KIT_CASE(test_queue_is_bounded),
     };
     struct CMUnitTest pg[] = {
         KIT_CASE(pg_sessions_end),
@@ -744,7 +752,8 @@ int main(void)
         KIT_CASE(pg_lock_of_our_dead_session),
         KIT_CASE(pg_lock_of_another),
     };
-    int failed = kit_run("store_faults", both, ARRAY_SIZE(both), true) + kit_run("store_sqlite", sqlite, ARRAY_SIZE(sqlite), false);
+    int failed = kit_run("store_faults", both, ARRAY_SIZE(both), true) +
+                 kit_run("store_sqlite", sqlite, ARRAY_SIZE(sqlite), false);
 
     for (size_t i = 0; i < ARRAY_SIZE(pg); i++)
         pg[i].initial_state = (void *)(uintptr_t) "pg";

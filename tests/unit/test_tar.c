@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tar archives as bytes. Real archives of GNU tar and Python are read and written in tests/e2e/test_tar.py; here stand the
- * corners of the format, made by hand, one answer each.
+ * tar archives as bytes. Real archives of GNU tar and Python are read and written in tests/e2e/test_tar.py; here stand
+ * the corners of the format, made by hand, one answer each.
  */
 #include "unit.h"
 
@@ -394,8 +394,8 @@ static void gnu_long_names(void **state)
         add('L', "././@LongLink", NULL, name);
         add('K', "././@LongLink", NULL, "the/link");
         add('2', "cut", "cut", NULL);
-        assert_int_equal(first(),
-                         over ? -EBADMSG : TAR_MEMBER); /* GNU counts a NUL: one more byte may come, not be the name */
+        /* GNU counts a NUL: one more byte may come, not be the name */
+        assert_int_equal(first(), over ? -EBADMSG : TAR_MEMBER);
         name[TAR_NAME_MAX + over] = 'n';
     }
     begin();

@@ -47,8 +47,12 @@ static int set_tls(const char *cert, const char *key, struct brig_err *err)
     static char texts[2][65536];
     ssize_t cert_len = fd_read_file(AT_FDCWD, cert, texts[0], sizeof texts[0]);
     ssize_t key_len = fd_read_file(AT_FDCWD, key, texts[1], sizeof texts[1]);
-    const struct tls_pem pem = {.cert = texts[0], .cert_len = cert_len < 0 ? 0 : (size_t)cert_len, .cert_name = cert,
-                                .key = texts[1], .key_len = key_len < 0 ? 0 : (size_t)key_len, .key_name = key};
+    const struct tls_pem pem = {.cert = texts[0],
+                                .cert_len = cert_len < 0 ? 0 : (size_t)cert_len,
+                                .cert_name = cert,
+                                .key = texts[1],
+                                .key_len = key_len < 0 ? 0 : (size_t)key_len,
+                                .key_name = key};
 
     return server_set_tls(rig.server, &pem, err);
 }

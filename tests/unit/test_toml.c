@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The TOML reader: values with their lines, exact refusals, bounds. (Everything else: tests/e2e/test_toml.py, against tomllib.) */
+/* The TOML reader: values with their lines, exact refusals, bounds. (Everything else: tests/e2e/test_toml.py, against
+ * tomllib.) */
 #include "unit.h"
 
 #include "base/buf.h"
@@ -196,8 +197,10 @@ static void survives_every_allocation_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_values_with_lines), cmocka_unit_test(refusals_name_the_line),
-        cmocka_unit_test(nests_to_its_limit),      cmocka_unit_test(takes_linear_time),
+        cmocka_unit_test(reads_values_with_lines),
+        cmocka_unit_test(refusals_name_the_line),
+        cmocka_unit_test(nests_to_its_limit),
+        cmocka_unit_test(takes_linear_time),
         cmocka_unit_test(survives_every_allocation_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

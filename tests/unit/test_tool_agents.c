@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agents: members that are given replace, others stay; states that are refused; secrets that are sealed; changes side by side. */
+/* Agents: members that are given replace, others stay; states that are refused; secrets that are sealed; changes side
+ * by side. */
 #include "store_kit.h"
 
 #include "base/err.h"
@@ -106,10 +107,12 @@ static void test_life(void **state)
     assert_int_equal(keyring_parse(K1, strlen(K1), &ring, NULL), 0);
     kit_put_org(kit, ORG);
     assert_int_equal(agents_create(kit->store, ring, false, &agents, NULL), 0);
-    must_put(kit, agents, NULL,
-             "{\"name\":\"a\",\"project_id\":\"p\",\"tool_ids\":[\"" T1 "\",\"" T1 "\"],\"secrets\":{\"TOKEN\":\"hunter2\",\"E\":\"\"},\"model\":\"m\",\"llm_config\":{\"x\":[1.50]},"
-             "\"state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"v\",\"limit\":10}]},\"free\":12345678901234567890123}}",
-             &told);
+    must_put(
+        kit, agents, NULL,
+        "{\"name\":\"a\",\"project_id\":\"p\",\"tool_ids\":[\"" T1 "\",\"" T1
+        "\"],\"secrets\":{\"TOKEN\":\"hunter2\",\"E\":\"\"},\"model\":\"m\",\"llm_config\":{\"x\":[1.50]},"
+        "\"state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"v\",\"limit\":10}]},\"free\":12345678901234567890123}}",
+        &told);
     memcpy(id, told.id, sizeof id);
     assert_true(objects_id_ok("agent", id));
     assert_null(strstr(told.text, "hunter2"));
@@ -148,7 +151,8 @@ static void test_life(void **state)
     assert_int_equal(put(agents, id, "{\"name\":\"c\"}", &told, NULL), 0);
     assert_int_equal(agents_attach(agents, ORG, "key-2", id, T2, true, on_object, &told, NULL), 0);
     assert_int_equal(agents_attach(agents, ORG, "key-2", id, T1, false, on_object, &told, NULL), 0);
-    assert_int_equal(agents_attach(agents, ORG, "key-2", id, T1, false, on_object, &told, NULL), 0); /* is off already */
+    /* is off already */
+    assert_int_equal(agents_attach(agents, ORG, "key-2", id, T1, false, on_object, &told, NULL), 0);
     assert_int_equal(agents_set_state(agents, ORG, id, 0, " {\"k\":1} ", 9, on_object, &told, NULL), 0);
     assert_int_equal(put(agents, id, "{\"secrets\":{\"S\":\"1\"}}", &told, NULL), 0);
     wait_for(kit, &told, 6);
@@ -161,7 +165,8 @@ static void test_life(void **state)
     assert_true(agents_attach(agents, ORG, NULL, id, "tool-x", true, on_object, &told, &err) < 0);
     assert_true(agents_attach(agents, ORG, NULL, "agent-nobody", T1, true, on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_NOT_FOUND);
-    assert_true(agents_set_state(agents, ORG, id, 1, "{}", 2, on_object, &told, &err) < 0); /* of a version that is not the last */
+    /* of a version that is not the last */
+    assert_true(agents_set_state(agents, ORG, id, 1, "{}", 2, on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_CONFLICT);
 
     kit_close(kit);
@@ -213,8 +218,10 @@ static void test_refused(void **state)
         {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":5}]}}}", "needs a `value`"},
         {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":\"x\",\"limit\":\"5\"}]}}}", "`limit`"},
         {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":\"x\",\"limit\":0}]}}}", "`limit`"},
-        {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":\"\xc3\xa9\xc3\xa9\xc3\xa9\",\"limit\":2}]}}}", "more than 2 characters"},
-        {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":\"x\"},{\"label\":\"a\",\"value\":\"y\"}]}}}", "a is there twice"},
+        {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":\"\xc3\xa9\xc3\xa9\xc3\xa9\",\"limit\":2}]}}}",
+         "more than 2 characters"},
+        {"{\"state\":{\"memory\":{\"blocks\":[{\"label\":\"a\",\"value\":\"x\"},{\"label\":\"a\",\"value\":\"y\"}]}}}",
+         "a is there twice"},
         {"{\"memory_blocks\":[{\"label\":\"a\"}]}", "needs a `value`"},
         {"{\"secrets\":[]}", "secrets: must be an object"},
         {"{\"secrets\":{\"A-B\":\"x\"}}", "secrets: \"A-B\""},
@@ -236,7 +243,8 @@ static void test_refused(void **state)
             fail_msg("%s: %s", cases[i].text, err.message);
     }
     /* without a ring, with the switch: as they are, and the document says so */
-    must_put(kit, agents, NULL, "{\"secrets\":{\"A\":\"x\"},\"memory_blocks\":[{\"label\":\"human\",\"value\":\"v\"}]}", &told);
+    must_put(kit, agents, NULL, "{\"secrets\":{\"A\":\"x\"},\"memory_blocks\":[{\"label\":\"human\",\"value\":\"v\"}]}",
+             &told);
     assert_non_null(strstr(told.text, "\"key_id\":\"plain\""));
     assert_non_null(strstr(told.text, "\"state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"v\"}]}}"));
     assert_secrets(agents, told.id, "A=x;");
@@ -256,9 +264,11 @@ static void test_refused(void **state)
     kit_open(kit);
 }
 
-static void set_secret(struct kit *kit, struct agents *agents, const char *id, const char *key, const char *value, const char *description, struct told *told)
+static void set_secret(struct kit *kit, struct agents *agents, const char *id, const char *key, const char *value,
+                       const char *description, struct told *told)
 {
-    const struct agent_secret secret = {.value = value ? value : "", .len = value ? strlen(value) : 0, .description = description};
+    const struct agent_secret secret = {
+        .value = value ? value : "", .len = value ? strlen(value) : 0, .description = description};
     struct brig_err err = {0};
     unsigned n = told->n;
 
@@ -296,7 +306,8 @@ static void test_one_secret(void **state)
     assert_secrets(agents, id, "A=one;C=;");
     /* refused: at once */
     memset(large, 'x', sizeof large);
-    const struct agent_secret too_large = {.value = large, .len = VARIABLE_VALUE_MAX + 1}, with_nul = {.value = "a\0b", .len = 3}, fine = {.value = "x", .len = 1};
+    const struct agent_secret too_large = {.value = large, .len = VARIABLE_VALUE_MAX + 1},
+                              with_nul = {.value = "a\0b", .len = 3}, fine = {.value = "x", .len = 1};
     assert_true(agents_set_secret(agents, ORG, NULL, id, "B", NULL, on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_NOT_FOUND);
     assert_true(agents_set_secret(agents, ORG, NULL, id, "a-b", &fine, on_object, &told, &err) < 0);
@@ -305,7 +316,8 @@ static void test_one_secret(void **state)
     assert_int_equal(err.code, BRIG_E_INVALID);
     assert_true(agents_set_secret(agents, ORG, NULL, id, "A", &with_nul, on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_INVALID);
-    assert_true(agents_set_secret(agents, ORG, NULL, "agent-123e4567-e89b-42d3-8456-426614174000", "A", &fine, on_object, &told, &err) < 0);
+    assert_true(agents_set_secret(agents, ORG, NULL, "agent-123e4567-e89b-42d3-8456-426614174000", "A", &fine,
+                                  on_object, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_NOT_FOUND);
     assert_secrets(agents, id, "A=one;C=;");
     kit_close(kit);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sandbox configurations: which type is meant, what is completed and refused, the fingerprint's golden values, variables and their rotation. */
+/* Sandbox configurations: which type is meant, what is completed and refused, the fingerprint's golden values,
+ * variables and their rotation. */
 #include "store_kit.h"
 
 #include "base/err.h"
@@ -14,7 +15,8 @@
 #define LEGACY "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug=="
 #define DIR "/root/.letta/tool_execution_dir"
 
-static char empty[] = "", exec_dir[] = DIR, allowed[] = "/srv/tools:/opt/a//b/../c/", venv[] = "myenv", template[] = "tpl", legacy[] = LEGACY_KEY;
+static char empty[] = "", exec_dir[] = DIR, allowed[] = "/srv/tools:/opt/a//b/../c/", venv[] = "myenv",
+            template[] = "tpl", legacy[] = LEGACY_KEY;
 static struct config settings;
 
 static struct keyring *ring_of(const char *text)
@@ -27,7 +29,11 @@ static struct keyring *ring_of(const char *text)
 
 static void plain_settings(void)
 {
-    settings = (struct config){.tools_exec_dir = exec_dir, .allowed_dirs = allowed, .tools_venv_name = empty, .tools_e2b_template = empty, .tools_legacy_key = legacy};
+    settings = (struct config){.tools_exec_dir = exec_dir,
+                               .allowed_dirs = allowed,
+                               .tools_venv_name = empty,
+                               .tools_e2b_template = empty,
+                               .tools_legacy_key = legacy};
 }
 
 struct told {
@@ -53,7 +59,8 @@ static void on_object(void *ctx, const struct object *object, const struct brig_
     told->version = object->version;
 }
 
-static void on_change(void *ctx, const char *org, const char *type, const char *id, const char *before, const char *after)
+static void on_change(void *ctx, const char *org, const char *type, const char *id, const char *before,
+                      const char *after)
 {
     struct told *told = ctx;
 
@@ -87,7 +94,8 @@ static void wait_for(struct kit *kit, const struct told *told, unsigned n)
 
 static struct configs *make(struct kit *kit, const struct keyring *ring, bool plain, struct told *told)
 {
-    const struct configs_options options = {.store = kit->store, .ring = ring, .plain = plain, .config = &settings, .on_change = on_change, .ctx = told};
+    const struct configs_options options = {
+        .store = kit->store, .ring = ring, .plain = plain, .config = &settings, .on_change = on_change, .ctx = told};
     struct configs *configs = NULL;
     struct brig_err err = {0};
 
@@ -98,7 +106,8 @@ static struct configs *make(struct kit *kit, const struct keyring *ring, bool pl
 
 /* ---- types -------------------------------------------------------------------------------------------- */
 
-/* Every row of the original's table, with our answer; where it is another, what was meant wins over which class has most fields. */
+/* Every row of the original's table, with our answer; where it is another, what was meant wins over which class has
+ * most fields. */
 static void test_resolve(void **state)
 {
     static const struct {
@@ -114,7 +123,8 @@ static void test_resolve(void **state)
         {"{\"timeout\":60,\"template\":\"x\"}", "e2b"},
         {"{\"pip_requirements\":[\"cowsay\"]}", "e2b"},
         {"{\"language\":\"python\"}", "modal"}, /* the original: local */
-        {"{\"timeout\":60,\"language\":\"python\"}", "modal"}, /* the original: e2b, so that its own modal configuration could not be updated */
+        /* the original: e2b, so that its own modal configuration could not be updated */
+        {"{\"timeout\":60,\"language\":\"python\"}", "modal"},
         {"{\"timeout\":60,\"language\":\"typescript\",\"npm_requirements\":[\"a\"]}", "modal"},
         {"{\"timeout\":60,\"pip_requirements\":null,\"npm_requirements\":null,\"language\":null}", "modal"},
         {"{\"foo\":1}", "local"},
@@ -124,7 +134,12 @@ static void test_resolve(void **state)
         {"{\"type\":\"docker\",\"image\":\"x\"}", "docker"},
         {"{\"type\":\"local\",\"timeout\":5}", "local"},
         {"{\"type\":null,\"timeout\":5}", "e2b"},
-        {"{\"type\":5}", NULL}, {"{\"type\":\"\"}", NULL}, {"{\"type\":\"Local\"}", NULL}, {"{\"type\":\"a\\u0000b\"}", NULL}, {"[]", NULL}, {"null", NULL},
+        {"{\"type\":5}", NULL},
+        {"{\"type\":\"\"}", NULL},
+        {"{\"type\":\"Local\"}", NULL},
+        {"{\"type\":\"a\\u0000b\"}", NULL},
+        {"[]", NULL},
+        {"null", NULL},
         {"{\"type\":\"a123456789012345678901234567890x\"}", NULL},
     };
 
@@ -141,7 +156,8 @@ static void test_resolve(void **state)
     }
 }
 
-static int complete(const struct configs *configs, const char *type, const char *config, const char *old, struct buf *out, struct brig_err *err)
+static int complete(const struct configs *configs, const char *type, const char *config, const char *old,
+                    struct buf *out, struct brig_err *err)
 {
     struct json_doc *doc = NULL, *old_doc = NULL;
 
@@ -159,25 +175,34 @@ static void test_complete(void **state)
     static const struct {
         const char *type, *config, *old, *want;
     } cases[] = {
-        {"local", "{}", NULL, "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
+        {"local", "{}", NULL,
+         "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
         {"e2b", "{}", NULL, "{\"timeout\":300}"},
         {"modal", "{}", NULL, "{\"timeout\":60,\"language\":\"python\"}"},
         {"local", "{\"use_venv\":\"yes\",\"venv_name\":null,\"foo\":1,\"type\":\"local\"}", NULL,
          "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":true,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
-        {"local", "{\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\",\"x\":1},{\"name\":\"b\",\"version\":null},\"c==2\"]}", NULL,
-         "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\"},{\"name\":\"b\"},{\"name\":\"c==2\"}]}"},
+        {"local",
+         "{\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\",\"x\":1},{\"name\":\"b\",\"version\":null},\"c==2\"]}",
+         NULL,
+         "{\"sandbox_dir\":\"" DIR
+         "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\"},{\"name\":\"b\"},{\"name\":\"c==2\"}]}"},
         {"local", "{\"persist\":true,\"sandbox_dir\":\"/srv/tools/./x//y/\"}", NULL,
          "{\"sandbox_dir\":\"/srv/tools/x/y\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[],\"persist\":true}"},
-        {"local", "{\"persist\":\"off\",\"sandbox_dir\":\"/opt/a/c\"}", NULL, "{\"sandbox_dir\":\"/opt/a/c\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
-        {"e2b", "{\"timeout\":\" 60 \",\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}", NULL, "{\"timeout\":60,\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}"},
+        {"local", "{\"persist\":\"off\",\"sandbox_dir\":\"/opt/a/c\"}", NULL,
+         "{\"sandbox_dir\":\"/opt/a/c\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
+        {"e2b", "{\"timeout\":\" 60 \",\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}", NULL,
+         "{\"timeout\":60,\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}"},
         {"e2b", "{\"timeout\":60.0}", NULL, "{\"timeout\":60}"},
         {"e2b", "{\"timeout\":\"60.0\"}", NULL, "{\"timeout\":60}"},
         {"e2b", "{\"timeout\":true}", NULL, "{\"timeout\":1}"},
-        {"e2b", "{\"template\":\"y\"}", "{\"timeout\":90,\"template\":\"x\",\"pip_requirements\":[\"a\"]}", "{\"timeout\":90,\"template\":\"y\",\"pip_requirements\":[\"a\"]}"},
+        {"e2b", "{\"template\":\"y\"}", "{\"timeout\":90,\"template\":\"x\",\"pip_requirements\":[\"a\"]}",
+         "{\"timeout\":90,\"template\":\"y\",\"pip_requirements\":[\"a\"]}"},
         {"e2b", "{\"template\":null,\"timeout\":null}", "{\"timeout\":90,\"template\":\"x\"}", "{\"timeout\":300}"},
-        {"modal", "{\"npm_requirements\":[\"left-pad@1.0.0\"],\"language\":\"typescript\"}", NULL, "{\"timeout\":60,\"npm_requirements\":[\"left-pad@1.0.0\"],\"language\":\"typescript\"}"},
-        {"docker", "{\"type\":\"docker\",\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"nothing\":null,\"deep\":{\"a\":1},\"pip_requirements\":[\"a\"]}", NULL,
-         "{\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"pip_requirements\":[\"a\"]}"},
+        {"modal", "{\"npm_requirements\":[\"left-pad@1.0.0\"],\"language\":\"typescript\"}", NULL,
+         "{\"timeout\":60,\"npm_requirements\":[\"left-pad@1.0.0\"],\"language\":\"typescript\"}"},
+        {"docker",
+         "{\"type\":\"docker\",\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"nothing\":null,\"deep\":{\"a\":1},\"pip_requirements\":[\"a\"]}",
+         NULL, "{\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"pip_requirements\":[\"a\"]}"},
         {"docker", "{\"image\":null,\"more\":1}", "{\"image\":\"python:3\",\"cpus\":2}", "{\"cpus\":2,\"more\":1}"},
     };
     struct kit *kit = *state;
@@ -197,7 +222,8 @@ static void test_complete(void **state)
     settings.tools_venv_name = venv;
     settings.tools_e2b_template = template;
     assert_int_equal(complete(configs, "local", "{}", NULL, &local, NULL), 0);
-    assert_string_equal(local.data, "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":true,\"venv_name\":\"myenv\",\"pip_requirements\":[]}");
+    assert_string_equal(local.data, "{\"sandbox_dir\":\"" DIR
+                                    "\",\"use_venv\":true,\"venv_name\":\"myenv\",\"pip_requirements\":[]}");
     assert_int_equal(complete(configs, "e2b", "{}", NULL, &e2b, NULL), 0);
     assert_string_equal(e2b.data, "{\"timeout\":300,\"template\":\"tpl\"}");
     kit_close(kit);
@@ -228,7 +254,8 @@ static void test_refused(void **state)
         {"local", "{\"pip_requirements\":[{\"name\":\"a\",\"version\":1}]}", "version", BRIG_E_INVALID},
         {"local", "{\"pip_requirements\":\"a\"}", "pip_requirements", BRIG_E_INVALID},
         {"local", "{\"pip_requirements\":[{\"name\":\"--index-url\"}]}", "pip_requirements", BRIG_E_INVALID},
-        {"local", "{\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1 --pre\"}]}", "pip_requirements", BRIG_E_INVALID},
+        {"local", "{\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1 --pre\"}]}", "pip_requirements",
+         BRIG_E_INVALID},
         {"e2b", "{\"pip_requirements\":[\"git+https://x/y\"]}", "pip_requirements", BRIG_E_INVALID},
         {"e2b", "{\"pip_requirements\":[\"/etc/passwd\"]}", "pip_requirements", BRIG_E_INVALID},
         {"e2b", "{\"timeout\":\"soon\"}", "timeout", BRIG_E_INVALID},
@@ -257,7 +284,8 @@ static void test_refused(void **state)
     settings.tools_allow_urls = true;
     AUTO_BUF struct buf out = BUF_INIT(65536);
     assert_int_equal(complete(configs, "e2b", "{\"pip_requirements\":[\"git+https://x/y\"]}", NULL, &out, NULL), 0);
-    assert_true(config_dir_allowed(configs, DIR) && config_dir_allowed(configs, "/srv/tools/a") && !config_dir_allowed(configs, "/srv") && !config_dir_allowed(configs, "x"));
+    assert_true(config_dir_allowed(configs, DIR) && config_dir_allowed(configs, "/srv/tools/a") &&
+                !config_dir_allowed(configs, "/srv") && !config_dir_allowed(configs, "x"));
     kit_close(kit);
     configs_destroy(configs);
     kit_open(kit);
@@ -270,15 +298,22 @@ static void test_fingerprint(void **state)
     static const struct {
         const char *type, *org, *config, *want;
     } cases[] = {
-        {"local", ORG, "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}", "48408990033679363701484527775310645901996820373321982248109825766489622234136"},
-        {"e2b", ORG, "{\"timeout\":300}", "56894528977682583305824433591024591196543562763041121221751094954850843705791"},
-        {"modal", OTHER_ORG, "{\"timeout\": 60, \"pip_requirements\":[\"pandas\",\"numpy==1.26.0\"],\"language\":\"python\"}",
+        {"local", ORG,
+         "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}",
+         "48408990033679363701484527775310645901996820373321982248109825766489622234136"},
+        {"e2b", ORG, "{\"timeout\":300}",
+         "56894528977682583305824433591024591196543562763041121221751094954850843705791"},
+        {"modal", OTHER_ORG,
+         "{\"timeout\": 60, \"pip_requirements\":[\"pandas\",\"numpy==1.26.0\"],\"language\":\"python\"}",
          "52681298111758279050376097631774737680188320195422229229485678694039453213978"},
-        {"local", ORG, "{\"sandbox_dir\":\"/tmp/\xf0\x9f\x98\x80\\u007f\\u0001\",\"venv_name\":\"v\\\"\\\\\\/\\n\",\"use_venv\":true,\"pip_requirements\":[]}",
+        {"local", ORG,
+         "{\"sandbox_dir\":\"/tmp/\xf0\x9f\x98\x80\\u007f\\u0001\",\"venv_name\":\"v\\\"\\\\\\/\\n\",\"use_venv\":true,\"pip_requirements\":[]}",
          "87266598068102464539401844771970422258617355580625999566612993636084372537096"},
         {"e2b", NULL, "{}", "79350436413130118329505768474406966444199322842811470381120996735566180700588"},
         /* numbers as Python prints them, keys by code point: from Python's own json and hashlib */
-        {"e2b", NULL, "{\"b\":[1.0,1e16,1e-5,0.1,123456789012345678901234567890,-0,-0.0,1.5e300,100000000000000000.0,0.0001],\"a\":null,\"\xc3\xa9\":true,\"B\":{}}", "41780855297969472690572376653657415446415558406272158193398303556680077600514"},
+        {"e2b", NULL,
+         "{\"b\":[1.0,1e16,1e-5,0.1,123456789012345678901234567890,-0,-0.0,1.5e300,100000000000000000.0,0.0001],\"a\":null,\"\xc3\xa9\":true,\"B\":{}}",
+         "41780855297969472690572376653657415446415558406272158193398303556680077600514"},
     };
 
     (void)state;
@@ -294,7 +329,8 @@ static void test_fingerprint(void **state)
 
 /* ---- configurations ----------------------------------------------------------------------------------- */
 
-static int put(struct configs *configs, const char *id, const char *type, const char *config, bool default_only, struct told *told, struct brig_err *err)
+static int put(struct configs *configs, const char *id, const char *type, const char *config, bool default_only,
+               struct told *told, struct brig_err *err)
 {
     struct json_doc *doc = NULL;
 
@@ -306,7 +342,8 @@ static int put(struct configs *configs, const char *id, const char *type, const 
     return r;
 }
 
-static void must_put(struct kit *kit, struct configs *configs, const char *id, const char *type, const char *config, bool default_only, struct told *told)
+static void must_put(struct kit *kit, struct configs *configs, const char *id, const char *type, const char *config,
+                     bool default_only, struct told *told)
 {
     struct brig_err err = {0};
     unsigned n = told->n;
@@ -330,8 +367,10 @@ static void test_life(void **state)
     struct configs *configs = make(kit, NULL, true, &all);
     must_put(kit, configs, NULL, "local", NULL, true, &told);
     assert_true(objects_id_ok("sandbox", told.id));
-    assert_string_equal(told.text, "{\"type\":\"local\",\"config\":{\"sandbox_dir\":\"" DIR "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]},"
-                                   "\"created_by_id\":\"key-1\",\"last_updated_by_id\":\"key-1\",\"written_as\":\"user\"}");
+    assert_string_equal(told.text,
+                        "{\"type\":\"local\",\"config\":{\"sandbox_dir\":\"" DIR
+                        "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]},"
+                        "\"created_by_id\":\"key-1\",\"last_updated_by_id\":\"key-1\",\"written_as\":\"user\"}");
     assert_string_equal(all.before, "");
     assert_string_equal(all.after, "48408990033679363701484527775310645901996820373321982248109825766489622234136");
     memcpy(id, told.id, sizeof id);
@@ -356,7 +395,9 @@ static void test_life(void **state)
     must_put(kit, configs, id, NULL, "{\"timeout\":30}", false, &told);
     assert_non_null(strstr(told.text, "{\"timeout\":30,\"language\":\"python\"}"));
     assert_true(put(configs, id, NULL, "{\"sandbox_dir\":\"/x\"}", false, &told, &err) < 0);
-    assert_string_equal(err.message, "Mismatched type for sandbox config update: tried to update sandbox_config of type modal with config of type local");
+    assert_string_equal(
+        err.message,
+        "Mismatched type for sandbox config update: tried to update sandbox_config of type modal with config of type local");
     assert_int_equal(err.code, BRIG_E_USAGE);
     assert_true(put(configs, id, NULL, "{\"type\":\"e2b\",\"timeout\":5}", false, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_USAGE);
@@ -385,14 +426,16 @@ static void test_life(void **state)
 
 /* ---- variables ---------------------------------------------------------------------------------------- */
 
-static int set(struct configs *configs, const char *config_id, const char *id, const char *key, const char *value, struct told *told, struct brig_err *err)
+static int set(struct configs *configs, const char *config_id, const char *id, const char *key, const char *value,
+               struct told *told, struct brig_err *err)
 {
     const struct variable_change change = {.key = key, .value = value, .value_len = value ? strlen(value) : 0};
 
     return variables_put(configs, ORG, "key-1", config_id, id, &change, on_object, told, err);
 }
 
-static void must_set(struct kit *kit, struct configs *configs, const char *config_id, const char *id, const char *key, const char *value, struct told *told)
+static void must_set(struct kit *kit, struct configs *configs, const char *config_id, const char *id, const char *key,
+                     const char *value, struct told *told)
 {
     struct brig_err err = {0};
     unsigned n = told->n;
@@ -480,7 +523,8 @@ static void test_variables(void **state)
     /* they go with their configuration */
     told = (struct told){0};
     assert_int_equal(configs_delete(configs, ORG, config_id, on_object, &told, NULL), 0);
-    assert_int_equal(set(configs, config_id, NULL, "LATE", "x", &told, NULL), 0); /* on its way while the configuration goes */
+    /* on its way while the configuration goes */
+    assert_int_equal(set(configs, config_id, NULL, "LATE", "x", &told, NULL), 0);
     wait_for(kit, &told, 2);
     const uint64_t give_up = clock_mono_ns() + 60 * NS_PER_SEC;
     while (objects_count(configs_variables(configs), ORG) > 0 && clock_mono_ns() < give_up)
@@ -538,7 +582,12 @@ static void test_keys(void **state)
 
     /* a row in the original's form opens, and is ours after the next write */
     AUTO_BUF struct buf sql = BUF_INIT(4096);
-    assert_int_equal(buf_printf(&sql, "UPDATE objects SET doc = '{\"config_id\":\"%s\",\"key\":\"OLD\",\"sealed\":{\"legacy\":\"" LEGACY "\"}}' WHERE name = '%s'", config_id, told.id), 0);
+    assert_int_equal(
+        buf_printf(&sql,
+                   "UPDATE objects SET doc = '{\"config_id\":\"%s\",\"key\":\"OLD\",\"sealed\":{\"legacy\":\"" LEGACY
+                   "\"}}' WHERE name = '%s'",
+                   config_id, told.id),
+        0);
     kit_exec(kit, sql.data);
     configs = make(kit, both, false, &all);
     assert_value(configs, config_id, "OLD", "secret-api-key-12345");
@@ -593,8 +642,9 @@ static void test_keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_resolve), KIT_CASE(test_fingerprint), KIT_CASE(test_complete), KIT_CASE(test_refused),
-                                       KIT_CASE(test_life),    KIT_CASE(test_variables),   KIT_CASE(test_keys)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_resolve), KIT_CASE(test_fingerprint), KIT_CASE(test_complete),
+                                       KIT_CASE(test_refused), KIT_CASE(test_life),        KIT_CASE(test_variables),
+                                       KIT_CASE(test_keys)};
 
     return kit_run("tool_configs", cases, ARRAY_SIZE(cases), true);
 }

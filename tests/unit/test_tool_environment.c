@@ -129,7 +129,8 @@ static void shown_without_values(void **state UNUSED)
     json = JSON_INIT(&out);
     environment_json(env, true, &json);
     assert_int_equal(json_finish(&json), 0);
-    assert_string_equal(out.data, "{\"KEY\":{\"layer\":\"agent\",\"over\":[\"sandbox\"]},\"PATH\":{\"layer\":\"base\",\"over\":[]}}");
+    assert_string_equal(
+        out.data, "{\"KEY\":{\"layer\":\"agent\",\"over\":[\"sandbox\"]},\"PATH\":{\"layer\":\"base\",\"over\":[]}}");
     buf_done(&out);
     environment_destroy(env);
 }
@@ -189,8 +190,10 @@ static void survives_lack_of_memory(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(later_layers_win),     cmocka_unit_test(same_layer_is_replaced), cmocka_unit_test(refusals_name_the_name),  cmocka_unit_test(objects_of_strings),
-        cmocka_unit_test(shown_without_values), cmocka_unit_test(base_is_an_allow_list),  cmocka_unit_test(survives_lack_of_memory),
+        cmocka_unit_test(later_layers_win),        cmocka_unit_test(same_layer_is_replaced),
+        cmocka_unit_test(refusals_name_the_name),  cmocka_unit_test(objects_of_strings),
+        cmocka_unit_test(shown_without_values),    cmocka_unit_test(base_is_an_allow_list),
+        cmocka_unit_test(survives_lack_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

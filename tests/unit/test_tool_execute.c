@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs from the request to the receipt, with providers that the test registers in place of children: one that refuses, one that dies before it starts, one that dies after, one that answers.
- * The answers are made with the key of the request, as a runtime would.
+ * Runs from the request to the receipt, with providers that the test registers in place of children: one that refuses,
+ * one that dies before it starts, one that dies after, one that answers. The answers are made with the key of the
+ * request, as a runtime would.
  */
 #include "audit_rig.h"
 
@@ -18,9 +19,9 @@ struct double_ {
     struct test *test;
     enum how how;
     unsigned starts, cancels;
-    const char *answer;      /* payload; sealed with the run's key */
+    const char *answer; /* payload; sealed with the run's key */
     const char *out, *err;
-    struct child_done done;  /* over what the case says */
+    struct child_done done; /* over what the case says */
     bool wrong_key;
     struct child_claim claim;
     struct frame_request request;
@@ -45,7 +46,8 @@ struct test {
     uint64_t retry_s;
 };
 
-/* ---- doubles ---------------------------------------------------------------------------------------------------------------- */
+/* ---- doubles
+ * ---------------------------------------------------------------------------------------------------------------- */
 
 static void finish(struct double_ *d)
 {
@@ -81,7 +83,8 @@ static void on_timer(struct loop_timer *timer)
     finish(timer->ctx);
 }
 
-static int start(void *ctx, const struct child_claim *claim, const struct frame_request *request, void **ret_run, struct brig_err *err)
+static int start(void *ctx, const struct child_claim *claim, const struct frame_request *request, void **ret_run,
+                 struct brig_err *err)
 {
     struct double_ *d = ctx;
 
@@ -113,8 +116,12 @@ static void cancel(void *ctx, void *run)
 
 static void double_init(struct test *t, struct double_ *d)
 {
-    *d = (struct double_){.test = t, .how = ANSWERS, .answer = "{\"status\":\"ok\",\"result\":5}", .timer = {.fn = on_timer, .ctx = d},
-                          .done = {.cause = BRIG_CAUSE_EXITED, .sandbox_id = "abc", .started_at_ns = 1, .ended_at_ns = 2}};
+    *d = (struct double_){
+        .test = t,
+        .how = ANSWERS,
+        .answer = "{\"status\":\"ok\",\"result\":5}",
+        .timer = {.fn = on_timer, .ctx = d},
+        .done = {.cause = BRIG_CAUSE_EXITED, .sandbox_id = "abc", .started_at_ns = 1, .ended_at_ns = 2}};
 }
 
 static void provide(struct test *t, const char *name, struct double_ *d)
@@ -124,7 +131,9 @@ static void provide(struct test *t, const char *name, struct double_ *d)
     assert_int_equal(executor_provider(t->executor, &provider, NULL), 0);
 }
 
-/* ---- a test ------------------------------------------------------------------------------------------------------------------- */
+/* ---- a test
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static int set_up(void **state)
 {
@@ -140,7 +149,12 @@ static int set_up(void **state)
     t->config = *config_get(t->loaded);
     assert_int_equal(rates_create(&t->rates, NULL), 0);
     assert_int_equal(approvals_create(t->rig->loop, &t->approvals, NULL), 0);
-    const struct executor_options options = {.loop = t->rig->loop, .audit = t->rig->audit, .config = &t->config, .rates = t->rates, .approvals = t->approvals, .artifacts_fd = -1};
+    const struct executor_options options = {.loop = t->rig->loop,
+                                             .audit = t->rig->audit,
+                                             .config = &t->config,
+                                             .rates = t->rates,
+                                             .approvals = t->approvals,
+                                             .artifacts_fd = -1};
     assert_int_equal(executor_create(&options, &t->executor, NULL), 0);
     double_init(t, &t->local);
     double_init(t, &t->other);
@@ -200,7 +214,13 @@ static struct tool add_tool(void)
 {
     static const char source[] = "def add(a, b):\n    return a + b\n";
 
-    return (struct tool){.id = "tool-1", .name = "add", .source = source, .source_len = sizeof source - 1, .version = 3, .language = TOOL_PYTHON, .return_limit = 50000};
+    return (struct tool){.id = "tool-1",
+                         .name = "add",
+                         .source = source,
+                         .source_len = sizeof source - 1,
+                         .version = 3,
+                         .language = TOOL_PYTHON,
+                         .return_limit = 50000};
 }
 
 static struct run *begin(struct test *t, const struct run_ask *ask)
@@ -250,14 +270,16 @@ static unsigned count_in_log(struct test *t, const char *text)
     return n;
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------------------ */
+/* ---- results
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static void a_run_and_its_receipt(void **state)
 {
     struct test *t = *state;
     struct tool tool = add_tool();
     struct json_doc *args = json_of("{\"a\":2,\"b\":3}"), *receipt;
-    const struct run_ask ask = {.caller = &caller, .tool = &tool, .args = "{\"a\":2,\"b\":3}", .args_len = 13, .args_json = json_root(args)};
+    const struct run_ask ask = {
+        .caller = &caller, .tool = &tool, .args = "{\"a\":2,\"b\":3}", .args_len = 13, .args_json = json_root(args)};
 
     t->local.out = "hello\n";
     run_to_end(t, &ask);
@@ -295,14 +317,16 @@ static void errors_are_friendly(void **state)
     struct tool tool = add_tool();
     const struct run_ask ask = {.caller = &caller, .tool = &tool};
 
-    t->local.answer = "{\"status\":\"error\",\"error\":{\"type\":\"ZeroDivisionError\",\"message\":\"weird\",\"traceback\":\"Traceback ...\\nZeroDivisionError: weird\\n\"}}";
+    t->local.answer =
+        "{\"status\":\"error\",\"error\":{\"type\":\"ZeroDivisionError\",\"message\":\"weird\",\"traceback\":\"Traceback ...\\nZeroDivisionError: weird\\n\"}}";
     t->local.err = "warned";
     run_to_end(t, &ask);
     assert_false(t->ok);
     assert_string_equal(t->text, "Error executing function add: ZeroDivisionError: weird");
     assert_string_equal(t->func_return, "\"Error executing function add: ZeroDivisionError: weird\"");
     assert_string_equal(t->out[2], "warned\nTraceback ...\nZeroDivisionError: weird\n");
-    assert_non_null(strstr(t->receipt, "\"error\":{\"type\":\"ZeroDivisionError\",\"message\":\"weird\",\"traceback\":"));
+    assert_non_null(
+        strstr(t->receipt, "\"error\":{\"type\":\"ZeroDivisionError\",\"message\":\"weird\",\"traceback\":"));
     assert_null(strstr(t->receipt, "\"result\":"));
 }
 
@@ -313,11 +337,14 @@ static void ends_without_an_answer(void **state)
         struct child_done done;
         const char *text;
     } cases[] = {
-        {{.cause = BRIG_CAUSE_EXITED, .exit_code = 3}, "RuntimeError: the program ended without an answer: exit code 3"},
+        {{.cause = BRIG_CAUSE_EXITED, .exit_code = 3},
+         "RuntimeError: the program ended without an answer: exit code 3"},
         {{.cause = BRIG_CAUSE_SIGNALLED, .signal = 9}, "RuntimeError: the program was killed by signal 9"},
         {{.cause = BRIG_CAUSE_TIMEOUT, .signal = 9}, "TimeoutError: Executing tool add timed out after 180.0 seconds."},
-        {{.cause = BRIG_CAUSE_OOM, .signal = 9, .limits = {.memory = 64u << 20}}, "MemoryError: the program used more memory than its limit of 64 MiB"},
-        {{.cause = BRIG_CAUSE_EXITED, .answer_too_large = true}, "RuntimeError: the result is too large: at most 16 MiB"},
+        {{.cause = BRIG_CAUSE_OOM, .signal = 9, .limits = {.memory = 64u << 20}},
+         "MemoryError: the program used more memory than its limit of 64 MiB"},
+        {{.cause = BRIG_CAUSE_EXITED, .answer_too_large = true},
+         "RuntimeError: the result is too large: at most 16 MiB"},
         {{.cause = BRIG_CAUSE_EXITED, .answer_broken = true}, "RuntimeError: the answer is not what the protocol says"},
         {{.cause = BRIG_CAUSE_HOST_ERROR, .detail = "the disk is gone"}, "RuntimeError: the disk is gone"},
     };
@@ -358,18 +385,24 @@ static void results_are_cut(void **state)
     assert_string_equal(t->text, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9");
     t->local.answer = "{\"status\":\"ok\",\"result\":\"\\u00e9\\u00e9\\u00e9\\u00e9\\u00e9\"}";
     run_to_end(t, &ask);
-    assert_string_equal(t->text, "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9... [NOTE: function output was truncated since it exceeded the character limit: 5 > 4]");
+    assert_string_equal(
+        t->text,
+        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9... [NOTE: function output was truncated since it exceeded the character limit: 5 > 4]");
     assert_true(t->ok);
     t->local.answer = "{\"status\":\"ok\",\"result\":{\"a\":1}}";
     run_to_end(t, &ask);
-    assert_string_equal(t->func_return, "\"{\\\"a\\\"... [NOTE: function output was truncated since it exceeded the character limit: 7 > 4]\"");
+    assert_string_equal(
+        t->func_return,
+        "\"{\\\"a\\\"... [NOTE: function output was truncated since it exceeded the character limit: 7 > 4]\"");
     tool.return_limit = 7;
     run_to_end(t, &ask);
     assert_string_equal(t->func_return, "{\"a\":1}");
     assert_string_equal(t->text, "{'a': 1}");
 }
 
-/* ---- secrets -------------------------------------------------------------------------------------------------------------------- */
+/* ---- secrets
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void secrets_do_not_leave(void **state)
 {
@@ -394,25 +427,33 @@ static void secrets_do_not_leave(void **state)
     t->local.answer = "{\"status\":\"ok\",\"result\":[123456789]}";
     run_to_end(t, &ask);
     assert_string_equal(t->func_return, "\"[[secret]]\"");
-    t->local.answer = "{\"status\":\"error\",\"error\":{\"type\":\"E\",\"message\":\"hunter2-hunter2\",\"traceback\":\"E: hunter2-hunter2\"}}";
+    t->local.answer =
+        "{\"status\":\"error\",\"error\":{\"type\":\"E\",\"message\":\"hunter2-hunter2\",\"traceback\":\"E: hunter2-hunter2\"}}";
     run_to_end(t, &ask);
     assert_null(strstr(t->text, "hunter2"));
     assert_null(strstr(t->out[2], "hunter2"));
     assert_null(strstr(t->receipt, "hunter2"));
     t->config.audit_payloads = true;
-    run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .env_vars = json_root(env), .args = "{\"x\":\"hunter2-hunter2\"}", .args_len = 23});
+    run_to_end(t, &(struct run_ask){.caller = &caller,
+                                    .tool = &tool,
+                                    .env_vars = json_root(env),
+                                    .args = "{\"x\":\"hunter2-hunter2\"}",
+                                    .args_len = 23});
     assert_int_equal(count_in_log(t, "hunter2"), 0);
     assert_int_equal(count_in_log(t, "arguments={"), 1);
     json_doc_free(env);
 }
 
-/* ---- refusals ------------------------------------------------------------------------------------------------------------------- */
+/* ---- refusals
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static void refused_before_anything_runs(void **state)
 {
     struct test *t = *state;
     struct tool tool = add_tool();
-    struct json_doc *org = json_of("{\"tools\":{\"deny\":[\"run\"]}}"), *bad = json_of("{\"2BAD\":\"x\"}"), *limits = json_of("{\"memory\":\"tiny\"}");
+    struct json_doc *org = json_of("{\"tools\":{\"deny\":[\"run\"]}}"), *bad = json_of("{\"2BAD\":\"x\"}"),
+                    *limits = json_of("{\"memory\":\"tiny\"}");
 
     run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .org_doc = json_root(org)});
     assert_false(t->has_result);
@@ -441,13 +482,22 @@ static void arguments_against_the_schema(void **state)
 {
     struct test *t = *state;
     struct tool tool = add_tool();
-    struct json_doc *schema = json_of("{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}"), *args = json_of("{\"a\":\"x\"}");
+    struct json_doc *schema = json_of(
+                        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]}"),
+                    *args = json_of("{\"a\":\"x\"}");
 
     assert_int_equal(schema_compile(json_root(schema), 0, &tool.schema, NULL), 0);
-    run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .args = "{\"a\":\"x\"}", .args_len = 9, .args_json = json_root(args)});
+    run_to_end(
+        t, &(struct run_ask){
+               .caller = &caller, .tool = &tool, .args = "{\"a\":\"x\"}", .args_len = 9, .args_json = json_root(args)});
     assert_int_equal(t->refused.code, BRIG_E_INVALID);
     assert_non_null(strstr(t->refused.message, "a: "));
-    run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool, .args = "{\"a\":\"x\"}", .args_len = 9, .args_json = json_root(args), .no_schema_check = true});
+    run_to_end(t, &(struct run_ask){.caller = &caller,
+                                    .tool = &tool,
+                                    .args = "{\"a\":\"x\"}",
+                                    .args_len = 9,
+                                    .args_json = json_root(args),
+                                    .no_schema_check = true});
     assert_true(t->has_result);
     schema_free(tool.schema);
     json_doc_free(schema);
@@ -501,7 +551,9 @@ static void waits_for_a_yes(void **state)
     assert_int_equal(t->local.starts, 1);
 }
 
-/* ---- providers -------------------------------------------------------------------------------------------------------------------- */
+/* ---- providers
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void falls_back_and_says_why(void **state)
 {
@@ -512,13 +564,16 @@ static void falls_back_and_says_why(void **state)
     tool.provider = "modal"; /* not there */
     run_to_end(t, &ask);
     assert_true(t->ok);
-    assert_non_null(strstr(t->receipt, "\"providers_tried\":[{\"provider\":\"modal\",\"why\":\"provider modal: no key: MODAL_TOKEN_ID, MODAL_TOKEN_SECRET\"}]"));
+    assert_non_null(strstr(
+        t->receipt,
+        "\"providers_tried\":[{\"provider\":\"modal\",\"why\":\"provider modal: no key: MODAL_TOKEN_ID, MODAL_TOKEN_SECRET\"}]"));
     provide(t, "modal", &t->other);
     t->other.how = REFUSES;
     run_to_end(t, &ask);
     assert_true(t->ok);
     assert_int_equal(t->other.starts, 1); /* what is final is not tried again */
-    assert_non_null(strstr(t->receipt, "\"provider\":\"local\",\"providers_tried\":[{\"provider\":\"modal\",\"why\":\"not today\"}]"));
+    assert_non_null(strstr(
+        t->receipt, "\"provider\":\"local\",\"providers_tried\":[{\"provider\":\"modal\",\"why\":\"not today\"}]"));
     tool.no_fallback = true;
     run_to_end(t, &ask);
     assert_int_equal(t->refused.code, BRIG_E_UNSUPPORTED);
@@ -603,13 +658,15 @@ static void providers_say_why_they_are_off(void **state)
     buf_done(&out);
 }
 
-/* ---- wall clock and state --------------------------------------------------------------------------------------------------------- */
+/* ---- wall clock and state
+ * --------------------------------------------------------------------------------------------------------- */
 
 static void whose_time_counts(void **state)
 {
     struct test *t = *state;
     struct tool tool = add_tool();
-    struct json_doc *of_tool = json_of("{\"timeout\":20,\"memory\":\"64m\"}"), *of_call = json_of("{\"timeout\":\"5s\"}");
+    struct json_doc *of_tool = json_of("{\"timeout\":20,\"memory\":\"64m\"}"),
+                    *of_call = json_of("{\"timeout\":\"5s\"}");
 
     tool.limits = json_root(of_tool);
     run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool});
@@ -631,19 +688,23 @@ static void only_block_values_change(void **state)
 {
     struct test *t = *state;
     struct tool tool = add_tool();
-    struct json_doc *before = json_of("{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":10}]},\"name\":\"x\"}");
+    struct json_doc *before =
+        json_of("{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":10}]},\"name\":\"x\"}");
     const struct run_ask ask = {.caller = &caller, .tool = &tool, .agent_state = json_root(before)};
 
-    t->local.answer = "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"b\",\"limit\":10}]},\"name\":\"x\"}}";
+    t->local.answer =
+        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"b\",\"limit\":10}]},\"name\":\"x\"}}";
     run_to_end(t, &ask);
     assert_true(t->ok);
     assert_non_null(strstr(t->state, "\"value\":\"b\""));
     assert_non_null(strstr(t->receipt, "\"agent_state\":{\"blocks\":{\"human\":"));
-    t->local.answer = "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":10}]},\"name\":\"x\"}}";
+    t->local.answer =
+        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":10}]},\"name\":\"x\"}}";
     run_to_end(t, &ask);
     assert_true(t->ok);
     assert_string_equal(t->state, "");
-    t->local.answer = "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":99}]},\"name\":\"x\"}}";
+    t->local.answer =
+        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":99}]},\"name\":\"x\"}}";
     run_to_end(t, &ask);
     assert_false(t->ok);
     assert_string_equal(t->state, "");
@@ -654,9 +715,22 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(a_run_and_its_receipt), CASE(errors_are_friendly), CASE(ends_without_an_answer), CASE(results_are_cut), CASE(secrets_do_not_leave), CASE(refused_before_anything_runs),
-        CASE(arguments_against_the_schema), CASE(at_most_so_many), CASE(waits_for_a_yes), CASE(falls_back_and_says_why), CASE(transient_failures_are_tried_again),
-        CASE(never_a_second_time), CASE(a_running_one_is_cancelled), CASE(providers_say_why_they_are_off), CASE(whose_time_counts), CASE(only_block_values_change),
+        CASE(a_run_and_its_receipt),
+        CASE(errors_are_friendly),
+        CASE(ends_without_an_answer),
+        CASE(results_are_cut),
+        CASE(secrets_do_not_leave),
+        CASE(refused_before_anything_runs),
+        CASE(arguments_against_the_schema),
+        CASE(at_most_so_many),
+        CASE(waits_for_a_yes),
+        CASE(falls_back_and_says_why),
+        CASE(transient_failures_are_tried_again),
+        CASE(never_a_second_time),
+        CASE(a_running_one_is_cancelled),
+        CASE(providers_say_why_they_are_off),
+        CASE(whose_time_counts),
+        CASE(only_block_values_change),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,17 +36,30 @@ static const char *string_at(const struct json_value *object, const char *name)
 
 static void request_says_everything(void **state UNUSED)
 {
-    const struct tool tool = {.name = "add", .source = "def add(a):\n  return \"\xc3\xa9\"\n", .source_len = strlen("def add(a):\n  return \"\xc3\xa9\"\n"), .language = TOOL_PYTHON};
+    const struct tool tool = {.name = "add",
+                              .source = "def add(a):\n  return \"\xc3\xa9\"\n",
+                              .source_len = strlen("def add(a):\n  return \"\xc3\xa9\"\n"),
+                              .language = TOOL_PYTHON};
     const struct sbox_pair env[] = {{"A", "1"}, {"B", "x\ny"}};
-    struct frame_request q = {.kind = FRAME_TOOL, .tool = &tool, .args = "{\"a\": 123456789012345678901234567890}", .env = env, .n_env = 2, .agent_id = "agent-1",
-                              .agent_state = "{\"memory\":{}}", .agent_state_len = 13, .site = "/opt/brig/venv", .schema = "{\"name\":\"add\"}", .schema_len = 14};
+    struct frame_request q = {.kind = FRAME_TOOL,
+                              .tool = &tool,
+                              .args = "{\"a\": 123456789012345678901234567890}",
+                              .env = env,
+                              .n_env = 2,
+                              .agent_id = "agent-1",
+                              .agent_state = "{\"memory\":{}}",
+                              .agent_state_len = 13,
+                              .site = "/opt/brig/venv",
+                              .schema = "{\"name\":\"add\"}",
+                              .schema_len = 14};
     struct buf out = BUF_INIT(1u << 20);
     struct json_doc *doc = NULL;
 
     q.args_len = strlen(q.args);
     memcpy(q.key, key, sizeof key);
     assert_int_equal(frame_request_put(&q, &out), 0);
-    assert_non_null(strstr(out.data, "\"args\":{\"a\": 123456789012345678901234567890}")); /* as it came: no digit is lost */
+    /* as it came: no digit is lost */
+    assert_non_null(strstr(out.data, "\"args\":{\"a\": 123456789012345678901234567890}"));
     assert_int_equal(json_read(out.data, out.len, 1000, &doc, NULL), 0);
     const struct json_value *root = json_root(doc);
     assert_int_equal(json_get(root, "v")->i64, 1);
@@ -91,7 +104,8 @@ static void results_are_the_bytes_that_came(void **state UNUSED)
         {"{\"status\":\"ok\",\"result\":123456789012345678901234567890}", "123456789012345678901234567890"},
         {"{\"status\":\"ok\"}", "null"},
         {"{\"status\":\"ok\",\"result\": null }", "null"},
-        {" { \"agent_state\" : null , \"result\" : [ 1, {\"result\":\"}\\\"]\"} ] , \"status\":\"ok\" } ", "[ 1, {\"result\":\"}\\\"]\"} ]"},
+        {" { \"agent_state\" : null , \"result\" : [ 1, {\"result\":\"}\\\"]\"} ] , \"status\":\"ok\" } ",
+         "[ 1, {\"result\":\"}\\\"]\"} ]"},
         {"{\"result\":\"a\\\\\",\"status\":\"ok\"}", "\"a\\\\\""},
         {"{\"notes\":[\"result\"],\"result\":{\"a\":[[]]},\"status\":\"ok\"}", "{\"a\":[[]]}"},
         {"{\"status\":\"ok\",\"result\":1.0}", "1.0"},
@@ -112,7 +126,11 @@ static void errors_are_structured(void **state UNUSED)
 {
     struct frame_answer a;
 
-    assert_int_equal(read_answer("{\"status\":\"error\",\"error\":{\"type\":\"ValueError\",\"message\":\"no\",\"traceback\":\"Traceback\"},\"out\":false}", &a), 0);
+    assert_int_equal(
+        read_answer(
+            "{\"status\":\"error\",\"error\":{\"type\":\"ValueError\",\"message\":\"no\",\"traceback\":\"Traceback\"},\"out\":false}",
+            &a),
+        0);
     assert_false(a.ok);
     assert_string_equal(a.error_type, "ValueError");
     assert_string_equal(a.error_message, "no");
@@ -145,9 +163,22 @@ static void only_with_the_code(void **state UNUSED)
 static void types_are_checked(void **state UNUSED)
 {
     static const char *const bad[] = {
-        "", "1", "[]", "{}", "{\"status\":1}", "{\"status\":\"fine\"}", "{\"status\":\"error\"}", "{\"status\":\"error\",\"error\":\"x\"}",
-        "{\"status\":\"error\",\"error\":{\"type\":1}}", "{\"status\":\"ok\",\"agent_state\":[]}", "{\"status\":\"ok\",\"files\":{}}", "{\"status\":\"ok\",\"status\":\"ok\"}",
-        "{\"status\":\"ok\",\"result\":1}x", "{\"status\":\"ok\",\"result\":NaN}", "{\"status\":\"ok\",\"out\":0}", "\xff",
+        "",
+        "1",
+        "[]",
+        "{}",
+        "{\"status\":1}",
+        "{\"status\":\"fine\"}",
+        "{\"status\":\"error\"}",
+        "{\"status\":\"error\",\"error\":\"x\"}",
+        "{\"status\":\"error\",\"error\":{\"type\":1}}",
+        "{\"status\":\"ok\",\"agent_state\":[]}",
+        "{\"status\":\"ok\",\"files\":{}}",
+        "{\"status\":\"ok\",\"status\":\"ok\"}",
+        "{\"status\":\"ok\",\"result\":1}x",
+        "{\"status\":\"ok\",\"result\":NaN}",
+        "{\"status\":\"ok\",\"out\":0}",
+        "\xff",
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -174,8 +205,12 @@ static void survives_lack_of_memory(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(request_says_everything), cmocka_unit_test(state_is_absent_unless_given), cmocka_unit_test(results_are_the_bytes_that_came),
-        cmocka_unit_test(errors_are_structured),   cmocka_unit_test(only_with_the_code),           cmocka_unit_test(types_are_checked),
+        cmocka_unit_test(request_says_everything),
+        cmocka_unit_test(state_is_absent_unless_given),
+        cmocka_unit_test(results_are_the_bytes_that_came),
+        cmocka_unit_test(errors_are_structured),
+        cmocka_unit_test(only_with_the_code),
+        cmocka_unit_test(types_are_checked),
         cmocka_unit_test(survives_lack_of_memory),
     };
 

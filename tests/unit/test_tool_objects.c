@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Objects of organisations: in memory as in the store, changes in their order, names that are one's own. On both data bases. */
+/* Objects of organisations: in memory as in the store, changes in their order, names that are one's own. On both data
+ * bases. */
 #include "store_kit.h"
 
 #include "base/err.h"
@@ -70,13 +71,20 @@ static void on_changed(void *ctx, const struct object *before, const struct obje
     size_t at = strlen(told->log);
 
     told->changes++;
-    snprintf(told->log + at, sizeof told->log - at, "%llu>%llu ", before ? (unsigned long long)before->version : 0, after ? (unsigned long long)after->version : 0);
+    snprintf(told->log + at, sizeof told->log - at, "%llu>%llu ", before ? (unsigned long long)before->version : 0,
+             after ? (unsigned long long)after->version : 0);
 }
 
 static struct objects *make(struct kit *kit, struct told *told, size_t per_org)
 {
-    const struct objects_kind kind = {.kind = "thing", .per_org = per_org, .secret = true, .loaded = on_loaded, .unloaded = on_unloaded, .key = key_of,
-                                      .changed = on_changed, .ctx = told};
+    const struct objects_kind kind = {.kind = "thing",
+                                      .per_org = per_org,
+                                      .secret = true,
+                                      .loaded = on_loaded,
+                                      .unloaded = on_unloaded,
+                                      .key = key_of,
+                                      .changed = on_changed,
+                                      .ctx = told};
     struct objects *objects = NULL;
     struct brig_err err = {0};
 
@@ -85,7 +93,8 @@ static struct objects *make(struct kit *kit, struct told *told, size_t per_org)
     return objects;
 }
 
-static int put(struct objects *objects, const char *id, const char *doc, uint64_t expect, struct told *told, struct brig_err *err)
+static int put(struct objects *objects, const char *id, const char *doc, uint64_t expect, struct told *told,
+               struct brig_err *err)
 {
     return objects_put(objects, ORG, id, doc, strlen(doc), expect, on_object, told, err);
 }
@@ -200,7 +209,8 @@ static void test_order(void **state)
     /* put, delete, put: in this order, and the last is a first version again */
     assert_int_equal(put(objects, "c", "{\"n\":50}", 0, &told, NULL), 0);
     assert_int_equal(objects_delete(objects, ORG, "c", on_object, &told, NULL), 0);
-    assert_int_equal(objects_delete(objects, ORG, "c", on_object, &told, NULL), 0); /* when its turn comes there is none: told through done */
+    /* when its turn comes there is none: told through done */
+    assert_int_equal(objects_delete(objects, ORG, "c", on_object, &told, NULL), 0);
     assert_int_equal(put(objects, "c", "{\"bad\":1}", 0, &told, NULL), 0);
     assert_int_equal(put(objects, "c", "{\"n\":7}", 0, &told, NULL), 0);
     wait_for(kit, &told, 26);
@@ -337,7 +347,8 @@ static void test_store_fails(void **state)
     kit_open(kit);
     /* a row that the kind does not take stops the start, by name */
     kit_exec(kit, "UPDATE objects SET doc = '{\"bad\":1}'");
-    const struct objects_kind kind = {.kind = "thing", .per_org = 3, .loaded = on_loaded, .unloaded = on_unloaded, .ctx = &all};
+    const struct objects_kind kind = {
+        .kind = "thing", .per_org = 3, .loaded = on_loaded, .unloaded = on_unloaded, .ctx = &all};
     assert_true(objects_create(kit->store, &kind, &objects, &err) < 0);
     assert_non_null(strstr(err.message, "thing a of org-1: bad: is"));
 }
@@ -392,7 +403,8 @@ static void test_memory(void **state)
         bool failed = mem_has_failed();
         mem_fail_after(MEM_FAIL_NEVER);
         if (r == 0) {
-            const unsigned failed_before = told.failed; /* the store's thread may have met the shut door too: then it is told, and nothing is there */
+            /* the store's thread may have met the shut door too: then it is told, and nothing is there */
+            const unsigned failed_before = told.failed;
             wait_for(kit, &told, ++want);
             assert_int_equal(objects_find(objects, ORG, id) == NULL, told.failed > failed_before);
         }
@@ -426,8 +438,9 @@ static void test_many(void **state)
     kit_open(kit);
     objects = make(kit, &all, 1000);
     for (const struct object *object = objects_first(objects, ORG); object; object = object->next, n++)
-        assert_true(!object->next || (object->next->prev == object && (object->created_at_ns < object->next->created_at_ns || strcmp(object->id,
-                                                                                                                                     object->next->id) < 0)));
+        assert_true(!object->next ||
+                    (object->next->prev == object && (object->created_at_ns < object->next->created_at_ns ||
+                                                      strcmp(object->id, object->next->id) < 0)));
     assert_int_equal(n, 500);
     assert_string_equal(objects_by_key(objects, ORG, "k3")->id, "id257");
     kit_close(kit);
@@ -437,11 +450,18 @@ static void test_many(void **state)
 
 static void test_ids(void **state)
 {
-    static const char *const bad[] = {"", "tool", "tool-", "tool-123", "tool-123e4567-e89b-12d3-a456-426614174000", "tool-123e4567-e89b-42d3-c456-426614174000",
-                                      "tool-123E4567-e89b-42d3-a456-426614174000", "tool-123e4567-e89b-42d3-a456-4266141740000",
-                                          "tools-123e4567-e89b-42d3-a456-426614174000",
-                                      "agent-123e4567-e89b-42d3-a456-426614174000", "tool-123e4567-e89b-42d3-a456-42661417400\n",
-                                          "tool_123e4567-e89b-42d3-a456-426614174000"};
+    static const char *const bad[] = {"",
+                                      "tool",
+                                      "tool-",
+                                      "tool-123",
+                                      "tool-123e4567-e89b-12d3-a456-426614174000",
+                                      "tool-123e4567-e89b-42d3-c456-426614174000",
+                                      "tool-123E4567-e89b-42d3-a456-426614174000",
+                                      "tool-123e4567-e89b-42d3-a456-4266141740000",
+                                      "tools-123e4567-e89b-42d3-a456-426614174000",
+                                      "agent-123e4567-e89b-42d3-a456-426614174000",
+                                      "tool-123e4567-e89b-42d3-a456-42661417400\n",
+                                      "tool_123e4567-e89b-42d3-a456-426614174000"};
     char id[128];
 
     (void)state;
@@ -457,8 +477,9 @@ static void test_ids(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_life),  KIT_CASE(test_order),       KIT_CASE(test_refusals), KIT_CASE(test_held),
-                                       KIT_CASE(test_many), KIT_CASE(test_store_fails), KIT_CASE(test_memory),   KIT_CASE(test_ids), KIT_CASE(test_bytes)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_life),   KIT_CASE(test_order), KIT_CASE(test_refusals),
+                                       KIT_CASE(test_held),   KIT_CASE(test_many),  KIT_CASE(test_store_fails),
+                                       KIT_CASE(test_memory), KIT_CASE(test_ids),   KIT_CASE(test_bytes)};
 
     return kit_run("tool_objects", cases, ARRAY_SIZE(cases), true);
 }

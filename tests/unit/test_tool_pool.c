@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools with children of the test's own: who gets which child, how many there are, and what happens when none can be made. */
+/* Pools with children of the test's own: who gets which child, how many there are, and what happens when none can be
+ * made. */
 #include "unit.h"
 
 #include <sys/sysinfo.h>
@@ -11,7 +12,8 @@
 
 #define ORG "org-1"
 
-/* ---- children ------------------------------------------------------------------------------------------------------------------ */
+/* ---- children
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 struct child {
     struct child *next;
@@ -27,7 +29,8 @@ static unsigned n_made, n_ended, n_alive;
 static bool refuse;
 static uint64_t weight = 3u << 20;
 
-int child_create(struct manager *manager UNUSED, const struct child_spec *spec, const struct child_events *events, struct child **ret, struct brig_err *err)
+int child_create(struct manager *manager UNUSED, const struct child_spec *spec, const struct child_events *events,
+                 struct child **ret, struct brig_err *err)
 {
     if (refuse)
         return err_set(err, BRIG_E_BUSY, 0, "no slots");
@@ -113,7 +116,9 @@ void set_release(struct sets *sets UNUSED, const struct set *set)
     last_released = set;
 }
 
-/* ---- a pool -------------------------------------------------------------------------------------------------------------------- */
+/* ---- a pool
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 struct test {
     struct loop *loop;
@@ -262,7 +267,8 @@ static void prewarmed_and_bounded(void **state)
 static void keys_do_not_mix(void **state)
 {
     struct test *t = *state;
-    const struct set set = {.key = "abc", .host_path = "/var/cache/sets/abc/root", .lock_hash = "1"}, newer = {.key = "abc", .host_path = "/var/cache/sets/abc/root", .lock_hash = "2"};
+    const struct set set = {.key = "abc", .host_path = "/var/cache/sets/abc/root", .lock_hash = "1"},
+                     newer = {.key = "abc", .host_path = "/var/cache/sets/abc/root", .lock_hash = "2"};
     const struct pool_want others[] = {
         {.org_id = "org-2", .language = TOOL_PYTHON},
         {.org_id = ORG, .language = TOOL_PYTHON, .strict = true},
@@ -302,7 +308,8 @@ static void sets_are_held(void **state)
 {
     struct test *t = *state;
     const struct pool_options options = {.loop = t->loop, .config = &t->config, .sets = (struct sets *)t};
-    const struct set old = {.key = "abc", .host_path = "/old", .lock_hash = "1"}, again = {.key = "abc", .host_path = "/new", .lock_hash = "1"};
+    const struct set old = {.key = "abc", .host_path = "/old", .lock_hash = "1"},
+                     again = {.key = "abc", .host_path = "/new", .lock_hash = "1"};
     struct pool_want want = {.org_id = ORG, .language = TOOL_PYTHON, .set = &old};
 
     pool_destroy(t->pool);
@@ -426,8 +433,15 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        CASE(waiters_are_served_in_order), CASE(refilled_by_demand), CASE(prewarmed_and_bounded), CASE(keys_do_not_mix), CASE(sets_are_held), CASE(failures_are_told), CASE(lost_while_parked),
-        CASE(cancelled_ones_take_nothing), CASE(memory_goes_to_who_waits),
+        CASE(waiters_are_served_in_order),
+        CASE(refilled_by_demand),
+        CASE(prewarmed_and_bounded),
+        CASE(keys_do_not_mix),
+        CASE(sets_are_held),
+        CASE(failures_are_told),
+        CASE(lost_while_parked),
+        CASE(cancelled_ones_take_nothing),
+        CASE(memory_goes_to_who_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

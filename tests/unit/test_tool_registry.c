@@ -18,12 +18,14 @@ static int parse(const char *text, struct tool *tool, struct json_doc **doc, str
 
 static void test_parse(void **state)
 {
-    static const char text[] = "{\"name\":\"f\"," SRC ",\"source_type\":\"python\",\"description\":\"does\",\"tags\":[\"a\"],\"return_char_limit\":7,"
-                               "\"json_schema\":{\"name\":\"f\",\"description\":\"other\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}}}},"
-                               "\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},\"requests>=2\",{\"name\":\"a\",\"version\":null}],\"npm_requirements\":null,"
-                               "\"default_requires_approval\":false,\"enable_parallel_execution\":true,\"metadata_\":{\"sandbox\":\"modal\",\"x\":1},\"project_id\":null,\"unknown\":5,"
-                               "\"brig\":{\"network\":\"packages\",\"secrets\":[\"KEY\"],\"limits\":{\"memory\":\"64m\"},\"rate_limit\":{\"max_calls\":10,\"window_seconds\":60},"
-                               "\"approval\":true,\"needs_credentials\":true,\"fallback\":\"none\"}}";
+    static const char text[] =
+        "{\"name\":\"f\"," SRC
+        ",\"source_type\":\"python\",\"description\":\"does\",\"tags\":[\"a\"],\"return_char_limit\":7,"
+        "\"json_schema\":{\"name\":\"f\",\"description\":\"other\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}}}},"
+        "\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},\"requests>=2\",{\"name\":\"a\",\"version\":null}],\"npm_requirements\":null,"
+        "\"default_requires_approval\":false,\"enable_parallel_execution\":true,\"metadata_\":{\"sandbox\":\"modal\",\"x\":1},\"project_id\":null,\"unknown\":5,"
+        "\"brig\":{\"network\":\"packages\",\"secrets\":[\"KEY\"],\"limits\":{\"memory\":\"64m\"},\"rate_limit\":{\"max_calls\":10,\"window_seconds\":60},"
+        "\"approval\":true,\"needs_credentials\":true,\"fallback\":\"none\"}}";
     struct tool tool = {0};
     struct json_doc *doc;
     struct brig_err err = {0};
@@ -65,7 +67,10 @@ static void test_parse(void **state)
     assert_false(tool.requires_approval || tool.needs_credentials || tool.no_fallback);
     tool_done(&tool);
     json_doc_free(doc);
-    assert_int_equal(parse("{\"name\":\"up\",\"source_type\":\"command\",\"brig\":{\"command\":[\"/usr/bin/uptime\",\"\"]}}", &tool, &doc, NULL), 0);
+    assert_int_equal(
+        parse("{\"name\":\"up\",\"source_type\":\"command\",\"brig\":{\"command\":[\"/usr/bin/uptime\",\"\"]}}", &tool,
+              &doc, NULL),
+        0);
     assert_int_equal(tool.language, TOOL_COMMAND);
     assert_int_equal(tool.command->count, 2);
     tool_done(&tool);
@@ -96,37 +101,48 @@ static void test_refused(void **state)
         {"{\"name\":\"generate-schema\"," SRC "}", "reserved", BRIG_E_USAGE},
         {"{\"json_schema\":{\"name\":\"add-base-tools\"}," SRC "}", "reserved", BRIG_E_USAGE},
         {"{\"name\":\"f\",\"json_schema\":{\"name\":\"g\"}," SRC "}", "is not the name in json_schema", BRIG_E_USAGE},
-        {"{\"name\":\"f\",\"source_type\":\"cobol\"," SRC "}", "Tool source type is not supported at this time. Found cobol", BRIG_E_USAGE},
-        {"{\"name\":\"f\",\"source_type\":\"typescript\"," SRC "}", "TypeScript tools require an explicit json_schema parameter.", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"source_type\":\"cobol\"," SRC "}",
+         "Tool source type is not supported at this time. Found cobol", BRIG_E_USAGE},
+        {"{\"name\":\"f\",\"source_type\":\"typescript\"," SRC "}",
+         "TypeScript tools require an explicit json_schema parameter.", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"json_schema\":[]," SRC "}", "json_schema: must be an object", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"json_schema\":{\"name\":\"f\",\"parameters\":5}," SRC "}", "parameters: must be an object", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"return_char_limit\":0," SRC "}", "return_char_limit: must be an integer from 1 to 1000000", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"json_schema\":{\"name\":\"f\",\"parameters\":5}," SRC "}", "parameters: must be an object",
+         BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"return_char_limit\":0," SRC "}", "return_char_limit: must be an integer from 1 to 1000000",
+         BRIG_E_INVALID},
         {"{\"name\":\"f\",\"return_char_limit\":1000001," SRC "}", "return_char_limit", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"return_char_limit\":1.5," SRC "}", "return_char_limit", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"return_char_limit\":\"5\"," SRC "}", "return_char_limit", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"pip_requirements\":{}," SRC "}", "pip_requirements: must be a list", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"pip_requirements\":[5]," SRC "}", "pip_requirements: each is", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"pip_requirements\":[{\"version\":\"1\"}]," SRC "}", "pip_requirements: one has no name", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"pip_requirements\":[{\"version\":\"1\"}]," SRC "}", "pip_requirements: one has no name",
+         BRIG_E_INVALID},
         {"{\"name\":\"f\",\"npm_requirements\":[\"\"]," SRC "}", "npm_requirements: one has no name", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"npm_requirements\":[{\"name\":\"a\",\"version\":1}]," SRC "}", "npm_requirements: version: must be a string", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"npm_requirements\":[{\"name\":\"a\",\"version\":1}]," SRC "}",
+         "npm_requirements: version: must be a string", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"pip_requirements\":[\"a\\n--index-url x\"]," SRC "}", "pip_requirements", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"tags\":\"a\"," SRC "}", "tags", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"tags\":[1]," SRC "}", "tags", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"description\":1," SRC "}", "description: must be a string", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"metadata_\":[]," SRC "}", "metadata_: must be an object", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"metadata_\":{\"sandbox\":\"../x\"}," SRC "}", "metadata_.sandbox", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"default_requires_approval\":\"yes\"," SRC "}", "default_requires_approval: must be true or false", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"default_requires_approval\":\"yes\"," SRC "}",
+         "default_requires_approval: must be true or false", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":5," SRC "}", "brig: must be an object", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":{\"netwrk\":1}," SRC "}", "brig.netwrk: is not known", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":{\"secrets\":\"A\"}," SRC "}", "brig.secrets: must be a list", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":{\"limits\":1}," SRC "}", "brig.limits", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"brig\":{\"rate_limit\":{\"max_calls\":1}}," SRC "}", "brig.rate_limit: needs both", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"brig\":{\"rate_limit\":{\"max_calls\":0,\"window_seconds\":1}}," SRC "}", "brig.max_calls", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"brig\":{\"rate_limit\":{\"max_calls\":1}}," SRC "}", "brig.rate_limit: needs both",
+         BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"brig\":{\"rate_limit\":{\"max_calls\":0,\"window_seconds\":1}}," SRC "}", "brig.max_calls",
+         BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":{\"rules\":5}," SRC "}", "brig.rules", BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":{\"approval\":1}," SRC "}", "brig.approval: must be true or false", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"brig\":{\"fallback\":\"maybe\"}," SRC "}", "brig.fallback: must be \"auto\" or \"none\"", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"brig\":{\"fallback\":\"maybe\"}," SRC "}", "brig.fallback: must be \"auto\" or \"none\"",
+         BRIG_E_INVALID},
         {"{\"name\":\"f\",\"brig\":{\"command\":[]}," SRC "}", "brig.command", BRIG_E_INVALID},
-        {"{\"name\":\"f\",\"source_type\":\"command\"}", "command: a tool of source_type \"command\" needs it", BRIG_E_INVALID},
+        {"{\"name\":\"f\",\"source_type\":\"command\"}", "command: a tool of source_type \"command\" needs it",
+         BRIG_E_INVALID},
         {"{\"name\":\"f\",\"source_type\":\"command\",\"brig\":{\"command\":[\"\"]}}", "brig.command", BRIG_E_INVALID},
     };
 
@@ -148,8 +164,10 @@ static void test_languages(void **state)
     static const struct {
         const char *name;
         enum tool_language language;
-    } cases[] = {{"python", TOOL_PYTHON}, {"py", TOOL_PYTHON},     {"javascript", TOOL_JAVASCRIPT}, {"node", TOOL_JAVASCRIPT}, {"js", TOOL_JAVASCRIPT},
-                 {"ts", TOOL_TYPESCRIPT}, {"typescript", TOOL_TYPESCRIPT}, {"bash", TOOL_BASH}, {"sh", TOOL_BASH}, {"command", TOOL_COMMAND}};
+    } cases[] = {{"python", TOOL_PYTHON},         {"py", TOOL_PYTHON},     {"javascript", TOOL_JAVASCRIPT},
+                 {"node", TOOL_JAVASCRIPT},       {"js", TOOL_JAVASCRIPT}, {"ts", TOOL_TYPESCRIPT},
+                 {"typescript", TOOL_TYPESCRIPT}, {"bash", TOOL_BASH},     {"sh", TOOL_BASH},
+                 {"command", TOOL_COMMAND}};
     enum tool_language language;
 
     (void)state;
@@ -167,7 +185,9 @@ static void test_hash(void **state)
         const char *text, *want;
     } cases[] = {
         {"{\"name\":\"f\"," SRC "}", "f3c5e04f87b1"}, /* the original's own */
-        {"{\"name\":\"f\",\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},{\"name\":\"it's\"}],\"npm_requirements\":[{\"name\":\"a\"}]," SRC "}", "bba8297c2493"},
+        {"{\"name\":\"f\",\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},{\"name\":\"it's\"}],\"npm_requirements\":[{\"name\":\"a\"}]," SRC
+         "}",
+         "bba8297c2493"},
     };
 
     (void)state;
@@ -216,7 +236,8 @@ static void wait_for(struct kit *kit, const struct told *told, unsigned n)
 
 static void test_registry(void **state)
 {
-    static const char one[] = "{\"name\":\"f\"," SRC "}", two[] = "{\"name\":\"f\",\"description\":\"two\"," SRC "}", bad[] = "{\"name\":\"run\"," SRC "}";
+    static const char one[] = "{\"name\":\"f\"," SRC "}", two[] = "{\"name\":\"f\",\"description\":\"two\"," SRC "}",
+                      bad[] = "{\"name\":\"run\"," SRC "}";
     static const char schema[] = "{\"json_schema\":{\"name\":\"g\",\"parameters\":{\"type\":\"object\"}}," SRC "}";
     struct kit *kit = *state;
     struct told told = {0};
@@ -238,8 +259,9 @@ static void test_registry(void **state)
     assert_int_equal(told.version, 1);
     memcpy(id, told.id, sizeof id);
     told.failed = 0;
-    assert_int_equal(registry_upsert(registry, ORG, registry_by_name(registry, ORG, "f"), two, strlen(two), on_object,
-                                     &told, NULL), 0);
+    assert_int_equal(
+        registry_upsert(registry, ORG, registry_by_name(registry, ORG, "f"), two, strlen(two), on_object, &told, NULL),
+        0);
     wait_for(kit, &told, 3);
     assert_int_equal(told.failed, 0);
     assert_int_equal(told.version, 2);
@@ -274,7 +296,8 @@ static void test_registry(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest cases[] = {KIT_CASE(test_parse), KIT_CASE(test_refused), KIT_CASE(test_languages), KIT_CASE(test_hash), KIT_CASE(test_registry)};
+    const struct CMUnitTest cases[] = {KIT_CASE(test_parse), KIT_CASE(test_refused), KIT_CASE(test_languages),
+                                       KIT_CASE(test_hash), KIT_CASE(test_registry)};
 
     return kit_run("tool_registry", cases, ARRAY_SIZE(cases), true);
 }

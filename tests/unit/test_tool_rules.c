@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked before a tool runs: lists of tools, rules about arguments (send_email and delete_file of the seeds among them), rates, approvals. */
+/* What is asked before a tool runs: lists of tools, rules about arguments (send_email and delete_file of the seeds
+ * among them), rates, approvals. */
 #include "unit.h"
 
 #include "base/buf.h"
@@ -27,7 +28,8 @@ static bool may(const char *org, const char *key, bool default_deny, const char 
 {
     struct json_doc *org_doc = org ? must_read(org) : NULL, *key_doc = key ? must_read(key) : NULL;
     struct brig_err err = {0};
-    int r = tool_allowed(org_doc ? json_root(org_doc) : NULL, key_doc ? json_root(key_doc) : NULL, default_deny, name, &err);
+    int r = tool_allowed(org_doc ? json_root(org_doc) : NULL, key_doc ? json_root(key_doc) : NULL, default_deny, name,
+                         &err);
 
     if (r < 0) {
         char want[100];
@@ -42,7 +44,8 @@ static bool may(const char *org, const char *key, bool default_deny, const char 
 
 static void lists_decide_in_order(void **state)
 {
-    static const char list[] = "{\"tools\":{\"allow\":[\"search_*\",\"calculate\"],\"deny\":[\"search_secret*\",\"*rm*\"]}}";
+    static const char list[] =
+        "{\"tools\":{\"allow\":[\"search_*\",\"calculate\"],\"deny\":[\"search_secret*\",\"*rm*\"]}}";
     (void)state;
 
     assert_true(may(NULL, NULL, false, "x"));
@@ -70,7 +73,7 @@ static void both_must_allow(void **state)
     assert_false(may(org, key, false, "a"));
     assert_true(may(org, key, false, "b"));
     assert_false(may(org, key, false, "c"));
-    assert_true(may(org, "{}", true, "a")); /* a key without a list leaves it to the organisation */
+    assert_true(may(org, "{}", true, "a"));  /* a key without a list leaves it to the organisation */
     assert_false(may("{}", key, true, "b")); /* and cannot open what is shut by default */
     assert_true(may(org, "{\"tools\":{\"deny\":[\"b\"]}}", true, "a"));
     assert_false(may(org, "{\"tools\":{\"deny\":[\"b\"]}}", true, "b"));
@@ -78,7 +81,14 @@ static void both_must_allow(void **state)
 
 static void lists_of_another_shape_deny(void **state)
 {
-    static const char *const bad[] = {"true", "[]", "{\"allow\":\"*\"}", "{\"allow\":[\"*\",1]}", "{\"deny\":\"y\"}", "{\"deny\":[null]}", "{\"default\":true}", "{\"default\":\"maybe\"}"};
+    static const char *const bad[] = {"true",
+                                      "[]",
+                                      "{\"allow\":\"*\"}",
+                                      "{\"allow\":[\"*\",1]}",
+                                      "{\"deny\":\"y\"}",
+                                      "{\"deny\":[null]}",
+                                      "{\"default\":true}",
+                                      "{\"default\":\"maybe\"}"};
     (void)state;
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -96,7 +106,8 @@ static void stars_take_little_time(void **state)
 
     memset(name, 'a', 64);
     name[64] = '\0';
-    assert_false(may("{\"tools\":{\"allow\":[\"*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*ab\"]}}", NULL, false, name));
+    assert_false(
+        may("{\"tools\":{\"allow\":[\"*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*ab\"]}}", NULL, false, name));
 }
 
 /* ---- rules ---------------------------------------------------------------------------------------- */
@@ -141,31 +152,38 @@ static void send_email(void **state)
 
 static void each_recipient(void **state)
 {
-    static const char rules[] = "[{\"field\":\"to[]\",\"allow\":\"@company\\\\.com$\"},{\"field\":\"mail.cc[].address\",\"deny\":\"evil\"}]";
+    static const char rules[] =
+        "[{\"field\":\"to[]\",\"allow\":\"@company\\\\.com$\"},{\"field\":\"mail.cc[].address\",\"deny\":\"evil\"}]";
     (void)state;
 
     assert_string_equal(said(rules, "{\"to\":[\"a@company.com\",\"b@company.com\"]}"), "");
-    assert_string_equal(said(rules, "{\"to\":[\"a@company.com\",\"b@evil.com\"]}"), "to[1]: must match @company\\.com$");
+    assert_string_equal(said(rules, "{\"to\":[\"a@company.com\",\"b@evil.com\"]}"),
+                        "to[1]: must match @company\\.com$");
     assert_string_equal(said(rules, "{\"to\":\"b@evil.com\"}"), "to: must match @company\\.com$");
     assert_string_equal(said(rules, "{\"to\":[[\"a@company.com\"]]}"), "to[0]: must be a string");
     assert_string_equal(said(rules, "{\"to\":[]}"), "");
-    assert_string_equal(said(rules, "{\"mail\":{\"cc\":[{\"address\":\"a\"},{},{\"address\":\"evil\"}]}}"), "mail.cc[2].address: must not match evil");
-    assert_string_equal(said(rules, "{\"mail\":{\"cc\":{\"address\":\"evil\"}}}"), "mail.cc.address: must not match evil");
+    assert_string_equal(said(rules, "{\"mail\":{\"cc\":[{\"address\":\"a\"},{},{\"address\":\"evil\"}]}}"),
+                        "mail.cc[2].address: must not match evil");
+    assert_string_equal(said(rules, "{\"mail\":{\"cc\":{\"address\":\"evil\"}}}"),
+                        "mail.cc.address: must not match evil");
     assert_string_equal(said(rules, "{\"mail\":[\"evil\"]}"), "mail: must be an object");
     assert_string_equal(said(rules, "{\"mail\":{\"cc\":[\"evil\"]}}"), "mail.cc[0]: must be an object");
 }
 
-/* seeds/002: no system files; and what a list of forbidden beginnings lets through, but a directory to stay in does not. */
+/* seeds/002: no system files; and what a list of forbidden beginnings lets through, but a directory to stay in does
+ * not. */
 static void delete_file(void **state)
 {
-    static const char deny[] = "[{\"field\":\"path\",\"deny\":\"^/system/\"}]", within[] = "[{\"field\":\"path\",\"within\":\"/workspace/data/\"}]";
+    static const char deny[] = "[{\"field\":\"path\",\"deny\":\"^/system/\"}]",
+                      within[] = "[{\"field\":\"path\",\"within\":\"/workspace/data/\"}]";
     (void)state;
 
     assert_string_equal(said(deny, "{\"path\":\"/system/kernel\"}"), "path: must not match ^/system/");
     assert_string_equal(said(deny, "{\"path\":\"/home/x\"}"), "");
     assert_string_equal(said(deny, "{\"path\":\"//system/kernel\"}"), "");
     assert_string_equal(said(within, "{\"path\":\"//system/kernel\"}"), "path: must be within /workspace/data/");
-    assert_string_equal(said(within, "{\"path\":\"/workspace/data/../../system/kernel\"}"), "path: must be within /workspace/data/");
+    assert_string_equal(said(within, "{\"path\":\"/workspace/data/../../system/kernel\"}"),
+                        "path: must be within /workspace/data/");
     assert_string_equal(said(within, "{\"path\":\"data/x\"}"), "");
     assert_string_equal(said(within, "{\"path\":\"./data/./a/../x\"}"), "");
     assert_string_equal(said(within, "{\"path\":\"/workspace//data\"}"), "");
@@ -187,7 +205,8 @@ static void long_paths_fail(void **state)
     for (unsigned i = 0; i < 3000; i++)
         assert_int_equal(buf_append_str(&args, "/x"), 0);
     assert_int_equal(buf_append_str(&args, "\"}"), 0);
-    assert_string_equal(said("[{\"field\":\"path\",\"within\":\"/workspace/data\"}]", args.data), "path: must be within /workspace/data");
+    assert_string_equal(said("[{\"field\":\"path\",\"within\":\"/workspace/data\"}]", args.data),
+                        "path: must be within /workspace/data");
     buf_done(&args);
 }
 
@@ -208,12 +227,28 @@ static void work_without_end_fails(void **state)
 
 static void bad_rules_are_refused(void **state)
 {
-    static const char *const bad[] = {
-        "{}", "[1]", "[{}]", "[{\"field\":\"a\"}]", "[{\"allow\":\"a\"}]", "[{\"field\":7,\"allow\":\"a\"}]", "[{\"field\":\"\",\"allow\":\"a\"}]",
-        "[{\"field\":\"a\",\"allow\":\"(\"}]", "[{\"field\":\"a\",\"deny\":\"(?i)a\"}]", "[{\"field\":\"a\",\"deny\":1}]", "[{\"field\":\"a\",\"within\":\"data\"}]",
-        "[{\"field\":\"a\",\"format\":\"nonsense\"}]", "[{\"field\":\"a\",\"allow\":\"a\",\"alow\":\"b\"}]", "[{\"field\":\"a.\",\"allow\":\"a\"}]", "[{\"field\":\".a\",\"allow\":\"a\"}]",
-        "[{\"field\":\"a..b\",\"allow\":\"a\"}]", "[{\"field\":\"[]\",\"allow\":\"a\"}]", "[{\"field\":\"a[\",\"allow\":\"a\"}]", "[{\"field\":\"a[0]\",\"allow\":\"a\"}]",
-        "[{\"field\":\"a[]b\",\"allow\":\"a\"}]", "[{\"field\":\"a]\",\"allow\":\"a\"}]", "[{\"field\":\"a\",\"allow\":\"b\\u0000c\"}]"};
+    static const char *const bad[] = {"{}",
+                                      "[1]",
+                                      "[{}]",
+                                      "[{\"field\":\"a\"}]",
+                                      "[{\"allow\":\"a\"}]",
+                                      "[{\"field\":7,\"allow\":\"a\"}]",
+                                      "[{\"field\":\"\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a\",\"allow\":\"(\"}]",
+                                      "[{\"field\":\"a\",\"deny\":\"(?i)a\"}]",
+                                      "[{\"field\":\"a\",\"deny\":1}]",
+                                      "[{\"field\":\"a\",\"within\":\"data\"}]",
+                                      "[{\"field\":\"a\",\"format\":\"nonsense\"}]",
+                                      "[{\"field\":\"a\",\"allow\":\"a\",\"alow\":\"b\"}]",
+                                      "[{\"field\":\"a.\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\".a\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a..b\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"[]\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a[\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a[0]\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a[]b\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a]\",\"allow\":\"a\"}]",
+                                      "[{\"field\":\"a\",\"allow\":\"b\\u0000c\"}]"};
     (void)state;
 
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -256,10 +291,10 @@ static void windows_slide(void **state)
     assert_int_equal(retry, 50); /* the first leaves at 61 s */
     assert_int_equal(take(rates, "o", "t", 10, 60999, &retry), -EAGAIN);
     assert_int_equal(retry, 1);
-    assert_int_equal(take(rates, "o", "t", 10, 61000, &retry), 0);      /* exactly then */
+    assert_int_equal(take(rates, "o", "t", 10, 61000, &retry), 0);       /* exactly then */
     assert_int_equal(take(rates, "o", "t", 10, 61000, &retry), -EAGAIN); /* and just one */
-    assert_int_equal(take(rates, "o", "t", 10, 62000, &retry), 0);      /* the refused ones did not count */
-    assert_int_equal(take(rates, "o", "t", 3, 63000, &retry), -EAGAIN); /* lowered: it takes more than one to leave */
+    assert_int_equal(take(rates, "o", "t", 10, 62000, &retry), 0);       /* the refused ones did not count */
+    assert_int_equal(take(rates, "o", "t", 3, 63000, &retry), -EAGAIN);  /* lowered: it takes more than one to leave */
     assert_int_equal(take(rates, "p", "t", 1, 63000, &retry), 0);
     assert_int_equal(take(rates, "o", "u", 1, 63000, &retry), 0);
     assert_int_equal(take(rates, "o", "u", 1, 63000, &retry), -EAGAIN);
@@ -404,7 +439,8 @@ static void somebody_decides(void **state)
     approvals_each(approvals, "", stop_at_once, &n);
     assert_int_equal(n, 1);
 
-    assert_int_equal(approvals_decide(approvals, "p", "run-1", true, "key-9", "", &err), -ENOENT); /* another organisation's */
+    /* another organisation's */
+    assert_int_equal(approvals_decide(approvals, "p", "run-1", true, "key-9", "", &err), -ENOENT);
     assert_int_equal(err.code, BRIG_E_NOT_FOUND);
     assert_int_equal(approvals_decide(approvals, "o", "run-3", true, "key-9", "", &err), -ENOENT);
     assert_int_equal(approvals_decide(approvals, "o", "run-1", true, "key-9", "looks fine", &err), 0);

@@ -109,7 +109,12 @@ static void cut(void **state UNUSED)
 {
     static const struct {
         const char *text, *clean;
-    } cases[] = {{"plain text", "plain text"}, {"x hunter2-h", "x "}, {"x hunter2-hunter2", "x [secret]"}, {"hunter2-hunter2hunter", "[secret]"}, {"hunter2-hunter2 end", "[secret] end"}, {"", ""}};
+    } cases[] = {{"plain text", "plain text"},
+                 {"x hunter2-h", "x "},
+                 {"x hunter2-hunter2", "x [secret]"},
+                 {"hunter2-hunter2hunter", "[secret]"},
+                 {"hunter2-hunter2 end", "[secret] end"},
+                 {"", ""}};
     struct scrub *scrub;
 
     assert_int_equal(scrub_create(&scrub), 0);
@@ -127,7 +132,8 @@ static void cut(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms), cmocka_unit_test(escapes), cmocka_unit_test(several), cmocka_unit_test(short_ones), cmocka_unit_test(bounds), cmocka_unit_test(cut),
+        cmocka_unit_test(forms),      cmocka_unit_test(escapes), cmocka_unit_test(several),
+        cmocka_unit_test(short_ones), cmocka_unit_test(bounds),  cmocka_unit_test(cut),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

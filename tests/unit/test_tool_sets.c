@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requirement sets without a sandbox: what keys them, what locks say, where packages come from, what is collected, what removing survives. */
+/* Requirement sets without a sandbox: what keys them, what locks say, where packages come from, what is collected, what
+ * removing survives. */
 #include "unit.h"
 
 #include <fcntl.h>
@@ -32,7 +33,10 @@ static int setup(void **state)
     if (!mkdtemp(top))
         return -1;
     top_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    config = (struct config){.tools_find_links = text(""), .tools_npm_registry = text(""), .tools_sets_bytes = 1u << 30, .tools_sets_seconds = 86400};
+    config = (struct config){.tools_find_links = text(""),
+                             .tools_npm_registry = text(""),
+                             .tools_sets_bytes = 1u << 30,
+                             .tools_sets_seconds = 86400};
     return top_fd < 0 ? -1 : 0;
 }
 
@@ -47,7 +51,8 @@ static int teardown(void **state)
 
 static const struct versions usual = {"cpython-3.11.2", "linux-x86_64", "v20.1.0"};
 
-static void key_of(const struct set_want *want, const struct versions *versions, const struct set_index *index, char key[SHA256_HEX])
+static void key_of(const struct set_want *want, const struct versions *versions, const struct set_index *index,
+                   char key[SHA256_HEX])
 {
     struct brig_err err = {0};
     struct wish wish;
@@ -62,8 +67,11 @@ static void test_keys(void **state)
 {
     const char *const ab[] = {"a", "b"}, *const bab[] = {"b", "a", "b"}, *const joined[] = {"ab"}, *const npm[] = {"a"};
     const struct set_index none = {.pip = ""}, other = {.pip = "https://h/simple/"};
-    const struct versions newer = {"cpython-3.12.1", "linux-x86_64", "v20.1.0"}, arm = {"cpython-3.11.2", "linux-aarch64", "v20.1.0"}, node = {"cpython-3.11.2", "linux-x86_64", "v22.0.0"};
-    struct set_want want = {.org_id = "org-1", .pip = ab, .n_pip = 2}, same = {.org_id = "org-1", .pip = bab, .n_pip = 3};
+    const struct versions newer = {"cpython-3.12.1", "linux-x86_64", "v20.1.0"},
+                          arm = {"cpython-3.11.2", "linux-aarch64", "v20.1.0"},
+                          node = {"cpython-3.11.2", "linux-x86_64", "v22.0.0"};
+    struct set_want want = {.org_id = "org-1", .pip = ab, .n_pip = 2},
+                    same = {.org_id = "org-1", .pip = bab, .n_pip = 3};
     char keys[12][SHA256_HEX], again[SHA256_HEX];
     size_t n = 0;
 
@@ -79,7 +87,8 @@ static void test_keys(void **state)
     key_of(&(struct set_want){.org_id = "org-2", .pip = ab, .n_pip = 2}, &usual, &none, keys[n++]);
     key_of(&(struct set_want){.org_id = "org-1", .pip = joined, .n_pip = 1}, &usual, &none, keys[n++]);
     key_of(&(struct set_want){.org_id = "org-1", .pip = ab, .n_pip = 2, .venv_name = "mine"}, &usual, &none, keys[n++]);
-    key_of(&(struct set_want){.org_id = "org-1", .pip = ab, .n_pip = 1, .npm = npm, .n_npm = 1}, &usual, &none, keys[n++]);
+    key_of(&(struct set_want){.org_id = "org-1", .pip = ab, .n_pip = 1, .npm = npm, .n_npm = 1}, &usual, &none,
+           keys[n++]);
     key_of(&(struct set_want){.org_id = "org-1", .npm = npm, .n_npm = 1}, &usual, &none, keys[n++]);
     key_of(&(struct set_want){.org_id = "org-1", .npm = npm, .n_npm = 1}, &node, &none, keys[n++]);
     config.tools_find_links = text("/srv/wheels");
@@ -123,12 +132,20 @@ static void test_wishes(void **state)
     assert_int_equal(err.code, BRIG_E_USAGE);
     static const char *const venvs[] = {"..", "a/b", ".x", "-x", "npm", "a b", "$(id)"};
     for (size_t i = 0; i < ARRAY_SIZE(venvs); i++)
-        assert_true(wish_init(&wish, &(struct set_want){.org_id = "o", .pip = pip, .n_pip = 1, .venv_name = venvs[i]}, false, &err) < 0);
-    assert_int_equal(wish_init(&wish, &(struct set_want){.org_id = "o", .pip = pip, .n_pip = 3, .n_config_pip = 1, .requirements_txt = "zero\n"}, false, &err), 0);
+        assert_true(wish_init(&wish, &(struct set_want){.org_id = "o", .pip = pip, .n_pip = 1, .venv_name = venvs[i]},
+                              false, &err) < 0);
+    assert_int_equal(
+        wish_init(
+            &wish,
+            &(struct set_want){.org_id = "o", .pip = pip, .n_pip = 3, .n_config_pip = 1, .requirements_txt = "zero\n"},
+            false, &err),
+        0);
     AUTO_BUF struct buf out = BUF_INIT(4096);
     assert_int_equal(wish_sentence(&wish, false, &out), 0);
-    assert_string_equal(out.data, "Failed to install pip packages (sandbox requirements: zero, one; tool requirements: two, three). This may be due to package version incompatibility. "
-                                  "Consider updating package versions or removing version constraints.");
+    assert_string_equal(
+        out.data,
+        "Failed to install pip packages (sandbox requirements: zero, one; tool requirements: two, three). This may be due to package version incompatibility. "
+        "Consider updating package versions or removing version constraints.");
     wish_done(&wish);
 }
 
@@ -151,13 +168,16 @@ static void test_locks(void **state)
 {
     struct wish wish = {.venv = "venv"};
     struct brig_err err = {0};
-    AUTO_BUF struct buf one = BUF_INIT(1u << 20), two = BUF_INIT(1u << 20), pip = BUF_INIT(1u << 20), package = BUF_INIT(1u << 20), lock = BUF_INIT(1u << 20);
-    struct lock_parts parts = {"[{\"name\":\"b\",\"version\":\"2\",\"sha256\":\"" H64 "\"},{\"name\":\"A\",\"version\":\"1.0\",\"sha256\":\"" H64 "\"}]", "{\"private\":true}",
-                               "{\"lockfileVersion\":3,\"packages\":{}}"};
+    AUTO_BUF struct buf one = BUF_INIT(1u << 20), two = BUF_INIT(1u << 20), pip = BUF_INIT(1u << 20),
+                        package = BUF_INIT(1u << 20), lock = BUF_INIT(1u << 20);
+    struct lock_parts parts = {"[{\"name\":\"b\",\"version\":\"2\",\"sha256\":\"" H64
+                               "\"},{\"name\":\"A\",\"version\":\"1.0\",\"sha256\":\"" H64 "\"}]",
+                               "{\"private\":true}", "{\"lockfileVersion\":3,\"packages\":{}}"};
 
     (void)state;
     assert_int_equal(lock_make(&wish, &usual, &parts, &one, &err), 0);
-    parts.pip = "[{\"name\":\"A\",\"sha256\":\"" H64 "\",\"version\":\"1.0\"}, {\"name\":\"b\",\"version\":\"2\",\"sha256\":\"" H64 "\"}]";
+    parts.pip = "[{\"name\":\"A\",\"sha256\":\"" H64
+                "\",\"version\":\"1.0\"}, {\"name\":\"b\",\"version\":\"2\",\"sha256\":\"" H64 "\"}]";
     assert_int_equal(lock_make(&wish, &usual, &parts, &two, &err), 0);
     assert_string_equal(one.data, two.data); /* the same content is the same text */
     assert_int_equal(lock_read(one.data, one.len, &pip, &package, &lock, &err), 0);
@@ -169,7 +189,8 @@ static void test_locks(void **state)
 static void test_locks_without_hashes(void **state)
 {
     struct wish wish = {.venv = "venv"};
-    AUTO_BUF struct buf made = BUF_INIT(1u << 20), pip = BUF_INIT(4096), package = BUF_INIT(4096), lock = BUF_INIT(4096);
+    AUTO_BUF struct buf made = BUF_INIT(1u << 20), pip = BUF_INIT(4096), package = BUF_INIT(4096),
+                        lock = BUF_INIT(4096);
     const struct lock_parts parts = {"[{\"name\":\"a\",\"version\":\"1\",\"sha256\":\"\"}]", NULL, NULL};
 
     (void)state;
@@ -180,10 +201,19 @@ static void test_locks_without_hashes(void **state)
 
 static void test_locks_that_are_none(void **state)
 {
-    static const char *const reports[] = {"", "{}", "[1]", "[{}]", "[{\"name\":\"a\",\"version\":\"1\"}]", "[{\"name\":\"a\",\"version\":\"1\",\"sha256\":\"zz\"}]",
-                                          "[{\"name\":\"a\\n--pre\",\"version\":\"1\",\"sha256\":\"\"}]", "[{\"name\":\"--pre\",\"version\":\"1\",\"sha256\":\"\"}]",
-                                          "[{\"name\":\"a\",\"version\":\"1 -r x\",\"sha256\":\"\"}]", "[{\"name\":\"a\",\"version\":\"1\",\"sha256\":\"" H64 "\"}"};
-    static const char *const locks[] = {"", "{}", "{\"format\":2,\"pip\":[]}", "{\"format\":1}", "{\"format\":1,\"pip\":[{\"name\":\"../x\",\"version\":\"1\",\"sha256\":\"\"}]}"};
+    static const char *const reports[] = {"",
+                                          "{}",
+                                          "[1]",
+                                          "[{}]",
+                                          "[{\"name\":\"a\",\"version\":\"1\"}]",
+                                          "[{\"name\":\"a\",\"version\":\"1\",\"sha256\":\"zz\"}]",
+                                          "[{\"name\":\"a\\n--pre\",\"version\":\"1\",\"sha256\":\"\"}]",
+                                          "[{\"name\":\"--pre\",\"version\":\"1\",\"sha256\":\"\"}]",
+                                          "[{\"name\":\"a\",\"version\":\"1 -r x\",\"sha256\":\"\"}]",
+                                          "[{\"name\":\"a\",\"version\":\"1\",\"sha256\":\"" H64 "\"}"};
+    static const char *const locks[] = {
+        "", "{}", "{\"format\":2,\"pip\":[]}", "{\"format\":1}",
+        "{\"format\":1,\"pip\":[{\"name\":\"../x\",\"version\":\"1\",\"sha256\":\"\"}]}"};
     struct wish wish = {.venv = "venv"};
 
     (void)state;
@@ -213,8 +243,10 @@ static void test_index(void **state)
     unsetenv("PIP_TRUSTED_HOST");
     unsetenv("npm_config_registry");
     unsetenv("NPM_CONFIG_REGISTRY");
-    set_index_read(&index, "[global]\n# index-url = no\nindex-url = https://me:p%40ss@h.example/simple/ \nextra-index-url =\n    https://u@x/a\n    https://y/b\ntrusted-host=h.example\r\n",
-                   "fund=false\nregistry=https://n:p@npm.example/\n");
+    set_index_read(
+        &index,
+        "[global]\n# index-url = no\nindex-url = https://me:p%40ss@h.example/simple/ \nextra-index-url =\n    https://u@x/a\n    https://y/b\ntrusted-host=h.example\r\n",
+        "fund=false\nregistry=https://n:p@npm.example/\n");
     assert_string_equal(index.pip, "https://h.example/simple/");
     assert_string_equal(index.extra, "https://x/a https://y/b");
     assert_string_equal(index.trusted, "h.example");
@@ -398,7 +430,7 @@ static void test_collection(void **state)
     make_set(key('a'), "org-1", 400, 10);
     make_set(key('b'), "org-1", 400, 1000);
     make_set(key('c'), "org-2", 400, 2000);
-    make_set(key('d'), "org-2", 1, 90000); /* over its age */
+    make_set(key('d'), "org-2", 1, 90000);                /* over its age */
     assert_int_equal(mkdirat(top_fd, key('e'), 0755), 0); /* not a set */
     config.tools_sets_bytes = 1000;
     assert_int_equal(loop_create(&loop, &err), 0);
@@ -473,8 +505,8 @@ static void test_remains(void **state)
     rig->fake.hold_end = true;
     rig_start(rig); /* ready without waiting for the orphan's end */
     assert_int_equal(rig->fake.orphans_ended, 1);
-    const struct sets_options options = {.loop = rig->loop, .manager = rig->manager, .config = &config, .cache_dir_fd = top_fd,
-                                         .cache_path = top};
+    const struct sets_options options = {
+        .loop = rig->loop, .manager = rig->manager, .config = &config, .cache_dir_fd = top_fd, .cache_path = top};
     assert_int_equal(sets_create(&options, &sets, &err), 0);
     rig_run(rig, 10);
     sets_destroy(sets); /* waits for its thread */
@@ -491,8 +523,19 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_keys), TEST(test_shared_keys), TEST(test_wishes), TEST(test_versions), TEST(test_locks), TEST(test_locks_without_hashes), TEST(test_locks_that_are_none),
-        TEST(test_index), TEST(test_trees), TEST(test_swapped_link), TEST(test_collection), TEST(test_retiring), TEST(test_remains),
+        TEST(test_keys),
+        TEST(test_shared_keys),
+        TEST(test_wishes),
+        TEST(test_versions),
+        TEST(test_locks),
+        TEST(test_locks_without_hashes),
+        TEST(test_locks_that_are_none),
+        TEST(test_index),
+        TEST(test_trees),
+        TEST(test_swapped_link),
+        TEST(test_collection),
+        TEST(test_retiring),
+        TEST(test_remains),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

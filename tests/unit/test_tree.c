@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trees of this machine as tar: what is sent comes back the same, and an archive made by an enemy reaches nothing outside. */
+/* Trees of this machine as tar: what is sent comes back the same, and an archive made by an enemy reaches nothing
+ * outside. */
 #include "unit.h"
 
 #include <fcntl.h>

@@ -9,15 +9,18 @@ static const struct {
     uint16_t type;
     size_t size;
 } types[] = {
-    {WIRE_READY, sizeof(struct wire_ready)}, {WIRE_RUN, sizeof(struct wire_run)},   {WIRE_STARTED, sizeof(struct wire_started)},
-    {WIRE_DONE, sizeof(struct wire_done)},   {WIRE_KILL, sizeof(struct wire_kill)}, {WIRE_SIGNAL, sizeof(struct wire_signal)},
-    {WIRE_POOL, sizeof(struct wire_pool)},   {WIRE_POOL_FULL, sizeof(struct wire_pool)},
-    {WIRE_ATTACH, sizeof(struct wire_plain)}, {WIRE_ATTACHED, sizeof(struct wire_answer)}, {WIRE_FREEZE, sizeof(struct wire_freeze)},
-    {WIRE_FROZEN, sizeof(struct wire_answer)}, {WIRE_STATS, sizeof(struct wire_plain)},    {WIRE_STATS_ARE, sizeof(struct wire_stats)},
-    {WIRE_LIST, sizeof(struct wire_plain)},  {WIRE_LISTED, sizeof(struct wire_started)},  {WIRE_LIST_END, sizeof(struct wire_ready)},
-    {WIRE_GATE, sizeof(struct wire_gate)},   {WIRE_GATE_OPEN, sizeof(struct wire_gate_open)},
-    {WIRE_KEEP, sizeof(struct wire_plain)},  {WIRE_KEPT, sizeof(struct wire_kept)},       {WIRE_TAKE, sizeof(struct wire_plain)},
-    {WIRE_LIMITS, sizeof(struct wire_limits)}, {WIRE_LIMITS_ARE, sizeof(struct wire_limits_are)},
+    {WIRE_READY, sizeof(struct wire_ready)},         {WIRE_RUN, sizeof(struct wire_run)},
+    {WIRE_STARTED, sizeof(struct wire_started)},     {WIRE_DONE, sizeof(struct wire_done)},
+    {WIRE_KILL, sizeof(struct wire_kill)},           {WIRE_SIGNAL, sizeof(struct wire_signal)},
+    {WIRE_POOL, sizeof(struct wire_pool)},           {WIRE_POOL_FULL, sizeof(struct wire_pool)},
+    {WIRE_ATTACH, sizeof(struct wire_plain)},        {WIRE_ATTACHED, sizeof(struct wire_answer)},
+    {WIRE_FREEZE, sizeof(struct wire_freeze)},       {WIRE_FROZEN, sizeof(struct wire_answer)},
+    {WIRE_STATS, sizeof(struct wire_plain)},         {WIRE_STATS_ARE, sizeof(struct wire_stats)},
+    {WIRE_LIST, sizeof(struct wire_plain)},          {WIRE_LISTED, sizeof(struct wire_started)},
+    {WIRE_LIST_END, sizeof(struct wire_ready)},      {WIRE_GATE, sizeof(struct wire_gate)},
+    {WIRE_GATE_OPEN, sizeof(struct wire_gate_open)}, {WIRE_KEEP, sizeof(struct wire_plain)},
+    {WIRE_KEPT, sizeof(struct wire_kept)},           {WIRE_TAKE, sizeof(struct wire_plain)},
+    {WIRE_LIMITS, sizeof(struct wire_limits)},       {WIRE_LIMITS_ARE, sizeof(struct wire_limits_are)},
 };
 _Static_assert(ARRAY_SIZE(types) == WIRE_TYPE_MAX - 1, "every type");
 
@@ -87,8 +90,9 @@ static void bounded(void **state UNUSED)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good),          cmocka_unit_test(every_other_size), cmocka_unit_test(unknown_types),
-        cmocka_unit_test(magic_and_version), cmocka_unit_test(bounded),
+        cmocka_unit_test(good),          cmocka_unit_test(every_other_size),
+        cmocka_unit_test(unknown_types), cmocka_unit_test(magic_and_version),
+        cmocka_unit_test(bounded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job for a zygote, as bytes and back: everything arrives, nothing else does, and what is cut, longer or of another build is refused. */
+/* A job for a zygote, as bytes and back: everything arrives, nothing else does, and what is cut, longer or of another
+ * build is refused. */
 #include <string.h>
 
 #include "spawner/zygote_msg.h"
@@ -14,16 +15,48 @@ static uint8_t message[ZYGOTE_MSG_MAX];
 static struct zygote_job sample(unsigned n_binds, unsigned n_tmpfs)
 {
     struct zygote_job job = {
-        .number = 7, .clone_flags = 0x1234, .cgroup_fd = 47, .workdir = "/workspace",
-        .plan = {.setup_fd = 40, .control_fd = 41, .init_fd = 42, .probe_fd = 43, .host_proc_fd = 44, .host_mnt_fd = 45, .rootfs_fd = -1, .highest_fd = 99,
-                 .hostname = "a-name", .two_ids = true, .outer_root = 100000, .outer_user = 101000, .landlock_abi = 7, .store_device = "/l/3",
-                 .lower_dirs = {"usr", "opt"}, .root_links = {{"bin", "usr/bin"}, {"lib", "usr/lib"}, {"sbin", "usr/sbin"}},
-                 .binds = binds, .n_binds = n_binds, .tmpfs = tmpfs, .n_tmpfs = n_tmpfs, .limits = {.memory = 12345, .pids = 9}, .off = 3, .writable_root = true},
-        .start = {.uid = 1000, .gid = 1000, .require = 5, .landlock_abi = 7, .ns_host = {1, 2, 3, 4, 5, 6, 7, 8}, .workdir = SECRET, .strings = SECRET},
+        .number = 7,
+        .clone_flags = 0x1234,
+        .cgroup_fd = 47,
+        .workdir = "/workspace",
+        .plan = {.setup_fd = 40,
+                 .control_fd = 41,
+                 .init_fd = 42,
+                 .probe_fd = 43,
+                 .host_proc_fd = 44,
+                 .host_mnt_fd = 45,
+                 .rootfs_fd = -1,
+                 .highest_fd = 99,
+                 .hostname = "a-name",
+                 .two_ids = true,
+                 .outer_root = 100000,
+                 .outer_user = 101000,
+                 .landlock_abi = 7,
+                 .store_device = "/l/3",
+                 .lower_dirs = {"usr", "opt"},
+                 .root_links = {{"bin", "usr/bin"}, {"lib", "usr/lib"}, {"sbin", "usr/sbin"}},
+                 .binds = binds,
+                 .n_binds = n_binds,
+                 .tmpfs = tmpfs,
+                 .n_tmpfs = n_tmpfs,
+                 .limits = {.memory = 12345, .pids = 9},
+                 .off = 3,
+                 .writable_root = true},
+        .start = {.uid = 1000,
+                  .gid = 1000,
+                  .require = 5,
+                  .landlock_abi = 7,
+                  .ns_host = {1, 2, 3, 4, 5, 6, 7, 8},
+                  .workdir = SECRET,
+                  .strings = SECRET},
     };
 
     for (unsigned i = 0; i < n_binds; i++)
-        binds[i] = (struct plan_bind){.mount_fd = 200 + (int)i, .target = i % 2 ? "/data/odd" : "/data", .is_dir = i % 2, .read_only = i % 3 == 0, .overlay = i % 5 == 0};
+        binds[i] = (struct plan_bind){.mount_fd = 200 + (int)i,
+                                      .target = i % 2 ? "/data/odd" : "/data",
+                                      .is_dir = i % 2,
+                                      .read_only = i % 3 == 0,
+                                      .overlay = i % 5 == 0};
     for (unsigned i = 0; i < n_tmpfs; i++)
         tmpfs[i] = (struct plan_tmpfs){"/scratch", 4096u * (i + 1)};
     return job;
@@ -65,7 +98,8 @@ static void the_same_comes_back(const struct zygote_job *job, int cgroup, int mn
     for (unsigned i = 0; i < p->n_binds; i++) {
         assert_int_equal(p->binds[i].mount_fd, 200 + (int)i);
         assert_string_equal(p->binds[i].target, job->plan.binds[i].target);
-        assert_true(p->binds[i].is_dir == binds[i].is_dir && p->binds[i].read_only == binds[i].read_only && p->binds[i].overlay == binds[i].overlay);
+        assert_true(p->binds[i].is_dir == binds[i].is_dir && p->binds[i].read_only == binds[i].read_only &&
+                    p->binds[i].overlay == binds[i].overlay);
     }
     assert_int_equal(p->n_tmpfs, job->plan.n_tmpfs);
     for (unsigned i = 0; i < p->n_tmpfs; i++) {
@@ -92,7 +126,15 @@ static void a_job_comes_back(void **state UNUSED)
 static void no_address_travels(void **state UNUSED)
 {
     struct zygote_job job = sample(2, 1);
-    const void *const ours[] = {job.plan.hostname, job.plan.binds, job.plan.tmpfs, job.plan.lower_dirs[0], job.plan.root_links[0][0], binds[1].target, tmpfs[0].path, job.start.workdir, job.workdir};
+    const void *const ours[] = {job.plan.hostname,
+                                job.plan.binds,
+                                job.plan.tmpfs,
+                                job.plan.lower_dirs[0],
+                                job.plan.root_links[0][0],
+                                binds[1].target,
+                                tmpfs[0].path,
+                                job.start.workdir,
+                                job.workdir};
     int fds[ZYGOTE_FDS];
     size_t n_fds = 0;
     int len = zygote_job_put(message, sizeof message, &job, fds, &n_fds);

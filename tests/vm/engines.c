@@ -13,12 +13,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define EXPECT(what)                                                                                  \
-    do {                                                                                              \
-        if (!(what)) {                                                                                \
-            fprintf(stderr, "engines.c:%d: not so: %s (%s)\n", __LINE__, #what, last.message);        \
-            exit(1);                                                                                  \
-        }                                                                                             \
+#define EXPECT(what)                                                                           \
+    do {                                                                                       \
+        if (!(what)) {                                                                         \
+            fprintf(stderr, "engines.c:%d: not so: %s (%s)\n", __LINE__, #what, last.message); \
+            exit(1);                                                                           \
+        }                                                                                      \
     } while (0)
 
 static struct brig_err last;

@@ -51,8 +51,8 @@ struct run_options {
     struct buf code;                     /* its text, with a zero byte behind it */
 };
 
-/* 0, 1 when it is over (help was printed, and *ret_status is set; or what is wrong was said), or a negative errno. Checks what is syntax; what a limit
- * or a path may be is checked by brig_run_start(). */
+/* 0, 1 when it is over (help was printed, and *ret_status is set; or what is wrong was said), or a negative errno.
+ * Checks what is syntax; what a limit or a path may be is checked by brig_run_start(). */
 int run_options_parse(struct run_options *options, int argc, char **argv, int *ret_status,
                       struct brig_err *err) MUST_CHECK;
 void run_options_done(struct run_options *options);
@@ -134,9 +134,11 @@ void run_end_learned(const char *json, size_t len);
 /* By a daemon, if there is one and it can (run_remote.c). false: it is to be done here. */
 bool run_remote(const struct run_options *options, int *ret_status) MUST_CHECK;
 
-void run_put_limits(struct json *json, const struct brig_limits *limits, const struct net_flags *net); /* the member `limits` */
+/* the member `limits` */
+void run_put_limits(struct json *json, const struct brig_limits *limits, const struct net_flags *net);
 
-/* --lang (run_code.c). The text is read and becomes spec.argv (1: it cannot be, and a line was said); run_code(): by a service, if there is one and it can; false: that argv is to be run as any other. */
+/* --lang (run_code.c). The text is read and becomes spec.argv (1: it cannot be, and a line was said); run_code(): by a
+ * service, if there is one and it can; false: that argv is to be run as any other. */
 int run_code_flag(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 int run_code_read(struct run_options *options, int n, char *const *words, struct brig_err *err) MUST_CHECK;
 bool run_code(const struct run_options *options, int *ret_status) MUST_CHECK;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_code.c: `brig run --lang LANGUAGE FILE|-`: a snippet instead of a command. A daemon runs it as code (POST /v1/run; the receipt's kind is `code`): by a warm interpreter, with an
- * empty stdin. Where there is none, or a flag asks for what only a process has (-i, -t, -v, ...), the interpreter is found inside, and gets the text as one word of its command
- * line: no shell reads it. What fits into no word (128 KiB, the kernel's limit) and TypeScript, which needs the runtime to lose its types, are for a service in either case.
+ * run_code.c: `brig run --lang LANGUAGE FILE|-`: a snippet instead of a command. A daemon runs it as code (POST
+ * /v1/run; the receipt's kind is `code`): by a warm interpreter, with an empty stdin. Where there is none, or a flag
+ * asks for what only a process has (-i, -t, -v, ...), the interpreter is found inside, and gets the text as one word of
+ * its command line: no shell reads it. What fits into no word (128 KiB, the kernel's limit) and TypeScript, which needs
+ * the runtime to lose its types, are for a service in either case.
  */
 #include <string.h>
 
@@ -12,14 +14,15 @@
 #include "cli/run/run.h"
 #include "cli/verbs/tool.h"
 
-#define CODE_MAX ((size_t)1 << 20) /* as the daemon takes it */
+#define CODE_MAX ((size_t)1 << 20)     /* as the daemon takes it */
 #define WORD_BYTES ((size_t)120 << 10) /* of one word, with room for a flag before it */
 #define TIMEOUT_MS UINT64_C(300000)    /* of a run that says nothing else */
 #define BODY_MAX (8 * CODE_MAX)
 
 struct run_language {
     const char *name, *language;
-    const char *program, *before, *prefix; /* argv without a service; prefix: of the text's own word; program NULL: not without one */
+    /* argv without a service; prefix: of the text's own word; program NULL: not without one */
+    const char *program, *before, *prefix;
 };
 
 static const struct run_language languages[] = {
@@ -84,7 +87,10 @@ static int make_argv(struct run_options *options, struct brig_err *err)
 int run_code_read(struct run_options *options, int n, char *const *words, struct brig_err *err)
 {
     if (n != 1)
-        return err_usage(err, n == 0 ? "no file given: brig run --lang LANGUAGE [flags] FILE|-" : "%s: one word too many: a snippet has no arguments", n == 0 ? "" : words[1]);
+        return err_usage(err,
+                         n == 0 ? "no file given: brig run --lang LANGUAGE [flags] FILE|-"
+                                : "%s: one word too many: a snippet has no arguments",
+                         n == 0 ? "" : words[1]);
     if (options->interactive && str_eq(words[0], "-"))
         return err_usage(err, "-i with - for the file: stdin cannot be both the snippet and its input");
     options->code = BUF_INIT(CODE_MAX + 65536);
@@ -156,14 +162,17 @@ bool run_code(const struct run_options *options, int *ret_status)
 {
     AUTO_TOOL_SERVICE struct tool_service service = {0};
     AUTO_BUF struct buf body = BUF_INIT(BODY_MAX);
-    const struct tool_show how = {.json = options->json, .quiet = options->quiet, .program = true, .stream = true, .receipt = options->receipt};
+    const struct tool_show how = {
+        .json = options->json, .quiet = options->quiet, .program = true, .stream = true, .receipt = options->receipt};
     const char *flag = only_a_process(options);
     const bool must = !options->language->program || options->code.len > WORD_BYTES;
     struct brig_err err = {0};
 
     *ret_status = CLI_FAILED;
     if (flag && must) {
-        cli_error("%s: not for %s", flag, options->language->program ? "a snippet of more than 120 KiB" : "TypeScript, which only a service runs");
+        cli_error("%s: not for %s", flag,
+                  options->language->program ? "a snippet of more than 120 KiB"
+                                             : "TypeScript, which only a service runs");
         return true;
     }
     if (flag || (!must && !json_utf8_valid(options->code.data, options->code.len)))
@@ -174,6 +183,7 @@ bool run_code(const struct run_options *options, int *ret_status)
     }
     if (!must && !client_is_remote() && !tool_service_find(&service))
         return false;
-    *ret_status = service.client || tool_service_open(&service) ? tool_ask(&service, "/v1/run", &body, &how) : tool_service_signal(&service);
+    *ret_status = service.client || tool_service_open(&service) ? tool_ask(&service, "/v1/run", &body, &how)
+                                                                : tool_service_signal(&service);
     return true;
 }

@@ -58,13 +58,14 @@ static const struct flag run_flags[] = {
 
 static const struct flag_table run_table = {
     .usage = "brig run [flags] -- CMD [ARGS]\n       brig run --lang LANGUAGE [flags] FILE|-",
-    .purpose = "Runs CMD in a sandbox of its own. Its output and exit status pass through. 124 means that the\n"
-               "timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused or failed,\n"
-               "126 or 127 that CMD could not be executed or found. A daemon does it if one answers; with --local, -v,\n"
-               "--rootfs, --tmpfs or --cpu-time it is done here.\n"
-               "There is no network but what --net, --policy and --allow open; --net learn prints the policy CMD needs.\n"
-               "With --lang the text of FILE (- is stdin) is run by that interpreter; without -i its stdin is empty.\n"
-               "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
+    .purpose =
+        "Runs CMD in a sandbox of its own. Its output and exit status pass through. 124 means that the\n"
+        "timeout ended it, 137 another limit, 128+n a signal, 125 that brig refused or failed,\n"
+        "126 or 127 that CMD could not be executed or found. A daemon does it if one answers; with --local, -v,\n"
+        "--rootfs, --tmpfs or --cpu-time it is done here.\n"
+        "There is no network but what --net, --policy and --allow open; --net learn prints the policy CMD needs.\n"
+        "With --lang the text of FILE (- is stdin) is run by that interpreter; without -i its stdin is empty.\n"
+        "SIZE: bytes, or a number with k, m, g or t. TIME: seconds, or a number with ms, s, m or h.",
     .flags = run_flags,
     .n_flags = ARRAY_SIZE(run_flags),
     .command = 1,

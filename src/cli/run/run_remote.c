@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_remote.c: `brig run` by a daemon: a sandbox for this run, made and ended there, its program on our stdin, stdout, signals and
- * terminal. What the user sees is what a run in this process shows; the receipt says via: daemon.
+ * run_remote.c: `brig run` by a daemon: a sandbox for this run, made and ended there, its program on our stdin, stdout,
+ * signals and terminal. What the user sees is what a run in this process shows; the receipt says via: daemon.
  *
- * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), --cpu-time (it does not
- * count the CPU time of a process against a limit), and words that are not UTF-8, which JSON does not carry.
+ * Not by a daemon: -v, --rootfs and --tmpfs (they name things of the caller, or are not in its interface), --cpu-time
+ * (it does not count the CPU time of a process against a limit), and words that are not UTF-8, which JSON does not
+ * carry.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "cli/attach.h"
 
 #define TIMEOUT_MS UINT64_C(300000) /* the defaults of a run, which the daemon has only for commands it waits for */
-#define SPEC_MAX ((size_t)1 << 20) /* one message, as the daemon takes it */
+#define SPEC_MAX ((size_t)1 << 20)  /* one message, as the daemon takes it */
 
 /* ---- what is asked for ---------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent.c: `brig agent add|ls|show|rm|attach|detach`: whom tools run for: variables, state, and which tools it may use. */
+/* agent.c: `brig agent add|ls|show|rm|attach|detach`: whom tools run for: variables, state, and which tools it may use.
+ */
 #include <string.h>
 
 #include "base/str.h"
@@ -24,7 +25,8 @@ struct agent_options {
     }
 
 static const struct flag add_flags[] = {
-    {"state", "FILE", "its state as JSON, such as {\"memory\": {\"blocks\": [...]}}; - is stdin", flag_set_text, AT(state), 0},
+    {"state", "FILE", "its state as JSON, such as {\"memory\": {\"blocks\": [...]}}; - is stdin", flag_set_text,
+     AT(state), 0},
     {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
@@ -35,13 +37,27 @@ static const struct flag ls_flags[] = {
 static const struct flag rm_flags[] = {
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
 };
-static const struct flag_table add_table = {
-    .usage = "brig agent add [--state FILE] NAME", .purpose = "Makes an agent. Its variables are set with `brig env set --agent`.", .flags = add_flags, .n_flags = ARRAY_SIZE(add_flags)};
-static const struct flag_table ls_table = {.usage = "brig agent ls [-q] [-o FORMAT]", .purpose = "Lists agents.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
-static const struct flag_table show_table = {.usage = "brig agent show ID", .purpose = "Prints an agent, without values of its variables.", .flags = NULL, .n_flags = 0};
-static const struct flag_table rm_table = {.usage = "brig agent rm [-q] ID...", .purpose = "Removes agents.", .flags = rm_flags, .n_flags = ARRAY_SIZE(rm_flags)};
-static const struct flag_table attach_table = {
-    .usage = "brig agent attach|detach AGENT-ID TOOL", .purpose = "Gives an agent a tool (its name or id), or takes it away.", .flags = NULL, .n_flags = 0};
+static const struct flag_table add_table = {.usage = "brig agent add [--state FILE] NAME",
+                                            .purpose =
+                                                "Makes an agent. Its variables are set with `brig env set --agent`.",
+                                            .flags = add_flags,
+                                            .n_flags = ARRAY_SIZE(add_flags)};
+static const struct flag_table ls_table = {.usage = "brig agent ls [-q] [-o FORMAT]",
+                                           .purpose = "Lists agents.",
+                                           .flags = ls_flags,
+                                           .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table show_table = {.usage = "brig agent show ID",
+                                             .purpose = "Prints an agent, without values of its variables.",
+                                             .flags = NULL,
+                                             .n_flags = 0};
+static const struct flag_table rm_table = {.usage = "brig agent rm [-q] ID...",
+                                           .purpose = "Removes agents.",
+                                           .flags = rm_flags,
+                                           .n_flags = ARRAY_SIZE(rm_flags)};
+static const struct flag_table attach_table = {.usage = "brig agent attach|detach AGENT-ID TOOL",
+                                               .purpose = "Gives an agent a tool (its name or id), or takes it away.",
+                                               .flags = NULL,
+                                               .n_flags = 0};
 
 static bool make_agent(const char *name, const struct agent_options *options, struct buf *body)
 {
@@ -77,7 +93,8 @@ static int add(int argc, char **argv)
 
     if (!service_parse(&add_table, argc, argv, &options, 1, 1, "NAME", &rest, &status))
         return status;
-    if (!make_agent(argv[rest], &options, &body) || !service_open(&client) || !service_target(&target, "/v1/agents/") || !service_ask(client, "POST", &target, &body, &doc))
+    if (!make_agent(argv[rest], &options, &body) || !service_open(&client) || !service_target(&target, "/v1/agents/") ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
 }
@@ -94,7 +111,8 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/agents/?limit=1000&order=asc") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/agents/?limit=1000&order=asc") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -123,7 +141,8 @@ static int show(int argc, char **argv)
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "agent", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/agents/%s", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/agents/%s", argv[rest]) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     return service_print_json(doc);
 }
@@ -167,7 +186,9 @@ static int attach(int argc, char **argv)
 
     if (!service_parse(&attach_table, argc, argv, &options, 2, 2, "AGENT-ID and TOOL", &rest, &status))
         return status;
-    if (!service_open(&client) || !tool_id(client, argv[rest + 1], &found, &tool) || !service_target(&target, on ? "/v1/agents/%s/tools/attach/%s" : "/v1/agents/%s/tools/detach/%s", argv[rest], tool) ||
+    if (!service_open(&client) || !tool_id(client, argv[rest + 1], &found, &tool) ||
+        !service_target(&target, on ? "/v1/agents/%s/tools/attach/%s" : "/v1/agents/%s/tools/detach/%s", argv[rest],
+                        tool) ||
         !service_ask(client, "PATCH", &target, NULL, &doc))
         return CLI_FAILED;
     return service_say("%s", argv[rest]);
@@ -176,8 +197,9 @@ static int attach(int argc, char **argv)
 static int agent_main(int argc, char **argv)
 {
     static const struct cli_sub subs[] = {
-        {"add", "make an agent", add},           {"ls", "list agents", list},          {"show", "print an agent", show},
-        {"rm", "remove agents", remove_agents}, {"attach", "give it a tool", attach}, {"detach", "take a tool away", attach},
+        {"add", "make an agent", add},        {"ls", "list agents", list},
+        {"show", "print an agent", show},     {"rm", "remove agents", remove_agents},
+        {"attach", "give it a tool", attach}, {"detach", "take a tool away", attach},
     };
     return cli_sub_main("agent", subs, ARRAY_SIZE(subs), argc, argv);
 }

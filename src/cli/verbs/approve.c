@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* approve.c: `brig approve` and `brig deny`: a yes or a no to runs that wait for one; without a word: which those are. */
+/* approve.c: `brig approve` and `brig deny`: a yes or a no to runs that wait for one; without a word: which those are.
+ */
 #include "base/str.h"
 #include "cli/service.h"
 
 static int decide_main(int argc, char **argv);
 
-const struct cli_verb cli_verb_approve = {.name = "approve", .summary = "let waiting runs go on; without an id: list them", .main = decide_main};
+const struct cli_verb cli_verb_approve = {
+    .name = "approve", .summary = "let waiting runs go on; without an id: list them", .main = decide_main};
 const struct cli_verb cli_verb_deny = {.name = "deny", .summary = "refuse waiting runs", .main = decide_main};
 
 struct decide_options {
@@ -19,10 +21,15 @@ static const struct flag decide_flags[] = {
     {"quiet", NULL, "say nothing; of the list: only ids", flag_set_true, AT(quiet), 'q'},
     {NULL, "FORMAT", "of the list: table (default) or json", flag_set_table, AT(json), 'o'},
 };
-static const struct flag_table approve_table = {
-    .usage = "brig approve [--reason TEXT] [RUN-ID...]", .purpose = "Lets runs go on that wait for a yes. Without an id: lists them.", .flags = decide_flags, .n_flags = ARRAY_SIZE(decide_flags)};
-static const struct flag_table deny_table = {
-    .usage = "brig deny [--reason TEXT] RUN-ID...", .purpose = "Refuses runs that wait for a yes: nothing of them runs.", .flags = decide_flags, .n_flags = ARRAY_SIZE(decide_flags)};
+static const struct flag_table approve_table = {.usage = "brig approve [--reason TEXT] [RUN-ID...]",
+                                                .purpose =
+                                                    "Lets runs go on that wait for a yes. Without an id: lists them.",
+                                                .flags = decide_flags,
+                                                .n_flags = ARRAY_SIZE(decide_flags)};
+static const struct flag_table deny_table = {.usage = "brig deny [--reason TEXT] RUN-ID...",
+                                             .purpose = "Refuses runs that wait for a yes: nothing of them runs.",
+                                             .flags = decide_flags,
+                                             .n_flags = ARRAY_SIZE(decide_flags)};
 
 static int list(const struct decide_options *options)
 {
@@ -33,7 +40,8 @@ static int list(const struct decide_options *options)
     AUTO_TABLE struct table table = {0};
     char age[SHOW_SIZE];
 
-    if (!service_open(&client) || !service_target(&target, "/v1/approvals") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/approvals") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options->json)
         return service_print_json(doc);
@@ -64,7 +72,8 @@ static int decide_main(int argc, char **argv)
     struct json json = JSON_INIT(&body);
     int rest, status;
 
-    if (!service_parse(yes ? &approve_table : &deny_table, argc, argv, &options, yes ? 0 : 1, -1, "RUN-ID", &rest, &status))
+    if (!service_parse(yes ? &approve_table : &deny_table, argc, argv, &options, yes ? 0 : 1, -1, "RUN-ID", &rest,
+                       &status))
         return status;
     if (rest == argc)
         return list(&options);
@@ -77,7 +86,8 @@ static int decide_main(int argc, char **argv)
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
         AUTO_BUF struct buf target = BUF_INIT(4096);
-        if (!service_target(&target, yes ? "/v1/approvals/%s/approve" : "/v1/approvals/%s/deny", argv[rest]) || !service_ask(client, "POST", &target, &body, NULL) ||
+        if (!service_target(&target, yes ? "/v1/approvals/%s/approve" : "/v1/approvals/%s/deny", argv[rest]) ||
+            !service_ask(client, "POST", &target, &body, NULL) ||
             (!options.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     }

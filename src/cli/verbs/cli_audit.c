@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_audit.c: `brig audit tail|show|verify|export`: becomes `brigd audit ...`, which has the hashes and signatures; the command line
- * links no crypto library. It works on the log's files, so no daemon need be there.
+ * cli_audit.c: `brig audit tail|show|verify|export`: becomes `brigd audit ...`, which has the hashes and signatures;
+ * the command line links no crypto library. It works on the log's files, so no daemon need be there.
  */
 #include <limits.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_config.c: `brig config check|show|sample`: what a configuration says, without a daemon; read exactly as the daemon does.
- * `check` is for scripts: 0 when it is right (notes on stdout), 1 when it is not (one line on stderr).
+ * cli_config.c: `brig config check|show|sample`: what a configuration says, without a daemon; read exactly as the
+ * daemon does. `check` is for scripts: 0 when it is right (notes on stdout), 1 when it is not (one line on stderr).
  */
 #include <string.h>
 
@@ -42,28 +42,35 @@ static const struct flag config_flags[] = {
      .help = "the file (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
      .apply = flag_set_text,
      .field = offsetof(struct config_options, config)},
-    {.letter = 'o', .value = "FORMAT", .help = "table (default) or json", .apply = set_format, .field = offsetof(struct config_options, json)},
+    {.letter = 'o',
+     .value = "FORMAT",
+     .help = "table (default) or json",
+     .apply = set_format,
+     .field = offsetof(struct config_options, json)},
 };
 
 static const struct flag_table check_table = {
     .usage = "brig config check [--config FILE] [-o FORMAT]",
-    .purpose = "Reads the configuration as the daemon would, and says what is wrong with it or has no effect. Tries the files and\n"
-               "directories that it needs as the user that will open them; asks no database server.\n"
-               "Exit status: 0 it is right, 1 it is not.",
+    .purpose =
+        "Reads the configuration as the daemon would, and says what is wrong with it or has no effect. Tries the files and\n"
+        "directories that it needs as the user that will open them; asks no database server.\n"
+        "Exit status: 0 it is right, 1 it is not.",
     .flags = config_flags,
     .n_flags = ARRAY_SIZE(config_flags),
 };
 
 static const struct flag_table sample_table = {
     .usage = "brig config sample",
-    .purpose = "Prints a configuration file with every setting, what it means, its variable and its default, all commented out.\n\n"
-               "  brig config sample > /etc/brig/config.toml",
+    .purpose =
+        "Prints a configuration file with every setting, what it means, its variable and its default, all commented out.\n\n"
+        "  brig config sample > /etc/brig/config.toml",
 };
 
 static const struct flag_table show_table = {
     .usage = "brig config show [--config FILE] [-o FORMAT]",
-    .purpose = "Shows every setting with its value and where that came from: a line of the file, a variable, or the default.\n"
-               "Passwords are not shown.",
+    .purpose =
+        "Shows every setting with its value and where that came from: a line of the file, a variable, or the default.\n"
+        "Passwords are not shown.",
     .flags = config_flags,
     .n_flags = ARRAY_SIZE(config_flags),
 };
@@ -109,9 +116,12 @@ static int put_check_json(struct buf *out, const struct config_loaded *loaded, c
     return r < 0 ? r : buf_append(out, "\n", 1);
 }
 
-static int check(const struct config_options *options, const struct config_loaded *loaded, const struct brig_err *err, struct buf *out)
+static int check(const struct config_options *options, const struct config_loaded *loaded, const struct brig_err *err,
+                 struct buf *out)
 {
-    int r = options->json ? put_check_json(out, loaded, loaded ? NULL : err->message) : loaded ? put_check(out, loaded) : 0;
+    int r = options->json ? put_check_json(out, loaded, loaded ? NULL : err->message)
+            : loaded      ? put_check(out, loaded)
+                          : 0;
 
     if (r < 0)
         return cli_error("config check: %s", strerror(-r));
@@ -167,7 +177,8 @@ static int put_show_json(struct buf *out, const struct config_loaded *loaded)
     return r < 0 ? r : buf_append(out, "\n", 1);
 }
 
-static int show(const struct config_options *options, const struct config_loaded *loaded, const struct brig_err *err, struct buf *out)
+static int show(const struct config_options *options, const struct config_loaded *loaded, const struct brig_err *err,
+                struct buf *out)
 {
     if (!loaded)
         return cli_error("%s", err->message);
@@ -177,18 +188,22 @@ static int show(const struct config_options *options, const struct config_loaded
     return r < 0 ? cli_error("config show: %s", strerror(-r)) : cli_print(out, 0);
 }
 
-/* ---- sample ---------------------------------------------------------------------------------------------------------- */
+/* ---- sample
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_bare(const char *value)
 {
-    return strcmp(value, "true") == 0 || strcmp(value, "false") == 0 || (value[0] && value[strspn(value, "0123456789")] == '\0');
+    return strcmp(value, "true") == 0 || strcmp(value, "false") == 0 ||
+           (value[0] && value[strspn(value, "0123456789")] == '\0');
 }
 
 static int put_sample(struct buf *out, const struct config_loaded *defaults)
 {
     struct config_row row;
     const char *section = "";
-    int r = buf_append_str(out, "# Every setting with its default. A line without its # sets it; so does the variable, which wins over this file.\n");
+    int r = buf_append_str(
+        out,
+        "# Every setting with its default. A line without its # sets it; so does the variable, which wins over this file.\n");
 
     for (size_t i = 0; r == 0 && config_each(defaults, i, &row); i++) {
         if (strcmp(section, row.section) != 0)
@@ -196,12 +211,14 @@ static int put_sample(struct buf *out, const struct config_loaded *defaults)
         section = row.section;
         const char *quote = is_bare(row.value) ? "" : "\"";
         if (r == 0)
-            r = buf_printf(out, "# %s; %s%s\n#%s = %s%s%s\n", row.help, row.env, row.reloadable ? "" : "; needs a restart", row.key, quote, row.value, quote);
+            r = buf_printf(out, "# %s; %s%s\n#%s = %s%s%s\n", row.help, row.env,
+                           row.reloadable ? "" : "; needs a restart", row.key, quote, row.value, quote);
     }
     return r;
 }
 
-static int sample(const struct config_options *options UNUSED, const struct config_loaded *loaded UNUSED, const struct brig_err *err UNUSED, struct buf *out)
+static int sample(const struct config_options *options UNUSED, const struct config_loaded *loaded UNUSED,
+                  const struct brig_err *err UNUSED, struct buf *out)
 {
     char *no_env[] = {NULL};
     struct config_loaded *defaults = NULL;
@@ -219,7 +236,8 @@ static int sample(const struct config_options *options UNUSED, const struct conf
 static const struct action {
     const char *name;
     const struct flag_table *table;
-    int (*run)(const struct config_options *options, const struct config_loaded *loaded, const struct brig_err *err, struct buf *out);
+    int (*run)(const struct config_options *options, const struct config_loaded *loaded, const struct brig_err *err,
+               struct buf *out);
 } actions[] = {
     {"check", &check_table, check},
     {"show", &show_table, show},

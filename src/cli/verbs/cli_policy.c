@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_policy.c: `brig policy set|ls|show|rm|check`: named network policies (docs/NETWORK.md). Nothing about policies is known here: files go to the daemon
- * as they are, and it says what is wrong with them; check asks the code that enforces.
+ * cli_policy.c: `brig policy set|ls|show|rm|check`: named network policies (docs/NETWORK.md). Nothing about policies is
+ * known here: files go to the daemon as they are, and it says what is wrong with them; check asks the code that
+ * enforces.
  */
 #include <string.h>
 

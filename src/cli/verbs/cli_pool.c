@@ -20,13 +20,20 @@ static const struct flag prewarm_flags[] = {
     {"lang", "LANGUAGE", "python (default), javascript, typescript or bash", flag_set_text, AT(language), 'l'},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
 };
-static const struct flag_table ls_table = {.usage = "brig pool ls [-o FORMAT]", .purpose = "Lists pools: how many interpreters wait, and how many there should be.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
-static const struct flag_table prewarm_table = {
-    .usage = "brig pool prewarm [--lang LANGUAGE] COUNT", .purpose = "Has so many ready, until they are unused for a minute.", .flags = prewarm_flags, .n_flags = ARRAY_SIZE(prewarm_flags)};
+static const struct flag_table ls_table = {.usage = "brig pool ls [-o FORMAT]",
+                                           .purpose =
+                                               "Lists pools: how many interpreters wait, and how many there should be.",
+                                           .flags = ls_flags,
+                                           .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--lang LANGUAGE] COUNT",
+                                                .purpose = "Has so many ready, until they are unused for a minute.",
+                                                .flags = prewarm_flags,
+                                                .n_flags = ARRAY_SIZE(prewarm_flags)};
 
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"LANGUAGE", ">PARKED", ">MAKING", ">TARGET", ">CLAIMS", ">MISSES", ">MEMORY", "*REQUIREMENTS"};
+    static const char *const headers[] = {"LANGUAGE", ">PARKED", ">MAKING", ">TARGET",
+                                          ">CLAIMS",  ">MISSES", ">MEMORY", "*REQUIREMENTS"};
     struct pool_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(64);
@@ -37,7 +44,8 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/pools") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/pools") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -65,7 +73,8 @@ static int prewarm(int argc, char **argv)
 
     if (!service_parse(&prewarm_table, argc, argv, &options, 1, 1, "COUNT", &rest, &status))
         return status;
-    if (json_read(argv[rest], strlen(argv[rest]), 1, &number, NULL) < 0 || !json_root(number)->integer || json_root(number)->i64 < 1)
+    if (json_read(argv[rest], strlen(argv[rest]), 1, &number, NULL) < 0 || !json_root(number)->integer ||
+        json_root(number)->i64 < 1)
         return cli_error("%s: must be a number of 1 or more", argv[rest]);
     json_object(&json);
     json_key(&json, "language"), json_string(&json, options.language);
@@ -73,7 +82,8 @@ static int prewarm(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("--lang: is not UTF-8");
-    if (!service_open(&client) || !service_target(&target, "/v1/pools/prewarm") || !service_ask(client, "POST", &target, &body, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/pools/prewarm") ||
+        !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
     return options.quiet ? 0 : service_say("%s", argv[rest]);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cli_tool_run.c: `brig tool run NAME|FILE`: one run of a tool, registered or in a file. The result is on stdout as JSON, what the tool itself printed on stderr, and the
- * exit status says whose fault it was: 0, 1 when the tool failed, else as `brig run`.
+ * cli_tool_run.c: `brig tool run NAME|FILE`: one run of a tool, registered or in a file. The result is on stdout as
+ * JSON, what the tool itself printed on stderr, and the exit status says whose fault it was: 0, 1 when the tool failed,
+ * else as `brig run`.
  */
 #include <string.h>
 
@@ -29,10 +30,11 @@ static const struct flag run_flags[] = {
 };
 static const struct flag_table run_table = {
     .usage = "brig tool run NAME|FILE [--args JSON] [flags]",
-    .purpose = "Runs a registered tool, or one in a file (a word with a slash, or ending in .py, .ts, .js or .sh), in a fresh sandbox. Without a daemon\n"
-               "a service is started for this command. The result is printed as JSON; what the tool prints goes to stderr. Exit status: 0, 1 when\n"
-               "the tool failed, otherwise as of `brig run`.\n\n"
-               "  brig tool run examples/weather.py --args '{\"city\": \"Oslo\"}'",
+    .purpose =
+        "Runs a registered tool, or one in a file (a word with a slash, or ending in .py, .ts, .js or .sh), in a fresh sandbox. Without a daemon\n"
+        "a service is started for this command. The result is printed as JSON; what the tool prints goes to stderr. Exit status: 0, 1 when\n"
+        "the tool failed, otherwise as of `brig run`.\n\n"
+        "  brig tool run examples/weather.py --args '{\"city\": \"Oslo\"}'",
     .flags = run_flags,
     .n_flags = ARRAY_SIZE(run_flags),
 };
@@ -62,7 +64,8 @@ static bool read_args(const char *given, struct buf *out)
     return true;
 }
 
-static int put_common(struct json *json, const struct tool_run_options *options, const struct buf *args, struct brig_err *err)
+static int put_common(struct json *json, const struct tool_run_options *options, const struct buf *args,
+                      struct brig_err *err)
 {
     json_key(json, "args"), json_raw(json, args->data, args->len);
     return options->env.n ? service_put_pairs(json, "env_vars", options->env.items, options->env.n, err) : 0;
@@ -76,12 +79,14 @@ static void put_name(struct json *json, const char *file)
     size_t n = 0;
 
     for (; base[n] && base[n] != '.' && n < sizeof name - 1; n++) {
-        bool letter = (base[n] >= 'a' && base[n] <= 'z') || (base[n] >= 'A' && base[n] <= 'Z') || base[n] == '_', digit = base[n] >= '0' && base[n] <= '9';
+        bool letter = (base[n] >= 'a' && base[n] <= 'z') || (base[n] >= 'A' && base[n] <= 'Z') || base[n] == '_',
+             digit = base[n] >= '0' && base[n] <= '9';
         name[n] = letter || (digit && n > 0) ? base[n] : '_';
     }
     if (n > 0)
         name[n] = '\0';
-    bool taken = str_eq(name, "run") || str_eq(name, "count") || str_eq(name, "search"); /* paths of the interface: no tool is called so */
+    /* paths of the interface: no tool is called so */
+    bool taken = str_eq(name, "run") || str_eq(name, "count") || str_eq(name, "search");
     service_put_text(json, "name", taken ? "tool" : name);
 }
 
@@ -136,7 +141,9 @@ int tool_run_main(int argc, char **argv)
     const struct tool_show how = {.json = options.json, .quiet = options.quiet, .stream = !file};
     status = CLI_FAILED;
     if (make_request(argv[rest], &options, &target, &body))
-        status = (file ? tool_service_open(&service) : tool_service_attach(&service)) ? tool_ask(&service, target.data, &body, &how) : tool_service_signal(&service);
+        status = (file ? tool_service_open(&service) : tool_service_attach(&service))
+                     ? tool_ask(&service, target.data, &body, &how)
+                     : tool_service_signal(&service);
     words_done(&options.env);
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * completion.c: `brig completion bash|zsh|fish`: a script for the shell. It knows no flags: they come from `brig VERB --help`, so that it
- * cannot be out of date; names of sandboxes come from a daemon, if one answers at once.
+ * completion.c: `brig completion bash|zsh|fish`: a script for the shell. It knows no flags: they come from `brig VERB
+ * --help`, so that it cannot be out of date; names of sandboxes come from a daemon, if one answers at once.
  */
 #include <string.h>
 
@@ -132,7 +132,8 @@ static const char *const of_boxes[] = {"cp",     "exec", "inspect", "logs",  "ls
                                        "resume", "rm",   "shell",   "stats", "stop", "top"};
 
 /* Verbs that have verbs of their own. */
-static const char *const of_verbs[] = {"agent", "config", "env", "key", "org", "policy", "pool", "receipt", "secret", "tool"};
+static const char *const of_verbs[] = {"agent",  "config", "env",     "key",    "org",
+                                       "policy", "pool",   "receipt", "secret", "tool"};
 
 static int put_list(struct buf *out, const char *name)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cp.h: the parts of `brig cp`: cp.c the words, cp_up.c into a sandbox, cp_down.c out of one, cp_progress.c the line meanwhile. */
+/* cp.h: the parts of `brig cp`: cp.c the words, cp_up.c into a sandbox, cp_down.c out of one, cp_progress.c the line
+ * meanwhile. */
 #ifndef BRIG_CLI_VERBS_CP_H
 #define BRIG_CLI_VERBS_CP_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * create.c: `brig create`: a sandbox that stays. Sizes and times travel as they were typed: the daemon has the rules, and its
- * message names them.
+ * create.c: `brig create`: a sandbox that stays. Sizes and times travel as they were typed: the daemon has the rules,
+ * and its message names them.
  */
 #include <limits.h>
 #include <string.h>
@@ -123,7 +123,8 @@ static void put_require(struct json *json, const struct words *words)
     json_end(json);
 }
 
-/* SRC:DST[:ro|:overlay]; SRC is a path of the machine the daemon runs on, so a relative one is made absolute only for a local daemon. */
+/* SRC:DST[:ro|:overlay]; SRC is a path of the machine the daemon runs on, so a relative one is made absolute only for a
+ * local daemon. */
 static int put_binds(struct json *json, const struct words *words, struct brig_err *err)
 {
     char path[PATH_MAX];
@@ -135,7 +136,8 @@ static int put_binds(struct json *json, const struct words *words, struct brig_e
     for (size_t i = 0; i < words->n; i++) {
         const char *source = words->items[i], *target = strchr(source, ':'),
                    *mode = target ? strchr(target + 1, ':') : NULL;
-        if (!target || target == source || target[1] == '\0' || (mode && strcmp(mode, ":ro") != 0 && strcmp(mode, ":overlay") != 0))
+        if (!target || target == source || target[1] == '\0' ||
+            (mode && strcmp(mode, ":ro") != 0 && strcmp(mode, ":overlay") != 0))
             return err_usage(err, "-v %.80s: must be SRC:DST, SRC:DST:ro or SRC:DST:overlay", source);
         snprintf(path, sizeof(path), "%.*s", (int)(target - source), source);
         char *real = *path == '/' || client_is_remote() ? NULL : realpath(path, NULL);

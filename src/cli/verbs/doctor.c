@@ -150,7 +150,8 @@ static void compare_with_configuration(struct brig_doctor *found)
             continue;
         row->on = false;
         snprintf(row->state, sizeof row->state,
-                 "net.core.bpf_jit_limit has room for the filters of %" PRIu64 " sandboxes, max_sandboxes is %" PRIu64, room, wanted);
+                 "net.core.bpf_jit_limit has room for the filters of %" PRIu64 " sandboxes, max_sandboxes is %" PRIu64,
+                 room, wanted);
         snprintf(row->fix, sizeof row->fix, "sysctl -w net.core.bpf_jit_limit=%" PRIu64 ", or lower max_sandboxes",
                  wanted * found->filter_bytes);
     }

@@ -4,7 +4,8 @@
  *
  *   doctor.c          the verb: layers and limits, as the library finds them
  *   doctor_tools.c    --tools: what tools need: directories, keys
- *   doctor_probe.c    --tools: and what is found by looking from inside a sandbox: interpreters, installers, package indexes
+ *   doctor_probe.c    --tools: and what is found by looking from inside a sandbox: interpreters, installers, package
+ * indexes
  */
 #ifndef BRIG_CLI_VERBS_DOCTOR_H
 #define BRIG_CLI_VERBS_DOCTOR_H

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_probe.c: what a tool would find: one sandbox looks for interpreters and installers, and another one, with the network policy `packages`, asks the package indexes that this
- * host's settings name (HEAD of one page, nothing is downloaded). Run in this process, with or without a daemon. Addresses go in without the names and passwords they may have.
+ * doctor_probe.c: what a tool would find: one sandbox looks for interpreters and installers, and another one, with the
+ * network policy `packages`, asks the package indexes that this host's settings name (HEAD of one page, nothing is
+ * downloaded). Run in this process, with or without a daemon. Addresses go in without the names and passwords they may
+ * have.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,28 +18,30 @@
 #define URL_MAX 512u
 
 /* Lines "name|rest"; the rest is empty for what is not there. */
-static const char look_script[] = "at() { command -v \"$1\" 2>/dev/null; }\n"
-                                  "one() { IFS= read -r line && printf '%s\\n' \"$line\"; }\n"
-                                  "echo \"python|$(at python3 >/dev/null && python3 --version 2>&1 | one)\"\n"
-                                  "echo \"node|$(at node >/dev/null && node --version 2>&1 | one)\"\n"
-                                  "echo \"bash|$(at bash >/dev/null && bash --version 2>&1 | one)\"\n"
-                                  "echo \"pip|$(python3 -I -m pip --version 2>/dev/null | one)\"\n"
-                                  "echo \"venv|$(python3 -I -c 'import venv; print(\"venv\")' 2>/dev/null)\"\n"
-                                  "echo \"ensurepip|$(python3 -I -c 'import ensurepip; print(ensurepip.version())' 2>/dev/null)\"\n"
-                                  "echo \"npm|$(at npm >/dev/null && npm --version 2>/dev/null | one)\"\n"
-                                  "echo \"esbuild|$(at esbuild)\"\n";
+static const char look_script[] =
+    "at() { command -v \"$1\" 2>/dev/null; }\n"
+    "one() { IFS= read -r line && printf '%s\\n' \"$line\"; }\n"
+    "echo \"python|$(at python3 >/dev/null && python3 --version 2>&1 | one)\"\n"
+    "echo \"node|$(at node >/dev/null && node --version 2>&1 | one)\"\n"
+    "echo \"bash|$(at bash >/dev/null && bash --version 2>&1 | one)\"\n"
+    "echo \"pip|$(python3 -I -m pip --version 2>/dev/null | one)\"\n"
+    "echo \"venv|$(python3 -I -c 'import venv; print(\"venv\")' 2>/dev/null)\"\n"
+    "echo \"ensurepip|$(python3 -I -c 'import ensurepip; print(ensurepip.version())' 2>/dev/null)\"\n"
+    "echo \"npm|$(at npm >/dev/null && npm --version 2>/dev/null | one)\"\n"
+    "echo \"esbuild|$(at esbuild)\"\n";
 
 /* An answer of any kind is an answer, but for those that stand before the index: our gate and proxies. */
-static const char ask_script[] = "import sys, urllib.request, urllib.error\n"
-                                 "for name, url in zip(sys.argv[1::2], sys.argv[2::2]):\n"
-                                 "    try:\n"
-                                 "        with urllib.request.urlopen(urllib.request.Request(url, method='HEAD'), timeout=15) as answer:\n"
-                                 "            said = 'ok %d' % answer.status\n"
-                                 "    except urllib.error.HTTPError as e:\n"
-                                 "        said = ('no it answered %d' if e.code in (403, 407) or e.code >= 500 else 'ok %d') % e.code\n"
-                                 "    except Exception as e:\n"
-                                 "        said = 'no ' + str(getattr(e, 'reason', e)).replace('\\n', ' ')\n"
-                                 "    print(name + '|' + said, flush=True)\n";
+static const char ask_script[] =
+    "import sys, urllib.request, urllib.error\n"
+    "for name, url in zip(sys.argv[1::2], sys.argv[2::2]):\n"
+    "    try:\n"
+    "        with urllib.request.urlopen(urllib.request.Request(url, method='HEAD'), timeout=15) as answer:\n"
+    "            said = 'ok %d' % answer.status\n"
+    "    except urllib.error.HTTPError as e:\n"
+    "        said = ('no it answered %d' if e.code in (403, 407) or e.code >= 500 else 'ok %d') % e.code\n"
+    "    except Exception as e:\n"
+    "        said = 'no ' + str(getattr(e, 'reason', e)).replace('\\n', ' ')\n"
+    "    print(name + '|' + said, flush=True)\n";
 
 /* ---- one sandbox --------------------------------------------------------------------------------------- */
 
@@ -56,16 +60,19 @@ static bool run_inside(const struct brig_spec *spec, struct buf *out, char *why,
         r = brig_run_wait(run, &err);
     const struct brig_receipt *receipt = r == 0 ? brig_run_receipt(run) : NULL;
     bool ran = receipt && receipt->cause == BRIG_CAUSE_EXITED && receipt->started;
-    if (ran && (buf_append(out, receipt->output[BRIG_STDOUT], receipt->output_len[BRIG_STDOUT]) < 0 || buf_append(out, "", 1) < 0))
+    if (ran && (buf_append(out, receipt->output[BRIG_STDOUT], receipt->output_len[BRIG_STDOUT]) < 0 ||
+                buf_append(out, "", 1) < 0))
         ran = false;
     if (!ran)
-        snprintf(why, size, "%.140s", receipt ? (receipt->detail[0] ? receipt->detail : brig_cause_name(receipt->cause)) : err.message);
+        snprintf(why, size, "%.140s",
+                 receipt ? (receipt->detail[0] ? receipt->detail : brig_cause_name(receipt->cause)) : err.message);
     brig_run_destroy(run);
     brig_engine_destroy(engine);
     return ran;
 }
 
-/* The rest of the line "name|rest"; "" when there is none. Control bytes never reach a terminal: what is printed goes through the escape of doctor.c's writer. */
+/* The rest of the line "name|rest"; "" when there is none. Control bytes never reach a terminal: what is printed goes
+ * through the escape of doctor.c's writer. */
 static const char *rest_of(const char *text, const char *name, char out[120])
 {
     size_t len = strlen(name);
@@ -132,13 +139,15 @@ static void look_for_typescript(struct tool_rows *out, const char *text)
     else if (esbuild[0])
         tool_row_ok(row, "%.100s strips types", esbuild);
     else
-        tool_row_warn(row, "apt-get install esbuild, or Node 22.13 or later", "nothing strips types: Node is older than 22.13, and there is no esbuild");
+        tool_row_warn(row, "apt-get install esbuild, or Node 22.13 or later",
+                      "nothing strips types: Node is older than 22.13, and there is no esbuild");
 }
 
 static bool look_inside(struct tool_rows *out)
 {
     static const char *const argv[] = {"/bin/sh", "-c", look_script, NULL};
-    const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .flags = BRIG_RUN_KEEP_OUTPUT, .limits = {.timeout = PROBE_MS}};
+    const struct brig_spec spec = {
+        .size = sizeof spec, .argv = argv, .flags = BRIG_RUN_KEEP_OUTPUT, .limits = {.timeout = PROBE_MS}};
     AUTO_BUF struct buf text = BUF_INIT(1u << 20);
     char why[160] = "", rest[120];
 
@@ -190,7 +199,8 @@ static void strip(char url[URL_MAX])
         memmove(host + 3, at + 1, strlen(at + 1) + 1);
 }
 
-static void find_index(const char *const *variables, const char *path, const char *key, const char *otherwise, char out[URL_MAX])
+static void find_index(const char *const *variables, const char *path, const char *key, const char *otherwise,
+                       char out[URL_MAX])
 {
     out[0] = '\0';
     from_file(path, key, out);
@@ -206,7 +216,8 @@ static void find_index(const char *const *variables, const char *path, const cha
 
 static void tell_index(struct tool_rows *out, const char *name, const char *url, const char *text, const char *why)
 {
-    static const char fix[] = "look at proxies and name servers; another index: PIP_INDEX_URL, npm_config_registry, or [tools] find_links in config.toml";
+    static const char fix[] =
+        "look at proxies and name servers; another index: PIP_INDEX_URL, npm_config_registry, or [tools] find_links in config.toml";
     struct brig_doctor_row *row = tool_row(out, name);
     char rest[120] = "";
 
@@ -220,7 +231,8 @@ static void tell_index(struct tool_rows *out, const char *name, const char *url,
 
 static void ask_indexes(struct tool_rows *out)
 {
-    static const char *const of_pip[] = {"PIP_INDEX_URL", NULL}, *const of_npm[] = {"NPM_CONFIG_REGISTRY", "npm_config_registry", NULL};
+    static const char *const of_pip[] = {"PIP_INDEX_URL", NULL}, *const of_npm[] = {"NPM_CONFIG_REGISTRY",
+                                                                                    "npm_config_registry", NULL};
     const struct net_flags net = {.net = "packages"};
     char pip[URL_MAX], page[URL_MAX + 8], npm[URL_MAX], policy_name[NET_NAME_MAX], why[160] = "";
     AUTO_BUF struct buf policy = BUF_INIT(512u << 10), text = BUF_INIT(1u << 20);
@@ -229,9 +241,14 @@ static void ask_indexes(struct tool_rows *out)
     find_index(of_pip, "/etc/pip.conf", "index-url", "https://pypi.org/simple", pip);
     find_index(of_npm, "/etc/npmrc", "registry", "https://registry.npmjs.org/", npm);
     size_t len = strlen(pip);
-    snprintf(page, sizeof page, "%s%spip/", pip, len > 0 && pip[len - 1] == '/' ? "" : "/"); /* the root of an index is large */
+    /* the root of an index is large */
+    snprintf(page, sizeof page, "%s%spip/", pip, len > 0 && pip[len - 1] == '/' ? "" : "/");
     const char *const argv[] = {"python3", "-c", ask_script, "pip index", page, "npm registry", npm, NULL};
-    struct brig_spec spec = {.size = sizeof spec, .argv = argv, .flags = BRIG_RUN_KEEP_OUTPUT, .limits = {.timeout = PROBE_MS}, .network_name = policy_name};
+    struct brig_spec spec = {.size = sizeof spec,
+                             .argv = argv,
+                             .flags = BRIG_RUN_KEEP_OUTPUT,
+                             .limits = {.timeout = PROBE_MS},
+                             .network_name = policy_name};
     bool ran = false;
     if (net_flags_policy(&net, &policy, policy_name, &err) < 0) {
         snprintf(why, sizeof why, "%.150s", err.message);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_tools.c: what tools need of this host besides a sandbox: directories that the service writes to, and keys for the values it keeps. Nothing is made here and no key is read:
- * a directory that is missing is made by the service when it starts.
+ * doctor_tools.c: what tools need of this host besides a sandbox: directories that the service writes to, and keys for
+ * the values it keeps. Nothing is made here and no key is read: a directory that is missing is made by the service when
+ * it starts.
  */
 #include <limits.h>
 #include <stdarg.h>
@@ -48,7 +49,8 @@ void tool_row_warn(struct brig_doctor_row *row, const char *fix, const char *for
 /* ---- directories ------------------------------------------------------------------------------------- */
 
 /* As the library finds them (brig(1), FILES): an override, root's place, or the user's. */
-static int find_dir(const char *override, const char *of_root, const char *xdg, const char *of_home, char *out, size_t size)
+static int find_dir(const char *override, const char *of_root, const char *xdg, const char *of_home, char *out,
+                    size_t size)
 {
     const char *value = getenv(override), *home = getenv("HOME");
 
@@ -94,7 +96,8 @@ static void look_at_dir(struct tool_rows *out, const char *name, const char *pat
     } else if (access(path, F_OK) < 0) {
         tool_row_warn(row, fix, "%.100s: %s", path, strerror(errno));
     } else if (!S_ISDIR(st.st_mode)) {
-        tool_row_warn(row, "move it away, or name another directory ([tools] exec_dir, BRIG_STATE_DIR, BRIG_CACHE_DIR)", "%.100s: is no directory", path);
+        tool_row_warn(row, "move it away, or name another directory ([tools] exec_dir, BRIG_STATE_DIR, BRIG_CACHE_DIR)",
+                      "%.100s: is no directory", path);
     } else if (access(path, W_OK | X_OK) < 0) {
         tool_row_warn(row, fix, "%.100s: cannot be written to by this user: %s", path, strerror(errno));
     } else {
@@ -108,9 +111,11 @@ static void look_at_dirs(struct tool_rows *out, const struct config *config)
 
     if (config->tools_exec_dir[0])
         look_at_dir(out, "tool directory", config->tools_exec_dir);
-    else if (find_dir("BRIG_STATE_DIR", "/var/lib/brig", "XDG_STATE_HOME", ".local/state", dir, sizeof dir) > 0 && str_format(path, sizeof path, "%s/tool_execution_dir", dir) > 0)
+    else if (find_dir("BRIG_STATE_DIR", "/var/lib/brig", "XDG_STATE_HOME", ".local/state", dir, sizeof dir) > 0 &&
+             str_format(path, sizeof path, "%s/tool_execution_dir", dir) > 0)
         look_at_dir(out, "tool directory", path);
-    if (find_dir("BRIG_CACHE_DIR", "/var/cache/brig", "XDG_CACHE_HOME", ".cache", dir, sizeof dir) > 0 && str_format(path, sizeof path, "%s/sets", dir) > 0)
+    if (find_dir("BRIG_CACHE_DIR", "/var/cache/brig", "XDG_CACHE_HOME", ".cache", dir, sizeof dir) > 0 &&
+        str_format(path, sizeof path, "%s/sets", dir) > 0)
         look_at_dir(out, "sets directory", path);
 }
 
@@ -118,7 +123,8 @@ static void look_at_dirs(struct tool_rows *out, const struct config *config)
 
 static void look_at_keys(struct tool_rows *out, const struct config *config)
 {
-    static const char fix[] = "brig secret keygen > FILE; chmod 600 FILE; then key_file = \"FILE\" in [secrets] of config.toml";
+    static const char fix[] =
+        "brig secret keygen > FILE; chmod 600 FILE; then key_file = \"FILE\" in [secrets] of config.toml";
     struct brig_doctor_row *row = tool_row(out, "key ring");
     const char *file = config->secrets_key_file, *variable = config->secrets_key_env;
     struct stat st;
@@ -126,7 +132,8 @@ static void look_at_keys(struct tool_rows *out, const struct config *config)
     if (file[0] && stat(file, &st) < 0)
         tool_row_warn(row, fix, "%.100s: %s", file, strerror(errno));
     else if (file[0] && (!S_ISREG(st.st_mode) || (st.st_mode & 077) || (st.st_uid != 0 && st.st_uid != geteuid())))
-        tool_row_warn(row, "chmod 600 it, and chown it to the user that starts the service", "%.100s: must be a file of the service's user that nobody else can read", file);
+        tool_row_warn(row, "chmod 600 it, and chown it to the user that starts the service",
+                      "%.100s: must be a file of the service's user that nobody else can read", file);
     else if (file[0])
         tool_row_ok(row, "in %.120s", file);
     else if (config->secrets_key_command[0])

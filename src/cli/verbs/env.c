@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * env.c: `brig env set|ls|rm|show`: variables that every run of a configuration, or of an agent, gets. Values are sealed in the store and never listed; they come from stdin, a file or
- * a variable. show says, for a run, which layer each variable came from.
+ * env.c: `brig env set|ls|rm|show`: variables that every run of a configuration, or of an agent, gets. Values are
+ * sealed in the store and never listed; they come from stdin, a file or a variable. show says, for a run, which layer
+ * each variable came from.
  */
 #include <string.h>
 
@@ -11,7 +12,8 @@
 
 static int env_main(int argc, char **argv);
 
-const struct cli_verb cli_verb_env = {.name = "env", .summary = "variables of runs: set, ls, rm, show", .main = env_main};
+const struct cli_verb cli_verb_env = {
+    .name = "env", .summary = "variables of runs: set, ls, rm, show", .main = env_main};
 
 struct env_options {
     struct value_source from;
@@ -19,26 +21,54 @@ struct env_options {
     bool json, quiet;
 };
 #define AT(field) offsetof(struct env_options, field)
-#define AGENT {"agent", "ID", "of this agent, instead of a configuration", flag_set_text, AT(agent), 0}
-#define TYPE {"type", "TYPE", "of this configuration: local (default), e2b, modal, ...", flag_set_text, AT(type), 0}
-#define QUIET(words) {"quiet", NULL, words, flag_set_true, AT(quiet), 'q'}
-#define FORMAT {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'}
+#define AGENT                                                                                   \
+    {                                                                                           \
+        "agent", "ID", "of this agent, instead of a configuration", flag_set_text, AT(agent), 0 \
+    }
+#define TYPE                                                                                                  \
+    {                                                                                                         \
+        "type", "TYPE", "of this configuration: local (default), e2b, modal, ...", flag_set_text, AT(type), 0 \
+    }
+#define QUIET(words)                                        \
+    {                                                       \
+        "quiet", NULL, words, flag_set_true, AT(quiet), 'q' \
+    }
+#define FORMAT                                                                   \
+    {                                                                            \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
+    }
 
 static const struct flag set_flags[] = {
-    AGENT, TYPE, {"description", "TEXT", "for people", flag_set_text, AT(description), 0}, {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
-    {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0}, QUIET("say nothing"), FORMAT};
+    AGENT,
+    TYPE,
+    {"description", "TEXT", "for people", flag_set_text, AT(description), 0},
+    {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
+    {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0},
+    QUIET("say nothing"),
+    FORMAT};
 static const struct flag ls_flags[] = {AGENT, TYPE, QUIET("print only names"), FORMAT};
 static const struct flag rm_flags[] = {AGENT, TYPE, QUIET("say nothing")};
 static const struct flag show_flags[] = {FORMAT};
 
 static const struct flag_table set_table = {
     .usage = "brig env set [--agent ID | --type TYPE] NAME [flags]",
-    .purpose = "Sets a variable. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n\n"
-               "  printf %s \"$TOKEN\" | brig env set API_TOKEN",
-    .flags = set_flags, .n_flags = ARRAY_SIZE(set_flags)};
-static const struct flag_table ls_table = {.usage = "brig env ls [--agent ID | --type TYPE] [-q] [-o FORMAT]", .purpose = "Lists variables, without values.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
-static const struct flag_table rm_table = {.usage = "brig env rm [--agent ID | --type TYPE] [-q] NAME...", .purpose = "Removes variables.", .flags = rm_flags, .n_flags = ARRAY_SIZE(rm_flags)};
-static const struct flag_table show_table = {.usage = "brig env show [-o FORMAT] RUN-ID", .purpose = "Says which layer each variable of a run came from.", .flags = show_flags, .n_flags = ARRAY_SIZE(show_flags)};
+    .purpose =
+        "Sets a variable. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n\n"
+        "  printf %s \"$TOKEN\" | brig env set API_TOKEN",
+    .flags = set_flags,
+    .n_flags = ARRAY_SIZE(set_flags)};
+static const struct flag_table ls_table = {.usage = "brig env ls [--agent ID | --type TYPE] [-q] [-o FORMAT]",
+                                           .purpose = "Lists variables, without values.",
+                                           .flags = ls_flags,
+                                           .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table rm_table = {.usage = "brig env rm [--agent ID | --type TYPE] [-q] NAME...",
+                                           .purpose = "Removes variables.",
+                                           .flags = rm_flags,
+                                           .n_flags = ARRAY_SIZE(rm_flags)};
+static const struct flag_table show_table = {.usage = "brig env show [-o FORMAT] RUN-ID",
+                                             .purpose = "Says which layer each variable of a run came from.",
+                                             .flags = show_flags,
+                                             .n_flags = ARRAY_SIZE(show_flags)};
 
 /* The id of the configuration, which is made when it is not there yet. */
 static bool find_config(struct client *client, const char *type, char id[64])
@@ -47,7 +77,8 @@ static bool find_config(struct client *client, const char *type, char id[64])
     AUTO_DOC struct json_doc *doc = NULL, *made = NULL;
     struct json json = JSON_INIT(&body);
 
-    if (!service_target(&target, "/v1/sandbox-config/?sandbox_type=%s", type) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_target(&target, "/v1/sandbox-config/?sandbox_type=%s", type) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return false;
     const struct json_value *config = json_root(doc)->first;
     if (!config) {
@@ -57,7 +88,8 @@ static bool find_config(struct client *client, const char *type, char id[64])
         json_key(&json, "type"), json_string(&json, type);
         json_end(&json);
         json_end(&json);
-        if (json_finish(&json) < 0 || !service_target(&target, "/v1/sandbox-config/") || !service_ask(client, "POST", &target, &body, &made))
+        if (json_finish(&json) < 0 || !service_target(&target, "/v1/sandbox-config/") ||
+            !service_ask(client, "POST", &target, &body, &made))
             return false;
         config = json_root(made);
     }
@@ -66,7 +98,8 @@ static bool find_config(struct client *client, const char *type, char id[64])
 
 /* ---- set ------------------------------------------------------------------------------------------------- */
 
-static bool put_value(struct buf *body, const char *name, const struct env_options *options, const struct secret_value *value)
+static bool put_value(struct buf *body, const char *name, const struct env_options *options,
+                      const struct secret_value *value)
 {
     struct json json = JSON_INIT(body);
 
@@ -94,8 +127,10 @@ static int send_value(const char *name, const struct env_options *options, const
     int status = CLI_FAILED;
 
     if (put_value(&body, name, options, value) && service_open(&client)) {
-        bool asked = options->agent ? service_target(&target, "/v1/agents/%s/secrets", options->agent) && service_ask(client, "PUT", &target, &body, &doc)
-                                    : find_config(client, options->type, id) && service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) &&
+        bool asked = options->agent ? service_target(&target, "/v1/agents/%s/secrets", options->agent) &&
+                                          service_ask(client, "PUT", &target, &body, &doc)
+                                    : find_config(client, options->type, id) &&
+                                          service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) &&
                                           service_ask(client, "POST", &target, &body, &doc);
         if (asked)
             status = options->json ? service_print_json(doc) : options->quiet ? 0 : service_say("%s", name);
@@ -114,8 +149,10 @@ static int set(int argc, char **argv)
     if (!service_parse(&set_table, argc, argv, &options, 1, -1, "NAME", &rest, &status))
         return status;
     if (argc > rest + 1)
-        return cli_error("a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
-    status = secret_value_read(&options.from, argv[rest], &value) ? send_value(argv[rest], &options, &value) : CLI_FAILED;
+        return cli_error(
+            "a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
+    status =
+        secret_value_read(&options.from, argv[rest], &value) ? send_value(argv[rest], &options, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);
     return status;
 }
@@ -123,18 +160,22 @@ static int set(int argc, char **argv)
 /* ---- ls, rm, show ---------------------------------------------------------------------------------------- */
 
 /* The variables, an array of objects with key and id. */
-static bool fetch(struct client *client, const struct env_options *options, struct json_doc **ret, const struct json_value **ret_list)
+static bool fetch(struct client *client, const struct env_options *options, struct json_doc **ret,
+                  const struct json_value **ret_list)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
     char id[64];
 
     if (options->agent) {
-        if (!service_target(&target, "/v1/agents/%s", options->agent) || !service_ask(client, "GET", &target, NULL, ret))
+        if (!service_target(&target, "/v1/agents/%s", options->agent) ||
+            !service_ask(client, "GET", &target, NULL, ret))
             return false;
         *ret_list = json_get(json_root(*ret), "secrets");
         return true;
     }
-    if (!find_config(client, options->type, id) || !service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) || !service_ask(client, "GET", &target, NULL, ret))
+    if (!find_config(client, options->type, id) ||
+        !service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) ||
+        !service_ask(client, "GET", &target, NULL, ret))
         return false;
     *ret_list = json_root(*ret);
     return true;
@@ -177,12 +218,14 @@ static bool remove_one(struct client *client, const struct env_options *options,
     const struct json_value *variables = NULL;
 
     if (options->agent)
-        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) && service_ask(client, "DELETE", &target, NULL, NULL);
+        return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) &&
+               service_ask(client, "DELETE", &target, NULL, NULL);
     if (!fetch(client, options, &doc, &variables))
         return false;
     for (const struct json_value *one = variables ? variables->first : NULL; one; one = one->next)
         if (str_eq(get_text(one, "key", ""), name))
-            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) && service_ask(client, "DELETE", &target, NULL, NULL);
+            return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) &&
+                   service_ask(client, "DELETE", &target, NULL, NULL);
     cli_error("no variable \"%s\"", name);
     return false;
 }
@@ -215,11 +258,13 @@ static int show(int argc, char **argv)
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     const struct json_value *environment = json_get(json_root(doc), "environment");
     if (options.json)
-        return environment ? service_print_value(environment) : cli_error("%s: its receipt has no environment", argv[rest]);
+        return environment ? service_print_value(environment)
+                           : cli_error("%s: its receipt has no environment", argv[rest]);
     table_init(&table, headers, ARRAY_SIZE(headers));
     for (const struct json_value *one = environment ? environment->first : NULL; one; one = one->next) {
         table_cell(&table, "%s", one->key);
@@ -230,8 +275,10 @@ static int show(int argc, char **argv)
 
 static int env_main(int argc, char **argv)
 {
-    static const struct cli_sub subs[] = {
-        {"set", "set a variable", set}, {"ls", "list variables", list}, {"rm", "remove variables", remove_variables}, {"show", "which layer a run's variables came from", show}};
+    static const struct cli_sub subs[] = {{"set", "set a variable", set},
+                                          {"ls", "list variables", list},
+                                          {"rm", "remove variables", remove_variables},
+                                          {"show", "which layer a run's variables came from", show}};
 
     return cli_sub_main("env", subs, ARRAY_SIZE(subs), argc, argv);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* key.c: `brig key create|ls|revoke`: API keys. The daemon keeps only a hash: what create prints is never seen again. */
+/* key.c: `brig key create|ls|revoke`: API keys. The daemon keeps only a hash: what create prints is never seen again.
+ */
 #include <string.h>
 
 #include "base/str.h"
@@ -51,7 +52,8 @@ static const struct flag_table create_table = {
 };
 static const struct flag_table ls_table = {
     .usage = "brig key ls [-a] [-q] [-o FORMAT]",
-    .purpose = "Lists keys. The keys themselves are not kept: only their hashes, and the last four characters (-o json).",
+    .purpose =
+        "Lists keys. The keys themselves are not kept: only their hashes, and the last four characters (-o json).",
     .flags = ls_flags,
     .n_flags = ARRAY_SIZE(ls_flags),
 };

@@ -2,8 +2,8 @@
 /*
  * logs.c: `brig logs`: what the processes of a sandbox wrote and its rings still hold; with -f as they write it.
  *
- * Following is one child per process of the sandbox, each with a connection of its own: a stream that stands still holds up no
- * other. The parent looks for new processes every second and ends with the sandbox.
+ * Following is one child per process of the sandbox, each with a connection of its own: a stream that stands still
+ * holds up no other. The parent looks for new processes every second and ends with the sandbox.
  */
 #include <signal.h>
 #include <string.h>
@@ -143,7 +143,8 @@ static bool is_there(struct client *client, const char *sandbox, uint32_t number
     AUTO_BUF struct buf target = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *process = NULL;
 
-    return service_target(&target, "/v1/sandboxes/%s/processes/%u", sandbox, (uint64_t)number) && service_ask(client, "GET", &target, NULL, &process);
+    return service_target(&target, "/v1/sandboxes/%s/processes/%u", sandbox, (uint64_t)number) &&
+           service_ask(client, "GET", &target, NULL, &process);
 }
 
 static int print_now(struct client *client, const char *sandbox, uint32_t only)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* org.c: `brig org create|ls|rm`: organisations, which see nothing of each other. Only the socket's administrator has them. */
+/* org.c: `brig org create|ls|rm`: organisations, which see nothing of each other. Only the socket's administrator has
+ * them. */
 #include <string.h>
 
 #include "cli/service.h"

@@ -8,7 +8,8 @@
 
 static int receipt_main(int argc, char **argv);
 
-const struct cli_verb cli_verb_receipt = {.name = "receipt", .summary = "receipts of runs: ls, show, files", .main = receipt_main};
+const struct cli_verb cli_verb_receipt = {
+    .name = "receipt", .summary = "receipts of runs: ls, show, files", .main = receipt_main};
 
 struct receipt_options {
     const char *limit, *cause;
@@ -22,10 +23,17 @@ static const struct flag ls_flags[] = {
     {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
     {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
 };
-static const struct flag_table ls_table = {.usage = "brig receipt ls [flags]", .purpose = "Lists runs, newest first.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
-static const struct flag_table show_table = {.usage = "brig receipt show RUN-ID", .purpose = "Prints a receipt (docs/RECEIPT.md).", .flags = NULL, .n_flags = 0};
-static const struct flag_table files_table = {
-    .usage = "brig receipt files RUN-ID > FILE.tar", .purpose = "Writes what a run left under /workspace/out, as a tar, to stdout.", .flags = NULL, .n_flags = 0};
+static const struct flag_table ls_table = {.usage = "brig receipt ls [flags]",
+                                           .purpose = "Lists runs, newest first.",
+                                           .flags = ls_flags,
+                                           .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table show_table = {
+    .usage = "brig receipt show RUN-ID", .purpose = "Prints a receipt (docs/RECEIPT.md).", .flags = NULL, .n_flags = 0};
+static const struct flag_table files_table = {.usage = "brig receipt files RUN-ID > FILE.tar",
+                                              .purpose =
+                                                  "Writes what a run left under /workspace/out, as a tar, to stdout.",
+                                              .flags = NULL,
+                                              .n_flags = 0};
 
 static int list(int argc, char **argv)
 {
@@ -40,7 +48,9 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !(options.cause ? service_target(&target, "/v1/runs?limit=%s&cause=%s", options.limit, options.cause) : service_target(&target, "/v1/runs?limit=%s", options.limit)) ||
+    if (!service_open(&client) ||
+        !(options.cause ? service_target(&target, "/v1/runs?limit=%s&cause=%s", options.limit, options.cause)
+                        : service_target(&target, "/v1/runs?limit=%s", options.limit)) ||
         !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
@@ -74,7 +84,8 @@ static int show(int argc, char **argv)
 
     if (!service_parse(&show_table, argc, argv, &options, 1, 1, "RUN-ID", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/runs/%s", argv[rest]) ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     return service_print_json(doc);
 }
@@ -99,12 +110,16 @@ static int files(int argc, char **argv)
     if (!service_open(&client) || !service_target(&target, "/v1/runs/%s/files", argv[rest]))
         return CLI_FAILED;
     const struct client_request request = {.method = "GET", .target = target.data, .data = write_out};
-    return client_call(client, &request, &err) < 0 ? cli_error("%s", err.message[0] ? err.message : "stdout: cannot be written") : 0;
+    return client_call(client, &request, &err) < 0
+               ? cli_error("%s", err.message[0] ? err.message : "stdout: cannot be written")
+               : 0;
 }
 
 static int receipt_main(int argc, char **argv)
 {
-    static const struct cli_sub subs[] = {{"ls", "list runs", list}, {"show", "print a receipt", show}, {"files", "what a run left under /workspace/out", files}};
+    static const struct cli_sub subs[] = {{"ls", "list runs", list},
+                                          {"show", "print a receipt", show},
+                                          {"files", "what a run left under /workspace/out", files}};
 
     return cli_sub_main("receipt", subs, ARRAY_SIZE(subs), argc, argv);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secret.c: `brig secret set|ls|rm|keygen`: secrets that sandboxes use and, brokered, never see. A value comes from stdin, a file or a variable; never from
- * the command line, which every process of the machine can read. It is sent as base64, byte for byte, and our copies are wiped.
+ * secret.c: `brig secret set|ls|rm|keygen`: secrets that sandboxes use and, brokered, never see. A value comes from
+ * stdin, a file or a variable; never from the command line, which every process of the machine can read. It is sent as
+ * base64, byte for byte, and our copies are wiped.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -34,7 +35,8 @@ struct secret_options {
     }
 
 static const struct flag set_flags[] = {
-    {"broker", "RULE", "where the gate puts it: host=NAME[,host=...],header=NAME[,format=\"Bearer %s\"]", flag_set_text, AT(broker), 0},
+    {"broker", "RULE", "where the gate puts it: host=NAME[,host=...],header=NAME[,format=\"Bearer %s\"]", flag_set_text,
+     AT(broker), 0},
     {"from-env", "VAR", "the value is in this variable", flag_set_text, AT(from.variable), 0},
     {"from-file", "FILE", "the value is in this file (one newline at its end is cut)", flag_set_text, AT(from.file), 0},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
@@ -53,10 +55,11 @@ static const struct flag keygen_flags[] = {
 
 static const struct flag_table set_table = {
     .usage = "brig secret set NAME [flags]",
-    .purpose = "Stores a secret, or replaces it. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n"
-               "With --broker a sandbox gets a placeholder instead of the value, and the gate puts the value in its place, in requests to\n"
-               "these hosts and there only. Instead of header= there can be query=NAME, basic=user, basic=password or kind=aws-sigv4.\n\n"
-               "  brig secret set GITHUB --broker 'host=api.github.com,header=Authorization,format=Bearer %s' < token",
+    .purpose =
+        "Stores a secret, or replaces it. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n"
+        "With --broker a sandbox gets a placeholder instead of the value, and the gate puts the value in its place, in requests to\n"
+        "these hosts and there only. Instead of header= there can be query=NAME, basic=user, basic=password or kind=aws-sigv4.\n\n"
+        "  brig secret set GITHUB --broker 'host=api.github.com,header=Authorization,format=Bearer %s' < token",
     .flags = set_flags,
     .n_flags = ARRAY_SIZE(set_flags),
 };
@@ -74,15 +77,17 @@ static const struct flag_table rm_table = {
 };
 static const struct flag_table rotate_table = {
     .usage = "brig secret rotate [-o FORMAT]",
-    .purpose = "Seals everything that is under an older key with the first key of the ring again: secrets, variables of configurations and of agents.\n"
-               "The service goes on meanwhile. Afterwards the older keys can be taken out of the ring.",
+    .purpose =
+        "Seals everything that is under an older key with the first key of the ring again: secrets, variables of configurations and of agents.\n"
+        "The service goes on meanwhile. Afterwards the older keys can be taken out of the ring.",
     .flags = set_flags + 4,
     .n_flags = 1,
 };
 static const struct flag_table keygen_table = {
     .usage = "brig secret keygen [--id ID] > FILE",
-    .purpose = "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: without it the\n"
-               "secrets are lost. A file that it is written to becomes readable by its owner only.",
+    .purpose =
+        "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: without it the\n"
+        "secrets are lost. A file that it is written to becomes readable by its owner only.",
     .flags = keygen_flags,
     .n_flags = ARRAY_SIZE(keygen_flags),
 };
@@ -127,7 +132,9 @@ static bool put_broker(struct json *json, const char *rule)
     for (int pass = 0; pass < 2; pass++) {
         for (const char *at = rule; *at;) {
             if (!starts_pair(at, &key_len)) {
-                cli_error("--broker %.60s: must be host=NAME[:PORT][,host=...] and header=NAME[,format=TEXT], query=NAME, basic=user|password or kind=aws-sigv4", at);
+                cli_error(
+                    "--broker %.60s: must be host=NAME[:PORT][,host=...] and header=NAME[,format=TEXT], query=NAME, basic=user|password or kind=aws-sigv4",
+                    at);
                 return false;
             }
             const char *value = at + key_len + 1;
@@ -183,7 +190,8 @@ static int send_value(const struct secret_options *options, const char *name, co
     json_end(&json);
     if (json_finish(&json) < 0)
         status = cli_error("out of memory");
-    else if (service_open(&client) && service_target(&target, "/v1/secrets/%s", name) && service_ask(client, "PUT", &target, &body, &doc))
+    else if (service_open(&client) && service_target(&target, "/v1/secrets/%s", name) &&
+             service_ask(client, "PUT", &target, &body, &doc))
         status = options->json ? service_print_json(doc) : options->quiet ? 0 : service_say("%s", name);
     explicit_bzero(body.data, body.cap);
     return status;
@@ -199,7 +207,8 @@ static int set(int argc, char **argv)
         return status;
     const char *name = argv[rest];
     if (argc > rest + 1)
-        return cli_error("a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
+        return cli_error(
+            "a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
     status = secret_value_read(&options.from, name, &value) ? send_value(&options, name, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);
     return status;
@@ -212,7 +221,8 @@ static void put_rule(struct table *table, const struct json_value *broker)
 {
     AUTO_BUF struct buf hosts = BUF_INIT(16u << 10);
     const struct json_value *list = json_get(broker, "hosts");
-    const char *header = get_text(broker, "header", NULL), *query = get_text(broker, "query", NULL), *basic = get_text(broker, "basic", NULL);
+    const char *header = get_text(broker, "header", NULL), *query = get_text(broker, "query", NULL),
+               *basic = get_text(broker, "basic", NULL);
     int r = 0;
 
     for (const struct json_value *host = list ? list->first : NULL; r == 0 && host; host = host->next)
@@ -220,7 +230,14 @@ static void put_rule(struct table *table, const struct json_value *broker)
     if (!broker || broker->type != JSON_OBJECT || r < 0)
         table_cell(table, "-");
     else
-        table_cell(table, "%s%s: %s", basic ? "basic " : query ? "?" : "", header ? header : query ? query : basic ? basic : get_text(broker, "kind", "-"),
+        table_cell(table, "%s%s: %s",
+                   basic   ? "basic "
+                   : query ? "?"
+                           : "",
+                   header  ? header
+                   : query ? query
+                   : basic ? basic
+                           : get_text(broker, "kind", "-"),
                    hosts.data ? hosts.data : "-");
 }
 
@@ -238,7 +255,8 @@ static int list(int argc, char **argv)
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
     /* As many as an organisation can have. */
-    if (!service_open(&client) || !service_target(&target, "/v1/secrets?limit=1000") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/secrets?limit=1000") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -316,12 +334,15 @@ static int rotate(int argc, char **argv)
 
     if (!service_parse(&rotate_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/secrets/rotate") || !service_ask(client, "POST", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/secrets/rotate") ||
+        !service_ask(client, "POST", &target, NULL, &doc))
         return CLI_FAILED;
     const struct json_value *counts = json_root(doc);
-    return options.json ? service_print_json(doc)
-                        : service_say("sealed again: %lld secrets, %lld variables, %lld of agents", (long long)get_i64(counts, "secrets", 0), (long long)get_i64(counts, "variables", 0),
-                                      (long long)get_i64(counts, "agents", 0));
+    return options.json
+               ? service_print_json(doc)
+               : service_say("sealed again: %lld secrets, %lld variables, %lld of agents",
+                             (long long)get_i64(counts, "secrets", 0), (long long)get_i64(counts, "variables", 0),
+                             (long long)get_i64(counts, "agents", 0));
 }
 
 static int secret_main(int argc, char **argv)

@@ -24,25 +24,37 @@ struct serve_options {
 };
 
 /* Also "": nowhere. */
-static int set_listen(void *ctx, const struct flag *flag, const char *given UNUSED, char *value, struct brig_err *err UNUSED)
+static int set_listen(void *ctx, const struct flag *flag, const char *given UNUSED, char *value,
+                      struct brig_err *err UNUSED)
 {
     *(const char **)(void *)((char *)ctx + flag->field) = value;
     return 0;
 }
 
 static const struct flag serve_flags[] = {
-    {.name = "config", .value = "FILE", .help = "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
-     .apply = flag_set_text, .field = offsetof(struct serve_options, config)},
-    {.name = "listen", .value = "ADDRESS:PORT", .help = "where to listen beside the socket (default 127.0.0.1:2744; \"\" nowhere)",
-     .apply = set_listen, .field = offsetof(struct serve_options, listen)},
-    {.name = "socket", .value = "PATH", .help = "the unix socket (default: BRIG_SOCKET, else brig.sock in the run directory)",
-     .apply = flag_set_text, .field = offsetof(struct serve_options, socket)},
+    {.name = "config",
+     .value = "FILE",
+     .help =
+         "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
+     .apply = flag_set_text,
+     .field = offsetof(struct serve_options, config)},
+    {.name = "listen",
+     .value = "ADDRESS:PORT",
+     .help = "where to listen beside the socket (default 127.0.0.1:2744; \"\" nowhere)",
+     .apply = set_listen,
+     .field = offsetof(struct serve_options, listen)},
+    {.name = "socket",
+     .value = "PATH",
+     .help = "the unix socket (default: BRIG_SOCKET, else brig.sock in the run directory)",
+     .apply = flag_set_text,
+     .field = offsetof(struct serve_options, socket)},
 };
 
 static const struct flag_table serve_table = {
     .usage = "brig serve [--listen ADDRESS:PORT] [--socket PATH] [--config FILE]",
-    .purpose = "Starts the service and stays in the foreground. SIGTERM drains and ends it, SIGHUP reloads the configuration,\n"
-               "SIGUSR1 reopens the log file, SIGUSR2 replaces brigd without touching the sandboxes.",
+    .purpose =
+        "Starts the service and stays in the foreground. SIGTERM drains and ends it, SIGHUP reloads the configuration,\n"
+        "SIGUSR1 reopens the log file, SIGUSR2 replaces brigd without touching the sandboxes.",
     .flags = serve_flags,
     .n_flags = ARRAY_SIZE(serve_flags),
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shell.c: `brig shell`: a shell with a terminal in a sandbox; left with Ctrl-P Ctrl-Q it goes on, and can be come back to. */
+/* shell.c: `brig shell`: a shell with a terminal in a sandbox; left with Ctrl-P Ctrl-Q it goes on, and can be come back
+ * to. */
 #include <string.h>
 
 #include "base/err.h"

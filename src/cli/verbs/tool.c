@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool.c: `brig tool add|ls|show|run|rm|schema`: the tools of an organisation. Sources go to the daemon as they are; what a Python function takes is found out there, in a sandbox.
+ * tool.c: `brig tool add|ls|show|run|rm|schema`: the tools of an organisation. Sources go to the daemon as they are;
+ * what a Python function takes is found out there, in a sandbox.
  */
 #include "cli/verbs/tool.h"
 
@@ -30,7 +31,9 @@ struct tool_options {
     }
 
 static const struct flag add_flags[] = {
-    {"schema", "FILE", "its JSON Schema (name, description, parameters); default: from the Python function and its docstring", flag_set_text, AT(schema), 0},
+    {"schema", "FILE",
+     "its JSON Schema (name, description, parameters); default: from the Python function and its docstring",
+     flag_set_text, AT(schema), 0},
     {"description", "TEXT", "for those who choose tools", flag_set_text, AT(description), 0},
     {"pip", "REQUIREMENT", "a Python package, such as requests==2.31.0; repeatable", flag_add_word, AT(pip), 0},
     {"npm", "REQUIREMENT", "a Node package; repeatable", flag_add_word, AT(npm), 0},
@@ -53,25 +56,36 @@ static const struct flag rm_flags[] = {
 
 static const struct flag_table add_table = {
     .usage = "brig tool add [flags] FILE",
-    .purpose = "Registers the tool in a file, or replaces the one of that name: its next version. The language is the file's: .py, .ts, .js, .sh.\n"
-               "All but Python needs --schema.",
+    .purpose =
+        "Registers the tool in a file, or replaces the one of that name: its next version. The language is the file's: .py, .ts, .js, .sh.\n"
+        "All but Python needs --schema.",
     .flags = add_flags,
     .n_flags = ARRAY_SIZE(add_flags),
 };
-static const struct flag_table ls_table = {
-    .usage = "brig tool ls [-q] [-o FORMAT]", .purpose = "Lists tools.", .flags = ls_flags, .n_flags = ARRAY_SIZE(ls_flags)};
-static const struct flag_table show_table = {
-    .usage = "brig tool show [-o json] NAME", .purpose = "Prints a tool's source; with -o json all there is.", .flags = show_flags, .n_flags = ARRAY_SIZE(show_flags)};
-static const struct flag_table rm_table = {
-    .usage = "brig tool rm [-q] NAME...", .purpose = "Removes tools. Receipts of their runs stay.", .flags = rm_flags, .n_flags = ARRAY_SIZE(rm_flags)};
+static const struct flag_table ls_table = {.usage = "brig tool ls [-q] [-o FORMAT]",
+                                           .purpose = "Lists tools.",
+                                           .flags = ls_flags,
+                                           .n_flags = ARRAY_SIZE(ls_flags)};
+static const struct flag_table show_table = {.usage = "brig tool show [-o json] NAME",
+                                             .purpose = "Prints a tool's source; with -o json all there is.",
+                                             .flags = show_flags,
+                                             .n_flags = ARRAY_SIZE(show_flags)};
+static const struct flag_table rm_table = {.usage = "brig tool rm [-q] NAME...",
+                                           .purpose = "Removes tools. Receipts of their runs stay.",
+                                           .flags = rm_flags,
+                                           .n_flags = ARRAY_SIZE(rm_flags)};
 static const struct flag_table schema_table = {
-    .usage = "brig tool schema FILE", .purpose = "Prints the JSON Schema of a Python function, as registering it would find it.", .flags = NULL, .n_flags = 0};
+    .usage = "brig tool schema FILE",
+    .purpose = "Prints the JSON Schema of a Python function, as registering it would find it.",
+    .flags = NULL,
+    .n_flags = 0};
 
 /* ---- words ---------------------------------------------------------------------------------------------- */
 
 static const struct {
     const char *end, *language;
-} languages[] = {{".py", "python"}, {".ts", "typescript"}, {".mts", "typescript"}, {".js", "javascript"}, {".mjs", "javascript"}, {".sh", "bash"}};
+} languages[] = {{".py", "python"},     {".ts", "typescript"},  {".mts", "typescript"},
+                 {".js", "javascript"}, {".mjs", "javascript"}, {".sh", "bash"}};
 
 static const char *language_of(const char *file)
 {
@@ -152,7 +166,8 @@ static bool make_tool(const char *file, const struct tool_options *options, stru
         cli_error("%s: what a tool in %s takes must be said: --schema FILE", file, language);
         return false;
     }
-    if (!language || !service_read_file(file, &source) || (options->schema && !service_read_file(options->schema, &schema)))
+    if (!language || !service_read_file(file, &source) ||
+        (options->schema && !service_read_file(options->schema, &schema)))
         return false;
     if (options->schema && json_read(schema.data ? schema.data : "", schema.len, JSON_READ_VALUES, &doc, &err) < 0) {
         cli_error("%s: %s", options->schema, err.message);
@@ -198,10 +213,12 @@ static int add(int argc, char **argv)
     if (!service_parse(&add_table, argc, argv, &options, 1, 1, "FILE", &rest, &status))
         return status;
     status = CLI_FAILED;
-    if (make_tool(argv[rest], &options, &body) && service_open(&client) && service_target(&target, "/v1/tools/") && service_ask(client, "PUT", &target, &body, &doc))
+    if (make_tool(argv[rest], &options, &body) && service_open(&client) && service_target(&target, "/v1/tools/") &&
+        service_ask(client, "PUT", &target, &body, &doc))
         status = options.json ? service_print_json(doc)
-                              : options.quiet ? service_say("%s", get_text(json_root(doc), "id", ""))
-                                              : service_say("%s  %s", get_text(json_root(doc), "name", "-"), get_text(json_root(doc), "id", ""));
+                 : options.quiet
+                     ? service_say("%s", get_text(json_root(doc), "id", ""))
+                     : service_say("%s  %s", get_text(json_root(doc), "name", "-"), get_text(json_root(doc), "id", ""));
     words_done(&options.pip), words_done(&options.npm), words_done(&options.tags);
     return status;
 }
@@ -220,7 +237,8 @@ static int list(int argc, char **argv)
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/tools/?limit=10000&order=asc") || !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_open(&client) || !service_target(&target, "/v1/tools/?limit=10000&order=asc") ||
+        !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     if (options.json)
         return service_print_json(doc);
@@ -234,7 +252,8 @@ static int list(int argc, char **argv)
         table_cell(&table, "%s", get_text(tool, "name", "-"));
         table_cell(&table, "%s", get_text(tool, "source_type", "-"));
         table_cell(&table, "%s", get_text(tool, "id", "-"));
-        table_cell(&table, "%.*s", (int)strcspn(get_text(tool, "description", ""), "\n"), get_text(tool, "description", ""));
+        table_cell(&table, "%.*s", (int)strcspn(get_text(tool, "description", ""), "\n"),
+                   get_text(tool, "description", ""));
     }
     return options.quiet ? 0 : table_print(&table);
 }
@@ -255,7 +274,8 @@ static int show(int argc, char **argv)
     const struct json_value *tool = the_tool(doc), *source = json_get(tool, "source_code");
     if (options.json || !source || source->type != JSON_STRING)
         return service_print_value(tool);
-    int r = isatty(STDOUT_FILENO) ? escape_append(&escape, source->string, source->len, &out) : buf_append(&out, source->string, source->len);
+    int r = isatty(STDOUT_FILENO) ? escape_append(&escape, source->string, source->len, &out)
+                                  : buf_append(&out, source->string, source->len);
     return r < 0 ? cli_error("out of memory") : cli_print(&out, 0);
 }
 
@@ -272,7 +292,8 @@ static int remove_tools(int argc, char **argv)
     for (status = 0; rest < argc; rest++) {
         AUTO_BUF struct buf target = BUF_INIT(4096);
         AUTO_DOC struct json_doc *found = NULL;
-        bool gone = find_tool(client, argv[rest], &found) && service_target(&target, "/v1/tools/%s", get_text(the_tool(found), "id", "")) &&
+        bool gone = find_tool(client, argv[rest], &found) &&
+                    service_target(&target, "/v1/tools/%s", get_text(the_tool(found), "id", "")) &&
                     service_ask(client, "DELETE", &target, NULL, NULL);
         if (!gone || (!options.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
@@ -298,7 +319,8 @@ static int schema(int argc, char **argv)
     json_end(&json);
     if (json_finish(&json) < 0)
         return cli_error("%s: is not UTF-8, or too large", argv[rest]);
-    if (!tool_service_open(&service) || !service_target(&target, "/v1/tools/generate-schema") || !service_ask(service.client, "POST", &target, &body, &doc))
+    if (!tool_service_open(&service) || !service_target(&target, "/v1/tools/generate-schema") ||
+        !service_ask(service.client, "POST", &target, &body, &doc))
         return tool_service_signal(&service);
     return service_print_json(doc);
 }

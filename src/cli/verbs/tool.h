@@ -19,14 +19,14 @@ bool tool_is_file(const char *word); /* rather than a tool's name */
 const char *tool_language_of(const char *file);
 int tool_run_main(int argc, char **argv);
 
-
 /*
- * The daemon, or, where there is none on this machine, a service of our own: started in a new directory with a socket of its own, and ended by
- * tool_service_close(), which leaves nothing behind. All say what is wrong. From then on SIGINT, SIGTERM and SIGHUP end the call that is under way, with -ECANCELED.
+ * The daemon, or, where there is none on this machine, a service of our own: started in a new directory with a socket
+ * of its own, and ended by tool_service_close(), which leaves nothing behind. All say what is wrong. From then on
+ * SIGINT, SIGTERM and SIGHUP end the call that is under way, with -ECANCELED.
  */
 struct tool_service {
     struct client *client;
-    int pid; /* of ours; 0: a daemon that was there */
+    int pid;     /* of ours; 0: a daemon that was there */
     int signals; /* of service_signals(); -1 */
     char dir[64];
 };
@@ -34,7 +34,8 @@ struct tool_service {
 bool tool_service_open(struct tool_service *ret);
 bool tool_service_find(struct tool_service *ret);   /* the same, and without a word */
 bool tool_service_attach(struct tool_service *ret); /* only a daemon that is there */
-int tool_service_signal(struct tool_service *service); /* after -ECANCELED, or when it could not be opened: the exit status of whom a signal ended; 125 when none did */
+/* after -ECANCELED, or when it could not be opened: the exit status of whom a signal ended; 125 when none did */
+int tool_service_signal(struct tool_service *service);
 void tool_service_close(struct tool_service *service);
 
 struct tool_show {

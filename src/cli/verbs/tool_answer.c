@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_answer.c: one run that a service does, as it is shown: what the program prints as it comes, then its result or its end. Of a tool stdout has the result and nothing else; of a
- * snippet stdout and stderr are the program's own. On a terminal what strangers could have chosen is escaped.
+ * tool_answer.c: one run that a service does, as it is shown: what the program prints as it comes, then its result or
+ * its end. Of a tool stdout has the result and nothing else; of a snippet stdout and stderr are the program's own. On a
+ * terminal what strangers could have chosen is escaped.
  *
- * A run is asked for as a stream of events where the route has one. What came as events is not said again when the answer comes; what is only in the answer (the last words
- * of a run that was ended) is.
+ * A run is asked for as a stream of events where the route has one. What came as events is not said again when the
+ * answer comes; what is only in the answer (the last words of a run that was ended) is.
  */
 #include <signal.h>
 #include <string.h>
@@ -53,7 +54,8 @@ static void show(struct asking *asking, unsigned stream, const char *data, size_
 
 /* ---- events ---------------------------------------------------------------------------------------------- */
 
-static int on_event(void *ctx, const char *event, const char *id UNUSED, const char *data, size_t len, struct brig_err *err)
+static int on_event(void *ctx, const char *event, const char *id UNUSED, const char *data, size_t len,
+                    struct brig_err *err)
 {
     struct asking *asking = ctx;
     AUTO_DOC struct json_doc *doc = NULL;
@@ -92,7 +94,8 @@ static int feed(void *ctx, const void *data, size_t len, struct brig_err *err)
 /* What events have not brought. Returns whether the error's message is in it, or was. */
 static bool show_rest(struct asking *asking, const struct json_value *receipt, const char *message)
 {
-    static const char *const names[] = {NULL, "stdout", "stderr"}, *const encodings[] = {NULL, "stdout_encoding", "stderr_encoding"};
+    static const char *const names[] = {NULL, "stdout", "stderr"}, *const encodings[] = {NULL, "stdout_encoding",
+                                                                                         "stderr_encoding"};
     bool said = false;
 
     for (unsigned i = 1; i <= 2; i++) {
@@ -141,7 +144,8 @@ static int print_line(const struct json_value *receipt)
 static int print_answer(struct asking *asking)
 {
     const struct tool_show *how = asking->how;
-    const struct json_value *receipt = json_get(json_root(asking->answer), "receipt"), *error = json_get(receipt, "error"), *result = json_get(receipt, "result");
+    const struct json_value *receipt = json_get(json_root(asking->answer), "receipt"),
+                            *error = json_get(receipt, "error"), *result = json_get(receipt, "result");
     const bool failed = error && error->type == JSON_OBJECT;
     struct brig_receipt read;
 
@@ -162,7 +166,8 @@ static int print_answer(struct asking *asking)
     if (status != 0 && read.cause != BRIG_CAUSE_EXITED)
         run_end_say(&read, how->quiet);
     else if (failed && !said && !how->program)
-        cli_error("%s: %.*s", get_text(error, "type", "error"), (int)strcspn(get_text(error, "message", ""), "\n"), get_text(error, "message", ""));
+        cli_error("%s: %.*s", get_text(error, "type", "error"), (int)strcspn(get_text(error, "message", ""), "\n"),
+                  get_text(error, "message", ""));
     if (status != 0 || how->program)
         return status;
     return result ? service_print_value(result) : service_say("null");
@@ -175,9 +180,15 @@ static struct shown shown_on(int fd)
 
 int tool_ask(struct tool_service *service, const char *target, const struct buf *body, const struct tool_show *how)
 {
-    struct asking asking = {.how = how, .out = {{0}, shown_on(how->program ? STDOUT_FILENO : STDERR_FILENO), shown_on(STDERR_FILENO)}};
-    struct client_request request = {
-        .method = "POST", .target = target, .body = body->data, .body_len = body->len, .timeout_ms = CLIENT_NO_TIMEOUT, .max_reply = ANSWER_MAX, .ctx = &asking};
+    struct asking asking = {
+        .how = how, .out = {{0}, shown_on(how->program ? STDOUT_FILENO : STDERR_FILENO), shown_on(STDERR_FILENO)}};
+    struct client_request request = {.method = "POST",
+                                     .target = target,
+                                     .body = body->data,
+                                     .body_len = body->len,
+                                     .timeout_ms = CLIENT_NO_TIMEOUT,
+                                     .max_reply = ANSWER_MAX,
+                                     .ctx = &asking};
     struct brig_err err = {0};
     int status = CLI_FAILED, r;
 

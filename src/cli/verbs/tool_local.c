@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_local.c: `brig tool run` without a daemon. What runs a tool (registry, schema, pool, receipts) is the service, so one is started for this command:
- * the same program, the same layers, a directory and a socket that nobody else has, no address. It sees none of the user's configuration, since that may
- * name a data base that another service has. It ends with us, also when we are killed (PDEATHSIG).
+ * tool_local.c: `brig tool run` without a daemon. What runs a tool (registry, schema, pool, receipts) is the service,
+ * so one is started for this command: the same program, the same layers, a directory and a socket that nobody else has,
+ * no address. It sees none of the user's configuration, since that may name a data base that another service has. It
+ * ends with us, also when we are killed (PDEATHSIG).
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -53,7 +54,8 @@ static bool make_dir(struct tool_service *service)
     static const char *const places[] = {"/run", "/tmp"};
 
     for (size_t i = geteuid() == 0 ? 0 : 1; i < ARRAY_SIZE(places); i++)
-        if (str_format(service->dir, sizeof service->dir, "%s/brig-tool-XXXXXX", places[i]) > 0 && mkdtemp(service->dir)) {
+        if (str_format(service->dir, sizeof service->dir, "%s/brig-tool-XXXXXX", places[i]) > 0 &&
+            mkdtemp(service->dir)) {
             /* root's service has an id of its own, which must get to its directories; nobody can list it */
             if (geteuid() != 0 || chmod(service->dir, 0711) == 0)
                 return true;
@@ -114,13 +116,24 @@ static _Noreturn void become_service(const struct tool_service *service, pid_t p
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     forget_settings();
-    int fd = str_format(config, sizeof config, "%s/config.toml", service->dir) > 0 ? open(config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644) : -1;
-    int out = fd >= 0 && str_format(log, sizeof log, "%s/log", service->dir) > 0 ? open(log, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    int fd = str_format(config, sizeof config, "%s/config.toml", service->dir) > 0
+                 ? open(config, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644)
+                 : -1;
+    int out = fd >= 0 && str_format(log, sizeof log, "%s/log", service->dir) > 0
+                  ? open(log, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)
+                  : -1;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (out < 0 || null < 0 || fchmod(fd, 0644) < 0 || !set_place("BRIG_STATE_DIR", service->dir, "/state") || !set_place("BRIG_RUN_DIR", service->dir, "/run") ||
-        !set_place("BRIG_CACHE_DIR", service->dir, "/cache") || dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(out, 2) < 0)
+    if (out < 0 || null < 0 || fchmod(fd, 0644) < 0 || !set_place("BRIG_STATE_DIR", service->dir, "/state") ||
+        !set_place("BRIG_RUN_DIR", service->dir, "/run") || !set_place("BRIG_CACHE_DIR", service->dir, "/cache") ||
+        dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(out, 2) < 0)
         _exit(CLI_FAILED);
-    char *const argv[] = {(char *)(uintptr_t) "brig", (char *)(uintptr_t) "serve", (char *)(uintptr_t) "--config", config, (char *)(uintptr_t) "--listen", (char *)(uintptr_t) "", NULL};
+    char *const argv[] = {(char *)(uintptr_t) "brig",
+                          (char *)(uintptr_t) "serve",
+                          (char *)(uintptr_t) "--config",
+                          config,
+                          (char *)(uintptr_t) "--listen",
+                          (char *)(uintptr_t) "",
+                          NULL};
     execv("/proc/self/exe", argv);
     _exit(CLI_FAILED);
 }
@@ -173,7 +186,8 @@ static bool wait_ready(struct tool_service *service)
     return false;
 }
 
-/* The daemon; err is about why not. Signals become a descriptor, so that what was begun can be ended: only then, since who goes on without us has its own ways. */
+/* The daemon; err is about why not. Signals become a descriptor, so that what was begun can be ended: only then, since
+ * who goes on without us has its own ways. */
 static bool open_daemon(struct tool_service *ret, struct brig_err *err)
 {
     *ret = (struct tool_service){.signals = -1};

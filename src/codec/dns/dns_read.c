@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DNS messages, the reading half. Nothing here trusts a length: every byte is fetched through a cursor that knows the end of
- * the message. Names are text from the moment they are read and have one spelling; a name that cannot be written that way
- * makes its record unusable, and the message malformed where the record was wanted.
+ * DNS messages, the reading half. Nothing here trusts a length: every byte is fetched through a cursor that knows the
+ * end of the message. Names are text from the moment they are read and have one spelling; a name that cannot be written
+ * that way makes its record unusable, and the message malformed where the record was wanted.
  *
- * A reply is looked at only after its id and its question have been compared; until then it is somebody else's (-ENOMSG), so
- * that a forged datagram cannot end a query by being malformed.
+ * A reply is looked at only after its id and its question have been compared; until then it is somebody else's
+ * (-ENOMSG), so that a forged datagram cannot end a query by being malformed.
  */
 #include "codec/dns/dns.h"
 
@@ -45,7 +45,8 @@ static bool name_byte(char *c)
     return (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '-' || *c == '_';
 }
 
-/* One label of len bytes at label, behind those that out has. false: it does not fit, or has a byte that no name here has. */
+/* One label of len bytes at label, behind those that out has. false: it does not fit, or has a byte that no name here
+ * has. */
 static bool put_label(char out[DNS_NAME_MAX], size_t *out_len, const uint8_t *label, size_t len)
 {
     size_t n = *out_len;
@@ -66,8 +67,9 @@ static bool put_label(char out[DNS_NAME_MAX], size_t *out_len, const uint8_t *la
 }
 
 /*
- * The name at the cursor, which then stands behind it. -EBADMSG: it is no name at all. *ret_ok false: it is one, but not in our
- * bytes or too long. Each pointer must lead to before the place where the run of labels it ends began: so it ends.
+ * The name at the cursor, which then stands behind it. -EBADMSG: it is no name at all. *ret_ok false: it is one, but
+ * not in our bytes or too long. Each pointer must lead to before the place where the run of labels it ends began: so it
+ * ends.
  */
 static int read_name(struct cursor *c, bool pointers, char out[DNS_NAME_MAX], bool *ret_ok)
 {
@@ -195,7 +197,8 @@ static int read_target(const struct cursor *c, const struct record *record, char
     return 0;
 }
 
-/* All records of the answer that `name` owns: addresses of the type into ret, or a CNAME's target into next ("": none). */
+/* All records of the answer that `name` owns: addresses of the type into ret, or a CNAME's target into next ("": none).
+ */
 static int read_answers(struct cursor c, unsigned n_records, uint16_t type, const char *name, struct dns_reply *ret,
                         char next[DNS_NAME_MAX], uint32_t *ttl)
 {
@@ -225,7 +228,8 @@ static int read_answers(struct cursor c, unsigned n_records, uint16_t type, cons
     return 0;
 }
 
-/* How long "there is none" may be believed (RFC 2308, 5): the lesser of the SOA's own TTL and its last field. 0 without one. */
+/* How long "there is none" may be believed (RFC 2308, 5): the lesser of the SOA's own TTL and its last field. 0 without
+ * one. */
 static uint32_t negative_ttl(struct cursor *c, unsigned n_authority)
 {
     struct record record;
@@ -251,8 +255,8 @@ static int match_question(struct cursor *c, uint16_t id, const char *name, uint1
         return -ENOMSG;
     c->at = HEADER;
     unsigned rcode = c->data[3] & 15;
-    if (u16_at(c->data + 4) == 0 &&
-        (rcode == DNS_FORMERR || rcode == DNS_NOTIMP)) /* servers that do not know EDNS cut it off */
+    if (u16_at(c->data + 4) == 0 && (rcode == DNS_FORMERR || rcode == DNS_NOTIMP)) /* servers that do not know EDNS cut
+                                                                                      it off */
         return 0;
     if (u16_at(c->data + 4) != 1 || read_name(c, false, asked, &ok) < 0 || !ok || !str_eq(asked, name) ||
         c->len - c->at < 4)

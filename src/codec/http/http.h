@@ -3,9 +3,9 @@
  * http.h: HTTP/1.1 message heads and bodies (RFC 9110, 9112), strict. Pure: bytes in, structs out; no sockets.
  * Serves the API, its clients (src/client, the CLI), previews, and later the gate and Docker's hijacked streams.
  *
- * Refused, always (status in parentheses): bare LF or CR in a head, obs-fold, space before the colon, NUL or control bytes
- * in a value, an empty or repeated Host, Host missing in 1.1 (400); both Content-Length and Transfer-Encoding, two
- * Content-Lengths that differ, a Content-Length that is no number, a transfer coding that is not exactly "chunked"
+ * Refused, always (status in parentheses): bare LF or CR in a head, obs-fold, space before the colon, NUL or control
+ * bytes in a value, an empty or repeated Host, Host missing in 1.1 (400); both Content-Length and Transfer-Encoding,
+ * two Content-Lengths that differ, a Content-Length that is no number, a transfer coding that is not exactly "chunked"
  * once (400; unknown coding 501); chunk extensions are skipped but bounded; a chunk size over 16 hex digits (400);
  * trailers are parsed and dropped; a method or target with bytes outside its grammar (400); a version other than
  * 1.0 and 1.1 (505); more than the limits (431, target 414).
@@ -54,17 +54,17 @@ struct http_head {
 };
 
 /*
- * Parses a head at the start of data, writing NULs into it. Returns the bytes it took (> 0), 0 when more are needed, or minus an HTTP
- * status (-400, -414, -431, -501, -505), with err's message for the client. Calling again with more bytes is cheap:
- * *scanned (start with 0) remembers how far the end was looked for.
+ * Parses a head at the start of data, writing NULs into it. Returns the bytes it took (> 0), 0 when more are needed, or
+ * minus an HTTP status (-400, -414, -431, -501, -505), with err's message for the client. Calling again with more bytes
+ * is cheap: *scanned (start with 0) remembers how far the end was looked for.
  */
 int http_request_parse(char *data, size_t len, const struct http_limits *limits, size_t *scanned, struct http_head *ret,
                        struct brig_err *err) MUST_CHECK;
 /* The same for a response to a request of this method (HEAD has no body). */
 int http_response_parse(char *data, size_t len, const char *method, const struct http_limits *limits, size_t *scanned,
                         struct http_head *ret, struct brig_err *err) MUST_CHECK;
-const char *http_field(const struct http_head *head,
-                       const char *name); /* first of that name, case-insensitive; or NULL */
+/* first of that name, case-insensitive; or NULL */
+const char *http_field(const struct http_head *head, const char *name);
 
 /* The body that follows a head. */
 struct http_body_reader {
@@ -84,8 +84,9 @@ int http_body_take(struct http_body_reader *reader, const char *data, size_t len
 /* ---- targets ---------------------------------------------------------------------------------------- */
 
 /*
- * "/v1/x%20y?a=b": the path split at "/" before decoding, each part decoded once. Refused (-400): an encoded NUL, a bad escape,
- * a part that is "." or ".." after decoding. Not UTF-8 is allowed: paths are bytes. Absolute-form (http://host/path) is accepted.
+ * "/v1/x%20y?a=b": the path split at "/" before decoding, each part decoded once. Refused (-400): an encoded NUL, a bad
+ * escape, a part that is "." or ".." after decoding. Not UTF-8 is allowed: paths are bytes. Absolute-form
+ * (http://host/path) is accepted.
  */
 #define HTTP_PARTS_MAX 32u
 #define HTTP_QUERY_MAX 64u
@@ -103,11 +104,11 @@ struct http_target {
     char *memory; /* owned */
 };
 /*
- * "/" has no parts, "/a/" has "a" and an empty one, "//" two empty ones. In the query "+" is a space and a name without "=" has
- * the value "". "*" (of OPTIONS) counts as "/".
+ * "/" has no parts, "/a/" has "a" and an empty one, "//" two empty ones. In the query "+" is a space and a name without
+ * "=" has the value "". "*" (of OPTIONS) counts as "/".
  */
-int http_target_parse(const char *target, struct http_target *ret,
-                      struct brig_err *err) MUST_CHECK; /* 0, -400 or -ENOMEM */
+/* 0, -400 or -ENOMEM */
+int http_target_parse(const char *target, struct http_target *ret, struct brig_err *err) MUST_CHECK;
 /* The same into memory that the caller keeps, of HTTP_TARGET_MEMORY(strlen(target)) bytes; nothing to be freed. */
 #define HTTP_TARGET_MEMORY(len) (2 * (len) + 6)
 int http_target_parse_in(const char *target, char *memory, struct http_target *ret, struct brig_err *err) MUST_CHECK;
@@ -123,7 +124,7 @@ int http_put_request(struct buf *out, const char *method, const char *target) MU
 int http_put_field(struct buf *out, const char *name, const char *value) MUST_CHECK;
 int http_put_end(struct buf *out) MUST_CHECK;                    /* the empty line */
 int http_put_chunk_head(struct buf *out, size_t len) MUST_CHECK; /* "1a\r\n"; the data and "\r\n" follow */
-int http_put_escaped(struct buf *out, const void *data, size_t len,
-                     const char *keep) MUST_CHECK; /* percent-encoding; unreserved and keep stay */
+/* percent-encoding; unreserved and keep stay */
+int http_put_escaped(struct buf *out, const void *data, size_t len, const char *keep) MUST_CHECK;
 
 #endif

@@ -92,8 +92,8 @@ void json_end(struct json *json)
 static size_t escape(char out[6], uint32_t point)
 {
     static const char hex[] = "0123456789abcdef";
-    static const char letters[128] = {['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f',
-                                      ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    static const char letters[128] = {
+        ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
 
     out[0] = '\\';
     if (point < sizeof(letters) && letters[point]) {

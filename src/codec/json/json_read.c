@@ -2,8 +2,8 @@
 /*
  * json_read.c: Theory of operation
  *
- * One look at the text bounds how many values it can hold (each follows the start, a bracket, a comma or a colon, so one
- * more than the brackets and commas outside of strings). Then there is one allocation:
+ * One look at the text bounds how many values it can hold (each follows the start, a bracket, a comma or a colon, so
+ * one more than the brackets and commas outside of strings). Then there is one allocation:
  *
  *     struct json_doc | values | sorted indexes | strings
  *
@@ -11,9 +11,9 @@
  * shorter, and the closing quote leaves room for the NUL. So a place in it is also the byte offset for a message, and
  * no string is ever measured twice. Numbers that need strtod() are copied there the same way for the moment.
  *
- * The reader walks with a stack of its own, not the C stack. Keys are compared when an object closes: a few pairwise, many by
- * sorting pointers to the members (heap sort: n log n for the worst order too, no memory), which json_get() then
- * searches. Nothing depends on the locale: nobody here calls setlocale().
+ * The reader walks with a stack of its own, not the C stack. Keys are compared when an object closes: a few pairwise,
+ * many by sorting pointers to the members (heap sort: n log n for the worst order too, no memory), which json_get()
+ * then searches. Nothing depends on the locale: nobody here calls setlocale().
  */
 #include "codec/json/json_read.h"
 

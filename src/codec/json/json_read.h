@@ -3,8 +3,8 @@
  * json_read.h: a strict JSON reader (RFC 8259) into a tree that lives in one allocation. For requests from anyone.
  *
  * Refused, with the byte offset in the message: anything after the value, a duplicate key in an object, depth over
- * JSON_READ_DEPTH, more than the given number of values, invalid UTF-8, a lone surrogate escape, \u0000 in a key, NaN and
- * its kind, a number that no double holds (1e999). Time is linear in the text (large objects are looked up through
+ * JSON_READ_DEPTH, more than the given number of values, invalid UTF-8, a lone surrogate escape, \u0000 in a key, NaN
+ * and its kind, a number that no double holds (1e999). Time is linear in the text (large objects are looked up through
  * a sorted index), memory at most 112 bytes per value plus the length of the text. The text need not end with a NUL.
  */
 #ifndef BRIG_CODEC_JSON_JSON_READ_H
@@ -33,8 +33,9 @@ struct json_value {
     const struct json_value *first, *next; /* first item; next sibling */
     const struct json_value **sorted;      /* private: an object's members by key, when there are many */
     /*
-     * The exact slice of the text the value was read from, without the blanks around it: for numbers that neither int64 nor double hold, and to hand a
-     * value on byte for byte. It points into the caller's text, not into the document: valid only while that lives, not NUL-terminated.
+     * The exact slice of the text the value was read from, without the blanks around it: for numbers that neither int64
+     * nor double hold, and to hand a value on byte for byte. It points into the caller's text, not into the document:
+     * valid only while that lives, not NUL-terminated.
      */
     const char *raw;
     size_t raw_len;

@@ -2,16 +2,17 @@
 /*
  * jsonschema.c: Theory of operation
  *
- * A schema is copied as text, read again, and kept as that tree, with a table beside it (jsonschema_priv.h). Compiling has three steps:
+ * A schema is copied as text, read again, and kept as that tree, with a table beside it (jsonschema_priv.h). Compiling
+ * has three steps:
  *
- *   walk      (jsonschema_compile.c) every value that stands where a schema may stand is read as one: the shape of each known keyword is checked,
- *             patterns are compiled, $id and $anchor are written down, $ref waits in a list
- *   resolve   (jsonschema_ref.c) each $ref finds its target, by name or by JSON pointer; a target that was not walked (below an unknown
- *             keyword, or beside a $ref of draft 7) is walked now, and may add to the list
+ *   walk      (jsonschema_compile.c) every value that stands where a schema may stand is read as one: the shape of each
+ * known keyword is checked, patterns are compiled, $id and $anchor are written down, $ref waits in a list resolve
+ * (jsonschema_ref.c) each $ref finds its target, by name or by JSON pointer; a target that was not walked (below an
+ * unknown keyword, or beside a $ref of draft 7) is walked now, and may add to the list
  *
- * Validating (jsonschema_check.c) goes down both trees at once. It ends for every input: each application of a schema, comparison and
- * step of a pattern is paid from one budget, and schemas within schemas have a depth. When either runs out there is no answer, which is
- * an error and nothing that `not` could turn around.
+ * Validating (jsonschema_check.c) goes down both trees at once. It ends for every input: each application of a schema,
+ * comparison and step of a pattern is paid from one budget, and schemas within schemas have a depth. When either runs
+ * out there is no answer, which is an error and nothing that `not` could turn around.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -59,7 +60,8 @@ static size_t put_pointer(const struct schema *schema, const struct json_value *
     return len;
 }
 
-int schema_refuse(const struct schema *schema, const struct json_value *at, struct brig_err *err, const char *format, ...)
+int schema_refuse(const struct schema *schema, const struct json_value *at, struct brig_err *err, const char *format,
+                  ...)
 {
     char pointer[160], what[200];
     va_list args;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonschema_array.c: the keywords about an array's items. Draft 7 says `items: [...]` and `additionalItems` for what is prefixItems and items now. */
+/* jsonschema_array.c: the keywords about an array's items. Draft 7 says `items: [...]` and `additionalItems` for what
+ * is prefixItems and items now. */
 #include "codec/schema/jsonschema_priv.h"
 
 #include "base/err.h"
@@ -8,10 +9,11 @@ int check_array_size(struct check *check, const struct at *at)
 {
     bool max = at->slot->keyword == KW_MAX_ITEMS;
 
-    if (at->value->type != JSON_ARRAY || (max ? at->value->count <= at->slot->count : at->value->count >= at->slot->count))
+    if (at->value->type != JSON_ARRAY ||
+        (max ? at->value->count <= at->slot->count : at->value->count >= at->slot->count))
         return 1;
-    return check_fail(check, at->value, NULL, "must have at %s %llu item%s, has %zu", max ? "most" : "least", (unsigned long long)at->slot->count,
-                      at->slot->count == 1 ? "" : "s", at->value->count);
+    return check_fail(check, at->value, NULL, "must have at %s %llu item%s, has %zu", max ? "most" : "least",
+                      (unsigned long long)at->slot->count, at->slot->count == 1 ? "" : "s", at->value->count);
 }
 
 int check_unique_items(struct check *check, const struct at *at)
@@ -48,7 +50,8 @@ static int check_rest(struct check *check, const struct at *at, size_t skip)
         if (i < skip)
             continue;
         if (at->rule->type == JSON_BOOL && !at->rule->boolean && skip > 0)
-            return check_fail(check, at->value, NULL, "must have at most %zu item%s, has %zu", skip, skip == 1 ? "" : "s", at->value->count);
+            return check_fail(check, at->value, NULL, "must have at most %zu item%s, has %zu", skip,
+                              skip == 1 ? "" : "s", at->value->count);
         r = check_node(check, at->rule, item, NULL);
         marks_set(at->marks, i);
     }
@@ -80,8 +83,10 @@ int check_additional_items(struct check *check, const struct at *at)
 
 int check_contains(struct check *check, const struct at *at)
 {
-    const struct json_value *min_rule = schema_sibling(check->schema, at->node, "minContains"), *max_rule = schema_sibling(check->schema, at->node, "maxContains");
-    uint64_t min = min_rule ? schema_slot(check->schema, min_rule)->count : 1, max = max_rule ? schema_slot(check->schema, max_rule)->count : UINT64_MAX;
+    const struct json_value *min_rule = schema_sibling(check->schema, at->node, "minContains"),
+                            *max_rule = schema_sibling(check->schema, at->node, "maxContains");
+    uint64_t min = min_rule ? schema_slot(check->schema, min_rule)->count : 1,
+             max = max_rule ? schema_slot(check->schema, max_rule)->count : UINT64_MAX;
     uint64_t n = 0;
     size_t i = 0;
 
@@ -100,9 +105,13 @@ int check_contains(struct check *check, const struct at *at)
     }
     check->quiet--;
     if (n < min)
-        return check_fail(check, at->value, NULL, "must contain at least %llu item%s of the kind that the schema asks for", (unsigned long long)min, min == 1 ? "" : "s");
+        return check_fail(check, at->value, NULL,
+                          "must contain at least %llu item%s of the kind that the schema asks for",
+                          (unsigned long long)min, min == 1 ? "" : "s");
     if (n > max)
-        return check_fail(check, at->value, NULL, "must contain at most %llu item%s of the kind that the schema asks for", (unsigned long long)max, max == 1 ? "" : "s");
+        return check_fail(check, at->value, NULL,
+                          "must contain at most %llu item%s of the kind that the schema asks for",
+                          (unsigned long long)max, max == 1 ? "" : "s");
     return 1;
 }
 

@@ -30,7 +30,8 @@ int check_type(struct check *check, const struct at *at)
             break;
         n++;
     }
-    const char *is = at->value->type == JSON_NUMBER && at->slot->types & 1u << TYPE_INTEGER ? "a number with a fraction" : say_type(at->value->type);
+    const char *is = at->value->type == JSON_NUMBER && at->slot->types & 1u << TYPE_INTEGER ? "a number with a fraction"
+                                                                                            : say_type(at->value->type);
     return check_fail(check, at->value, NULL, "must be %s, is %s", wanted.data ? wanted.data : "nothing", is);
 }
 
@@ -96,8 +97,8 @@ int check_length(struct check *check, const struct at *at)
         n += ((unsigned char)at->value->string[i] & 0xc0) != 0x80; /* code points */
     if (max ? n <= at->slot->count : n >= at->slot->count)
         return 1;
-    return check_fail(check, at->value, NULL, "must have at %s %llu character%s, has %llu", max ? "most" : "least", (unsigned long long)at->slot->count,
-                      at->slot->count == 1 ? "" : "s", (unsigned long long)n);
+    return check_fail(check, at->value, NULL, "must have at %s %llu character%s, has %llu", max ? "most" : "least",
+                      (unsigned long long)at->slot->count, at->slot->count == 1 ? "" : "s", (unsigned long long)n);
 }
 
 int check_pattern(struct check *check, const struct at *at)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_check.c: one schema at one instance. `type` is asked first, for what follows says little about a value of the wrong kind; then the other
- * keywords as they stand in the schema; unevaluated* last, since they depend on all of them. The first that fails ends it.
+ * jsonschema_check.c: one schema at one instance. `type` is asked first, for what follows says little about a value of
+ * the wrong kind; then the other keywords as they stand in the schema; unevaluated* last, since they depend on all of
+ * them. The first that fails ends it.
  *
- * Marks: an array or object at which some schema above has unevaluated* gets a set of its children here, filled by the keywords that look
- * at them and by schemas applied in place. It is handed up only when this schema holds: a branch that failed has evaluated nothing.
+ * Marks: an array or object at which some schema above has unevaluated* gets a set of its children here, filled by the
+ * keywords that look at them and by schemas applied in place. It is handed up only when this schema holds: a branch
+ * that failed has evaluated nothing.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -56,7 +58,8 @@ static keyword_fn *const late_checks[KW_MAX] = {
 
 static keyword_fn *const first_checks[KW_MAX] = {[KW_TYPE] = check_type};
 
-static int run_keywords(struct check *check, keyword_fn *const *table, const struct json_value *node, const struct json_value *value, struct marks *marks)
+static int run_keywords(struct check *check, keyword_fn *const *table, const struct json_value *node,
+                        const struct json_value *value, struct marks *marks)
 {
     int r = 1;
 
@@ -65,7 +68,10 @@ static int run_keywords(struct check *check, keyword_fn *const *table, const str
         struct at at = {.node = node, .rule = member, .value = value, .slot = slot, .marks = marks};
         if (!table[slot->keyword])
             continue;
-        check_pay(check, (value->type == JSON_STRING ? value->len : value->type == JSON_NUMBER ? value->raw_len : 0) / 64);
+        check_pay(check, (value->type == JSON_STRING   ? value->len
+                          : value->type == JSON_NUMBER ? value->raw_len
+                                                       : 0) /
+                             64);
         r = table[slot->keyword](check, &at);
         if (r >= 0 && check->budget == 0) /* whatever it found: it did not look at all of it */
             r = check_give_up(check);
@@ -73,7 +79,8 @@ static int run_keywords(struct check *check, keyword_fn *const *table, const str
     return r;
 }
 
-static int run_node(struct check *check, const struct json_value *node, const struct json_value *value, struct marks *marks)
+static int run_node(struct check *check, const struct json_value *node, const struct json_value *value,
+                    struct marks *marks)
 {
     int r = run_keywords(check, first_checks, node, value, marks);
 
@@ -85,7 +92,8 @@ static int run_node(struct check *check, const struct json_value *node, const st
 }
 
 /* As run_node(), with a set of its own that joins the one above when the schema holds. */
-static int run_marking(struct check *check, const struct json_value *node, const struct json_value *value, struct marks *above)
+static int run_marking(struct check *check, const struct json_value *node, const struct json_value *value,
+                       struct marks *above)
 {
     size_t words = value->count / 64 + 1;
     uint64_t *bits = mem_zalloc(words * sizeof(*bits));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_compile.c: reads a value as a schema: one table says which keywords there are, in which draft, and what shape their value has.
- * A known keyword with a value of another shape is refused: whoever wrote it meant something that would silently not be checked.
- * Unknown keywords, and those that only describe (title, default, examples, content...), mean nothing, as the standard wants.
+ * jsonschema_compile.c: reads a value as a schema: one table says which keywords there are, in which draft, and what
+ * shape their value has. A known keyword with a value of another shape is refused: whoever wrote it meant something
+ * that would silently not be checked. Unknown keywords, and those that only describe (title, default, examples,
+ * content...), mean nothing, as the standard wants.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -170,7 +171,8 @@ static int read_string_lists(const struct walk *walk, const struct json_value *v
 static int add_type(const struct walk *walk, const struct json_value *value, uint8_t *types)
 {
     static const char *const names[] = {
-        [JSON_NULL] = "null", [JSON_BOOL] = "boolean", [JSON_NUMBER] = "number", [JSON_STRING] = "string", [JSON_ARRAY] = "array", [JSON_OBJECT] = "object", [TYPE_INTEGER] = "integer"};
+        [JSON_NULL] = "null",   [JSON_BOOL] = "boolean",  [JSON_NUMBER] = "number",  [JSON_STRING] = "string",
+        [JSON_ARRAY] = "array", [JSON_OBJECT] = "object", [TYPE_INTEGER] = "integer"};
 
     for (size_t i = 0; value->type == JSON_STRING && i < ARRAY_SIZE(names); i++)
         if (str_eq(value->string, names[i])) {
@@ -210,7 +212,8 @@ static int add_pattern(const struct walk *walk, const struct json_value *at, con
 
 static int read_pattern(const struct walk *walk, const struct json_value *value)
 {
-    return value->type == JSON_STRING ? add_pattern(walk, value, value->string, value->len) : refuse(walk, value, "must be a string");
+    return value->type == JSON_STRING ? add_pattern(walk, value, value->string, value->len)
+                                      : refuse(walk, value, "must be a string");
 }
 
 static int read_format(const struct walk *walk, const struct json_value *value)
@@ -324,14 +327,17 @@ static const struct word *find_word(const char *name, bool draft7)
 /* Which draft this schema, and all below it, is of. */
 static int read_draft(const struct walk *walk, bool *draft7)
 {
-    static const char *const known[] = {"https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema", "https://json-schema.org/draft-07/schema"};
+    static const char *const known[] = {"https://json-schema.org/draft/2020-12/schema",
+                                        "http://json-schema.org/draft-07/schema",
+                                        "https://json-schema.org/draft-07/schema"};
     const struct json_value *value = json_get(walk->node, "$schema");
 
     if (!value)
         return 0;
     for (size_t i = 0; value->type == JSON_STRING && i < ARRAY_SIZE(known); i++) {
         size_t len = strlen(known[i]);
-        if (str_starts(value->string, known[i]) && (value->len == len || (value->len == len + 1 && value->string[len] == '#'))) {
+        if (str_starts(value->string, known[i]) &&
+            (value->len == len || (value->len == len + 1 && value->string[len] == '#'))) {
             *draft7 = i > 0;
             return 0;
         }
@@ -355,7 +361,8 @@ static int read_keywords(const struct walk *walk)
     return r;
 }
 
-int schema_walk(struct schema *schema, const struct json_value *json, uint32_t resource, bool draft7, struct brig_err *err)
+int schema_walk(struct schema *schema, const struct json_value *json, uint32_t resource, bool draft7,
+                struct brig_err *err)
 {
     struct slot *slot = schema_slot(schema, json);
     struct walk walk = {.schema = schema, .node = json, .err = err};

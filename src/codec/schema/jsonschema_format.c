@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_format.c: `format`, for those who ask that it asserts: one table of names, and here the times and the small ones. A name that is not in
- * the table asserts nothing, as the standard wants.
+ * jsonschema_format.c: `format`, for those who ask that it asserts: one table of names, and here the times and the
+ * small ones. A name that is not in the table asserts nothing, as the standard wants.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -47,7 +47,8 @@ static bool full_date(struct text *text)
     static const uint8_t days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     unsigned year, month, day;
 
-    if (!number(text, 4, &year) || !take(text, '-') || !number(text, 2, &month) || !take(text, '-') || !number(text, 2, &day))
+    if (!number(text, 4, &year) || !take(text, '-') || !number(text, 2, &month) || !take(text, '-') ||
+        !number(text, 2, &day))
         return false;
     bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     return month >= 1 && month <= 12 && day >= 1 && day <= days[month - 1] + (month == 2 && leap ? 1u : 0u);
@@ -58,18 +59,21 @@ static bool full_time(struct text *text)
 {
     unsigned hour, minute, second, off_hour = 0, off_minute = 0;
 
-    if (!number(text, 2, &hour) || !take(text, ':') || !number(text, 2, &minute) || !take(text, ':') || !number(text, 2, &second))
+    if (!number(text, 2, &hour) || !take(text, ':') || !number(text, 2, &minute) || !take(text, ':') ||
+        !number(text, 2, &second))
         return false;
     if (hour > 23 || minute > 59 || second > 60 || (take(text, '.') && !digits(text)))
         return false;
     bool plus = take(text, '+'), minus = !plus && take(text, '-');
     if (plus || minus) {
-        if (!number(text, 2, &off_hour) || !take(text, ':') || !number(text, 2, &off_minute) || off_hour > 23 || off_minute > 59)
+        if (!number(text, 2, &off_hour) || !take(text, ':') || !number(text, 2, &off_minute) || off_hour > 23 ||
+            off_minute > 59)
             return false;
     } else if (!take(text, 'Z') && !take(text, 'z')) {
         return false;
     }
-    unsigned offset = off_hour * 60 + off_minute, utc = (hour * 60 + minute + 1440 + (minus ? offset : 1440 - offset)) % 1440;
+    unsigned offset = off_hour * 60 + off_minute,
+             utc = (hour * 60 + minute + 1440 + (minus ? offset : 1440 - offset)) % 1440;
     return second < 60 || utc == 1439;
 }
 
@@ -134,7 +138,8 @@ static bool format_uuid(const char *at, size_t len)
     if (len != 36)
         return false;
     for (size_t i = 0; i < len; i++) {
-        bool dash = i == 8 || i == 13 || i == 18 || i == 23, hex = (at[i] >= '0' && at[i] <= '9') || ((at[i] | 0x20) >= 'a' && (at[i] | 0x20) <= 'f');
+        bool dash = i == 8 || i == 13 || i == 18 || i == 23,
+             hex = (at[i] >= '0' && at[i] <= '9') || ((at[i] | 0x20) >= 'a' && (at[i] | 0x20) <= 'f');
         if (dash ? at[i] != '-' : !hex)
             return false;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_format_name.c: `format` of hosts, addresses and mailboxes (RFC 1123, 2673, 4291, 5321; 5890 to 5892 for names of the world, where libidn2
- * has the tables; 6531 for idn-email).
+ * jsonschema_format_name.c: `format` of hosts, addresses and mailboxes (RFC 1123, 2673, 4291, 5321; 5890 to 5892 for
+ * names of the world, where libidn2 has the tables; 6531 for idn-email).
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -72,7 +72,8 @@ static size_t encoded_label(const char *text, size_t len)
         return 0;
     memcpy(copy, text, len);
     copy[len] = '\0';
-    if (idn2_register_u8(encoded ? NULL : (const uint8_t *)copy, encoded ? (const uint8_t *)copy : NULL, &out, IDN2_NFC_INPUT) != IDN2_OK)
+    if (idn2_register_u8(encoded ? NULL : (const uint8_t *)copy, encoded ? (const uint8_t *)copy : NULL, &out,
+                         IDN2_NFC_INPUT) != IDN2_OK)
         return 0;
     if (out && strncasecmp((const char *)out, "xn--", 4) == 0 && is_label((const char *)out, strlen((const char *)out)))
         out_len = strlen((const char *)out);

@@ -2,8 +2,9 @@
 /*
  * jsonschema_logic.c: the keywords that apply further schemas to the same value: references, and, or, not, if.
  *
- * A failed anyOf says what is wanted where that can be told: the types, when the value has none of them, or what is wrong with the one branch
- * that takes a value of this type. So "must be a string or null" is said of the optional argument that every generator writes as anyOf.
+ * A failed anyOf says what is wanted where that can be told: the types, when the value has none of them, or what is
+ * wrong with the one branch that takes a value of this type. So "must be a string or null" is said of the optional
+ * argument that every generator writes as anyOf.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -106,7 +107,9 @@ int check_one_of(struct check *check, const struct at *at)
 
     if (n < 0 || n == 1)
         return n;
-    return n == 0 ? say_none(check, at) : check_fail(check, at->value, NULL, "must have just one of the forms that the schema allows, has several");
+    return n == 0 ? say_none(check, at)
+                  : check_fail(check, at->value, NULL,
+                               "must have just one of the forms that the schema allows, has several");
 }
 
 int check_not(struct check *check, const struct at *at)
@@ -121,7 +124,8 @@ int check_not(struct check *check, const struct at *at)
 
 int check_if(struct check *check, const struct at *at)
 {
-    const struct json_value *then = schema_sibling(check->schema, at->node, "then"), *otherwise = schema_sibling(check->schema, at->node, "else");
+    const struct json_value *then = schema_sibling(check->schema, at->node, "then"),
+                            *otherwise = schema_sibling(check->schema, at->node, "else");
 
     if (!then && !otherwise && !at->marks)
         return 1;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_number.c: JSON's numbers compared and divided exactly, from the text they were written in, because neither int64 nor double holds
- * them all. A number is its sign, its digits without zeros at either end, and where the point is:
+ * jsonschema_number.c: JSON's numbers compared and divided exactly, from the text they were written in, because neither
+ * int64 nor double holds them all. A number is its sign, its digits without zeros at either end, and where the point
+ * is:
  *
  *     -0.01200e5  ->  negative, "12", point 4:  0.12 x 10^4
  *
- * No digit is copied; time is linear in the text. Exponents beyond +-10^15 are all the same, which only absurd numbers notice.
+ * No digit is copied; time is linear in the text. Exponents beyond +-10^15 are all the same, which only absurd numbers
+ * notice.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -112,7 +114,8 @@ static uint64_t power_of_ten(uint64_t exponent, uint64_t modulus)
     return (uint64_t)result;
 }
 
-/* digits(n) x 10^p over digits(d) x 10^q. Neither ends in a zero, so where p < q ten would have to divide what it does not. */
+/* digits(n) x 10^p over digits(d) x 10^q. Neither ends in a zero, so where p < q ten would have to divide what it does
+ * not. */
 bool number_is_multiple(const struct json_value *number, const struct json_value *divisor)
 {
     struct decimal n = decimal_of(number), d = decimal_of(divisor);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonschema_object.c: the keywords about an object's members. Members are taken in the order in which the instance has them. */
+/* jsonschema_object.c: the keywords about an object's members. Members are taken in the order in which the instance has
+ * them. */
 #include "codec/schema/jsonschema_priv.h"
 
 #include "base/err.h"
@@ -13,10 +14,11 @@ int check_object_size(struct check *check, const struct at *at)
 {
     bool max = at->slot->keyword == KW_MAX_PROPERTIES;
 
-    if (at->value->type != JSON_OBJECT || (max ? at->value->count <= at->slot->count : at->value->count >= at->slot->count))
+    if (at->value->type != JSON_OBJECT ||
+        (max ? at->value->count <= at->slot->count : at->value->count >= at->slot->count))
         return 1;
-    return check_fail(check, at->value, NULL, "must have at %s %llu member%s, has %zu", max ? "most" : "least", (unsigned long long)at->slot->count,
-                      at->slot->count == 1 ? "" : "s", at->value->count);
+    return check_fail(check, at->value, NULL, "must have at %s %llu member%s, has %zu", max ? "most" : "least",
+                      (unsigned long long)at->slot->count, at->slot->count == 1 ? "" : "s", at->value->count);
 }
 
 /* A look-up, paid for. */
@@ -73,7 +75,8 @@ int check_dependencies(struct check *check, const struct at *at)
     for (const struct json_value *member = at->rule->first; r == 1 && member; member = member->next) {
         if (!has(check, at->value, member->key, member->key_len))
             continue;
-        r = member->type == JSON_ARRAY ? need(check, at, member, member->key) : check_node(check, member, at->value, at->marks);
+        r = member->type == JSON_ARRAY ? need(check, at, member, member->key)
+                                       : check_node(check, member, at->value, at->marks);
     }
     return r;
 }
@@ -104,7 +107,8 @@ int check_pattern_properties(struct check *check, const struct at *at)
         return 1;
     for (const struct json_value *member = at->value->first; r == 1 && member; member = member->next, i++)
         for (const struct json_value *node = at->rule->first; r == 1 && node; node = node->next) {
-            int matches = pattern_run(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);
+            int matches =
+                pattern_run(schema_slot(check->schema, node)->pattern, member->key, member->key_len, &check->budget);
             if (matches < 0)
                 return check_give_up(check);
             if (!matches)
@@ -116,7 +120,8 @@ int check_pattern_properties(struct check *check, const struct at *at)
 }
 
 /* 1: properties or patternProperties beside it speak of the member. */
-static int is_spoken_of(struct check *check, const struct json_value *properties, const struct json_value *patterns, const struct json_value *member)
+static int is_spoken_of(struct check *check, const struct json_value *properties, const struct json_value *patterns,
+                        const struct json_value *member)
 {
     int r = has(check, properties, member->key, member->key_len) != NULL;
 
@@ -135,7 +140,8 @@ static bool is_false(const struct json_value *node)
 
 int check_additional_properties(struct check *check, const struct at *at)
 {
-    const struct json_value *properties = schema_sibling(check->schema, at->node, "properties"), *patterns = schema_sibling(check->schema, at->node, "patternProperties");
+    const struct json_value *properties = schema_sibling(check->schema, at->node, "properties"),
+                            *patterns = schema_sibling(check->schema, at->node, "patternProperties");
     size_t i = 0;
 
     if (at->value->type != JSON_OBJECT)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_priv.h: what the files of the JSON Schema validator share. Nobody else includes it, but for tests of the parts.
+ * jsonschema_priv.h: what the files of the JSON Schema validator share. Nobody else includes it, but for tests of the
+ * parts.
  *
  *     schema->text     the schema's own copy of its JSON
  *     schema->values   that, read: an array in the order of the text, the root first (json_read.h)
  *     schema->slots    beside each value, what it is: slots[i] belongs to values[i]
  *
- * A value can be a keyword of the schema around it (slot.keyword) and a schema itself (slot.schema); `"items": {...}` is both.
- * So a place in the schema is one number, and no second tree exists.
+ * A value can be a keyword of the schema around it (slot.keyword) and a schema itself (slot.schema); `"items": {...}`
+ * is both. So a place in the schema is one number, and no second tree exists.
  */
 #ifndef BRIG_CODEC_SCHEMA_JSONSCHEMA_PRIV_H
 #define BRIG_CODEC_SCHEMA_JSONSCHEMA_PRIV_H
@@ -15,13 +16,13 @@
 #include "base/buf.h"
 #include "codec/schema/jsonschema.h"
 
-#define SCHEMA_VALUES (1u << 15)   /* of a schema */
-#define SCHEMA_PATTERNS 256u       /* a compiled one may take 64 KiB */
-#define SCHEMA_NAMES 256u          /* $id and $anchor, each */
-#define SCHEMA_REFS 4096u          /* each looks through the names, or down a list */
-#define SCHEMA_URI 1024u           /* bytes of an absolute one */
-#define SCHEMA_DEPTH 400u          /* schemas within schemas while one validates; a document has 64 levels */
-#define SCHEMA_BUDGET 4000000u     /* steps of one validation, patterns included */
+#define SCHEMA_VALUES (1u << 15) /* of a schema */
+#define SCHEMA_PATTERNS 256u     /* a compiled one may take 64 KiB */
+#define SCHEMA_NAMES 256u        /* $id and $anchor, each */
+#define SCHEMA_REFS 4096u        /* each looks through the names, or down a list */
+#define SCHEMA_URI 1024u         /* bytes of an absolute one */
+#define SCHEMA_DEPTH 400u        /* schemas within schemas while one validates; a document has 64 levels */
+#define SCHEMA_BUDGET 4000000u   /* steps of one validation, patterns included */
 #define SCHEMA_DIVISOR_DIGITS 18u
 #define PATTERN_BUDGET 4000000u
 #define PATTERN_REPEAT 4096u
@@ -78,14 +79,14 @@ enum keyword {
 
 struct slot {
     uint8_t keyword, format;
-    uint8_t types;              /* KW_TYPE: bits of enum json_type and TYPE_INTEGER */
-    bool schema;                /* was read as a schema: resource is set */
-    bool draft7, only_ref;      /* a schema's; only_ref: draft 7, where $ref silences its neighbours */
-    bool unevaluated;           /* has unevaluatedItems or unevaluatedProperties */
-    uint32_t resource;          /* a schema's: of schema->resources */
-    uint32_t target, anchor;    /* $ref and $dynamicRef: where to; the dynamic anchor + 1 */
-    uint64_t count;             /* of maxLength and its kind */
-    struct pattern *pattern;    /* pattern; a member of patternProperties */
+    uint8_t types;           /* KW_TYPE: bits of enum json_type and TYPE_INTEGER */
+    bool schema;             /* was read as a schema: resource is set */
+    bool draft7, only_ref;   /* a schema's; only_ref: draft 7, where $ref silences its neighbours */
+    bool unevaluated;        /* has unevaluatedItems or unevaluatedProperties */
+    uint32_t resource;       /* a schema's: of schema->resources */
+    uint32_t target, anchor; /* $ref and $dynamicRef: where to; the dynamic anchor + 1 */
+    uint64_t count;          /* of maxLength and its kind */
+    struct pattern *pattern; /* pattern; a member of patternProperties */
 };
 
 struct resource {
@@ -125,14 +126,18 @@ static inline struct slot *schema_slot(const struct schema *schema, const struct
 /* The neighbour of that name, when this draft knows it. */
 const struct json_value *schema_sibling(const struct schema *schema, const struct json_value *node, const char *name);
 /* BRIG_E_USAGE: "<JSON pointer>: <what>". */
-int schema_refuse(const struct schema *schema, const struct json_value *at, struct brig_err *err, const char *format, ...) PRINTF_LIKE(4, 5);
+int schema_refuse(const struct schema *schema, const struct json_value *at, struct brig_err *err, const char *format,
+                  ...) PRINTF_LIKE(4, 5);
 
 /* jsonschema_compile.c: reads one value, and all below it, as schemas of the given resource. */
-int schema_walk(struct schema *schema, const struct json_value *json, uint32_t resource, bool draft7, struct brig_err *err) MUST_CHECK;
+int schema_walk(struct schema *schema, const struct json_value *json, uint32_t resource, bool draft7,
+                struct brig_err *err) MUST_CHECK;
 
 /* jsonschema_ref.c */
-int schema_identify(struct schema *schema, const struct json_value *json, uint32_t *resource, bool draft7, struct brig_err *err) MUST_CHECK;
-int schema_add_ref(struct schema *schema, const struct json_value *keyword, const struct json_value *node, struct brig_err *err) MUST_CHECK;
+int schema_identify(struct schema *schema, const struct json_value *json, uint32_t *resource, bool draft7,
+                    struct brig_err *err) MUST_CHECK;
+int schema_add_ref(struct schema *schema, const struct json_value *keyword, const struct json_value *node,
+                   struct brig_err *err) MUST_CHECK;
 int schema_resolve(struct schema *schema, struct brig_err *err) MUST_CHECK;
 /* jsonschema_uri.c: RFC 3986, 5.2; -ENAMETOOLONG. The fragment is not part of the result. */
 int schema_uri_resolve(const char *base, const char *reference, size_t len, char out[static SCHEMA_URI]) MUST_CHECK;
@@ -154,7 +159,8 @@ bool format_idn_hostname(const char *text, size_t len);
 bool format_ipv4(const char *text, size_t len);
 bool format_ipv6(const char *text, size_t len);
 
-/* jsonschema_value.c: values as JSON Schema sees them: 1 is 1.0, members have no order. They pay from the budget; it is 0 when that ran out. */
+/* jsonschema_value.c: values as JSON Schema sees them: 1 is 1.0, members have no order. They pay from the budget; it is
+ * 0 when that ran out. */
 bool value_equal(const struct json_value *a, const struct json_value *b, uint64_t *budget);
 int value_unique(const struct json_value *array, uint64_t *budget, bool *ret); /* -ENOMEM */
 /* jsonschema_number.c: exact, whatever the size */
@@ -166,7 +172,8 @@ uint64_t number_hash(const struct json_value *number);
 
 /* pattern.c, pattern_ecma.c */
 int pattern_run(const struct pattern *pattern, const char *text, size_t len, uint64_t *budget) MUST_CHECK;
-int pattern_from_ecma(const char *text, size_t len, struct buf *out, uint32_t *ret_repeat, const char **ret_why) MUST_CHECK;
+int pattern_from_ecma(const char *text, size_t len, struct buf *out, uint32_t *ret_repeat,
+                      const char **ret_why) MUST_CHECK;
 
 /* ---- one validation ------------------------------------------------------------------------------- */
 
@@ -196,9 +203,11 @@ struct at {
 
 typedef int keyword_fn(struct check *check, const struct at *at); /* 1 valid, 0 not, or a negative errno: no answer */
 
-int check_node(struct check *check, const struct json_value *node, const struct json_value *value, struct marks *marks) MUST_CHECK;
+int check_node(struct check *check, const struct json_value *node, const struct json_value *value,
+               struct marks *marks) MUST_CHECK;
 /* jsonschema_say.c. The first returns 0, the second -EOVERFLOW, so that either can be returned. */
-int check_fail(struct check *check, const struct json_value *value, const char *member, const char *format, ...) PRINTF_LIKE(4, 5);
+int check_fail(struct check *check, const struct json_value *value, const char *member, const char *format, ...)
+    PRINTF_LIKE(4, 5);
 int check_give_up(struct check *check);
 const char *say_type(enum json_type type);
 
@@ -215,10 +224,13 @@ static inline void marks_set(struct marks *marks, size_t i)
 }
 
 /* jsonschema_assert.c, jsonschema_object.c, jsonschema_array.c, jsonschema_logic.c: a keyword each */
-keyword_fn check_type, check_const, check_enum, check_multiple_of, check_bound, check_length, check_pattern, check_format;
-keyword_fn check_object_size, check_required, check_dependent_required, check_dependent_schemas, check_dependencies, check_properties,
-    check_pattern_properties, check_additional_properties, check_property_names, check_unevaluated_properties;
-keyword_fn check_array_size, check_unique_items, check_prefix_items, check_items, check_additional_items, check_contains, check_unevaluated_items;
+keyword_fn check_type, check_const, check_enum, check_multiple_of, check_bound, check_length, check_pattern,
+    check_format;
+keyword_fn check_object_size, check_required, check_dependent_required, check_dependent_schemas, check_dependencies,
+    check_properties, check_pattern_properties, check_additional_properties, check_property_names,
+    check_unevaluated_properties;
+keyword_fn check_array_size, check_unique_items, check_prefix_items, check_items, check_additional_items,
+    check_contains, check_unevaluated_items;
 keyword_fn check_ref, check_dynamic_ref, check_all_of, check_any_of, check_one_of, check_not, check_if;
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_ref.c: the names in a schema, and what refers to them. A resource is the document or a part with its own $id; an anchor is a name within a
- * resource. References are resolved once all names are known. One that no resource of the document answers to is refused: nothing is fetched.
+ * jsonschema_ref.c: the names in a schema, and what refers to them. A resource is the document or a part with its own
+ * $id; an anchor is a name within a resource. References are resolved once all names are known. One that no resource of
+ * the document answers to is refused: nothing is fetched.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -11,7 +12,8 @@
 
 /* ---- names ---------------------------------------------------------------------------------------- */
 
-static int add_anchor(struct schema *schema, const struct json_value *value, const char *name, uint32_t resource, const struct json_value *node, bool dynamic, struct brig_err *err)
+static int add_anchor(struct schema *schema, const struct json_value *value, const char *name, uint32_t resource,
+                      const struct json_value *node, bool dynamic, struct brig_err *err)
 {
     if (schema->n_anchors == SCHEMA_NAMES)
         return schema_refuse(schema, value, err, "one anchor too many; a schema may have %u", SCHEMA_NAMES);
@@ -22,11 +24,13 @@ static int add_anchor(struct schema *schema, const struct json_value *value, con
     if (!anchors)
         return err_nomem(err);
     schema->anchors = anchors;
-    anchors[schema->n_anchors++] = (struct anchor){.name = name, .resource = resource, .slot = schema_index(schema, node), .dynamic = dynamic};
+    anchors[schema->n_anchors++] =
+        (struct anchor){.name = name, .resource = resource, .slot = schema_index(schema, node), .dynamic = dynamic};
     return 0;
 }
 
-static int add_resource(struct schema *schema, const struct json_value *id, const struct json_value *node, uint32_t *resource, struct brig_err *err)
+static int add_resource(struct schema *schema, const struct json_value *id, const struct json_value *node,
+                        uint32_t *resource, struct brig_err *err)
 {
     char uri[SCHEMA_URI];
 
@@ -57,7 +61,8 @@ static int add_resource(struct schema *schema, const struct json_value *id, cons
 }
 
 /* $id, with what draft 7 lets it also be: "#name". */
-static int read_id(struct schema *schema, const struct json_value *node, uint32_t *resource, bool draft7, struct brig_err *err)
+static int read_id(struct schema *schema, const struct json_value *node, uint32_t *resource, bool draft7,
+                   struct brig_err *err)
 {
     const struct json_value *id = json_get(node, "$id");
     int r = 0;
@@ -76,7 +81,8 @@ static int read_id(struct schema *schema, const struct json_value *node, uint32_
     return r;
 }
 
-int schema_identify(struct schema *schema, const struct json_value *json, uint32_t *resource, bool draft7, struct brig_err *err)
+int schema_identify(struct schema *schema, const struct json_value *json, uint32_t *resource, bool draft7,
+                    struct brig_err *err)
 {
     static const char *const names[] = {"$anchor", "$dynamicAnchor"};
     int r = read_id(schema, json, resource, draft7, err);
@@ -85,14 +91,16 @@ int schema_identify(struct schema *schema, const struct json_value *json, uint32
         const struct json_value *value = json_get(json, names[i]);
         if (!value)
             continue;
-        if (value->type != JSON_STRING || value->len == 0 || strlen(value->string) != value->len || strpbrk(value->string, "#/"))
+        if (value->type != JSON_STRING || value->len == 0 || strlen(value->string) != value->len ||
+            strpbrk(value->string, "#/"))
             return schema_refuse(schema, value, err, "must be a plain name");
         r = add_anchor(schema, value, value->string, *resource, json, i == 1, err);
     }
     return r;
 }
 
-int schema_add_ref(struct schema *schema, const struct json_value *keyword, const struct json_value *node, struct brig_err *err)
+int schema_add_ref(struct schema *schema, const struct json_value *keyword, const struct json_value *node,
+                   struct brig_err *err)
 {
     uint32_t *refs = schema->refs;
 
@@ -121,7 +129,8 @@ static int percent_decode(char *text)
         *out = *in;
         if (*in != '%')
             continue;
-        const char *high = in[1] ? strchr(digits, in[1] | 0x20) : NULL, *low = high && in[2] ? strchr(digits, in[2] | 0x20) : NULL;
+        const char *high = in[1] ? strchr(digits, in[1] | 0x20) : NULL,
+                   *low = high && in[2] ? strchr(digits, in[2] | 0x20) : NULL;
         if (!low || (high == digits && low == digits))
             return -EINVAL;
         *out = (char)((high - digits) << 4 | (low - digits));
@@ -166,7 +175,8 @@ static const struct json_value *step(const struct json_value *at, const char *na
 }
 
 /* Follows a pointer ("/a/0") down from a resource; walks what it finds there when nobody has. */
-static int follow(struct schema *schema, uint32_t resource, char *pointer, const struct json_value **ret, struct brig_err *err)
+static int follow(struct schema *schema, uint32_t resource, char *pointer, const struct json_value **ret,
+                  struct brig_err *err)
 {
     const struct json_value *at = &schema->values[schema->resources[resource].root];
     bool draft7 = schema_slot(schema, at)->draft7;
@@ -213,10 +223,12 @@ static int resolve(struct schema *schema, const struct json_value *keyword, uint
     uint32_t resource = 0;
     int r = 0;
 
-    if (schema_uri_resolve(schema->resources[base].uri, keyword->string, keyword->len, uri) < 0 || str_copy(fragment, sizeof(fragment), hash ? hash + 1 : "") < 0)
+    if (schema_uri_resolve(schema->resources[base].uri, keyword->string, keyword->len, uri) < 0 ||
+        str_copy(fragment, sizeof(fragment), hash ? hash + 1 : "") < 0)
         return schema_refuse(schema, keyword, err, "too long");
     if (!find_resource(schema, uri, &resource))
-        return schema_refuse(schema, keyword, err, "%.100s leads out of the schema, and nothing is fetched", keyword->string);
+        return schema_refuse(schema, keyword, err, "%.100s leads out of the schema, and nothing is fetched",
+                             keyword->string);
     if (percent_decode(fragment) < 0)
         return schema_refuse(schema, keyword, err, "must be a reference");
     if (fragment[0] == '\0') {

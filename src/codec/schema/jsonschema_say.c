@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_say.c: a failure in words: "<field>: <rule>". The field is found anew, from the root down, by where the value lies: an instance's values
- * are in the order of its text, so the way to one leads through the last child that does not lie behind it. Nothing is noted on the way down.
+ * jsonschema_say.c: a failure in words: "<field>: <rule>". The field is found anew, from the root down, by where the
+ * value lies: an instance's values are in the order of its text, so the way to one leads through the last child that
+ * does not lie behind it. Nothing is noted on the way down.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -77,8 +78,13 @@ int check_give_up(struct check *check)
 
 const char *say_type(enum json_type type)
 {
-    static const char *const words[] = {
-        [JSON_NULL] = "null", [JSON_BOOL] = "true or false", [JSON_NUMBER] = "a number", [JSON_STRING] = "a string", [JSON_ARRAY] = "an array", [JSON_OBJECT] = "an object", [TYPE_INTEGER] = "a whole number"};
+    static const char *const words[] = {[JSON_NULL] = "null",
+                                        [JSON_BOOL] = "true or false",
+                                        [JSON_NUMBER] = "a number",
+                                        [JSON_STRING] = "a string",
+                                        [JSON_ARRAY] = "an array",
+                                        [JSON_OBJECT] = "an object",
+                                        [TYPE_INTEGER] = "a whole number"};
 
     return words[type];
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_uri.c: a reference against a base (RFC 3986, 5.2), only so that two names can be compared: nothing is ever fetched. Names are
- * compared as bytes after that; no percent sign is decoded, no host lowered.
+ * jsonschema_uri.c: a reference against a base (RFC 3986, 5.2), only so that two names can be compared: nothing is ever
+ * fetched. Names are compared as bytes after that; no percent sign is decoded, no host lowered.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -59,7 +59,8 @@ static void remove_dots(char *path)
 
     while (*in) {
         size_t lead = *in == '/', len = lead + span(in + lead, strlen(in + lead), "/");
-        bool last = in[len] == '\0', one = len == lead + 1 && in[lead] == '.', two = len == lead + 2 && in[lead] == '.' && in[lead + 1] == '.';
+        bool last = in[len] == '\0', one = len == lead + 1 && in[lead] == '.',
+             two = len == lead + 2 && in[lead] == '.' && in[lead + 1] == '.';
         if (two)
             while (out > path && *--out != '/')
                 ;
@@ -112,8 +113,10 @@ int schema_uri_resolve(const char *base_text, const char *reference, size_t len,
     if (r < 0)
         return r;
     remove_dots(path);
-    r = str_format(out, SCHEMA_URI, "%.*s%s%s%.*s%s%s%.*s", (int)target.scheme.len, target.scheme.there ? target.scheme.at : "", target.scheme.there ? ":" : "",
-                   target.authority.there ? "//" : "", (int)target.authority.len, target.authority.there ? target.authority.at : "", path,
-                   target.query.there ? "?" : "", (int)target.query.len, target.query.there ? target.query.at : "");
+    r = str_format(out, SCHEMA_URI, "%.*s%s%s%.*s%s%s%.*s", (int)target.scheme.len,
+                   target.scheme.there ? target.scheme.at : "", target.scheme.there ? ":" : "",
+                   target.authority.there ? "//" : "", (int)target.authority.len,
+                   target.authority.there ? target.authority.at : "", path, target.query.there ? "?" : "",
+                   (int)target.query.len, target.query.there ? target.query.at : "");
     return r < 0 ? r : 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_value.c: when two values are the same, and whether an array has one twice. The second sorts by a hash that is blind to the order of
- * members, and compares only what has the same one: n log n, whatever the items are. Somebody who makes hashes collide pays with the budget
- * of the validation, and gets no answer.
+ * jsonschema_value.c: when two values are the same, and whether an array has one twice. The second sorts by a hash that
+ * is blind to the order of members, and compares only what has the same one: n log n, whatever the items are. Somebody
+ * who makes hashes collide pays with the budget of the validation, and gets no answer.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -75,7 +75,8 @@ static uint64_t hash_value(const struct json_value *value, uint64_t *budget)
             hash = mix(hash * 31 + hash_value(item, budget));
         return hash;
     case JSON_OBJECT:
-        for (const struct json_value *member = value->first; member && pay(budget, member->key_len / 64); member = member->next)
+        for (const struct json_value *member = value->first; member && pay(budget, member->key_len / 64);
+             member = member->next)
             hash += mix(hash_bytes(member->key, member->key_len, 7) ^ hash_value(member, budget));
         return mix(hash);
     default: return hash;
@@ -105,7 +106,7 @@ int value_unique(const struct json_value *array, uint64_t *budget, bool *ret)
     for (const struct json_value *item = array->first; item; item = item->next)
         items[n++] = (struct hashed){.hash = hash_value(item, budget), .value = item};
     qsort(items, n, sizeof(*items), by_hash);
-    for (size_t i = 0; i < n && *budget > 0; i++)
+    for (size_t i = 0; i<n && * budget> 0; i++)
         for (size_t j = i + 1; j < n && items[j].hash == items[i].hash && *budget > 0; j++)
             if (value_equal(items[i].value, items[j].value, budget)) {
                 *ret = false;

@@ -2,11 +2,12 @@
 /*
  * pattern.c: regular expressions of strangers on text of strangers, with work that ends.
  *
- * pcre2's own match limit counts anew for each place where a match may start, so a pattern of quadratic cost passes under it. Instead
- * every item is preceded by a callout (PCRE2_AUTO_CALLOUT) that takes from one budget: a price per item, and the distance in the text
- * since the last one, for a repeat walks there without a callout. What it walks for an item that then fails is at most the
- * smallest count of a {n,}, which is bounded, and the price grows with it. Repeats are not made possessive behind our back, for
- * those would fail after a long walk that nobody saw. The JIT is not used: it knows none of this. Memory has pcre2's heap limit.
+ * pcre2's own match limit counts anew for each place where a match may start, so a pattern of quadratic cost passes
+ * under it. Instead every item is preceded by a callout (PCRE2_AUTO_CALLOUT) that takes from one budget: a price per
+ * item, and the distance in the text since the last one, for a repeat walks there without a callout. What it walks for
+ * an item that then fails is at most the smallest count of a {n,}, which is bounded, and the price grows with it.
+ * Repeats are not made possessive behind our back, for those would fail after a long walk that nobody saw. The JIT is
+ * not used: it knows none of this. Memory has pcre2's heap limit.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "codec/schema/jsonschema_priv.h"
@@ -16,9 +17,9 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define MAX_LEN 4096u         /* bytes of a pattern */
-#define MAX_NESTING 64u       /* parentheses */
-#define HEAP_KIB (16u << 10)  /* of one match */
+#define MAX_LEN 4096u        /* bytes of a pattern */
+#define MAX_NESTING 64u      /* parentheses */
+#define HEAP_KIB (16u << 10) /* of one match */
 #define ITEM_PRICE 4u
 #define MATCH_PRICE 8u /* of a match, for what it takes to begin one; and its text is looked at once in any case */
 #define OUT_OF_BUDGET (-1000) /* of the callout; no code of pcre2's */
@@ -41,7 +42,8 @@ static int bad_pattern(struct brig_err *err, const char *text, size_t len, const
 
 static pcre2_code *compile(const struct buf *buf, int *ret_error)
 {
-    const uint32_t options = PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT | PCRE2_NO_AUTO_POSSESS;
+    const uint32_t options = PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_MATCH_UNSET_BACKREF | PCRE2_NEVER_BACKSLASH_C |
+                             PCRE2_AUTO_CALLOUT | PCRE2_NO_AUTO_POSSESS;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
     size_t offset;
 
@@ -51,7 +53,8 @@ static pcre2_code *compile(const struct buf *buf, int *ret_error)
     }
     pcre2_set_parens_nest_limit(context, MAX_NESTING);
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    pcre2_code *code = pcre2_compile((PCRE2_SPTR)(buf->data ? buf->data : ""), buf->len, options, ret_error, &offset, context);
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)(buf->data ? buf->data : ""), buf->len, options, ret_error, &offset, context);
     pcre2_compile_context_free(context);
     return code;
 }

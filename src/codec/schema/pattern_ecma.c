@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pattern_ecma.c: a regular expression as ECMA 262 writes it, in pcre2's words. Both look alike and differ in the small print, so every
- * element is read and written anew: what ECMA does not know (\A, (?i), (?P<n>), possessive repeats, POSIX classes, callouts, verbs) is
- * refused, what means something else there (\s, \v, `.`, \cX, \uXXXX, [^], a `]` alone) is spelled out. So nothing of pcre2's own
- * language is within a tenant's reach. Stricter than a browser without the `u` flag in letters (`\a` is no escape), as lenient in
- * punctuation (`\@`, `[\w-.]`), because schemas of real tools have both.
+ * pattern_ecma.c: a regular expression as ECMA 262 writes it, in pcre2's words. Both look alike and differ in the small
+ * print, so every element is read and written anew: what ECMA does not know (\A, (?i), (?P<n>), possessive repeats,
+ * POSIX classes, callouts, verbs) is refused, what means something else there (\s, \v, `.`, \cX, \uXXXX, [^], a `]`
+ * alone) is spelled out. So nothing of pcre2's own language is within a tenant's reach. Stricter than a browser without
+ * the `u` flag in letters (`\a` is no escape), as lenient in punctuation (`\@`, `[\w-.]`), because schemas of real
+ * tools have both.
  */
 #include "codec/schema/jsonschema_priv.h"
 
@@ -147,7 +148,9 @@ static int property_escape(struct ecma *ecma, bool negative)
 
     if (peek(ecma, 0) != '{')
         return refuse(ecma, "\\p needs {a property}");
-    for (ecma->at++; n < sizeof(name) - 1 && (is_letter(peek(ecma, 0)) || is_digit(peek(ecma, 0)) || peek(ecma, 0) == '_' || peek(ecma, 0) == '='); n++)
+    for (ecma->at++; n < sizeof(name) - 1 && (is_letter(peek(ecma, 0)) || is_digit(peek(ecma, 0)) ||
+                                              peek(ecma, 0) == '_' || peek(ecma, 0) == '=');
+         n++)
         name[n] = *ecma->at++;
     if (peek(ecma, 0) != '}' || n == 0)
         return refuse(ecma, "\\p needs {a property}");
@@ -181,9 +184,7 @@ static int common_escape(struct ecma *ecma, char c)
     case 't': return put_point(ecma, '\t');
     case 'v': return put_point(ecma, '\v');
     case 'u': return unicode_escape(ecma);
-    case 'x':
-        r = hex(ecma, 2, &point);
-        return r < 0 ? r : put_point(ecma, point);
+    case 'x': r = hex(ecma, 2, &point); return r < 0 ? r : put_point(ecma, point);
     case 'c':
         if (!is_letter(peek(ecma, 0)))
             return refuse(ecma, "\\c needs a letter");

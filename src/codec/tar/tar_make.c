@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tar_make.c: headers of a PAX archive. A ustar header says all that it can say; a PAX header comes before it only for
- * what it cannot: long names, large sizes and ids, times with a fraction or outside of 1970 to 2242. Names are bytes: where
- * a name in a PAX header is not UTF-8, hdrcharset=BINARY says so.
+ * what it cannot: long names, large sizes and ids, times with a fraction or outside of 1970 to 2242. Names are bytes:
+ * where a name in a PAX header is not UTF-8, hdrcharset=BINARY says so.
  */
 #include "codec/tar/tar.h"
 

@@ -2,10 +2,10 @@
 /*
  * tar_pax.c: PAX headers: records of the form "LENGTH KEY=VALUE\n", fed in pieces of any size.
  *
- * Known are path, linkpath, size and mtime. Owners cannot be restored, extended attributes are not; what is not known is
- * skipped, as POSIX asks, except sparse files (GNU's formats 0.0, 0.1 and 1.0): their content is not the file's, so such
- * a member is refused, by the name that GNU.sparse.name gives it. A global header may set a time for
- * all members; one that names or measures them is refused, because no honest archive does that and readers differ.
+ * Known are path, linkpath, size and mtime. Owners cannot be restored, extended attributes are not; what is not known
+ * is skipped, as POSIX asks, except sparse files (GNU's formats 0.0, 0.1 and 1.0): their content is not the file's, so
+ * such a member is refused, by the name that GNU.sparse.name gives it. A global header may set a time for all members;
+ * one that names or measures them is refused, because no honest archive does that and readers differ.
  */
 #include "codec/tar/tar.h"
 

@@ -2,8 +2,8 @@
 /*
  * The TOML reader: documents, tables and arrays. (Strings and keys: toml_string.c. Numbers and dates: toml_scalar.c.)
  *
- * Theory of operation. One pass checks that the whole text is UTF-8 without control characters, so that nothing after it
- * has to; a second one reads statements: `[header]`, `[[header]]` or `key = value`. Values are nodes of a tree in an
+ * Theory of operation. One pass checks that the whole text is UTF-8 without control characters, so that nothing after
+ * it has to; a second one reads statements: `[header]`, `[[header]]` or `key = value`. Values are nodes of a tree in an
  * arena. One hash table for the whole document, by parent and key, answers "is this key there already", so that a
  * document of one table with a hundred thousand keys takes no longer than one with as many tables.
  *
@@ -425,7 +425,8 @@ static int read_document(struct toml_reader *in)
     }
 }
 
-/* UTF-8 throughout, and no control characters but tab, LF and CR before LF: the same rule for strings, comments, all else. */
+/* UTF-8 throughout, and no control characters but tab, LF and CR before LF: the same rule for strings, comments, all
+ * else. */
 static int check_text(struct toml_reader *in)
 {
     for (const char *at = in->at; at < in->end;) {

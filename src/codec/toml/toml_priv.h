@@ -7,18 +7,18 @@
 #include "codec/toml/toml.h"
 
 /*
- * A value, and what the rules about defining a table once need to know about it. `section` numbers the [headers]: a dotted
- * key may add to a table only in the section in which dotted keys made it.
+ * A value, and what the rules about defining a table once need to know about it. `section` numbers the [headers]: a
+ * dotted key may add to a table only in the section in which dotted keys made it.
  */
 struct toml_node {
     struct toml_value value; /* first: a node and its value are one address */
     struct toml_node *parent, *last;
     struct toml_node *same_hash;
     uint32_t hash;
-    unsigned dotted;  /* the section in which a dotted key passed through this table; 0: none did */
-    bool header;      /* a [header] defined it */
-    bool frozen;      /* an inline table or a written-out array: complete, with all that is in it */
-    bool of_tables;   /* an array that [[headers]] add to */
+    unsigned dotted; /* the section in which a dotted key passed through this table; 0: none did */
+    bool header;     /* a [header] defined it */
+    bool frozen;     /* an inline table or a written-out array: complete, with all that is in it */
+    bool of_tables;  /* an array that [[headers]] add to */
 };
 
 struct toml_text {
@@ -29,7 +29,7 @@ struct toml_text {
 struct toml_reader {
     const char *at, *end;
     unsigned line;
-    unsigned depth;   /* of arrays and inline tables being read */
+    unsigned depth; /* of arrays and inline tables being read */
     unsigned section;
     struct toml_doc *doc;
     struct brig_err *err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TOML's values that are no strings: true and false, integers, floats, and the four kinds of date and time (RFC 3339). What
- * follows a value is its reader's business: `1979-05-27T` is read as a date, and then nobody knows what T is.
+ * TOML's values that are no strings: true and false, integers, floats, and the four kinds of date and time (RFC 3339).
+ * What follows a value is its reader's business: `1979-05-27T` is read as a date, and then nobody knows what T is.
  */
 #include <math.h>
 
@@ -66,9 +66,8 @@ static bool read_offset(const char **at, const char *end)
     const char *p = *at;
     unsigned hour, minute;
 
-    if (one(&p, end, "Zz") ||
-        (one(&p, end, "+-") && digits(&p, end, 2, &hour) && one(&p, end, ":") && digits(&p, end, 2, &minute) && hour <= 23 &&
-         minute <= 59)) {
+    if (one(&p, end, "Zz") || (one(&p, end, "+-") && digits(&p, end, 2, &hour) && one(&p, end, ":") &&
+                               digits(&p, end, 2, &minute) && hour <= 23 && minute <= 59)) {
         *at = p;
         return true;
     }
@@ -112,8 +111,9 @@ static int read_date(struct toml_reader *in, struct toml_value *ret)
 
     if (read_time(&p, in->end))
         return take_date(in, p, TOML_LOCAL_TIME, ret);
-    if (!digits(&p, in->end, 4, &year) || !one(&p, in->end, "-") || !digits(&p, in->end, 2, &month) || !one(&p, in->end, "-") ||
-        !digits(&p, in->end, 2, &day) || month < 1 || month > 12 || day < 1 || day > month_days(year, month))
+    if (!digits(&p, in->end, 4, &year) || !one(&p, in->end, "-") || !digits(&p, in->end, 2, &month) ||
+        !one(&p, in->end, "-") || !digits(&p, in->end, 2, &day) || month < 1 || month > 12 || day < 1 ||
+        day > month_days(year, month))
         return toml_fail(in, "there is no such date or time");
     const char *date_end = p;
     if (!one(&p, in->end, "Tt ") || !read_time(&p, in->end))
@@ -149,8 +149,8 @@ static int take_integer(struct toml_reader *in, const char *text, int base, stru
 
     for (const char *p = text + (*text == '-' || *text == '+'); *p; p++) {
         int c = *p >= 'a' ? *p - 'a' + 10 : *p >= 'A' ? *p - 'A' + 10 : *p - '0';
-        if (__builtin_mul_overflow(value, (uint64_t)base, &value) || __builtin_add_overflow(value, (uint64_t)c, &value) ||
-            value > most)
+        if (__builtin_mul_overflow(value, (uint64_t)base, &value) ||
+            __builtin_add_overflow(value, (uint64_t)c, &value) || value > most)
             return toml_fail(in, "the integer does not fit 64 bits");
     }
     ret->type = TOML_INTEGER;
@@ -218,9 +218,10 @@ static bool read_word(struct toml_reader *in, struct toml_value *ret)
         bool boolean;
         double number;
     } words[] = {
-        {"true", TOML_BOOL, true, 0},         {"false", TOML_BOOL, false, 0},          {"inf", TOML_FLOAT, false, INFINITY},
-        {"+inf", TOML_FLOAT, false, INFINITY}, {"-inf", TOML_FLOAT, false, -INFINITY}, {"nan", TOML_FLOAT, false, NAN},
-        {"+nan", TOML_FLOAT, false, NAN},      {"-nan", TOML_FLOAT, false, -NAN},
+        {"true", TOML_BOOL, true, 0},           {"false", TOML_BOOL, false, 0},
+        {"inf", TOML_FLOAT, false, INFINITY},   {"+inf", TOML_FLOAT, false, INFINITY},
+        {"-inf", TOML_FLOAT, false, -INFINITY}, {"nan", TOML_FLOAT, false, NAN},
+        {"+nan", TOML_FLOAT, false, NAN},       {"-nan", TOML_FLOAT, false, -NAN},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
@@ -244,7 +245,8 @@ int toml_read_scalar(struct toml_reader *in, struct toml_value *ret)
 
     /* A number is as long as its letters: nothing else belongs to one. */
     size_t len = 0;
-    while ((size_t)(in->end - in->at) > len && in->at[len] != '\0' && strchr("0123456789abcdefABCDEF_+-.xo", in->at[len]))
+    while ((size_t)(in->end - in->at) > len && in->at[len] != '\0' &&
+           strchr("0123456789abcdefABCDEF_+-.xo", in->at[len]))
         len++;
     char *copy = toml_alloc(in, len + 2);
     if (!copy)

@@ -23,8 +23,8 @@ enum frame_type {
     FRAME_EXITED = 4,  /* from init: struct frame_exited; the last frame */
     FRAME_SIGNAL = 5,  /* to init: u32 signal number for the main process */
     /* of an init that serves (GUEST_START_SERVICE) */
-    FRAME_ATTACH = 6,     /* to init: empty; beside it the stream that replaces the one it has */
-    FRAME_LEAF = 7,       /* from a child of init, with its SCM_CREDENTIALS: guest_leaf; it waits for a cgroup of its own */
+    FRAME_ATTACH = 6, /* to init: empty; beside it the stream that replaces the one it has */
+    FRAME_LEAF = 7,   /* from a child of init, with its SCM_CREDENTIALS: guest_leaf; it waits for a cgroup of its own */
     FRAME_LEAF_READY = 8, /* to init: guest_leaf_ready; the child is in it, or why not */
     FRAME_LEAF_END = 9,   /* from init: guest_leaf; kill what is in it and remove it */
     FRAME_LEAF_GONE = 10, /* to init: guest_leaf_gone; nothing of it is left */

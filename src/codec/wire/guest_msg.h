@@ -22,11 +22,11 @@ enum reading_by {
     BY_RLIMIT_AS,
     BY_RLIMIT_NPROC,
     BY_EXT4_IMAGE,
-    BY_MEMORY,     /* tmpfs, charged to memory */
-    BY_SUBSET_PID, /* /proc with subset=pid */
-    BY_MASKED,     /* /proc, full but masked */
-    BY_UID_RANGE,  /* ids nobody else has */
-    BY_SUBIDS,     /* the user's subordinate ids */
+    BY_MEMORY,         /* tmpfs, charged to memory */
+    BY_SUBSET_PID,     /* /proc with subset=pid */
+    BY_MASKED,         /* /proc, full but masked */
+    BY_UID_RANGE,      /* ids nobody else has */
+    BY_SUBIDS,         /* the user's subordinate ids */
     BY_UID_RANGE_HERE, /* ids nobody else in this container has; what the host's root gives out is not known */
     BY_MAX
 };
@@ -42,8 +42,8 @@ enum reading_why {
     WHY_WRITABLE_ROOT,
     WHY_NO_DEVICE, /* no block device behind the store */
     WHY_NOT_SAMPLED,
-    WHY_SWITCHED_OFF, /* test builds only */
-    WHY_OWN_ID,       /* writable binds: the program has the calling user's id */
+    WHY_SWITCHED_OFF,  /* test builds only */
+    WHY_OWN_ID,        /* writable binds: the program has the calling user's id */
     WHY_IDS_NOT_KNOWN, /* no lock that all services of the host share */
     WHY_MAX
 };
@@ -89,7 +89,8 @@ int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) M
 #define GUEST_START_SERVICE (1u << 2)
 #define GUEST_START_LEAVES (1u << 3) /* with SERVICE: the spawner makes a cgroup for every process that asks (LEAF) */
 /*
- * With SERVICE: a program that was forked into the sandbox beforehand is process number 1 of the service (jail/plan.h, INIT_FD_ADOPT_*).
+ * With SERVICE: a program that was forked into the sandbox beforehand is process number 1 of the service (jail/plan.h,
+ * INIT_FD_ADOPT_*).
  */
 #define GUEST_START_ADOPT (1u << 4)
 #define GUEST_STRINGS_MAX (1u << 20) /* argv and environment together */
@@ -172,7 +173,7 @@ int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_read
 struct guest_leaf_gone {
     uint32_t leaf;
     uint32_t oom_kills, pids_refused;
-    uint32_t store; /* GUEST_STORE_*: of the sandbox, when the leaf was gone */
+    uint32_t store;                          /* GUEST_STORE_*: of the sandbox, when the leaf was gone */
     uint64_t cpu_ns, memory_peak, pids_peak; /* UINT64_MAX: not known */
 };
 #define GUEST_LEAF_GONE_SIZE 40u

@@ -4,8 +4,8 @@
  * its struct, without padding, and of an array over streams only [1] and [2].
  *
  * Both directions are untrusted: brig-init runs beside programs that may have taken it over, and what goes to it was
- * written by users. So a parser accepts exactly what an encoder can make: enums and lengths in range, nothing left over.
- * brig-init links this file without a C library: only mem*() and strlen() may be called here.
+ * written by users. So a parser accepts exactly what an encoder can make: enums and lengths in range, nothing left
+ * over. brig-init links this file without a C library: only mem*() and strlen() may be called here.
  */
 #include "codec/wire/guest_svc.h"
 

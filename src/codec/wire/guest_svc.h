@@ -57,9 +57,11 @@ enum svc_type {
     SVC_PROC_RESIZE = 37, /* u32 proc, u16 rows, u16 cols -> REPLY */
     SVC_PROC_LIST = 38,   /* -> EVENT struct svc_proc_info each, REPLY */
     SVC_PROC_FORGET = 39, /* u32 proc -> REPLY; its ring and status are dropped (EBUSY while it runs) */
-    /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY svc_shell_result */
+    /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY
+       svc_shell_result */
     SVC_SHELL_RUN = 40,
-    /* u32 proc; DATA 0, EOF 0 -> DATA 1, EOF 1, REPLY, when the process has closed its end or is gone, and all was sent; EBUSY: one at a time; ENOTCONN: it has none */
+    /* u32 proc; DATA 0, EOF 0 -> DATA 1, EOF 1, REPLY, when the process has closed its end or is gone, and all was
+       sent; EBUSY: one at a time; ENOTCONN: it has none */
     SVC_CHANNEL = 41,
 
     /* calls: ports */
@@ -87,8 +89,8 @@ enum svc_type {
 
 /*
  * One frame at the start of buf, as frame_parse(): bytes consumed, 0 when more are needed, or -EPROTO, which the
- * header alone decides: a type that is none, a length over the limit, FRAME_MORE on anything but an open with a payload,
- * a stream above 2 or on a frame that has none, a request of 0 (HELLO: any other) or above SVC_REQUEST_MAX.
+ * header alone decides: a type that is none, a length over the limit, FRAME_MORE on anything but an open with a
+ * payload, a stream above 2 or on a frame that has none, a request of 0 (HELLO: any other) or above SVC_REQUEST_MAX.
  */
 int svc_frame_parse(const uint8_t *buf, size_t len, struct frame *ret) MUST_CHECK;
 
@@ -155,8 +157,9 @@ int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_C
     (1u << 2) /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
 #define SVC_PROC_HOLD (1u << 3) /* somebody is about to attach: until then a full ring waits, instead of forgetting */
 /*
- * Descriptor 3 of the program is a stream socket of its own, carried by SVC_CHANNEL; not with SHELL. Without a call, or without credit, its writes wait: nothing is forgotten. What it wrote to
- * stdout and stderr before it wrote to the channel is sent first, to those who are attached.
+ * Descriptor 3 of the program is a stream socket of its own, carried by SVC_CHANNEL; not with SHELL. Without a call, or
+ * without credit, its writes wait: nothing is forgotten. What it wrote to stdout and stderr before it wrote to the
+ * channel is sent first, to those who are attached.
  */
 #define SVC_PROC_CHANNEL (1u << 4)
 
@@ -184,8 +187,9 @@ int svc_proc_started_parse(const uint8_t *in, size_t len, struct svc_proc_starte
 
 /*
  * While somebody is attached, a program that writes faster than they read is slowed down (init stops reading its
- * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes (with SVC_PROC_HOLD: only once somebody has been).
- * Then `first` of svc_attached is greater than what was asked for: so much is lost, and that is said.
+ * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes (with
+ * SVC_PROC_HOLD: only once somebody has been). Then `first` of svc_attached is greater than what was asked for: so much
+ * is lost, and that is said.
  */
 struct svc_proc_attach {
     uint32_t proc;
@@ -217,7 +221,7 @@ int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret
 #define SVC_SIGNAL_ALL (1u << 0)      /* everything the process has started, wherever it went; only with SIGKILL */
 #define SVC_SIGNAL_CHILDREN (1u << 1) /* the same, but not the main process */
 #define SVC_SIGNAL_GROUP (1u << 2)    /* the foreground process group of a TTY, else the main process's group */
-#define SVC_SHELL_STOP 64u            /* to a shell: its command line ends, the shell goes on (guest/init/guest_shell.c) */
+#define SVC_SHELL_STOP 64u /* to a shell: its command line ends, the shell goes on (guest/init/guest_shell.c) */
 #define SVC_SHELL_STOP_TEXT "64"
 struct svc_proc_signal {
     uint32_t proc, signum, flags;

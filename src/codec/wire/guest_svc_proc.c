@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Payloads of the service protocol's calls for processes, shells and ports. What guest_svc.c opens with holds here too. */
+/* Payloads of the service protocol's calls for processes, shells and ports. What guest_svc.c opens with holds here too.
+ */
 #include "codec/wire/guest_svc.h"
 
 #define RING_MAX (64u << 20)

@@ -3,14 +3,15 @@
  * files_path.c: from the caller's names to a directory's descriptor and one name in it.
  *
  * Theory of operation. Programs of the sandbox rename and link as they like while a path is looked up, so looking and
- * doing must be one: the kernel resolves the directory in one openat2 (beneath `base` when confined, never through magic
- * links), and everything after that is done relative to its descriptor, to one name, with O_NOFOLLOW. A symlink in the last
- * place is followed here, by reading it and beginning anew with what it says; so the file behind it too is reached by a
- * directory and a name, which is what an atomic replacement needs. Whatever a race does, each step is confined again.
+ * doing must be one: the kernel resolves the directory in one openat2 (beneath `base` when confined, never through
+ * magic links), and everything after that is done relative to its descriptor, to one name, with O_NOFOLLOW. A symlink
+ * in the last place is followed here, by reading it and beginning anew with what it says; so the file behind it too is
+ * reached by a directory and a name, which is what an atomic replacement needs. Whatever a race does, each step is
+ * confined again.
  *
  * The profile paranoid has no openat2. A confined path is then walked by hand, name after name with O_NOFOLLOW: `done`
- * is what was entered so far and holds real directories only, so `..` of a link's target takes its last name away, and the
- * rest is walked again from the root.
+ * is what was entered so far and holds real directories only, so `..` of a link's target takes its last name away, and
+ * the rest is walked again from the root.
  */
 #include <linux/openat2.h>
 

@@ -7,8 +7,9 @@
  *     slots                        x   ... x        descriptor and the entries read ahead; slot = depth % WALK_SLOTS
  *
  * A directory whose slot was taken by one sixteen levels below is opened again as `..` of its child when the walk comes
- * back. A program may have moved the child meanwhile; then `..` is not who it was, and the walk ends with ESTALE: it never
- * goes on in a tree that nobody asked for. Directories are entered by descriptor and name, never through a symlink.
+ * back. A program may have moved the child meanwhile; then `..` is not who it was, and the walk ends with ESTALE: it
+ * never goes on in a tree that nobody asked for. Directories are entered by descriptor and name, never through a
+ * symlink.
  */
 #include <dirent.h>
 #include <sys/mman.h>

@@ -3,9 +3,9 @@
  * files_wire.c: frames between the file worker and pid 1, which passes them on as they are.
  *
  * Neither direction ever waits: a program that fills its disk or a caller that does not read must not stop the other
- * calls. Output is made in place in one buffer, so that the bytes of a file are copied by nobody but the kernel; several
- * frames leave in one system call. Frames are taken from the input only while the output has WIRE_RESERVE left, which is
- * more than the answer to any one frame.
+ * calls. Output is made in place in one buffer, so that the bytes of a file are copied by nobody but the kernel;
+ * several frames leave in one system call. Frames are taken from the input only while the output has WIRE_RESERVE left,
+ * which is more than the answer to any one frame.
  */
 #include <sys/socket.h>
 

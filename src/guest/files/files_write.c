@@ -2,11 +2,12 @@
 /*
  * files_write.c: WRITE.
  *
- * An atomic write goes into a file without a name (O_TMPFILE), which nobody sees and nobody has to clean up, however the
- * worker ends. At EOF it gets its name: at once when there is none to replace, else a temporary one (.brig-XXXXXXXX, in
- * the same directory) that is renamed over the old. Where a file system has no O_TMPFILE, or the kernel will not link one, the
- * file has the temporary name from the start, and close() removes it. What is renamed or linked has its final mode
- * already. There is no fsync: a sandbox's disk does not outlive its machine in any promised way.
+ * An atomic write goes into a file without a name (O_TMPFILE), which nobody sees and nobody has to clean up, however
+ * the worker ends. At EOF it gets its name: at once when there is none to replace, else a temporary one
+ * (.brig-XXXXXXXX, in the same directory) that is renamed over the old. Where a file system has no O_TMPFILE, or the
+ * kernel will not link one, the file has the temporary name from the start, and close() removes it. What is renamed or
+ * linked has its final mode already. There is no fsync: a sandbox's disk does not outlive its machine in any promised
+ * way.
  */
 #include <linux/fs.h>
 

@@ -3,8 +3,9 @@
  * tar_get.c: TAR_GET: a tree as a stream, made while it is read.
  *
  * Nothing is made beforehand: a member's header waits in `head`, its content is read straight into the output, what
- * is missing of it or behind it are zeroes. A header promises a size before the content is read, so a file that shrinks is
- * filled up and one that grows is cut: the archive stays well formed, and the REPLY tells the first thing that was wrong.
+ * is missing of it or behind it are zeroes. A header promises a size before the content is read, so a file that shrinks
+ * is filled up and one that grows is cut: the archive stays well formed, and the REPLY tells the first thing that was
+ * wrong.
  */
 #include <dirent.h>
 
@@ -105,7 +106,8 @@ static void set_stat(struct tar_member *member, const struct stat *st)
     member->size = member->kind == TAR_FILE ? (uint64_t)st->st_size : 0;
 }
 
-/* Opened before its header is made: what cannot be read is not promised. Returns 0 or 1 (ready), or -EMFILE and the like. */
+/* Opened before its header is made: what cannot be read is not promised. Returns 0 or 1 (ready), or -EMFILE and the
+ * like. */
 static int begin_file(struct tar_get *get, int dir, const char *name, struct stat *st, struct tar_member *member)
 {
     struct place place = {.dir = dir};

@@ -2,14 +2,14 @@
 /*
  * tar_put.c: TAR_PUT: an archive becomes a tree below one directory.
  *
- * Theory of operation. The archive is hostile and so may be programs that work in the same tree. Each member's directory is
- * reached from the destination through real directories only, in one openat2; then one name is made in it, never followed
- * and never opened when it was there before: what exists is unlinked first. So no symlink, of the archive or of a
- * program, and no hard link can make it write anywhere else. It has the user's rights and no more.
+ * Theory of operation. The archive is hostile and so may be programs that work in the same tree. Each member's
+ * directory is reached from the destination through real directories only, in one openat2; then one name is made in it,
+ * never followed and never opened when it was there before: what exists is unlinked first. So no symlink, of the
+ * archive or of a program, and no hard link can make it write anywhere else. It has the user's rights and no more.
  *
- * Directories get their mode and time last, children before parents: a mode may forbid what is yet to be made in them, and
- * making it changes the time. What is to be set waits in a table of bounded size; what does not fit keeps the time of
- * its making. The destination itself keeps its mode and time whatever the archive says of ".".
+ * Directories get their mode and time last, children before parents: a mode may forbid what is yet to be made in them,
+ * and making it changes the time. What is to be set waits in a table of bounded size; what does not fit keeps the time
+ * of its making. The destination itself keeps its mode and time whatever the archive says of ".".
  */
 #include <sys/mman.h>
 
@@ -184,7 +184,8 @@ static int put_link(struct tar_put *put, const struct tar_member *member)
     return ret;
 }
 
-/* Made anew, whatever was there. Only the first attempt may find something: a program that keeps making it is refused. */
+/* Made anew, whatever was there. Only the first attempt may find something: a program that keeps making it is refused.
+ */
 static int put_new(struct tar_put *put, const struct tar_member *member, const char *name)
 {
     long ret = -EEXIST;
@@ -232,7 +233,8 @@ static int put_member(struct tar_put *put)
     return 0;
 }
 
-/* Modes and times are the last thing: a descriptor may be written to after its mode forbids it, but not its time kept. */
+/* Modes and times are the last thing: a descriptor may be written to after its mode forbids it, but not its time kept.
+ */
 static int end_member(struct tar_put *put)
 {
     const struct tar_member *member = &put->parser.member;

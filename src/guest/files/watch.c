@@ -2,18 +2,19 @@
 /*
  * watch.c: WATCH.
  *
- * Theory of operation. inotify watches one directory at a time, so a recursive watch is always behind: between the moment a
- * directory appears and the moment it is watched, things happen in it. Therefore each is watched first and read after, and what
- * the reading finds is reported as if it had just been made. Better twice than never. A directory that was read at the
- * beginning is not reported. When inotify has lost events, the caller is told, and the whole tree is read again, quietly, for
- * directories that nobody watches yet. A directory found twice shows by its number and heals the tree's idea of where it is.
+ * Theory of operation. inotify watches one directory at a time, so a recursive watch is always behind: between the
+ * moment a directory appears and the moment it is watched, things happen in it. Therefore each is watched first and
+ * read after, and what the reading finds is reported as if it had just been made. Better twice than never. A directory
+ * that was read at the beginning is not reported. When inotify has lost events, the caller is told, and the whole tree
+ * is read again, quietly, for directories that nobody watches yet. A directory found twice shows by its number and
+ * heals the tree's idea of where it is.
  *
- * A directory that is moved says so twice, here and there, with the same cookie. Between the two it is nowhere; when the
- * second does not come within a moment, it has left the tree, and the watches below it are dropped.
+ * A directory that is moved says so twice, here and there, with the same cookie. Between the two it is nowhere; when
+ * the second does not come within a moment, it has left the tree, and the watches below it are dropped.
  *
  * inotify takes only paths; so the directory is entered by descriptor and "." is watched. Nobody else uses the worker's
- * working directory. No descriptor of a watched directory is kept, since the kernel does not call it deleted before the last
- * one is closed: the root is looked up again whenever it is needed, and must be the one it was.
+ * working directory. No descriptor of a watched directory is kept, since the kernel does not call it deleted before the
+ * last one is closed: the root is looked up again whenever it is needed, and must be the one it was.
  */
 #include <dirent.h>
 #include <sys/inotify.h>
@@ -140,7 +141,8 @@ static int open_node(const struct watch *watch, uint16_t node)
     return fd;
 }
 
-/* Known already under this number: it is the same directory, whatever its name was. Returns which node to read, if any. */
+/* Known already under this number: it is the same directory, whatever its name was. Returns which node to read, if any.
+ */
 static uint16_t unite(struct watch *watch, uint16_t node, uint16_t known)
 {
     const struct watch_node fresh = watch->tree.nodes[node];
@@ -200,7 +202,8 @@ static int found(struct call *call, const struct raw_dirent *entry)
     return 0;
 }
 
-/* One entry more of the directory that is being read, or the next directory. Returns 1 while there is something to read. */
+/* One entry more of the directory that is being read, or the next directory. Returns 1 while there is something to
+ * read. */
 static int scan_on(struct call *call)
 {
     struct watch *watch = call->state;

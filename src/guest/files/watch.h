@@ -42,7 +42,8 @@ uint16_t tree_find_child(const struct watch_tree *tree, uint16_t parent, const c
 bool tree_move(struct watch_tree *tree, uint16_t node, uint16_t parent, const char *name, size_t len);
 /* It and all below it are no longer watched. */
 void tree_drop(struct watch_tree *tree, uint16_t node);
-/* Its path from the root, then `name` when not NULL. Returns the length, or -ENAMETOOLONG, or -ENOENT: it is nowhere now. */
+/* Its path from the root, then `name` when not NULL. Returns the length, or -ENAMETOOLONG, or -ENOENT: it is nowhere
+ * now. */
 int tree_path(const struct watch_tree *tree, uint16_t node, const char *name, char out[SVC_PATH_MAX + 1]);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * watch_nodes.c: the directories of one watch. inotify names a directory by a number; the path belonging to it is put
- * together here from names and parents, so that a directory that moves takes everything below it along by changing one node.
- * The table has a fixed size and is touched only as far as it is used.
+ * together here from names and parents, so that a directory that moves takes everything below it along by changing one
+ * node. The table has a fixed size and is touched only as far as it is used.
  */
 #include "guest/files/watch.h"
 

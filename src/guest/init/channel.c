@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * channel.c: the private socket between a process and whoever holds its CHANNEL call, and processes that were here before us.
+ * channel.c: the private socket between a process and whoever holds its CHANNEL call, and processes that were here
+ * before us.
  *
- * Theory of operation. The program finds one end of an AF_UNIX stream as descriptor 3; ours is an outlet and an inlet on a descriptor each, as a port has. Nothing
- * that it wrote there is ever forgotten: without a call, or with one that gives no credit, the ring fills, then the socket, then the program waits.
+ * Theory of operation. The program finds one end of an AF_UNIX stream as descriptor 3; ours is an outlet and an inlet
+ * on a descriptor each, as a port has. Nothing that it wrote there is ever forgotten: without a call, or with one that
+ * gives no credit, the ring fills, then the socket, then the program waits.
  *
- * The order of what a program writes is kept across its descriptors: bytes of the channel are not sent before everything that was in stdout and stderr when
- * they were read has been sent to whoever is attached there. So a runtime that flushes and then answers is answered with all of its output ahead of it, at no extra round.
- * It works by a mark per stream, set after every read of the channel to what the stream had then; a call below the marks waits (channel_held_back), and
- * is woken by each turn of a call on the same process. The marks only ask for bytes that exist, so a reader that gives credit gets there.
+ * The order of what a program writes is kept across its descriptors: bytes of the channel are not sent before
+ * everything that was in stdout and stderr when they were read has been sent to whoever is attached there. So a runtime
+ * that flushes and then answers is answered with all of its output ahead of it, at no extra round. It works by a mark
+ * per stream, set after every read of the channel to what the stream had then; a call below the marks waits
+ * (channel_held_back), and is woken by each turn of a call on the same process. The marks only ask for bytes that
+ * exist, so a reader that gives credit gets there.
  *
- * A process that was forked into the sandbox before pid 1 ran (GUEST_START_ADOPT) is taken over as number 1: the parent's ends of its pipes and of its
- * channel are at INIT_FD_ADOPT_*, its pid is INIT_ADOPT_PID, and its parent is us or becomes us. It has no leaf and no shepherd: what it leaves behind when it ends is killed as strays are.
+ * A process that was forked into the sandbox before pid 1 ran (GUEST_START_ADOPT) is taken over as number 1: the
+ * parent's ends of its pipes and of its channel are at INIT_FD_ADOPT_*, its pid is INIT_ADOPT_PID, and its parent is us
+ * or becomes us. It has no leaf and no shepherd: what it leaves behind when it ends is killed as strays are.
  */
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -60,7 +65,8 @@ bool channel_held_back(const struct call *call)
     return false;
 }
 
-/* What the streams have now goes first. After the read, or output written between a mark and the read would be missed. */
+/* What the streams have now goes first. After the read, or output written between a mark and the read would be missed.
+ */
 static void mark_streams(struct channel *channel)
 {
     for (unsigned i = 1; i < STREAMS; i++) {
@@ -166,7 +172,11 @@ void channel_call(uint32_t request, const uint8_t *payload, size_t len)
     struct svc_reader reader = {payload, payload + len, false};
     uint32_t number = svc_get_u32(&reader);
     struct proc *proc = proc_find(number);
-    int errnum = svc_done(&reader) != 0 ? EINVAL : !proc ? ESRCH : !proc->channel ? ENOTCONN : call_of(proc) ? EBUSY : 0;
+    int errnum = svc_done(&reader) != 0 ? EINVAL
+                 : !proc                ? ESRCH
+                 : !proc->channel       ? ENOTCONN
+                 : call_of(proc)        ? EBUSY
+                                        : 0;
     struct call *call;
 
     if (errnum != 0) {

@@ -77,7 +77,8 @@ struct program {
     struct guest_started started;
 };
 
-/* Told by a process of a service: first its terminal's master (beside it), then that it is about to execute, then failures. */
+/* Told by a process of a service: first its terminal's master (beside it), then that it is about to execute, then
+ * failures. */
 enum child_report_kind { CHILD_TTY = 1, CHILD_EXECUTES, CHILD_FAILED };
 struct child_report {
     uint32_t kind, stage, errnum, pid;

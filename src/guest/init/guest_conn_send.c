@@ -4,7 +4,8 @@
  *
  * Three sources, always in this order within one sendmsg: short frames, which are copied into one buffer when they are
  * made; whole frames of the file worker, from the buffer they were received in; and data, from the rings it lies in. So
- * data is not copied here, several frames go out in one call, and an answer is never behind more than one batch of data.
+ * data is not copied here, several frames go out in one call, and an answer is never behind more than one batch of
+ * data.
  *
  * A frame that the socket took only in part must be completed before anything else: what is left of it is copied to
  * the (then empty) buffer of short frames. A ring's reader moves on only once its bytes have gone or are there.
@@ -153,7 +154,8 @@ void ready_forget(struct call *call)
 
 /* ---- a batch --------------------------------------------------------------------------------------- */
 
-/* Plans up to a turn's worth of frames of one stream. Returns how many. A channel may have a second turn in a batch: what is planned counts. */
+/* Plans up to a turn's worth of frames of one stream. Returns how many. A channel may have a second turn in a batch:
+ * what is planned counts. */
 static unsigned plan_data(struct reader *reader, unsigned *n_iov)
 {
     unsigned n = 0;

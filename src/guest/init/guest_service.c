@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guest_service.c: a brig-init that serves. What brigd asks comes on a stream (codec/wire/guest_svc.h); the spawner's control socket
- * stays what it was, and hands over a new stream when the old one is lost (ATTACH).
+ * guest_service.c: a brig-init that serves. What brigd asks comes on a stream (codec/wire/guest_svc.h); the spawner's
+ * control socket stays what it was, and hands over a new stream when the old one is lost (ATTACH).
  *
  * Theory of operation. One loop over epoll: the control socket, a signalfd for children, the stream, and the ends of
  * every process's pipes. A round handles what is ready, then conn_end_round() sends what that has made ready and closes

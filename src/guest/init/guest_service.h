@@ -2,9 +2,9 @@
 /*
  * guest_service.h: the parts of a brig-init that serves processes (guest_service.c has the theory of operation).
  *
- * What there is: a connection with calls (guest_conn.c, guest_conn_send.c), processes (proc*.c), and between them outlets, which
- * take bytes from a descriptor into a ring that calls read, and inlets, which take bytes from a call to a descriptor.
- * Everything is single-threaded; memory is mapped when it is needed and given back when it is not.
+ * What there is: a connection with calls (guest_conn.c, guest_conn_send.c), processes (proc*.c), and between them
+ * outlets, which take bytes from a descriptor into a ring that calls read, and inlets, which take bytes from a call to
+ * a descriptor. Everything is single-threaded; memory is mapped when it is needed and given back when it is not.
  */
 #ifndef BRIG_GUEST_INIT_GUEST_SERVICE_H
 #define BRIG_GUEST_INIT_GUEST_SERVICE_H
@@ -36,7 +36,7 @@ bool service_has_leaves(void);
 
 /* A descriptor that is waited for. */
 struct source {
-    int fd; /* -1: none */
+    int fd;         /* -1: none */
     uint32_t armed; /* what it is waited for, unless that was for one time only */
     void (*ready)(struct source *source, uint32_t events);
 };
@@ -91,10 +91,10 @@ struct reader {
 int outlet_open(struct outlet *outlet, int fd, uint32_t size) MUST_CHECK; /* takes fd over unless it fails */
 void outlet_none(struct outlet *outlet);                                  /* one that has no bytes and is over */
 void outlet_last(struct outlet *outlet);                                  /* its writers are gone: takes what is left */
-void outlet_take(struct outlet *outlet);                                  /* now, what there is, as far as there is room */
-void outlet_close(struct outlet *outlet);                                 /* the ring stays */
-void outlet_done(struct outlet *outlet);                                  /* the ring goes; no reader may be left */
-void outlet_resume(struct outlet *outlet);                                /* readers have moved on or gone */
+void outlet_take(struct outlet *outlet);            /* now, what there is, as far as there is room */
+void outlet_close(struct outlet *outlet);           /* the ring stays */
+void outlet_done(struct outlet *outlet);            /* the ring goes; no reader may be left */
+void outlet_resume(struct outlet *outlet);          /* readers have moved on or gone */
 uint64_t outlet_total(const struct outlet *outlet); /* bytes ever written, also those not yet taken */
 uint64_t outlet_attach(struct outlet *outlet, struct reader *reader, struct call *call, unsigned stream,
                        uint64_t offset);
@@ -234,8 +234,8 @@ void proc_read_report(struct proc *proc, bool dead); /* dead: nothing more can c
 void proc_leaf_ready(const struct guest_leaf_ready *ready);
 
 /* proc_calls.c */
-int proc_master(struct proc *proc,
-                int fd) MUST_CHECK; /* the terminal's, which the child has made; taken over unless it fails */
+/* the terminal's, which the child has made; taken over unless it fails */
+int proc_master(struct proc *proc, int fd) MUST_CHECK;
 void proc_input_ended(struct inlet *inlet);
 void proc_attach(uint32_t request, const uint8_t *payload, size_t len);
 void proc_input(uint32_t request, const uint8_t *payload, size_t len);
@@ -248,12 +248,13 @@ void proc_answer_waits(struct proc *proc); /* it has ended */
 
 /* ---- channel.c -------------------------------------------------------------------------------------- */
 
-int channel_make(struct proc *proc, int *ret_theirs) MUST_CHECK; /* before the fork; the child's end is the caller's to close, also on failure */
-int channel_open(struct proc *proc, int fd) MUST_CHECK;          /* ours, which does not block; taken over unless it fails */
-void channel_ended(struct proc *proc);                           /* the process is gone; takes one without a channel, as the next two do */
+/* before the fork; the child's end is the caller's to close, also on failure */
+int channel_make(struct proc *proc, int *ret_theirs) MUST_CHECK;
+int channel_open(struct proc *proc, int fd) MUST_CHECK; /* ours, which does not block; taken over unless it fails */
+void channel_ended(struct proc *proc); /* the process is gone; takes one without a channel, as the next two do */
 void channel_done(struct proc *proc);
-void channel_wake(const struct proc *proc);            /* something of it has moved: its call may go on */
-bool channel_held_back(const struct call *call);       /* output that was written before comes first */
+void channel_wake(const struct proc *proc);      /* something of it has moved: its call may go on */
+bool channel_held_back(const struct call *call); /* output that was written before comes first */
 void channel_call(uint32_t request, const uint8_t *payload, size_t len);
 int channel_adopt(void) MUST_CHECK; /* the process that START has told of (GUEST_START_ADOPT) */
 
@@ -282,7 +283,7 @@ void walk_strays(const pid_t *known, unsigned n);
 /* Before the fork: makes the pipes, and gives the arguments that follow those of the interpreter. */
 int shell_prepare(struct proc *proc, const char *interpreter, const char *extra[2], int child_fds[2]) MUST_CHECK;
 void shell_run(uint32_t request, const uint8_t *payload, size_t len);
-void shell_ended(struct proc *proc); /* the process is gone: the command that ran ends with it */
+void shell_ended(struct proc *proc);         /* the process is gone: the command that ran ends with it */
 bool shell_is_busy(const struct proc *proc); /* a command runs in it */
 void shell_detach(struct call *call);
 void shell_done(struct proc *proc);
@@ -291,9 +292,10 @@ void port_list(uint32_t request, const uint8_t *payload, size_t len);
 void port_connect(uint32_t request, const uint8_t *payload, size_t len);
 void port_done(struct call *call);
 
-void worker_open_call(struct call *call, const struct frame *frame); /* call NULL: its first frame; else a further piece */
-void worker_frame(const struct frame *frame);                        /* of an open call, as it came */
-void worker_flush(void);                                             /* the buffer that frames came in is about to change */
+/* call NULL: its first frame; else a further piece */
+void worker_open_call(struct call *call, const struct frame *frame);
+void worker_frame(const struct frame *frame); /* of an open call, as it came */
+void worker_flush(void);                      /* the buffer that frames came in is about to change */
 void worker_receive(void);
 void worker_close(void); /* the connection has gone */
 void worker_call_freed(void);

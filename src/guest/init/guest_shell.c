@@ -2,10 +2,10 @@
 /*
  * guest_shell.c: persistent shells.
  *
- * Theory of operation. The interpreter is executed with a short loop as its -c text, and finds two descriptors beside its
- * stdio: commands come on 9, and after each of them `status NUL cwd NUL` goes out on 8. The command is run by eval in
- * the shell itself, so what it changes stays (variables, functions, directory, open files), with 8 and 9 closed; so its
- * output is whatever it writes, and nothing in it is looked at. A syntax error is eval's, not the loop's.
+ * Theory of operation. The interpreter is executed with a short loop as its -c text, and finds two descriptors beside
+ * its stdio: commands come on 9, and after each of them `status NUL cwd NUL` goes out on 8. The command is run by eval
+ * in the shell itself, so what it changes stays (variables, functions, directory, open files), with 8 and 9 closed; so
+ * its output is whatever it writes, and nothing in it is looked at. A syntax error is eval's, not the loop's.
  *
  *   - The record is written where the loop begins, so a `continue` outside of a loop gets there too, and the first one
  *     says that the shell is ready. A `break` leaves only the one-round loop around eval.
@@ -17,8 +17,8 @@
  * A command that takes too long is stopped as a whole: the shell is sent SVC_SHELL_STOP, then what it started is
  * killed. The trap runs before anything else of the list can, and leaves all of it:
  *
- *   - In bash only `return` leaves from within a trap at once, and only a function or a sourced file. So the eval is in a
- *     sourced file (a here-string), and for the functions around the trap a DEBUG trap returns from each before its next
+ *   - In bash only `return` leaves from within a trap at once, and only a function or a sourced file. So the eval is in
+ * a sourced file (a here-string), and for the functions around the trap a DEBUG trap returns from each before its next
  *     command; with functrace also in subshells that begin meanwhile. A DEBUG trap of the user's is lost then.
  *   - In other shells the error of an expansion leads out of everything, to `command eval`.
  *   - Between commands (__brig_r is empty) a signal does nothing, so that one that comes too late harms nobody.
@@ -36,7 +36,7 @@
 #define RESULT_TURNS 16u /* as much as a pipe has */
 
 /* Where a round begins. __brig_t: the command's status, if it is not $?; __brig_k: what a stop has changed. */
-#define LOOP_BEGIN                                                                                          \
+#define LOOP_BEGIN \
     "while { __brig_s=${__brig_t:-$?} __brig_r= __brig_x=; case $-$__brig_k in *x*) set +x; __brig_x='set -x\n';; esac; "
 #define LOOP_RECORD "} 2>/dev/null; printf '%s\\0%s\\0' \"$__brig_s\" \"$PWD\" >&8; "
 #define STOP_QUIETLY "{ case $- in *x*) set +x; __brig_k=x;; esac; } 2>/dev/null; __brig_t=137; "
@@ -44,17 +44,17 @@
 static const char bash_loop[] =
     "__brig_k= __brig_t= __brig_d='[[ $BASHPID = $$ ]] || exit 137; [[ ! ${BASH_SOURCE-} ]] || return 137'\n"
     "__brig_h='[[ ! ${BASH_SOURCE-} || ! ${__brig_r-} ]] || { " STOP_QUIETLY
-    "case $- in *T*) ;; *) set -T; __brig_k+=T;; esac; trap \"$__brig_d\" DEBUG; return 137; }'\n"
-    LOOP_BEGIN "trap '' " SVC_SHELL_STOP_TEXT "; "
+    "case $- in *T*) ;; *) set -T; __brig_k+=T;; esac; trap \"$__brig_d\" DEBUG; return 137; }'\n" LOOP_BEGIN
+    "trap '' " SVC_SHELL_STOP_TEXT "; "
     "if [[ $__brig_t ]]; then trap - DEBUG; [[ $__brig_k != *T ]] || set +T; __brig_t= __brig_k=; fi; " LOOP_RECORD
     "IFS= read -r -d '' -u 9 __brig_c; do trap \"$__brig_h\" " SVC_SHELL_STOP_TEXT "; __brig_r=1; "
     "for __brig_i in 1; do . /dev/fd/9 9<<<'eval \"$__brig_x$__brig_c\" 9<&-' 8>&-; done; done";
 /* Between commands the signal is ignored: bash would run the trap within the next command; in dash a trap ends a read,
    and one that was left by an error spoils $?. */
 static const char sh_loop[] =
-    "__brig_k= __brig_t= __brig_d='trap \"\" " SVC_SHELL_STOP_TEXT "; " STOP_QUIETLY "{ : \"${__brig_u?}\"; } 2>/dev/null'\n"
-    LOOP_BEGIN "trap '' " SVC_SHELL_STOP_TEXT "; __brig_t= __brig_k=; " LOOP_RECORD
-    "IFS= read -r __brig_n <&9; do __brig_c=$__brig_x; "
+    "__brig_k= __brig_t= __brig_d='trap \"\" " SVC_SHELL_STOP_TEXT "; " STOP_QUIETLY
+    "{ : \"${__brig_u?}\"; } 2>/dev/null'\n" LOOP_BEGIN "trap '' " SVC_SHELL_STOP_TEXT
+    "; __brig_t= __brig_k=; " LOOP_RECORD "IFS= read -r __brig_n <&9; do __brig_c=$__brig_x; "
     "while [ \"$__brig_n\" -gt 0 ]; do IFS= read -r __brig_l <&9; "
     "__brig_c=\"$__brig_c$__brig_l\n\"; __brig_n=$((__brig_n-1)); done; "
     "for __brig_i in 1; do command eval 'trap \"$__brig_d\" " SVC_SHELL_STOP_TEXT "; eval \"$__brig_c\"\n"

@@ -11,8 +11,8 @@
  *         +-----------------+-- socket closed: exit 1; protocol broken: exit 2; both without a word
  *
  * With GUEST_START_SERVICE there is no program: a probe with the program's ids reads the layers back and says STARTED,
- * and pid 1 goes on in guest_service.c, where it stays. With GUEST_START_ADOPT as well, a process that was forked into the sandbox before
- * us is there already, and the service has it as its first (channel.c).
+ * and pid 1 goes on in guest_service.c, where it stays. With GUEST_START_ADOPT as well, a process that was forked into
+ * the sandbox before us is there already, and the service has it as its first (channel.c).
  *
  * Invariants: it is not dumpable, blocks every signal and installs no handler (so programs of the same id, where
  * there is only one, can neither read nor disturb it, and children inherit default dispositions). It reads only the

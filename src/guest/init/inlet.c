@@ -8,8 +8,8 @@
  *     data: [request, len][bytes ...][request, len][bytes ...]
  *             ^begin                                           ^end
  *
- * Bytes are given back to their call as they are written. Those of a call that has gone (a connection that was lost) are
- * still written, because they were accepted. Past the queue's size, which is two windows, a call is refused.
+ * Bytes are given back to their call as they are written. Those of a call that has gone (a connection that was lost)
+ * are still written, because they were accepted. Past the queue's size, which is two windows, a call is refused.
  */
 #include <asm/termbits.h>
 #include <sys/epoll.h>

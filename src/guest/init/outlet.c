@@ -7,8 +7,9 @@
  *                  [ old | reader a | reader b ]
  *
  * With a reader attached, no byte is forgotten before the slowest has been sent it: a full ring stops reading, the pipe
- * fills, the program waits. With none, the oldest bytes make room, unless it is held for its first reader. Reads go straight into the ring, as much as there is;
- * a pipe that is found full is made larger, since then it is the bottleneck.
+ * fills, the program waits. With none, the oldest bytes make room, unless it is held for its first reader. Reads go
+ * straight into the ring, as much as there is; a pipe that is found full is made larger, since then it is the
+ * bottleneck.
  *
  * The descriptor is watched one event at a time (EPOLLONESHOT), because a hang-up could not be kept quiet otherwise
  * while the ring is full.

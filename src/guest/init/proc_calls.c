@@ -171,7 +171,7 @@ static long signal_all(struct proc *proc)
         return 0;
     }
     if (proc->adopted)
-        walk_descendants(proc->pid, 0, SIGKILL); /* whoever has left it is found when it has ended */
+        walk_descendants(proc->pid, 0, SIGKILL);    /* whoever has left it is found when it has ended */
     return raw_call2(SYS_kill, proc->pid, SIGKILL); /* without a leaf it is alone: it has not executed */
 }
 

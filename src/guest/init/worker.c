@@ -5,11 +5,12 @@
  * The worker is a fork of pid 1 that has become the user, so what it may do to files is what the user may. It is made
  * with the first file call, and let go when it has had nothing to do for a while. Frames are passed on as they came: to
  * the worker straight from the buffer they were received in, those side by side in one write, from it straight out of
- * the one they arrived in; only what a socket does not take at once is copied. Where one side is full, the other is not read.
+ * the one they arrived in; only what a socket does not take at once is copied. Where one side is full, the other is not
+ * read.
  *
  * The user's programs can stop or kill it. Killed, its calls are answered EIO and the next call makes a new one; so is
- * one that takes nothing for STUCK_MS. It runs our code, but beside hostile files: what it sends is checked to belong to
- * its calls before it goes on, or it would be pid 1 that breaks the protocol.
+ * one that takes nothing for STUCK_MS. It runs our code, but beside hostile files: what it sends is checked to belong
+ * to its calls before it goes on, or it would be pid 1 that breaks the protocol.
  */
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -36,7 +37,7 @@ static uint32_t refused;   /* the request of an open that was answered before al
 static uint64_t moved_ns;  /* when it last took or got something */
 static uint8_t *to, *from; /* to: waits for the worker. from: [begin, whole) are frames for brigd, then a part of one */
 static size_t to_begin, to_end, from_begin, from_whole, from_end;
-static const uint8_t *held;  /* frames that lie side by side where they came in, for one write */
+static const uint8_t *held; /* frames that lie side by side where they came in, for one write */
 static size_t held_len;
 
 static void on_ready(struct source *source, uint32_t events);

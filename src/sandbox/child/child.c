@@ -2,8 +2,9 @@
 /*
  * child.c: single-use interpreters, until somebody needs them; and their end (child.h has the theory of operation).
  *
- * A child is made in three steps, none of which anybody waits for: the manager makes a sandbox, START, ATTACH, CHANNEL and WAIT leave in one write, and the program says READY. Then it is parked:
- * its calls stay open, so that a claim is one write. Whatever ends before that is told by lost(), exactly once, and never from within child_create().
+ * A child is made in three steps, none of which anybody waits for: the manager makes a sandbox, START, ATTACH, CHANNEL
+ * and WAIT leave in one write, and the program says READY. Then it is parked: its calls stay open, so that a claim is
+ * one write. Whatever ends before that is told by lost(), exactly once, and never from within child_create().
  *
  * What an interpreter prints while it starts is nobody's: it is read and forgotten.
  */
@@ -182,7 +183,8 @@ static bool is_ready(const struct frames *frames)
     struct json_doc *doc = NULL;
     const struct json_value *ready = NULL;
 
-    if (json_read(frames->payload.data, frames->payload.len, JSON_READ_VALUES, &doc, NULL) == 0 && json_root(doc)->type == JSON_OBJECT)
+    if (json_read(frames->payload.data, frames->payload.len, JSON_READ_VALUES, &doc, NULL) == 0 &&
+        json_root(doc)->type == JSON_OBJECT)
         ready = json_get(json_root(doc), "ready");
     bool ok = ready && ready->type != JSON_NULL;
     json_doc_free(doc);
@@ -268,7 +270,8 @@ static void on_started(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const 
         answered(child, errnum);
 }
 
-static void on_attach_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_attach_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                           size_t len UNUSED)
 {
     struct child *child = ctx;
 
@@ -276,7 +279,8 @@ static void on_attach_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, co
     answered(child, errnum);
 }
 
-static void on_channel_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_channel_over(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                            size_t len UNUSED)
 {
     struct child *child = ctx;
 
@@ -297,8 +301,12 @@ int child_open(struct child *child, struct brig_err *err)
 {
     struct link *link = child->sbox->link;
     const struct svc_proc_attach msg = {.proc = child->number, .streams = 1u << BRIG_STDOUT | 1u << BRIG_STDERR};
-    const struct call_events started = {.reply = on_started, .ctx = child}, output = {.data = on_output, .reply = on_attach_over, .ctx = child},
-                             channel = {.data = on_channel, .writable = on_writable, .reply = on_channel_over, .ctx = child},
+    const struct call_events started = {.reply = on_started, .ctx = child},
+                             output = {.data = on_output, .reply = on_attach_over, .ctx = child},
+                             channel = {.data = on_channel,
+                                        .writable = on_writable,
+                                        .reply = on_channel_over,
+                                        .ctx = child},
                              waited = {.reply = on_waited, .ctx = child};
     uint8_t number[4], attach[64];
     struct svc_cursor out = {number, number + sizeof number, false};
@@ -353,7 +361,8 @@ void children_gone(struct sbox *sbox)
             child_forget_sandbox(child);
             continue;
         }
-        (void)err_set(&err, BRIG_E_GONE, 0, "the interpreter's sandbox has ended: %s", priv->end.detail[0] ? priv->end.detail : brig_cause_name(priv->end.cause));
+        (void)err_set(&err, BRIG_E_GONE, 0, "the interpreter's sandbox has ended: %s",
+                      priv->end.detail[0] ? priv->end.detail : brig_cause_name(priv->end.cause));
         child_forget_sandbox(child); /* which needs no ending */
         lose(child, &err);
     }
@@ -382,7 +391,8 @@ static void on_created(void *ctx, struct sbox *sbox UNUSED, const struct brig_er
         lose(child, &why);
 }
 
-int child_create(struct manager *manager, const struct child_spec *spec, const struct child_events *events, struct child **ret, struct brig_err *err)
+int child_create(struct manager *manager, const struct child_spec *spec, const struct child_events *events,
+                 struct child **ret, struct brig_err *err)
 {
     struct child *child = mem_zalloc(sizeof *child);
     struct caller caller = {.role = STORE_ROLE_ADMIN, .actor = "system"};
@@ -398,7 +408,8 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
     child->network = spec->network;
     child->verdict = BRIG_CAUSE_MAX;
     /* a zygote is the host's own interpreter */
-    child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE) && (!spec->template_name || str_eq(spec->template_name, "host"));
+    child->zygote = spec->zygote && (manager->provider->ops->caps & PROVIDER_ZYGOTE) &&
+                    (!spec->template_name || str_eq(spec->template_name, "host"));
     snprintf(caller.org_id, sizeof caller.org_id, "%s", spec->org_id);
     child->timer.fn = on_timer;
     child->timer.ctx = child;
@@ -419,12 +430,14 @@ int child_create(struct manager *manager, const struct child_spec *spec, const s
 
 /* ---- in somebody else's sandbox ------------------------------------------------------------------------------- */
 
-int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const struct child_claim *claim, struct child **ret, struct brig_err *err)
+int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const struct child_claim *claim,
+                     struct child **ret, struct brig_err *err)
 {
     int r = sbox_usable(sbox, err);
 
     if (r == 0 && claim->limits.cpu_time)
-        r = err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
+        r = err_set(err, BRIG_E_UNSUPPORTED, 0,
+                    "limits.cpu_time: nothing counts it in a long-lived sandbox; use cpus and timeout");
     struct child *child = r < 0 ? NULL : mem_zalloc(sizeof *child);
     if (r < 0 || !child)
         return r < 0 ? r : err_nomem(err);

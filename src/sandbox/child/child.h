@@ -1,26 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child.h: single-use interpreters: a sandbox of its own with one program in it that was started before anybody needs it (parked), takes exactly one
- * request on a private channel, answers, and is gone with its sandbox. No row in `sandboxes`; it counts in max_runs and in the memory budget.
+ * child.h: single-use interpreters: a sandbox of its own with one program in it that was started before anybody needs
+ * it (parked), takes exactly one request on a private channel, answers, and is gone with its sandbox. No row in
+ * `sandboxes`; it counts in max_runs and in the memory budget.
  *
  *     MAKING -> PARKED -> CLAIMED -> ENDING -> gone
  *
- * Theory of operation. The sandbox is an ephemeral one of the manager. The program is its process number 1: started by brig-init (SVC_PROC_START with SVC_PROC_CHANNEL), or, where
- * the provider has a zygote for it, forked into the sandbox and adopted by brig-init; from here on both are the same. Channel: descriptor 3 of the program, carried by
- * the call SVC_CHANNEL in both directions; it carries frames of the runtime protocol (docs/PROTOCOL.md, "Runtime"): u32 length (little-endian), payload. The first
- * frame of the program is READY (`{"ready":1,...}`): it is parked. A claim names who runs what: run id, limits, network, wall clock; the request goes down, and the first
- * complete answer frame ends the run, whatever else still holds a descriptor. Then, and also at the wall clock or a cancel, everything in the sandbox is killed. The answer is handed out when the
- * frame is there; stdout and stderr up to that moment have been read by then (the runtime flushes before it answers, and brig-init sends what was written before the channel's bytes before them:
- * docs/PROTOCOL.md, CHANNEL), and one question to the spawner has been answered: what the sandbox has used. Between claim and done nothing is stored, and with the limits and the network it was
- * made with nothing else is asked.
+ * Theory of operation. The sandbox is an ephemeral one of the manager. The program is its process number 1: started by
+ * brig-init (SVC_PROC_START with SVC_PROC_CHANNEL), or, where the provider has a zygote for it, forked into the sandbox
+ * and adopted by brig-init; from here on both are the same. Channel: descriptor 3 of the program, carried by the call
+ * SVC_CHANNEL in both directions; it carries frames of the runtime protocol (docs/PROTOCOL.md, "Runtime"): u32 length
+ * (little-endian), payload. The first frame of the program is READY (`{"ready":1,...}`): it is parked. A claim names
+ * who runs what: run id, limits, network, wall clock; the request goes down, and the first complete answer frame ends
+ * the run, whatever else still holds a descriptor. Then, and also at the wall clock or a cancel, everything in the
+ * sandbox is killed. The answer is handed out when the frame is there; stdout and stderr up to that moment have been
+ * read by then (the runtime flushes before it answers, and brig-init sends what was written before the channel's bytes
+ * before them: docs/PROTOCOL.md, CHANNEL), and one question to the spawner has been answered: what the sandbox has
+ * used. Between claim and done nothing is stored, and with the limits and the network it was made with nothing else is
+ * asked.
  *
- * Whose numbers (struct child_done.usage): the kernel's counters of the whole sandbox, brig-init included; cpu and io since it was parked, peaks of its whole life. In a long-lived sandbox those of the
- * process's own cgroup. None is the program's word.
+ * Whose numbers (struct child_done.usage): the kernel's counters of the whole sandbox, brig-init included; cpu and io
+ * since it was parked, peaks of its whole life. In a long-lived sandbox those of the process's own cgroup. None is the
+ * program's word.
  *
- * A child belongs to its creator until lost(), child_end(), a refused child_claim() or done() (keep_files: child_release(), also from within done()). One that the manager is destroyed under is gone
- * without a word. Its sandbox is in no list, event, metric or quota of sandboxes; after a crash of brigd it is an orphan, and ended.
- * CPU time is counted since it was parked, by looking at its cgroup. Limits that cgroups can change on a live sandbox (memory, cpus, pids) and the network policy are applied at the claim; others (disk, inodes, open_files,
- * file_size, binds, profile, whether there is a network at all) are those it was made with.
+ * A child belongs to its creator until lost(), child_end(), a refused child_claim() or done() (keep_files:
+ * child_release(), also from within done()). One that the manager is destroyed under is gone without a word. Its
+ * sandbox is in no list, event, metric or quota of sandboxes; after a crash of brigd it is an orphan, and ended. CPU
+ * time is counted since it was parked, by looking at its cgroup. Limits that cgroups can change on a live sandbox
+ * (memory, cpus, pids) and the network policy are applied at the claim; others (disk, inodes, open_files, file_size,
+ * binds, profile, whether there is a network at all) are those it was made with.
  */
 #ifndef BRIG_SANDBOX_CHILD_CHILD_H
 #define BRIG_SANDBOX_CHILD_CHILD_H
@@ -33,9 +41,9 @@ struct child;
 
 /* What a gate must be made with, because it cannot be added later: part of what a child is chosen by. */
 enum gate_shape {
-    GATE_SHAPE_PORTS,  /* a listener per port; others can be added */
-    GATE_SHAPE_PROXY,  /* the same, and the policy names the port that is our proxy's elsewhere */
-    GATE_SHAPE_ANY,    /* every port is redirected: `open`, `learn`, default allow, too many ports */
+    GATE_SHAPE_PORTS, /* a listener per port; others can be added */
+    GATE_SHAPE_PROXY, /* the same, and the policy names the port that is our proxy's elsewhere */
+    GATE_SHAPE_ANY,   /* every port is redirected: `open`, `learn`, default allow, too many ports */
     GATE_SHAPE_MAX
 };
 /* The shape that this `network` of a run needs; also the refusal of one that does not exist. */
@@ -44,29 +52,36 @@ int network_shape(struct manager *manager, const char *org, const struct json_va
 
 struct child_spec {
     char org_id[64];
-    const char *const *argv;    /* the interpreter and our runtime; NULL-terminated; copied */
-    const char *const *env;     /* "NAME=value": what the interpreter itself needs at its start; may be NULL */
-    const char *zygote;         /* a key: children of one zygote have the same key (organisation, language, interpreter); NULL: strict, a new interpreter */
-    const struct brig_bind *binds; /* read-only requirement set, /workspace's lower layer ...: ours, not the tenant's to choose; copied */
+    const char *const *argv; /* the interpreter and our runtime; NULL-terminated; copied */
+    const char *const *env;  /* "NAME=value": what the interpreter itself needs at its start; may be NULL */
+    /* a key: children of one zygote have the same key (organisation, language, interpreter); NULL: strict, a new
+     * interpreter */
+    const char *zygote;
+    /* read-only requirement set, /workspace's lower layer ...: ours, not the tenant's to choose; copied */
+    const struct brig_bind *binds;
     size_t n_binds;
-    const char *template_name;  /* NULL: host */
-    struct brig_limits limits;  /* zero: defaults of [sandbox] */
+    const char *template_name; /* NULL: host */
+    struct brig_limits limits; /* zero: defaults of [sandbox] */
     enum brig_profile profile;
     uint64_t require;
-    bool network;               /* it will have one: routes and listeners are made now, with a policy that denies all; the claim's policy replaces it */
-    enum gate_shape shape;      /* of that network: the claim's policy must fit it */
-    bool trust;                 /* with a CA bundle of its own (brokered secrets): not yet; only `[gate] ca_bundle` gives one */
+    /* it will have one: routes and listeners are made now, with a policy that denies all; the claim's policy replaces
+     * it */
+    bool network;
+    enum gate_shape shape; /* of that network: the claim's policy must fit it */
+    bool trust; /* with a CA bundle of its own (brokered secrets): not yet; only `[gate] ca_bundle` gives one */
 };
 
 enum child_state { CHILD_MAKING, CHILD_PARKED, CHILD_CLAIMED, CHILD_ENDING };
 
 struct child_events {
     void (*parked)(void *ctx, struct child *child);
-    /* It has ended before it was claimed (a failed start, a kill from outside): why. The pointer is dead. Never after child_claim(). */
+    /* It has ended before it was claimed (a failed start, a kill from outside): why. The pointer is dead. Never after
+     * child_claim(). */
     void (*lost)(void *ctx, struct child *child, const struct brig_err *why);
     void *ctx;
 };
-int child_create(struct manager *manager, const struct child_spec *spec, const struct child_events *events, struct child **ret, struct brig_err *err) MUST_CHECK;
+int child_create(struct manager *manager, const struct child_spec *spec, const struct child_events *events,
+                 struct child **ret, struct brig_err *err) MUST_CHECK;
 void child_end(struct child *child); /* one that is not claimed; no callback follows. Takes NULL */
 enum child_state child_state(const struct child *child);
 uint64_t child_memory(const struct child *child); /* bytes, as measured when it was parked; an estimate before */
@@ -75,56 +90,63 @@ bool child_of_zygote(const struct child *child);
 
 /* How the run in it ended. Valid during the call. */
 struct child_done {
-    enum brig_cause cause;         /* exited with code 0 when the answer came and nothing else ended it first */
+    enum brig_cause cause; /* exited with code 0 when the answer came and nothing else ended it first */
     int exit_code, signal;
     uint32_t limits_hit;
     const char *detail;
-    const char *answer;            /* the payload of the answer frame, or NULL: none came */
+    const char *answer; /* the payload of the answer frame, or NULL: none came */
     size_t answer_len;
     bool answer_too_large, answer_broken; /* none because of that; broken: not a frame, or more than one */
-    const char *output[3];         /* [1], [2]: stdout, stderr, capped */
+    const char *output[3];                /* [1], [2]: stdout, stderr, capped */
     size_t output_len[3];
     bool truncated[3];
     struct brig_usage usage;
-    struct brig_limits limits;     /* as enforced */
+    struct brig_limits limits;             /* as enforced */
     const struct brig_layer_state *layers; /* BRIG_LAYER_MAX */
     bool protection_complete;
-    struct brig_network network;   /* name and version of the policy when it began; what it allowed and denied */
-    const char *learned;           /* what it tried under the network `learn`, as a policy; else NULL */
+    struct brig_network network;        /* name and version of the policy when it began; what it allowed and denied */
+    const char *learned;                /* what it tried under the network `learn`, as a policy; else NULL */
     int64_t started_at_ns, ended_at_ns; /* wall; started: the claim */
-    bool started;                  /* user code may have begun: the request was sent */
-    bool unsupported;              /* not started, and never will be: nothing on this host enforces such limits */
+    bool started;                       /* user code may have begun: the request was sent */
+    bool unsupported;                   /* not started, and never will be: nothing on this host enforces such limits */
     const char *sandbox_id;
 };
 
 struct child_claim {
     const struct caller *caller;
     char run_id[48];
-    const void *request;           /* payload of the request frame; copied, into wiping memory (it may hold secrets) */
+    const void *request; /* payload of the request frame; copied, into wiping memory (it may hold secrets) */
     size_t request_len;
-    uint64_t timeout_ms;           /* wall clock of the run; required */
-    uint64_t output;               /* stdout and stderr together; 0: limits.output */
+    uint64_t timeout_ms; /* wall clock of the run; required */
+    uint64_t output;     /* stdout and stderr together; 0: limits.output */
     bool kill_on_output;
-    uint64_t answer_max;           /* 0: CHILD_FRAME_MAX */
-    struct brig_limits limits;     /* zero members: as it was made */
+    uint64_t answer_max;              /* 0: CHILD_FRAME_MAX */
+    struct brig_limits limits;        /* zero members: as it was made */
     const struct json_value *network; /* with child_spec.network; NULL: deny all */
-    const struct sbox_secret *secrets; /* refused (BRIG_E_UNSUPPORTED) unless none: an authority and its bundle are made with the sandbox */
+    /* refused (BRIG_E_UNSUPPORTED) unless none: an authority and its bundle are made with the sandbox */
+    const struct sbox_secret *secrets;
     size_t n_secrets;
-    bool keep_files;               /* do not end it with the answer: child_release() does (fetching /workspace/out) */
+    bool keep_files; /* do not end it with the answer: child_release() does (fetching /workspace/out) */
     /* As it comes, before it is capped for the receipt; may be NULL. stream 1 or 2. */
     void (*output_data)(void *ctx, unsigned stream, const uint8_t *data, size_t len);
-    void (*done)(void *ctx, const struct child_done *done); /* exactly once; the child is dead afterwards (with keep_files: after child_release()) */
+    /* exactly once; the child is dead afterwards (with keep_files: after child_release()) */
+    void (*done)(void *ctx, const struct child_done *done);
     void *ctx;
 };
-/* Only a parked one. On a negative return the child is dead and done is not called; nothing was sent: another may be tried. */
+/* Only a parked one. On a negative return the child is dead and done is not called; nothing was sent: another may be
+ * tried. */
 int child_claim(struct child *child, const struct child_claim *claim, struct brig_err *err) MUST_CHECK;
-void child_cancel(struct child *child, const char *why); /* claimed; done follows with BRIG_CAUSE_CANCELLED, unless it was over already */
-struct sbox *child_sbox(struct child *child); /* for files after the end with keep_files, and for output while it runs */
+/* claimed; done follows with BRIG_CAUSE_CANCELLED, unless it was over already */
+void child_cancel(struct child *child, const char *why);
+/* for files after the end with keep_files, and for output while it runs */
+struct sbox *child_sbox(struct child *child);
 void child_release(struct child *child);
 
 /*
- * The same in a long-lived sandbox (`sandbox_id`, `reuse`): a new process there, with the same protocol; the sandbox stays. binds, limits, network: the sandbox's own.
+ * The same in a long-lived sandbox (`sandbox_id`, `reuse`): a new process there, with the same protocol; the sandbox
+ * stays. binds, limits, network: the sandbox's own.
  */
-int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const struct child_claim *claim, struct child **ret, struct brig_err *err) MUST_CHECK;
+int child_in_sandbox(struct sbox *sbox, const struct child_spec *spec, const struct child_claim *claim,
+                     struct child **ret, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child_claim.c: from a claim to the moment that the request may go: limits and network of the run are in force before the first byte of it is sent, or it is not sent at all.
+ * child_claim.c: from a claim to the moment that the request may go: limits and network of the run are in force before
+ * the first byte of it is sent, or it is not sent at all.
  *
- * A claim that asks for what the child was made with waits for nothing: the request leaves in the same round of the loop. A refusal on the way (the kernel, brig-egress) ends the child with
- * host-error and started false: nothing of the user's has begun, and another may be tried.
+ * A claim that asks for what the child was made with waits for nothing: the request leaves in the same round of the
+ * loop. A refusal on the way (the kernel, brig-egress) ends the child with host-error and started false: nothing of the
+ * user's has begun, and another may be tried.
  */
 #include "codec/wire/le.h"
 #include "crypto/crypto.h"
@@ -35,7 +37,10 @@ int child_claim_begin(struct child *child, const struct child_claim *claim, stru
         child->caller = *claim->caller;
     if (child->claim.answer_max == 0 || child->claim.answer_max > CHILD_FRAME_MAX)
         child->claim.answer_max = CHILD_FRAME_MAX;
-    child->output_max = claim->output ? claim->output : claim->limits.output ? claim->limits.output : child->sbox->limits.output ? child->sbox->limits.output : OUTPUT_DEFAULT;
+    child->output_max = claim->output                ? claim->output
+                        : claim->limits.output       ? claim->limits.output
+                        : child->sbox->limits.output ? child->sbox->limits.output
+                                                     : OUTPUT_DEFAULT;
     child->output[1] = child->output[2] = BUF_INIT((size_t)child->output_max);
     child->started_at_ns = clock_real_ns();
     child->sent_ns = now;
@@ -56,7 +61,10 @@ static void prepared(struct child *child, unsigned what, const struct brig_err *
 
         child->unsupported = what != CHILD_WAITS_NETWORK && err->code == BRIG_E_UNSUPPORTED;
         snprintf(detail, sizeof detail, "%s%.200s", what == CHILD_WAITS_NETWORK ? "network: " : "", err->message);
-        child_verdict(child, err->code == BRIG_E_REFUSED || err->code == BRIG_E_FORBIDDEN ? BRIG_CAUSE_POLICY : BRIG_CAUSE_HOST_ERROR, detail);
+        child_verdict(child,
+                      err->code == BRIG_E_REFUSED || err->code == BRIG_E_FORBIDDEN ? BRIG_CAUSE_POLICY
+                                                                                   : BRIG_CAUSE_HOST_ERROR,
+                      detail);
         return;
     }
     if (!(child->waits & (CHILD_WAITS_LIMITS | CHILD_WAITS_NETWORK | CHILD_WAITS_MEASURE)))
@@ -92,7 +100,8 @@ void child_measured(struct child *child)
 }
 
 /* What can be changed and is another: memory, cpus, pids. Whoever asks for more than can be is told. */
-static int want_limits(const struct child *child, const struct brig_limits *asked, struct brig_limits *ret, struct brig_err *err)
+static int want_limits(const struct child *child, const struct brig_limits *asked, struct brig_limits *ret,
+                       struct brig_err *err)
 {
     const struct brig_limits *has = &child->sbox->limits;
     const struct {
@@ -112,8 +121,9 @@ static int want_limits(const struct child *child, const struct brig_limits *aske
     for (size_t i = 0; i < ARRAY_SIZE(fixed); i++)
         if (fixed[i].asked && fixed[i].asked != fixed[i].has)
             return err_set(err, BRIG_E_UNSUPPORTED, 0, "limits.%s: a child has what it was made with", fixed[i].name);
-    *ret = (struct brig_limits){
-        .memory = asked->memory ? asked->memory : has->memory, .cpus = asked->cpus ? asked->cpus : has->cpus, .pids = asked->pids ? asked->pids : has->pids};
+    *ret = (struct brig_limits){.memory = asked->memory ? asked->memory : has->memory,
+                                .cpus = asked->cpus ? asked->cpus : has->cpus,
+                                .pids = asked->pids ? asked->pids : has->pids};
     return ret->memory != has->memory || ret->cpus != has->cpus || ret->pids != has->pids;
 }
 
@@ -131,7 +141,8 @@ static int set_network(struct child *child, const struct json_value *network, st
 int child_claim(struct child *child, const struct child_claim *claim, struct brig_err *err)
 {
     struct brig_limits limits = {0};
-    int r = child->state == CHILD_PARKED ? sbox_usable(child->sbox, err) : err_set(err, BRIG_E_CONFLICT, 0, "the child is not parked");
+    int r = child->state == CHILD_PARKED ? sbox_usable(child->sbox, err)
+                                         : err_set(err, BRIG_E_CONFLICT, 0, "the child is not parked");
 
     r = r < 0 ? r : want_limits(child, &claim->limits, &limits, err);
     if (r >= 0 && claim->network && !child->network)

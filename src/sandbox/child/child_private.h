@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child_private.h: the inside of child.h: child.c has its life up to PARKED and its end, child_frame.c the frames of the channel, child_run.c the run from the claim to done(),
- * child_claim.c what a claim changes before the request may go.
+ * child_private.h: the inside of child.h: child.c has its life up to PARKED and its end, child_frame.c the frames of
+ * the channel, child_run.c the run from the claim to done(), child_claim.c what a claim changes before the request may
+ * go.
  *
- * Who frees: a child belongs to its creator until `lost`, child_end(), or done() (with keep_files: child_release()); its sandbox belongs to the manager, which outlives it. priv->children of
- * the sandbox lists those in it, so that a sandbox that ends (children_gone) or is freed with the manager (children_free) finds them.
+ * Who frees: a child belongs to its creator until `lost`, child_end(), or done() (with keep_files: child_release());
+ * its sandbox belongs to the manager, which outlives it. priv->children of the sandbox lists those in it, so that a
+ * sandbox that ends (children_gone) or is freed with the manager (children_free) finds them.
  */
 #ifndef BRIG_SANDBOX_CHILD_CHILD_PRIVATE_H
 #define BRIG_SANDBOX_CHILD_CHILD_PRIVATE_H
@@ -13,9 +15,9 @@
 #include "sandbox/child/child.h"
 #include "sandbox/private.h"
 
-#define CHILD_PROC 1u               /* the number of the program in a sandbox of its own */
-#define CHILD_READY_MAX 65536u      /* of the READY frame */
-#define CHILD_MEMORY_GUESS (12u << 20) /* of one that was not measured yet */
+#define CHILD_PROC 1u                   /* the number of the program in a sandbox of its own */
+#define CHILD_READY_MAX 65536u          /* of the READY frame */
+#define CHILD_MEMORY_GUESS (12u << 20)  /* of one that was not measured yet */
 #define CHILD_PARK_NS (30 * NS_PER_SEC) /* an interpreter that is not ready by then never will be */
 #define CHILD_KILL_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
 #define CHILD_COUNT_NS (20 * NS_PER_MS) /* the least between two looks at its CPU time */
@@ -33,7 +35,8 @@ void frames_begin(struct frames *frames, uint64_t max);
 int frames_take(struct frames *frames, const uint8_t *data, size_t len) MUST_CHECK; /* -ENOMEM */
 void frames_done(struct frames *frames);
 
-/* What remains to be answered before the request may go (child_claim.c), and before done() may be called (child_run.c). */
+/* What remains to be answered before the request may go (child_claim.c), and before done() may be called (child_run.c).
+ */
 #define CHILD_WAITS_LIMITS (1u << 0)
 #define CHILD_WAITS_NETWORK (1u << 1)
 #define CHILD_WAITS_STATS (1u << 2)
@@ -54,8 +57,8 @@ struct child {
     bool network;
     enum child_state state;
     struct child_events events;
-    bool ready;         /* READY has come */
-    char *memory_of;    /* of these two */
+    bool ready;      /* READY has come */
+    char *memory_of; /* of these two */
     const char **argv, **env;
     uint32_t number;
     uint64_t memory;
@@ -77,11 +80,11 @@ struct child {
     struct buf output[3];
     bool truncated[3];
     int64_t started_at_ns;
-    uint64_t sent_ns;        /* CLOCK_MONOTONIC, of the claim */
-    bool counting;           /* its CPU time is asked for */
-    bool sent;               /* the request, or a part of it */
+    uint64_t sent_ns; /* CLOCK_MONOTONIC, of the claim */
+    bool counting;    /* its CPU time is asked for */
+    bool sent;        /* the request, or a part of it */
     bool answered;
-    bool over;               /* decided: only statistics are still to come */
+    bool over; /* decided: only statistics are still to come */
     bool killing, deaf;
     enum brig_cause verdict; /* ours; BRIG_CAUSE_MAX: none */
     uint64_t verdict_ns;
@@ -92,7 +95,7 @@ struct child {
     struct svc_proc_exit exit;
     struct box_stats stats;
     bool has_stats;
-    struct gate_counts net; /* when it was claimed */
+    struct gate_counts net;     /* when it was claimed */
     struct brig_network policy; /* name and version when its request was sent */
     uint32_t limits_hit;
     struct child_ask *network_ask, *counts_ask;
@@ -100,31 +103,35 @@ struct child {
 };
 
 /* ---- child.c ---------------------------------------------------------------------------------------------- */
-void child_free(struct child *child); /* its calls are dropped; the sandbox is not touched */
+void child_free(struct child *child);                         /* its calls are dropped; the sandbox is not touched */
 void child_end_sandbox(struct child *child, const char *why); /* and forgets it */
-int child_open(struct child *child, struct brig_err *err) MUST_CHECK; /* START (unless it is there), ATTACH, CHANNEL, WAIT in one go */
+/* START (unless it is there), ATTACH, CHANNEL, WAIT in one go */
+int child_open(struct child *child, struct brig_err *err) MUST_CHECK;
 void child_forget_sandbox(struct child *child);
-struct child *child_answered(struct child_ask *ask); /* whose it was, and frees it; NULL: it has gone */
+struct child *child_answered(struct child_ask *ask);  /* whose it was, and frees it; NULL: it has gone */
 struct child_ask *child_ask_new(struct child *child); /* NULL: no memory */
 void child_set_timer(struct child *child, uint64_t at_ns);
 
 /* ---- child_spec.c ----------------------------------------------------------------------------------------- */
-int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, bool zygote, struct sbox_spec *ret, struct brig_err *err) MUST_CHECK;
+int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, bool zygote, struct sbox_spec *ret,
+                       struct brig_err *err) MUST_CHECK;
 int child_copy_lists(struct child *child, const struct child_spec *spec, struct brig_err *err) MUST_CHECK;
 int child_start_message(struct child *child, struct buf *ret, struct brig_err *err) MUST_CHECK; /* SVC_PROC_START */
 
 /* ---- child_claim.c ---------------------------------------------------------------------------------------- */
-int child_claim_begin(struct child *child, const struct child_claim *claim, struct brig_err *err) MUST_CHECK; /* takes a copy, and the time */
-int child_prepare(struct child *child, struct brig_err *err) MUST_CHECK; /* limits, network; child_send() follows when nothing is waited for */
+int child_claim_begin(struct child *child, const struct child_claim *claim,
+                      struct brig_err *err) MUST_CHECK; /* takes a copy, and the time */
+/* limits, network; child_send() follows when nothing is waited for */
+int child_prepare(struct child *child, struct brig_err *err) MUST_CHECK;
 
 /* ---- child_run.c ------------------------------------------------------------------------------------------ */
-void child_send(struct child *child);                 /* the request, as far as it goes */
-void child_run_data(struct child *child);             /* the frame has grown */
+void child_send(struct child *child);     /* the request, as far as it goes */
+void child_run_data(struct child *child); /* the frame has grown */
 void child_run_output(struct child *child, unsigned stream, const uint8_t *data, size_t len);
-void child_run_check(struct child *child);            /* a call was answered: is it over? */
+void child_run_check(struct child *child); /* a call was answered: is it over? */
 void child_run_clock(struct child *child);
 void child_run_arm(struct child *child, uint64_t cpu_left_ms); /* the wall clock, or the next look at its CPU time */
-void child_run_gone(struct child *child);             /* the sandbox took it along */
+void child_run_gone(struct child *child);                      /* the sandbox took it along */
 void child_measured(struct child *child); /* parked statistics are there, or will not come (child_claim.c) */
 void child_verdict(struct child *child, enum brig_cause cause, const char *detail);
 

@@ -7,12 +7,13 @@
  *                 \-> verdict (wall clock, cancel, output): SIGTERM, SIGKILL, what was written is read -^
  *                 \-> the sandbox has gone ---------------------------------------------------> done()
  *
- * The first of these wins. An answer that is complete is the end of the run whatever happens next; it is handed out with all the output that was written before it, because brig-init
- * sends that first (docs/PROTOCOL.md, CHANNEL).
+ * The first of these wins. An answer that is complete is the end of the run whatever happens next; it is handed out
+ * with all the output that was written before it, because brig-init sends that first (docs/PROTOCOL.md, CHANNEL).
  *
- * Whose numbers: cpu, memory peak, pids peak, disk and io are the kernel's counters of the whole sandbox (brig-init included), asked of the spawner when the run is over; cpu and io are
- * those since it was parked. In somebody else's sandbox they are those of the process's own leaf cgroup, which come with its end. Nothing is taken from what the program says of itself.
- * wall_ms is from the claim to the answer.
+ * Whose numbers: cpu, memory peak, pids peak, disk and io are the kernel's counters of the whole sandbox (brig-init
+ * included), asked of the spawner when the run is over; cpu and io are those since it was parked. In somebody else's
+ * sandbox they are those of the process's own leaf cgroup, which come with its end. Nothing is taken from what the
+ * program says of itself. wall_ms is from the claim to the answer.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -30,7 +31,8 @@ void child_send(struct child *child)
         network_name(child->sbox, !child->guest, &child->policy);
     child->sent = true;
     while (child->channel && child->request_at < child->request_len) {
-        ssize_t n = call_write(child->channel, child->request + child->request_at, child->request_len - child->request_at);
+        ssize_t n =
+            call_write(child->channel, child->request + child->request_at, child->request_len - child->request_at);
 
         if (n <= 0) /* writable() follows, or the end of the sandbox */
             return;
@@ -52,8 +54,12 @@ static void fill_usage(const struct child *child, struct brig_usage *usage)
     static const struct box_stats none;
     const struct box_stats *now = &child->stats, *then = child->has_parked ? &child->parked : &none;
 
-    *usage = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN, .memory_peak_bytes = BRIG_USAGE_UNKNOWN, .pids_peak = BRIG_USAGE_UNKNOWN, .disk_bytes = BRIG_USAGE_UNKNOWN,
-                                 .read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
+    *usage = (struct brig_usage){.cpu_ms = BRIG_USAGE_UNKNOWN,
+                                 .memory_peak_bytes = BRIG_USAGE_UNKNOWN,
+                                 .pids_peak = BRIG_USAGE_UNKNOWN,
+                                 .disk_bytes = BRIG_USAGE_UNKNOWN,
+                                 .read_bytes = BRIG_USAGE_UNKNOWN,
+                                 .written_bytes = BRIG_USAGE_UNKNOWN};
     usage->wall_ms = (clock_mono_ns() - child->sent_ns) / NS_PER_MS;
     if (!child->guest && child->has_stats) {
         uint64_t cpu = since(now->cpu_ns, then->cpu_ns);
@@ -72,16 +78,19 @@ static void fill_usage(const struct child *child, struct brig_usage *usage)
 
 static enum brig_cause cause_of(struct child *child)
 {
-    const bool own_end = child->has_exit && (child->verdict == BRIG_CAUSE_MAX || child->exit.ended_ns < child->verdict_ns);
+    const bool own_end =
+        child->has_exit && (child->verdict == BRIG_CAUSE_MAX || child->exit.ended_ns < child->verdict_ns);
 
     if (child->answered)
         return BRIG_CAUSE_EXITED;
     if (child->start_errnum) {
-        snprintf(child->detail, sizeof child->detail, "interpreter %.128s: %s", child->argv[0], strerrordesc_np((int)child->start_errnum));
+        snprintf(child->detail, sizeof child->detail, "interpreter %.128s: %s", child->argv[0],
+                 strerrordesc_np((int)child->start_errnum));
         return BRIG_CAUSE_HOST_ERROR;
     }
     if (own_end)
-        return judge_exit(child->sbox, &child->exit, child->has_stats ? &child->stats : NULL, &child->limits_hit, child->detail, sizeof child->detail);
+        return judge_exit(child->sbox, &child->exit, child->has_stats ? &child->stats : NULL, &child->limits_hit,
+                          child->detail, sizeof child->detail);
     if (child->verdict != BRIG_CAUSE_MAX)
         return child->verdict;
     snprintf(child->detail, sizeof child->detail, "brig-init does not answer");
@@ -110,16 +119,17 @@ static void fill_network(const struct child *child, struct child_done *done, str
 /* After it nothing of the child is used: with keep_files it is ENDING until child_release(). */
 static void tell(struct child *child, enum brig_cause cause)
 {
-    static const enum brig_limit limit_of[BRIG_CAUSE_MAX + 1] = {[BRIG_CAUSE_TIMEOUT] = BRIG_LIMIT_TIMEOUT, [BRIG_CAUSE_CPU_LIMIT] = BRIG_LIMIT_CPU_TIME,
-                                                                [BRIG_CAUSE_OUTPUT_LIMIT] = BRIG_LIMIT_OUTPUT};
+    static const enum brig_limit limit_of[BRIG_CAUSE_MAX + 1] = {[BRIG_CAUSE_TIMEOUT] = BRIG_LIMIT_TIMEOUT,
+                                                                 [BRIG_CAUSE_CPU_LIMIT] = BRIG_LIMIT_CPU_TIME,
+                                                                 [BRIG_CAUSE_OUTPUT_LIMIT] = BRIG_LIMIT_OUTPUT};
     const struct sbox *sbox = child->sbox;
     AUTO_BUF struct buf learned = BUF_INIT(POLICY_JSON_MAX);
     struct child_done done = {
         .cause = cause,
         .detail = child->detail,
         .answer_too_large = !child->answered && child->ready && child->frames.too_large,
-        .answer_broken = !child->answered && child->ready && child->sent && !child->frames.too_large && child->frames.head_len > 0 &&
-                         (!child->frames.complete || child->frames.more),
+        .answer_broken = !child->answered && child->ready && child->sent && !child->frames.too_large &&
+                         child->frames.head_len > 0 && (!child->frames.complete || child->frames.more),
         .limits = sbox->limits,
         .layers = sbox->layers,
         .protection_complete = sbox->protection_complete,
@@ -228,7 +238,8 @@ static void over(struct child *child)
         sbox_drop_stats(child->sbox, child);
     child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
     if ((!child->guest || (child->has_exit && !child->exit.leaf) ||
-         (child->has_exit && child->exit.status != 0 && !child->answered)) && sbox_stats(child->sbox, on_stats, child, NULL) == 0)
+         (child->has_exit && child->exit.status != 0 && !child->answered)) &&
+        sbox_stats(child->sbox, on_stats, child, NULL) == 0)
         child->waits |= CHILD_WAITS_STATS;
     if (child->sbox->priv->network && (child->counts_ask = child_ask_new(child))) {
         if (sbox_count_network(child->sbox, on_counts, child->counts_ask, NULL) == 1)
@@ -298,7 +309,8 @@ void child_run_check(struct child *child)
     over(child);
 }
 
-/* Everything of it is killed; what it had written is read to its end, and then it is over. A wall clock leaves the program a moment to say something. */
+/* Everything of it is killed; what it had written is read to its end, and then it is over. A wall clock leaves the
+ * program a moment to say something. */
 void child_verdict(struct child *child, enum brig_cause cause, const char *detail)
 {
     uint64_t now = clock_mono_ns();
@@ -320,10 +332,12 @@ void child_verdict(struct child *child, enum brig_cause cause, const char *detai
 
 /* ---- the clocks ------------------------------------------------------------------------------------------------ */
 
-/* The spawner counts, and has a clock of CPU time for programs only: of a child we look ourselves, when it can have used up what is left at the earliest. */
+/* The spawner counts, and has a clock of CPU time for programs only: of a child we look ourselves, when it can have
+ * used up what is left at the earliest. */
 void child_run_arm(struct child *child, uint64_t cpu_left_ms)
 {
-    uint64_t now = clock_mono_ns(), wall = child->sent_ns + child->claim.timeout_ms * NS_PER_MS, cpus = child->sbox->limits.cpus ? child->sbox->limits.cpus : 1000;
+    uint64_t now = clock_mono_ns(), wall = child->sent_ns + child->claim.timeout_ms * NS_PER_MS,
+             cpus = child->sbox->limits.cpus ? child->sbox->limits.cpus : 1000;
     uint64_t look = child->claim.limits.cpu_time ? now + cpu_left_ms * NS_PER_MS / cpus * 1000 : wall;
 
     if (child->claim.limits.cpu_time && look < now + CHILD_COUNT_NS)
@@ -390,8 +404,13 @@ static void take_end(struct child *child, const struct box_end *end)
 
     if (child->guest || child->has_stats)
         return;
-    child->stats = (struct box_stats){.cpu_ns = u->cpu_ms == BRIG_USAGE_UNKNOWN ? u->cpu_ms : u->cpu_ms * NS_PER_MS, .memory_peak_bytes = u->memory_peak_bytes, .pids_peak = u->pids_peak,
-                                      .disk_bytes = u->disk_bytes, .disk_peak_bytes = u->disk_bytes, .read_bytes = u->read_bytes, .written_bytes = u->written_bytes};
+    child->stats = (struct box_stats){.cpu_ns = u->cpu_ms == BRIG_USAGE_UNKNOWN ? u->cpu_ms : u->cpu_ms * NS_PER_MS,
+                                      .memory_peak_bytes = u->memory_peak_bytes,
+                                      .pids_peak = u->pids_peak,
+                                      .disk_bytes = u->disk_bytes,
+                                      .disk_peak_bytes = u->disk_bytes,
+                                      .read_bytes = u->read_bytes,
+                                      .written_bytes = u->written_bytes};
     child->has_stats = true;
 }
 
@@ -409,7 +428,8 @@ void child_run_gone(struct child *child)
         if (priv->end.cause == BRIG_CAUSE_OOM || priv->end.cause == BRIG_CAUSE_HOST_ERROR)
             cause = priv->end.cause;
         child->limits_hit |= priv->end.limits_hit;
-        snprintf(child->detail, sizeof child->detail, "%s", priv->end.detail[0] ? priv->end.detail : "the sandbox has ended");
+        snprintf(child->detail, sizeof child->detail, "%s",
+                 priv->end.detail[0] ? priv->end.detail : "the sandbox has ended");
     }
     child->state = CHILD_ENDING;
     child->over = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* child_spec.c: what a child asks of the manager (a sandbox that nobody else sees) and of brig-init (its program). Everything is copied: a create goes on when its caller has returned. */
+/* child_spec.c: what a child asks of the manager (a sandbox that nobody else sees) and of brig-init (its program).
+ * Everything is copied: a create goes on when its caller has returned. */
 #include "engine/engine.h"
 #include "sandbox/child/child_private.h"
 #include "sandbox/processes.h"
@@ -87,12 +88,17 @@ static void limits_default(struct brig_limits *limits, const struct brig_limits 
             to[i] = from[i];
 }
 
-int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, bool zygote, struct sbox_spec *ret, struct brig_err *err)
+int child_sandbox_spec(struct manager *manager, const struct child_spec *spec, bool zygote, struct sbox_spec *ret,
+                       struct brig_err *err)
 {
     const char *template_name = spec->template_name && spec->template_name[0] ? spec->template_name : "host";
 
-    *ret = (struct sbox_spec){.limits = spec->limits, .profile = spec->profile, .require = spec->require,
-                              .ephemeral = true, .internal = true, .trust = spec->trust,
+    *ret = (struct sbox_spec){.limits = spec->limits,
+                              .profile = spec->profile,
+                              .require = spec->require,
+                              .ephemeral = true,
+                              .internal = true,
+                              .trust = spec->trust,
                               .any_port = spec->network && spec->shape == GATE_SHAPE_ANY,
                               .proxy_port = spec->network && spec->shape == GATE_SHAPE_PROXY};
     if (str_copy(ret->template_name, sizeof ret->template_name, template_name) < 0)
@@ -123,5 +129,7 @@ int child_start_message(struct child *child, struct buf *ret, struct brig_err *e
     r = r < 0 ? r : buf_reserve(ret, strings.len + msg.workdir.len + 128);
     if (r == 0 && (r = svc_proc_start_put((uint8_t *)ret->data, strings.len + msg.workdir.len + 128, &msg)) > 0)
         buf_commit(ret, (size_t)r);
-    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_USAGE, -r, "command and environment of an interpreter") : 0;
+    return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_USAGE, -r,
+                           "command and environment of an interpreter")
+                 : 0;
 }

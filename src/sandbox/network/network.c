@@ -2,15 +2,17 @@
 /*
  * network.c: a sandbox's slot in brig-egress, from its creation to its end.
  *
- * Theory of operation. A create with a network has two steps more than one without (sbox_create.c calls them, and nothing else does):
+ * Theory of operation. A create with a network has two steps more than one without (sbox_create.c calls them, and
+ * nothing else does):
  *
  *     network_begin()   policy chosen, secrets judged; PREPARE -> PREPARED: an authority where it brokers
  *     the provider makes the box with the policy's listeners, meanwhile, unless the authority must be in it
  *     network_listen()  LISTEN -> LISTENING: from now on there is somebody behind them
  *
- * Whatever fails in between, the slot is forgotten with the box. The slot's number, its policy and the placeholders are in the sandbox's row; so a new
- * brigd (or a new brig-egress: both begin with on_sync) PREPAREs every slot again with the number and version it had. brig-egress takes what it has for
- * known; what it says it has no listeners of, it is given those that the spawner kept (relisten). Slots nobody mentions are forgotten.
+ * Whatever fails in between, the slot is forgotten with the box. The slot's number, its policy and the placeholders are
+ * in the sandbox's row; so a new brigd (or a new brig-egress: both begin with on_sync) PREPAREs every slot again with
+ * the number and version it had. brig-egress takes what it has for known; what it says it has no listeners of, it is
+ * given those that the spawner kept (relisten). Slots nobody mentions are forgotten.
  *
  * A sandbox without network and secrets has no struct sbox_network and comes through here in one comparison.
  */
@@ -94,7 +96,8 @@ static int prepare(struct sbox_network *net, gate_prepared_fn *done, struct brig
     int r = slot_json(net, &net->choice, &spec, err);
 
     return r < 0 ? r
-                 : gate_client_prepare(net->sbox->manager->network->client, net->slot, net->version, net->choice.learn ? GATE_LEARN : 0, spec.data, spec.len, done, net, err);
+                 : gate_client_prepare(net->sbox->manager->network->client, net->slot, net->version,
+                                       net->choice.learn ? GATE_LEARN : 0, spec.data, spec.len, done, net, err);
 }
 
 /* A child's first policy denies all, but its gate is made for the policy of its claim. */
@@ -149,7 +152,8 @@ static int begin_gated(struct sbox_network *net, struct brig_err *err)
     if (!(manager->provider->ops->caps & PROVIDER_GATE))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no network", manager->provider->ops->name);
     if (!gate_client_connected(manager->network->client))
-        return err_set(err, BRIG_E_BUSY, EAGAIN, "network %s: brig-egress is not running; only none works without it", net->choice.name);
+        return err_set(err, BRIG_E_BUSY, EAGAIN, "network %s: brig-egress is not running; only none works without it",
+                       net->choice.name);
     net->version = net->choice.version > net->version ? net->choice.version : net->version + 1;
     net->gated = true;
     r = new_slot(net, err);
@@ -230,12 +234,14 @@ int network_want(struct sbox *sbox, struct provider_gate *ret, int *ret_trust, s
 
 /* ---- LISTEN -------------------------------------------------------------------------------------------------- */
 
-static int give_listeners(struct sbox_network *net, struct box_listeners *listeners, gate_done_fn *done, struct brig_err *err)
+static int give_listeners(struct sbox_network *net, struct box_listeners *listeners, gate_done_fn *done,
+                          struct brig_err *err)
 {
     int r = listeners && listeners->n > 0 ? 0 : err_set(err, BRIG_E_HOST, 0, "the sandbox has no listeners");
 
     if (r == 0)
-        r = gate_client_listen(net->sbox->manager->network->client, net->slot, net->sbox->id, listeners->what, listeners->fds, listeners->n, done, net, err);
+        r = gate_client_listen(net->sbox->manager->network->client, net->slot, net->sbox->id, listeners->what,
+                               listeners->fds, listeners->n, done, net, err);
     return r;
 }
 
@@ -278,7 +284,8 @@ void network_running(struct sbox *sbox)
 
 static void say_lost(struct sbox_network *net, const struct brig_err *err)
 {
-    sandbox_audit(net->sbox->manager, NULL, net->sbox->org_id, "network.lost", net->sbox->id, "failed", err->message, false);
+    sandbox_audit(net->sbox->manager, NULL, net->sbox->org_id, "network.lost", net->sbox->id, "failed", err->message,
+                  false);
 }
 
 static void on_heard(void *ctx, const struct brig_err *err)
@@ -302,7 +309,8 @@ static void on_fetched(void *ctx, struct box_listeners *listeners, const struct 
 int network_relisten(struct sbox_network *net, struct brig_err *err)
 {
     struct sbox *sbox = net->sbox;
-    struct provider_gate want = {.on = true, .any_port = net->any_port, .n_ports = net->any_port ? 0 : net->n_ports, .trust_fd = -1};
+    struct provider_gate want = {
+        .on = true, .any_port = net->any_port, .n_ports = net->any_port ? 0 : net->n_ports, .trust_fd = -1};
 
     net->unheard = !sbox->priv->box;
     if (net->unheard || !sbox->priv->up)
@@ -320,13 +328,15 @@ void network_recovered(struct sbox *sbox)
         say_lost(net, &err);
 }
 
-static void on_prepared_again(void *ctx, const struct gate_prepared *prepared, const char *ca, const struct brig_err *err)
+static void on_prepared_again(void *ctx, const struct gate_prepared *prepared, const char *ca,
+                              const struct brig_err *err)
 {
     struct sbox_network *net = ctx;
     struct brig_err why = {0};
 
     if (err && err->code == BRIG_E_CONFLICT && !net->skipped) {
-        /* It has a later version than our row: a change whose row was not written any more. Ours is in force then, with a later one still. */
+        /* It has a later version than our row: a change whose row was not written any more. Ours is in force then, with
+         * a later one still. */
         net->skipped = true;
         net->version += VERSION_SKIP;
         if (prepare(net, on_prepared_again, &why) == 0)
@@ -345,8 +355,10 @@ static void on_prepared_again(void *ctx, const struct gate_prepared *prepared, c
     }
     network_restarted(net);
     if (ca && net->ca && !crypto_same_authority(ca, net->ca)) /* a new one, which the sandbox does not know */
-        sandbox_audit(net->sbox->manager, NULL, net->sbox->org_id, "network.authority", net->sbox->id, "failed",
-                      "brig-egress is new, and with it the authority of brokered connections (its key is no more): they fail until the sandbox is recreated", false);
+        sandbox_audit(
+            net->sbox->manager, NULL, net->sbox->org_id, "network.authority", net->sbox->id, "failed",
+            "brig-egress is new, and with it the authority of brokered connections (its key is no more): they fail until the sandbox is recreated",
+            false);
     if (network_relisten(net, &why) < 0)
         say_lost(net, &why);
     network_look_again(net);
@@ -380,7 +392,8 @@ static void on_lost(void *ctx)
 
     network->stats.up = false;
     network->stats.restarts++;
-    sandbox_audit(network->manager, NULL, "", "network.lost", "brig-egress", "failed", "it has ended; networks wait for the next one", false);
+    sandbox_audit(network->manager, NULL, "", "network.lost", "brig-egress", "failed",
+                  "it has ended; networks wait for the next one", false);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------------- */
@@ -409,7 +422,7 @@ void network_forget(struct sbox *sbox)
 static void on_last_counts(void *ctx, const struct gate_counts *counts, const struct brig_err *err UNUSED)
 {
     struct sbox_network *net = ctx;
-    void (*over)(struct sbox *sbox) = net->over;
+    void (*over)(struct sbox * sbox) = net->over;
 
     if (counts)
         network_counted(net, counts);
@@ -490,7 +503,8 @@ int network_start(struct manager *manager, const struct manager_options *options
     struct network *network = mem_zalloc(sizeof *network);
     if (!network)
         return err_nomem(err);
-    const struct gate_client_events events = {.event = network_event, .on_sync = on_sync, .busy = on_busy, .lost = on_lost, .ctx = network};
+    const struct gate_client_events events = {
+        .event = network_event, .on_sync = on_sync, .busy = on_busy, .lost = on_lost, .ctx = network};
     int r = gate_client_create(manager->loop, &events, &network->client, err);
     if (r < 0) {
         mem_free(network);

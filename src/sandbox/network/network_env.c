@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_env.c: the variables that a sandbox's network and secrets put into programs: placeholders (or, exposed, the values themselves), and
- * where the CA bundle is, for those who do not look where the system keeps it.
+ * network_env.c: the variables that a sandbox's network and secrets put into programs: placeholders (or, exposed, the
+ * values themselves), and where the CA bundle is, for those who do not look where the system keeps it.
  */
 #include "sandbox/private.h"
 
 #define BUNDLE "/etc/ssl/certs/ca-certificates.crt"
 
-/* OpenSSL and what is built on it, Python's requests, curl, Node, git, the AWS SDKs, Deno, pip, Cargo, gRPC. Go reads SSL_CERT_FILE; Java has its own store. */
+/* OpenSSL and what is built on it, Python's requests, curl, Node, git, the AWS SDKs, Deno, pip, Cargo, gRPC. Go reads
+ * SSL_CERT_FILE; Java has its own store. */
 static const char *const bundle_names[] = {
-    "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT", "PIP_CERT", "CARGO_HTTP_CAINFO",
-    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
+    "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
+    "AWS_CA_BUNDLE", "DENO_CERT",          "PIP_CERT",       "CARGO_HTTP_CAINFO",   "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 };
 
 size_t network_env(struct sbox *sbox, bool weak, struct sbox_pair out[NETWORK_ENV_MAX])

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_events.c: decisions of brig-egress become events of the audit log, and its counters numbers for receipts, certificates and metrics.
+ * network_events.c: decisions of brig-egress become events of the audit log, and its counters numbers for receipts,
+ * certificates and metrics.
  *
- * Counters are one slot's in one brig-egress process. `now` is the last answer, `before` the sum of slots and processes that are gone: their sum never falls.
- * The daemon's own sums grow by the difference whenever an answer comes.
+ * Counters are one slot's in one brig-egress process. `now` is the last answer, `before` the sum of slots and processes
+ * that are gone: their sum never falls. The daemon's own sums grow by the difference whenever an answer comes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -239,8 +240,9 @@ static void describe(struct sbox *sbox, const struct gate_event *event, char *ou
         snprintf(rule, sizeof rule, "%d", event->rule);
     else if (event->rule < -1)
         snprintf(rule, sizeof rule, "built-in");
-    snprintf(out, size, "%s%s%s%sname=%s address=%s port=%u rule=%s version=%" PRIu64 "%s%s%s%s%s", run[0] ? "run=" : "", run, run[0] ? " " : "",
-             event->dns ? "dns " : "", event->name[0] ? event->name : "-", address[0] ? address : "-", event->wanted.port, rule, event->policy_version, bytes,
+    snprintf(out, size, "%s%s%s%sname=%s address=%s port=%u rule=%s version=%" PRIu64 "%s%s%s%s%s",
+             run[0] ? "run=" : "", run, run[0] ? " " : "", event->dns ? "dns " : "", event->name[0] ? event->name : "-",
+             address[0] ? address : "-", event->wanted.port, rule, event->policy_version, bytes,
              event->secret[0] ? " secret=" : "", event->secret, event->why[0] ? " why=" : "", event->why);
 }
 
@@ -253,7 +255,9 @@ static void put_kind(const struct gate_event *event, char *out, size_t size)
         snprintf(out, size, "%s, rule %d", what, event->rule);
     else
         snprintf(out, size, "%s, %s", what,
-                 event->rule >= 0 ? "later rules" : event->rule == -1 ? "default" : "built-in");
+                 event->rule >= 0    ? "later rules"
+                 : event->rule == -1 ? "default"
+                                     : "built-in");
 }
 
 static void count(struct network_stats *stats, const struct gate_event *event)
@@ -281,7 +285,8 @@ static void note_learned(struct sbox_network *net, const struct gate_event *even
         return;
     wanted.port = 0;
     gate_addr_text(&wanted, address);
-    (void)!learn_add(net->learn, event->name[0] ? event->name : address, event->wanted.port, (enum policy_seen)event->seen); /* bounded: more is not kept */
+    (void)!learn_add(net->learn, event->name[0] ? event->name : address, event->wanted.port,
+                     (enum policy_seen)event->seen); /* bounded: more is not kept */
 }
 
 /* A sandbox that is refused again and again is its creator's to explain, like any other denial. */
@@ -293,7 +298,8 @@ static void suspect(struct sbox *sbox)
     if (manager->suspicion && creator->actor[0] &&
         suspicion_note(manager->suspicion, creator->actor, clock_mono_ns(), (unsigned)manager->config->suspicious_count,
                        (unsigned)manager->config->suspicious_seconds))
-        sandbox_audit(manager, creator, sbox->org_id, "suspicious", sbox->id, "denied", "repeated connections that its policy refuses", true);
+        sandbox_audit(manager, creator, sbox->org_id, "suspicious", sbox->id, "denied",
+                      "repeated connections that its policy refuses", true);
 }
 
 void network_event(void *ctx, const struct gate_event *event)
@@ -310,8 +316,14 @@ void network_event(void *ctx, const struct gate_event *event)
     note_learned(net, event);
     describe(sbox, event, detail, sizeof detail);
     put_kind(event, kind, sizeof kind);
-    const struct audit_event line = {.action = action_of(event), .actor = sbox->priv->creator.actor, .org = sbox->org_id, .object = sbox->id,
-                                     .outcome = outcome, .detail = detail, .request_id = sbox->priv->creator.request_id, .paced = true,
+    const struct audit_event line = {.action = action_of(event),
+                                     .actor = sbox->priv->creator.actor,
+                                     .org = sbox->org_id,
+                                     .object = sbox->id,
+                                     .outcome = outcome,
+                                     .detail = detail,
+                                     .request_id = sbox->priv->creator.request_id,
+                                     .paced = true,
                                      .kind = kind};
     if (network->manager->audit)
         audit_add(network->manager->audit, &line, NULL, NULL);

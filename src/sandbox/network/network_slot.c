@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_slot.c: what a slot of brig-egress is made of: the policy that `network` means, the sandbox's own limits over it, and its brokered
- * secrets, sealed as they are (gate/slot_spec.h). And what a sandbox is refused for: a secret that does not exist, that nothing
- * brokers and nobody said to expose, or that could be used nowhere because the policy lets it reach none of its hosts.
+ * network_slot.c: what a slot of brig-egress is made of: the policy that `network` means, the sandbox's own limits over
+ * it, and its brokered secrets, sealed as they are (gate/slot_spec.h). And what a sandbox is refused for: a secret that
+ * does not exist, that nothing brokers and nobody said to expose, or that could be used nowhere because the policy lets
+ * it reach none of its hosts.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,7 +20,8 @@ bool slot_is_none(const struct sbox_spec *spec)
     return spec->n_secrets == 0 && (!spec->network || str_eq(spec->network, "\"none\""));
 }
 
-int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret, struct brig_err *err)
+int slot_choose(struct manager *manager, const char *org, const char *network, struct network_choice *ret,
+                struct brig_err *err)
 {
     struct json_doc *doc = NULL;
 
@@ -65,7 +67,8 @@ int network_shape(struct manager *manager, const char *org, const struct json_va
 static const struct secret_info *find_secret(const struct sbox *sbox, const char *name, struct brig_err *err)
 {
     const struct network *network = sbox->manager->network;
-    const struct secret_info *info = network && network->secrets ? secrets_find(network->secrets, sbox->org_id, name) : NULL;
+    const struct secret_info *info =
+        network && network->secrets ? secrets_find(network->secrets, sbox->org_id, name) : NULL;
 
     if (!info)
         (void)err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: the organisation has no secret of that name", name);
@@ -81,9 +84,11 @@ static bool allows_below(const struct network_choice *choice, const char *name)
     if (!choice->json || json_read(choice->json, strlen(choice->json), JSON_READ_VALUES, &doc, NULL) < 0)
         return false;
     const struct json_value *rules = json_get(json_root(doc), "rules");
-    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule && !found; rule = rule->next) {
+    for (const struct json_value *rule = rules && rules->type == JSON_ARRAY ? rules->first : NULL; rule && !found;
+         rule = rule->next) {
         const struct json_value *action = json_get(rule, "action"), *domain = json_get(rule, "domain");
-        if (!action || action->type != JSON_STRING || !str_eq(action->string, "allow") || !domain || domain->type != JSON_STRING)
+        if (!action || action->type != JSON_STRING || !str_eq(action->string, "allow") || !domain ||
+            domain->type != JSON_STRING)
             continue;
         const char *text = str_starts(domain->string, "*.") ? domain->string + 2 : domain->string;
         size_t len = strlen(text), tail = strlen(name);
@@ -98,7 +103,8 @@ static bool allows_host(const struct network_choice *choice, const struct broker
 {
     struct policy_answer answer;
     char name[DNS_NAME_MAX + 8];
-    struct policy_question question = {.name = rule->hosts[i].name, .port = rule->hosts[i].port, .seen = POLICY_SEEN_NOTHING};
+    struct policy_question question = {
+        .name = rule->hosts[i].name, .port = rule->hosts[i].port, .seen = POLICY_SEEN_NOTHING};
 
     if (rule->hosts[i].wildcard) {
         if (str_format(name, sizeof name, "any.%s", rule->hosts[i].name) < 0)
@@ -109,21 +115,25 @@ static bool allows_host(const struct network_choice *choice, const struct broker
     return answer.allow || (rule->hosts[i].wildcard && allows_below(choice, rule->hosts[i].name));
 }
 
-static int check_hosts(const struct network_choice *choice, const char *name, const struct broker_rule *rule, struct brig_err *err)
+static int check_hosts(const struct network_choice *choice, const char *name, const struct broker_rule *rule,
+                       struct brig_err *err)
 {
     if (choice->learn)
         return 0;
     for (size_t i = 0; choice->policy && i < rule->n_hosts; i++)
         if (allows_host(choice, rule, i))
             return 0;
-    return err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: the network %s allows none of its hosts (%s%s:%u%s)", name, choice->name,
-                   rule->n_hosts && rule->hosts[0].wildcard ? "*." : "", rule->n_hosts ? rule->hosts[0].name : "", rule->n_hosts ? rule->hosts[0].port : 0u,
+    return err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: the network %s allows none of its hosts (%s%s:%u%s)", name,
+                   choice->name, rule->n_hosts && rule->hosts[0].wildcard ? "*." : "",
+                   rule->n_hosts ? rule->hosts[0].name : "", rule->n_hosts ? rule->hosts[0].port : 0u,
                    rule->n_hosts > 1 ? ", ..." : "");
 }
 
 struct secret_use slot_use(const struct sbox *sbox, size_t i)
 {
-    return (struct secret_use){.caller = &sbox->priv->creator, .name = sbox->spec.secrets[i].name, .object = sbox->id,
+    return (struct secret_use){.caller = &sbox->priv->creator,
+                               .name = sbox->spec.secrets[i].name,
+                               .object = sbox->id,
                                .audit = sbox->manager->audit};
 }
 
@@ -144,8 +154,10 @@ int slot_check_secrets(const struct sbox *sbox, const struct network_choice *cho
         } else if (info->brokered)
             r = check_hosts(choice, secret->name, &info->rule, err);
         else
-            r = err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true (--expose) to allow that",
-                        secret->name);
+            r = err_set(
+                err, BRIG_E_REFUSED, 0,
+                "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true (--expose) to allow that",
+                secret->name);
         if (r < 0)
             return r;
     }
@@ -168,8 +180,9 @@ static int expose(struct sbox_network *net, size_t i, struct brig_err *err)
         memcpy(net->exposed[i], value, len);
         net->exposed[i][len] = '\0';
     }
-    r = net->exposed[i] ? 0 : err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: a value with a NUL fits no variable",
-                                      use.name);
+    r = net->exposed[i]
+            ? 0
+            : err_set(err, BRIG_E_REFUSED, 0, "secrets.name %s: a value with a NUL fits no variable", use.name);
     crypto_secret_free(value, len);
     return r;
 }
@@ -211,7 +224,10 @@ static void put_limits(struct json *json, const struct brig_limits *limits)
     const struct {
         const char *name;
         uint64_t value;
-    } rows[] = {{"net_bytes_in", limits->net_bytes_in}, {"net_bytes_out", limits->net_bytes_out}, {"net_bps", limits->net_bps}, {"connections", limits->connections}};
+    } rows[] = {{"net_bytes_in", limits->net_bytes_in},
+                {"net_bytes_out", limits->net_bytes_out},
+                {"net_bps", limits->net_bps},
+                {"connections", limits->connections}};
 
     json_key(json, "limits"), json_object(json);
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
@@ -220,7 +236,8 @@ static void put_limits(struct json *json, const struct brig_limits *limits)
     json_end(json);
 }
 
-int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out, struct brig_err *err)
+int slot_json(const struct sbox_network *net, const struct network_choice *choice, struct buf *out,
+              struct brig_err *err)
 {
     static const char nothing[] = "{\"default\":\"deny\",\"rules\":[]}";
     const struct sbox *sbox = net->sbox;
@@ -237,14 +254,16 @@ int slot_json(const struct sbox_network *net, const struct network_choice *choic
     for (size_t i = 0; r == 0 && i < sbox->spec.n_secrets; i++)
         /* One that was deleted since is used no more; the rest of the network goes on. */
         if (net->placeholders[i][0] && (!sbox->priv->announced || find_secret(sbox, sbox->spec.secrets[i].name, NULL)))
-            r = secrets_put_slot(sbox->manager->network->secrets, sbox->org_id, sbox->spec.secrets[i].name, net->placeholders[i], &json, err);
+            r = secrets_put_slot(sbox->manager->network->secrets, sbox->org_id, sbox->spec.secrets[i].name,
+                                 net->placeholders[i], &json, err);
     json_end(&json);
     json_end(&json);
     if (r < 0)
         return r;
     r = json_finish(&json);
     if (r == -EMSGSIZE)
-        return err_set(err, BRIG_E_TOO_LARGE, 0, "network: policy and secrets together are more than %u bytes", SLOT_SPEC_MAX);
+        return err_set(err, BRIG_E_TOO_LARGE, 0, "network: policy and secrets together are more than %u bytes",
+                       SLOT_SPEC_MAX);
     return r < 0 ? err_nomem(err) : 0;
 }
 
@@ -252,7 +271,8 @@ int slot_json(const struct sbox_network *net, const struct network_choice *choic
 
 static const char *bundle_path(const struct config *config)
 {
-    static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+    static const char *const usual[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                        "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
     struct stat st;
 
     if (config->gate_ca_bundle && config->gate_ca_bundle[0])

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_update.c: another policy for a sandbox that runs: asked for by a client, or because the named policy it uses has changed.
+ * network_update.c: another policy for a sandbox that runs: asked for by a client, or because the named policy it uses
+ * has changed.
  *
- * Listeners come first: a port that the new policy needs is opened and given to brig-egress, which refuses everything on it while the old policy
- * holds. Then PREPARE with a higher version swaps the policy in one step, and connections that it forbids are cut. So whatever fails, the old policy
- * is in force as a whole. One update at a time; a named policy that changes meanwhile is looked up again at the end.
+ * Listeners come first: a port that the new policy needs is opened and given to brig-egress, which refuses everything
+ * on it while the old policy holds. Then PREPARE with a higher version swaps the policy in one step, and connections
+ * that it forbids are cut. So whatever fails, the old policy is in force as a whole. One update at a time; a named
+ * policy that changes meanwhile is looked up again at the end.
  */
 #include <stdio.h>
 
@@ -20,8 +22,8 @@ struct net_update {
     void *ctx;
 };
 
-static int begin(struct sbox_network *net, struct network_choice *choice, char *network, const struct caller *caller, sbox_done_fn *done, void *ctx,
-                 struct brig_err *err);
+static int begin(struct sbox_network *net, struct network_choice *choice, char *network, const struct caller *caller,
+                 sbox_done_fn *done, void *ctx, struct brig_err *err);
 
 static void update_free(struct net_update *update)
 {
@@ -56,7 +58,8 @@ void network_look_again(struct sbox_network *net)
     if (!net->stale)
         return;
     net->stale = false;
-    const struct named_policy *policy = net->choice.named ? policies_find(network->policies, net->sbox->org_id, net->choice.name) : NULL;
+    const struct named_policy *policy =
+        net->choice.named ? policies_find(network->policies, net->sbox->org_id, net->choice.name) : NULL;
     if (policy)
         network_policy_changed(network, policy);
 }
@@ -68,9 +71,10 @@ static void audit(const struct net_update *update, const struct brig_err *err)
 
     if (sbox->priv->internal) /* the run's own event says which policy it had */
         return;
-    snprintf(detail, sizeof detail, "policy %s version %llu%s%s", update->choice.name, (unsigned long long)update->version, err ? ": " : "",
-             err ? err->message : "");
-    sandbox_audit(sbox->manager, update->caller.actor[0] ? &update->caller : NULL, sbox->org_id, "network.update", sbox->id, err ? "failed" : "ok", detail, true);
+    snprintf(detail, sizeof detail, "policy %s version %llu%s%s", update->choice.name,
+             (unsigned long long)update->version, err ? ": " : "", err ? err->message : "");
+    sandbox_audit(sbox->manager, update->caller.actor[0] ? &update->caller : NULL, sbox->org_id, "network.update",
+                  sbox->id, err ? "failed" : "ok", detail, true);
 }
 
 static void failed(struct net_update *update, const struct brig_err *err)
@@ -92,7 +96,8 @@ static void on_written(void *ctx, const struct brig_err *err)
         update.done(update.ctx, update.net->sbox, err);
 }
 
-static void on_prepared(void *ctx, const struct gate_prepared *prepared, const char *ca UNUSED, const struct brig_err *err)
+static void on_prepared(void *ctx, const struct gate_prepared *prepared, const char *ca UNUSED,
+                        const struct brig_err *err)
 {
     struct net_update *update = ctx;
     struct sbox_network *net = update->net;
@@ -112,7 +117,8 @@ static void on_prepared(void *ctx, const struct gate_prepared *prepared, const c
         mem_free(sbox->spec.network);
         sbox->spec.network = take_ptr(&update->network);
     }
-    const struct net_update said = {.net = net, .choice = net->choice, .version = net->version, .caller = update->caller};
+    const struct net_update said = {
+        .net = net, .choice = net->choice, .version = net->version, .caller = update->caller};
     audit(&said, NULL);
     sandbox_event(sbox, "sandbox.network", net->choice.name);
     sbox->updated_at_ns = clock_real_ns();
@@ -133,8 +139,8 @@ static void swap_policy(struct net_update *update)
     int r = slot_json(net, &update->choice, &spec, &err);
 
     if (r == 0)
-        r = gate_client_prepare(net->sbox->manager->network->client, net->slot, update->version, update->choice.learn ? GATE_LEARN : 0, spec.data, spec.len,
-                                on_prepared, update, &err);
+        r = gate_client_prepare(net->sbox->manager->network->client, net->slot, update->version,
+                                update->choice.learn ? GATE_LEARN : 0, spec.data, spec.len, on_prepared, update, &err);
     if (r < 0)
         failed(update, &err);
 }
@@ -216,7 +222,8 @@ static void on_opened(void *ctx, struct box_listeners *listeners, const struct b
         swap_policy(update);
         return;
     }
-    r = gate_client_listen(sbox->manager->network->client, net->slot, sbox->id, what, fds, n, on_listening, update, &why);
+    r = gate_client_listen(sbox->manager->network->client, net->slot, sbox->id, what, fds, n, on_listening, update,
+                           &why);
     if (r < 0) {
         failed(update, &why);
         return;
@@ -226,8 +233,8 @@ static void on_opened(void *ctx, struct box_listeners *listeners, const struct b
     memcpy(net->ports, want.ports, want.n_ports * sizeof want.ports[0]);
 }
 
-static int begin(struct sbox_network *net, struct network_choice *choice, char *network, const struct caller *caller, sbox_done_fn *done, void *ctx,
-                 struct brig_err *err)
+static int begin(struct sbox_network *net, struct network_choice *choice, char *network, const struct caller *caller,
+                 sbox_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct sbox *sbox = net->sbox;
     struct net_update *update = mem_zalloc(sizeof *update);
@@ -258,7 +265,8 @@ static int begin(struct sbox_network *net, struct network_choice *choice, char *
 
 /* ---- who asks -------------------------------------------------------------------------------------------------- */
 
-int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struct json_value *network, sbox_done_fn *done, void *ctx, struct brig_err *err)
+int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struct json_value *network,
+                     sbox_done_fn *done, void *ctx, struct brig_err *err)
 {
     struct sbox_network *net = sbox->priv->network;
     struct network_choice choice = {0};
@@ -267,7 +275,8 @@ int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struc
     if ((sbox->state != SBOX_RUNNING && sbox->state != SBOX_PAUSED) || !sbox->priv->box)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
     if (!net || !net->gated)
-        return err_set(err, BRIG_E_CONFLICT, 0, "network: sandbox %s was created without one, and stays without", sbox_label(sbox));
+        return err_set(err, BRIG_E_CONFLICT, 0, "network: sandbox %s was created without one, and stays without",
+                       sbox_label(sbox));
     int r = sbox_check_change(sbox, caller, err);
     if (r < 0)
         return r;
@@ -314,6 +323,7 @@ void network_policy_changed(void *ctx, const struct named_policy *policy)
 
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct sbox_network *net = network->by_slot[i]; net; net = net->by_slot)
-            if (net->choice.named && str_eq(net->choice.name, policy->name) && str_eq(net->sbox->org_id, policy->org_id) && policy->version > net->choice.version)
+            if (net->choice.named && str_eq(net->choice.name, policy->name) &&
+                str_eq(net->sbox->org_id, policy->org_id) && policy->version > net->choice.version)
                 follow(net, policy);
 }

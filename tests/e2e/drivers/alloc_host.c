@@ -19,8 +19,14 @@ int main(int argc, char **argv)
     const char *const env[] = {"A=1", "B=2", NULL};
     const struct brig_tmpfs tmpfs[] = {{"/scratch", 1 << 20}};
     bool network = argc == 3 && strcmp(argv[2], "network") == 0;
-    const struct brig_spec spec = {.size = sizeof spec, .argv = command, .env = env, .name = "alloc", .tmpfs = tmpfs, .n_tmpfs = 1,
-                                   .flags = BRIG_RUN_KEEP_OUTPUT | (network ? BRIG_RUN_LEARN : 0), .network = network ? "{}" : NULL,
+    const struct brig_spec spec = {.size = sizeof spec,
+                                   .argv = command,
+                                   .env = env,
+                                   .name = "alloc",
+                                   .tmpfs = tmpfs,
+                                   .n_tmpfs = 1,
+                                   .flags = BRIG_RUN_KEEP_OUTPUT | (network ? BRIG_RUN_LEARN : 0),
+                                   .network = network ? "{}" : NULL,
                                    .network_name = "learn"};
     struct brig_engine *engine = NULL;
     struct brig_run *run = NULL;

@@ -4,8 +4,8 @@
  *
  *     audit_host LOG_DIR KEY_DIR COUNT [ROTATE_BYTES KEEP_BYTES [stay]]
  *
- * COUNT lines, every tenth of them synced before the next; the head is printed when one is signed. With `stay` it goes on, a line
- * every 20 ms, until it is killed.
+ * COUNT lines, every tenth of them synced before the next; the head is printed when one is signed. With `stay` it goes
+ * on, a line every 20 ms, until it is killed.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -42,7 +42,16 @@ static int add(struct loop *loop, struct audit *audit, unsigned i)
     snprintf(object, sizeof(object), "object-%u", i);
     snprintf(org, sizeof(org), "org-%u", i % 3);
     waiting = sync;
-    if (audit_add(audit, &(struct audit_event){.action = actions[i % 5], .actor = "key-1", .org = org, .object = object, .outcome = "ok", .detail = "\x1b[31mred\n", .request_id = "req", .sync = sync}, on_done, NULL) == 0)
+    if (audit_add(audit,
+                  &(struct audit_event){.action = actions[i % 5],
+                                        .actor = "key-1",
+                                        .org = org,
+                                        .object = object,
+                                        .outcome = "ok",
+                                        .detail = "\x1b[31mred\n",
+                                        .request_id = "req",
+                                        .sync = sync},
+                  on_done, NULL) == 0)
         return -1;
     while (waiting)
         if (loop_run_once(loop, -1, NULL) < 0)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_host: the broker alone, on loopback, without sandboxes. A test gives it a port to listen on; every connection is taken for the name its hello
- * carries (or Host, in plain HTTP), and every dial leads to one port of 127.0.0.1. What slot.c, dial.c and main.c do in brig-egress is faked here.
+ * broker_host: the broker alone, on loopback, without sandboxes. A test gives it a port to listen on; every connection
+ * is taken for the name its hello carries (or Host, in plain HTTP), and every dial leads to one port of 127.0.0.1. What
+ * slot.c, dial.c and main.c do in brig-egress is faked here.
  *
  *   broker_host seal CONTEXT       stdin: a value; stdout: {"key_id": .., "nonce": .., "sealed": .., "context": ..}
- *   broker_host serve FILE         FILE: {"ca": PATH, "authority": PATH to write, "upstream": PORT, "port": what the client thinks, "listen": PORT, "policy": {..}, "secrets": [..]}
+ *   broker_host serve FILE         FILE: {"ca": PATH, "authority": PATH to write, "upstream": PORT, "port": what the
+ * client thinks, "listen": PORT, "policy": {..}, "secrets": [..]}
  *
- * While it serves, lines on stdout say what happens, and lines on stdin ask: "scan HEX" looks for bytes (each xor 0x5a, so that the question is not
- * its own answer) in all writable memory of the process and answers "scan N"; "counts" answers with what was counted.
+ * While it serves, lines on stdout say what happens, and lines on stdin ask: "scan HEX" looks for bytes (each xor 0x5a,
+ * so that the question is not its own answer) in all writable memory of the process and answers "scan N"; "counts"
+ * answers with what was counted.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -50,7 +53,8 @@ __attribute__((noreturn)) static void die(const char *what, const char *why)
     exit(1);
 }
 
-/* ---- what the rest of brig-egress would be ------------------------------------------------------------------------- */
+/* ---- what the rest of brig-egress would be -------------------------------------------------------------------------
+ */
 
 struct egress *slot_egress(const struct slot *s)
 {
@@ -120,10 +124,11 @@ static void dialled(struct loop_source *source, UNUSED uint32_t events)
     mem_free(dial);
 }
 
-int dial_start(UNUSED struct slot *s, UNUSED const char *name, UNUSED const struct gate_addr *wanted, UNUSED uint16_t p, UNUSED enum policy_seen seen,
-               dial_fn *done, void *ctx, struct dial **ret, struct brig_err *err)
+int dial_start(UNUSED struct slot *s, UNUSED const char *name, UNUSED const struct gate_addr *wanted, UNUSED uint16_t p,
+               UNUSED enum policy_seen seen, dial_fn *done, void *ctx, struct dial **ret, struct brig_err *err)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(upstream_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons(upstream_port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     struct dial *dial = mem_zalloc(sizeof(*dial));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
@@ -150,7 +155,8 @@ void dial_cancel(struct dial *dial)
     mem_free(dial);
 }
 
-/* ---- clients ------------------------------------------------------------------------------------------------------------ */
+/* ---- clients
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct client {
     struct loop_source source;
@@ -167,7 +173,8 @@ static bool on_charge(UNUSED void *ctx, uint64_t in, uint64_t out)
     return bytes_in + bytes_out <= budget;
 }
 
-static void on_event(UNUSED void *ctx, enum gate_verdict verdict, const struct policy_answer *answer, const struct gate_addr *to, const char *secret)
+static void on_event(UNUSED void *ctx, enum gate_verdict verdict, const struct policy_answer *answer,
+                     const struct gate_addr *to, const char *secret)
 {
     static const char *const names[] = {"ALLOWED", "DENIED", "CLOSED", "FAILED"};
 
@@ -226,8 +233,19 @@ static void on_client(struct loop_source *source, UNUSED uint32_t events)
         drop(client);
         return;
     }
-    struct broker_start start = {.slot = &slot, .broker = slot.broker, .name = name, .port = port, .fd = client->fd, .plain = plain, .first = client->first,
-                                 .first_len = client->len, .charge = on_charge, .event = on_event, .scrubbed = on_scrubbed, .done = on_done, .ctx = client};
+    struct broker_start start = {.slot = &slot,
+                                 .broker = slot.broker,
+                                 .name = name,
+                                 .port = port,
+                                 .fd = client->fd,
+                                 .plain = plain,
+                                 .first = client->first,
+                                 .first_len = client->len,
+                                 .charge = on_charge,
+                                 .event = on_event,
+                                 .scrubbed = on_scrubbed,
+                                 .done = on_done,
+                                 .ctx = client};
     loop_remove(egress.loop, &client->source);
     if (broker_start(&start, &client->conn, &err) < 0)
         die("broker_start", err.message);
@@ -247,7 +265,8 @@ static void on_accept(struct loop_source *source, UNUSED uint32_t events)
         die("accept", "loop");
 }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------------- */
+/* ---- questions
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static size_t scan_region(int mem, uint64_t from, uint64_t to, const uint8_t *hidden, size_t len)
 {
@@ -319,7 +338,8 @@ static void on_question(struct loop_source *source, UNUSED uint32_t events)
     len = 0;
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------------------------------------ */
+/* ---- set-up
+ * ------------------------------------------------------------------------------------------------------------------ */
 
 static char *slurp(const char *path, size_t *ret_len)
 {
@@ -409,13 +429,16 @@ static int serve(const char *path)
         die(path, err.message);
     write_file(text_of(root, "authority"), &ca);
 
-    struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_port = htons((uint16_t)number_of(root, "listen", 0)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)number_of(root, "listen", 0)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t at_len = sizeof(at);
     struct loop_source listener = {.fn = on_accept}, questions = {.fn = on_question};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 || bind(fd, (const struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &at_len) < 0 || loop_add(egress.loop, &listener, fd, EPOLLIN, &err) < 0 ||
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) < 0 ||
+        bind(fd, (const struct sockaddr *)&at, sizeof(at)) < 0 || listen(fd, 128) < 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &at_len) < 0 ||
+        loop_add(egress.loop, &listener, fd, EPOLLIN, &err) < 0 ||
         loop_add(egress.loop, &questions, 0, EPOLLIN, &err) < 0)
         die("listen", err.message);
     printf("listening %u\n", ntohs(at.sin_port));

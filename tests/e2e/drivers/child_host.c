@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * child_host.c: single-use interpreters (sandbox/child/child.h) on a real spawner: a brigd without its API, driven by lines on stdin and telling what happens in lines on stdout.
+ * child_host.c: single-use interpreters (sandbox/child/child.h) on a real spawner: a brigd without its API, driven by
+ * lines on stdin and telling what happens in lines on stdout.
  *
  *     child_host DIRECTORY       for its store
  *
@@ -9,7 +10,8 @@
  *     create KEY [memory=|pids=|ro=SOURCE:TARGET|trust|zygote=...] -- ARGUMENT...
  *     claim KEY [timeout=|output=|kill|keep|memory=|cpus=|pids=|disk=|answer=|stream] -- REQUEST
  *     inside KEY IN [timeout=...] -- REQUEST -- ARGUMENT...     a process in the sandbox of IN, which is parked
- *     cancel KEY | end KEY | release KEY | count KEY | bench KEY N ZYGOTE REQUEST -- ARGUMENT...   ("-": none, and an echo)
+ *     cancel KEY | end KEY | release KEY | count KEY | bench KEY N ZYGOTE REQUEST -- ARGUMENT...   ("-": none, and an
+ * echo)
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -55,7 +57,8 @@ bool audit_busy(const struct audit *audit UNUSED)
     return false;
 }
 
-uint64_t audit_add(struct audit *audit UNUSED, const struct audit_event *event, void (*done)(void *ctx, int error) UNUSED, void *ctx UNUSED)
+uint64_t audit_add(struct audit *audit UNUSED, const struct audit_event *event,
+                   void (*done)(void *ctx, int error) UNUSED, void *ctx UNUSED)
 {
     printf("audit %s %s %s\n", event->action, event->outcome, event->detail);
     return 1;
@@ -134,7 +137,8 @@ static void on_parked(void *ctx, struct child *child)
         bench_soon(item);
         return;
     }
-    printf("parked %s sandbox=%s memory=%" PRIu64 " zygote=%d\n", item->key, child_sandbox_id(child), child_memory(child), child_of_zygote(child));
+    printf("parked %s sandbox=%s memory=%" PRIu64 " zygote=%d\n", item->key, child_sandbox_id(child),
+           child_memory(child), child_of_zygote(child));
 }
 
 static void on_lost(void *ctx, struct child *child UNUSED, const struct brig_err *why)
@@ -160,7 +164,8 @@ static void bench_done(struct item *item)
         return;
     }
     qsort(bench_ns, n_bench, sizeof bench_ns[0], by_size);
-    printf("bench %s n=%u p50=%.1fus p90=%.1fus p99=%.1fus min=%.1fus\n", item->key, n_bench, (double)bench_ns[n_bench / 2] / 1e3, (double)bench_ns[n_bench * 9 / 10] / 1e3,
+    printf("bench %s n=%u p50=%.1fus p90=%.1fus p99=%.1fus min=%.1fus\n", item->key, n_bench,
+           (double)bench_ns[n_bench / 2] / 1e3, (double)bench_ns[n_bench * 9 / 10] / 1e3,
            (double)bench_ns[n_bench * 99 / 100] / 1e3, (double)bench_ns[0] / 1e3);
     n_bench = 0;
     removed(item);
@@ -176,10 +181,11 @@ static void on_done(void *ctx, const struct child_done *done)
         bench_done(item);
         return;
     }
-    printf("done %s cause=%s code=%d signal=%d hit=%x started=%d large=%d broken=%d complete=%d cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " memory=%" PRIu64
-           " cut=%d,%d allowed=%" PRIu64 " denied=%" PRIu64,
-           item->key, brig_cause_name(done->cause), done->exit_code, done->signal, done->limits_hit, done->started, done->answer_too_large, done->answer_broken,
-           done->protection_complete, done->usage.cpu_ms, done->usage.memory_peak_bytes, done->usage.pids_peak, done->limits.memory, done->truncated[1],
+    printf("done %s cause=%s code=%d signal=%d hit=%x started=%d large=%d broken=%d complete=%d cpu=%" PRIu64
+           " peak=%" PRIu64 " pids=%" PRIu64 " memory=%" PRIu64 " cut=%d,%d allowed=%" PRIu64 " denied=%" PRIu64,
+           item->key, brig_cause_name(done->cause), done->exit_code, done->signal, done->limits_hit, done->started,
+           done->answer_too_large, done->answer_broken, done->protection_complete, done->usage.cpu_ms,
+           done->usage.memory_peak_bytes, done->usage.pids_peak, done->limits.memory, done->truncated[1],
            done->truncated[2], done->network.allowed, done->network.denied);
     put_text("out", done->output[1], done->output_len[1] < 2000 ? done->output_len[1] : 2000);
     put_text("err", done->output[2], done->output_len[2] < 2000 ? done->output_len[2] : 2000);
@@ -237,7 +243,8 @@ static void create(struct item *item, char **words, unsigned n, const char *cons
 
 static struct child_claim claim_of(struct item *item, char **words, unsigned n, const char *request, size_t len)
 {
-    struct child_claim claim = {.request = request, .request_len = len, .timeout_ms = 60000, .done = on_done, .ctx = item};
+    struct child_claim claim = {
+        .request = request, .request_len = len, .timeout_ms = 60000, .done = on_done, .ctx = item};
 
     for (unsigned i = 0; i < n; i++) {
         claim.timeout_ms = number_of(words[i], "timeout", claim.timeout_ms);
@@ -267,7 +274,8 @@ static void claim(struct item *item, char **words, unsigned n, const char *reque
     }
 }
 
-static void inside(struct item *item, const char *key, char **words, unsigned n, const char *request, const char *const *argv)
+static void inside(struct item *item, const char *key, char **words, unsigned n, const char *request,
+                   const char *const *argv)
 {
     const struct child_claim wanted = claim_of(item, words, n, request, strlen(request));
     const struct child_spec spec = {.org_id = ORG, .argv = argv};
@@ -310,8 +318,9 @@ static void obey(char *line)
     } else if (strcmp(words[0], "count") == 0) {
         struct manager_stats stats;
         manager_stats(manager, &stats);
-        printf("count %s children=%zu sandboxes=%zu listed=%d created=%" PRIu64 " events=%" PRIu64 "\n", words[1], manager->n_children, manager->count,
-               manager_first(manager) != NULL, stats.created, manager->event_seq - manager->event_base);
+        printf("count %s children=%zu sandboxes=%zu listed=%d created=%" PRIu64 " events=%" PRIu64 "\n", words[1],
+               manager->n_children, manager->count, manager_first(manager) != NULL, stats.created,
+               manager->event_seq - manager->event_base);
     } else if (strcmp(words[0], "inside") == 0 && rest) {
         unsigned second = at + 1 + before_dashes(words + at + 1, n - at - 1);
         inside(add(words[1]), words[2], words + 3, at - 3, rest[0], (const char *const *)(words + second + 1));
@@ -388,8 +397,15 @@ int main(int argc, char **argv)
     struct loop_source input = {.fd = -1, .fn = on_stdin};
     struct workers *workers = NULL;
     struct store *store = NULL;
-    struct config config = {.max_sandboxes = 1, .tools_max_runs = 300, .idle_timeout_s = 1, .cleanup_interval = 1, .create_queue = 1, .gate_private_ranges = (char *)(uintptr_t) "admin",
-                            .templates = (char *)(uintptr_t) "", .gate_ca_bundle = (char *)(uintptr_t) "", .on_shutdown = (char *)(uintptr_t) "keep"};
+    struct config config = {.max_sandboxes = 1,
+                            .tools_max_runs = 300,
+                            .idle_timeout_s = 1,
+                            .cleanup_interval = 1,
+                            .create_queue = 1,
+                            .gate_private_ranges = (char *)(uintptr_t) "admin",
+                            .templates = (char *)(uintptr_t) "",
+                            .gate_ca_bundle = (char *)(uintptr_t) "",
+                            .on_shutdown = (char *)(uintptr_t) "keep"};
     char url[4200];
     struct brig_err err = {.message = ""};
     int fd = -1;

@@ -6,9 +6,11 @@
  *     gate_host FD|spawn [name=value...] -- ARGV...     spawn: a spawner of its own, with the knobs of test builds
  *
  *     ports=80,443  any=1  off=1 (no network)  trust=FILE  rootfs=DIR  pool=N  loops=N (timing)  service=1
- *     more=PORTS or more=any (asked for once it has started, before the gate serves)  raw=WORD (a broken message, see broken())
+ *     more=PORTS or more=any (asked for once it has started, before the gate serves)  raw=WORD (a broken message, see
+ * broken())
  *
- * The program's output is ours; what happens is told on stderr. A connection gets the line "KIND ADDRESS PORT FAMILY" and is closed.
+ * The program's output is ours; what happens is told on stderr. A connection gets the line "KIND ADDRESS PORT FAMILY"
+ * and is closed.
  */
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -74,7 +76,8 @@ static int sealed(const void *data, size_t len)
 {
     int fd = memfd_create("strings", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
-    if (fd < 0 || fd_write_all(fd, data, len) < 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+    if (fd < 0 || fd_write_all(fd, data, len) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         abort();
     return fd;
 }
@@ -86,7 +89,8 @@ static int sealed_file(const char *path)
 
     if (n < 0)
         abort();
-    return word("raw") && strcmp(word("raw"), "unsealed") == 0 ? open(path, O_RDONLY | O_CLOEXEC) : sealed(text, (size_t)n);
+    return word("raw") && strcmp(word("raw"), "unsealed") == 0 ? open(path, O_RDONLY | O_CLOEXEC)
+                                                               : sealed(text, (size_t)n);
 }
 
 /* Values that no engine sends. */
@@ -164,8 +168,9 @@ static void serve_tcp(const struct gate_listener *what, int fd)
 
     if (conn < 0)
         return;
-    int r = what->kind != GATE_REDIRECT ? getsockname(conn, (struct sockaddr *)&to, &len)
-                                        : getsockopt(conn, what->family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP, SO_ORIGINAL_DST, &to, &len);
+    int r = what->kind != GATE_REDIRECT
+                ? getsockname(conn, (struct sockaddr *)&to, &len)
+                : getsockopt(conn, what->family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP, SO_ORIGINAL_DST, &to, &len);
     if (r < 0)
         snprintf(where, sizeof where, "errno %d", errno);
     else
@@ -181,7 +186,11 @@ static void serve_udp(const struct gate_listener *what, int fd)
     char data[512], control[256], ip[INET6_ADDRSTRLEN] = "?", line[768];
     struct sockaddr_storage from;
     struct iovec iov = {data, sizeof data};
-    struct msghdr msg = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+    struct msghdr msg = {.msg_name = &from,
+                         .msg_namelen = sizeof from,
+                         .msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control,
                          .msg_controllen = sizeof control};
     ssize_t n = recvmsg(fd, &msg, 0);
 
@@ -199,7 +208,8 @@ static void serve_udp(const struct gate_listener *what, int fd)
             inet_ntop(AF_INET6, &info->ipi6_addr, ip, sizeof ip);
         }
     }
-    iov = (struct iovec){line, (size_t)snprintf(line, sizeof line, "%s %s %u %.*s", kinds[what->kind], ip, what->port, (int)n, data)};
+    iov = (struct iovec){
+        line, (size_t)snprintf(line, sizeof line, "%s %s %u %.*s", kinds[what->kind], ip, what->port, (int)n, data)};
     fprintf(stderr, "%s\n", line);
     if (sendmsg(fd, &msg, 0) < 0)
         fprintf(stderr, "sendmsg errno %d\n", errno);
@@ -227,7 +237,8 @@ static void on_open(const struct wire_gate_open *msg, int *fds, size_t n_fds)
         getsockopt(gate.fds[i], SOL_SOCKET, SO_REUSEPORT, &port, &len);
         if (shared || port || !(fcntl(gate.fds[i], F_GETFL) & O_NONBLOCK))
             fprintf(stderr, " BAD");
-        fprintf(stderr, " %s:%u:%s", kinds[gate.what[i].kind], gate.what[i].port, gate.what[i].family == AF_INET6 ? "6" : "4");
+        fprintf(stderr, " %s:%u:%s", kinds[gate.what[i].kind], gate.what[i].port,
+                gate.what[i].family == AF_INET6 ? "6" : "4");
     }
     fprintf(stderr, "\n");
 }
@@ -268,7 +279,8 @@ static enum wire_type hear(union wire_any *msg, bool quiet)
 
 static void pool(void)
 {
-    const struct wire_pool ask = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL, 0}, .count = (uint32_t)strtoul(word("pool"), NULL, 10)};
+    const struct wire_pool ask = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_POOL, 0},
+                                  .count = (uint32_t)strtoul(word("pool"), NULL, 10)};
     union wire_any msg;
 
     if (fd_send(sock, &ask, sizeof ask, NULL, 0) < 0)
@@ -317,8 +329,8 @@ static int measure(unsigned loops)
     }
     qsort(took[0], loops, sizeof took[0][0], by_size);
     qsort(took[1], loops, sizeof took[1][0], by_size);
-    printf("without p50 %.0f us, with p50 %.0f us; p10 %.0f %.0f\n", (double)took[0][loops / 2] / 1e3, (double)took[1][loops / 2] / 1e3,
-           (double)took[0][loops / 10] / 1e3, (double)took[1][loops / 10] / 1e3);
+    printf("without p50 %.0f us, with p50 %.0f us; p10 %.0f %.0f\n", (double)took[0][loops / 2] / 1e3,
+           (double)took[1][loops / 2] / 1e3, (double)took[0][loops / 10] / 1e3, (double)took[1][loops / 10] / 1e3);
     return 0;
 }
 
@@ -338,12 +350,14 @@ static int serve(void)
             continue;
         union wire_any msg;
         if (hear(&msg, false) == WIRE_DONE) {
-            fprintf(stderr, "done %u exit=%d started=%u refused=%u %s\n", msg.done.cause, msg.done.exit_code, msg.done.started, msg.done.refused,
-                    msg.done.detail);
+            fprintf(stderr, "done %u exit=%d started=%u refused=%u %s\n", msg.done.cause, msg.done.exit_code,
+                    msg.done.started, msg.done.refused, msg.done.detail);
             return 0;
         }
-        if (word("service") && ((msg.head.type == WIRE_STARTED && !word("more")) || (msg.head.type == WIRE_GATE_OPEN && started_at))) {
-            const struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, 1}, .cause = BRIG_CAUSE_CANCELLED};
+        if (word("service") &&
+            ((msg.head.type == WIRE_STARTED && !word("more")) || (msg.head.type == WIRE_GATE_OPEN && started_at))) {
+            const struct wire_kill kill = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_KILL, 1},
+                                           .cause = BRIG_CAUSE_CANCELLED};
             if (fd_send(sock, &kill, sizeof kill, NULL, 0) < 0)
                 abort();
         }

@@ -2,8 +2,8 @@
 /*
  * guest_host.c: one long-lived sandbox, whose stream goes to the caller: it speaks with brig-init itself.
  *
- *     guest_host FD OUT [name=value...]     FD: the engine's end of a spawner's socket. OUT: a SOCK_SEQPACKET socket that gets
- *                                           one message per stream, "up" or "attached", with the stream beside it
+ *     guest_host FD OUT [name=value...]     FD: the engine's end of a spawner's socket. OUT: a SOCK_SEQPACKET socket
+ * that gets one message per stream, "up" or "attached", with the stream beside it
  *
  * Names: memory, pids. A line on stdin asks for another stream; its end ends the sandbox.
  */

@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXPECT(what)                                                                                     \
-    do {                                                                                                 \
-        if (!(what)) {                                                                                   \
-            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #what, host_err.message);    \
-            exit(1);                                                                                     \
-        }                                                                                                \
+#define EXPECT(what)                                                                                  \
+    do {                                                                                              \
+        if (!(what)) {                                                                                \
+            fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #what, host_err.message); \
+            exit(1);                                                                                  \
+        }                                                                                             \
     } while (0)
 
 /* The last error of this thread, for the message above. */

@@ -3,8 +3,8 @@
  * inmate.c: a static program for root file systems that have nothing else. Each argument is WORD:PATH, done in order,
  * one line of answer each; a failure is "WORD PATH: errno N".
  *
- *     stat:PATH    type, mode, uid, gid          read:PATH   the first line           fs:PATH   magic of the file system
- *     write:PATH   creates or overwrites          link:PATH   where a link leads       ls:PATH   the names, sorted
+ *     stat:PATH    type, mode, uid, gid          read:PATH   the first line           fs:PATH   magic of the file
+ * system write:PATH   creates or overwrites          link:PATH   where a link leads       ls:PATH   the names, sorted
  *     id:          uid euid gid egid
  */
 #include <dirent.h>
@@ -23,7 +23,11 @@ static int do_stat(const char *path)
 
     if (lstat(path, &st) < 0)
         return -1;
-    const char *type = S_ISDIR(st.st_mode) ? "dir" : S_ISREG(st.st_mode) ? "file" : S_ISLNK(st.st_mode) ? "link" : S_ISCHR(st.st_mode) ? "char" : "other";
+    const char *type = S_ISDIR(st.st_mode)   ? "dir"
+                       : S_ISREG(st.st_mode) ? "file"
+                       : S_ISLNK(st.st_mode) ? "link"
+                       : S_ISCHR(st.st_mode) ? "char"
+                                             : "other";
     return printf("%s %o %u %u\n", type, (unsigned)st.st_mode & 07777, st.st_uid, st.st_gid);
 }
 
@@ -93,7 +97,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *word;
         int (*fn)(const char *path);
-    } words[] = {{"stat", do_stat}, {"read", do_read}, {"write", do_write}, {"link", do_link}, {"fs", do_fs}, {"ls", do_ls}, {"id", do_id}};
+    } words[] = {{"stat", do_stat}, {"read", do_read}, {"write", do_write}, {"link", do_link},
+                 {"fs", do_fs},     {"ls", do_ls},     {"id", do_id}};
 
     for (int i = 1; i < argc; i++) {
         char *path = strchr(argv[i], ':');

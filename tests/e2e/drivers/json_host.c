@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json_host: what the JSON reader understands of documents, for a comparison with Python's. Input: a 4-byte little-endian length and
- * the bytes, again and again. Output per document: one line, "- " and the message, or "+ " and the value in a plain form:
+ * json_host: what the JSON reader understands of documents, for a comparison with Python's. Input: a 4-byte
+ * little-endian length and the bytes, again and again. Output per document: one line, "- " and the message, or "+ " and
+ * the value in a plain form:
  *
  *   n  t  f  i<integer>;  d<16 hex digits of the double's bits>  s<hex of the bytes>;  [...]  {s<key>;value...}
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * library_host.c: programs that use the library as its users would, one per word on the command line. Each ends with 0 when
- * all was as it should be. What can only be seen from outside (processes, cgroups) is looked at by test_library.py, which
- * some of them tell when to look.
+ * library_host.c: programs that use the library as its users would, one per word on the command line. Each ends with 0
+ * when all was as it should be. What can only be seen from outside (processes, cgroups) is looked at by
+ * test_library.py, which some of them tell when to look.
  */
 #include <errno.h>
 #include <poll.h>
@@ -106,7 +106,11 @@ void run_many(struct brig_engine *engine, int count)
         char script[64];
         snprintf(script, sizeof script, "echo %d; sleep 0.05; exit %d", i, i);
         const char *const argv[] = {"/bin/sh", "-c", script, NULL};
-        const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .on_output = on_output, .on_done = on_done, .ctx = &many[i],
+        const struct brig_spec spec = {.size = sizeof spec,
+                                       .argv = argv,
+                                       .on_output = on_output,
+                                       .on_done = on_done,
+                                       .ctx = &many[i],
                                        .limits = {.memory = 32 << 20}};
         many[i].index = i;
         EXPECT(brig_run_start(engine, &spec, &runs[i], &host_err) == 0);
@@ -321,7 +325,8 @@ static void stdin_and_epipe(void)
 static void cancelled(void)
 {
     struct brig_engine *engine = make_engine(0);
-    struct brig_run *run = start_shell(engine, "trap '' TERM INT; echo before; while :; do sleep 0.02; done", BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_PULL);
+    struct brig_run *run = start_shell(engine, "trap '' TERM INT; echo before; while :; do sleep 0.02; done",
+                                       BRIG_RUN_KEEP_OUTPUT | BRIG_RUN_PULL);
     char data[16];
     int n;
 
@@ -374,7 +379,8 @@ static void callbacks_may_call(void)
 static void signals_reach_the_program(void)
 {
     struct brig_engine *engine = make_engine(0);
-    struct brig_run *run = start_shell(engine, "trap 'exit 9' USR1; echo up; while :; do sleep 0.01; done", BRIG_RUN_PULL);
+    struct brig_run *run =
+        start_shell(engine, "trap 'exit 9' USR1; echo up; while :; do sleep 0.01; done", BRIG_RUN_PULL);
     char data[16];
 
     EXPECT(brig_run_signal(run, 0, &host_err) == -EINVAL && brig_run_signal(run, 65, &host_err) == -EINVAL);
@@ -391,8 +397,11 @@ static void terminal(void)
 {
     struct brig_engine *engine = make_engine(0);
     const char *const argv[] = {"/bin/sh", "-c", "stty size; read x; stty size; echo \"got $x\"", NULL};
-    const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .flags = BRIG_RUN_TTY | BRIG_RUN_STDIN | BRIG_RUN_PULL | BRIG_RUN_KEEP_OUTPUT,
-                                   .tty_rows = 11, .tty_cols = 22};
+    const struct brig_spec spec = {.size = sizeof spec,
+                                   .argv = argv,
+                                   .flags = BRIG_RUN_TTY | BRIG_RUN_STDIN | BRIG_RUN_PULL | BRIG_RUN_KEEP_OUTPUT,
+                                   .tty_rows = 11,
+                                   .tty_cols = 22};
     struct brig_run *run = NULL;
     char data[256];
 
@@ -403,7 +412,8 @@ static void terminal(void)
     EXPECT(brig_run_write(run, "word\n", 5, &host_err) == 5);
     const struct brig_receipt *receipt = wait_for(run);
     EXPECT(receipt->exit_code == 0);
-    EXPECT(memmem(receipt->output[1], receipt->output_len[1], "11 22\r\n", 7) && memmem(receipt->output[1], receipt->output_len[1], "33 44\r\n", 7));
+    EXPECT(memmem(receipt->output[1], receipt->output_len[1], "11 22\r\n", 7) &&
+           memmem(receipt->output[1], receipt->output_len[1], "33 44\r\n", 7));
     EXPECT(memmem(receipt->output[1], receipt->output_len[1], "got word\r\n", 10));
     brig_engine_destroy(engine);
 }
@@ -423,9 +433,11 @@ static void json(void)
 
 static void names(void)
 {
-    EXPECT(strcmp(brig_layer_name(BRIG_LAYER_LANDLOCK), "landlock") == 0 && brig_layer_parse("landlock") == BRIG_LAYER_LANDLOCK);
+    EXPECT(strcmp(brig_layer_name(BRIG_LAYER_LANDLOCK), "landlock") == 0 &&
+           brig_layer_parse("landlock") == BRIG_LAYER_LANDLOCK);
     EXPECT(brig_layer_parse("nothing") == -EINVAL && brig_profile_parse("paranoid") == BRIG_PROFILE_PARANOID);
-    EXPECT(strcmp(brig_cause_name(BRIG_CAUSE_OOM), "oom") == 0 && strcmp(brig_limit_name(BRIG_LIMIT_CPU_TIME), "cpu_time") == 0);
+    EXPECT(strcmp(brig_cause_name(BRIG_CAUSE_OOM), "oom") == 0 &&
+           strcmp(brig_limit_name(BRIG_LIMIT_CPU_TIME), "cpu_time") == 0);
     EXPECT(brig_version()[0] && brig_commit()[0] && brig_protocol() >= 1 && brig_exit_status(NULL) == 125);
     struct brig_doctor doctor = {.size = sizeof doctor};
     EXPECT(brig_doctor(NULL, &doctor, &host_err) == 0 && doctor.n_rows > BRIG_LAYER_INODES && doctor.usable);
@@ -433,15 +445,40 @@ static void names(void)
 
 int main(int argc, char **argv)
 {
-#define WORD(name) {#name, name}
+#define WORD(name)  \
+    {               \
+#name, name \
+    }
     static const struct {
         const char *name;
         void (*fn)(void);
-    } words[] = {WORD(host_is_left_alone), WORD(children_of_the_host), WORD(many_at_once), WORD(two_engines_in_two_threads),
-                 WORD(engines_in_a_noisy_host), WORD(handed_to_another_thread), WORD(pulled), WORD(kept), WORD(stdin_and_epipe), WORD(cancelled),
-                 WORD(callbacks_may_call), WORD(signals_reach_the_program), WORD(terminal), WORD(refusals), WORD(sizes), WORD(destroyed_while_running),
-                 WORD(spawner_killed), WORD(host_killed), WORD(pool), WORD(pool_is_single_use), WORD(fill_without_a_pool), WORD(descriptors),
-                 WORD(descriptors_stay_outside), WORD(busy_elsewhere), WORD(forked), WORD(json), WORD(names)};
+    } words[] = {WORD(host_is_left_alone),
+                 WORD(children_of_the_host),
+                 WORD(many_at_once),
+                 WORD(two_engines_in_two_threads),
+                 WORD(engines_in_a_noisy_host),
+                 WORD(handed_to_another_thread),
+                 WORD(pulled),
+                 WORD(kept),
+                 WORD(stdin_and_epipe),
+                 WORD(cancelled),
+                 WORD(callbacks_may_call),
+                 WORD(signals_reach_the_program),
+                 WORD(terminal),
+                 WORD(refusals),
+                 WORD(sizes),
+                 WORD(destroyed_while_running),
+                 WORD(spawner_killed),
+                 WORD(host_killed),
+                 WORD(pool),
+                 WORD(pool_is_single_use),
+                 WORD(fill_without_a_pool),
+                 WORD(descriptors),
+                 WORD(descriptors_stay_outside),
+                 WORD(busy_elsewhere),
+                 WORD(forked),
+                 WORD(json),
+                 WORD(names)};
 
     for (size_t i = 0; argc == 2 && i < sizeof words / sizeof *words; i++)
         if (strcmp(argv[1], words[i].name) == 0) {

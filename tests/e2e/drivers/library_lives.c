@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* library_lives.c: engines, sandboxes and hosts that live and die, most of it watched from outside by test_library.py; pools; descriptors. */
+/* library_lives.c: engines, sandboxes and hosts that live and die, most of it watched from outside by test_library.py;
+ * pools; descriptors. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,7 +12,8 @@ void destroyed_while_running(void)
     struct brig_engine *engine = make_engine(2);
 
     for (int i = 0; i < 5; i++)
-        start_shell(engine, "trap '' TERM; setsid sleep 1000 & while :; do sleep 0.02; done", i % 2 ? BRIG_RUN_STDIN : BRIG_RUN_TTY);
+        start_shell(engine, "trap '' TERM; setsid sleep 1000 & while :; do sleep 0.02; done",
+                    i % 2 ? BRIG_RUN_STDIN : BRIG_RUN_TTY);
     for (int i = 0; i < 20; i++)
         EXPECT(brig_engine_dispatch(engine, 10, &host_err) == 0);
     say_and_wait("up");
@@ -22,7 +24,8 @@ void destroyed_while_running(void)
 void spawner_killed(void)
 {
     struct brig_engine *engine = make_engine(0);
-    struct brig_run *run = start_shell(engine, "echo before; exec sleep 1000", BRIG_RUN_KEEP_OUTPUT), *second = start_shell(engine, "exec sleep 1000", 0);
+    struct brig_run *run = start_shell(engine, "echo before; exec sleep 1000", BRIG_RUN_KEEP_OUTPUT),
+                    *second = start_shell(engine, "exec sleep 1000", 0);
 
     for (int i = 0; i < 20; i++)
         EXPECT(brig_engine_dispatch(engine, 10, &host_err) == 0);
@@ -75,7 +78,10 @@ void pool(void)
         run_many(engine, 12);
     /* A parked sandbox has this run's limits, read back, and its own protection. */
     const char *const argv[] = {"/bin/true", NULL};
-    const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .require = BRIG_REQUIRE_ALL, .limits = {.memory = 48 << 20, .pids = 7, .cpus = 300}};
+    const struct brig_spec spec = {.size = sizeof spec,
+                                   .argv = argv,
+                                   .require = BRIG_REQUIRE_ALL,
+                                   .limits = {.memory = 48 << 20, .pids = 7, .cpus = 300}};
     EXPECT(brig_run_start(engine, &spec, &run, &host_err) == 0);
     const struct brig_receipt *receipt = wait_for(run);
     EXPECT(receipt->cause == BRIG_CAUSE_EXITED && receipt->limits.memory == 48 << 20 && receipt->limits.pids == 7);
@@ -114,7 +120,8 @@ void descriptors(void)
         struct brig_engine *engine = make_engine((unsigned)i % 2);
         size_t with_engine = count_fds();
         for (int k = 0; k < 6; k++) {
-            static const unsigned flags[] = {0, BRIG_RUN_STDIN, BRIG_RUN_TTY | BRIG_RUN_STDIN, BRIG_RUN_KEEP_OUTPUT, BRIG_RUN_PULL, BRIG_RUN_TTY};
+            static const unsigned flags[] = {
+                0, BRIG_RUN_STDIN, BRIG_RUN_TTY | BRIG_RUN_STDIN, BRIG_RUN_KEEP_OUTPUT, BRIG_RUN_PULL, BRIG_RUN_TTY};
             struct brig_run *run = start_shell(engine, k % 2 ? "echo x" : "exit 1", flags[k]);
             wait_for(run);
             EXPECT(count_fds() == with_engine); /* not even before destroy */

@@ -23,16 +23,19 @@ void refusals(void)
     const char *const argv[] = {"/bin/true", NULL}, *const empty[] = {NULL}, *const blank[] = {"", NULL};
     const char *const bad_env[] = {"NOVALUE", NULL};
     const struct brig_spec good = {.size = sizeof good, .argv = argv};
-    const struct brig_bind binds[] = {{"relative", "/x", false, false}, {"/usr", "/proc", false, false}, {NULL, "/x", false, false}, {"/usr", NULL, false, false}};
+    const struct brig_bind binds[] = {{"relative", "/x", false, false},
+                                      {"/usr", "/proc", false, false},
+                                      {NULL, "/x", false, false},
+                                      {"/usr", NULL, false, false}};
     const struct brig_tmpfs tmpfs[] = {{"/proc", 4096}, {NULL, 4096}};
     size_t fds = count_fds();
     struct brig_spec spec;
 
-#define REFUSED(...)                        \
-    do {                                    \
-        spec = good;                        \
-        __VA_ARGS__;                        \
-        refused_at_start(engine, spec);     \
+#define REFUSED(...)                    \
+    do {                                \
+        spec = good;                    \
+        __VA_ARGS__;                    \
+        refused_at_start(engine, spec); \
     } while (0)
     REFUSED(spec.argv = NULL);
     REFUSED(spec.argv = empty);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network_host.c: runs with a network in a host of the library, beside a brig-egress that misbehaves (rogue_egress.c, which the policy's name tells how).
- * Whatever it does: the run ends, as a fault of the host or a refusal, nothing is left, and the next run gets a new one.
+ * network_host.c: runs with a network in a host of the library, beside a brig-egress that misbehaves (rogue_egress.c,
+ * which the policy's name tells how). Whatever it does: the run ends, as a fault of the host or a refusal, nothing is
+ * left, and the next run gets a new one.
  */
 #include <brig.h>
 #include <signal.h>
@@ -16,7 +17,8 @@
 static struct brig_run *start_named(struct brig_engine *engine, const char *name, const char *script, unsigned flags)
 {
     const char *const argv[] = {"/bin/sh", "-c", script, NULL};
-    const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .flags = flags, .network = "{\"default\":\"deny\"}", .network_name = name};
+    const struct brig_spec spec = {
+        .size = sizeof spec, .argv = argv, .flags = flags, .network = "{\"default\":\"deny\"}", .network_name = name};
     struct brig_run *run = NULL;
 
     EXPECT(brig_run_start(engine, &spec, &run, &host_err) == 0);
@@ -51,7 +53,8 @@ static void refused(void)
 {
     struct brig_engine *engine = make_engine(0);
 
-    expect_cause(start_named(engine, "refuse-policy", "echo ran", 0), BRIG_CAUSE_POLICY, "network: rules[0].domain: not to my taste");
+    expect_cause(start_named(engine, "refuse-policy", "echo ran", 0), BRIG_CAUSE_POLICY,
+                 "network: rules[0].domain: not to my taste");
     expect_fine(engine);
     brig_engine_destroy(engine);
 }
@@ -60,13 +63,16 @@ static void dies(void)
 {
     struct brig_engine *engine = make_engine(0);
 
-    expect_cause(start_named(engine, "die-at-prepare", "echo ran", 0), BRIG_CAUSE_HOST_ERROR, "network: brig-egress died");
+    expect_cause(start_named(engine, "die-at-prepare", "echo ran", 0), BRIG_CAUSE_HOST_ERROR,
+                 "network: brig-egress died");
     expect_fine(engine);
-    expect_cause(start_named(engine, "die-at-listen", "exec sleep 1000", 0), BRIG_CAUSE_HOST_ERROR, "network: brig-egress died");
+    expect_cause(start_named(engine, "die-at-listen", "exec sleep 1000", 0), BRIG_CAUSE_HOST_ERROR,
+                 "network: brig-egress died");
     expect_fine(engine);
     expect_cause(start_named(engine, "die-at-forget", "exit 0", 0), BRIG_CAUSE_HOST_ERROR, "network: brig-egress died");
     expect_fine(engine);
-    expect_cause(start_named(engine, "refuse-listen", "exec sleep 1000", 0), BRIG_CAUSE_HOST_ERROR, "too many listeners");
+    expect_cause(start_named(engine, "refuse-listen", "exec sleep 1000", 0), BRIG_CAUSE_HOST_ERROR,
+                 "too many listeners");
     expect_fine(engine);
     brig_engine_destroy(engine);
 }
@@ -93,9 +99,11 @@ static void mute(void)
 {
     struct brig_engine *engine = make_engine(0);
 
-    expect_cause(start_named(engine, "mute-at-prepare", "echo ran", 0), BRIG_CAUSE_HOST_ERROR, "network: brig-egress does not answer");
+    expect_cause(start_named(engine, "mute-at-prepare", "echo ran", 0), BRIG_CAUSE_HOST_ERROR,
+                 "network: brig-egress does not answer");
     expect_fine(engine);
-    expect_cause(start_named(engine, "mute-at-forget", "exit 0", 0), BRIG_CAUSE_HOST_ERROR, "network: brig-egress does not answer");
+    expect_cause(start_named(engine, "mute-at-forget", "exit 0", 0), BRIG_CAUSE_HOST_ERROR,
+                 "network: brig-egress does not answer");
     expect_fine(engine);
     brig_engine_destroy(engine);
 }
@@ -218,7 +226,12 @@ static void started_at_the_end(void)
     struct relay relay = {.engine = make_engine(0)};
 
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        const struct brig_spec spec = {.size = sizeof spec, .argv = argv, .network = "{}", .network_name = ways[i], .on_done = start_another, .ctx = &relay};
+        const struct brig_spec spec = {.size = sizeof spec,
+                                       .argv = argv,
+                                       .network = "{}",
+                                       .network_name = ways[i],
+                                       .on_done = start_another,
+                                       .ctx = &relay};
         struct brig_run *run = NULL;
         EXPECT(brig_run_start(relay.engine, &spec, &run, &host_err) == 0);
         (void)wait_for(run);
@@ -236,10 +249,12 @@ static void rules(void)
     struct brig_spec spec = {.size = sizeof spec, .argv = argv, .limits.net_bps = 4096};
     struct brig_run *run = NULL;
 
-    EXPECT(brig_run_start(engine, &spec, &run, &host_err) < 0 && strcmp(host_err.message, "net_bps: there is no network to limit") == 0);
+    EXPECT(brig_run_start(engine, &spec, &run, &host_err) < 0 &&
+           strcmp(host_err.message, "net_bps: there is no network to limit") == 0);
     spec.limits.net_bps = 0;
     spec.flags = BRIG_RUN_LEARN;
-    EXPECT(brig_spec_check(&spec, &host_err) < 0 && strcmp(host_err.message, "learning: there is no network to learn from") == 0);
+    EXPECT(brig_spec_check(&spec, &host_err) < 0 &&
+           strcmp(host_err.message, "learning: there is no network to learn from") == 0);
     spec.flags = 0;
     spec.network = "{}";
     spec.network_name = "not a name";
@@ -271,9 +286,18 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } words[] = {{"refused", refused}, {"dies", dies}, {"dies_under_others", dies_under_others}, {"mute", mute}, {"cancelled", cancelled},
-                 {"counted", counted}, {"left_alone", left_alone}, {"rules", rules}, {"missing", missing},
-                 {"pooled", pooled}, {"terminal", terminal}, {"started_at_the_end", started_at_the_end}};
+    } words[] = {{"refused", refused},
+                 {"dies", dies},
+                 {"dies_under_others", dies_under_others},
+                 {"mute", mute},
+                 {"cancelled", cancelled},
+                 {"counted", counted},
+                 {"left_alone", left_alone},
+                 {"rules", rules},
+                 {"missing", missing},
+                 {"pooled", pooled},
+                 {"terminal", terminal},
+                 {"started_at_the_end", started_at_the_end}};
 
     elsewhere = argc > 2 ? argv[2] : NULL;
     for (size_t i = 0; argc > 1 && i < sizeof words / sizeof words[0]; i++)

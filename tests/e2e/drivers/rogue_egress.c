@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rogue_egress.c: a brig-egress that answers by the book, unless the policy's name says otherwise; for tests of whoever drives it. It carries
- * nothing. Names: refuse-policy, die-at-prepare, mute-at-prepare, die-at-listen, refuse-listen, die-at-forget, mute-at-forget,
- * count (10 bytes in, 20 out, 3 allowed, 2 denied, 1 name refused, a limit reached) and learn (tells what was tried).
+ * rogue_egress.c: a brig-egress that answers by the book, unless the policy's name says otherwise; for tests of whoever
+ * drives it. It carries nothing. Names: refuse-policy, die-at-prepare, mute-at-prepare, die-at-listen, refuse-listen,
+ * die-at-forget, mute-at-forget, count (10 bytes in, 20 out, 3 allowed, 2 denied, 1 name refused, a limit reached) and
+ * learn (tells what was tried).
  */
 #include <poll.h>
 #include <stdio.h>
@@ -102,7 +103,12 @@ static void on_forget(uint64_t slot)
         tell(slot + 1, GATE_ALLOWED, "of-another-run.test", 443);
     }
     if (strcmp(mode, "count") == 0)
-        msg.counted.counts = (struct gate_counts){.bytes_in = 10, .bytes_out = 20, .allowed = 3, .denied = 2, .names_allowed = 9, .names_refused = 1,
+        msg.counted.counts = (struct gate_counts){.bytes_in = 10,
+                                                  .bytes_out = 20,
+                                                  .allowed = 3,
+                                                  .denied = 2,
+                                                  .names_allowed = 9,
+                                                  .names_refused = 1,
                                                   .limits_hit = 1u << BRIG_LIMIT_NET_BYTES_IN | 1u << 31};
     say(&msg, GATE_FORGOTTEN, slot);
 }

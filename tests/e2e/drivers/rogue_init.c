@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rogue_init.c: a brig-init that was taken over, for the tests to put in the place of the real one. It starts as it should
- * and then does what the sandbox's inode limit says (1000 + one of enum deed), until it is ended.
+ * rogue_init.c: a brig-init that was taken over, for the tests to put in the place of the real one. It starts as it
+ * should and then does what the sandbox's inode limit says (1000 + one of enum deed), until it is ended.
  */
 #include <poll.h>
 #include <string.h>
@@ -14,13 +14,13 @@
 #define CONTROL 3
 
 enum deed {
-    UNKNOWN_FRAME,  /* a type that only the other side sends */
-    HALF_A_FRAME,   /* and then nothing */
-    DEAF,           /* asks, and never reads an answer */
-    FD_BESIDE,      /* a descriptor where none belongs */
-    SAME_TWICE,     /* one leaf, asked for twice */
+    UNKNOWN_FRAME, /* a type that only the other side sends */
+    HALF_A_FRAME,  /* and then nothing */
+    DEAF,          /* asks, and never reads an answer */
+    FD_BESIDE,     /* a descriptor where none belongs */
+    SAME_TWICE,    /* one leaf, asked for twice */
     STARTED_TWICE,
-    LEAF_STORM,     /* leaf after leaf, as fast as it goes, reading all answers */
+    LEAF_STORM, /* leaf after leaf, as fast as it goes, reading all answers */
     QUIET,
 };
 
@@ -74,33 +74,24 @@ static void misbehave(enum deed deed)
     char answers[65536];
 
     switch (deed) {
-    case UNKNOWN_FRAME:
-        put(FRAME_LEAF_GONE, "", 0, -1);
-        break;
-    case HALF_A_FRAME:
-        (void)!write(CONTROL, "\x04\0\0\0\x07", 5);
-        break;
+    case UNKNOWN_FRAME: put(FRAME_LEAF_GONE, "", 0, -1); break;
+    case HALF_A_FRAME: (void)!write(CONTROL, "\x04\0\0\0\x07", 5); break;
     case DEAF:
         for (uint32_t n = 1;; n++)
             leaf(FRAME_LEAF_END, n, -1);
-    case FD_BESIDE:
-        leaf(FRAME_LEAF_END, 1, 0);
-        break;
+    case FD_BESIDE: leaf(FRAME_LEAF_END, 1, 0); break;
     case SAME_TWICE:
         leaf(FRAME_LEAF, 1, -1);
         leaf(FRAME_LEAF, 1, -1);
         break;
-    case STARTED_TWICE:
-        say_started();
-        break;
+    case STARTED_TWICE: say_started(); break;
     case LEAF_STORM:
         for (uint32_t n = 1;; n++) {
             leaf(FRAME_LEAF, n, -1);
             leaf(FRAME_LEAF_END, n + 1, -1);
             (void)!recv(CONTROL, answers, sizeof answers, MSG_DONTWAIT);
         }
-    case QUIET:
-        break;
+    case QUIET: break;
     }
 }
 

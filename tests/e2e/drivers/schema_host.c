@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * schema_host: the JSON Schema validator for a test in Python. Standard input is one JSON document: an array of [flags, schema, [instance, ...]]. For each
- * a line: "refused <why>", or a letter per instance (v valid, i invalid, e no answer) and after a tab the last failure's message.
+ * schema_host: the JSON Schema validator for a test in Python. Standard input is one JSON document: an array of [flags,
+ * schema, [instance, ...]]. For each a line: "refused <why>", or a letter per instance (v valid, i invalid, e no
+ * answer) and after a tab the last failure's message.
  */
 #include <stdio.h>
 

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * service_host.c: a brigd of a few lines: the provider `local` over a spawner's socket, and a link to every box, driven by
- * lines on stdin and telling what happens in lines on stdout.
+ * service_host.c: a brigd of a few lines: the provider `local` over a spawner's socket, and a link to every box, driven
+ * by lines on stdin and telling what happens in lines on stdout.
  *
  *     service_host FD        FD: the engine's end of the socket, which the caller keeps a copy of
  *     service_host spawn     with a spawner of its own
  *
  * The words of a line are separated by tabs:
  *
- *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs, require=all, zygote=KEY, profile=paranoid,
- *                                statement=1 (then `layers KEY name=on:by:value ...` is told before `up`)
+ *     create KEY [name=value...]   memory, pids, disk, inodes, bind=SOURCE:TARGET, ro=SOURCE:TARGET, rootfs,
+ * require=all, zygote=KEY, profile=paranoid, statement=1 (then `layers KEY name=on:by:value ...` is told before `up`)
  *     attach KEY | freeze KEY | thaw KEY | stats KEY | end KEY | pool N | run KEY ARGUMENT...
- *     channel KEY                  of process 1, which was there before brig-init; every whole frame is told: `frame KEY TEXT`
- *     ask KEY TEXT                 one frame down
- *     limits KEY MEMORY CPUS PIDS
- *     await TEXT                   the next lines wait until one that starts so was told
+ *     channel KEY                  of process 1, which was there before brig-init; every whole frame is told: `frame
+ * KEY TEXT` ask KEY TEXT                 one frame down limits KEY MEMORY CPUS PIDS await TEXT                   the
+ * next lines wait until one that starts so was told
  *
  * A box that was found at the start has its id as KEY.
  */
@@ -137,7 +136,8 @@ static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
     call_consumed(job->output, stream, len);
 }
 
-static void on_output_end(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_output_end(void *ctx, uint32_t errnum UNUSED, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                          size_t len UNUSED)
 {
     ((struct program *)ctx)->output = NULL;
 }
@@ -150,8 +150,9 @@ static void on_exit_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, con
     if (errnum || svc_proc_exit_parse(data, len, &end) < 0)
         tell("failed %s errno=%u\n", job->item->key, errnum);
     else
-        tell("exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n", job->item->key, end.status, end.leaf,
-               end.oom_kills, end.pids_refused, end.cpu_ns, end.memory_peak, end.pids_peak);
+        tell("exit %s status=%u leaf=%u oom=%u refused=%u cpu=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 "\n",
+             job->item->key, end.status, end.leaf, end.oom_kills, end.pids_refused, end.cpu_ns, end.memory_peak,
+             end.pids_peak);
     free(job);
 }
 
@@ -178,14 +179,19 @@ static void run(struct item *item, char **words, unsigned n)
     for (unsigned i = 0; i < n; i++)
         svc_put_raw(&at, words[i], strlen(words[i]) + 1);
     svc_put_raw(&at, "PATH=/usr/bin:/bin", sizeof "PATH=/usr/bin:/bin");
-    const struct svc_proc_start begin = {.proc = job->proc, .workdir = {"/tmp", 4}, .n_argv = n, .n_env = 1, .strings = strings,
+    const struct svc_proc_start begin = {.proc = job->proc,
+                                         .workdir = {"/tmp", 4},
+                                         .n_argv = n,
+                                         .n_env = 1,
+                                         .strings = strings,
                                          .strings_len = (size_t)(at.at - strings)};
     int len = svc_proc_start_put(payload, sizeof payload, &begin);
     const struct call_events on_start = {.reply = on_start_reply, .ctx = job};
     const struct call_events on_output = {.data = on_data, .reply = on_output_end, .ctx = job};
     const struct call_events on_wait = {.reply = on_exit_reply, .ctx = job};
     const struct svc_proc_attach attach = {.proc = job->proc, .streams = 6};
-    const uint8_t number[4] = {(uint8_t)job->proc, (uint8_t)(job->proc >> 8), (uint8_t)(job->proc >> 16), (uint8_t)(job->proc >> 24)};
+    const uint8_t number[4] = {(uint8_t)job->proc, (uint8_t)(job->proc >> 8), (uint8_t)(job->proc >> 16),
+                               (uint8_t)(job->proc >> 24)};
     int r = len < 0 ? len : link_call(item->link, SVC_PROC_START, payload, (size_t)len, &on_start, &start, &err);
     if (r == 0 && (len = svc_proc_attach_put(payload, sizeof payload, &attach)) > 0)
         r = link_call(item->link, SVC_PROC_ATTACH, payload, (size_t)len, &on_output, &job->output, &err);
@@ -205,8 +211,10 @@ static void on_frame_data(void *ctx, unsigned stream, const uint8_t *data, size_
     memcpy(item->frames + item->n_frames, data, len);
     item->n_frames += len;
     call_consumed(item->channel, stream, len);
-    while (item->n_frames >= sizeof size && (memcpy(&size, item->frames, sizeof size), item->n_frames - sizeof size >= size)) {
-        for (uint8_t *at = item->frames + sizeof size; (at = memchr(at, '\n', (size_t)(item->frames + sizeof size + size - at)));)
+    while (item->n_frames >= sizeof size &&
+           (memcpy(&size, item->frames, sizeof size), item->n_frames - sizeof size >= size)) {
+        for (uint8_t *at = item->frames + sizeof size;
+             (at = memchr(at, '\n', (size_t)(item->frames + sizeof size + size - at)));)
             *at = ' ';
         tell("frame %s %.*s\n", item->key, (int)size, (const char *)item->frames + sizeof size);
         item->n_frames -= sizeof size + size;
@@ -214,7 +222,8 @@ static void on_frame_data(void *ctx, unsigned stream, const uint8_t *data, size_
     }
 }
 
-static void on_channel_end(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED, size_t len UNUSED)
+static void on_channel_end(void *ctx, uint32_t errnum, uint32_t stage UNUSED, const uint8_t *data UNUSED,
+                           size_t len UNUSED)
 {
     struct item *item = ctx;
 
@@ -236,7 +245,8 @@ static void ask(struct item *item, const char *text)
 {
     uint32_t size = (uint32_t)strlen(text);
 
-    if (!item->channel || call_write(item->channel, &size, sizeof size) != (ssize_t)sizeof size || call_write(item->channel, text, size) != (ssize_t)size)
+    if (!item->channel || call_write(item->channel, &size, sizeof size) != (ssize_t)sizeof size ||
+        call_write(item->channel, text, size) != (ssize_t)size)
         tell("no-call %s\n", item->key);
 }
 
@@ -249,8 +259,8 @@ static void tell_layers(const struct item *item, const struct box_up *up)
 
     for (int i = 0; i < BRIG_LAYER_MAX && len < sizeof text; i++) {
         const struct brig_layer_state *layer = &up->layers[i];
-        len += (size_t)snprintf(text + len, sizeof text - len, " %s=%d:%s:%s", brig_layer_name((enum brig_layer)i), layer->on, layer->by ? layer->by : "",
-                                layer->why ? layer->why : "");
+        len += (size_t)snprintf(text + len, sizeof text - len, " %s=%d:%s:%s", brig_layer_name((enum brig_layer)i),
+                                layer->on, layer->by ? layer->by : "", layer->why ? layer->why : "");
     }
     tell("layers %s%s\n", item->key, text);
 }
@@ -261,14 +271,15 @@ static void on_up(void *ctx, struct box_up *up)
 
     if (item->statement)
         tell_layers(item, up);
-    tell("up %s %s complete=%d memory=%" PRIu64 " timeout=%" PRIu64 "\n", item->key, up->id, up->protection_complete, up->limits.memory,
-           up->limits.timeout);
+    tell("up %s %s complete=%d memory=%" PRIu64 " timeout=%" PRIu64 "\n", item->key, up->id, up->protection_complete,
+         up->limits.memory, up->limits.timeout);
     make_link(item, take_fd(&up->stream_fd));
 }
 
 static void on_ended(void *ctx, const struct box_end *end)
 {
-    tell("ended %s %s hit=%x %s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit, end->detail);
+    tell("ended %s %s hit=%x %s\n", ((struct item *)ctx)->key, brig_cause_name(end->cause), end->limits_hit,
+         end->detail);
     removed(ctx);
 }
 
@@ -289,9 +300,10 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     if (err)
         tell("no-stats %s %s\n", ((struct item *)ctx)->key, err->message);
     else
-        tell("stats %s cpu=%" PRIu64 " memory=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " disk=%" PRIu64 " oom=%u refused=%u\n",
-               ((struct item *)ctx)->key, stats->cpu_ns, stats->memory_bytes, stats->memory_peak_bytes, stats->pids, stats->disk_bytes,
-               stats->oom_kills, stats->pids_refused);
+        tell("stats %s cpu=%" PRIu64 " memory=%" PRIu64 " peak=%" PRIu64 " pids=%" PRIu64 " disk=%" PRIu64
+             " oom=%u refused=%u\n",
+             ((struct item *)ctx)->key, stats->cpu_ns, stats->memory_bytes, stats->memory_peak_bytes, stats->pids,
+             stats->disk_bytes, stats->oom_kills, stats->pids_refused);
 }
 
 static void on_limits(void *ctx, const struct brig_limits *limits, const struct brig_err *err)
@@ -299,7 +311,8 @@ static void on_limits(void *ctx, const struct brig_limits *limits, const struct 
     if (err)
         tell("no-limits %s %s\n", ((struct item *)ctx)->key, err->message);
     else
-        tell("limits %s memory=%" PRIu64 " cpus=%" PRIu64 " pids=%" PRIu64 "\n", ((struct item *)ctx)->key, limits->memory, limits->cpus, limits->pids);
+        tell("limits %s memory=%" PRIu64 " cpus=%" PRIu64 " pids=%" PRIu64 "\n", ((struct item *)ctx)->key,
+             limits->memory, limits->cpus, limits->pids);
 }
 
 static int change_limits(struct item *item, char **words, unsigned n, struct brig_err *err)
@@ -368,7 +381,8 @@ static void create(const char *key, char **words, unsigned n)
             spec.require = BRIG_REQUIRE_ALL;
         else if (colon && spec.n_binds < MAX_BINDS) {
             *colon++ = '\0';
-            binds[spec.n_binds++] = (struct brig_bind){value, colon, strcmp(words[i], "ro") == 0, strcmp(words[i], "overlay") == 0};
+            binds[spec.n_binds++] =
+                (struct brig_bind){value, colon, strcmp(words[i], "ro") == 0, strcmp(words[i], "overlay") == 0};
         }
     }
     spec.binds = binds;

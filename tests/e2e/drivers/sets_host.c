@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sets_host: requirement sets with a real manager, provider and spawner (descriptor 3), and nothing else of brigd. Arguments: a directory for its state, the directory
- * of sets. Configuration by BRIG_*. Commands are lines of JSON on stdin, answers lines of JSON on stdout:
- *   {"get": NAME, "org", "pip", "npm", "txt", "venv", "rebuild", "config": n}  -> {"got": NAME, "set": {...}} or {"got": NAME, "error", "code", "text"}
+ * sets_host: requirement sets with a real manager, provider and spawner (descriptor 3), and nothing else of brigd.
+ * Arguments: a directory for its state, the directory of sets. Configuration by BRIG_*. Commands are lines of JSON on
+ * stdin, answers lines of JSON on stdout:
+ *   {"get": NAME, "org", "pip", "npm", "txt", "venv", "rebuild", "config": n}  -> {"got": NAME, "set": {...}} or
+ * {"got": NAME, "error", "code", "text"}
  *   {"cancel": NAME}, {"release": NAME}, {"list": true} -> {"list": [...]}, {"collect": true}
  */
 #include <fcntl.h>
@@ -111,8 +113,14 @@ static void get(const struct json_value *json)
     struct caller caller = {.actor = "test", .role = STORE_ROLE_USER};
     struct asked *a = find(text(json, "get", ""));
     const struct json_value *rebuild = json_get(json, "rebuild"), *config = json_get(json, "config");
-    const struct set_want want = {.org_id = text(json, "org", "org-1"), .pip = pip, .n_pip = list(json, "pip", pip), .npm = npm, .n_npm = list(json, "npm", npm),
-                                  .n_config_pip = config ? (size_t)config->i64 : 0, .venv_name = text(json, "venv", NULL), .requirements_txt = text(json, "txt", NULL)};
+    const struct set_want want = {.org_id = text(json, "org", "org-1"),
+                                  .pip = pip,
+                                  .n_pip = list(json, "pip", pip),
+                                  .npm = npm,
+                                  .n_npm = list(json, "npm", npm),
+                                  .n_config_pip = config ? (size_t)config->i64 : 0,
+                                  .venv_name = text(json, "venv", NULL),
+                                  .requirements_txt = text(json, "txt", NULL)};
     struct brig_err err = {0};
 
     snprintf(caller.org_id, sizeof caller.org_id, "%s", want.org_id);
@@ -189,20 +197,30 @@ int main(int argc, char **argv)
 
     if (argc != 3 || str_format(url, sizeof url, "sqlite:%s/brig.db", argv[1]) < 0)
         return 2;
-    int state = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC), cache = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (config_load_text("", "", 0, environ, &config, &err) < 0 || loop_create(&loop, &err) < 0 || workers_create(loop, 1, &workers, &err) < 0 ||
-        store_open(loop, workers, url, &store, &err) < 0 || crypto_signer_open(state, "audit.pem", &signer, &err) < 0)
+    int state = open(argv[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+        cache = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (config_load_text("", "", 0, environ, &config, &err) < 0 || loop_create(&loop, &err) < 0 ||
+        workers_create(loop, 1, &workers, &err) < 0 || store_open(loop, workers, url, &store, &err) < 0 ||
+        crypto_signer_open(state, "audit.pem", &signer, &err) < 0)
         die("parts", &err);
-    const struct audit_options logs = {.dir_fd = state, .signer = signer, .rotate_bytes = 1u << 20, .keep_bytes = 1u << 24, .keep_seconds = 86400};
-    if (audit_open(loop, workers, &logs, &audit, &err) < 0 || policies_create(store, NULL, &policies, &err) < 0 || provider_local_create(loop, 3, &provider, &err) < 0)
+    const struct audit_options logs = {
+        .dir_fd = state, .signer = signer, .rotate_bytes = 1u << 20, .keep_bytes = 1u << 24, .keep_seconds = 86400};
+    if (audit_open(loop, workers, &logs, &audit, &err) < 0 || policies_create(store, NULL, &policies, &err) < 0 ||
+        provider_local_create(loop, 3, &provider, &err) < 0)
         die("parts", &err);
-    const struct manager_options options = {.loop = loop, .provider = provider, .store = store, .audit = audit, .config = config_get(config), .policies = policies};
+    const struct manager_options options = {.loop = loop,
+                                            .provider = provider,
+                                            .store = store,
+                                            .audit = audit,
+                                            .config = config_get(config),
+                                            .policies = policies};
     if (manager_create(&options, on_ready, NULL, &manager, &err) < 0)
         die("manager", &err);
     while (!ready)
         if (loop_run_once(loop, -1, &err) < 0)
             die("loop", &err);
-    const struct sets_options what = {.loop = loop, .manager = manager, .config = config_get(config), .cache_dir_fd = cache, .cache_path = argv[2]};
+    const struct sets_options what = {
+        .loop = loop, .manager = manager, .config = config_get(config), .cache_dir_fd = cache, .cache_path = argv[2]};
     if (sets_create(&what, &sets, &err) < 0)
         die("sets", &err);
     struct loop_source in = {.fd = -1, .fn = on_stdin};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * toml_json.c: reads TOML documents and prints each as one line of JSON with the types written out, for the comparison with
- * another reader. Input: "LENGTH\n" and so many bytes, again and again. Output: {"ok":VALUE} or {"error":MESSAGE}; a table
- * is an object, an array an array, everything else ["type", "text"].
+ * toml_json.c: reads TOML documents and prints each as one line of JSON with the types written out, for the comparison
+ * with another reader. Input: "LENGTH\n" and so many bytes, again and again. Output: {"ok":VALUE} or {"error":MESSAGE};
+ * a table is an object, an array an array, everything else ["type", "text"].
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,21 +31,15 @@ static void put_string(struct buf *out, const char *data, size_t len)
 
 static void put_scalar(struct buf *out, const struct toml_value *value)
 {
-    static const char *const names[] = {"string", "integer", "float", "bool", "datetime", "local-datetime", "local-date", "local-time"};
+    static const char *const names[] = {"string",   "integer",        "float",      "bool",
+                                        "datetime", "local-datetime", "local-date", "local-time"};
 
     must(buf_printf(out, "[\"%s\",", names[value->type]));
     switch (value->type) {
-    case TOML_INTEGER:
-        must(buf_printf(out, "\"%" PRId64 "\"", value->integer));
-        break;
-    case TOML_FLOAT:
-        must(buf_printf(out, "\"%.17g\"", value->number));
-        break;
-    case TOML_BOOL:
-        must(buf_append_str(out, value->boolean ? "\"true\"" : "\"false\""));
-        break;
-    default:
-        put_string(out, value->string, value->len);
+    case TOML_INTEGER: must(buf_printf(out, "\"%" PRId64 "\"", value->integer)); break;
+    case TOML_FLOAT: must(buf_printf(out, "\"%.17g\"", value->number)); break;
+    case TOML_BOOL: must(buf_append_str(out, value->boolean ? "\"true\"" : "\"false\"")); break;
+    default: put_string(out, value->string, value->len);
     }
     must(buf_append_str(out, "]"));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory in all its disguises (R03, R04, R15, R18, R28). Each bomb is told the limit and stops by itself at a multiple of
- * it: getting that far is the breach. Being killed, or refused with ENOMEM, is what should happen.
+ * Memory in all its disguises (R03, R04, R15, R18, R28). Each bomb is told the limit and stops by itself at a multiple
+ * of it: getting that far is the breach. Being killed, or refused with ENOMEM, is what should happen.
  */
 #include "probe.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gaining privileges: namespaces, clone flags, undoing the filter, capabilities, ids, scheduling (P07 to P13, P31, P34). */
+/* Gaining privileges: namespaces, clone flags, undoing the filter, capabilities, ids, scheduling (P07 to P13, P31,
+ * P34). */
 #include "probe.h"
 
 #include <dirent.h>

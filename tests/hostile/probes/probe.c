@@ -254,10 +254,9 @@ uint64_t now_ns(void)
 
 int main(int argc, char **argv)
 {
-    static const struct probe_case *const tables[] = {walk_cases,    root_cases,   mount_cases, share_cases,
-                                                      signal_cases,  spy_cases,    priv_cases,  kernel_cases,
-                                                      channel_cases, memory_cases, quota_cases, storm_cases,
-                                                      host_cases};
+    static const struct probe_case *const tables[] = {
+        walk_cases,   root_cases,    mount_cases,  share_cases, signal_cases, spy_cases, priv_cases,
+        kernel_cases, channel_cases, memory_cases, quota_cases, storm_cases,  host_cases};
 
     tally = mmap(NULL, sizeof(*tally), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (tally == MAP_FAILED || argc < 2) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hostile probe: one static program, one case per argv[1]. It runs inside a sandbox and tries to break out of it, to
- * starve the machine, to learn what it should not know or to forge its own result.
+ * The hostile probe: one static program, one case per argv[1]. It runs inside a sandbox and tries to break out of it,
+ * to starve the machine, to learn what it should not know or to forge its own result.
  *
  * Output contract (tests/hostile/run.py reads it):
  *   ok NAME                 the sub-check was tried and the sandbox held
@@ -11,8 +11,9 @@
  *   untried NAME: why       the attempt could not be made here
  * Exit status: 1 after any BREACH, else 0 when at least one sub-check held, else 2.
  *
- * A probe must be safe on a machine whose sandbox does not work: it opens for writing but writes back what it read, sends
- * real signals only after it has seen that it is not in the host's pid namespace, and bounds every bomb by itself.
+ * A probe must be safe on a machine whose sandbox does not work: it opens for writing but writes back what it read,
+ * sends real signals only after it has seen that it is not in the host's pid namespace, and bounds every bomb by
+ * itself.
  *
  * What the harness tells it comes in HOSTILE_* variables. Canary values never do: only where they are.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Signals outwards, pid 1, and programs that refuse to end (P01, P02, P20 to P26).
- * HOSTILE_SENTINEL is the pid of a process of the caller's own user on the host. In its own pid namespace the sandbox has
- * no such process; when the namespace is off it is the only prey that gets a real signal.
+ * HOSTILE_SENTINEL is the pid of a process of the caller's own user on the host. In its own pid namespace the sandbox
+ * has no such process; when the namespace is off it is the only prey that gets a real signal.
  */
 #include "probe.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading and driving other processes, above all pid 1; and what the environment tells (P04, P05, P35, I01 to I11, C03). */
+/* Reading and driving other processes, above all pid 1; and what the environment tells (P04, P05, P35, I01 to I11,
+ * C03). */
 #include "probe.h"
 
 #include <dirent.h>

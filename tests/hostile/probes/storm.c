@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The two sides of the neighbour test (victim.py): `victim N` measures its own latency for N seconds, `storm KIND` makes
- * one kind of trouble until it is killed.
+ * The two sides of the neighbour test (victim.py): `victim N` measures its own latency for N seconds, `storm KIND`
+ * makes one kind of trouble until it is killed.
  */
 #include "probe.h"
 

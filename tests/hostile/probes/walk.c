@@ -121,7 +121,8 @@ static void f03_proc_self_root(int argc, char **argv)
     each_pid(through_root_link);
 }
 
-/* A link's text may name only things inside: no host path, and no "(unreachable)", which marks an object outside the root. */
+/* A link's text may name only things inside: no host path, and no "(unreachable)", which marks an object outside the
+ * root. */
 static void judge_link(const char *name, const char *path)
 {
     char text[PATH_MAX + 1];
