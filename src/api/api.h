@@ -160,6 +160,8 @@ bool request_query_bool(struct request *rq, const char *name, bool *ret) MUST_CH
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome,
                        const char *detail);
 void request_denied(struct request *rq, const char *message); /* the audit's event; the client is still there */
+/* A denial whose event has been written: it counts, and many of them are an event of their own. */
+void api_count_denial(struct api *api, const struct caller *caller, const char *org, const char *object);
 void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail);
 /* The same for another organisation's object: only the host's administrator sees the event, since the caller is told
  * that there is no such object. */

@@ -20,8 +20,6 @@
 #include "base/str.h"
 #include "records/rules.h"
 
-#define OBJECT_MAX 255u /* of a path, in the audit log */
-
 /* ---- routes ---------------------------------------------------------------------------------------------- */
 
 /* One pattern against the parts of a path. On a match the braces are in rq. */
@@ -178,83 +176,6 @@ struct request *request_create(struct api *api, struct exchange *x)
 
 /* ---- answers --------------------------------------------------------------------------------------------- */
 
-/* A denial whose event has been written: it counts, and many of them are an event of their own. */
-static void count_denial(struct api *api, const struct caller *caller, const char *org, const char *object)
-{
-    const struct config *config = config_get(api->config);
-    const struct audit_event event = {.action = "suspicious",
-                                      .actor = caller->actor,
-                                      .org = org,
-                                      .object = object,
-                                      .outcome = "denied",
-                                      .detail = "repeated denials",
-                                      .request_id = caller->request_id,
-                                      .sync = true,
-                                      .any_object = true};
-
-    api->counters.denials++;
-    if (suspicion_note(api->suspicion, caller->actor, clock_mono_ns(), (unsigned)config->suspicious_count,
-                       (unsigned)config->suspicious_seconds))
-        audit_add(api->audit, &event, NULL, NULL);
-}
-
-/* kind NULL: the object is not the caller's to choose. */
-static void deny(struct api *api, const struct caller *caller, const char *org, const char *kind, const char *object,
-                 const char *detail)
-{
-    const struct audit_event event = {.action = "denied",
-                                      .actor = caller->actor,
-                                      .org = org,
-                                      .object = object,
-                                      .outcome = "denied",
-                                      .detail = detail,
-                                      .request_id = caller->request_id,
-                                      .sync = true,
-                                      .kind = kind,
-                                      .any_object = kind != NULL};
-
-    audit_add(api->audit, &event, NULL, NULL);
-    count_denial(api, caller, org, object);
-}
-
-void api_denied(struct api *api, const struct caller *caller, const char *object, const char *detail)
-{
-    deny(api, caller, caller->org_id, NULL, object, detail);
-}
-
-void api_denied_others(struct api *api, const struct caller *caller, const char *object, const char *detail)
-{
-    deny(api, caller, "", NULL, object, detail);
-}
-
-/* What refused, as the first word of the message has it: of a fixed number, whatever names follow. */
-static const char *rule_of(const char *message)
-{
-    static const char *const words[] = {"binds:",          "limits.connections", "network:", "only", "sandbox",
-                                        "secrets.expose:", "template",           "this",     "tool", "Tool"};
-    size_t len = strcspn(message, " ");
-
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strlen(words[i]) == len && memcmp(words[i], message, len) == 0)
-            return words[i];
-    return "other";
-}
-
-/* The object is the path without its query, which may carry a token: it has the name that the pattern has not. */
-void request_denied(struct request *rq, const char *message)
-{
-    char kind[128], object[OBJECT_MAX + 1] = "";
-    const char *target = exchange_head(rq->x)->target;
-
-    if (rq->route) {
-        snprintf(kind, sizeof kind, "%s %s, %s", rq->route->method, rq->route->pattern, rule_of(message));
-        snprintf(object, sizeof object, "%.*s", (int)strcspn(target, "?"), target);
-    } else {
-        snprintf(kind, sizeof kind, "%s", rule_of(message));
-    }
-    deny(rq->api, &rq->caller, rq->caller.org_id, kind, object, message);
-}
-
 uint64_t request_audit(struct request *rq, const char *action, const char *object, const char *outcome,
                        const char *detail)
 {
@@ -381,7 +302,7 @@ struct sbox *request_find(struct request *rq, const char *id)
 
     if (other && !str_eq(other->org_id, rq->caller.org_id)) /* another organisation's: the manager has written the event
                                                              */
-        count_denial(rq->api, &rq->caller, "", id);
+        api_count_denial(rq->api, &rq->caller, "", id);
     return sbox;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/openapi.yaml against the daemon: the same routes and parameters as src/api/routes.c, and no request made from it, or nearly, gets
+"""docs/openapi.yaml against the daemon: the same routes and parameters as src/api/routes/routes.c, and no request made from it, or nearly, gets
 an answer that is not described: never a 5xx, always the error's shape."""
 
 import json
@@ -21,10 +21,10 @@ ROUNDS = int(os.environ.get("BRIG_TEST_ROUNDS", "6"))
 
 def routes():
     """(method, pattern, query names) of the table in the source."""
-    with open(f"{ROOT}/src/api/routes.c", encoding="utf-8") as f:
+    with open(f"{ROOT}/src/api/routes/routes.c", encoding="utf-8") as f:
         text = f.read()
     words = dict(re.findall(r'#define (BOX|PROC) (.+)', text))
-    for method, pattern, query in re.findall(r'\{"([A-Z*]+)", ((?:BOX|PROC)?\s*(?:"[^"]*")?), "([^"]*)"', text):
+    for method, pattern, query in re.findall(r'\{"([A-Z*]+)", ((?:BOX|PROC)?\s*(?:"[^"]*")?),\s*"([^"]*)"', text):
         for name in ("PROC", "BOX"):
             pattern = pattern.replace(name, words[name])
         for name in ("BOX",):
