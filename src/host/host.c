@@ -180,6 +180,8 @@ int host_init(struct host *host, struct netns_maker *netns, pid_t engine_pid, co
         return r;
     cg_host_init(&host->cg, engine_pid, netns->pid, host->privileged);
     owner_init(&host->owner, host->run_fd, &host->cg);
+    if (getenv("BRIG_SETS_DIR") && (r = owner_follow(&host->owner, err)) < 0) /* `brig serve` sets it */
+        return r;
     host->ids_kind = IDS_RANGE;
     if (!host->privileged && (r = host_enter_user_ns(host, err)) < 0)
         return r;

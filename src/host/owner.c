@@ -12,6 +12,8 @@
 #include <sys/file.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/err.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "jail/sys.h"
@@ -21,6 +23,8 @@
 #define CLAIM_TRIES 4
 #define PAUSE_NS 2000000
 #define TRIES 500 /* for all that is found: a second */
+#define NOTE "service-owner"
+#define FOLLOW_NS (30 * NS_PER_SEC)
 
 static void file_name(const char *token, char out[32])
 {
@@ -158,6 +162,62 @@ void owner_init(struct owner *owner, int run_fd, const struct cg_host *cg)
     list_places(owner, cg);
     if (run_fd >= 0)
         sweep_all(run_fd);
+}
+
+/* ---- of a service ------------------------------------------------------------------------------------ */
+
+/* Its reaper may be ending them and hold the lock; if that was killed too, we are the one who does it. */
+static int wait_for(int run_fd, const char *token, struct brig_err *err)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    const uint64_t give_up = clock_mono_ns() + FOLLOW_NS;
+    char name[32];
+
+    file_name(token, name);
+    for (;;) {
+        int tries = 0;
+        sweep_owner(run_fd, name, &tries);
+        if (faccessat(run_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+            return errno == ENOENT ? 0 : err_host(err, "%s in the run directory", name);
+        if (clock_mono_ns() > give_up)
+            return err_set(err, BRIG_E_CONFLICT, EBUSY,
+                           "sandboxes of the service before do not end (cgroups brig-*.%s)", token);
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int follow_last(int run_fd, struct brig_err *err)
+{
+    char token[OWNER_TOKEN + 2];
+    ssize_t n = fd_read_file(run_fd, NOTE, token, sizeof token);
+
+    if (n == -ENOENT)
+        return 0;
+    if (n != OWNER_TOKEN || strspn(token, "abcdefghijklmnopqrstuvwxyz0123456789") != OWNER_TOKEN)
+        return err_set(err, BRIG_E_HOST, n < 0 ? (int)-n : EINVAL, NOTE " in the run directory");
+    return wait_for(run_fd, token, err);
+}
+
+static int put_note(const struct owner *owner)
+{
+    AUTO_FD int fd = openat(owner->dir_fd, NOTE ".new", O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int r = fd < 0 ? -errno : fd_write_all(fd, owner->token, OWNER_TOKEN);
+
+    return r == 0 && renameat(owner->dir_fd, NOTE ".new", owner->dir_fd, NOTE) < 0 ? -errno : r;
+}
+
+int owner_follow(struct owner *owner, struct brig_err *err)
+{
+    if (owner->dir_fd < 0 || owner->len == 0)
+        return 0;
+    int r = follow_last(owner->dir_fd, err);
+    for (int i = 0; r == 0 && owner->lock_fd < 0; i++)
+        if (claim(owner) < 0 && i == CLAIM_TRIES)
+            r = err_host(err, "claim a name in the run directory");
+    owner->tried = true;
+    if (r == 0 && (r = put_note(owner)) < 0)
+        r = err_set(err, BRIG_E_HOST, -r, NOTE " in the run directory");
+    return r;
 }
 
 void owner_cgroup_name(struct owner *owner, const char *id, char out[CG_NAME])

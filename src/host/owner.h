@@ -27,6 +27,12 @@ struct owner {
 
 /* Removes what dead owners left; at most a second is spent on it. Needs the host's tree in sight. */
 void owner_init(struct owner *owner, int run_fd, const struct cg_host *cg);
+/*
+ * For the spawner of a service: waits until nothing is left of the spawner that the service had before, which may still
+ * be at work in the service's directories, and notes our token for the one that follows. Where no cgroup can be made
+ * there is nothing to wait for by. An error when it does not end.
+ */
+int owner_follow(struct owner *owner, struct brig_err *err) MUST_CHECK;
 /* Nothing of ours is left. Called by whichever of spawner and reaper is the last. */
 void owner_done(struct owner *owner);
 /* cg.name of a sandbox. The first one claims the token; failing is not an error: crashes then leave more behind. */

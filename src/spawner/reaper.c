@@ -72,19 +72,26 @@ static void living_remove(const char *name)
     }
 }
 
-static void remove_leaf(int parent, const char *name, int tries)
+static bool remove_leaf(int parent, const char *name, int tries)
 {
     struct timespec pause = {.tv_nsec = PAUSE_NS};
 
-    for (int i = 0; parent >= 0 && i < tries && cg_remove(parent, name) < 0; i++)
+    for (int i = 0; parent >= 0 && cg_remove(parent, name) < 0; i++) {
+        if (i == tries)
+            return false;
         nanosleep(&pause, NULL);
+    }
+    return true;
 }
 
-static void remove_leaves(const struct cg_host *cg, const char *name, int tries)
+/* Whether nothing of it is left. */
+static bool remove_leaves(const struct cg_host *cg, const char *name, int tries)
 {
-    remove_leaf(cg->v2_fd, name, tries);
+    bool all = remove_leaf(cg->v2_fd, name, tries);
+
     for (unsigned i = 0; i < cg->n_v1; i++)
-        remove_leaf(cg->v1[i].fd, name, tries);
+        all = remove_leaf(cg->v1[i].fd, name, tries) && all;
+    return all;
 }
 
 static void kill_leaves(const struct cg_host *cg, const char *name)
@@ -96,6 +103,8 @@ static void kill_leaves(const struct cg_host *cg, const char *name)
 
 static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *owner)
 {
+    bool all = true;
+
     prctl(PR_SET_NAME, "brig-reaper");
     for (;;) {
         struct reap_msg msg;
@@ -108,7 +117,7 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *own
         if (msg.type == REAP_BORN)
             living_add(msg.name);
         else if (msg.name[0]) {
-            remove_leaves(cg, msg.name, TRIES);
+            all = remove_leaves(cg, msg.name, TRIES) && all;
             living_remove(msg.name);
         }
     }
@@ -118,9 +127,10 @@ static _Noreturn void reaper_child(int fd, struct cg_host *cg, struct owner *own
             kill_leaves(cg, one->name);
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct living *one = living[i]; one; one = one->next)
-            remove_leaves(cg, one->name, TRIES_KILLED);
-    owner_done(owner);
-    cg_host_done(cg); /* back to the cgroup we came from; the last one there turns it off */
+            all = remove_leaves(cg, one->name, TRIES_KILLED) && all;
+    if (all)
+        owner_done(owner); /* else the next spawner finds the file, without a lock, and goes on */
+    cg_host_done(cg);      /* back to the cgroup we came from; the last one there turns it off */
     _exit(0);
 }
 

@@ -2,18 +2,16 @@
 """A package that is being installed swaps directories for links while the service could be looking at its tree (attack S05): the service, which has
 the rights of the user who started it, changes nothing of that user's files."""
 
-import io
 import os
 import shutil
 import stat
-import tarfile
 import tempfile
 import unittest
 
 from jailkit import IS_ROOT, PLAIN_ID
 from lettakit import KEY, LettaTest
 from service import Daemon
-from wheelkit import HAS_PIP, wheel
+from wheelkit import HAS_PIP, sdist, wheel
 
 # Unreadable directories become links to the victim and directories again, as often as the processor allows. The last word says that it happened.
 SWAPPER = '''
@@ -39,16 +37,6 @@ def build_wheel(*a, **k):
     sys.exit("SWAPPED %s, mode %o" % (swaps > 1000, os.stat("/opt/brig/still").st_mode & 0o777))
 '''
 SECONDS = 4
-
-
-def sdist(where, name, backend):
-    with tarfile.open(f"{where}/{name}-1.0.tar.gz", "w:gz") as tar:
-        for file, text in (("pyproject.toml", f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n"),
-                           ("PKG-INFO", f"Metadata-Version: 1.0\nName: {name}\nVersion: 1.0\n")):
-            entry = tarfile.TarInfo(f"{name}-1.0/{file}")
-            entry.size = len(text)
-            tar.addfile(entry, io.BytesIO(text.encode()))
-    os.chmod(f"{where}/{name}-1.0.tar.gz", 0o644)
 
 
 @unittest.skipUnless(IS_ROOT and HAS_PIP, "needs root to become somebody, and pip and venv for /usr/bin/python3")

@@ -2,9 +2,11 @@
 """Wheels made by tests, and whether this host can install them."""
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 import zipfile
 
 from jailkit import PATH
@@ -33,3 +35,14 @@ def wheel(where, name, version, requires=(), text=None):
     os.chmod(path, 0o644)
     with open(path, "rb") as f:
         return hashlib.sha256(f.read()).hexdigest()
+
+
+def sdist(where, name, backend):
+    """A source distribution that another package of the directory builds."""
+    with tarfile.open(f"{where}/{name}-1.0.tar.gz", "w:gz") as tar:
+        for file, text in (("pyproject.toml", f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n"),
+                           ("PKG-INFO", f"Metadata-Version: 1.0\nName: {name}\nVersion: 1.0\n")):
+            entry = tarfile.TarInfo(f"{name}-1.0/{file}")
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    os.chmod(f"{where}/{name}-1.0.tar.gz", 0o644)
