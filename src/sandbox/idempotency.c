@@ -5,9 +5,12 @@
  * remembered for 24 hours, here and in the store (so also over a restart), with a fingerprint of the request: the same
  * key with another request is a conflict, not a second sandbox.
  *
+ * An organisation has a share of the table (base/share.h): one that makes more forgets its own oldest only.
+ *
  * While the first create still runs, those who repeat it wait for its answer, at most IDEM_WAITS of them. A create that
  * failed leaves nothing: the next attempt is a first one.
  */
+#include "base/share.h"
 #include "crypto/crypto.h"
 #include "sandbox/private.h"
 
@@ -20,9 +23,19 @@ struct idem_wait {
     void *ctx;
 };
 
+/* What one organisation has in the table, by time. */
+struct idem_org {
+    struct idem_org *next; /* of its bucket */
+    struct idem *first, *last;
+    size_t n;
+    char org_id[64];
+};
+
 struct idem {
     struct idem *next;          /* of its bucket */
     struct idem *newer, *older; /* of all, by time */
+    struct idem_org *org;
+    struct idem *org_newer, *org_older; /* of its organisation */
     char org_id[64];
     char key[IDEM_KEY_MAX + 1];
     uint8_t fingerprint[32];
@@ -44,6 +57,54 @@ static struct idem *find(struct manager *manager, const char *org_id, const char
     return idem;
 }
 
+static struct idem_org **find_org(struct manager *manager, const char *org_id)
+{
+    struct idem_org **at = &manager->idem_orgs[sandbox_bucket(org_id, "")];
+
+    while (*at && !str_eq((*at)->org_id, org_id))
+        at = &(*at)->next;
+    return at;
+}
+
+static int join(struct manager *manager, struct idem *idem)
+{
+    struct idem_org **at = find_org(manager, idem->org_id);
+
+    if (!*at) {
+        *at = mem_zalloc(sizeof **at);
+        if (!*at)
+            return -ENOMEM;
+        snprintf((*at)->org_id, sizeof(*at)->org_id, "%s", idem->org_id);
+    }
+    idem->org = *at;
+    idem->org_older = idem->org->last;
+    if (idem->org_older)
+        idem->org_older->org_newer = idem;
+    else
+        idem->org->first = idem;
+    idem->org->last = idem;
+    idem->org->n++;
+    return 0;
+}
+
+static void leave(struct manager *manager, struct idem *idem)
+{
+    struct idem_org *org = idem->org;
+
+    if (idem->org_older)
+        idem->org_older->org_newer = idem->org_newer;
+    else
+        org->first = idem->org_newer;
+    if (idem->org_newer)
+        idem->org_newer->org_older = idem->org_older;
+    else
+        org->last = idem->org_older;
+    if (--org->n > 0)
+        return;
+    *find_org(manager, idem->org_id) = org->next;
+    mem_free(org);
+}
+
 static void drop(struct manager *manager, struct idem *idem)
 {
     struct idem **at = &manager->idems[sandbox_bucket(idem->org_id, idem->key)];
@@ -60,6 +121,7 @@ static void drop(struct manager *manager, struct idem *idem)
     else
         manager->idem_last = idem->older;
     manager->n_idems--;
+    leave(manager, idem);
     loop_timer_clear(manager->loop, &idem->answer);
     while (idem->waits) {
         struct idem_wait *wait = idem->waits;
@@ -81,6 +143,10 @@ static struct idem *add(struct manager *manager, const char *org_id, const char 
     memcpy(idem->fingerprint, fingerprint, sizeof idem->fingerprint);
     idem->created_at_ns = created_at_ns;
     idem->manager = manager;
+    if (join(manager, idem) < 0) {
+        mem_free(idem);
+        return NULL;
+    }
     struct idem **head = &manager->idems[sandbox_bucket(org_id, key)];
     idem->next = *head;
     *head = idem;
@@ -92,6 +158,23 @@ static struct idem *add(struct manager *manager, const char *org_id, const char 
     manager->idem_last = idem;
     manager->n_idems++;
     return idem;
+}
+
+static bool in_use(const struct idem *idem)
+{
+    return idem->pending || idem->waits;
+}
+
+/* Room for one more of this organisation: its own oldest go when it has its share. */
+static void make_room(struct manager *manager, const char *org_id)
+{
+    const struct idem_org *org = *find_org(manager, org_id);
+    size_t left = manager->idem_max > manager->n_idems ? manager->idem_max - manager->n_idems : 0;
+
+    if (!share_allows(org ? org->n : 0, left, 1) && org && !in_use(org->first))
+        drop(manager, org->first);
+    while (manager->n_idems >= manager->idem_max && manager->idem_first && !in_use(manager->idem_first))
+        drop(manager, manager->idem_first); /* as many organisations as places: the oldest of all */
 }
 
 /* Tells everybody who waits. The entry outlives a successful create, so ids are looked up when the answer is given. */
@@ -191,8 +274,7 @@ int idem_begin(struct manager *manager, const struct caller *caller, const char 
             return err_set(err, BRIG_E_CONFLICT, 0, "Idempotency-Key %s: was used for another request", key);
         return wait_for(idem, done, ctx, err);
     }
-    while (manager->n_idems >= IDEM_MAX && manager->idem_first && !manager->idem_first->pending)
-        drop(manager, manager->idem_first);
+    make_room(manager, caller->org_id);
     idem = add(manager, caller->org_id, own, fingerprint, now);
     if (!idem)
         return err_nomem(err);
@@ -252,8 +334,7 @@ static int on_row(void *ctx, const struct store_idempotency *row)
     if (!row->doc || json_read(row->doc, strlen(row->doc), 64, &doc, NULL) < 0)
         return 0; /* not ours to refuse the start for */
     const struct json_value *id = json_get(json_root(doc), "sandbox_id");
-    while (manager->n_idems >= IDEM_MAX) /* the oldest came first */
-        drop(manager, manager->idem_first);
+    make_room(manager, row->org_id); /* the oldest came first */
     struct idem *idem = id && id->type == JSON_STRING
                             ? add(manager, row->org_id, row->key, row->fingerprint, row->created_at_ns)
                             : NULL;

@@ -299,8 +299,9 @@ int manager_create(const struct manager_options *options, void (*ready)(void *ct
     manager->config = options->config;
     manager->ready = ready;
     manager->ready_ctx = ctx;
-    manager->event_seq = manager->event_base = (uint64_t)clock_real_ns() / 1000;
+    manager->event_seq = (uint64_t)clock_real_ns() / 1000;
     manager->kept_pool = KEPT_POOL;
+    manager->idem_max = IDEM_MAX;
     int r = network_start(manager, options, err);
     if (r == 0)
         r = quota_load(manager, err);

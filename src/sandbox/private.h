@@ -31,7 +31,7 @@
 #include "sandbox/secrets.h"
 
 #define BUCKETS 1024u
-#define IDEM_MAX 65536u /* remembered at once; the oldest goes first */
+#define IDEM_MAX 65536u /* remembered at once; an organisation has a share */
 #define IDEM_KEEP_NS (INT64_C(24) * 3600 * (int64_t)NS_PER_SEC)
 #define EVENTS_MAX 1024u /* lifecycle events kept for those who come back */
 #define CERTS_MAX 4096u  /* certificates that wait for a store that works again */
@@ -49,6 +49,7 @@
 struct process;
 struct shell;
 struct idem;
+struct idem_org;
 struct cert;
 struct recovery;
 struct update;
@@ -209,12 +210,13 @@ struct manager {
     unsigned n_early;
     struct sbox *by_id[BUCKETS], *by_name[BUCKETS];
     struct idem *idems[BUCKETS], *idem_first, *idem_last;
-    size_t n_idems;
+    struct idem_org *idem_orgs[BUCKETS];
+    size_t n_idems, idem_max;
     struct quota_of *quotas[BUCKETS];
     struct kept_of *kept[BUCKETS]; /* kept.c */
     size_t kept_bytes, kept_pool;
     struct event_slot events[EVENTS_MAX];
-    uint64_t event_seq, event_base; /* it starts at the wall clock, so that numbers go on over a restart */
+    uint64_t event_seq, n_events; /* the last number, which is a time; how many there were */
     struct manager_listener *listeners, *listener_next, *replaying;
     struct manager_stats stats;
     struct loop_timer cleanup, retry, shut, start;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sbox_events.c: the lifecycle of sandboxes for those who listen, and the last EVENTS_MAX of them for those who come
- * back. An event that cannot be made for want of memory is a gap in the sequence: listeners see that one is missing.
+ * back. The number of an event is its time in microseconds, and rises: it says nothing about how many others there
+ * were.
  */
 #include "engine/engine.h"
 #include "sandbox/private.h"
@@ -16,7 +17,8 @@ void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
 
     if (sbox->priv->internal)
         return;
-    uint64_t seq = ++manager->event_seq;
+    uint64_t now = (uint64_t)clock_real_ns() / 1000, seq = now > manager->event_seq ? now : manager->event_seq + 1;
+    manager->event_seq = seq;
 
     json_object(&json);
     json_key(&json, "seq"), json_u64(&json, seq);
@@ -31,7 +33,7 @@ void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
     if (detail && detail[0])
         json_key(&json, "detail"), json_string(&json, detail);
     json_end(&json);
-    struct event_slot *slot = &manager->events[seq % EVENTS_MAX];
+    struct event_slot *slot = &manager->events[manager->n_events++ % EVENTS_MAX];
     mem_free(slot->json);
     *slot = (struct event_slot){0};
     if (json_finish(&json) < 0) {
@@ -77,17 +79,16 @@ void manager_unlisten(struct manager *manager, struct manager_listener *listener
 
 void manager_listen_since(struct manager *manager, struct manager_listener *listener, uint64_t since)
 {
-    uint64_t made = manager->event_seq - manager->event_base;
-    uint64_t first = manager->event_seq + 1 - (made < EVENTS_MAX ? made : EVENTS_MAX);
+    uint64_t first = manager->n_events > EVENTS_MAX ? manager->n_events - EVENTS_MAX : 0, end = manager->n_events;
 
     manager_listen(manager, listener);
     if (since == UINT64_MAX)
         return;
     manager->replaying = listener; /* NULL as soon as it leaves, which it may while it is told */
-    for (uint64_t seq = since < first ? first : since + 1; seq <= manager->event_seq && manager->replaying; seq++) {
-        const struct event_slot *slot = &manager->events[seq % EVENTS_MAX];
-        if (slot->seq == seq && slot->json)
-            listener->event(listener->ctx, slot->org_id, seq, slot->json, slot->len);
+    for (uint64_t i = first; i < end && manager->replaying; i++) {
+        const struct event_slot *slot = &manager->events[i % EVENTS_MAX];
+        if (slot->seq > since && slot->json)
+            listener->event(listener->ctx, slot->org_id, slot->seq, slot->json, slot->len);
     }
     manager->replaying = NULL;
 }

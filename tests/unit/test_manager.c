@@ -317,6 +317,38 @@ static void idempotency(void **state)
     assert_int_equal(d.err.code, BRIG_E_USAGE);
 }
 
+/* Who makes many keys forgets its own, and not those of another organisation. */
+static void idempotency_is_shared(void **state)
+{
+    struct rig *rig = *state;
+    struct got theirs = {0}, again = {0};
+    char key[16];
+
+    rig->manager->idem_max = 8;
+    snprintf(rig->caller.org_id, sizeof rig->caller.org_id, ORG2);
+    assert_int_equal(rig_ask(rig, "{}", "theirs", 1, &theirs), 0);
+    RIG_UNTIL(rig, theirs.n);
+    snprintf(rig->caller.org_id, sizeof rig->caller.org_id, ORG);
+    for (unsigned i = 0; i < 10; i++) {
+        struct got got = {0};
+        snprintf(key, sizeof key, "k%u", i);
+        assert_int_equal(rig_ask(rig, "{}", key, 1, &got), 0);
+        RIG_UNTIL(rig, got.n);
+        rig_end(rig, got.sbox);
+    }
+    assert_true(rig->manager->n_idems < 8); /* there is something left for one that has nothing */
+    assert_int_equal(rig_ask(rig, "{}", "k9", 1, &again), 0);
+    RIG_UNTIL(rig, again.n);
+    assert_true(again.failed); /* it is known: its sandbox has ended */
+    assert_int_equal(rig->fake.made, 11);
+    snprintf(rig->caller.org_id, sizeof rig->caller.org_id, ORG2);
+    again = (struct got){0};
+    assert_int_equal(rig_ask(rig, "{}", "theirs", 1, &again), 0);
+    RIG_UNTIL(rig, again.n);
+    assert_ptr_equal(again.sbox, theirs.sbox);
+    assert_int_equal(rig->fake.made, 11);
+}
+
 static void idempotency_of_a_failure(void **state)
 {
     struct rig *rig = *state;
@@ -435,6 +467,7 @@ int main(void)
         CASE(quotas),
         CASE(create_queue),
         CASE(idempotency),
+        CASE(idempotency_is_shared),
         CASE(idempotency_of_a_failure),
         CASE(idempotency_survives),
         CASE(many),

@@ -349,6 +349,24 @@ static void events(void **state)
     manager_unlisten(rig->manager, &e.listener);
 }
 
+/* A number that counts would tell each organisation how many events the others had. */
+static void an_events_number_is_its_time(void **state)
+{
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    struct heard a = {.manager = rig->manager, .listener = {.event = on_heard, .ctx = &a}};
+    uint64_t before = (uint64_t)clock_real_ns() / 1000;
+
+    manager_listen(rig->manager, &a.listener);
+    sandbox_event(sbox, "test", NULL);
+    assert_true(a.seq >= before && a.seq <= (uint64_t)clock_real_ns() / 1000 + 1);
+    rig->manager->event_seq = a.seq + 1000000; /* a clock that was set back */
+    sandbox_event(sbox, "test", NULL);
+    assert_int_equal(a.seq, rig->manager->event_seq);
+    assert_true(a.seq > before + 1000000);
+    manager_unlisten(rig->manager, &a.listener);
+}
+
 /* The ring is bounded: what is older is gone, and the numbers say so. */
 static void events_are_bounded(void **state)
 {
@@ -358,6 +376,7 @@ static void events_are_bounded(void **state)
 
     for (unsigned i = 0; i < 2 * EVENTS_MAX; i++)
         sandbox_event(sbox, "test", NULL);
+    assert_int_equal(rig->manager->n_events, 2 * EVENTS_MAX + 1);
     manager_listen_since(rig->manager, &a.listener, 0);
     assert_int_equal(a.n, EVENTS_MAX);
     manager_unlisten(rig->manager, &a.listener);
@@ -522,6 +541,7 @@ int main(void)
         CASE(end_while_recreating),
         CASE(ephemeral),
         CASE(events),
+        CASE(an_events_number_is_its_time),
         CASE(events_are_bounded),
         CASE(as_json),
         CASE(shuts_down),

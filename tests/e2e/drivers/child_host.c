@@ -319,8 +319,7 @@ static void obey(char *line)
         struct manager_stats stats;
         manager_stats(manager, &stats);
         printf("count %s children=%zu sandboxes=%zu listed=%d created=%" PRIu64 " events=%" PRIu64 "\n", words[1],
-               manager->n_children, manager->count, manager_first(manager) != NULL, stats.created,
-               manager->event_seq - manager->event_base);
+               manager->n_children, manager->count, manager_first(manager) != NULL, stats.created, manager->n_events);
     } else if (strcmp(words[0], "inside") == 0 && rest) {
         unsigned second = at + 1 + before_dashes(words + at + 1, n - at - 1);
         inside(add(words[1]), words[2], words + 3, at - 3, rest[0], (const char *const *)(words + second + 1));
