@@ -6,8 +6,10 @@
  *
  * brig_parse_size(), brig_parse_duration() and brig_parse_cpus() of brig.h are here as well:
  *   size      digits ["." digits] [k|m|g|t ["b"|"ib"]]   powers of 1024, letters in either case; a fraction needs a
- * suffix duration  digits ["." digits] ["ms"|"s"|"m"|"h"]     seconds without a suffix cpus      digits ["." digits] A
- * fraction has at most six digits; what is finer than the unit (byte, millisecond, thousandth) is cut off.
+ *             suffix
+ *   duration  digits ["." digits] ["ms"|"s"|"m"|"h"]     seconds without a suffix
+ *   cpus      digits ["." digits]
+ * A fraction has at most six digits; what is finer than the unit (byte, millisecond, thousandth) is cut off.
  */
 #ifndef BRIG_BASE_PARSE_H
 #define BRIG_BASE_PARSE_H

@@ -3,8 +3,9 @@
  * tools.c: the parts of tool execution in the daemon, in the order in which they need each other:
  *
  *     what is kept   registry, configurations, agents   (the store, before the service is locked down; they end after
- * the store, whose writes come back to them) what decides   rates, approvals what runs      webhook, sets, pool,
- * executor      (the manager; they end before it)
+ *                    the store, whose writes come back to them)
+ *     what decides   rates, approvals
+ *     what runs      webhook, sets, pool, executor      (the manager; they end before it)
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -183,8 +183,7 @@ void sets_turn(struct sets *sets)
     (void)!loop_timer_set(sets->options.loop, &sets->on_turn, 0, NULL);
 }
 
-/* ---- versions ------------------------------------------------------------------------------------------------------
- */
+/* ---- versions ------------------------------------------------------------------------------------------- */
 
 static int64_t interpreter_time(const char *path)
 {
@@ -300,8 +299,7 @@ static void on_turn(struct loop_timer *timer)
     } while (again);
 }
 
-/* ---- the interface
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- the interface -------------------------------------------------------------------------------------- */
 
 static int read_index(struct sets *sets, struct brig_err *err)
 {

@@ -205,8 +205,7 @@ static void finish_done(struct job *job)
         sets_collect(sets);
 }
 
-/* ---- the installer's end ------------------------------------------------------------------------------------------
- */
+/* ---- the installer's end -------------------------------------------------------------------------------- */
 
 /* What people are told: which packages, the original's advice, and the installer's own words. */
 static void explain(const struct build *b, const struct sets_result *result, struct buf *text, struct brig_err *err)
@@ -254,8 +253,7 @@ static void on_run_done(void *ctx, const struct sets_result *result)
     build_end(b, &err, text.data);
 }
 
-/* ---- the start ------------------------------------------------------------------------------------------------------
- */
+/* ---- the start ------------------------------------------------------------------------------------------ */
 
 static int put_work(int work, const char *name, const struct buf *text, struct brig_err *err)
 {

@@ -114,8 +114,7 @@ static int read_secrets(struct broker *broker, const struct json_value *secrets,
     return 0;
 }
 
-/* ---- the object ---------------------------------------------------------------------------------------------------
- */
+/* ---- the object ----------------------------------------------------------------------------------------- */
 
 /* From the key of the first secret and its placeholder, which is this sandbox's alone. A secret that is stored in the
  * clear has no key. */
@@ -222,8 +221,7 @@ const char *broker_finds_placeholder(const struct broker *broker, const char *da
     return NULL;
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------
- */
+/* ---- values --------------------------------------------------------------------------------------------- */
 
 int values_open(const struct broker *broker, const char *name, uint16_t port, struct values *ret, struct brig_err *err)
 {
@@ -250,8 +248,7 @@ void values_close(struct values *values)
     values->n = 0;
 }
 
-/* ---- placeholders on their way out
- * ------------------------------------------------------------------------------------ */
+/* ---- placeholders on their way out ---------------------------------------------------------------------- */
 
 static void look(struct placeholder_search *search, const struct broker *broker, const char *data, size_t len,
                  void (*found)(void *ctx, const struct broker_secret *secret), void *ctx)

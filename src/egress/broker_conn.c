@@ -71,8 +71,7 @@ static void destroy(struct broker_conn *conn)
     mem_free(conn);
 }
 
-/* ---- rounds
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- rounds --------------------------------------------------------------------------------------------- */
 
 static void charge(struct broker_conn *conn)
 {
@@ -274,8 +273,7 @@ static void on_pause(struct loop_timer *timer)
     run(timer->ctx);
 }
 
-/* ---- dialling
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- dialling ------------------------------------------------------------------------------------------- */
 
 static void on_dial(void *ctx, int fd, const struct gate_addr *to, const struct policy_answer *answer,
                     const struct brig_err *err)
@@ -320,8 +318,7 @@ int bconn_dial(struct broker_conn *conn, struct brig_err *err)
     return r;
 }
 
-/* ---- beginning and end
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- beginning and end ---------------------------------------------------------------------------------- */
 
 static int begin(struct broker_conn *conn, const struct broker_start *start, struct brig_err *err)
 {

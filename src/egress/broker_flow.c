@@ -29,8 +29,7 @@ static uint16_t default_port(const struct broker_conn *conn)
     return conn->start.plain ? 80 : 443;
 }
 
-/* ---- answers of our own
- * ------------------------------------------------------------------------------------------------ */
+/* ---- answers of our own --------------------------------------------------------------------------------- */
 
 void flow_over(struct broker_conn *conn)
 {
@@ -75,8 +74,7 @@ void flow_fail(struct broker_conn *conn, unsigned status, const char *text)
     flow_answer(conn, status, text);
 }
 
-/* ---- from the client
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- from the client ------------------------------------------------------------------------------------ */
 
 static bool read_client(struct broker_conn *conn)
 {
@@ -271,8 +269,7 @@ static bool tunnel_out(struct broker_conn *conn)
     return true;
 }
 
-/* ---- to the upstream
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- to the upstream ------------------------------------------------------------------------------------ */
 
 static void report(struct broker_conn *conn, const struct rewrite_report *report)
 {

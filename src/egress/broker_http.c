@@ -102,8 +102,7 @@ int broker_check_host(const struct http_head *head, const char *name, uint16_t p
     return 0;
 }
 
-/* ---- substitution
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- substitution --------------------------------------------------------------------------------------- */
 
 struct work {
     const struct rewrite *rewrite;
@@ -356,8 +355,7 @@ static int put_target(struct work *work, const char *target)
     return r;
 }
 
-/* ---- signatures
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- signatures ----------------------------------------------------------------------------------------- */
 
 static const struct value *find_signer(const struct rewrite *rewrite, const struct http_head *head,
                                        struct sigv4_scope *scope, int *ret_error)
@@ -516,8 +514,7 @@ static int put_signature(struct work *work, const struct http_head *head, const 
     return r;
 }
 
-/* ---- the request's head
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- the request's head --------------------------------------------------------------------------------- */
 
 static int put_framing(struct work *work, const struct http_head *head)
 {

@@ -133,8 +133,7 @@ static inline bool scan_holds(const struct scan *scan)
     return wbuf_size(&scan->held) > scan->shown;
 }
 
-/* ---- broker_http.c, broker_reply_head.c: heads, pure
- * ------------------------------------------------------------------- */
+/* ---- broker_http.c, broker_reply_head.c: heads, pure ---------------------------------------------------- */
 
 struct rewrite_report {
     const struct broker_secret *used[SLOT_SECRETS_MAX]; /* substituted */
@@ -210,8 +209,7 @@ struct sigv4_keys {
 };
 int sigv4_split(const uint8_t *value, size_t len, struct sigv4_keys *ret) MUST_CHECK;
 
-/* ---- broker_tls.c: one side of a brokered connection --------------------------------------------------------------
- */
+/* ---- broker_tls.c: one side of a brokered connection ---------------------------------------------------- */
 
 struct bside {
     int fd;                 /* -1: none */
@@ -250,8 +248,7 @@ ssize_t bside_write(struct bside *side, const void *data, size_t len) MUST_CHECK
 void bside_shutdown(struct bside *side); /* close_notify and FIN, as far as they can be sent */
 void bside_close(struct bside *side, struct loop *loop);
 
-/* ---- broker_conn.c, broker_flow.c: one connection -------------------------------------------------------------------
- */
+/* ---- broker_conn.c, broker_flow.c: one connection ------------------------------------------------------- */
 
 /* What is done with the request, in this order; one exchange goes from HEAD to SENT and back. */
 enum request_state {

@@ -6,8 +6,7 @@
 
 #define CHUNK_HEAD 10u /* room for the digits of any piece, and CR LF */
 
-/* ---- bodies
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- bodies --------------------------------------------------------------------------------------------- */
 
 /* What one piece becomes: through the scanner, and into a chunk of its own. pause: let a little of what is held out,
  * instead. */
@@ -71,8 +70,7 @@ static void cut(struct broker_conn *conn, const char *why)
     conn->request = REQUEST_CLOSING;
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading -------------------------------------------------------------------------------------------- */
 
 static void upstream_ended(struct broker_conn *conn, bool clean)
 {
@@ -119,8 +117,7 @@ static bool read_up(struct broker_conn *conn)
     return true;
 }
 
-/* ---- heads
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- heads ---------------------------------------------------------------------------------------------- */
 
 static void begin_reply(struct broker_conn *conn, size_t len)
 {

@@ -29,8 +29,7 @@ enum mode { RAW, URL, BACKSLASH, ENTITY, HEX, BASE64_0, BASE64_1, BASE64_2, MODE
 
 enum found { NO, PARTLY, FULLY };
 
-/* ---- tokens
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- tokens --------------------------------------------------------------------------------------------- */
 
 static int hex_value(char c)
 {
@@ -217,8 +216,7 @@ static void read_hex(struct token *token, const char *text, size_t len)
         token->bytes[0] = (uint8_t)value;
 }
 
-/* ---- matching
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- matching ------------------------------------------------------------------------------------------- */
 
 static enum found match_tokens(enum mode mode, const struct scan_value *value, const char *text, size_t len,
                                size_t *ret_used)
@@ -349,8 +347,7 @@ static enum found match(const struct scan *scan, const char *text, size_t len, b
     return best;
 }
 
-/* ---- setting up
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- setting up ----------------------------------------------------------------------------------------- */
 
 static void mark(struct scan *scan, struct scan_value *value, char first, enum mode mode)
 {
@@ -441,8 +438,7 @@ void scan_done(struct scan *scan)
     scan->n = scan->size = 0;
 }
 
-/* ---- the stream
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- the stream ----------------------------------------------------------------------------------------- */
 
 /* Appends text[from, to), without the bytes that were shown already. */
 static int let_out(struct scan *scan, const char *text, size_t from, size_t to, struct buf *out)

@@ -23,8 +23,7 @@
 
 static const unsigned char alpn[] = "\x08http/1.1";
 
-/* ---- the BIO -------------------------------------------------------------------------------------------------------
- */
+/* ---- the BIO -------------------------------------------------------------------------------------------- */
 
 static ssize_t wire_read(struct bside *side, void *data, size_t size)
 {
@@ -102,8 +101,7 @@ static BIO_METHOD *wire_method(void)
     return method;
 }
 
-/* ---- contexts
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- contexts ------------------------------------------------------------------------------------------- */
 
 static int select_alpn(UNUSED SSL *ssl, const unsigned char **out, unsigned char *out_len, const unsigned char *in,
                        unsigned in_len, UNUSED void *arg)
@@ -260,8 +258,7 @@ void broker_tls_destroy(struct broker *broker)
     broker->server = broker->client = NULL;
 }
 
-/* ---- sides
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- sides ---------------------------------------------------------------------------------------------- */
 
 static int bside_open(struct bside *side, SSL_CTX *ctx, struct brig_err *err)
 {

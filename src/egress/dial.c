@@ -78,8 +78,7 @@ static void fail(struct dial *dial, enum brig_code code, int errnum, const char 
     finish(dial, -1);
 }
 
-/* ---- judging
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- judging -------------------------------------------------------------------------------------------- */
 
 /* Appends it when the policy lets it through; else the first refusal is what is told if none is left. */
 static void consider(struct dial *dial, const struct gate_addr *address)
@@ -102,8 +101,7 @@ static void consider(struct dial *dial, const struct gate_addr *address)
         dial->to[dial->n++] = addr;
 }
 
-/* ---- connecting
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- connecting ----------------------------------------------------------------------------------------- */
 
 /* 1: connected; 0: under way; or a negative errno. */
 static int attempt(struct dial *dial)

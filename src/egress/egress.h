@@ -3,14 +3,17 @@
  * egress.h: the inside of brig-egress, the only way out of a sandbox.
  *
  * Theory of operation. One thread, one epoll loop. It lives in the host's network namespace; the listeners it serves
- * were made inside the sandboxes'. A connection goes through these stages, and carries nothing before the last:
+ * were made inside the
+ * sandboxes'. A connection goes through these stages, and carries nothing before the last:
  *
  *   accepted   (listener.c) the wanted address is the connection's local one, or SO_ORIGINAL_DST; a synthetic address
- * stands for a name judged     (judge.c)    by name or address and port. No: reset, or 403 when it speaks HTTP sniffed
- * (conn.c)     first bytes: a ClientHello whose SNI must be the name, or an HTTP request whose Host must be; or raw
- * where a rule says so dialled    (dial.c)     resolved now, every address judged again, connected to exactly the one
- * that was judged relayed    (relay.c)    bytes both ways, counted, within budgets and rates; or, for hosts with a
- * brokered secret, broker.c takes over
+ *              stands for a name
+ *   judged     (judge.c)    by name or address and port. No: reset, or 403 when it speaks HTTP
+ *   sniffed    (conn.c)     first bytes: a ClientHello whose SNI must be the name, or an HTTP request whose Host must
+ *              be; or raw where a rule says so
+ *   dialled    (dial.c)     resolved now, every address judged again, connected to exactly the one that was judged
+ *   relayed    (relay.c)    bytes both ways, counted, within budgets and rates; or, for hosts with a brokered secret,
+ *              broker.c takes over
  *
  * All of a slot's memory and descriptors are bounded: connections, names, bytes per connection.
  */
@@ -31,8 +34,7 @@ struct egress;
 struct slot;
 struct conn;
 
-/* ---- egress_names.c: synthetic addresses of one slot ---------------------------------------------------------------
- */
+/* ---- egress_names.c: synthetic addresses of one slot ---------------------------------------------------- */
 struct names;
 int names_create(struct names **ret) MUST_CHECK;
 void names_destroy(struct names *names);
@@ -129,8 +131,7 @@ struct broker_start {
 int broker_start(const struct broker_start *start, struct broker_conn **ret, struct brig_err *err) MUST_CHECK;
 void broker_stop(struct broker_conn *conn); /* cut: done is not called */
 
-/* ---- what the parts see of a slot and of the process (slot.c, egress_main.c)
- * ------------------------------------------ */
+/* ---- what the parts see of a slot and of the process (slot.c, egress_main.c) ---------------------------- */
 struct egress *slot_egress(const struct slot *slot);
 struct policy *slot_policy(const struct slot *slot); /* the present one; not a new reference */
 uint64_t slot_policy_version(const struct slot *slot);

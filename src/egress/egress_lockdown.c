@@ -46,8 +46,7 @@ int lockdown_begin(struct brig_err *err)
     return 0;
 }
 
-/* ---- stage 2
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- stage 2 -------------------------------------------------------------------------------------------- */
 
 static int drop_ids(struct brig_err *err)
 {
@@ -68,8 +67,7 @@ static int drop_ids(struct brig_err *err)
     return prctl(PR_SET_DUMPABLE, 0) < 0 ? err_host(err, "lock down") : 0;
 }
 
-/* ---- stage 3
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- stage 3 -------------------------------------------------------------------------------------------- */
 
 #define ALL_ABI1 ((UINT64_C(1) << 13) - 1) /* EXECUTE to MAKE_SYM */
 
@@ -102,8 +100,7 @@ static int drop_files(struct brig_err *err)
     return 0;
 }
 
-/* ---- stage 4
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- stage 4 -------------------------------------------------------------------------------------------- */
 
 /* The frequent ones first: the filter looks through the list in order. */
 static const unsigned short allowed[] = {SYS_epoll_pwait2,

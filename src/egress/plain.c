@@ -88,8 +88,7 @@ static void empty(struct buf *buf)
     *buf = BUF_INIT(max);
 }
 
-/* ---- the request --------------------------------------------------------------------------------------------------
- */
+/* ---- the request ---------------------------------------------------------------------------------------- */
 
 /* Body bytes on to the server; returns how many belong to this request, or -1 when it was ended. */
 static ssize_t forward_body(struct conn *conn, const char *data, size_t len)
@@ -305,8 +304,7 @@ void plain_client(struct conn *conn, const char *data, size_t len)
         conn_reset(conn, "more requests at once than are kept");
 }
 
-/* ---- the response ---------------------------------------------------------------------------------------------------
- */
+/* ---- the response --------------------------------------------------------------------------------------- */
 
 /* How many of these bytes belong to the response's body; -1 when it was ended. */
 static ssize_t measure_body(struct conn *conn, const char *data, size_t len)
@@ -423,8 +421,7 @@ void plain_server(struct conn *conn, const char *data, size_t len)
         to_client(conn, data, (size_t)n);
 }
 
-/* ---- ends
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- ends ----------------------------------------------------------------------------------------------- */
 
 void plain_eof(struct conn *conn, struct side *side)
 {

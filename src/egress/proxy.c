@@ -47,8 +47,7 @@ static void refuse(struct conn *conn, unsigned status, const char *why)
     conn_refuse_http(conn, status, &answer);
 }
 
-/* ---- HTTP -----------------------------------------------------------------------------------------------------------
- */
+/* ---- HTTP ----------------------------------------------------------------------------------------------- */
 
 /* A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it.
  */
@@ -149,8 +148,7 @@ bool proxy_target(struct conn *conn, const struct http_head *head)
     return false;
 }
 
-/* ---- SOCKS5 ---------------------------------------------------------------------------------------------------------
- */
+/* ---- SOCKS5 --------------------------------------------------------------------------------------------- */
 
 static void socks_refuse(struct conn *conn, enum socks_reply reply, const struct policy_answer *answer)
 {

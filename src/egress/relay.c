@@ -18,8 +18,7 @@
 #define PIECE (16u << 10)    /* when too much is pending already */
 #define ROUNDS 4             /* chunks of one connection before others have their turn */
 
-/* ---- one side -----------------------------------------------------------------------------------------------------
- */
+/* ---- one side ------------------------------------------------------------------------------------------- */
 
 int side_watch(struct conn *conn, struct side *side, uint32_t events)
 {
@@ -135,8 +134,7 @@ void side_shut(struct side *side)
     fin(side);
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------------------
- */
+/* ---- both ----------------------------------------------------------------------------------------------- */
 
 static struct side *other(struct conn *conn, struct side *side)
 {
@@ -189,8 +187,7 @@ static void probe(struct conn *conn, struct side *side)
         conn_reset(conn, "reset");
 }
 
-/* ---- splice: from socket to socket without a copy through this process
- * ---------------------------------------------------- */
+/* ---- splice: from socket to socket without a copy through this process ---------------------------------- */
 
 static void lost(struct conn *conn, bool in)
 {

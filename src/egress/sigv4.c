@@ -23,8 +23,7 @@
 #define QUERY_MAX 128u
 #define SECRET_KEY_MAX 256u
 
-/* ---- what the client said ------------------------------------------------------------------------------------------
- */
+/* ---- what the client said ------------------------------------------------------------------------------- */
 
 static int copy_part(char *out, size_t size, const char *from, size_t len, const char *allowed)
 {
@@ -106,8 +105,7 @@ int sigv4_split(const uint8_t *value, size_t len, struct sigv4_keys *ret)
     return ret->secret_len > 0 && ret->secret_len <= SECRET_KEY_MAX ? 0 : -EINVAL;
 }
 
-/* ---- the canonical request
- * --------------------------------------------------------------------------------------------- */
+/* ---- the canonical request ------------------------------------------------------------------------------ */
 
 /* Decoded once and encoded strictly, so that "~" and "%7E" are the same. '+' is a plus here. */
 static int put_recoded(struct buf *out, const char *text, size_t len)
@@ -253,8 +251,7 @@ static int put_canonical(struct buf *out, const struct sigv4_request *request, c
     return r == 0 ? buf_printf(out, "\n%s\n%s", names, request->payload) : r;
 }
 
-/* ---- signing
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- signing -------------------------------------------------------------------------------------------- */
 
 static int derive_key(const struct sigv4_request *request, uint8_t key[SHA256_SIZE])
 {

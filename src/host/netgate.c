@@ -3,18 +3,21 @@
  * netgate.c: gives a sandbox's network namespace its only way out: sockets that somebody outside serves.
  *
  * Theory of operation. The namespace has nothing but `lo`. With `local` routes for all addresses of both families,
- * whatever a program connects to is the sandbox itself, and lands on a listener of ours or is refused at once by the
- * kernel:
+ * whatever
+ * a program connects to is the sandbox itself, and lands on a listener of ours or is refused at once by the kernel:
  *
  *     listener mode   one wildcard socket for each port that the policy names, and for 53. The wanted address is the
- * connection's own local address. Everything else is ECONNREFUSED: nobody listens there any-port mode   netfilter's
- * dnat on output leads all TCP but loopback's to one socket, and port 53 to the DNS sockets; the wanted address is
+ *                     connection's
+ *                     own local address. Everything else is ECONNREFUSED: nobody listens there
+ *     any-port mode   netfilter's dnat on output leads all TCP but loopback's to one socket, and port 53 to the DNS
+ *                     sockets; the wanted address is
  *                     SO_ORIGINAL_DST. The sockets have an address of their own, so loopback and wildcard are the
- * program's
+ *                     program's
  *
  * A helper (inside.c) enters the namespace, does all of it and ends. Invariants:
- *   - nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or before us
- * (it has not started; later, a port that it has taken is an error)
+ *   - nothing of ours is ever shared: no SO_REUSEPORT, no SO_REUSEADDR. A program cannot bind over, beside or before
+ *   us (it has
+ *     not started; later, a port that it has taken is an error)
  *   - the helper looks at where it is before it changes anything: routes like these would cut the host off
  *   - IPv6 that is not there is not an error; IPv6 that is there and has no routes would only be unreachable
  */

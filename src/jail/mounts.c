@@ -8,12 +8,13 @@
  *     /r /r2 /s /x     places to attach what is being built      /t/usr ...  the template's host directories
  *     /etc-skel        generated /etc (etc_template.c)            /proc       one full procfs (needed to mount ours)
  *     /empty           nothing, to look at                        /old        the host's, until the first sandbox is
- * cloned /trust           CA bundles of sandboxes (trust.c)
+ *                      cloned
+ *     /trust           CA bundles of sandboxes (trust.c)
  *
- * The new root is a tmpfs at /r with directories and links; /usr and /etc are lower-only overlays, one per sandbox and
- * never a shared bind: with a bind, file locks on /usr would be a channel between sandboxes. With another root file
- * system, the tmpfs becomes the top layer of an overlay over it: our real /dev, /proc and /tmp then hide whatever links
- * the image has there.
+ * The new root is a tmpfs at /r with directories and links; /usr and /etc are lower-only overlays, one per sandbox
+ * and never a shared bind: with a bind, file locks on /usr would be a channel
+ * between sandboxes. With another root file system, the tmpfs becomes the top layer of an overlay over it: our
+ * real /dev, /proc and /tmp then hide whatever links the image has there.
  */
 #include <stdio.h>
 #include <string.h>

@@ -22,8 +22,7 @@
 #include "base/str.h"
 #include "pool/pool_priv.h"
 
-/* ---- lists
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- lists ---------------------------------------------------------------------------------------------- */
 
 static void unpark(struct group *group, struct member *m)
 {
@@ -103,8 +102,7 @@ static void queue(struct pool_wait **first, struct pool_wait **last, struct pool
     *last = wait;
 }
 
-/* ---- telling
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- telling -------------------------------------------------------------------------------------------- */
 
 static void on_tell(struct loop_timer *timer)
 {
@@ -142,8 +140,7 @@ void group_fail_wait(struct group *group, const struct brig_err *why)
     tell_later(group->pool, wait);
 }
 
-/* ---- children
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- children ------------------------------------------------------------------------------------------- */
 
 static void on_parked(void *ctx, struct child *child UNUSED)
 {
@@ -278,8 +275,7 @@ void group_free(struct group *group)
     mem_free(group);
 }
 
-/* ---- groups
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- groups --------------------------------------------------------------------------------------------- */
 
 /* JavaScript and TypeScript are one interpreter. */
 static enum tool_language runtime_of(enum tool_language language)
@@ -476,8 +472,7 @@ void pool_retire(struct pool *pool, const char *org)
     pool_refill_soon(pool);
 }
 
-/* ---- the pool
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- the pool ------------------------------------------------------------------------------------------- */
 
 int pool_create(const struct pool_options *options, struct pool **ret, struct brig_err *err)
 {

@@ -81,7 +81,7 @@ int config_fingerprint(const char *type, const char *org /* NULL: null */, const
                        char out[FINGERPRINT_MAX]) MUST_CHECK;
 
 /* ---- variables: the document is {"config_id", "key", "description", "sealed": {...}}; values are sealed as secrets
- * are ---------------- */
+ * are  */
 const struct object *variables_by_key(const struct configs *configs, const char *org, const char *config_id,
                                       const char *key); /* or NULL */
 /*

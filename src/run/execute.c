@@ -20,8 +20,7 @@
 
 #define CHUNK 8192u
 
-/* ---- memory
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------------------- */
 
 char *run_copy(struct run *run, const char *text, size_t len)
 {
@@ -119,8 +118,7 @@ void run_drop_waits(struct run *run)
     loop_timer_clear(o->loop, &run->later);
 }
 
-/* ---- the ends
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the ends ------------------------------------------------------------------------------------------- */
 
 static void tell_refused(struct run *run)
 {
@@ -235,8 +233,7 @@ void run_over(struct run *run)
     finish(run);
 }
 
-/* ---- the steps
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- the steps ------------------------------------------------------------------------------------------ */
 
 void run_advance(struct run *run)
 {
@@ -258,8 +255,7 @@ void run_advance(struct run *run)
         run_refuse(run, &err, 0);
 }
 
-/* ---- a request
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- a request ------------------------------------------------------------------------------------------ */
 
 static int copy_requirements(struct run *run, const struct requirement *from, size_t n, struct requirement **ret,
                              size_t *ret_n)
@@ -427,8 +423,7 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
     return 0;
 }
 
-/* ---- those that go on
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- those that go on ----------------------------------------------------------------------------------- */
 
 const char *run_id(const struct run *run)
 {
@@ -498,8 +493,7 @@ void run_json(const struct run *run, struct json *json)
     json_end(json);
 }
 
-/* ---- the executor
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- the executor --------------------------------------------------------------------------------------- */
 
 int executor_create(const struct executor_options *options, struct executor **ret, struct brig_err *err)
 {

@@ -9,8 +9,7 @@
 #include "run/execute_priv.h"
 #include "sandbox/private.h"
 
-/* ---- the request
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- the request ---------------------------------------------------------------------------------------- */
 
 static int add_set(struct run *run, struct brig_err *err)
 {
@@ -81,8 +80,7 @@ int run_request(struct run *run, struct buf *out, struct frame_request *ret, str
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, -r, "the request of the run") : 0;
 }
 
-/* ---- output
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- output --------------------------------------------------------------------------------------------- */
 
 static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
@@ -161,8 +159,7 @@ void run_claim(struct run *run, struct child_claim *ret, const struct buf *reque
     snprintf(ret->run_id, sizeof ret->run_id, "%s", run->id);
 }
 
-/* ---- local
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- local ---------------------------------------------------------------------------------------------- */
 
 /* On a negative return the child is gone, and nothing was sent. */
 static int claim(struct run *run, struct child *child, struct brig_err *err)

@@ -32,8 +32,7 @@ const struct json_value *run_config(const struct run *run)
     return object ? json_get(object->json, "config") : NULL;
 }
 
-/* ---- fingerprint
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- fingerprint ---------------------------------------------------------------------------------------- */
 
 static int of_default(const struct run *run, char out[FINGERPRINT_MAX])
 {
@@ -75,8 +74,7 @@ void run_fingerprint(struct run *run)
     snprintf(run->fingerprint, sizeof run->fingerprint, "%s", slot->text);
 }
 
-/* ---- limits
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- limits --------------------------------------------------------------------------------------------- */
 
 /* Those that are given win over those before. */
 int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
@@ -111,8 +109,7 @@ int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
     return 0;
 }
 
-/* ---- network and secrets
- * ------------------------------------------------------------------------------------------------- */
+/* ---- network and secrets -------------------------------------------------------------------------------- */
 
 static bool is_none(const struct json_value *network)
 {
@@ -268,8 +265,7 @@ int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err
     return 0;
 }
 
-/* ---- the directory
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- the directory -------------------------------------------------------------------------------------- */
 
 static bool look(const char *path)
 {

@@ -4,9 +4,11 @@
  *
  *   executor  owns every run that goes on, the providers, and small caches.
  *   run       from executor_run() until its done callback has returned. What it needs of its caller's is copied into
- * `chunks` (wiped): a run may wait for a person, a webhook, an installer or a child, and what was borrowed is gone by
- * then. Exactly one thing is waited for at a time (`step`). child     the run's from the claim until its done; with
- * files to be fetched it is handed to an artifact, which outlives the run.
+ *             `chunks` (wiped): a run may wait for a person,
+ *             a webhook, an installer or a child, and what was borrowed is gone by then. Exactly one thing is waited
+ *             for at a time (`step`).
+ *   child     the run's from the claim until its done; with files to be fetched it is handed to an artifact, which
+ *             outlives the run.
  */
 #ifndef BRIG_RUN_EXECUTE_PRIV_H
 #define BRIG_RUN_EXECUTE_PRIV_H

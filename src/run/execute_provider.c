@@ -76,8 +76,7 @@ void executor_providers_json(const struct executor *executor, struct json *json)
     json_end(json);
 }
 
-/* ---- order
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- order ---------------------------------------------------------------------------------------------- */
 
 static void wish(struct run *run, const char *name)
 {
@@ -120,8 +119,7 @@ static void passed_over(struct run *run, const char *name, const char *why)
     snprintf(t->why, sizeof t->why, "%.*s", (int)sizeof t->why - 1, why);
 }
 
-/* ---- starting
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- starting ------------------------------------------------------------------------------------------- */
 
 static int remote_start(struct run *run, const struct run_provider *provider, struct brig_err *err)
 {

@@ -88,8 +88,7 @@ static int json_text(const struct buf *text, struct buf *out)
     return json_finish(&json);
 }
 
-/* ---- errors
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- errors --------------------------------------------------------------------------------------------- */
 
 /* A runtime may have printed it already. */
 static bool ends_with(const struct buf *text, const struct buf *end)
@@ -211,8 +210,7 @@ static int no_answer(struct run *run, const struct child_done *done, int why)
     return set_error(run, type, text, "");
 }
 
-/* ---- results
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------------------------- */
 
 static int clean_value(void *ctx, const char *data, size_t len, struct buf *out)
 {

@@ -48,8 +48,7 @@ int step_checks(struct run *run, struct steps_ask *checks, struct brig_err *err)
     return r;
 }
 
-/* ---- approval
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- approval ------------------------------------------------------------------------------------------- */
 
 static void on_decided(void *ctx, enum verdict verdict, const char *by, const char *reason)
 {
@@ -93,8 +92,7 @@ int step_approval(struct run *run, struct brig_err *err)
     return r < 0 ? r : 1;
 }
 
-/* ---- credentials
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- credentials ---------------------------------------------------------------------------------------- */
 
 static void on_credentials(void *ctx, const struct json_value *vars, const struct brig_err *why)
 {
@@ -157,8 +155,7 @@ int step_credentials(struct run *run, struct brig_err *err)
     return r < 0 ? r : 1;
 }
 
-/* ---- the requirement set
- * ------------------------------------------------------------------------------------------------- */
+/* ---- the requirement set -------------------------------------------------------------------------------- */
 
 struct wants {
     const char *pip[RUN_REQUIREMENTS_MAX], *npm[REQUIREMENTS_MAX];

@@ -53,8 +53,7 @@ void reuse_cancel(struct reuse_wait *wait)
         wait_free(wait);
 }
 
-/* ---- the process
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- the process ---------------------------------------------------------------------------------------- */
 
 int reuse_claim(struct run *run, struct sbox *sbox, struct brig_err *err)
 {
@@ -109,8 +108,7 @@ static void fail(struct reuse_wait *wait, const struct brig_err *why)
     provider_failed(run, why, why->code == BRIG_E_BUSY);
 }
 
-/* ---- making one
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- making one ----------------------------------------------------------------------------------------- */
 
 static void look_later(struct reuse_wait *wait)
 {

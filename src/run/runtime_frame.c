@@ -87,8 +87,7 @@ int frame_request_put(const struct frame_request *q, struct buf *out)
     return json_finish(&json);
 }
 
-/* ---- the answer
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- the answer ----------------------------------------------------------------------------------------- */
 
 static int text_of(const struct json_value *object, const char *key, const char **ret)
 {

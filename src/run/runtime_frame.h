@@ -5,13 +5,16 @@
  *
  * ready    {"ready": 1, "language": "python", "version": "3.11.2", "pid": 7}
  * request  {"v": 1, "key": "64 hex digits", "kind": "tool" | "code" | "command" | "schema", "language": "python",
- * "name": "add" | null, "source": "...", "args": {...}, "schema": {...} | null, "env": {"NAME": "value"}, "cwd":
- * "/workspace", "agent_state": {...} (absent: not given), "agent_id": "..." | null, "files": [{"path", "base64"}],
- * "collect": ["path", ...], "result_max": 16777216, "site": "/opt/brig/venv" | null (a requirement set), "tool_limit":
- * ...} answer   64 hex digits of HMAC-SHA256(key, payload), a newline, then the payload:
+ *          "name": "add" | null, "source": "...",
+ *           "args": {...}, "schema": {...} | null, "env": {"NAME": "value"}, "cwd": "/workspace", "agent_state":
+ *           {...} (absent: not given),
+ *           "agent_id": "..." | null, "files": [{"path", "base64"}], "collect": ["path", ...], "result_max":
+ *           16777216,
+ *           "site": "/opt/brig/venv" | null (a requirement set), "tool_limit": ...}
+ * answer   64 hex digits of HMAC-SHA256(key, payload), a newline, then the payload:
  *          {"status": "ok" | "error", "result": any, "result_type": "dict", "agent_state": {...}, "error": {"type",
- * "message", "traceback"}, "files": [...], "notes": ["..."], "out": false (there is nothing in /workspace/out; absent:
- * look), "exit_code": 3 (of code and commands)}
+ *          "message", "traceback"}, "files": [...], "notes": ["..."],
+ *           "out": false (there is nothing in /workspace/out; absent: look), "exit_code": 3 (of code and commands)}
  *
  * The key is made for one run, wiped from the runtime's variables before user code begins, and stands in no
  * environment. An answer whose code does not fit is no answer.

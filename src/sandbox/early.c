@@ -26,8 +26,7 @@ void early_drop(struct process *process)
     mem_free(early);
 }
 
-/* ---- what comes
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- what comes ----------------------------------------------------------------------------------------- */
 
 static bool direct(const struct early *early)
 {
@@ -104,8 +103,7 @@ int early_open(struct process *process, struct brig_err *err)
     return 0;
 }
 
-/* ---- given up, or taken over
- * -------------------------------------------------------------------------------------------- */
+/* ---- given up, or taken over ---------------------------------------------------------------------------- */
 
 static void on_given_up(struct loop_timer *timer)
 {

@@ -113,8 +113,7 @@ static int attach(struct output *output, unsigned streams, const uint64_t offset
     return link_call(output->process->sbox->link, SVC_PROC_ATTACH, message, (size_t)n, &calls, &output->call, err);
 }
 
-/* ---- how much there is now
- * ------------------------------------------------------------------------------------------------ */
+/* ---- how much there is now ------------------------------------------------------------------------------ */
 
 static void on_info(void *ctx, const uint8_t *data, size_t len)
 {
@@ -148,8 +147,7 @@ static int list(struct output *output, struct brig_err *err)
     return link_call(output->process->sbox->link, SVC_PROC_LIST, "", 0, &calls, &output->call, err);
 }
 
-/* ---- opening
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------------------- */
 
 static int open_reader(struct process *process, const struct output_events *events, struct output **ret,
                        struct brig_err *err)

@@ -5,12 +5,14 @@
  * Who owns what, because anything may vanish between two callbacks:
  *
  *   manager  owns every sbox, the idempotency table, the events, certificates that wait to be written.
- *   sbox     lives from the accepted create until its certificate is committed; freed in sbox_forget() only, which runs
- * from the loop (a store's or provider's callback, a timer), never below a callback of a link. While priv->pins is not
- * zero (a write of the store that will call back) it is not freed. link     priv->link; destroyed in a round of its own
- * after it said `gone`, or with the sbox. process  belongs to the sbox; freed when it is out of the list and nobody has
- * it pinned (process_pin()). waits, outputs, inputs, runs: their clients'; each knows its process, or has had its last
- * call.
+ *   sbox     lives from the accepted create until its certificate is committed; freed in sbox_forget() only, which
+ *            runs from the
+ *            loop (a store's or provider's callback, a timer), never below a callback of a link. While priv->pins is
+ *            not zero
+ *            (a write of the store that will call back) it is not freed.
+ *   link     priv->link; destroyed in a round of its own after it said `gone`, or with the sbox.
+ *   process  belongs to the sbox; freed when it is out of the list and nobody has it pinned (process_pin()).
+ *   waits, outputs, inputs, runs: their clients'; each knows its process, or has had its last call.
  */
 #ifndef BRIG_SANDBOX_PRIVATE_H
 #define BRIG_SANDBOX_PRIVATE_H

@@ -175,8 +175,7 @@ void early_arm(struct process *process);
 void early_flush(struct process *process); /* what was kept, to whom has taken it over */
 void early_drop(struct process *process);  /* there may be none */
 
-/* ---- output.c, input.c, sbox_run.c, sbox_shell.c ------------------------------------------------------------------
- */
+/* ---- output.c, input.c, sbox_run.c, sbox_shell.c -------------------------------------------------------- */
 void output_event(void *ctx, const uint8_t *data, size_t len);
 void output_data(void *ctx, unsigned stream, const uint8_t *data, size_t len);
 void output_reply(void *ctx, uint32_t errnum, uint32_t stage, const uint8_t *data, size_t len);

@@ -22,8 +22,7 @@ struct recovery {
     char last[64]; /* of the page of open runs before */
 };
 
-/* ---- ready
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- ready ---------------------------------------------------------------------------------------------- */
 
 static void on_ready(struct loop_timer *timer)
 {
@@ -61,8 +60,7 @@ void recover_done(struct manager *manager)
     mem_free(take_ptr(&manager->recovery));
 }
 
-/* ---- one that lives
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- one that lives ------------------------------------------------------------------------------------- */
 
 void recover_late(struct manager *manager)
 {
@@ -168,9 +166,7 @@ static void take_up_all(struct manager *manager)
     settled(manager);
 }
 
-/* ---- runs
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- runs ----------------------------------------------------------------------------------------------- */
 
 static void on_runs(void *ctx, const char *const *docs, const char *const *ids, size_t n, bool more,
                     const struct brig_err *err);
@@ -225,8 +221,7 @@ static void on_runs(void *ctx, const char *const *docs, const char *const *ids, 
     take_up_all(manager);
 }
 
-/* ---- rows and boxes
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- rows and boxes ------------------------------------------------------------------------------------- */
 
 static int on_row(void *ctx, const struct store_sandbox *row)
 {

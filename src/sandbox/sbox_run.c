@@ -98,8 +98,7 @@ int process_start(struct sbox *sbox, const struct caller *caller, const struct p
     return 0;
 }
 
-/* ---- signals and sizes ----------------------------------------------------------------------------------------------
- */
+/* ---- signals and sizes ---------------------------------------------------------------------------------- */
 
 struct signalling {
     void (*done)(void *ctx, const struct brig_err *err);
@@ -193,8 +192,7 @@ int process_resize(struct process *process, uint16_t rows, uint16_t cols, struct
     return link_call(process->sbox->link, SVC_PROC_RESIZE, message, sizeof message, &none, &call, err);
 }
 
-/* ---- waiting
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- waiting -------------------------------------------------------------------------------------------- */
 
 struct process_wait {
     struct process *process;

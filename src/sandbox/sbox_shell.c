@@ -49,8 +49,7 @@ struct shell {
     void *ctx;
 };
 
-/* ---- answering
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------------------ */
 
 static void put_stream(struct json *json, const char *name, const char *encoding, const struct buf *buf)
 {
@@ -119,8 +118,7 @@ static void finish(struct shell *shell, const struct brig_err *err)
     buf_done(&buf);
 }
 
-/* ---- the command
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- the command ---------------------------------------------------------------------------------------- */
 
 static void on_data(void *ctx, unsigned stream, const uint8_t *data, size_t len)
 {
@@ -222,8 +220,7 @@ static int send_command(struct shell *shell, struct brig_err *err)
                              &events, &shell->call, err);
 }
 
-/* ---- its process
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- its process ---------------------------------------------------------------------------------------- */
 
 static void on_process(void *ctx, struct process *process, const struct brig_err *err);
 
@@ -351,8 +348,7 @@ void shells_free(struct sbox *sbox, bool tell)
     }
 }
 
-/* ---- the public side
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- the public side ------------------------------------------------------------------------------------ */
 
 static int copy_env(struct shell *shell, const char *const *env)
 {

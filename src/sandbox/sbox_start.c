@@ -429,8 +429,7 @@ void process_start_failure(const struct process *process, struct brig_err *err)
     err->errnum = (int)process->start_errnum;
 }
 
-/* ---- verdicts and the clock ---------------------------------------------------------------------------------------
- */
+/* ---- verdicts and the clock ----------------------------------------------------------------------------- */
 
 void process_verdict(struct process *process, enum brig_cause cause, const char *detail)
 {

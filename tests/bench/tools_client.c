@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tools_client.c: the measuring client of tool runs: one keep-alive connection to the unix socket, each time from the
- * first byte sent to the last byte received. tools_client SOCKET reads commands from stdin and answers each with one
- * line of nanoseconds on stdout:
+ * first byte sent to the last byte
+ * received. tools_client SOCKET reads commands from stdin and answers each with one line of nanoseconds on stdout:
  *
- *   tool NAME ARGS WANT  what the next ones run: a registered tool, its arguments (JSON without a space) and the result
- * that must come (JSON as the service writes it) run                  one run parked N             waits until N
- * children are parked in one pool and none is in making: how long that took burst N              N connections, opened
- * before, a run on each, all at once: N times, each from the moment that all were begun to its own answer sustain
- * SECONDS N    N connections, each with the next run as soon as its last is answered: "elapsed runs p50 p99"
+ *   tool NAME ARGS WANT  what the next ones run: a registered tool, its arguments (JSON without a space) and the
+ *                        result that must come (JSON as the service writes it)
+ *   run                  one run
+ *   parked N             waits until N children are parked in one pool and none is in making: how long that took
+ *   burst N              N connections, opened before, a run on each, all at once: N times, each from the moment that
+ *                        all were begun to its own answer
+ *   sustain SECONDS N    N connections, each with the next run as soon as its last is answered: "elapsed runs p50
+ *                        p99"
  *
  * An answer that is not 200, not a success or not the result that was said is a failure, and ends the client.
  */

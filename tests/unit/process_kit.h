@@ -92,8 +92,7 @@ static inline UNUSED struct process *start(struct rig *rig, struct sbox *sbox, c
     return start_spec(rig, sbox, &(struct process_spec){.argv = argv});
 }
 
-/* ---- output ---------------------------------------------------------------------------------------------------------
- */
+/* ---- output --------------------------------------------------------------------------------------------- */
 
 struct reader {
     struct output *output;
@@ -157,8 +156,7 @@ static inline UNUSED void reader_done(struct reader *reader)
     free(reader->receipt);
 }
 
-/* ---- input ----------------------------------------------------------------------------------------------------------
- */
+/* ---- input ---------------------------------------------------------------------------------------------- */
 
 struct writer {
     struct input *input;
@@ -216,8 +214,7 @@ static inline UNUSED struct shell *open_shell(struct rig *rig, struct sbox *sbox
     return got.shell;
 }
 
-/* ---- shells ---------------------------------------------------------------------------------------------------------
- */
+/* ---- shells --------------------------------------------------------------------------------------------- */
 
 static inline UNUSED struct json_doc *shell_do(struct rig *rig, struct shell *shell, const char *command,
                                                uint64_t timeout_ms)

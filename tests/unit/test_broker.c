@@ -45,8 +45,7 @@ static void set_up(enum broker_where where, const char *field, const char *forma
     values = (struct values){.n = 1, .items = {{&secrets[0], (uint8_t *)(uintptr_t)value, strlen(value)}}};
 }
 
-/* ---- the scanner
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- the scanner ---------------------------------------------------------------------------------------- */
 
 static void scan_in_pieces(const char *text, size_t piece, const char *want, uint64_t hits)
 {
@@ -173,8 +172,7 @@ static void test_scan_pause(UNUSED void **state)
     scan_done(&scan);
 }
 
-/* ---- heads
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- heads ---------------------------------------------------------------------------------------------- */
 
 static struct http_head head;
 static char head_text[8192];
@@ -365,8 +363,7 @@ static void test_placeholders_in_bodies(UNUSED void **state)
     assert_null(broker_finds_placeholder(&broker, "", 0));
 }
 
-/* ---- the authority
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- the authority -------------------------------------------------------------------------------------- */
 
 static int verify(const char *pem, X509 *leaf, const char *name)
 {
@@ -459,8 +456,7 @@ static void test_authority(UNUSED void **state)
     authority_destroy(NULL);
 }
 
-/* ---- the object
- * ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the object ----------------------------------------------------------------------------------------- */
 
 #define KEY "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
 

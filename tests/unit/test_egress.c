@@ -5,8 +5,7 @@
 #include "egress/egress_priv.h"
 #include "unit.h"
 
-/* ---- buckets
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- buckets -------------------------------------------------------------------------------------------- */
 
 static void test_a_bucket_fills_at_its_rate_and_no_higher_than_its_burst(void **state UNUSED)
 {
@@ -55,8 +54,7 @@ static void test_limits_may_be_raised_later(void **state UNUSED)
     assert_true(slot.over_in);
 }
 
-/* ---- authorities
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- authorities ---------------------------------------------------------------------------------------- */
 
 static void test_authorities(void **state UNUSED)
 {
@@ -93,8 +91,7 @@ static void test_what_is_no_authority(void **state UNUSED)
     assert_int_equal(authority_parse("10.0.0.1\0", 9, &a), -EINVAL);
 }
 
-/* ---- first bytes
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- first bytes ---------------------------------------------------------------------------------------- */
 
 static bool begins(const char *text, bool *more)
 {
@@ -126,8 +123,7 @@ static void test_what_looks_like_a_request(void **state UNUSED)
     assert_false(line("GET / HTTP/2.0\r\n", &more) || more);
 }
 
-/* ---- heads
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- heads ---------------------------------------------------------------------------------------------- */
 
 static void assert_head(const char *text, bool proxied, const char *expected)
 {
@@ -166,8 +162,7 @@ static void test_paths(void **state UNUSED)
     assert_string_equal(plain_target_path("http://x.org?q"), "?q");
 }
 
-/* ---- judging
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- judging -------------------------------------------------------------------------------------------- */
 
 static bool judge(struct conn *conn, const char *text, struct policy_answer *answer)
 {

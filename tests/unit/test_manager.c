@@ -273,8 +273,7 @@ static void create_queue(void **state)
     refuse_create(rig, "{}", "1 sandboxes are being created: at most 1 at a time");
 }
 
-/* ---- idempotency --------------------------------------------------------------------------------------------------
- */
+/* ---- idempotency ---------------------------------------------------------------------------------------- */
 
 static void idempotency(void **state)
 {

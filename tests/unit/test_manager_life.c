@@ -2,8 +2,7 @@
 /* The life of sandboxes on a fake provider: pauses, deadlines, deaths, recreation, events, restarts of the service. */
 #include "sandbox_rig.h"
 
-/* ---- pause, resume, update ----------------------------------------------------------------------------------------
- */
+/* ---- pause, resume, update ------------------------------------------------------------------------------ */
 
 static void pause_and_resume(void **state)
 {
@@ -109,8 +108,7 @@ static void statistics(void **state)
     assert_int_equal(got.n, 2);
 }
 
-/* ---- age and idleness ---------------------------------------------------------------------------------------------
- */
+/* ---- age and idleness ----------------------------------------------------------------------------------- */
 
 static void ages(void **state)
 {
@@ -178,8 +176,7 @@ static void clock_jumps(void **state)
     RIG_UNTIL(rig, !manager_first(rig->manager));
 }
 
-/* ---- deaths -------------------------------------------------------------------------------------------------------
- */
+/* ---- deaths --------------------------------------------------------------------------------------------- */
 
 struct watcher {
     struct sbox_watch watch;
@@ -295,8 +292,7 @@ static void ephemeral(void **state)
     assert_null(manager_first(rig->manager));
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------
- */
+/* ---- events --------------------------------------------------------------------------------------------- */
 
 struct heard {
     struct manager_listener listener;
@@ -404,8 +400,7 @@ static void as_json(void **state)
     assert_false(rig_audited(rig, "hunter2"));
 }
 
-/* ---- starts and ends of the service -------------------------------------------------------------------------------
- */
+/* ---- starts and ends of the service --------------------------------------------------------------------- */
 
 static void shuts_down_done(void *ctx)
 {

@@ -211,8 +211,7 @@ static void writer_of_the_dead(void **state)
     assert_int_equal(sbox->busy, 0);
 }
 
-/* ---- the sandbox goes
- * ------------------------------------------------------------------------------------------------ */
+/* ---- the sandbox goes ----------------------------------------------------------------------------------- */
 
 struct all {
     struct got run, wait, wait2, open, shell, stats;
@@ -341,8 +340,7 @@ static void recreated_box(void **state)
     json_doc_free(doc);
 }
 
-/* ---- a new brigd ----------------------------------------------------------------------------------------------------
- */
+/* ---- a new brigd ---------------------------------------------------------------------------------------- */
 
 static void runs_survive(void **state)
 {

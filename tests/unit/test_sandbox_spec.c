@@ -207,8 +207,7 @@ static void specs_without_memory(void **state)
     json_doc_free(doc);
 }
 
-/* ---- specs ----------------------------------------------------------------------------------------------------------
- */
+/* ---- specs ---------------------------------------------------------------------------------------------- */
 
 static void spec_refused(struct sbox *sbox, const char *text, const char *message)
 {

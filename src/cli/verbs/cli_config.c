@@ -188,8 +188,7 @@ static int show(const struct config_options *options, const struct config_loaded
     return r < 0 ? cli_error("config show: %s", strerror(-r)) : cli_print(out, 0);
 }
 
-/* ---- sample
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- sample --------------------------------------------------------------------------------------------- */
 
 static bool is_bare(const char *value)
 {

@@ -53,8 +53,7 @@ __attribute__((noreturn)) static void die(const char *what, const char *why)
     exit(1);
 }
 
-/* ---- what the rest of brig-egress would be -------------------------------------------------------------------------
- */
+/* ---- what the rest of brig-egress would be -------------------------------------------------------------- */
 
 struct egress *slot_egress(const struct slot *s)
 {
@@ -155,8 +154,7 @@ void dial_cancel(struct dial *dial)
     mem_free(dial);
 }
 
-/* ---- clients
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- clients -------------------------------------------------------------------------------------------- */
 
 struct client {
     struct loop_source source;
@@ -265,8 +263,7 @@ static void on_accept(struct loop_source *source, UNUSED uint32_t events)
         die("accept", "loop");
 }
 
-/* ---- questions
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------------------ */
 
 static size_t scan_region(int mem, uint64_t from, uint64_t to, const uint8_t *hidden, size_t len)
 {
@@ -338,8 +335,7 @@ static void on_question(struct loop_source *source, UNUSED uint32_t events)
     len = 0;
 }
 
-/* ---- set-up
- * ------------------------------------------------------------------------------------------------------------------ */
+/* ---- set-up --------------------------------------------------------------------------------------------- */
 
 static char *slurp(const char *path, size_t *ret_len)
 {

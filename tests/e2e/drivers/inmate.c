@@ -4,7 +4,8 @@
  * one line of answer each; a failure is "WORD PATH: errno N".
  *
  *     stat:PATH    type, mode, uid, gid          read:PATH   the first line           fs:PATH   magic of the file
- * system write:PATH   creates or overwrites          link:PATH   where a link leads       ls:PATH   the names, sorted
+ *                  system
+ *     write:PATH   creates or overwrites          link:PATH   where a link leads       ls:PATH   the names, sorted
  *     id:          uid euid gid egid
  */
 #include <dirent.h>
