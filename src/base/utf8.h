@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* utf8.h: one well-formed UTF-8 sequence at a time (RFC 3629: no surrogates, no overlong forms, up to U+10FFFF). */
+/* utf8.h: one well-formed UTF-8 sequence at a time, read or written (RFC 3629: no surrogates, no overlong forms, up to
+ * U+10FFFF). */
 #ifndef BRIG_BASE_UTF8_H
 #define BRIG_BASE_UTF8_H
 
@@ -40,6 +41,33 @@ static inline size_t utf8_sequence(const void *data, size_t len, uint32_t *ret_p
     if (ret_point)
         *ret_point = point;
     return need;
+}
+
+/* Writes a code point (at most U+10FFFF) as 1 to 4 bytes, and returns how many. */
+static inline size_t utf8_put(void *out, uint32_t point)
+{
+    uint8_t *s = out;
+
+    if (point < 0x80) {
+        s[0] = (uint8_t)point;
+        return 1;
+    }
+    if (point < 0x800) {
+        s[0] = (uint8_t)(0xc0 | point >> 6);
+        s[1] = (uint8_t)(0x80 | (point & 0x3f));
+        return 2;
+    }
+    if (point < 0x10000) {
+        s[0] = (uint8_t)(0xe0 | point >> 12);
+        s[1] = (uint8_t)(0x80 | (point >> 6 & 0x3f));
+        s[2] = (uint8_t)(0x80 | (point & 0x3f));
+        return 3;
+    }
+    s[0] = (uint8_t)(0xf0 | point >> 18);
+    s[1] = (uint8_t)(0x80 | (point >> 12 & 0x3f));
+    s[2] = (uint8_t)(0x80 | (point >> 6 & 0x3f));
+    s[3] = (uint8_t)(0x80 | (point & 0x3f));
+    return 4;
 }
 
 /* C0, DEL and C1: what could steer a terminal. */

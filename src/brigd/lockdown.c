@@ -10,12 +10,8 @@
 #include "brigd/lockdown.h"
 
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/landlock.h>
-#include <linux/seccomp.h>
 #include <sched.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -23,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "base/call_filter.h"
 #include "base/err.h"
 
 /* ---- stage 1 --------------------------------------------------------------------------------------------- */
@@ -108,186 +105,43 @@ int lockdown_files(const struct lockdown *what, unsigned *ret_abi, struct brig_e
 /* ---- stage 3: seccomp ------------------------------------------------------------------------------------ */
 
 /* The frequent ones first: the filter looks through the list in order. */
-static const unsigned short allowed[] = {SYS_epoll_wait,
-                                         SYS_read,
-                                         SYS_write,
-                                         SYS_recvmsg,
-                                         SYS_sendmsg,
-                                         SYS_writev,
-                                         SYS_sendto,
-                                         SYS_recvfrom,
-                                         SYS_epoll_ctl,
-                                         SYS_accept4,
-                                         SYS_close,
-                                         SYS_futex,
-                                         SYS_clock_gettime,
-                                         SYS_epoll_pwait,
-                                         SYS_readv,
-                                         SYS_fdatasync,
-                                         SYS_fsync,
-                                         SYS_pwrite64,
-                                         SYS_pread64,
-                                         SYS_poll,
-                                         SYS_ppoll,
-                                         SYS_madvise,
-                                         SYS_mmap,
-                                         SYS_munmap,
-                                         SYS_mprotect,
-                                         SYS_mremap,
-                                         SYS_brk,
-                                         SYS_lseek,
-                                         SYS_fstat,
-                                         SYS_newfstatat,
-                                         SYS_openat,
-                                         SYS_openat2,
-                                         SYS_getrandom,
-                                         SYS_gettid,
-                                         SYS_getpid,
-                                         SYS_getsockopt,
-                                         SYS_setsockopt,
-                                         SYS_getsockname,
-                                         SYS_getpeername,
-                                         SYS_shutdown,
-                                         SYS_fcntl,
-                                         SYS_timerfd_settime,
-                                         SYS_timerfd_create,
-                                         SYS_eventfd2,
-                                         SYS_epoll_create1,
-                                         SYS_signalfd4,
-                                         SYS_memfd_create,
-                                         SYS_pipe2,
-                                         SYS_dup,
-                                         SYS_dup3,
-                                         SYS_stat,
-                                         SYS_lstat,
-                                         SYS_access,
-                                         SYS_faccessat,
-                                         SYS_faccessat2,
-                                         SYS_statx,
-                                         SYS_unlink,
-                                         SYS_unlinkat,
-                                         SYS_rename,
-                                         SYS_renameat,
-                                         SYS_renameat2,
-                                         SYS_mkdir,
-                                         SYS_mkdirat,
-                                         SYS_ftruncate,
-                                         SYS_fallocate,
-                                         SYS_flock,
-                                         SYS_fchmod,
-                                         SYS_fchmodat,
-                                         SYS_getdents64,
-                                         SYS_readlink,
-                                         SYS_readlinkat,
-                                         SYS_getcwd,
-                                         SYS_geteuid,
-                                         SYS_getuid,
-                                         SYS_getgid,
-                                         SYS_getegid,
-                                         SYS_uname,
-                                         SYS_sysinfo,
-                                         SYS_fstatfs,
-                                         SYS_statfs,
-                                         SYS_rt_sigaction,
-                                         SYS_rt_sigprocmask,
-                                         SYS_rt_sigreturn,
-                                         SYS_rt_sigtimedwait,
-                                         SYS_sigaltstack,
-                                         SYS_nanosleep,
-                                         SYS_clock_nanosleep,
-                                         SYS_sched_yield,
-                                         SYS_sched_getaffinity,
-                                         SYS_set_robust_list,
-                                         SYS_rseq,
-                                         SYS_exit,
-                                         SYS_exit_group,
-                                         SYS_restart_syscall,
-                                         SYS_prlimit64,
-                                         SYS_getrusage,
-                                         SYS_times,
-                                         SYS_tgkill,
-                                         SYS_get_robust_list,
-                                         SYS_membarrier,
-                                         SYS_splice,
-                                         SYS_open,
-                                         SYS_pselect6,
-                                         SYS_select,
-                                         SYS_fadvise64,
-                                         SYS_utimensat,
-                                         SYS_umask,
-                                         SYS_chmod,
-                                         SYS_fchown,
-                                         SYS_ioctl,
-                                         SYS_getppid,
-                                         SYS_mlock,
-                                         SYS_munlock,
-                                         SYS_time,
-                                         SYS_gettimeofday,
-                                         SYS_clock_getres,
-                                         SYS_fchownat,
-                                         SYS_epoll_pwait2,
-                                         SYS_getitimer,
-                                         SYS_socketpair,
-                                         SYS_copy_file_range,
-                                         SYS_sync_file_range,
-                                         SYS_linkat,
-                                         SYS_link};
+/* clang-format off */
+static const unsigned short allowed[] = {
+    SYS_epoll_wait, SYS_read, SYS_write, SYS_recvmsg, SYS_sendmsg, SYS_writev, SYS_sendto, SYS_recvfrom,
+    SYS_epoll_ctl, SYS_accept4, SYS_close, SYS_futex, SYS_clock_gettime, SYS_epoll_pwait, SYS_readv, SYS_fdatasync,
+    SYS_fsync, SYS_pwrite64, SYS_pread64, SYS_poll, SYS_ppoll, SYS_madvise, SYS_mmap, SYS_munmap, SYS_mprotect,
+    SYS_mremap, SYS_brk, SYS_lseek, SYS_fstat, SYS_newfstatat, SYS_openat, SYS_openat2, SYS_getrandom, SYS_gettid,
+    SYS_getpid, SYS_getsockopt, SYS_setsockopt, SYS_getsockname, SYS_getpeername, SYS_shutdown, SYS_fcntl,
+    SYS_timerfd_settime, SYS_timerfd_create, SYS_eventfd2, SYS_epoll_create1, SYS_signalfd4, SYS_memfd_create,
+    SYS_pipe2, SYS_dup, SYS_dup3, SYS_stat, SYS_lstat, SYS_access, SYS_faccessat, SYS_faccessat2, SYS_statx,
+    SYS_unlink, SYS_unlinkat, SYS_rename, SYS_renameat, SYS_renameat2, SYS_mkdir, SYS_mkdirat, SYS_ftruncate,
+    SYS_fallocate, SYS_flock, SYS_fchmod, SYS_fchmodat, SYS_getdents64, SYS_readlink, SYS_readlinkat, SYS_getcwd,
+    SYS_geteuid, SYS_getuid, SYS_getgid, SYS_getegid, SYS_uname, SYS_sysinfo, SYS_fstatfs, SYS_statfs,
+    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigtimedwait, SYS_sigaltstack, SYS_nanosleep,
+    SYS_clock_nanosleep, SYS_sched_yield, SYS_sched_getaffinity, SYS_set_robust_list, SYS_rseq, SYS_exit,
+    SYS_exit_group, SYS_restart_syscall, SYS_prlimit64, SYS_getrusage, SYS_times, SYS_tgkill, SYS_get_robust_list,
+    SYS_membarrier, SYS_splice, SYS_open, SYS_pselect6, SYS_select, SYS_fadvise64, SYS_utimensat, SYS_umask,
+    SYS_chmod, SYS_fchown, SYS_ioctl, SYS_getppid, SYS_mlock, SYS_munlock, SYS_time, SYS_gettimeofday,
+    SYS_clock_getres, SYS_fchownat, SYS_epoll_pwait2, SYS_getitimer, SYS_socketpair, SYS_copy_file_range,
+    SYS_sync_file_range, SYS_linkat, SYS_link,
+};
+/* clang-format on */
 
 /* Only with a server elsewhere. A name is looked up over UDP, and a server reached over any of the three families. */
 static const unsigned short network_calls[] = {SYS_socket, SYS_connect, SYS_bind, SYS_sendmmsg, SYS_recvmmsg};
 
 /* What nothing in brigd ever does: not an error to go on from. */
-static const unsigned short deadly[] = {SYS_execve,
-                                        SYS_execveat,
-                                        SYS_fork,
-                                        SYS_vfork,
-                                        SYS_ptrace,
-                                        SYS_process_vm_readv,
-                                        SYS_process_vm_writev,
-                                        SYS_mount,
-                                        SYS_umount2,
-                                        SYS_pivot_root,
-                                        SYS_chroot,
-                                        SYS_setns,
-                                        SYS_unshare,
-                                        SYS_init_module,
-                                        SYS_finit_module,
-                                        SYS_delete_module,
-                                        SYS_kexec_load,
-                                        SYS_bpf,
-                                        SYS_keyctl,
-                                        SYS_add_key,
-                                        SYS_setuid,
-                                        SYS_setresuid,
-                                        SYS_open_by_handle_at,
-                                        SYS_perf_event_open,
-                                        SYS_userfaultfd,
-                                        SYS_io_uring_setup};
-
-#define FILTER_MAX (2 * (ARRAY_SIZE(allowed) + ARRAY_SIZE(network_calls) + ARRAY_SIZE(deadly)) + 32)
-#define CALL_IS(nr, action) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1), BPF_STMT(BPF_RET | BPF_K, (action))
-
-struct filter {
-    struct sock_filter code[FILTER_MAX];
-    unsigned short n;
+/* clang-format off */
+static const unsigned short deadly[] = {
+    SYS_execve, SYS_execveat, SYS_fork, SYS_vfork, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_mount,
+    SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_setns, SYS_unshare, SYS_init_module, SYS_finit_module,
+    SYS_delete_module, SYS_kexec_load, SYS_bpf, SYS_keyctl, SYS_add_key, SYS_setuid, SYS_setresuid,
+    SYS_open_by_handle_at, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup,
 };
-
-static void put(struct filter *filter, const struct sock_filter *code, size_t n)
-{
-    for (size_t i = 0; i < n && filter->n < FILTER_MAX; i++)
-        filter->code[filter->n++] = code[i];
-}
-
-static void put_calls(struct filter *filter, const unsigned short *calls, size_t n, uint32_t action)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct sock_filter code[] = {CALL_IS(calls[i], action)};
-        put(filter, code, ARRAY_SIZE(code));
-    }
-}
+/* clang-format on */
 
 /* clone only as pthread_create does it; clone3 (whose flags a filter cannot see) is ENOSYS, and libc falls back. */
-static void put_clone(struct filter *filter)
+static void put_clone(struct call_filter *filter)
 {
     const struct sock_filter code[] = {
         CALL_IS(SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS),
@@ -298,30 +152,18 @@ static void put_clone(struct filter *filter)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
     };
 
-    put(filter, code, ARRAY_SIZE(code));
+    call_filter_put(filter, code, ARRAY_SIZE(code));
 }
 
 int lockdown_calls(const struct lockdown *what, struct brig_err *err)
 {
-    static struct filter filter;
-    const struct sock_filter begin[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    };
-    const struct sock_filter end[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)};
+    struct call_filter filter;
 
-    filter.n = 0;
-    put(&filter, begin, ARRAY_SIZE(begin));
-    put_calls(&filter, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
+    call_filter_init(&filter);
+    call_filter_calls(&filter, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
     if (what->network)
-        put_calls(&filter, network_calls, ARRAY_SIZE(network_calls), SECCOMP_RET_ALLOW);
-    put_calls(&filter, deadly, ARRAY_SIZE(deadly), SECCOMP_RET_KILL_PROCESS);
+        call_filter_calls(&filter, network_calls, ARRAY_SIZE(network_calls), SECCOMP_RET_ALLOW);
+    call_filter_calls(&filter, deadly, ARRAY_SIZE(deadly), SECCOMP_RET_KILL_PROCESS);
     put_clone(&filter);
-    put(&filter, end, ARRAY_SIZE(end));
-    const struct sock_fprog program = {filter.n, filter.code};
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
-        return err_host(err, "seccomp");
-    return 0;
+    return call_filter_install(&filter, err);
 }

@@ -17,6 +17,7 @@
  * a net against honest echoes, not a proof.
  */
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "crypto/crypto.h"
 #include "egress/broker_priv.h"
 
@@ -56,30 +57,6 @@ static long hex_number(const char *text, size_t len, size_t n)
     return value;
 }
 
-static size_t put_utf8(uint32_t point, uint8_t out[4])
-{
-    if (point < 0x80) {
-        out[0] = (uint8_t)point;
-        return 1;
-    }
-    if (point < 0x800) {
-        out[0] = (uint8_t)(0xc0 | point >> 6);
-        out[1] = (uint8_t)(0x80 | (point & 63));
-        return 2;
-    }
-    if (point < 0x10000) {
-        out[0] = (uint8_t)(0xe0 | point >> 12);
-        out[1] = (uint8_t)(0x80 | (point >> 6 & 63));
-        out[2] = (uint8_t)(0x80 | (point & 63));
-        return 3;
-    }
-    out[0] = (uint8_t)(0xf0 | point >> 18);
-    out[1] = (uint8_t)(0x80 | (point >> 12 & 63));
-    out[2] = (uint8_t)(0x80 | (point >> 6 & 63));
-    out[3] = (uint8_t)(0x80 | (point & 63));
-    return 4;
-}
-
 struct token {
     size_t took; /* characters; 0: the text ends within it */
     size_t n;    /* bytes */
@@ -117,7 +94,7 @@ static void read_u(struct token *token, const char *text, size_t len)
     }
     token->took = 6;
     if (high < 0xd800 || high > 0xdbff) {
-        token->n = put_utf8((uint32_t)high, token->bytes);
+        token->n = utf8_put(token->bytes, (uint32_t)high);
         return;
     }
     if (len < 8) {
@@ -129,7 +106,7 @@ static void read_u(struct token *token, const char *text, size_t len)
         token->took = 0;
     } else if (low >= 0xdc00 && low <= 0xdfff) {
         token->took = 12;
-        token->n = put_utf8(0x10000u + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00), token->bytes);
+        token->n = utf8_put(token->bytes, 0x10000u + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00));
     }
 }
 
@@ -195,7 +172,7 @@ static void read_entity(struct token *token, const char *text, size_t len)
         int digit = hex_value(text[i]);
         if (text[i] == ';') {
             token->took = i + 1;
-            token->n = put_utf8(point & 0x1fffff, token->bytes);
+            token->n = utf8_put(token->bytes, point & 0x1fffff);
             return;
         }
         if (digit < 0 || (!hex && digit > 9))

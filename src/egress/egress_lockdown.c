@@ -15,17 +15,15 @@
  */
 #include <fcntl.h>
 #include <grp.h>
-#include <linux/audit.h>
 #include <linux/capability.h>
-#include <linux/filter.h>
 #include <linux/landlock.h>
-#include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "base/call_filter.h"
 #include "base/err.h"
 #include "egress/egress_priv.h"
 
@@ -103,149 +101,44 @@ static int drop_files(struct brig_err *err)
 /* ---- stage 4 -------------------------------------------------------------------------------------------- */
 
 /* The frequent ones first: the filter looks through the list in order. */
-static const unsigned short allowed[] = {SYS_epoll_pwait2,
-                                         SYS_epoll_wait,
-                                         SYS_recvfrom,
-                                         SYS_sendto,
-                                         SYS_splice,
-                                         SYS_epoll_ctl,
-                                         SYS_close,
-                                         SYS_accept4,
-                                         SYS_connect,
-                                         SYS_setsockopt,
-                                         SYS_getsockopt,
-                                         SYS_getsockname,
-                                         SYS_shutdown,
-                                         SYS_sendmsg,
-                                         SYS_recvmsg,
-                                         SYS_read,
-                                         SYS_write,
-                                         SYS_writev,
-                                         SYS_readv,
-                                         SYS_getpeername,
-                                         SYS_clock_gettime,
-                                         SYS_epoll_pwait,
-                                         SYS_munmap,
-                                         SYS_mremap,
-                                         SYS_brk,
-                                         SYS_madvise,
-                                         SYS_futex,
-                                         SYS_getrandom,
-                                         SYS_fcntl,
-                                         SYS_memfd_create,
-                                         SYS_fstat,
-                                         SYS_newfstatat,
-                                         SYS_pread64,
-                                         SYS_lseek,
-                                         SYS_ftruncate,
-                                         SYS_mlock,
-                                         SYS_munlock,
-                                         SYS_getpid,
-                                         SYS_gettid,
-                                         SYS_getuid,
-                                         SYS_geteuid,
-                                         SYS_getgid,
-                                         SYS_getegid,
-                                         SYS_rt_sigreturn,
-                                         SYS_rt_sigprocmask,
-                                         SYS_rt_sigaction,
-                                         SYS_sigaltstack,
-                                         SYS_tgkill,
-                                         SYS_exit,
-                                         SYS_exit_group,
-                                         SYS_restart_syscall,
-                                         SYS_sched_yield,
-                                         SYS_sched_getaffinity,
-                                         SYS_nanosleep,
-                                         SYS_clock_nanosleep,
-                                         SYS_gettimeofday,
-                                         SYS_time,
-                                         SYS_clock_getres,
-                                         SYS_getrusage,
-                                         SYS_rseq,
-                                         SYS_set_robust_list,
-                                         SYS_epoll_create1,
-                                         SYS_timerfd_create,
-                                         SYS_timerfd_settime,
-                                         SYS_poll,
-                                         SYS_ppoll,
-                                         SYS_sysinfo,
-                                         SYS_uname};
+/* clang-format off */
+static const unsigned short allowed[] = {
+    SYS_epoll_pwait2, SYS_epoll_wait, SYS_recvfrom, SYS_sendto, SYS_splice, SYS_epoll_ctl, SYS_close, SYS_accept4,
+    SYS_connect, SYS_setsockopt, SYS_getsockopt, SYS_getsockname, SYS_shutdown, SYS_sendmsg, SYS_recvmsg, SYS_read,
+    SYS_write, SYS_writev, SYS_readv, SYS_getpeername, SYS_clock_gettime, SYS_epoll_pwait, SYS_munmap, SYS_mremap,
+    SYS_brk, SYS_madvise, SYS_futex, SYS_getrandom, SYS_fcntl, SYS_memfd_create, SYS_fstat, SYS_newfstatat,
+    SYS_pread64, SYS_lseek, SYS_ftruncate, SYS_mlock, SYS_munlock, SYS_getpid, SYS_gettid, SYS_getuid, SYS_geteuid,
+    SYS_getgid, SYS_getegid, SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_sigaltstack, SYS_tgkill,
+    SYS_exit, SYS_exit_group, SYS_restart_syscall, SYS_sched_yield, SYS_sched_getaffinity, SYS_nanosleep,
+    SYS_clock_nanosleep, SYS_gettimeofday, SYS_time, SYS_clock_getres, SYS_getrusage, SYS_rseq, SYS_set_robust_list,
+    SYS_epoll_create1, SYS_timerfd_create, SYS_timerfd_settime, SYS_poll, SYS_ppoll, SYS_sysinfo, SYS_uname,
+};
+/* clang-format on */
 
 /* What nothing here ever does: not an error to go on from. */
-static const unsigned short deadly[] = {SYS_execve,
-                                        SYS_execveat,
-                                        SYS_fork,
-                                        SYS_vfork,
-                                        SYS_clone,
-                                        SYS_clone3,
-                                        SYS_ptrace,
-                                        SYS_process_vm_readv,
-                                        SYS_process_vm_writev,
-                                        SYS_mount,
-                                        SYS_umount2,
-                                        SYS_pivot_root,
-                                        SYS_chroot,
-                                        SYS_setns,
-                                        SYS_unshare,
-                                        SYS_init_module,
-                                        SYS_finit_module,
-                                        SYS_delete_module,
-                                        SYS_kexec_load,
-                                        SYS_bpf,
-                                        SYS_keyctl,
-                                        SYS_add_key,
-                                        SYS_setuid,
-                                        SYS_setresuid,
-                                        SYS_open_by_handle_at,
-                                        SYS_perf_event_open,
-                                        SYS_userfaultfd,
-                                        SYS_io_uring_setup,
-                                        SYS_listen};
-
-#define FILTER_MAX (2 * (ARRAY_SIZE(allowed) + ARRAY_SIZE(deadly)) + 48)
-#define CALL_IS(nr, action) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (nr), 0, 1), BPF_STMT(BPF_RET | BPF_K, (action))
-#define ARG(n) \
-    (uint32_t)(offsetof(struct seccomp_data, args[0]) + 8u * (n)) /* its low half, on a little-endian machine */
-
-struct filter {
-    struct sock_filter code[FILTER_MAX];
-    unsigned short n;
+/* clang-format off */
+static const unsigned short deadly[] = {
+    SYS_execve, SYS_execveat, SYS_fork, SYS_vfork, SYS_clone, SYS_clone3, SYS_ptrace, SYS_process_vm_readv,
+    SYS_process_vm_writev, SYS_mount, SYS_umount2, SYS_pivot_root, SYS_chroot, SYS_setns, SYS_unshare,
+    SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_bpf, SYS_keyctl, SYS_add_key,
+    SYS_setuid, SYS_setresuid, SYS_open_by_handle_at, SYS_perf_event_open, SYS_userfaultfd, SYS_io_uring_setup,
+    SYS_listen,
 };
-
-static void put(struct filter *filter, const struct sock_filter *code, size_t n)
-{
-    for (size_t i = 0; i < n && filter->n < FILTER_MAX; i++)
-        filter->code[filter->n++] = code[i];
-}
-
-static void put_calls(struct filter *filter, const unsigned short *calls, size_t n, uint32_t action)
-{
-    for (size_t i = 0; i < n; i++) {
-        const struct sock_filter code[] = {CALL_IS(calls[i], action)};
-        put(filter, code, ARRAY_SIZE(code));
-    }
-}
+/* clang-format on */
 
 /* socket() of the internet's families only; memory that is never executable. */
-static void put_arguments(struct filter *filter)
+static void put_arguments(struct call_filter *filter)
 {
     const struct sock_filter code[] = {
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG(0)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 4),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, ARG(2)),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_socket, 0, 5), BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CALL_ARG(0)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET, 1, 0),    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 1, 0),   BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, CALL_ARG(2)),       BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),   BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
 
-    put(filter, code, ARRAY_SIZE(code));
+    call_filter_put(filter, code, ARRAY_SIZE(code));
 }
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -258,28 +151,16 @@ static void put_arguments(struct filter *filter)
 
 static int drop_calls(struct brig_err *err)
 {
-    static struct filter filter;
-    const struct sock_filter begin[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AUDIT_ARCH_X86_64, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-    };
-    const struct sock_filter end[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)};
+    struct call_filter filter;
 
-    filter.n = 0;
-    put(&filter, begin, ARRAY_SIZE(begin));
-    put_calls(&filter, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
-    put_calls(&filter, deadly, ARRAY_SIZE(deadly), SECCOMP_RET_KILL_PROCESS);
+    call_filter_init(&filter);
+    call_filter_calls(&filter, allowed, ARRAY_SIZE(allowed), SECCOMP_RET_ALLOW);
+    call_filter_calls(&filter, deadly, ARRAY_SIZE(deadly), SECCOMP_RET_KILL_PROCESS);
     put_arguments(&filter);
-    put(&filter, end, ARRAY_SIZE(end));
 #ifdef SANITIZED
     return 0; /* the sanitizer opens files and makes threads of its own */
 #endif
-    const struct sock_fprog program = {filter.n, filter.code};
-    if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0)
-        return err_host(err, "seccomp");
-    return 0;
+    return call_filter_install(&filter, err);
 }
 
 int lockdown_serve(struct brig_err *err)

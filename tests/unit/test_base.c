@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include "base/call_filter.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
@@ -341,6 +342,36 @@ static void fd_nowait_and_end(void **state)
     base_close_fd(&sock[1]);
 }
 
+static void utf8_writes_what_it_reads(void **state)
+{
+    (void)state;
+    for (uint32_t point = 0; point <= 0x10ffff; point++) {
+        char out[4];
+        uint32_t read = 0;
+        size_t n = utf8_put(out, point);
+
+        if (point >= 0xd800 && point <= 0xdfff)
+            continue; /* no code point of its own: not read back */
+        assert_int_equal(utf8_sequence(out, n, &read), n);
+        assert_int_equal(read, point);
+    }
+}
+
+/* One that does not fit is not installed without its end: nothing of it is. */
+static void a_filter_that_is_too_long_is_not_installed(void **state)
+{
+    static unsigned short calls[CALL_FILTER_MAX / 2];
+    struct call_filter filter;
+    struct brig_err err;
+    (void)state;
+
+    call_filter_init(&filter);
+    call_filter_calls(&filter, calls, ARRAY_SIZE(calls), SECCOMP_RET_KILL_PROCESS);
+    assert_int_equal(call_filter_install(&filter, &err), -E2BIG);
+    assert_string_equal(err.message, "seccomp: 517 instructions, at most 512: Argument list too long");
+    assert_true(getpid() > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +379,8 @@ int main(void)
         cmocka_unit_test(mem_fails_when_told),
         cmocka_unit_test(str_never_truncates),
         cmocka_unit_test(utf8_takes_only_well_formed),
+        cmocka_unit_test(utf8_writes_what_it_reads),
+        cmocka_unit_test(a_filter_that_is_too_long_is_not_installed),
         cmocka_unit_test(ids_have_their_shape),
         cmocka_unit_test(clocks_run),
         cmocka_unit_test(fd_reads_small_files_only),

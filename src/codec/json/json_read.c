@@ -79,30 +79,6 @@ static int hex4(const char *at, size_t left, uint32_t *ret)
     return 0;
 }
 
-static size_t put_utf8(char *out, uint32_t point)
-{
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
-    }
-    if (point < 0x800) {
-        out[0] = (char)(0xc0 | point >> 6);
-        out[1] = (char)(0x80 | (point & 0x3f));
-        return 2;
-    }
-    if (point < 0x10000) {
-        out[0] = (char)(0xe0 | point >> 12);
-        out[1] = (char)(0x80 | (point >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (point & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | point >> 18);
-    out[1] = (char)(0x80 | (point >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (point >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (point & 0x3f));
-    return 4;
-}
-
 /* After "\u"; one escape, or the two of a surrogate pair. */
 static int read_u_escape(struct reader *reader, uint32_t *ret)
 {
@@ -144,7 +120,7 @@ static int read_escape(struct reader *reader, char **out, bool is_key)
         return r;
     if (point == 0 && is_key)
         return refuse(reader, start, "a key may not contain \\u0000");
-    *out += put_utf8(*out, point);
+    *out += utf8_put(*out, point);
     return 0;
 }
 

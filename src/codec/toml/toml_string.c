@@ -16,30 +16,6 @@ static int hex_digit(int c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-static size_t put_utf8(char *out, uint32_t point)
-{
-    if (point < 0x80) {
-        out[0] = (char)point;
-        return 1;
-    }
-    if (point < 0x800) {
-        out[0] = (char)(0xc0 | point >> 6);
-        out[1] = (char)(0x80 | (point & 0x3f));
-        return 2;
-    }
-    if (point < 0x10000) {
-        out[0] = (char)(0xe0 | point >> 12);
-        out[1] = (char)(0x80 | (point >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (point & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | point >> 18);
-    out[1] = (char)(0x80 | (point >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (point >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (point & 0x3f));
-    return 4;
-}
-
 /* \uXXXX and \UXXXXXXXX, after the letter. Four letters become at most three bytes, eight at most four. */
 static int read_point(struct toml_reader *in, unsigned digits, char *out, size_t *len)
 {
@@ -53,7 +29,7 @@ static int read_point(struct toml_reader *in, unsigned digits, char *out, size_t
     }
     if (point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff))
         return toml_fail(in, "U+%04X is no character", point);
-    *len += put_utf8(out + *len, point);
+    *len += utf8_put(out + *len, point);
     return 0;
 }
 
