@@ -443,7 +443,8 @@ class Started(Base):
         source = (ROOT / "src/pool/pool_runtime.c").read_text(encoding="utf-8")
         for name, language in (("python", "python"), ("node", "javascript"), ("bash", "bash")):
             body = re.search(rf"{name}_argv\[\] = \{{(.*?), NULL\}};", source, re.S).group(1)
-            words = [texts()[w[8:]] if w.startswith("runtime_") else w.strip('"') for w in re.split(r",\s*", body)]
+            parts = [w.strip() for w in re.split(r",\s*", body)]
+            words = [texts()[w[8:]] if w.startswith("runtime_") else w.strip(chr(34)) for w in parts]
             self.assertEqual(words, argv(language))
             self.assertTrue(all(len(word.encode()) < 120 * 1024 for word in words))
 
