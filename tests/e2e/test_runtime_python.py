@@ -442,7 +442,7 @@ class Started(Base):
     def test_argv_is_the_services(self):
         source = (ROOT / "src/pool/pool_runtime.c").read_text(encoding="utf-8")
         for name, language in (("python", "python"), ("node", "javascript"), ("bash", "bash")):
-            body = re.search(rf"{name}_argv\[\] = \{{(.*?), NULL\}};", source, re.S).group(1)
+            body = re.search(rf"{name}_argv\[\] = \{{(.*?),\s*NULL\}};", source, re.S).group(1)
             parts = [w.strip() for w in re.split(r",\s*", body)]
             words = [texts()[w[8:]] if w.startswith("runtime_") else w.strip(chr(34)) for w in parts]
             self.assertEqual(words, argv(language))
