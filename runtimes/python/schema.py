@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A part of the Python runtime: the JSON Schema of a tool, from its source and its Google-style docstring. The source is read, never run.
-# The rules are the original's (docs/TOOLS.md, "Schema"): the last function at top level, `async def` included; every parameter but self and agent_state has an annotation and a
+# The rules are Letta's (docs/TOOLS.md, "Schema"): the last function at top level, `async def` included; every parameter but self and agent_state has an annotation and a
 # description; Optional is "not required". Classes of the source that are models (BaseModel, dataclass, TypedDict) become objects with their fields.
 import ast
 import inspect

@@ -340,7 +340,7 @@ class State(dict):
 
 
 class Memory(State):
-    """`memory` as tools of the original use it."""
+    """`memory` as tools of Letta use it."""
 
     def get_blocks(self):
         return self["blocks"]

@@ -75,7 +75,7 @@ static bool put_tools(struct request *rq, struct json *json)
     return true;
 }
 
-/* `state`, or made of the memory blocks that a client of the original sends. */
+/* `state`, or made of the memory blocks that a client of Letta sends. */
 static bool put_state(struct request *rq, struct json *json)
 {
     const struct json_value *state = NULL, *blocks = NULL, *memory = NULL;
@@ -305,7 +305,7 @@ static void put_models(const struct object *agent, struct json *json)
     }
 }
 
-/* What every client of the original expects to find, where nothing was sent for it. */
+/* What every client of Letta expects to find, where nothing was sent for it. */
 static void put_defaults(const struct object *agent, struct json *json)
 {
     static const char *const lists[] = {"tags", "sources", "tool_rules", "identity_ids"};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent_doc.h: an agent as the original's clients send and read it, and as records/agents.h keeps it. */
+/* agent_doc.h: an agent as Letta's clients send and read it, and as records/agents.h keeps it. */
 #ifndef BRIG_API_AGENT_DOC_H
 #define BRIG_API_AGENT_DOC_H
 

@@ -99,8 +99,8 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_SECRET (1u << 10)   /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9)  /* with ROUTE_JSON: no body at all is {} */
 #define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own: lists of tools judge it as `run` */
-#define ROUTE_LETTA                                                                                                   \
-    (1u << 11) /* of the original's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked \
+#define ROUTE_LETTA                                                                                            \
+    (1u << 11) /* of Letta's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked \
                   at */
 
 struct route {
@@ -188,7 +188,7 @@ int auth_prune(struct auth *auth, struct brig_err *err) MUST_CHECK;
 /* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
 int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret,
                struct brig_err *err) MUST_CHECK;
-/* The organisation of the original's user "user-<uuid4>": the one with the same number, where there is one and this
+/* The organisation of Letta's user "user-<uuid4>": the one with the same number, where there is one and this
  * caller may choose (the socket, or a key made with user_ids). */
 void auth_user(struct auth *auth, const char *user, struct caller *caller);
 /* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
@@ -224,7 +224,7 @@ route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_del
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 
-/* the original's interface, and native runs of tools */
+/* Letta's interface, and native runs of tools */
 route_fn route_letta_health;
 route_fn route_config_list, route_config_one, route_config_create, route_config_local_default, route_config_e2b_default,
     route_config_local, route_config_update, route_config_delete, route_config_recreate;

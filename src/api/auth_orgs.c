@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auth_orgs.c: organisations: made, listed and deleted by the administrator; and which one a user of the original's
+/* auth_orgs.c: organisations: made, listed and deleted by the administrator; and which one a user of Letta's
  * interface is of. */
 #include <stdio.h>
 #include <string.h>

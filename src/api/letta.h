@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * letta.h: what the routes of the original's interface have in common (ROUTE_LETTA): errors are {"detail": ...}, ids
+ * letta.h: what the routes of Letta's interface have in common (ROUTE_LETTA): errors are {"detail": ...}, ids
  * are checked by their pattern, lists have cursors that are ids, and a change is made in the name of a user.
  * docs/COMPATIBILITY.md says what is the same and what is not.
  */

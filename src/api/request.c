@@ -81,7 +81,7 @@ static bool knows_query(const char *known, const char *name)
 }
 
 /*
- * The original's framework answers "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to
+ * Letta's framework answers "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to
  * "/v1/tools/run": clients rely on it. 307 keeps method and body. True: it has been answered.
  */
 static bool redirect(struct request *rq, const struct http_head *head, const struct http_target *target)
@@ -425,7 +425,7 @@ static const char *key_of(const struct http_head *head)
     field = http_field(head, "X-API-Key");
     if (field)
         return field;
-    field = http_field(head, "X-BARE-PASSWORD"); /* the original's other form */
+    field = http_field(head, "X-BARE-PASSWORD"); /* Letta's other form */
     return field && strncmp(field, "password ", 9) == 0 ? field + 9 : NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_doc.c: see tool_doc.h. The document has the original's members by their names, those that are null left out, and
- * ours in `brig`. What a member may hold is judged in two places: its type here (422, as the original's), what it means
+ * tool_doc.c: see tool_doc.h. The document has Letta's members by their names, those that are null left out, and
+ * ours in `brig`. What a member may hold is judged in two places: its type here (422, as Letta's), what it means
  * by tool_parse() (400).
  */
 #include "api/tool_doc.h"

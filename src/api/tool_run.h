@@ -13,8 +13,8 @@
 enum run_form {
     /* {id, status, result, error, stdout, stderr, ..., receipt}; or a stream of events; or 202 in the background */
     RUN_NATIVE,
-    RUN_MESSAGE, /* the original's ToolReturnMessage */
-    RUN_RESULT,  /* the original's ToolExecutionResult */
+    RUN_MESSAGE, /* Letta's ToolReturnMessage */
+    RUN_RESULT,  /* Letta's ToolExecutionResult */
 };
 
 struct running {

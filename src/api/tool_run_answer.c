@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_run_answer.c: what a run came to, in the three forms that clients know: ours, the original's message (run from
+ * tool_run_answer.c: what a run came to, in the three forms that clients know: ours, Letta's message (run from
  * source) and its result (a tool of an agent). The receipt is in each.
  */
 #include <stdio.h>
@@ -61,7 +61,7 @@ static void put_native(const struct run_result *result, struct json *json)
     json_end(json);
 }
 
-/* Seconds, and "+00:00": as the original's messages have it. */
+/* Seconds, and "+00:00": as Letta's messages have it. */
 static void put_date(struct json *json)
 {
     time_t now = (time_t)(clock_real_ns() / (int64_t)NS_PER_SEC);

@@ -189,7 +189,7 @@ int api_tools_ready(struct api *api, struct brig_err *err)
         .org_id = API_DEFAULT_ORG, .language = TOOL_PYTHON, .strict = config->tools_strict, .keep = true};
     struct brig_err failed = {0};
 
-    /* Made once; the original wrote it again at every start, and undid what had been changed. */
+    /* Made once; Letta wrote it again at every start, and undid what had been changed. */
     if (configs_put(api->configs, API_DEFAULT_ORG, "user-00000000-0000-4000-8000-000000000000", STANDING_SOCKET, NULL,
                     "local", &none, true, on_default, api, &failed) < 0)
         log_line(LOG_ERROR, "tools", "the default configuration: %s", failed.message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.c: values as text. What Python prints for a value is what models were trained on and what clients of the
- * original compare with, so str() and repr() are followed to the letter, but for one thing: characters that no version
+ * text.c: values as text. What Python prints for a value is what models were trained on and what clients of Letta
+ * compare with, so str() and repr() are followed to the letter, but for one thing: characters that no version
  * of Unicode knows yet are printed, not escaped.
  */
 #include "codec/text.h"

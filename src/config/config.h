@@ -67,7 +67,7 @@ struct config {
      */
     char *allowed_dirs;
 
-    /* [tools]: runs of tools and code; the names of the original's settings are in config_keys.c */
+    /* [tools]: runs of tools and code; the names of Letta's settings are in config_keys.c */
     char *tools_exec_dir;                      /* TOOL_EXEC_DIR; "": <state>/tool_execution_dir */
     char *tools_venv_name;                     /* TOOL_EXEC_VENV_NAME; "" none */
     bool tools_autoreload_venv;                /* TOOL_EXEC_AUTORELOAD_VENV */
@@ -85,12 +85,12 @@ struct config {
     char *tools_npm_registry;                            /* URL; "" npm's own */
     char *tools_fallback;                                /* "auto" or "none" */
     uint64_t tools_approval_timeout;                     /* ms: 300 s */
-    bool tools_reveal;                                   /* listings have values, as the original's */
+    bool tools_reveal;                                   /* listings have values, as Letta's */
     char *tools_webhook_url, *tools_webhook_key;         /* STEP_ORCHESTRATOR_ENDPOINT, STEP_COMPLETE_KEY */
     uint64_t tools_webhook_timeout, tools_webhook_cache; /* ms: 10 s, 5 s */
     char *tools_e2b_key, *tools_e2b_template, *tools_modal_id,
         *tools_modal_secret; /* E2B_API_KEY, E2B_SANDBOX_TEMPLATE_ID, MODAL_TOKEN_ID, MODAL_TOKEN_SECRET */
-    char *tools_legacy_key;  /* LETTA_ENCRYPTION_KEY: to read values that the original has stored */
+    char *tools_legacy_key;  /* LETTA_ENCRYPTION_KEY: to read values that Letta has stored */
     bool audit_payloads;     /* [audit] payloads: arguments and results are in the log, scrubbed */
 
     /* [secrets]: the key ring (crypto/keyring.h); at most one of the three has it */

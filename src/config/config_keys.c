@@ -208,7 +208,7 @@ const struct config_key config_keys[] = {
     {"tools", "approval_timeout", CONFIG_MS, AT(tools_approval_timeout), .fallback = "5m", .min = 100, .max = MAX_MS,
      LIVE, .help = "a run waits so long for a yes"},
     {"tools", "reveal_secrets", CONFIG_BOOL, AT(tools_reveal), .fallback = "false",
-     .help = "listings of variables have their values, as the original's do"},
+     .help = "listings of variables have their values, as Letta's do"},
     {"tools", "webhook_url", CONFIG_TEXT, AT(tools_webhook_url), .fallback = "", .rule = config_rule_url,
      .env = "STEP_ORCHESTRATOR_ENDPOINT", .help = "base URL of the credential webhook"},
     {"tools", "webhook_key", CONFIG_TEXT, AT(tools_webhook_key), .fallback = "", .env = "STEP_COMPLETE_KEY",
@@ -226,7 +226,7 @@ const struct config_key config_keys[] = {
     {"tools", "modal_token_secret", CONFIG_TEXT, AT(tools_modal_secret), .fallback = "", .env = "MODAL_TOKEN_SECRET",
      .secret = true, .help = "of the provider modal"},
     {"tools", "legacy_key", CONFIG_TEXT, AT(tools_legacy_key), .fallback = "", .env = "LETTA_ENCRYPTION_KEY",
-     .secret = true, .help = "opens values that the original has stored; they are sealed anew when written"},
+     .secret = true, .help = "opens values that Letta has stored; they are sealed anew when written"},
 
     /* ---- [audit] ---- */
     {"audit", "payloads", CONFIG_BOOL, AT(audit_payloads), .fallback = "false", LIVE,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * legacy.h: values as the original stored them: standard base64 of salt (16), nonce (12), ciphertext and tag (16):
+ * legacy.h: values as Letta stored them: standard base64 of salt (16), nonce (12), ciphertext and tag (16):
  * AES-256-GCM without associated data, under PBKDF2-HMAC-SHA256(password, salt, 100000). Read, so that those who move
  * over keep their secrets; never written: there is no key id in it, and nothing binds it to its row. One derivation
  * takes tens of milliseconds.
@@ -19,12 +19,12 @@
 #define LEGACY_TEXT_MAX (256u * 1024u)
 
 /*
- * Into wiping memory (crypto_secret_free()). As the original reads: a text that does not open is the value itself
+ * Into wiping memory (crypto_secret_free()). As Letta reads: a text that does not open is the value itself
  * unless it looks encrypted (-EBADMSG then: changed, or another password). -ENOKEY: password is empty and the text
  * looks encrypted. -EMSGSIZE.
  */
 int legacy_open(const char *password, const char *text, size_t len, uint8_t **ret, size_t *ret_len) MUST_CHECK;
-/* The original's guess: no prefix that API keys have, and base64 (characters that are none are skipped) of at least 45
+/* Letta's guess: no prefix that API keys have, and base64 (characters that are none are skipped) of at least 45
  * bytes. */
 bool legacy_looks_encrypted(const char *text, size_t len);
 int legacy_derive(const char *password, const uint8_t salt[LEGACY_SALT], uint8_t out[32]) MUST_CHECK;

@@ -9,7 +9,7 @@
  * that the same words get the same packages again, verified by hash, until somebody asks for a rebuild. key = hex
  * SHA-256 of organisation (unless `[tools] share_sets` and every version is pinned with a hash), interpreter and its
  * version, platform, the sorted requirements, the index. One build at a time per key: others wait for it. A build that
- * fails leaves nothing, and its error is the run's: the installer's last lines, with the original's sentence. Collected
+ * fails leaves nothing, and its error is the run's: the installer's last lines, with Letta's sentence. Collected
  * by size and age, never one in use.
  */
 #ifndef BRIG_DEPS_SETS_H
@@ -62,7 +62,7 @@ int sets_get(struct sets *sets, const struct caller *caller, const struct set_wa
              struct set_build **ret, struct brig_err *err) MUST_CHECK;
 /* done does not come; the build goes on: what it makes is there for the next */
 void set_build_cancel(struct set_build *build);
-/* During done() with an err of an installer: the whole of it, several lines: the original's sentence and the
+/* During done() with an err of an installer: the whole of it, several lines: Letta's sentence and the
  * installer's last words. err has its beginning only. */
 const char *set_build_error(const struct set_build *build);
 void sets_configure(struct sets *sets, const struct config *config);

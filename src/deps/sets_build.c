@@ -207,7 +207,7 @@ static void finish_done(struct job *job)
 
 /* ---- the installer's end -------------------------------------------------------------------------------- */
 
-/* What people are told: which packages, the original's advice, and the installer's own words. */
+/* What people are told: which packages, Letta's advice, and the installer's own words. */
 static void explain(const struct build *b, const struct sets_result *result, struct buf *text, struct brig_err *err)
 {
     const char *said = str_starts(result->output, "failed ") ? result->output + strlen("failed ") : "",

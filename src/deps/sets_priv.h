@@ -43,7 +43,7 @@ struct wish {
 };
 int wish_init(struct wish *wish, const struct set_want *want, bool allow_urls, struct brig_err *err) MUST_CHECK;
 void wish_done(struct wish *wish);
-/* The original's sentence, with these requirements. */
+/* Letta's sentence, with these requirements. */
 int wish_sentence(const struct wish *wish, bool npm, struct buf *out) MUST_CHECK;
 
 /* What the template has, asked inside. "" where it has none. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * agents.c: agents as tools see them: a name, a project, tools by id, a state, and secrets, which are sealed in the
- * document as variables are. What a full agent of the original has besides is kept under `other` and means nothing
+ * document as variables are. What a full agent of Letta has besides is kept under `other` and means nothing
  * here. Writing is in agent_put.c.
  */
 #include "records/agents.h"

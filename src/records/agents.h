@@ -16,7 +16,7 @@ struct agents;
 int agents_create(struct store *store, const struct keyring *ring, bool plain, struct agents **ret,
                   struct brig_err *err) MUST_CHECK;
 void agents_destroy(struct agents *agents);
-/* [tools] legacy_key: opens what the original has stored ("" none). Copied. */
+/* [tools] legacy_key: opens what Letta has stored ("" none). Copied. */
 int agents_set_legacy_key(struct agents *agents, const char *key) MUST_CHECK;
 struct objects *agents_objects(struct agents *agents);
 /*

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * config_fields.c: what is in a sandbox configuration: one table of fields with their types and defaults, read as laxly
- * as the original reads ("60" is 60, "yes" is true), written without nulls and with defaults, so that its fingerprint
- * is the original's. Types that are not known here (other providers) keep their scalars and requirement lists as they
+ * as Letta reads ("60" is 60, "yes" is true), written without nulls and with defaults, so that its fingerprint
+ * is Letta's. Types that are not known here (other providers) keep their scalars and requirement lists as they
  * were given.
  *
  * The directory of local runs is a path on this host that a tenant names: it must lie, after lexical cleaning, in the
@@ -48,7 +48,7 @@ static const struct field {
     {"local", "use_venv", FIELD_BOOL, 0},
     {"local", "venv_name", FIELD_NAME, 0},
     {"local", "pip_requirements", FIELD_PIP_OBJECTS, 0},
-    /* ours: written only when on, so that without it the fingerprint is the original's */
+    /* ours: written only when on, so that without it the fingerprint is Letta's */
     {"local", "persist", FIELD_SWITCH, 0},
     {"e2b", "timeout", FIELD_SECONDS, 300},
     {"e2b", "template", FIELD_TEXT, 0},

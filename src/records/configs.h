@@ -44,7 +44,7 @@ void configs_configure(struct configs *configs, const struct config *config);
  */
 int config_resolve(const struct json_value *config, char type[CONFIG_TYPE_MAX], struct brig_err *err) MUST_CHECK;
 /*
- * Checks an object against the fields of its type (2.3; lax as the original: "60" is 60, "yes" is true; unknown keys
+ * Checks an object against the fields of its type (2.3; lax as Letta: "60" is 60, "yes" is true; unknown keys
  * are dropped; requirement strings that are options, paths or URLs are refused unless `[tools] allow_urls`), adds
  * defaults, removes nulls. old: merged under it (PATCH); may be NULL. sandbox_dir: must be the default directory or
  * below one of `[sandbox] allowed_dirs`, else BRIG_E_FORBIDDEN naming it.
@@ -91,7 +91,7 @@ const struct object *variables_by_key(const struct configs *configs, const char 
 struct variable_change {
     const char *key, *value, *description;
     size_t value_len;
-    /* where value is NULL: as the original stored it; opened with [tools] legacy_key (BRIG_E_CONFLICT without) and
+    /* where value is NULL: as Letta stored it; opened with [tools] legacy_key (BRIG_E_CONFLICT without) and
      * sealed as ours at once */
     const char *value_enc;
 };
@@ -100,7 +100,7 @@ int variables_put(struct configs *configs, const char *org, const char *actor, c
                   struct brig_err *err) MUST_CHECK;
 int variables_delete(struct configs *configs, const char *org, const char *id, objects_done_fn *done, void *ctx,
                      struct brig_err *err) MUST_CHECK;
-/* crypto_secret_free(). Reads the original's stored form too. */
+/* crypto_secret_free(). Reads Letta's stored form too. */
 int variable_reveal(const struct configs *configs, const struct object *variable, uint8_t **ret, size_t *ret_len,
                     struct brig_err *err) MUST_CHECK;
 bool variable_name_ok(const char *name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fingerprint.c: the name of a configuration's content, digit for digit as the original computes it: canonical JSON as
+ * fingerprint.c: the name of a configuration's content, digit for digit as Letta computes it: canonical JSON as
  * Python writes it (keys sorted by code point, no blanks, ASCII only), SHA-256, and the digest printed as one decimal
  * number. Numbers are as Python would print what it has read.
  */

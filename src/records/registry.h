@@ -89,7 +89,7 @@ static inline const struct tool *tool_of(const struct object *object)
  */
 int tool_parse(const struct json_value *json, struct tool *ret, struct brig_err *err) MUST_CHECK;
 void tool_done(struct tool *tool);
-/* first 12 hex digits of SHA-256, as the original computes metadata_.tool_hash */
+/* first 12 hex digits of SHA-256, as Letta computes metadata_.tool_hash */
 int tool_hash(const struct tool *tool, char out[13]) MUST_CHECK;
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * sealed_value.c: values in documents: sealed before they are written down, opened into wiping memory. The
  * organisation, the owner and the name are bound into the seal, so that a value does not open in another's row. What
- * the original stored opens with its password and becomes ours when it is next written.
+ * Letta stored opens with its password and becomes ours when it is next written.
  */
 #include "records/sealed_value.h"
 
@@ -99,9 +99,8 @@ static int open_legacy(const struct sealer *sealer, const struct json_value *tex
     int r = legacy_open(sealer->legacy_key ? sealer->legacy_key : "", text->string, text->len, ret, ret_len);
 
     if (r == -ENOKEY)
-        return refuse(r, what, "is stored as the original stores values, and [tools] legacy_key is not set", err);
-    return r < 0 ? refuse(r, what, "is stored as the original stores values, and does not open with [tools] legacy_key",
-                          err)
+        return refuse(r, what, "is stored as Letta stores values, and [tools] legacy_key is not set", err);
+    return r < 0 ? refuse(r, what, "is stored as Letta stores values, and does not open with [tools] legacy_key", err)
                  : 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sealed_value.h: a value inside a document: {"key_id", "nonce", "sealed"} as secrets are kept (crypto/keyring.h), or
- * {"legacy": text} as the original stored it. For variables of configurations and agents. Empty values are values.
+ * {"legacy": text} as Letta stored it. For variables of configurations and agents. Empty values are values.
  */
 #ifndef BRIG_RECORDS_SEALED_VALUE_H
 #define BRIG_RECORDS_SEALED_VALUE_H

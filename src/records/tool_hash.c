@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tool_hash.c: metadata_.tool_hash as the original computes it: SHA-256 of "source|source_type|requirements", where
+ * tool_hash.c: metadata_.tool_hash as Letta computes it: SHA-256 of "source|source_type|requirements", where
  * requirements are what Python prints for a list of its requirement objects.
  */
 #include <string.h>

@@ -314,7 +314,7 @@ static int check_change(const struct variable_change *change, struct brig_err *e
     return 0;
 }
 
-/* As the original stored it. Opened once, here: a wrong password is told to the one who still has the value. */
+/* As Letta stored it. Opened once, here: a wrong password is told to the one who still has the value. */
 static int take_legacy(struct variable_put *put, const char *text, struct brig_err *err)
 {
     const char *password = put->configs->options.config->tools_legacy_key;

@@ -3,7 +3,7 @@
  * environment.h: the environment of a run, in layers; later wins: base allow-list < sandbox variables < webhook
  * credentials and PROJECT_ID < agent variables < runtime variables of the call < forced ids (LETTA_AGENT_ID,
  * LETTA_PROJECT_ID, LETTA_TOOL_ID, BRIG_RUN_ID). Never the daemon's own, but for TOOL_* where `[tools] pass_tool_env`
- * is on. The fixed ones of the original (PYTHONWARNINGS=ignore, NO_COLOR=1, TERM=dumb, PYTHONUNBUFFERED=1) are base.
+ * is on. The fixed ones of Letta (PYTHONWARNINGS=ignore, NO_COLOR=1, TERM=dumb, PYTHONUNBUFFERED=1) are base.
  * Values are in wiping memory.
  */
 #ifndef BRIG_RUN_ENVIRONMENT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * execute_result.c: what a run came to. An answer counts only when the run ended with it; everything else (a time-out,
- * a kill, an exit without a word) is an error with a type and a sentence, in the words that users of the original know.
+ * a kill, an exit without a word) is an error with a type and a sentence, in the words that users of Letta know.
  * Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that was
  * cut in two escapes.
  */

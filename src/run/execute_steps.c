@@ -133,7 +133,7 @@ int step_credentials(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
     const char *org = run->caller.org_id;
-    char user[80]; /* the organisation's, as in every document of the original's interface */
+    char user[80]; /* the organisation's, as in every document of Letta's interface */
     const struct webhook_ask ask = {.user_id = user,
                                     .org_id = org,
                                     .tool_name = credentials_of(run),

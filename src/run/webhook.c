@@ -446,7 +446,7 @@ int webhook_create(const struct webhook_options *options, struct webhook **ret, 
                                 .cache_ns = options->cache_ms * NS_PER_MS,
                                 .timer = {.fn = on_timer}};
     webhook->timer.ctx = webhook;
-    while (len > 0 && options->url[len - 1] == '/') /* the original would double it */
+    while (len > 0 && options->url[len - 1] == '/') /* Letta would double it */
         len--;
     bool ok = curl_global_init(CURL_GLOBAL_DEFAULT) == 0 && (webhook->multi = curl_multi_init()) &&
               make_headers(webhook, options->key) == 0 && buf_append(&url, options->url, len) == 0 &&

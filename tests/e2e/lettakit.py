@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fixture tools of the original's suite, and a client for its interface on a real daemon."""
+"""The fixture tools of Letta's suite, and a client for its interface on a real daemon."""
 
 import base64
 import hashlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The behaviours of the original's own test matrix that apply here, one test each, named after theirs (docs/COMPATIBILITY.md has the whole list). Tools run in real sandboxes of a real
-daemon; what the original asserts inside its process is asserted here through its interface."""
+"""The behaviours of Letta's own test matrix that apply here, one test each, named after theirs (docs/COMPATIBILITY.md has the whole list). Tools run in real sandboxes of a real
+daemon; what Letta asserts inside its process is asserted here through its interface."""
 
 import hashlib
 import http.server
@@ -553,7 +553,7 @@ class Interface(LettaTest):
         self.assertEqual(made["pip_requirements"], [{"name": "a", "version": "4.1.0-beta"}])
         self.assertEqual(made["brig"]["version"], 1)
         self.assertEqual(self.ask("GET", f"/tools/{made['id']}"), made)
-        self.assertEqual(self.ask("GET", "/tools/object"), made)  # beyond the original: by name
+        self.assertEqual(self.ask("GET", "/tools/object"), made)  # beyond Letta: by name
         self.detail("GET", "/tools/tool-00000000-0000-4000-8000-000000000000", status=404)
         self.assertIn("String should match pattern 'tool-{uuid4}'", self.detail("GET", "/tools/nonsense", status=422))
 
@@ -692,7 +692,7 @@ class Interface(LettaTest):
 
 
 class Reveal(LettaTest):
-    """The switch that restores the original's shape."""
+    """The switch that restores Letta's shape."""
 
     CONFIG = "[tools]\nreveal_secrets = true\n"
 

@@ -125,7 +125,7 @@ class Description(ServiceTest):
                 with self.subTest(f"{method} {target[:200]}"):
                     self.assertLess(answer.status, 500, answer)
                     if answer.status >= 400 and "compatible" in operation["tags"] and "detail" in answer.json:
-                        self.assertTrue(answer.json["detail"], answer)  # the original's shape; what the server itself refuses has ours
+                        self.assertTrue(answer.json["detail"], answer)  # Letta's shape; what the server itself refuses has ours
                     elif answer.status >= 400 and method != "head":
                         error = answer.json["error"]
                         self.assertTrue(error["code"] and error["message"], answer)

@@ -433,7 +433,7 @@ return sorted(w for w in refused if w.startswith(('/usr', '/etc', '/opt')) or w 
                 ("DELETE", f"/sandbox-config/environment-variable/{variable}", None), ("POST", f"/sandbox-config/environment-variable/{variable}/reveal", None),
                 ("GET", f"/runs/{run}", None), ("DELETE", f"/runs/{run}", None), ("GET", f"/runs/{run}/files", None), ("POST", f"/approvals/{run}/approve", None),
                 ("POST", "/tools/public/run", {"agent_id": agent}), ("POST", "/tools/public/run", {"sandbox_id": sandbox}), ("POST", f"/agents/{agent}/tools/private/run", {"args": {}})]
-        for method, path, body in asks:  # as if it was not there: the original deletes tools with 400
+        for method, path, body in asks:  # as if it was not there: Letta deletes tools with 400
             answer = self.d.ask(method, f"/v1{path}", body, key=theirs)
             self.assertEqual(answer.status, 400 if method == "DELETE" and path.startswith("/tools/") else 404, (method, path, answer))
             self.assertNotIn(b"llowed", answer.body)

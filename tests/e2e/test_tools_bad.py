@@ -72,7 +72,7 @@ class Requests(BadTest):
                               (b'{"args": [1]}', "args: must be an object"),
                               (b'{"args": {"a": 1}, "bogus": 1}', "bogus: not a member of this request")):
             self.no(400, "invalid_argument", message, "/tools/echo/run", body)
-        # The original's routes say it in its own shape.
+        # Letta's routes say it in its own shape.
         for body, message in ((b'{"source_code": "x", "source_code": "y"}', "byte 21: a key that was there before"), (b'{"source_code": "\xff"}', "byte 17: not UTF-8")):
             answer = self.raw("/tools/run", body)
             self.assertEqual((answer.status, answer.json["detail"]), (422, f"[{{'type': 'json_invalid', 'loc': ('body',), 'msg': 'JSON decode error: JSON, {message}'}}]"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credential webhook against a real server on loopback: what it is asked, what becomes of its answers, and what a run is without them. test_letta_api.py has the original's own cases."""
+"""The credential webhook against a real server on loopback: what it is asked, what becomes of its answers, and what a run is without them. test_letta_api.py has Letta's own cases."""
 
 import http.server
 import json
@@ -181,7 +181,7 @@ class Webhook(WebhookTest):
 
 
 class Cached(WebhookTest):
-    """By the original's names, without a key, and with a cache."""
+    """By Letta's names, without a key, and with a cache."""
 
     @classmethod
     def configure(cls):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Configurations, states of agents and stored values of the original, from anyone: what is complete completes to itself
+ * Configurations, states of agents and stored values of Letta, from anyone: what is complete completes to itself
  * and stays in the directories that were named, whatever it is merged with; a fingerprint is a number.
  */
 #include "fuzz.h"

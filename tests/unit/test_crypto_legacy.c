@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values as the original stored them: its vectors, its guess whether a text is encrypted, and what does not open. */
+/* Values as Letta stored them: its vectors, its guess whether a text is encrypted, and what does not open. */
 #include "unit.h"
 
 #include "base/str.h"
@@ -55,7 +55,7 @@ static void test_guess(void **state)
         {"", false},
         {"hello", false},
         {STORED, true},
-        {EMPTY, false /* 44 bytes: as the original guesses */},
+        {EMPTY, false /* 44 bytes: as Letta guesses */},
         {"sk-AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug==", false},
         {"AKIAAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug==", false},
         {"Bearer AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGzbn82O+HFfTQlUUKodsIOQ1xZO6kxXwdkX7KNLKtHqQzuztug==", false},
@@ -84,7 +84,7 @@ static void test_not_ours(void **state)
     assert_int_equal(opens(KEY, changed), -EBADMSG);
     assert_int_equal(opens("another", STORED), -EBADMSG);
     assert_int_equal(opens("", STORED), -ENOKEY);
-    /* what does not look encrypted is the value: the original stored it so when it had no key */
+    /* what does not look encrypted is the value: Letta stored it so when it had no key */
     assert_opens(KEY, "sk-12345", "sk-12345");
     assert_opens(KEY, "hello", "hello");
     assert_opens(KEY, "", "");

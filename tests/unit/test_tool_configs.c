@@ -106,7 +106,7 @@ static struct configs *make(struct kit *kit, const struct keyring *ring, bool pl
 
 /* ---- types -------------------------------------------------------------------------------------------- */
 
-/* Every row of the original's table, with our answer; where it is another, what was meant wins over which class has
+/* Every row of Letta's table, with our answer; where it is another, what was meant wins over which class has
  * most fields. */
 static void test_resolve(void **state)
 {
@@ -119,11 +119,11 @@ static void test_resolve(void **state)
         {"{\"pip_requirements\":[]}", "local"},
         {"{\"pip_requirements\":[{\"name\":\"a\"}]}", "local"},
         {"{\"timeout\":60}", "e2b"},
-        {"{\"template\":\"x\"}", "e2b"}, /* the original: local, and the template is lost */
+        {"{\"template\":\"x\"}", "e2b"}, /* Letta: local, and the template is lost */
         {"{\"timeout\":60,\"template\":\"x\"}", "e2b"},
         {"{\"pip_requirements\":[\"cowsay\"]}", "e2b"},
-        {"{\"language\":\"python\"}", "modal"}, /* the original: local */
-        /* the original: e2b, so that its own modal configuration could not be updated */
+        {"{\"language\":\"python\"}", "modal"}, /* Letta: local */
+        /* Letta: e2b, so that its own modal configuration could not be updated */
         {"{\"timeout\":60,\"language\":\"python\"}", "modal"},
         {"{\"timeout\":60,\"language\":\"typescript\",\"npm_requirements\":[\"a\"]}", "modal"},
         {"{\"timeout\":60,\"pip_requirements\":null,\"npm_requirements\":null,\"language\":null}", "modal"},
@@ -562,7 +562,7 @@ static void test_keys(void **state)
         snprintf(name, sizeof name, "V%d", i);
         must_set(kit, configs, config_id, NULL, name, name, &told);
     }
-    /* the original's stored form, opened and sealed as ours */
+    /* Letta's stored form, opened and sealed as ours */
     const struct variable_change old = {.key = "OLD", .value_enc = LEGACY};
     told = (struct told){0};
     assert_int_equal(variables_put(configs, ORG, NULL, config_id, NULL, &old, on_object, &told, NULL), 0);
@@ -580,7 +580,7 @@ static void test_keys(void **state)
     configs_destroy(configs);
     kit_open(kit);
 
-    /* a row in the original's form opens, and is ours after the next write */
+    /* a row in Letta's form opens, and is ours after the next write */
     AUTO_BUF struct buf sql = BUF_INIT(4096);
     assert_int_equal(
         buf_printf(&sql,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of tools: what a tool's document must be, its hash as the original computes it, names and versions. */
+/* The registry of tools: what a tool's document must be, its hash as Letta computes it, names and versions. */
 #include "store_kit.h"
 
 #include "base/err.h"
@@ -184,7 +184,7 @@ static void test_hash(void **state)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"{\"name\":\"f\"," SRC "}", "f3c5e04f87b1"}, /* the original's own */
+        {"{\"name\":\"f\"," SRC "}", "f3c5e04f87b1"}, /* Letta's own */
         {"{\"name\":\"f\",\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},{\"name\":\"it's\"}],\"npm_requirements\":[{\"name\":\"a\"}]," SRC
          "}",
          "bba8297c2493"},

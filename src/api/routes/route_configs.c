@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_configs.c: sandbox configurations (letta.md 1.2). One per organisation and type. What differs from the original
+ * route_configs.c: sandbox configurations (letta.md 1.2). One per organisation and type. What differs from Letta
  * on purpose: an explicit `type` inside the configuration is taken, GET by id is there, PATCH merges, and an empty
  * PATCH is refused instead of failing.
  */
@@ -42,7 +42,7 @@ static void answer_config(struct request *rq, const struct object *object)
     request_json(rq, 200, &json);
 }
 
-/* What is wrong with a field is the original's validation error. */
+/* What is wrong with a field is Letta's validation error. */
 static void fail_config(struct request *rq, const struct brig_err *err)
 {
     if (err->code == BRIG_E_USAGE && str_starts(err->message, "Mismatched type"))

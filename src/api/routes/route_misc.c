@@ -16,7 +16,7 @@ void route_health(struct request *rq)
     request_text(rq, 200, "text/plain", "ok\n", 3);
 }
 
-/* The original's. */
+/* Letta's. */
 void route_letta_health(struct request *rq)
 {
     AUTO_BUF struct buf out = BUF_INIT(4096);

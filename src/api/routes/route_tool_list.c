@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route_tool_list.c: finding tools: lists with filters, counts, a search by words, and the schema of a source that is
- * not kept. All tools here are of the type `custom`: the original's own (memory, files, messages) are part of its
+ * not kept. All tools here are of the type `custom`: Letta's own (memory, files, messages) are part of its
  * agents, which are not here, so add-base-tools adds none.
  */
 #include <stdio.h>

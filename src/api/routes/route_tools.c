@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_tools.c: the registry of tools as the original's clients see it (letta.md 1.4): upsert by name, update, read,
+ * route_tools.c: the registry of tools as Letta's clients see it (letta.md 1.4): upsert by name, update, read,
  * delete.
  *
  * A write goes body -> (schema derived in a sandbox) -> document -> store. Who may write is asked of the document that
@@ -299,7 +299,7 @@ void route_tool_upsert(struct request *rq)
         derive(write, source->string, source->len);
 }
 
-/* By its id; beyond the original also by name, for people. NULL: the refusal was sent. */
+/* By its id; beyond Letta also by name, for people. NULL: the refusal was sent. */
 static const struct object *find_tool(struct request *rq)
 {
     const struct object *object = registry_by_name(rq->api->registry, rq->caller.org_id, rq->arg[0]);

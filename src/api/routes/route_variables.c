@@ -2,7 +2,7 @@
 /*
  * route_variables.c: environment variables of a sandbox configuration (letta.md 1.3). Values go in, and come out only
  * by the call that reveals one (audited) or, where the administrator has switched it on ([tools] reveal_secrets), in
- * the original's shape; otherwise `value` is "" and `value_enc` null, and `has_value` says whether there is one.
+ * Letta's shape; otherwise `value` is "" and `value_enc` null, and `has_value` says whether there is one.
  */
 #include <string.h>
 
@@ -181,7 +181,7 @@ void route_variable_create(struct request *rq)
         write_variable(rq, rq->arg[0], NULL, &change);
 }
 
-/* The variable that the path names; or NULL, and the refusal was sent. The original takes any text for an id. */
+/* The variable that the path names; or NULL, and the refusal was sent. Letta takes any text for an id. */
 static const struct object *find_variable(struct request *rq)
 {
     const struct object *object = objects_find(configs_variables(rq->api->configs), rq->caller.org_id, rq->arg[0]);

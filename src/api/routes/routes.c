@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routes.c: every route: the native API, and the original's interface (L). tests/e2e check that docs/openapi.yaml has
+/* routes.c: every route: the native API, and Letta's interface (L). tests/e2e check that docs/openapi.yaml has
  * the same ones. */
 #include "api/api.h"
 

@@ -90,7 +90,7 @@ static void put_name(struct json *json, const char *file)
     service_put_text(json, "name", taken ? "tool" : name);
 }
 
-/* Of a registered tool everything can be said; a file is run as the original's interface does it. */
+/* Of a registered tool everything can be said; a file is run as Letta's interface does it. */
 static bool make_request(const char *word, const struct tool_run_options *options, struct buf *target, struct buf *body)
 {
     AUTO_BUF struct buf args = BUF_INIT(ARGS_LIMIT), source = BUF_INIT(TOOL_SOURCE_LIMIT + 65536);

@@ -92,7 +92,7 @@ def registry():
     same([t.name for t in tools.list(after=other.id, order="asc")], ["stock", "greeting"])
     same([t.name for t in tools.list(names=["roll", "stock"], order="desc")], ["stock", "roll"])
     same([t.name for t in tools.list(name="roll")], ["roll"])
-    same(tools.upsert_base_tools(), [])  # none of the original's own tools is here
+    same(tools.upsert_base_tools(), [])  # none of Letta's own tools is here
     same(refused(ApiError, 404, tools.retrieve, NOWHERE).body["detail"][:14], "Tool not found")
     return made, other, typed, greeting
 
