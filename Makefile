@@ -11,15 +11,16 @@ PYTHON := $(firstword $(wildcard /usr/bin/python3) python3)
 T ?=
 export LC_ALL ?= C.UTF-8
 
-.PHONY: help run build test asan fuzz test-vm test-compat test-long bench lint install clean
+.PHONY: help run build test asan fuzz test-reproducible test-vm test-compat test-long bench lint install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run        install missing packages, build, run an example tool in a sandbox, print its receipt"
-	@echo "make test       the same set-up, then all tests (T=pattern: only those); about 10 minutes on 2 quiet cores"
+	@echo "make test       the same set-up, then all tests (T=pattern: only those); under 10 minutes on 2 quiet cores"
 	@echo "make build      packages and build only"
 	@echo "make asan       ASan+UBSan build by clang: unit tests, fuzz corpora, $(FUZZ_TIME) s of fuzzing per target"
 	@echo "make fuzz       fuzz every target for FUZZ_TIME seconds (now $(FUZZ_TIME))"
+	@echo "make test-reproducible  two builds at different paths are equal byte for byte"
 	@echo "make test-vm    the cgroup v2 and rootless cases on Debian's kernel in QEMU"
 	@echo "make test-compat  other people's clients, servers and registries: PostgreSQL, letta-client, pip and npm"
 	@echo "make test-long  10,000 runs without a leak, 1,000 random programs, every case 100 times; hours"
@@ -49,6 +50,10 @@ asan:
 fuzz:
 	@tools/setup.sh build test
 	@ONLY_FUZZ=1 tools/sanitize.sh $(ASAN) $(FUZZ_TIME)
+
+test-reproducible:
+	@tools/setup.sh build test
+	@$(PYTHON) tests/run.py --build $(BUILD) --no-install --kind repro
 
 test-vm:
 	@tools/setup.sh build test vm

@@ -9,10 +9,12 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   lint     tests/lint/test_*.py             unittest, over the sources                 lint:test_x.py:Class.test
   e2e      tests/e2e/test_*.py              unittest, against an installed copy        e2e:test_x.py:Class.test
   hostile  tests/hostile/run.py             a driver of its own, run alone             hostile:CASE
-  compat   tests/compat/test_*.py           by `make test-compat` only: other people's clients, servers and registries   compat:test_x.py:Class.test
+  compat   tests/compat/test_*.py           by `make test-compat` only                 compat:test_x.py:Class.test
+  repro    tests/repro/test_*.py            by `make test-reproducible` only           repro:test_x.py:Class.test
 
-unit and replay use all cores. The rest runs in two lanes side by side, each in a cgroup of its own, one test at a time in each: in the first
-the tests that look for what a run of the jail left behind, then hostile; in the second those of the service and all that needs no sandbox.
+unit and replay come first, more at once than there are cores, since many of them wait.  The rest runs in lanes side by side, each in
+a cgroup of its own, one test at a time in each (tests/lanes.py): in the first the tests that look for what a run of the jail left
+behind, then hostile; the others share those of the service and all that needs no sandbox, the longest first.
 
 Every test has a time limit (a unittest class may set LIMIT_SECONDS) as for a quiet machine; SLACK times that long the driver waits.
 A test that hangs is killed with its process group, counted, and the rest of its module goes on.  All of them together have no limit.
@@ -32,7 +34,6 @@ nothing failed, something passed and everything was run.
 import argparse
 import collections
 import concurrent.futures
-import fnmatch
 import glob
 import json
 import os
@@ -53,8 +54,9 @@ from child import matches
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-KINDS = ("unit", "replay", "lint", "e2e", "long", "compat", "hostile")
-LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600, "compat": 120}
+KINDS = ("unit", "replay", "lint", "e2e", "long", "compat", "repro", "hostile")
+ON_DEMAND = ("long", "compat", "repro")  # not by `make test`
+LIMIT = {"unit": 60, "replay": 120, "lint": 60, "e2e": 60, "long": 24 * 3600, "compat": 120, "repro": 300}
 SLACK = 5  # a busy machine is no failure
 QUIET_SECONDS = 120  # between two lines of a driver of its own
 SYSTEM_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -269,11 +271,6 @@ def run_replay(path, env, patterns, report):
 # ---- unittest modules -----------------------------------------------------------------------------------------------
 
 
-SECOND_LANE = ("lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config.py", "e2e:test_audit.py", "e2e:test_tar.py",
-               "e2e:test_openapi.py", "e2e:test_cli_service*.py", "e2e:test_gate_*.py", "e2e:test_letta_api.py", "e2e:test_tools_*.py", "e2e:test_runtime_*.py",
-               "e2e:test_cli_tools.py", "e2e:test_jsonschema.py", "e2e:test_troubleshooting.py", "e2e:test_webhook.py")
-
-
 def may_match(kind, file, patterns):
     """Whether a test in this file could match; a pattern without a kind could match anywhere."""
     for pattern in patterns:
@@ -444,7 +441,7 @@ def programs(build, pattern):
 
 
 def kinds_of(args):
-    return args.kind or ([k for k in KINDS if k not in ("long", "compat")] if not args.long else ["long", "hostile"])
+    return args.kind or ([k for k in KINDS if k not in ON_DEMAND] if not args.long else ["long", "hostile"])
 
 
 def find_programs(args, build, report):
@@ -462,12 +459,13 @@ def find_programs(args, build, report):
 
 
 def find_modules(args):
-    """The unittest modules: [(kind, path)], and those of them that go to the second lane."""
-    modules = [(kind, path) for kind in ("lint", "e2e", "long", "compat") if kind in kinds_of(args)
+    """The unittest modules: [(kind, path)], and those of them that the lanes after the first share, the longest first."""
+    modules = [(kind, path) for kind in ("lint", "e2e", *ON_DEMAND) if kind in kinds_of(args)
                for path in sorted((HERE / kind).glob("test_*.py")) if may_match(kind, path.name, args.patterns)]
     if not lanes.possible():
         return modules, []
-    return modules, [m for m in modules if any(fnmatch.fnmatch(f"{m[0]}:{m[1].name}", p) for p in SECOND_LANE)]
+    shared = [m for m in modules if lanes.is_shared(f"{m[0]}:{m[1].name}")]
+    return modules, lanes.longest_first(shared, lambda m: f"{m[0]}:{m[1].name}")
 
 
 def find_hostile(args):
@@ -482,13 +480,14 @@ def run_programs(work, env, patterns, report):
         how(path, env, patterns, report)
         report.ended(f"{how.__name__[4:]}:{path.name}")
 
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    work = lanes.longest_first(work, lambda w: f"{w[0].__name__[4:]}:{w[1].name}")
+    with concurrent.futures.ThreadPoolExecutor((os.cpu_count() or 1) * lanes.PROGRAMS_PER_CORE) as pool:
         for job in [pool.submit(one, how, path) for how, path in work]:
             job.result()
 
 
 def run_all(args, build, report, temp):
-    work, (modules, second), hostile = find_programs(args, build, report), find_modules(args), find_hostile(args)
+    work, (modules, shared), hostile = find_programs(args, build, report), find_modules(args), find_hostile(args)
     report.plan(f"{how.__name__[4:]}:{path.name}" for how, path in work)
     report.plan(f"{kind}:{path.name}" for kind, path in modules)
     report.plan(["hostile:run.py"] if hostile is not None else [])
@@ -498,21 +497,27 @@ def run_all(args, build, report, temp):
     run_programs(work, env, args.patterns, report)
 
     def lane_env(lane):
-        return {**env, "BRIG_TEST_LANE": f"{RUN}-{lane}"} if second else env
+        return {**env, "BRIG_TEST_LANE": f"{RUN}-{lane}"} if shared else env
 
     def run_lane(lane, lane_modules):
-        for kind, path in lane_modules:
+        while True:
+            try:
+                kind, path = lane_modules.popleft()
+            except IndexError:  # another lane took the last
+                return
             run_module(kind, path, lane_env(lane), args.patterns, report)
             report.ended(f"{kind}:{path.name}")
 
     def first_lane():
-        run_lane(1, [m for m in modules if m not in second])
+        run_lane(1, collections.deque(m for m in modules if m not in shared))
         if hostile is not None:
             run_hostile("run", lane_env(1), build, hostile, report)
             report.ended("hostile:run.py")
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        for lane in [pool.submit(first_lane), pool.submit(run_lane, 2, second)]:
+    queue = collections.deque(shared)
+    with concurrent.futures.ThreadPoolExecutor(lanes.COUNT) as pool:
+        others = [pool.submit(run_lane, lane, queue) for lane in range(2, lanes.COUNT + 1)]
+        for lane in [pool.submit(first_lane), *others]:
             lane.result()
     if args.long and hostile == []:  # a measurement: on a shared machine it would fail for others' load
         run_hostile("victim", env, build, [], report)

@@ -3,7 +3,8 @@
 
 tests/PROMISES.md holds tables of three columns: promise | where promised | test ids.  An id is one of
 
-    unit:test_x.c:function      e2e:test_x.py:Class.test     lint:test_x.py:Class.test    long:test_x.py:Class.test    compat:test_x.py:Class.test
+    unit:test_x.c:function      e2e:test_x.py:Class.test     lint:test_x.py:Class.test    long:test_x.py:Class.test
+    compat:test_x.py:Class.test repro:test_x.py:Class.test
     hostile:CASE                vm:name                      bench:name                   fuzz:name
 
 in backquotes or separated by blanks or commas.  A document may mark a promise by `<!-- promise: name -->`; the name must then
@@ -17,7 +18,7 @@ import unittest
 from tree import ROOT, files, name
 
 PROMISES = ROOT / "tests/PROMISES.md"
-KINDS = "unit e2e lint long compat hostile vm bench fuzz".split()
+KINDS = "unit e2e lint long compat repro hostile vm bench fuzz".split()
 ID = re.compile(r"\b(" + "|".join(KINDS) + r"):([^\s,`|<]+)")
 MARK = re.compile(r"<!--\s*promise:\s*([\w.-]+)\s*-->")
 
@@ -75,7 +76,7 @@ def missing(kind, rest):
         if not function or not re.search(rf"\b{re.escape(function)}\s*\(\s*(?:UNUSED\s+)?void\s*\*\*", path.read_text(encoding="utf-8")):
             return f"no test function {function or '(none named)'} in tests/unit/{file}"
         return None
-    if kind in ("e2e", "lint", "long", "compat"):
+    if kind in ("e2e", "lint", "long", "compat", "repro"):
         file, _, dotted = rest.partition(":")
         return python_has(ROOT / "tests" / kind / file, dotted)
     if kind == "hostile":

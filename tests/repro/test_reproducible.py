@@ -10,10 +10,13 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
-from tree import ROOT, files
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lint"))
+
+from tree import ROOT, files  # noqa: E402
 
 WANTED = ("brig", "libbrig.so", "brig-spawner", "brig-init")
 
