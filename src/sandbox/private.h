@@ -217,8 +217,9 @@ struct manager {
     struct quota_of *quotas[BUCKETS];
     struct kept_of *kept[BUCKETS]; /* kept.c */
     size_t kept_bytes, kept_pool;
-    struct event_slot events[EVENTS_MAX];
-    uint64_t event_seq, n_events; /* the last number, which is a time; how many there were */
+    struct event_slot events[EVENTS_MAX]; /* oldest first */
+    size_t n_events;
+    uint64_t event_seq; /* the last number, which is a time */
     struct manager_listener *listeners, *listener_next, *replaying;
     struct manager_stats stats;
     struct loop_timer cleanup, retry, shut, start;

@@ -2,12 +2,52 @@
 /*
  * sbox_events.c: the lifecycle of sandboxes for those who listen, and the last EVENTS_MAX of them for those who come
  * back. The number of an event is its time in microseconds, and rises: it says nothing about how many others there
- * were.
+ * were. When there is no room for a new event, the organisation that has the most loses its oldest one: an organisation
+ * that makes many pushes out its own.
  */
 #include "engine/engine.h"
 #include "sandbox/private.h"
 
 #define EVENT_MAX 8192u
+
+static size_t count_of(const struct manager *manager, const char *org)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < manager->n_events; i++)
+        n += str_eq(manager->events[i].org_id, org);
+    return n;
+}
+
+/* The oldest event of the organisation that has the most. Each organisation is counted once: at its oldest event. */
+static size_t victim(const struct manager *manager)
+{
+    size_t at = 0, most = 0, seen = 0;
+
+    for (size_t i = 0; i < manager->n_events && most < manager->n_events - seen; i++) {
+        bool counted = false;
+        for (size_t j = 0; j < i && !counted; j++)
+            counted = str_eq(manager->events[j].org_id, manager->events[i].org_id);
+        if (counted)
+            continue;
+        size_t n = count_of(manager, manager->events[i].org_id);
+        seen += n;
+        if (n > most)
+            at = i, most = n;
+    }
+    return at;
+}
+
+static void keep_event(struct manager *manager, const struct event_slot *event)
+{
+    if (manager->n_events == EVENTS_MAX) {
+        size_t at = victim(manager);
+        mem_free(manager->events[at].json);
+        manager->n_events--;
+        memmove(&manager->events[at], &manager->events[at + 1], (manager->n_events - at) * sizeof manager->events[0]);
+    }
+    manager->events[manager->n_events++] = *event;
+}
 
 void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
 {
@@ -33,22 +73,20 @@ void sandbox_event(struct sbox *sbox, const char *type, const char *detail)
     if (detail && detail[0])
         json_key(&json, "detail"), json_string(&json, detail);
     json_end(&json);
-    struct event_slot *slot = &manager->events[manager->n_events++ % EVENTS_MAX];
-    mem_free(slot->json);
-    *slot = (struct event_slot){0};
     if (json_finish(&json) < 0) {
         buf_done(&buf);
         return;
     }
-    slot->seq = seq;
-    snprintf(slot->org_id, sizeof slot->org_id, "%s", sbox->org_id);
-    slot->json = buf_take(&buf, &slot->len);
-    if (!slot->json)
+    struct event_slot event = {.seq = seq};
+    memcpy(event.org_id, sbox->org_id, sizeof event.org_id);
+    event.json = buf_take(&buf, &event.len);
+    if (!event.json)
         return;
+    keep_event(manager, &event);
     /* A listener may leave, and others with it, while it is told. */
     for (struct manager_listener *listener = manager->listeners; listener; listener = manager->listener_next) {
         manager->listener_next = listener->next;
-        listener->event(listener->ctx, slot->org_id, seq, slot->json, slot->len);
+        listener->event(listener->ctx, event.org_id, seq, event.json, event.len);
     }
     manager->listener_next = NULL;
 }
@@ -79,15 +117,13 @@ void manager_unlisten(struct manager *manager, struct manager_listener *listener
 
 void manager_listen_since(struct manager *manager, struct manager_listener *listener, uint64_t since)
 {
-    uint64_t first = manager->n_events > EVENTS_MAX ? manager->n_events - EVENTS_MAX : 0, end = manager->n_events;
-
     manager_listen(manager, listener);
     if (since == UINT64_MAX)
         return;
     manager->replaying = listener; /* NULL as soon as it leaves, which it may while it is told */
-    for (uint64_t i = first; i < end && manager->replaying; i++) {
-        const struct event_slot *slot = &manager->events[i % EVENTS_MAX];
-        if (slot->seq > since && slot->json)
+    for (size_t i = 0; i < manager->n_events && manager->replaying; i++) {
+        const struct event_slot *slot = &manager->events[i];
+        if (slot->seq > since)
             listener->event(listener->ctx, slot->org_id, slot->seq, slot->json, slot->len);
     }
     manager->replaying = NULL;
@@ -95,6 +131,6 @@ void manager_listen_since(struct manager *manager, struct manager_listener *list
 
 void events_done(struct manager *manager)
 {
-    for (size_t i = 0; i < EVENTS_MAX; i++)
+    for (size_t i = 0; i < manager->n_events; i++)
         mem_free(manager->events[i].json);
 }

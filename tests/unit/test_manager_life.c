@@ -372,10 +372,28 @@ static void events_are_bounded(void **state)
 
     for (unsigned i = 0; i < 2 * EVENTS_MAX; i++)
         sandbox_event(sbox, "test", NULL);
-    assert_int_equal(rig->manager->n_events, 2 * EVENTS_MAX + 1);
+    assert_int_equal(rig->manager->n_events, EVENTS_MAX);
     manager_listen_since(rig->manager, &a.listener, 0);
     assert_int_equal(a.n, EVENTS_MAX);
     manager_unlisten(rig->manager, &a.listener);
+}
+
+/* Another organisation's flood pushes out its own events, never this one's. */
+static void events_of_one_do_not_push_out_anothers(void **state)
+{
+    struct rig *rig = *state;
+    struct sbox *sbox = rig_sandbox(rig, "{}");
+    size_t mine = rig->manager->n_events;
+
+    assert_true(mine > 0);
+    snprintf(sbox->org_id, sizeof sbox->org_id, "org-of-a-flood");
+    for (unsigned i = 0; i < 3 * EVENTS_MAX; i++)
+        sandbox_event(sbox, "test", NULL);
+    assert_int_equal(rig->manager->n_events, EVENTS_MAX);
+    for (size_t i = 0; i < mine; i++)
+        assert_string_not_equal(rig->manager->events[i].org_id, "org-of-a-flood");
+    for (size_t i = 1; i < EVENTS_MAX; i++)
+        assert_true(rig->manager->events[i].seq > rig->manager->events[i - 1].seq);
 }
 
 static void as_json(void **state)
@@ -538,6 +556,7 @@ int main(void)
         CASE(events),
         CASE(an_events_number_is_its_time),
         CASE(events_are_bounded),
+        CASE(events_of_one_do_not_push_out_anothers),
         CASE(as_json),
         CASE(shuts_down),
         CASE(shuts_down_and_keeps),
