@@ -4,7 +4,8 @@
  * shown.
  *
  *   service.c      words, requests, members of answers
- *   columns.c        a table that fits the terminal
+ *   columns.c      a table that fits the terminal
+ *   listing.c      a list verb as data: path, member, columns
  *   json_print.c   an answer as JSON, indented
  *   show.c         ages, sizes and times for people
  *   attach.c       a program's stdin, stdout, signals and terminal over a WebSocket

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int agent_main(int argc, char **argv);
 
@@ -30,30 +30,19 @@ static const struct flag add_flags[] = {
     {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
-static const struct flag ls_flags[] = {
-    {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
-};
-static const struct flag rm_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-};
 static const struct flag_table add_table = {.usage = "brig agent add [--state FILE] NAME",
                                             .purpose =
                                                 "Makes an agent. Its variables are set with `brig env set --agent`.",
                                             .flags = add_flags,
                                             .n_flags = ARRAY_SIZE(add_flags)};
-static const struct flag_table ls_table = {.usage = "brig agent ls [-q] [-o FORMAT]",
-                                           .purpose = "Lists agents.",
-                                           .flags = ls_flags,
-                                           .n_flags = ARRAY_SIZE(ls_flags)};
 static const struct flag_table show_table = {.usage = "brig agent show ID",
                                              .purpose = "Prints an agent, without values of its variables.",
                                              .flags = NULL,
                                              .n_flags = 0};
 static const struct flag_table rm_table = {.usage = "brig agent rm [-q] ID...",
                                            .purpose = "Removes agents.",
-                                           .flags = rm_flags,
-                                           .n_flags = ARRAY_SIZE(rm_flags)};
+                                           .flags = listing_rm,
+                                           .n_flags = ARRAY_SIZE(listing_rm)};
 static const struct flag_table attach_table = {.usage = "brig agent attach|detach AGENT-ID TOOL",
                                                .purpose = "Gives an agent a tool (its name or id), or takes it away.",
                                                .flags = NULL,
@@ -99,36 +88,15 @@ static int add(int argc, char **argv)
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
 }
 
+static const struct listing agents = {
+    .words = {"brig agent ls [-q] [-o FORMAT]", "Lists agents.", listing_ids, ARRAY_SIZE(listing_ids), 0},
+    .path = "/v1/agents/?limit=1000&order=asc",
+    .columns = {COLUMN("ID", "id"), COLUMN("*NAME", "name"), COLUMN(">TOOLS", "tools", .kind = COLUMN_COUNT)},
+};
+
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"ID", "*NAME", ">TOOLS"};
-    struct agent_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/agents/?limit=1000&order=asc") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *agent = json_root(doc)->first; agent; agent = agent->next) {
-        const struct json_value *tools = json_get(agent, "tools");
-        if (options.quiet) {
-            if (service_say("%s", get_text(agent, "id", "")) != 0)
-                return CLI_FAILED;
-            continue;
-        }
-        table_cell(&table, "%s", get_text(agent, "id", "-"));
-        table_cell(&table, "%s", get_text(agent, "name", "-"));
-        table_cell(&table, "%zu", tools ? tools->count : 0);
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_main(&agents, argc, argv);
 }
 
 static int show(int argc, char **argv)
@@ -149,12 +117,7 @@ static int show(int argc, char **argv)
 
 static int remove_agents(int argc, char **argv)
 {
-    struct agent_options options = {0};
-    int rest, status;
-
-    if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "agent", &rest, &status))
-        return status;
-    return service_delete_each("/v1/agents/%s", argv + rest, options.quiet);
+    return listing_delete_main(&rm_table, "agent", "/v1/agents/%s", argc, argv);
 }
 
 /* The route takes ids only; people know names. */

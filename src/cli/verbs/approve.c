@@ -2,7 +2,7 @@
 /* approve.c: `brig approve` and `brig deny`: a yes or a no to runs that wait for one; without a word: which those are.
  */
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int decide_main(int argc, char **argv);
 
@@ -12,14 +12,14 @@ const struct cli_verb cli_verb_deny = {.name = "deny", .summary = "refuse waitin
 
 struct decide_options {
     const char *reason;
-    bool json, quiet;
+    struct listing_options list;
 };
 #define AT(field) offsetof(struct decide_options, field)
 
 static const struct flag decide_flags[] = {
     {"reason", "TEXT", "for the receipt and the log", flag_set_text, AT(reason), 'r'},
-    {"quiet", NULL, "say nothing; of the list: only ids", flag_set_true, AT(quiet), 'q'},
-    {NULL, "FORMAT", "of the list: table (default) or json", flag_set_table, AT(json), 'o'},
+    {"quiet", NULL, "say nothing; of the list: only ids", flag_set_true, AT(list.quiet), 'q'},
+    {NULL, "FORMAT", "of the list: table (default) or json", flag_set_table, AT(list.json), 'o'},
 };
 static const struct flag_table approve_table = {.usage = "brig approve [--reason TEXT] [RUN-ID...]",
                                                 .purpose =
@@ -31,44 +31,19 @@ static const struct flag_table deny_table = {.usage = "brig deny [--reason TEXT]
                                              .flags = decide_flags,
                                              .n_flags = ARRAY_SIZE(decide_flags)};
 
-static int list(const struct decide_options *options)
-{
-    static const char *const headers[] = {"RUN", "TOOL", "ASKED BY", ">AGE", "*ARGUMENTS"};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char age[SHOW_SIZE];
-
-    if (!service_open(&client) || !service_target(&target, "/v1/approvals") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options->json)
-        return service_print_json(doc);
-    const struct json_value *approvals = json_get(json_root(doc), "approvals");
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *one = approvals ? approvals->first : NULL; one; one = one->next) {
-        const struct json_value *args = json_get(one, "arguments");
-        if (options->quiet) {
-            if (service_say("%s", get_text(one, "run_id", "")) != 0)
-                return CLI_FAILED;
-            continue;
-        }
-        table_cell(&table, "%s", get_text(one, "run_id", get_text(one, "id", "-")));
-        table_cell(&table, "%s", get_text(one, "tool", "-"));
-        table_cell(&table, "%s", get_text(one, "asked_by", "-"));
-        table_cell(&table, "%s", show_age(age, get_text(one, "asked_at", "")));
-        table_cell(&table, "%.200s", args && args->type == JSON_STRING ? args->string : "-");
-    }
-    return options->quiet ? 0 : table_print(&table);
-}
+static const struct listing waiting = {
+    .path = "/v1/approvals",
+    .member = "approvals",
+    .columns = {COLUMN("RUN", "run_id"), COLUMN("TOOL", "tool"), COLUMN("ASKED BY", "asked_by"),
+                COLUMN(">AGE", "asked_at", .kind = COLUMN_AGE), COLUMN("*ARGUMENTS", "arguments", .most = 200)},
+};
 
 static int decide_main(int argc, char **argv)
 {
     bool yes = str_eq(argv[0], "approve");
     struct decide_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf body = BUF_INIT(8192);
+    AUTO_BUF struct buf body = BUF_INIT(8192), target = BUF_INIT(4096);
     struct json json = JSON_INIT(&body);
     int rest, status;
 
@@ -76,7 +51,7 @@ static int decide_main(int argc, char **argv)
                        &status))
         return status;
     if (rest == argc)
-        return list(&options);
+        return service_target(&target, waiting.path) ? listing_show(&waiting, &target, &options.list) : CLI_FAILED;
     json_object(&json);
     service_put_text(&json, "reason", options.reason);
     json_end(&json);
@@ -85,10 +60,10 @@ static int decide_main(int argc, char **argv)
     if (!service_open(&client))
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++) {
-        AUTO_BUF struct buf target = BUF_INIT(4096);
+        target.len = 0;
         if (!service_target(&target, yes ? "/v1/approvals/%s/approve" : "/v1/approvals/%s/deny", argv[rest]) ||
             !service_ask(client, "POST", &target, &body, NULL) ||
-            (!options.quiet && service_say("%s", argv[rest]) != 0))
+            (!options.list.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     }
     return status;

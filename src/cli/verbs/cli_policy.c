@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 #define FILE_LIMIT ((size_t)256 << 10) /* as the daemon takes it */
 #define EXIT_DENIED 1
@@ -37,15 +37,8 @@ static const struct flag set_flags[] = {
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
-static const struct flag ls_flags[] = {
-    {"quiet", NULL, "print only names", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
-};
 static const struct flag show_flags[] = {
     {NULL, "FORMAT", "json: with version and times", flag_set_table, AT(json), 'o'},
-};
-static const struct flag rm_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
 };
 static const struct flag check_flags[] = {
     {"method", "METHOD", "of an HTTP request, such as GET", flag_set_text, AT(method), 0},
@@ -64,12 +57,6 @@ static const struct flag_table set_table = {
     .flags = set_flags,
     .n_flags = ARRAY_SIZE(set_flags),
 };
-static const struct flag_table ls_table = {
-    .usage = "brig policy ls [-q] [-o FORMAT]",
-    .purpose = "Lists policies. The presets none, packages and open are always there and not listed.",
-    .flags = ls_flags,
-    .n_flags = ARRAY_SIZE(ls_flags),
-};
 static const struct flag_table show_table = {
     .usage = "brig policy show [-o json] NAME",
     .purpose = "Prints a policy, or a preset, with everything written out: what `brig policy set` takes.",
@@ -79,8 +66,8 @@ static const struct flag_table show_table = {
 static const struct flag_table rm_table = {
     .usage = "brig policy rm [-q] NAME...",
     .purpose = "Removes policies. Sandboxes that run with one keep what it said last.",
-    .flags = rm_flags,
-    .n_flags = ARRAY_SIZE(rm_flags),
+    .flags = listing_rm,
+    .n_flags = ARRAY_SIZE(listing_rm),
 };
 static const struct flag_table check_table = {
     .usage = "brig policy check NAME|FILE|- HOST[:PORT] [flags]",
@@ -127,38 +114,19 @@ static int set(int argc, char **argv)
     return options.quiet ? 0 : service_say("%s", get_text(json_root(doc), "name", argv[rest]));
 }
 
+static const struct listing policies = {
+    .words = {"brig policy ls [-q] [-o FORMAT]",
+              "Lists policies. The presets none, packages and open are always there and not listed.", listing_names,
+              ARRAY_SIZE(listing_names), 0},
+    .path = "/v1/policies",
+    .member = "policies",
+    .columns = {COLUMN("NAME", "name"), COLUMN(">VERSION", "version", .kind = COLUMN_NUMBER),
+                COLUMN(">AGE", "created_at", .kind = COLUMN_AGE), COLUMN(">CHANGED", "updated_at", .kind = COLUMN_AGE)},
+};
+
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"NAME", ">VERSION", ">AGE", ">CHANGED"};
-    struct policy_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char age[SHOW_SIZE];
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/policies") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    const struct json_value *policies = json_get(json_root(doc), "policies");
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *policy = policies ? policies->first : NULL; policy; policy = policy->next) {
-        if (options.quiet) {
-            if (service_say("%s", get_text(policy, "name", "")) != 0)
-                return CLI_FAILED;
-            continue;
-        }
-        table_cell(&table, "%s", get_text(policy, "name", "-"));
-        table_cell(&table, "%lld", (long long)get_i64(policy, "version", 0));
-        table_cell(&table, "%s", show_age(age, get_text(policy, "created_at", "")));
-        table_cell(&table, "%s", show_age(age, get_text(policy, "updated_at", "")));
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_main(&policies, argc, argv);
 }
 
 static int show(int argc, char **argv)
@@ -184,12 +152,7 @@ static int show(int argc, char **argv)
 
 static int remove_policies(int argc, char **argv)
 {
-    struct policy_options options = {0};
-    int rest, status;
-
-    if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "policy", &rest, &status))
-        return status;
-    return service_delete_each("/v1/policies/%s", argv + rest, options.quiet);
+    return listing_delete_main(&rm_table, "policy", "/v1/policies/%s", argc, argv);
 }
 
 /* ---- check -------------------------------------------------------------------------------------------- */

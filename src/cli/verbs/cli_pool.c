@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cli_pool.c: `brig pool ls|prewarm`: interpreters that wait for runs, and the requirement sets they have. */
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int pool_main(int argc, char **argv);
 
@@ -9,57 +9,38 @@ const struct cli_verb cli_verb_pool = {.name = "pool", .summary = "warm interpre
 
 struct pool_options {
     const char *language;
-    bool json, quiet;
+    bool quiet;
 };
 #define AT(field) offsetof(struct pool_options, field)
 
-static const struct flag ls_flags[] = {
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
-};
 static const struct flag prewarm_flags[] = {
     {"lang", "LANGUAGE", "python (default), javascript, typescript or bash", flag_set_text, AT(language), 'l'},
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
 };
-static const struct flag_table ls_table = {.usage = "brig pool ls [-o FORMAT]",
-                                           .purpose =
-                                               "Lists pools: how many interpreters wait, and how many there should be.",
-                                           .flags = ls_flags,
-                                           .n_flags = ARRAY_SIZE(ls_flags)};
 static const struct flag_table prewarm_table = {.usage = "brig pool prewarm [--lang LANGUAGE] COUNT",
                                                 .purpose = "Has so many ready, until they are unused for a minute.",
                                                 .flags = prewarm_flags,
                                                 .n_flags = ARRAY_SIZE(prewarm_flags)};
 
+static int put_language(struct buf *out, const struct json_value *pool)
+{
+    return buf_printf(out, "%s%s", get_text(pool, "language", "-"), get_bool(pool, "strict") ? " strict" : "");
+}
+
+static const struct listing pools = {
+    .words = {"brig pool ls [-o FORMAT]", "Lists pools: how many interpreters wait, and how many there should be.",
+              listing_names + 1, 1, 0},
+    .path = "/v1/pools",
+    .member = "pools",
+    .columns = {COLUMN("LANGUAGE", "language", .put = put_language), COLUMN(">PARKED", "parked", .kind = COLUMN_NUMBER),
+                COLUMN(">MAKING", "making", .kind = COLUMN_NUMBER), COLUMN(">TARGET", "target", .kind = COLUMN_NUMBER),
+                COLUMN(">CLAIMS", "claims", .kind = COLUMN_NUMBER), COLUMN(">MISSES", "misses", .kind = COLUMN_NUMBER),
+                COLUMN(">MEMORY", "bytes", .kind = COLUMN_BYTES), COLUMN("*REQUIREMENTS", "requirements", .most = 12)},
+};
+
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"LANGUAGE", ">PARKED", ">MAKING", ">TARGET",
-                                          ">CLAIMS",  ">MISSES", ">MEMORY", "*REQUIREMENTS"};
-    struct pool_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(64);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char bytes[SHOW_SIZE];
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/pools") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    const struct json_value *pools = json_get(json_root(doc), "pools");
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *pool = pools ? pools->first : NULL; pool; pool = pool->next) {
-        static const char *const numbers[] = {"parked", "making", "target", "claims", "misses"};
-        table_cell(&table, "%s%s", get_text(pool, "language", "-"), get_bool(pool, "strict") ? " strict" : "");
-        for (size_t i = 0; i < ARRAY_SIZE(numbers); i++)
-            table_cell(&table, "%lld", (long long)get_i64(pool, numbers[i], 0));
-        table_cell(&table, "%s", show_bytes(bytes, get_i64(pool, "bytes", -1)));
-        table_cell(&table, "%.12s", get_text(pool, "requirements", "-"));
-    }
-    return table_print(&table);
+    return listing_main(&pools, argc, argv);
 }
 
 static int prewarm(int argc, char **argv)

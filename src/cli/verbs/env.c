@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "cli/listing.h"
 #include "cli/secret_value.h"
-#include "cli/service.h"
 
 static int env_main(int argc, char **argv);
 
@@ -18,7 +18,7 @@ const struct cli_verb cli_verb_env = {
 struct env_options {
     struct value_source from;
     const char *agent, *type, *description;
-    bool json, quiet;
+    struct listing_options list;
 };
 #define AT(field) offsetof(struct env_options, field)
 #define AGENT                                                                                   \
@@ -29,13 +29,13 @@ struct env_options {
     {                                                                                                         \
         "type", "TYPE", "of this configuration: local (default), e2b, modal, ...", flag_set_text, AT(type), 0 \
     }
-#define QUIET(words)                                        \
-    {                                                       \
-        "quiet", NULL, words, flag_set_true, AT(quiet), 'q' \
+#define QUIET(words)                                             \
+    {                                                            \
+        "quiet", NULL, words, flag_set_true, AT(list.quiet), 'q' \
     }
-#define FORMAT                                                                   \
-    {                                                                            \
-        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o' \
+#define FORMAT                                                                        \
+    {                                                                                 \
+        NULL, "FORMAT", "table (default) or json", flag_set_table, AT(list.json), 'o' \
     }
 
 static const struct flag set_flags[] = {
@@ -133,7 +133,7 @@ static int send_value(const char *name, const struct env_options *options, const
                                           service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) &&
                                           service_ask(client, "POST", &target, &body, &doc);
         if (asked)
-            status = options->json ? service_print_json(doc) : options->quiet ? 0 : service_say("%s", name);
+            status = options->list.json ? service_print_json(doc) : options->list.quiet ? 0 : service_say("%s", name);
     }
     if (body.data)
         explicit_bzero(body.data, body.cap);
@@ -159,70 +159,50 @@ static int set(int argc, char **argv)
 
 /* ---- ls, rm, show ---------------------------------------------------------------------------------------- */
 
-/* The variables, an array of objects with key and id. */
-static bool fetch(struct client *client, const struct env_options *options, struct json_doc **ret,
-                  const struct json_value **ret_list)
+/* Where the variables are: an array of objects with key and id. *ret_member: as in struct listing. */
+static bool put_target(struct client *client, const struct env_options *options, struct buf *target,
+                       const char **ret_member)
 {
-    AUTO_BUF struct buf target = BUF_INIT(4096);
     char id[64];
 
-    if (options->agent) {
-        if (!service_target(&target, "/v1/agents/%s", options->agent) ||
-            !service_ask(client, "GET", &target, NULL, ret))
-            return false;
-        *ret_list = json_get(json_root(*ret), "secrets");
-        return true;
-    }
-    if (!find_config(client, options->type, id) ||
-        !service_target(&target, "/v1/sandbox-config/%s/environment-variable", id) ||
-        !service_ask(client, "GET", &target, NULL, ret))
-        return false;
-    *ret_list = json_root(*ret);
-    return true;
+    *ret_member = options->agent ? "secrets" : NULL;
+    if (options->agent)
+        return service_target(target, "/v1/agents/%s", options->agent);
+    return find_config(client, options->type, id) &&
+           service_target(target, "/v1/sandbox-config/%s/environment-variable", id);
 }
 
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"NAME", "ID", "*DESCRIPTION"};
+    struct listing variables = {
+        .alone = "variables",
+        .columns = {COLUMN("NAME", "key"), COLUMN("ID", "id"), COLUMN("*DESCRIPTION", "description")},
+    };
     struct env_options options = {.type = "local"};
     AUTO_CLIENT struct client *client = NULL;
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    const struct json_value *variables = NULL;
+    AUTO_BUF struct buf target = BUF_INIT(4096);
     int rest, status;
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) || !fetch(client, &options, &doc, &variables))
+    if (!service_open(&client) || !put_target(client, &options, &target, &variables.member))
         return CLI_FAILED;
-    if (options.json)
-        return variables ? service_print_value(variables) : cli_error("the daemon's answer has no variables");
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *one = variables ? variables->first : NULL; one; one = one->next) {
-        if (options.quiet) {
-            if (service_say("%s", get_text(one, "key", "")) != 0)
-                return CLI_FAILED;
-            continue;
-        }
-        table_cell(&table, "%s", get_text(one, "key", "-"));
-        table_cell(&table, "%s", get_text(one, "id", "-"));
-        table_cell(&table, "%s", get_text(one, "description", "-"));
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_ask(&variables, client, &target, &options.list);
 }
 
 static bool remove_one(struct client *client, const struct env_options *options, const char *name)
 {
     AUTO_BUF struct buf target = BUF_INIT(4096);
     AUTO_DOC struct json_doc *doc = NULL;
-    const struct json_value *variables = NULL;
+    const char *member;
 
     if (options->agent)
         return service_target(&target, "/v1/agents/%s/secrets/%s", options->agent, name) &&
                service_ask(client, "DELETE", &target, NULL, NULL);
-    if (!fetch(client, options, &doc, &variables))
+    if (!put_target(client, options, &target, &member) || !service_ask(client, "GET", &target, NULL, &doc))
         return false;
-    for (const struct json_value *one = variables ? variables->first : NULL; one; one = one->next)
+    target.len = 0;
+    for (const struct json_value *one = json_root(doc)->first; one; one = one->next)
         if (str_eq(get_text(one, "key", ""), name))
             return service_target(&target, "/v1/sandbox-config/environment-variable/%s", get_text(one, "id", "")) &&
                    service_ask(client, "DELETE", &target, NULL, NULL);
@@ -241,7 +221,7 @@ static int remove_variables(int argc, char **argv)
     if (!service_open(&client))
         return CLI_FAILED;
     for (status = 0; rest < argc; rest++)
-        if (!remove_one(client, &options, argv[rest]) || (!options.quiet && service_say("%s", argv[rest]) != 0))
+        if (!remove_one(client, &options, argv[rest]) || (!options.list.quiet && service_say("%s", argv[rest]) != 0))
             status = CLI_FAILED;
     return status;
 }
@@ -262,7 +242,7 @@ static int show(int argc, char **argv)
         !service_ask(client, "GET", &target, NULL, &doc))
         return CLI_FAILED;
     const struct json_value *environment = json_get(json_root(doc), "environment");
-    if (options.json)
+    if (options.list.json)
         return environment ? service_print_value(environment)
                            : cli_error("%s: its receipt has no environment", argv[rest]);
     table_init(&table, headers, ARRAY_SIZE(headers));

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int key_main(int argc, char **argv);
 
@@ -16,7 +16,7 @@ const struct cli_verb cli_verb_key = {
 
 struct key_options {
     const char *name, *org, *role, *expires;
-    bool json, quiet, all, metrics;
+    bool json, quiet, metrics;
 };
 
 #define AT(field) offsetof(struct key_options, field)
@@ -34,14 +34,6 @@ static const struct flag create_flags[] = {
     {"quiet", NULL, "print only the key", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
-static const struct flag ls_flags[] = {
-    {"all", NULL, "revoked and expired ones, too", flag_set_true, AT(all), 'a'},
-    {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
-};
-static const struct flag revoke_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-};
 
 static const struct flag_table create_table = {
     .usage = "brig key create [flags]",
@@ -50,18 +42,11 @@ static const struct flag_table create_table = {
     .flags = create_flags,
     .n_flags = ARRAY_SIZE(create_flags),
 };
-static const struct flag_table ls_table = {
-    .usage = "brig key ls [-a] [-q] [-o FORMAT]",
-    .purpose =
-        "Lists keys. The keys themselves are not kept: only their hashes, and the last four characters (-o json).",
-    .flags = ls_flags,
-    .n_flags = ARRAY_SIZE(ls_flags),
-};
 static const struct flag_table revoke_table = {
     .usage = "brig key revoke [-q] ID...",
     .purpose = "Makes keys useless, from the next request on.",
-    .flags = revoke_flags,
-    .n_flags = ARRAY_SIZE(revoke_flags),
+    .flags = listing_rm,
+    .n_flags = ARRAY_SIZE(listing_rm),
 };
 
 static int create(int argc, char **argv)
@@ -97,73 +82,49 @@ static int create(int argc, char **argv)
     return status;
 }
 
-/* Where all are of one organisation, which is most places, it needs no column. */
-static bool of_several_orgs(const struct json_value *keys)
+static int put_left(struct buf *out, const struct json_value *key)
 {
-    for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next)
-        if (!str_eq(get_text(key, "org", ""), get_text(keys->first, "org", "")))
-            return true;
-    return false;
-}
+    char left[SHOW_SIZE];
 
-static void put_row(struct table *table, const struct json_value *key, bool with_org)
-{
-    char created[SHOW_SIZE], left[SHOW_SIZE];
-
-    table_cell(table, "%s", get_text(key, "id", "-"));
-    table_cell(table, "%s", get_text(key, "name", "-"));
-    table_cell(table, "%s", get_text(key, "role", "-"));
-    table_cell(table, "%s", show_age(created, get_text(key, "created_at", "")));
     if (*get_text(key, "revoked_at", "") != '\0')
-        table_cell(table, "revoked");
-    else
-        table_cell(table, "%s", show_until(left, get_text(key, "expires_at", "")));
-    if (with_org)
-        table_cell(table, "%s", get_text(key, "org", "-"));
+        return buf_append_str(out, "revoked");
+    return buf_append_str(out, show_until(left, get_text(key, "expires_at", "")));
 }
+
+static bool is_useless(const struct json_value *key)
+{
+    char left[SHOW_SIZE];
+
+    return *get_text(key, "revoked_at", "") != '\0' ||
+           str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
+}
+
+static const struct flag ls_flags[] = {
+    {"all", NULL, "revoked and expired ones, too", flag_set_true, offsetof(struct listing_options, all), 'a'},
+    {"quiet", NULL, "print only ids", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct listing_options, json), 'o'},
+};
+static const struct listing keys = {
+    .words = {"brig key ls [-a] [-q] [-o FORMAT]",
+              "Lists keys. The keys themselves are not kept: only their hashes, "
+              "and the last four characters (-o json).",
+              ls_flags, ARRAY_SIZE(ls_flags), 0},
+    .path = "/v1/keys",
+    .member = "keys",
+    .hidden = is_useless,
+    .columns = {COLUMN("ID", "id"), COLUMN("*NAME", "name"), COLUMN("ROLE", "role"),
+                COLUMN(">AGE", "created_at", .kind = COLUMN_AGE), COLUMN(">LEFT", "expires_at", .put = put_left),
+                COLUMN("*ORGANISATION", "org", .differs = true)},
+};
 
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"ID", "*NAME", "ROLE", ">AGE", ">LEFT", "*ORGANISATION"};
-    struct key_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char left[SHOW_SIZE];
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/keys") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    const struct json_value *keys = json_get(json_root(doc), "keys");
-    bool with_org = of_several_orgs(keys);
-    table_init(&table, headers, ARRAY_SIZE(headers) - !with_org);
-    for (const struct json_value *key = keys ? keys->first : NULL; key; key = key->next) {
-        bool useless = *get_text(key, "revoked_at", "") != '\0' ||
-                       str_eq(show_until(left, get_text(key, "expires_at", "")), "past");
-        if (useless && !options.all)
-            continue;
-        if (!options.quiet)
-            put_row(&table, key, with_org);
-        else if (service_say("%s", get_text(key, "id", "")) != 0)
-            return CLI_FAILED;
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_main(&keys, argc, argv);
 }
 
 static int revoke_keys(int argc, char **argv)
 {
-    struct key_options options = {0};
-    int rest, status;
-
-    if (!service_parse(&revoke_table, argc, argv, &options, 1, -1, "key", &rest, &status))
-        return status;
-    return service_delete_each("/v1/keys/%s", argv + rest, options.quiet);
+    return listing_delete_main(&revoke_table, "key", "/v1/keys/%s", argc, argv);
 }
 
 static int key_main(int argc, char **argv)

@@ -3,7 +3,7 @@
  * them. */
 #include <string.h>
 
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int org_main(int argc, char **argv);
 
@@ -13,24 +13,14 @@ const struct cli_verb cli_verb_org = {
     .main = org_main,
 };
 
-struct org_options {
-    bool json, quiet;
-};
-
 static const struct flag flags[] = {
-    {"quiet", NULL, "print only ids; of rm: nothing", flag_set_true, offsetof(struct org_options, quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct org_options, json), 'o'},
+    {"quiet", NULL, "print only ids; of rm: nothing", flag_set_true, offsetof(struct listing_options, quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct listing_options, json), 'o'},
 };
 
 static const struct flag_table create_table = {
     .usage = "brig org create [-q] [-o FORMAT] NAME",
     .purpose = "Makes an organisation and prints its id. Keys for it: brig key create --org ID.",
-    .flags = flags,
-    .n_flags = ARRAY_SIZE(flags),
-};
-static const struct flag_table ls_table = {
-    .usage = "brig org ls [-q] [-o FORMAT]",
-    .purpose = "Lists the organisations.",
     .flags = flags,
     .n_flags = ARRAY_SIZE(flags),
 };
@@ -43,7 +33,7 @@ static const struct flag_table rm_table = {
 
 static int create(int argc, char **argv)
 {
-    struct org_options options = {0};
+    struct listing_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(256), body = BUF_INIT(64 << 10);
     AUTO_DOC struct json_doc *doc = NULL;
@@ -63,44 +53,21 @@ static int create(int argc, char **argv)
     return options.json ? service_print_json(doc) : service_say("%s", get_text(json_root(doc), "id", ""));
 }
 
+static const struct listing orgs = {
+    .words = {"brig org ls [-q] [-o FORMAT]", "Lists the organisations.", flags, ARRAY_SIZE(flags), 0},
+    .path = "/v1/orgs",
+    .member = "orgs",
+    .columns = {COLUMN("ID", "id"), COLUMN("*NAME", "name"), COLUMN(">AGE", "created_at", .kind = COLUMN_AGE)},
+};
+
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"ID", "*NAME", ">AGE"};
-    struct org_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char age[SHOW_SIZE];
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/orgs") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    const struct json_value *orgs = json_get(json_root(doc), "orgs");
-    for (const struct json_value *org = orgs ? orgs->first : NULL; org; org = org->next) {
-        if (options.quiet && service_say("%s", get_text(org, "id", "")) != 0)
-            return CLI_FAILED;
-        table_cell(&table, "%s", get_text(org, "id", "-"));
-        table_cell(&table, "%s", get_text(org, "name", "-"));
-        table_cell(&table, "%s", show_age(age, get_text(org, "created_at", "")));
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_main(&orgs, argc, argv);
 }
 
 static int rm(int argc, char **argv)
 {
-    struct org_options options = {0};
-    int rest, status;
-
-    if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "organisation", &rest, &status))
-        return status;
-    return service_delete_each("/v1/orgs/%s", argv + rest, options.quiet);
+    return listing_delete_main(&rm_table, "organisation", "/v1/orgs/%s", argc, argv);
 }
 
 static int org_main(int argc, char **argv)

@@ -5,7 +5,7 @@
 
 #include "base/parse.h"
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int port_main(int argc, char **argv);
 
@@ -17,14 +17,14 @@ const struct cli_verb cli_verb_port = {
 
 struct port_options {
     const char *expires;
-    bool json, quiet;
+    struct listing_options list;
 };
 
 static const struct flag port_flags[] = {
     {"expires", "TIME", "how long the preview's token is good for (default 1h)", flag_set_text,
      offsetof(struct port_options, expires), 0},
-    {"quiet", NULL, "print only the ports", flag_set_true, offsetof(struct port_options, quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct port_options, json), 'o'},
+    {"quiet", NULL, "print only the ports", flag_set_true, offsetof(struct port_options, list.quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, offsetof(struct port_options, list.json), 'o'},
 };
 
 static const struct flag_table port_table = {
@@ -38,22 +38,11 @@ static const struct flag_table port_table = {
     .n_flags = ARRAY_SIZE(port_flags),
 };
 
-static int list(const struct port_options *options, const struct json_value *ports)
-{
-    static const char *const headers[] = {">PORT", "FAMILY", "LISTENS ON"};
-    AUTO_TABLE struct table table = {0};
-
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *port = ports ? ports->first : NULL; port; port = port->next) {
-        long long number = (long long)get_i64(port, "port", 0);
-        if (options->quiet && service_say("%lld", number) != 0)
-            return CLI_FAILED;
-        table_cell(&table, "%lld", number);
-        table_cell(&table, "%s", get_text(port, "family", "-"));
-        table_cell(&table, "%s", get_bool(port, "loopback") ? "loopback" : "all addresses");
-    }
-    return options->quiet ? 0 : table_print(&table);
-}
+static const struct listing ports = {
+    .member = "ports",
+    .columns = {COLUMN(">PORT", "port", .kind = COLUMN_NUMBER), COLUMN("FAMILY", "family"),
+                COLUMN("LISTENS ON", "loopback", .kind = COLUMN_YES, .yes = "loopback", .otherwise = "all addresses")},
+};
 
 static int preview(struct client *client, const struct port_options *options, const char *sandbox, uint64_t port)
 {
@@ -69,7 +58,7 @@ static int preview(struct client *client, const struct port_options *options, co
     if (!service_target(&target, "/v1/sandboxes/%s/ports/%u/token", sandbox, port) ||
         !service_ask(client, "POST", &target, &body, &doc))
         return CLI_FAILED;
-    if (options->json)
+    if (options->list.json)
         return service_print_json(doc);
     const char *url = get_text(json_root(doc), "url", "");
     if (*url == '\0')
@@ -82,7 +71,6 @@ static int port_main(int argc, char **argv)
     struct port_options options = {0};
     AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
     uint32_t port = 0;
     int rest, status;
 
@@ -94,8 +82,7 @@ static int port_main(int argc, char **argv)
         return CLI_FAILED;
     if (port != 0)
         return preview(client, &options, argv[rest], port);
-    if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_target(&target, "/v1/sandboxes/%s/ports", argv[rest]))
         return CLI_FAILED;
-    return options.json ? service_print_json(doc) : list(&options, json_get(json_root(doc), "ports"));
+    return listing_ask(&ports, client, &target, &options.list);
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/str.h"
-#include "cli/service.h"
+#include "cli/listing.h"
 
 static int receipt_main(int argc, char **argv);
 
@@ -13,15 +13,15 @@ const struct cli_verb cli_verb_receipt = {
 
 struct receipt_options {
     const char *limit, *cause;
-    bool json, quiet;
+    struct listing_options list;
 };
 #define AT(field) offsetof(struct receipt_options, field)
 
 static const struct flag ls_flags[] = {
     {"limit", "N", "at most so many (default 20)", flag_set_text, AT(limit), 'n'},
     {"cause", "CAUSE", "only those that ended so: exited, timeout, oom, ...", flag_set_text, AT(cause), 0},
-    {"quiet", NULL, "print only ids", flag_set_true, AT(quiet), 'q'},
-    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(json), 'o'},
+    {"quiet", NULL, "print only ids", flag_set_true, AT(list.quiet), 'q'},
+    {NULL, "FORMAT", "table (default) or json", flag_set_table, AT(list.json), 'o'},
 };
 static const struct flag_table ls_table = {.usage = "brig receipt ls [flags]",
                                            .purpose = "Lists runs, newest first.",
@@ -35,43 +35,26 @@ static const struct flag_table files_table = {.usage = "brig receipt files RUN-I
                                               .flags = NULL,
                                               .n_flags = 0};
 
+static const struct listing runs = {
+    .member = "runs",
+    .columns = {COLUMN("RUN", "id"), COLUMN("KIND", "kind"), COLUMN("TOOL", "name", .of = "tool"),
+                COLUMN("CAUSE", "cause", .of = "outcome", .otherwise = "running"),
+                COLUMN(">WALL", "wall_ms", .of = "usage", .kind = COLUMN_DURATION),
+                COLUMN(">AGE", "started_at", .kind = COLUMN_AGE)},
+};
+
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"RUN", "KIND", "TOOL", "CAUSE", ">WALL", ">AGE"};
     struct receipt_options options = {.limit = "20"};
-    AUTO_CLIENT struct client *client = NULL;
     AUTO_BUF struct buf target = BUF_INIT(4096);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char text[SHOW_SIZE];
     int rest, status;
 
     if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
         return status;
-    if (!service_open(&client) ||
-        !(options.cause ? service_target(&target, "/v1/runs?limit=%s&cause=%s", options.limit, options.cause)
-                        : service_target(&target, "/v1/runs?limit=%s", options.limit)) ||
-        !service_ask(client, "GET", &target, NULL, &doc))
+    if (!service_target(&target, options.cause ? "/v1/runs?limit=%s&cause=%s" : "/v1/runs?limit=%s", options.limit,
+                        options.cause))
         return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    const struct json_value *runs = json_get(json_root(doc), "runs");
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *run = runs ? runs->first : NULL; run; run = run->next) {
-        const char *id = get_text(run, "id", "-");
-        if (options.quiet) {
-            if (service_say("%s", id) != 0)
-                return CLI_FAILED;
-            continue;
-        }
-        table_cell(&table, "%s", id);
-        table_cell(&table, "%s", get_text(run, "kind", "-"));
-        table_cell(&table, "%s", get_text(json_get(run, "tool"), "name", "-"));
-        table_cell(&table, "%s", get_text(json_get(run, "outcome"), "cause", "running"));
-        table_cell(&table, "%s", show_duration(text, get_i64(json_get(run, "usage"), "wall_ms", -1)));
-        table_cell(&table, "%s", show_age(text, get_text(run, "started_at", "")));
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_show(&runs, &target, &options.list);
 }
 
 static int show(int argc, char **argv)

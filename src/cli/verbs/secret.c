@@ -11,8 +11,8 @@
 
 #include "base/fd.h"
 #include "base/str.h"
+#include "cli/listing.h"
 #include "cli/secret_value.h"
-#include "cli/service.h"
 
 static int secret_main(int argc, char **argv);
 
@@ -42,13 +42,6 @@ static const struct flag set_flags[] = {
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
-static const struct flag ls_flags[] = {
-    {"quiet", NULL, "print only names", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
-};
-static const struct flag rm_flags[] = {
-    {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
-};
 static const struct flag keygen_flags[] = {
     {"id", "ID", "what the key is called (default: k and random digits)", flag_set_text, AT(id), 0},
 };
@@ -63,17 +56,11 @@ static const struct flag_table set_table = {
     .flags = set_flags,
     .n_flags = ARRAY_SIZE(set_flags),
 };
-static const struct flag_table ls_table = {
-    .usage = "brig secret ls [-q] [-o FORMAT]",
-    .purpose = "Lists secrets: their names and where they may be put. Nothing shows a value.",
-    .flags = ls_flags,
-    .n_flags = ARRAY_SIZE(ls_flags),
-};
 static const struct flag_table rm_table = {
     .usage = "brig secret rm [-q] NAME...",
     .purpose = "Removes secrets. Sandboxes that were made with one keep it until they end.",
-    .flags = rm_flags,
-    .n_flags = ARRAY_SIZE(rm_flags),
+    .flags = listing_rm,
+    .n_flags = ARRAY_SIZE(listing_rm),
 };
 static const struct flag_table rotate_table = {
     .usage = "brig secret rotate [-o FORMAT]",
@@ -217,71 +204,39 @@ static int set(int argc, char **argv)
 /* ---- ls, rm ----------------------------------------------------------------------------------------- */
 
 /* "Authorization: api.example.com", "?api_key: ...", "basic user: ..."; "-" without a rule. */
-static void put_rule(struct table *table, const struct json_value *broker)
+static int put_rule(struct buf *out, const struct json_value *secret)
 {
-    AUTO_BUF struct buf hosts = BUF_INIT(16u << 10);
-    const struct json_value *list = json_get(broker, "hosts");
+    const struct json_value *broker = json_get(secret, "broker"), *list = json_get(broker, "hosts");
     const char *header = get_text(broker, "header", NULL), *query = get_text(broker, "query", NULL),
                *basic = get_text(broker, "basic", NULL);
-    int r = 0;
 
+    if (!broker || broker->type != JSON_OBJECT)
+        return buf_append_str(out, "-");
+    const char *what = header ? header : query ? query : basic ? basic : get_text(broker, "kind", "-");
+    int r = buf_printf(out, "%s%s:%s", basic ? "basic " : query ? "?" : "", what, list && list->first ? "" : " -");
     for (const struct json_value *host = list ? list->first : NULL; r == 0 && host; host = host->next)
-        r = buf_printf(&hosts, "%s%s", hosts.len ? " " : "", host->type == JSON_STRING ? host->string : "");
-    if (!broker || broker->type != JSON_OBJECT || r < 0)
-        table_cell(table, "-");
-    else
-        table_cell(table, "%s%s: %s",
-                   basic   ? "basic "
-                   : query ? "?"
-                           : "",
-                   header  ? header
-                   : query ? query
-                   : basic ? basic
-                           : get_text(broker, "kind", "-"),
-                   hosts.data ? hosts.data : "-");
+        r = buf_printf(out, " %s", host->type == JSON_STRING ? host->string : "");
+    return r;
 }
+
+static const struct listing secrets = {
+    .words = {"brig secret ls [-q] [-o FORMAT]",
+              "Lists secrets: their names and where they may be put. Nothing shows a value.", listing_names,
+              ARRAY_SIZE(listing_names), 0},
+    .path = "/v1/secrets?limit=1000", /* as many as an organisation can have */
+    .member = "secrets",
+    .columns = {COLUMN("NAME", "name"), COLUMN("*BROKER", "broker", .put = put_rule), COLUMN("KEY", "key_id"),
+                COLUMN(">SIZE", "size", .kind = COLUMN_BYTES), COLUMN(">AGE", "updated_at", .kind = COLUMN_AGE)},
+};
 
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"NAME", "*BROKER", "KEY", ">SIZE", ">AGE"};
-    struct secret_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    char text[SHOW_SIZE];
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    /* As many as an organisation can have. */
-    if (!service_open(&client) || !service_target(&target, "/v1/secrets?limit=1000") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    const struct json_value *secrets = json_get(json_root(doc), "secrets");
-    for (const struct json_value *secret = secrets ? secrets->first : NULL; secret; secret = secret->next) {
-        if (options.quiet && service_say("%s", get_text(secret, "name", "")) != 0)
-            return CLI_FAILED;
-        table_cell(&table, "%s", get_text(secret, "name", "-"));
-        put_rule(&table, json_get(secret, "broker"));
-        table_cell(&table, "%s", get_text(secret, "key_id", "-"));
-        table_cell(&table, "%s", show_bytes(text, get_i64(secret, "size", -1)));
-        table_cell(&table, "%s", show_age(text, get_text(secret, "updated_at", "")));
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_main(&secrets, argc, argv);
 }
 
 static int rm(int argc, char **argv)
 {
-    struct secret_options options = {0};
-    int rest, status;
-
-    if (!service_parse(&rm_table, argc, argv, &options, 1, -1, "name", &rest, &status))
-        return status;
-    return service_delete_each("/v1/secrets/%s", argv + rest, options.quiet);
+    return listing_delete_main(&rm_table, "name", "/v1/secrets/%s", argc, argv);
 }
 
 /* ---- keygen ----------------------------------------------------------------------------------------- */

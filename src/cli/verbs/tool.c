@@ -10,6 +10,7 @@
 
 #include "base/str.h"
 #include "cli/escape.h"
+#include "cli/listing.h"
 
 static int tool_main(int argc, char **argv);
 
@@ -43,10 +44,6 @@ static const struct flag add_flags[] = {
     {"quiet", NULL, "print only the id", flag_set_true, AT(quiet), 'q'},
     FORMAT,
 };
-static const struct flag ls_flags[] = {
-    {"quiet", NULL, "print only names", flag_set_true, AT(quiet), 'q'},
-    FORMAT,
-};
 static const struct flag show_flags[] = {
     {NULL, "FORMAT", "json: the whole object", flag_set_table, AT(json), 'o'},
 };
@@ -62,10 +59,6 @@ static const struct flag_table add_table = {
     .flags = add_flags,
     .n_flags = ARRAY_SIZE(add_flags),
 };
-static const struct flag_table ls_table = {.usage = "brig tool ls [-q] [-o FORMAT]",
-                                           .purpose = "Lists tools.",
-                                           .flags = ls_flags,
-                                           .n_flags = ARRAY_SIZE(ls_flags)};
 static const struct flag_table show_table = {.usage = "brig tool show [-o json] NAME",
                                              .purpose = "Prints a tool's source; with -o json all there is.",
                                              .flags = show_flags,
@@ -225,37 +218,24 @@ static int add(int argc, char **argv)
 
 /* ---- ls, show, rm, schema ------------------------------------------------------------------------------- */
 
+/* The first line of the description. */
+static int put_summary(struct buf *out, const struct json_value *tool)
+{
+    const char *text = get_text(tool, "description", "");
+
+    return buf_append(out, text, strcspn(text, "\n"));
+}
+
+static const struct listing tools = {
+    .words = {"brig tool ls [-q] [-o FORMAT]", "Lists tools.", listing_names, ARRAY_SIZE(listing_names), 0},
+    .path = "/v1/tools/?limit=10000&order=asc",
+    .columns = {COLUMN("NAME", "name"), COLUMN("LANGUAGE", "source_type"), COLUMN("ID", "id"),
+                COLUMN("*DESCRIPTION", "description", .put = put_summary)},
+};
+
 static int list(int argc, char **argv)
 {
-    static const char *const headers[] = {"NAME", "LANGUAGE", "ID", "*DESCRIPTION"};
-    struct tool_options options = {0};
-    AUTO_CLIENT struct client *client = NULL;
-    AUTO_BUF struct buf target = BUF_INIT(256);
-    AUTO_DOC struct json_doc *doc = NULL;
-    AUTO_TABLE struct table table = {0};
-    int rest, status;
-
-    if (!service_parse(&ls_table, argc, argv, &options, 0, 0, "", &rest, &status))
-        return status;
-    if (!service_open(&client) || !service_target(&target, "/v1/tools/?limit=10000&order=asc") ||
-        !service_ask(client, "GET", &target, NULL, &doc))
-        return CLI_FAILED;
-    if (options.json)
-        return service_print_json(doc);
-    table_init(&table, headers, ARRAY_SIZE(headers));
-    for (const struct json_value *tool = json_root(doc)->first; tool; tool = tool->next) {
-        if (options.quiet) {
-            if (service_say("%s", get_text(tool, "name", "")) != 0)
-                return CLI_FAILED;
-            continue;
-        }
-        table_cell(&table, "%s", get_text(tool, "name", "-"));
-        table_cell(&table, "%s", get_text(tool, "source_type", "-"));
-        table_cell(&table, "%s", get_text(tool, "id", "-"));
-        table_cell(&table, "%.*s", (int)strcspn(get_text(tool, "description", ""), "\n"),
-                   get_text(tool, "description", ""));
-    }
-    return options.quiet ? 0 : table_print(&table);
+    return listing_main(&tools, argc, argv);
 }
 
 static int show(int argc, char **argv)
