@@ -9,7 +9,7 @@ import os
 import re
 
 COUNT = 3
-PROGRAMS_PER_CORE = 4  # unit tests at once: the longest of them wait nearly all of their time
+PROGRAMS_PER_CORE = 2  # unit tests at once: the longest of them wait nearly all of their time
 
 # What may run beside anything else.  The rest looks for what a run of the jail left behind, and stays in the first lane.
 SHARED = (

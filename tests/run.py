@@ -50,6 +50,7 @@ import time
 
 import keeper
 import lanes
+import promises
 from child import matches
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -139,6 +140,7 @@ class Report:
         self.results, self.waiting = [], {}  # waiting: what is to be run and has not ended; a dict, for its order
         self.extra = [0, 0, 0]  # what tests/hostile/run.py counted itself
         self.extra_skips = []
+        self.cases = set()  # (status, id) of its cases, in every mode
 
     def plan(self, ids):
         self.waiting.update(dict.fromkeys(ids))
@@ -378,6 +380,9 @@ def run_hostile(name, env, build, patterns, report):
             report.aside(text)
         if re.match(r"\s*(SKIP|skip|skipped)\b", text):
             skips.append("hostile: " + text.strip())
+        case = re.match(r"\[ *\d+/\d+\] (\S+) +\S+ +(ok|FAILED|skipped)\b", text)
+        if case:
+            report.cases.add(({"ok": "pass", "FAILED": "fail", "skipped": "skip"}[case[2]], f"hostile:{case[1]}"))
         last = text or last
     GROUPS.end(proc)
     hit = RESULT_LINE.match(last)
@@ -535,6 +540,13 @@ def drive(args, temp, ignored):
     except (RuntimeError, OSError, subprocess.CalledProcessError) as why:
         report.add(Result("run", "fail", 0, str(why)))
     GROUPS.kill_all()
+    results = report.cases | {(r.status, r.id) for r in report.results}
+    if args.results:
+        promises.save(args.results, results)
+    everything = not (args.kind or args.patterns or args.long or args.no_install)
+    if everything and not report.waiting and os.geteuid() == 0:  # what needs root is skipped without it
+        bad = promises.broken(results, promises.BY_MAKE_TEST)
+        report.add(Result("promises", "fail" if bad else "pass", 0, "\n".join(bad)))
     return report.finish()
 
 
@@ -550,6 +562,7 @@ def main():
     if args.enter:
         lanes.enter(os.environ["BRIG_TEST_LANE"])
         os.execv(args.enter[0], args.enter)
+    args.results = os.environ.pop("BRIG_TEST_RESULTS", None)  # not for the drivers that tests start
     os.umask(0o022)
     lanes.sweep()
     installs = not args.no_install and set(kinds_of(args)) & {"e2e", "long", "compat", "hostile", "lint"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every promise of the documents is kept by a test, and that test exists.
+"""Every promise of the documents is kept by a test, and that test exists.  Whether it passed is seen by tests/promises.py.
 
 tests/PROMISES.md holds tables of three columns: promise | where promised | test ids.  An id is one of
 
@@ -12,28 +12,20 @@ stand in the table, in the column "where promised", as document#name.
 """
 
 import ast
+import pathlib
 import re
+import sys
+import tempfile
 import unittest
 
 from tree import ROOT, files, name
 
-PROMISES = ROOT / "tests/PROMISES.md"
-KINDS = "unit e2e lint long compat repro hostile vm bench fuzz".split()
-ID = re.compile(r"\b(" + "|".join(KINDS) + r"):([^\s,`|<]+)")
+sys.path.insert(0, str(ROOT / "tests"))
+
+import promises  # noqa: E402
+from promises import ID, PROMISES, rows  # noqa: E402
+
 MARK = re.compile(r"<!--\s*promise:\s*([\w.-]+)\s*-->")
-
-
-def rows():
-    """(line number, promise, where, tests) of every row of every table."""
-    found = []
-    for number, line in enumerate(PROMISES.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.startswith("|"):
-            continue
-        cells = [c.strip() for c in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-        if set("".join(cells)) <= set("-: ") or cells[0].lower() == "promise":
-            continue
-        found.append((number, cells))
-    return found
 
 
 def python_has(path, dotted):
@@ -137,6 +129,35 @@ class Promises(unittest.TestCase):
             ("vm", "gone"),
         ):
             self.assertIsNotNone(missing(kind, rest), f"{kind}:{rest}")
+
+    def test_every_row_has_a_test_that_ci_runs(self):
+        bad = [f"line {number}: {cells[0]}" for number, cells in rows()
+               if not any(kind in promises.BY_CI for kind, _ in ID.findall(cells[-1]))]
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_a_promise_is_kept_by_a_test_that_ran(self):
+        with tempfile.TemporaryDirectory() as top:
+            path = pathlib.Path(top, "PROMISES.md")
+            path.write_text("| promise | where | tests |\n|---|---|---|\n"
+                            "| one | x.md | `e2e:test_a.py:A.test_x` `vm:v` |\n| two | x.md | `hostile:C1` |\n"
+                            "| three | x.md | `e2e:test_b.py:B` `bench:n` |\n", encoding="utf-8")
+
+            def said(kinds, *results):
+                return [line.partition(":")[2] for line in promises.broken(set(results), kinds, path)]
+
+            test, ci = promises.BY_MAKE_TEST, promises.BY_CI
+            kept = (("pass", "hostile:C1"), ("pass", "e2e:test_b.py:B.test_1"), ("skip", "e2e:test_b.py:B.test_2"))
+            a, skipped = ("pass", "e2e:test_a.py:A.test_x"), ("skip", "e2e:test_a.py:A.test_x")
+            self.assertEqual(said(test, a, *kept), [])
+            self.assertEqual(said(test, *kept), ["3: e2e:test_a.py:A.test_x was not run"])
+            self.assertEqual(said(test, ("pass", "e2e:test_a.py:A.test_xy"), *kept),
+                             ["3: e2e:test_a.py:A.test_x was not run"])
+            self.assertEqual(said(test, a, ("skip", "hostile:C1"), kept[1]), ["4: no test of it passed: two"])
+            self.assertEqual(said(test, a, ("fail", "hostile:C1"), *kept), ["4: hostile:C1 failed"])
+            self.assertEqual(said(test, skipped, *kept), [])
+            self.assertEqual(said(ci, skipped, ("pass", "vm:v"), *kept), [])
+            self.assertEqual(said(ci, a, *kept), ["3: vm:v was not run"])
+            self.assertEqual(said(ci, skipped, ("skip", "vm:v"), *kept), ["3: no test of it passed: one"])
 
 
 if __name__ == "__main__":
