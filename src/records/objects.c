@@ -2,7 +2,7 @@
 /*
  * objects.c: documents per organisation: in memory as the store has them.
  *
- *     orgs: org-a -> first <-> ... <-> last   (created_at, id)
+ *     orgs: org-a -> first <-> ... <-> last   (created_at, id), or by id where the kind says so
  *     by_id, by_key: (organisation, id or key) -> node
  *
  * Invariants. What is in the lists is committed (objects_change.c puts it there), parsed and approved by its kind, and
@@ -58,6 +58,10 @@ int node_create(struct objects *objects, const struct object *like, char *text, 
         node->public.json = json_root(node->doc);
         r = objects->kind.loaded ? objects->kind.loaded(objects->kind.ctx, &node->public, err) : 0;
     }
+    if (objects->kind.no_json) {
+        node->public.json = NULL;
+        json_doc_free(take_ptr(&node->doc));
+    }
     if (r < 0) {
         node_release(node);
         return r;
@@ -104,8 +108,10 @@ int objects_org_get(struct objects *objects, const char *id, struct objects_org 
     return 0;
 }
 
-static bool is_before(const struct object *a, const struct object *b)
+static bool is_before(const struct objects *objects, const struct object *a, const struct object *b)
 {
+    if (objects->kind.by_id)
+        return strcmp(a->id, b->id) < 0;
     return a->created_at_ns != b->created_at_ns ? a->created_at_ns < b->created_at_ns : strcmp(a->id, b->id) < 0;
 }
 
@@ -141,7 +147,8 @@ void node_link(struct node *node, struct objects_org *org, struct node *old)
     if (old)
         node_unlink(old);
     else
-        while (before && is_before(&node->public, before)) /* a clock that went back; else never */
+        /* by making: only where a clock went back */
+        while (before && is_before(objects, &node->public, before))
             before = before->prev;
     put_behind(org, &node->public, before);
     node->org = org;
@@ -193,12 +200,12 @@ static int load_row(void *ctx, const struct store_object *row)
     return 0;
 }
 
-/* The youngest first: they are taken from the end. */
-static int by_age(const void *a, const void *b)
+/* The last first: they are taken from the end. */
+static int from_the_last(const void *a, const void *b)
 {
-    const struct node *const *x = a, *const *y = b;
+    const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
 
-    return is_before(&(*x)->public, &(*y)->public) ? 1 : is_before(&(*y)->public, &(*x)->public) ? -1 : 0;
+    return is_before(x->objects, &x->public, &y->public) ? 1 : is_before(x->objects, &y->public, &x->public) ? -1 : 0;
 }
 
 /* Two rows of one key cannot come from us: changes claim their keys. */
@@ -207,7 +214,7 @@ static int link_loaded(struct loading *loading)
     struct objects *objects = loading->objects;
 
     if (loading->n)
-        qsort(loading->nodes, loading->n, sizeof(struct node *), by_age);
+        qsort(loading->nodes, loading->n, sizeof(struct node *), from_the_last);
     while (loading->n > 0) {
         struct node *node = loading->nodes[loading->n - 1];
         struct objects_org *org = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * objects.h: what the rooms of this directory keep per organisation (tools, configurations, variables, agents):
+ * objects.h: what this directory keeps per organisation (policies, tools, configurations, variables, agents):
  * documents in the store's objects table, cached in memory, written through. One object has an id (its name in the
  * table), a document, and is found by id or by walking. A change is visible in memory from its commit on; until then it
  * is pending, and a second change of the same object waits for its turn (in order).
@@ -27,17 +27,20 @@ struct object {
     int64_t created_at_ns, updated_at_ns;
     const char *text; /* the document: a JSON object */
     size_t len;
-    const struct json_value *json; /* of it */
+    const struct json_value *json; /* of it; NULL after loaded() with objects_kind.no_json */
     void *extra;                   /* the owner's: compiled schema and the like (objects_kind.loaded) */
-    struct object *next, *prev;    /* private: of its organisation, oldest first (created_at, id) */
+    struct object *next, *prev;    /* private: of its organisation, oldest first (created_at, id), or by id */
 };
 
 struct objects_kind {
     const char *kind; /* of the store, at most 15 bytes */
+    const char *many; /* what several are called in messages; NULL: "of <kind>" */
     size_t per_org;   /* most of them in one organisation: BRIG_E_LIMIT past it */
     /* most of their text in one organisation, since all of it is in memory: the same. 0: OBJECTS_ORG_BYTES */
     size_t org_bytes;
-    bool secret; /* documents are wiped when freed */
+    bool secret;  /* documents are wiped when freed */
+    bool by_id;   /* the lists are in the order of ids, not of making */
+    bool no_json; /* loaded() keeps what it needs in extra: the parsed document is freed after it */
     /* Checks and completes a document that was read or is about to be written: fills object->extra. May be NULL. */
     int (*loaded)(void *ctx, struct object *object, struct brig_err *err);
     void (*unloaded)(void *ctx, struct object *object);
@@ -53,7 +56,7 @@ int objects_create(struct store *store, const struct objects_kind *kind, struct 
                    struct brig_err *err) MUST_CHECK; /* loads */
 void objects_destroy(struct objects *objects); /* after store_close(): writes under way come back here; takes NULL */
 const struct object *objects_find(const struct objects *objects, const char *org, const char *id); /* or NULL */
-/* The first of an organisation, oldest first; follow ->next; objects_last() and ->prev for the other order. */
+/* The first of an organisation, oldest first or by id; follow ->next; objects_last() and ->prev for the other order. */
 const struct object *objects_first(const struct objects *objects, const char *org);
 const struct object *objects_last(const struct objects *objects, const char *org);
 size_t objects_count(const struct objects *objects, const char *org);

@@ -24,6 +24,7 @@ struct change {
     struct objects *objects;
     char org_id[64], id[128];
     uint64_t expect;
+    uint64_t after;        /* of a new one: the version of the one whose deletion it waited for */
     objects_make_fn *make; /* NULL: a deletion */
     void (*end)(void *make_ctx);
     void *make_ctx;
@@ -94,14 +95,15 @@ static int enter(struct change *change, const struct node *old, struct object *r
         return err_nomem(err);
     if (change->org->count + change->org->coming >= objects->kind.per_org) {
         change->org = NULL;
-        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu of %s", objects->kind.per_org,
-                       objects->kind.kind);
+        const struct objects_kind *kind = &objects->kind;
+        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu %s%s", kind->per_org,
+                       kind->many ? "" : "of ", kind->many ? kind->many : kind->kind);
     }
     change->org->coming++;
     const struct object *last = change->org->last;
     if (last && now <= last->created_at_ns) /* the order of a list is the order of making, whatever the clock does */
         now = last->created_at_ns + 1;
-    ret->version = 1;
+    ret->version = change->after + 1;
     ret->created_at_ns = ret->updated_at_ns = now;
     return 0;
 }
@@ -142,7 +144,8 @@ static int check_bytes(const struct change *change, const struct node *old, size
 
     if (!org || len <= was || org->bytes - was + len <= max)
         return 0;
-    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu bytes of %s", max, kind->kind);
+    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu bytes of %s", max,
+                   kind->many ? kind->many : kind->kind);
 }
 
 /* 0 and *ret, or 1: nothing to change. */
@@ -217,6 +220,8 @@ static void settle(struct change *change, const struct brig_err *err)
     struct node *node = err || !org ? NULL : change->node;
     bool gone = !err && !change->make && old;
 
+    if (gone && change->behind)
+        change->behind->after = old->public.version;
     leave(change);
     if (node)
         node_link(node, org, old);

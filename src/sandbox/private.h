@@ -28,8 +28,8 @@
 #include "codec/json/json_read.h"
 #include "gate/gate_client.h"
 #include "gate/slot_spec.h"
+#include "records/policies.h"
 #include "sandbox/manager.h"
-#include "sandbox/policies.h"
 #include "sandbox/secrets.h"
 
 #define BUCKETS 1024u
@@ -387,7 +387,7 @@ size_t network_env(struct sbox *sbox, bool weak, struct sbox_pair out[NETWORK_EN
 
 /* ---- network_update.c -------------------------------------------------------------------------------------- */
 struct net_update;
-void network_policy_changed(void *ctx, const struct named_policy *policy);
+void network_policy_changed(void *ctx, const struct object *policy);
 void network_drop_update(struct sbox_network *net, const struct brig_err *why); /* tells whoever waits */
 void network_look_again(struct sbox_network *net); /* stale: has its named policy changed? */
 

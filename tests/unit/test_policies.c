@@ -2,7 +2,7 @@
 /* Named policies over a real store: what is kept, in which order changes are in force, and what `network` means. */
 #include "store_kit.h"
 
-#include "sandbox/policies.h"
+#include "records/policies.h"
 
 static struct json_doc *doc;
 
@@ -27,12 +27,18 @@ static struct policies *open_policies(struct kit *kit)
     return policies;
 }
 
+static void on_changed(void *ctx, const struct object *policy, const struct brig_err *err)
+{
+    (void)policy;
+    on_done(ctx, err);
+}
+
 static void put(struct kit *kit, struct policies *policies, const char *org, const char *name, const char *text)
 {
     struct answer answer = {0};
     struct brig_err err = {0};
 
-    if (policies_put(policies, org, name, json(text), on_done, &answer, &err) < 0)
+    if (policies_put(policies, org, name, json(text), on_changed, &answer, &err) < 0)
         fail_msg("%s: %s", name, err.message);
     kit_wait_ok(kit, &answer, 1);
 }
@@ -59,23 +65,20 @@ static bool allows(const struct policy *policy, const char *name)
 #define RULE(action, name) "{\"action\":\"" action "\",\"domain\":\"" name "\"}"
 #define ALLOW(name) "{\"rules\":[" RULE("allow", name) "]}"
 
-struct names {
-    char text[256];
-};
-
-static bool note_name(void *ctx, const struct named_policy *policy)
+static const char *names_of(const struct policies *policies, const char *org)
 {
-    struct names *names = ctx;
-    size_t len = strlen(names->text);
+    static char text[256];
+    size_t len = 0;
 
-    snprintf(names->text + len, sizeof names->text - len, "%s ", policy->name);
-    return strcmp(policy->name, "stop") != 0;
+    text[0] = '\0';
+    for (const struct object *policy = objects_first(policies_objects(policies), org); policy; policy = policy->next)
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s ", policy->id);
+    return text;
 }
 
 static void test_kept(void **state)
 {
     struct kit *kit = *state;
-    struct names names = {""};
 
     kit_put_org(kit, "org-1");
     kit_put_org(kit, "org-2");
@@ -86,19 +89,15 @@ static void test_kept(void **state)
     put(kit, policies, "org-1", "web", ALLOW("d.org"));
     assert_null(policies_find(policies, "org-2", "a.b_c-9"));
     for (int again = 0; again < 2; again++) {
-        const struct named_policy *web = policies_find(policies, "org-1", "web");
+        const struct object *web = policies_find(policies, "org-1", "web");
         assert_non_null(web);
         assert_int_equal(web->version, 2);
         assert_true(web->created_at_ns > 0 && web->created_at_ns < web->updated_at_ns);
-        assert_true(allows(web->policy, "d.org") && !allows(web->policy, "a.org"));
-        assert_non_null(strstr(web->json, "\"ports\":[80,443]"));
-        assert_true(allows(policies_find(policies, "org-2", "web")->policy, "b.org"));
-        names.text[0] = '\0';
-        policies_each(policies, "org-1", NULL, note_name, &names);
-        assert_string_equal(names.text, "a.b_c-9 web ");
-        names.text[0] = '\0';
-        policies_each(policies, "org-1", "a.b_c-9", note_name, &names);
-        assert_string_equal(names.text, "web ");
+        assert_true(allows(web->extra, "d.org") && !allows(web->extra, "a.org"));
+        assert_non_null(strstr(web->text, "\"ports\":[80,443]"));
+        assert_true(allows(policies_find(policies, "org-2", "web")->extra, "b.org"));
+        assert_string_equal(names_of(policies, "org-1"), "a.b_c-9 web ");
+        assert_string_equal(names_of(policies, "org-2"), "web ");
         kit_reopen(kit); /* then all over from what the store has */
         policies_destroy(policies);
         policies = open_policies(kit);
@@ -118,7 +117,7 @@ static void test_delete(void **state)
     put(kit, policies, "org-1", "web", ALLOW("a.org"));
     assert_int_equal(policies_delete(policies, "org-2", "web", NULL, NULL, &err), -ENOENT);
     assert_int_equal(err.code, BRIG_E_NOT_FOUND);
-    assert_int_equal(policies_delete(policies, "org-1", "web", on_done, &answer, &err), 0);
+    assert_int_equal(policies_delete(policies, "org-1", "web", on_changed, &answer, &err), 0);
     assert_non_null(policies_find(policies, "org-1", "web")); /* until it is committed */
     kit_wait_ok(kit, &answer, 1);
     assert_null(policies_find(policies, "org-1", "web"));
@@ -157,7 +156,7 @@ static void test_store_refuses(void **state)
     struct brig_err err = {0};
 
     struct policies *policies = open_policies(kit);
-    assert_int_equal(policies_put(policies, "org-x", "web", json(ALLOW("a.org")), on_done, &answer, &err), 0);
+    assert_int_equal(policies_put(policies, "org-x", "web", json(ALLOW("a.org")), on_changed, &answer, &err), 0);
     assert_null(policies_find(policies, "org-x", "web"));
     kit_wait(kit, &answer, 1);
     assert_int_equal(answer.failed, 1);
@@ -170,7 +169,7 @@ struct seen {
     uint64_t version;
 };
 
-static void on_change(void *ctx, const struct named_policy *policy)
+static void on_seen(void *ctx, const struct object *policy)
 {
     struct seen *seen = ctx;
 
@@ -188,21 +187,19 @@ static void test_order(void **state)
 
     kit_put_org(kit, "org-1");
     struct policies *policies = open_policies(kit);
-    policies_on_change(policies, on_change, &seen);
-    assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("a.org")), on_done, &answer, &err), 0);
-    assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("b.org")), on_done, &answer, &err), 0);
+    policies_on_change(policies, on_seen, &seen);
+    assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("a.org")), on_changed, &answer, &err), 0);
+    assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("b.org")), on_changed, &answer, &err), 0);
     assert_null(policies_find(policies, "org-1", "web"));
-    struct names names = {""};
-    policies_each(policies, "org-1", NULL, note_name, &names);
-    assert_string_equal(names.text, ""); /* nor listed before it is committed */
+    assert_string_equal(names_of(policies, "org-1"), ""); /* nor listed before it is committed */
     kit_wait_ok(kit, &answer, 2);
-    assert_true(allows(policies_find(policies, "org-1", "web")->policy, "b.org"));
+    assert_true(allows(policies_find(policies, "org-1", "web")->extra, "b.org"));
     assert_int_equal(seen.n, 2);
     assert_int_equal(seen.version, 2);
-    assert_int_equal(policies_delete(policies, "org-1", "web", on_done, &answer, &err), 0);
-    assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("c.org")), on_done, &answer, &err), 0);
+    assert_int_equal(policies_delete(policies, "org-1", "web", on_changed, &answer, &err), 0);
+    assert_int_equal(policies_put(policies, "org-1", "web", json(ALLOW("c.org")), on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 4);
-    assert_true(allows(policies_find(policies, "org-1", "web")->policy, "c.org"));
+    assert_true(allows(policies_find(policies, "org-1", "web")->extra, "c.org"));
     assert_int_equal(seen.version, 3);
     kit_close(kit);
     policies_destroy(policies);
@@ -290,12 +287,12 @@ static void test_full(void **state)
     const struct json_value *empty = json("{}");
     for (unsigned i = 0; i < POLICIES_PER_ORG; i++) {
         snprintf(name, sizeof name, "p%u", i);
-        assert_int_equal(policies_put(policies, "org-1", name, empty, on_done, &answer, &err), 0);
+        assert_int_equal(policies_put(policies, "org-1", name, empty, on_changed, &answer, &err), 0);
     }
-    assert_true(policies_put(policies, "org-1", "one-more", empty, on_done, &answer, &err) < 0);
+    assert_true(policies_put(policies, "org-1", "one-more", empty, on_changed, &answer, &err) < 0);
     assert_int_equal(err.code, BRIG_E_LIMIT);
     /* a change needs no room */
-    assert_int_equal(policies_put(policies, "org-1", "p7", empty, on_done, &answer, &err), 0);
+    assert_int_equal(policies_put(policies, "org-1", "p7", empty, on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, POLICIES_PER_ORG + 1);
     policies_destroy(policies);
 }

@@ -11,7 +11,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "sandbox/policies.h"
 
 static void put_time(struct json *json, const char *key, int64_t at_ns)
 {
@@ -52,25 +51,16 @@ static void answer_policy(struct request *rq, unsigned status, struct json *json
         request_text(rq, status, "application/json", out.data, out.len);
 }
 
-static void answer_named(struct request *rq, unsigned status, const struct named_policy *named)
+static void answer_named(struct request *rq, unsigned status, const struct object *named)
 {
     AUTO_BUF struct buf head = BUF_INIT(4096);
     struct json json = JSON_INIT(&head);
 
-    put_head(&json, named->name, false, named->version, named->created_at_ns, named->updated_at_ns);
-    answer_policy(rq, status, &json, named->json);
+    put_head(&json, named->id, false, named->version, named->created_at_ns, named->updated_at_ns);
+    answer_policy(rq, status, &json, named->text);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
-
-static bool list_one(void *ctx, const struct named_policy *named)
-{
-    struct json *json = ctx;
-
-    put_head(json, named->name, false, named->version, named->created_at_ns, named->updated_at_ns);
-    json_end(json);
-    return true;
-}
 
 void route_policy_list(struct request *rq)
 {
@@ -79,7 +69,11 @@ void route_policy_list(struct request *rq)
 
     json_object(&json);
     json_key(&json, "policies"), json_array(&json);
-    policies_each(rq->api->policies, rq->caller.org_id, NULL, list_one, &json);
+    for (const struct object *named = objects_first(policies_objects(rq->api->policies), rq->caller.org_id); named;
+         named = named->next) {
+        put_head(&json, named->id, false, named->version, named->created_at_ns, named->updated_at_ns);
+        json_end(&json);
+    }
     json_end(&json);
     json_end(&json);
     request_json(rq, 200, &json);
@@ -105,7 +99,7 @@ static void answer_preset(struct request *rq, const char *name)
 void route_policy_get(struct request *rq)
 {
     const char *name = rq->arg[0];
-    const struct named_policy *named = policies_find(rq->api->policies, rq->caller.org_id, name);
+    const struct object *named = policies_find(rq->api->policies, rq->caller.org_id, name);
 
     if (named)
         answer_named(rq, 200, named);
@@ -139,19 +133,18 @@ static void audit_change(const struct change *change, const char *action, const 
     audit_add(rq->api->audit, &event, NULL, NULL);
 }
 
-static void on_put(void *ctx, const struct brig_err *failed)
+static void on_put(void *ctx, const struct object *named, const struct brig_err *failed)
 {
     AUTO_FREE struct change *change = ctx;
     struct request *rq = change->rq;
-    const struct named_policy *named =
-        failed ? NULL : policies_find(rq->api->policies, rq->caller.org_id, change->name);
     char detail[48];
 
-    if (!named) {
-        if (failed)
-            request_fail(rq, failed);
-        else
-            request_refuse(rq, BRIG_E_CONFLICT, "policy %s was deleted meanwhile", change->name);
+    if (failed) {
+        request_fail(rq, failed);
+        return;
+    }
+    if (!named) { /* the organisation was deleted meanwhile */
+        request_refuse(rq, BRIG_E_CONFLICT, "policy %s was deleted meanwhile", change->name);
         return;
     }
     snprintf(detail, sizeof detail, "version %llu", (unsigned long long)named->version);
@@ -159,10 +152,11 @@ static void on_put(void *ctx, const struct brig_err *failed)
     answer_named(rq, change->made ? 201 : 200, named);
 }
 
-static void on_deleted(void *ctx, const struct brig_err *failed)
+static void on_deleted(void *ctx, const struct object *was, const struct brig_err *failed)
 {
     AUTO_FREE struct change *change = ctx;
 
+    (void)was;
     if (failed) {
         request_fail(change->rq, failed);
         return;

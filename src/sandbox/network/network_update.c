@@ -58,7 +58,7 @@ void network_look_again(struct sbox_network *net)
     if (!net->stale)
         return;
     net->stale = false;
-    const struct named_policy *policy =
+    const struct object *policy =
         net->choice.named ? policies_find(network->policies, net->sbox->org_id, net->choice.name) : NULL;
     if (policy)
         network_policy_changed(network, policy);
@@ -297,7 +297,7 @@ int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struc
     return begin(net, &choice, text, caller, done, ctx, err);
 }
 
-static void follow(struct sbox_network *net, const struct named_policy *policy)
+static void follow(struct sbox_network *net, const struct object *policy)
 {
     struct network_choice choice = {.named = true, .version = policy->version};
     struct sbox *sbox = net->sbox;
@@ -307,9 +307,9 @@ static void follow(struct sbox_network *net, const struct named_policy *policy)
         net->stale = true;
         return;
     }
-    snprintf(choice.name, sizeof choice.name, "%s", policy->name);
-    choice.json = mem_strdup(policy->json);
-    choice.policy = policy_ref(policy->policy);
+    memcpy(choice.name, net->choice.name, sizeof choice.name); /* the policy that has changed is the one of this name */
+    choice.json = mem_strdup(policy->text);
+    choice.policy = policy_ref(policy->extra);
     int r = choice.json ? begin(net, &choice, NULL, NULL, NULL, NULL, &err) : err_nomem(&err);
     if (!choice.json)
         network_choice_done(&choice);
@@ -317,13 +317,13 @@ static void follow(struct sbox_network *net, const struct named_policy *policy)
         sandbox_audit(sbox->manager, NULL, sbox->org_id, "network.update", sbox->id, "failed", err.message, true);
 }
 
-void network_policy_changed(void *ctx, const struct named_policy *policy)
+void network_policy_changed(void *ctx, const struct object *policy)
 {
     struct network *network = ctx;
 
     for (size_t i = 0; i < BUCKETS; i++)
         for (struct sbox_network *net = network->by_slot[i]; net; net = net->by_slot)
-            if (net->choice.named && str_eq(net->choice.name, policy->name) &&
+            if (net->choice.named && str_eq(net->choice.name, policy->id) &&
                 str_eq(net->sbox->org_id, policy->org_id) && policy->version > net->choice.version)
                 follow(net, policy);
 }

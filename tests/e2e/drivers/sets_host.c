@@ -19,7 +19,7 @@
 #include "base/str.h"
 #include "codec/json/json.h"
 #include "deps/sets_priv.h"
-#include "sandbox/policies.h"
+#include "records/policies.h"
 
 #define NAMES 64
 

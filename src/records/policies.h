@@ -4,13 +4,12 @@
  * and what the member `network` of a sandbox means. The presets `none`, `packages` and `open` are names nobody can
  * take.
  */
-#ifndef BRIG_SANDBOX_POLICIES_H
-#define BRIG_SANDBOX_POLICIES_H
+#ifndef BRIG_RECORDS_POLICIES_H
+#define BRIG_RECORDS_POLICIES_H
 
 #include "codec/json/json.h"
 #include "gate/policy.h"
-#include "sandbox/manager.h"
-#include "store/store.h"
+#include "records/objects.h"
 
 #define POLICY_NAME_MAX 64u /* [a-z0-9][a-z0-9_.-]{0,62} */
 #define POLICIES_PER_ORG 1000u
@@ -18,35 +17,26 @@
 
 struct policies;
 
-struct named_policy {
-    char org_id[64], name[POLICY_NAME_MAX];
-    uint64_t version; /* rises with every change */
-    int64_t created_at_ns, updated_at_ns;
-    struct policy *policy;
-    char *json; /* canonical */
-};
+/* A named policy is an object: id is its name, version rises with every change, text is the canonical JSON, and extra
+ * the compiled struct policy. */
+typedef void policy_changed_fn(void *ctx, const struct object *policy);
 
 /* packages: the text of packages_rules() made by the supervisor, or NULL. Loads what the store has. */
 int policies_create(struct store *store, const char *packages, struct policies **ret, struct brig_err *err) MUST_CHECK;
 void policies_destroy(struct policies *policies);
 /* Another text of packages_rules(), for those who choose `packages` from now on. On failure the old one stays. */
 int policies_set_packages(struct policies *policies, const char *packages, struct brig_err *err) MUST_CHECK;
-/* or NULL */
-const struct named_policy *policies_find(const struct policies *policies, const char *org, const char *name);
-/* In the order of their names; each returns false to stop. after: names greater than this, or NULL. */
-void policies_each(const struct policies *policies, const char *org, const char *after,
-                   bool (*each)(void *ctx, const struct named_policy *policy), void *ctx);
-/* Makes or replaces; committed before done(err NULL). In memory from then on; changed() is called after. */
+const struct object *policies_find(const struct policies *policies, const char *org, const char *name); /* or NULL */
+const struct objects *policies_objects(const struct policies *policies); /* in the order of their names */
+/* Makes or replaces; in force when it is committed. What is wrong with the policy is said at once. */
 int policies_put(struct policies *policies, const char *org, const char *name, const struct json_value *json,
-                 store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int policies_delete(struct policies *policies, const char *org, const char *name, store_done_fn *done, void *ctx,
+                 objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int policies_delete(struct policies *policies, const char *org, const char *name, objects_done_fn *done, void *ctx,
                     struct brig_err *err) MUST_CHECK; /* -ENOENT: NOT_FOUND */
 /* The organisation is gone, and its rows with it. */
 void policies_forget_org(struct policies *policies, const char *org);
-/* A named policy has changed: running sandboxes that use it by name are updated (sandbox/network/network.c sets this).
- */
-void policies_on_change(struct policies *policies, void (*changed)(void *ctx, const struct named_policy *policy),
-                        void *ctx);
+/* A named policy was made or replaced: called after the commit, before done. */
+void policies_on_change(struct policies *policies, policy_changed_fn *changed, void *ctx);
 
 /* What `network` says: a preset's or policy's name, "learn", or a policy object. */
 struct network_choice {
@@ -60,8 +50,5 @@ struct network_choice {
 int policies_choose(const struct policies *policies, const char *org, const struct json_value *network,
                     struct network_choice *ret, struct brig_err *err) MUST_CHECK;
 void network_choice_done(struct network_choice *choice);
-/* May one of this standing write a policy that allows these ranges (spec_network.c)? BRIG_E_FORBIDDEN. */
-int policy_ranges_check(const struct json_value *policy, enum standing who, const struct config *config,
-                        struct brig_err *err) MUST_CHECK;
 
 #endif
