@@ -5,6 +5,7 @@ The page is written anew each time but for what stands between the two markers: 
 """
 
 import re
+import textwrap
 
 import chart
 import tools_profile
@@ -87,6 +88,21 @@ def table(head, rows, right=()):
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, rule, *rows]) + "\n"
 
 
+def how_list(rows):
+    """How each number is measured: (id, command, words)."""
+    return "".join(fill(f"* `{name}` (`{command}`): {how}", "  ") + "\n" for name, command, how in rows)
+
+
+def fill(text, indent=""):
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def filled(text):
+    """The text with no paragraph wider than 100 columns; rows of tables cannot be broken."""
+    parts = text.split("\n\n")
+    return "\n\n".join(fill(p) if max(map(len, p.split("\n"))) > 100 and not re.search(r"^([|#*<-]|!\[)", p, re.M) else p for p in parts)
+
+
 # ---- The page -------------------------------------------------------------------------------------------------------
 
 
@@ -112,8 +128,7 @@ def peers_table(results):
 
 
 def how_table(results):
-    rows = [[f"`{n.id}`", f"`brig bench --only {n.group}`", n.how] for n in NUMBERS]
-    return table(["number", "command", "how"], rows)
+    return how_list((n.id, f"brig bench --only {n.group}", n.how) for n in NUMBERS)
 
 
 def written_by_hand(old):
@@ -135,14 +150,15 @@ def page(results, old):
     bench, prose = results.bench, written_by_hand(old)
     facts = table(["machine", ""], [[k, v] for k, v in results.machine])
     absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in bench["skipped"])
-    return f"""# Benchmarks
+    return filled(f"""# Benchmarks
 
 What a sandbox costs, and what is promised about it. Everything on this page but the last section is written by `make bench`
 (`tests/bench/run.py`) from one run of `brig bench -o json`: what is compared was measured in that run, interleaved, and a ratio is that of
 two p50s. Ratios travel from machine to machine better than times; make your own with `make bench`, or `brig bench` where brig is installed.
 
 {facts}
-![Two bar charts: the time of /bin/true as a command by brig and its peers, and the share of each promise's bound that was used](benchmarks.svg)
+![Two bar charts: the time of /bin/true as a command by brig and its peers, and the share of each
+promise's bound that was used](benchmarks.svg)
 
 ## Promises
 
@@ -159,7 +175,7 @@ with a private data root, and its start is not counted; its image is `/bin/true`
 {peers_table(results)}
 {"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}## How each is measured
 
-All at once: `make bench`, at most 20 minutes. One group: the command in the table, with `-o json` for a program and `--runs N` for more or fewer
+All at once: `make bench`, at most 20 minutes. One group: the command in the list, with `-o json` for a program and `--runs N` for more or fewer
 than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by nearest rank; nothing is averaged and no run is left out.
 
 {how_table(results)}
@@ -168,7 +184,7 @@ than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles
 {BEGIN}
 {prose}
 {END}
-"""
+""")
 
 
 # ---- The service and the gate: sections of their own ------------------------------------------------------------------
@@ -188,16 +204,16 @@ def section(results, numbers, script, title, intro, after=""):
     missed = [n.id for n, row in bounded if not row["kept"]]
     words = f"{len(bounded) - len(missed)} of {len(bounded)} promises kept" + (f"; missed: {', '.join(missed)}" if missed else "")
     lines = table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], [section_line(n, row, rows) for n, row in found], right=(1, 2, 3, 4, 6))
-    how = table(["number", "command", "how"], [[f"`{n.id}`", f"`tests/bench/{script} --only {n.group}`", n.how] for n in numbers])
+    how = how_list((n.id, f"tests/bench/{script} --only {n.group}", n.how) for n in numbers)
     absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in results["skipped"])
-    return f"""## {title}
+    return filled(f"""## {title}
 
 {intro} The load of the machine (one minute) was {results['load']} before it and {results['load_after']} after it.
 
 **{words}.**
 
 {lines}
-{after + chr(10) * 2 if after else ""}{"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}{how}"""
+{after + chr(10) * 2 if after else ""}{"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}{how}""")
 
 
 def service_section(results):
@@ -206,7 +222,7 @@ def service_section(results):
     parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}" for name in ("service: create", "service: run", "service: delete") if name in rows)
     intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/service_client.c`); what is compared takes
 turns in one run."""
-    return f"{SERVICE_BEGIN}\n{section(results, SERVICE, 'service.py', 'The service', intro, f'Of a cycle (p50 each): {parts}.' if parts else '')}\n{SERVICE_END}\n"
+    return f"{SERVICE_BEGIN}\n{section(results, SERVICE, 'service.py', 'The service', intro, f'A cycle consists of (p50 each): {parts}.' if parts else '')}\n{SERVICE_END}\n"
 
 
 def gate_section(results):

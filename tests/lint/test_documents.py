@@ -36,8 +36,68 @@ def first_cells(text):
     return [word for row in rows for word in re.findall(r"`([^`]+)`", row)]
 
 
+def pages():
+    """Every page that people write; docs/FILES.md is generated."""
+    top = ["README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGES.md", "runtimes/README.md"]
+    return top + sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md") if p.name != "FILES.md")
+
+
+def prose(text):
+    """(number, line) of what is not code: fenced blocks, and blocks of four blanks after an empty line."""
+    fenced, indented, before = False, False, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced, before = not fenced, line
+            continue
+        indented = line.startswith("    ") and (indented or not before.strip())
+        if line.strip():
+            before = line if not indented else before
+        else:
+            before = ""
+        if not fenced and not indented:
+            yield number, line
+
+
+def too_wide(text):
+    """Lines of more than 100 columns, except rows of tables (they cannot be broken) and long words, such as a URL."""
+    return [number for number, line in prose(text)
+            if len(line) > 100 and not line.startswith("|") and max(map(len, line.split())) <= 70]
+
+
+def long_cells(text):
+    """Rows of tables with a cell of more than 160 characters: that is a paragraph, and belongs below the table."""
+    rows = [(number, re.split(r"(?<!\\)\|", line)) for number, line in prose(text) if line.startswith("|")]
+    return [number for number, row in rows
+            if any(len(cell.strip()) > 160 and max(map(len, cell.split())) <= 160 for cell in row)]
+
+
+def bad_words(text):
+    flat = "\n".join(re.sub(r"^( *(?:[*-]|\d+\.) |[|] *)", "\0", line.strip()) for _, line in prose(text))
+    flat = re.sub(r"(?<!\n)\n(?![\n\0])", " ", flat)
+    return re.findall(r"(?:^|[\0\n|]|[.!?:] ) *(Of .{0,40})", flat) + re.findall(r"(?i)(the original\b.{0,40})", flat)
+
+
 class Documents(unittest.TestCase):
     maxDiff = None
+
+    def test_pages_are_at_most_100_columns_wide(self):
+        bad = [f"{path}:{n}" for path in pages() for n in too_wide(text_of(path)) + long_cells(text_of(path))]
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_pages_are_plain_english(self):
+        """No sentence begins with "Of", and Letta is called by its name."""
+        bad = [f"{path}: {word}" for path in pages() for word in bad_words(text_of(path))]
+        self.assertFalse(bad, "\n" + "\n".join(bad))
+
+    def test_the_rules_for_pages_bite(self):
+        wide = "a word " * 20
+        text = f"{wide}\n\n    {wide}\n\n```\n{wide}\n```\n| {wide} |\n* b\n    * {wide}\n"
+        self.assertEqual(too_wide(text), [1, 10])
+        self.assertEqual(long_cells(f"| a | {wide} |\n| {wide} {wide} | b |\n| {'9' * 300} |"), [2])
+        for text in ("Of one thing.", "A thing.\nOf another.", "* Of it.", "| a | Of it |", "So: Of it.",
+                     "As the\noriginal has it."):
+            self.assertEqual(len(bad_words(text)), 1, text)
+        self.assertFalse(bad_words("One of it, and\nof that.\n\n    Of code\n"))
 
     def test_require_all_is_the_enum(self):
         layers = [w.lower() for w in enum("include/brig.h", "brig_layer", "BRIG_LAYER_")]
@@ -134,8 +194,9 @@ class Documents(unittest.TestCase):
 
     def test_links_lead_somewhere(self):
         bad = []
-        for path in ["README.md", "SECURITY.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]:
-            for link in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text_of(path)):
+        for path in [*pages(), "docs/FILES.md"]:
+            text = "\n".join(line for _, line in prose(text_of(path)))
+            for link in re.findall(r"\]\(([^)#\s]+)(?:#[\w-]*)?\)", text):
                 if "://" not in link and not ((ROOT / path).parent / link).exists():
                     bad.append(f"{path}: {link}")
         self.assertFalse(bad, "\n" + "\n".join(bad))
