@@ -22,13 +22,19 @@ packages() {
     case $1 in
     # what `make run` needs: the compilers, and mkfs.ext4 for the store of a sandbox
     build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs libidn2-dev libssl-dev libsqlite3-dev libpq-dev zlib1g-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
-    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`; what tests run inside sandboxes
-    test) echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild python3-numpy python3-pydantic python3-pip python3-venv chromium ;;
+    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`; what tests run
+    # inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for want of a package
+    # (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
+    test)
+        echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql
+        echo curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild python3-numpy
+        echo python3-pydantic python3-pip python3-venv chromium python3-botocore nftables golang-go default-jdk-headless
+        [ -x /usr/bin/npm ] || echo npm
+        ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py
     vm) echo qemu-system-x86 uidmap e2fsprogs ;;
     # what installs other people's packages: the clients of tests/compat, and requirement sets
-    # (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
-    compat) echo "$([ -x /usr/bin/npm ] || echo npm)" ;;
+    compat) [ -x /usr/bin/npm ] || echo npm ;;
     lint) echo clang-format clang-tidy ;;
     # the peers that we measure ourselves against
     bench) echo bubblewrap firejail runc docker.io nginx-light wrk mitmproxy ;;
@@ -42,7 +48,7 @@ packages() {
 wanted=()
 for set in "$@"; do
     list=$(packages "$set")
-    read -r -a more <<<"$list"
+    read -r -d '' -a more <<<"$list" || true # to the end of all its lines
     wanted+=("${more[@]}")
 done
 

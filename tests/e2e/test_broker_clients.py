@@ -150,7 +150,8 @@ url, ca, mark, service = sys.argv[1:5]
 s = botocore.session.get_session()
 c = s.create_client(service, region_name="eu-west-1", endpoint_url=url, verify=ca, aws_access_key_id=mark, aws_secret_access_key=mark,
                     aws_session_token="anything", config=Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}))
-calls = {"sts": lambda: c.get_caller_identity(), "dynamodb": lambda: c.put_item(TableName="t", Item={"k": {"S": "v" * 5000}}),
+calls = {"sts": lambda: c.get_caller_identity(),
+         "dynamodb": lambda: c.put_item(TableName="table", Item={"k": {"S": "v" * 5000}}),
          "s3": lambda: (c.put_object(Bucket="b", Key="a b/\\u00e4+~*.txt", Body=b"x" * 200000, Metadata={"a": "b"}),
                         c.list_objects_v2(Bucket="b", Prefix="x y&z=/", Delimiter="/"))}
 try:
