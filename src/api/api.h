@@ -54,6 +54,7 @@ struct api {
     struct manager *manager;
     struct policies *policies;
     struct server *server;
+    const struct route_table *const *tables; /* of every interface that is served; the last is NULL */
     struct auth *auth;
     struct suspicion *suspicion;
     struct trace *trace; /* NULL: off */
@@ -99,9 +100,6 @@ typedef void route_fn(struct request *rq);
 #define ROUTE_SECRET (1u << 10)   /* the body is wiped wherever it was, as soon as it has been read */
 #define ROUTE_EMPTY_OK (1u << 9)  /* with ROUTE_JSON: no body at all is {} */
 #define ROUTE_OWN_CODE (1u << 12) /* brings a program of the caller's own: lists of tools judge it as `run` */
-#define ROUTE_LETTA                                                                                            \
-    (1u << 11) /* of Letta's interface (letta.h): errors are {"detail": ...}, and the header user_id is looked \
-                  at */
 
 struct route {
     const char *method;  /* "*": any */
@@ -111,10 +109,34 @@ struct route {
     route_fn *fn;
 };
 
+/*
+ * What another interface (letta/) does in its own way. Each function that refuses sends the answer, and the request is
+ * gone.
+ */
+struct adapter {
+    void (*fail)(struct request *rq, const struct brig_err *err); /* an error as an answer; rq->x is there */
+    /* The body cannot be used. syntax: why it is no JSON; NULL: it is JSON, but not an object. */
+    void (*bad_body)(struct request *rq, const struct brig_err *syntax);
+    /* After role and lists, before the body: fields of the head that choose for whom the caller acts, and further
+     * checks. false: the refusal was sent. NULL: nothing. */
+    bool (*begin)(struct request *rq);
+    /* The text of a key in a field of its own, asked for every request that has none in ours; or NULL. */
+    const char *(*key)(const struct http_head *head);
+    bool slashes; /* a path with a slash too many or too few is redirected (307), not unknown */
+};
+
+/* The routes of one interface. Earlier tables, and earlier routes in a table, are looked at first. */
+struct route_table {
+    const struct route *routes;
+    size_t n_routes;
+    const struct adapter *adapter;
+};
+
 struct request {
     struct api *api;
     struct exchange *x; /* NULL once the client has left */
     const struct route *route;
+    const struct adapter *adapter; /* of its route; the native one until there is one */
     struct caller caller;
     const char *arg[4];       /* the parts in braces, in order; "..." is not one */
     size_t n_args, rest_part; /* rest_part: index of the first part of "..." */
@@ -130,10 +152,10 @@ struct request {
     void *state; /* the handler's own */
 };
 
-extern const struct route api_routes[];
-extern const size_t api_n_routes;
+extern const struct route_table api_table; /* the native API */
 
 /* request.c */
+extern const struct adapter api_native;
 void api_handle(void *ctx, struct exchange *x);
 void api_log(void *ctx, const struct exchange *x, unsigned status, uint64_t duration_ns, uint64_t bytes);
 struct request *request_create(struct api *api, struct exchange *x); /* or NULL */
@@ -171,8 +193,18 @@ void api_denied_others(struct api *api, const struct caller *caller, const char 
 int api_time(int64_t ns, char *out, size_t size) MUST_CHECK; /* RFC 3339 */
 /* seconds, or "30s", "2m", "1h", "30d" */
 int api_duration(const struct json_value *value, uint64_t *ret_ms) MUST_CHECK;
+/* The first member that is none of the names (NULL at the end); or NULL */
+const struct json_value *api_unknown_member(const struct json_value *object, const char *const *known);
 /* Every member is one of the names (NULL at the end); else the refusal was sent. */
 bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known) MUST_CHECK;
+
+void api_put(struct json *json, const char *key, const struct json_value *value); /* NULL: null */
+void api_put_text(struct json *json, const char *key, const char *text);          /* NULL: null */
+void api_put_time(struct json *json, const char *key, int64_t at_ns);             /* RFC 3339; 0: null */
+
+/* "user-<uuid4>": who changes objects, in their documents. There is one per organisation, with its number. */
+#define API_AUTHOR 64u
+const char *api_author(const struct caller *caller, char out[API_AUTHOR]);
 
 /* "12,..." with ',' : after the comma; '\0': all of it; NULL: no number */
 const char *api_number(const char *text, char separator, uint64_t *ret);
@@ -188,9 +220,9 @@ int auth_prune(struct auth *auth, struct brig_err *err) MUST_CHECK;
 /* Who is it? Returns 0 and *ret, or BRIG_E_UNAUTHENTICATED / _FORBIDDEN. key: text of a key, or NULL. */
 int auth_check(struct auth *auth, const struct exchange *x, const char *key, struct caller *ret,
                struct brig_err *err) MUST_CHECK;
-/* The organisation of Letta's user "user-<uuid4>": the one with the same number, where there is one and this
- * caller may choose (the socket, or a key made with user_ids). */
-void auth_user(struct auth *auth, const char *user, struct caller *caller);
+/* The caller acts for this organisation from now on, where there is one and the caller may choose (the socket, or a
+ * key made with user_ids); otherwise nothing changes. */
+void auth_choose_org(struct auth *auth, const char *org, struct caller *caller);
 /* Settings of an organisation and of a key: JSON text, "{}" when there are none. Valid until they change. */
 const char *auth_org_doc(struct auth *auth, const char *id);
 const char *auth_key_doc(struct auth *auth, const char *id);
@@ -224,17 +256,8 @@ route_fn route_policy_list, route_policy_get, route_policy_put, route_policy_del
 route_fn route_secret_list, route_secret_get, route_secret_put, route_secret_delete;
 route_fn route_config_get, route_config_reload, route_events, route_audit;
 
-/* Letta's interface, and native runs of tools */
-route_fn route_letta_health;
-route_fn route_config_list, route_config_one, route_config_create, route_config_local_default, route_config_e2b_default,
-    route_config_local, route_config_update, route_config_delete, route_config_recreate;
-route_fn route_variable_list, route_variable_create, route_variable_update, route_variable_delete,
-    route_variable_reveal;
-route_fn route_tool_list, route_tool_upsert, route_tool_get, route_tool_update, route_tool_delete, route_tool_count,
-    route_tool_search, route_tool_schema, route_tool_base, route_tool_source, route_tool_run;
-route_fn route_agent_list, route_agent_create, route_agent_get, route_agent_update, route_agent_delete,
-    route_agent_count, route_agent_tools, route_agent_attach, route_agent_detach, route_agent_approval,
-    route_agent_tool_run, route_agent_reveal, route_agent_secret_put, route_agent_secret_delete;
+/* tools, agents and configurations: what letta/ has no form for */
+route_fn route_variable_reveal, route_agent_reveal, route_agent_secret_put, route_agent_secret_delete, route_tool_run;
 route_fn route_run_once, route_run_cancel, route_run_files;
 route_fn route_approval_list, route_approval_approve, route_approval_deny;
 route_fn route_pool_list, route_pool_prewarm, route_provider_list, route_secret_rotate;

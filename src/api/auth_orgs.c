@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auth_orgs.c: organisations: made, listed and deleted by the administrator; and which one a user of Letta's
- * interface is of. */
+/* auth_orgs.c: organisations: made, listed and deleted by the administrator; and who may act for another one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,13 +38,11 @@ bool auth_key_has(struct auth *auth, const char *id, const char *member)
     return has;
 }
 
-void auth_user(struct auth *auth, const char *user, struct caller *caller)
+void auth_choose_org(struct auth *auth, const char *org, struct caller *caller)
 {
-    char org[sizeof caller->org_id];
-
     if (!caller->socket && !auth_key_has(auth, caller->key_id, "user_ids"))
-        return; /* the key says whose it is, whatever the header says */
-    if (str_format(org, sizeof org, "org-%s", user + strlen("user-")) > 0 && auth_find_org(auth, org))
+        return; /* the key says whose it is, whatever the request says */
+    if (auth_find_org(auth, org))
         snprintf(caller->org_id, sizeof caller->org_id, "%s", org);
 }
 

@@ -6,7 +6,6 @@
  * so routes and ids cannot be told apart; another organisation's sandbox is not found.
  */
 #include "api/api.h"
-#include "api/letta.h"
 #include "api/log.h"
 
 #include <stdarg.h>
@@ -48,12 +47,11 @@ static bool matches(const char *pattern, const struct http_target *target, struc
     return part == target->n_parts;
 }
 
-static const struct route *find_route(struct request *rq, const struct http_head *head,
-                                      const struct http_target *target, char *allow, size_t allow_size)
+static const struct route *find_in(struct request *rq, const struct route_table *table, const struct http_head *head,
+                                   const struct http_target *target, char *allow, size_t allow_size)
 {
-    allow[0] = '\0';
-    for (size_t i = 0; i < api_n_routes; i++) {
-        const struct route *route = &api_routes[i];
+    for (size_t i = 0; i < table->n_routes; i++) {
+        const struct route *route = &table->routes[i];
 
         if (!matches(route->pattern, target, rq))
             continue;
@@ -61,6 +59,23 @@ static const struct route *find_route(struct request *rq, const struct http_head
             return route;
         size_t used = strlen(allow);
         snprintf(allow + used, allow_size - used, "%s%s", used ? ", " : "", route->method);
+    }
+    return NULL;
+}
+
+/* allow: the methods that the path takes, where it takes others than the request's. */
+static const struct route *find_route(struct request *rq, const struct http_head *head,
+                                      const struct http_target *target, const struct adapter **ret_adapter, char *allow,
+                                      size_t allow_size)
+{
+    allow[0] = '\0';
+    for (const struct route_table *const *table = rq->api->tables; *table; table++) {
+        const struct route *route = find_in(rq, *table, head, target, allow, allow_size);
+
+        if (route) {
+            *ret_adapter = (*table)->adapter;
+            return route;
+        }
     }
     return NULL;
 }
@@ -81,8 +96,8 @@ static bool knows_query(const char *known, const char *name)
 }
 
 /*
- * Letta's framework answers "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to
- * "/v1/tools/run": clients rely on it. 307 keeps method and body. True: it has been answered.
+ * Some frameworks answer "/v1/tools" with a redirection to "/v1/tools/", and "/v1/tools/run/" with one to
+ * "/v1/tools/run", and their clients rely on it. 307 keeps method and body. True: it has been answered.
  */
 static bool redirect(struct request *rq, const struct http_head *head, const struct http_target *target)
 {
@@ -90,6 +105,7 @@ static bool redirect(struct request *rq, const struct http_head *head, const str
     const char *query = strchr(head->target, '?');
     const size_t len = query ? (size_t)(query - head->target) : strlen(head->target);
     const bool slash = target->n_parts > 0 && target->part_len[target->n_parts - 1] == 0;
+    const struct adapter *adapter = NULL;
     char allow[128];
 
     if (head->target[0] != '/' || target->n_parts < 2 || target->n_parts == HTTP_PARTS_MAX)
@@ -100,8 +116,7 @@ static bool redirect(struct request *rq, const struct http_head *head, const str
         other.parts[other.n_parts] = (char *)(uintptr_t) "";
         other.part_len[other.n_parts++] = 0;
     }
-    const struct route *route = find_route(rq, head, &other, allow, sizeof allow);
-    if (!route || !(route->flags & ROUTE_LETTA))
+    if (!find_route(rq, head, &other, &adapter, allow, sizeof allow) || !adapter->slashes)
         return false;
     AUTO_BUF struct buf to = BUF_INIT(64u << 10);
     if (buf_append(&to, head->target, slash ? len - 1 : len) < 0 || (!slash && buf_append(&to, "/", 1) < 0) ||
@@ -169,6 +184,7 @@ struct request *request_create(struct api *api, struct exchange *x)
         return NULL;
     rq->api = api;
     rq->x = x;
+    rq->adapter = &api_native;
     exchange_on_gone(x, on_gone, rq);
     snprintf(rq->caller.request_id, sizeof rq->caller.request_id, "%s", exchange_id(x));
     return rq;
@@ -190,18 +206,30 @@ uint64_t request_audit(struct request *rq, const char *action, const char *objec
     return audit_add(rq->api->audit, &event, NULL, NULL);
 }
 
+static void native_fail(struct request *rq, const struct brig_err *err)
+{
+    if (err->code == BRIG_E_UNAUTHENTICATED || err->code == BRIG_E_FORBIDDEN)
+        request_denied(rq, err->message);
+    exchange_fail(rq->x, err);
+    request_free(rq);
+}
+
+static void native_bad_body(struct request *rq, const struct brig_err *syntax)
+{
+    if (syntax)
+        request_fail(rq, syntax);
+    else
+        request_refuse(rq, BRIG_E_USAGE, "the body must be a JSON object");
+}
+
+const struct adapter api_native = {.fail = native_fail, .bad_body = native_bad_body};
+
 void request_fail(struct request *rq, const struct brig_err *err)
 {
-    if (rq->x && rq->route && (rq->route->flags & ROUTE_LETTA)) {
-        letta_fail(rq, err);
-        return;
-    }
-    if (rq->x) {
-        if (err->code == BRIG_E_UNAUTHENTICATED || err->code == BRIG_E_FORBIDDEN)
-            request_denied(rq, err->message);
-        exchange_fail(rq->x, err);
-    }
-    request_free(rq);
+    if (rq->x)
+        rq->adapter->fail(rq, err);
+    else
+        request_free(rq);
 }
 
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...)
@@ -362,19 +390,13 @@ static void on_body(void *ctx, struct exchange *x UNUSED, char *data, size_t len
         crypto_wipe(data, len); /* the connection's; ours goes with the request */
     rq->body[len] = '\0';
     rq->body_len = len;
-    const bool letta = rq->route->flags & ROUTE_LETTA;
     if (json_read(rq->body, len, JSON_READ_VALUES, &rq->doc, &err) < 0) {
-        if (letta)
-            letta_invalid(rq, "body", NULL, "json_invalid", "JSON decode error: %s", err.message);
-        else
-            request_fail(rq, &err);
+        rq->adapter->bad_body(rq, &err);
         return;
     }
     rq->json = json_root(rq->doc);
-    if (rq->json->type != JSON_OBJECT && letta)
-        letta_invalid(rq, "body", NULL, "model_attributes_type", "Input should be a valid dictionary");
-    else if (rq->json->type != JSON_OBJECT)
-        request_refuse(rq, BRIG_E_USAGE, "the body must be a JSON object");
+    if (rq->json->type != JSON_OBJECT)
+        rq->adapter->bad_body(rq, NULL);
     else
         run_handler(rq);
 }
@@ -416,17 +438,18 @@ static bool check_lists(struct request *rq)
     return false;
 }
 
-static const char *key_of(const struct http_head *head)
+static const char *key_of(const struct api *api, const struct http_head *head)
 {
-    const char *field = http_field(head, "Authorization");
+    const char *field = http_field(head, "Authorization"), *key = NULL;
 
     if (field && strncasecmp(field, "Bearer ", 7) == 0)
         return field + 7;
     field = http_field(head, "X-API-Key");
     if (field)
         return field;
-    field = http_field(head, "X-BARE-PASSWORD"); /* Letta's other form */
-    return field && strncmp(field, "password ", 9) == 0 ? field + 9 : NULL;
+    for (const struct route_table *const *table = api->tables; *table && !key; table++)
+        key = (*table)->adapter->key ? (*table)->adapter->key(head) : NULL;
+    return key;
 }
 
 bool request_join(struct request *rq, const char *org)
@@ -444,9 +467,9 @@ static void start(struct request *rq, const struct http_head *head, const struct
     struct brig_err err;
     char allow[128];
 
-    rq->route = find_route(rq, head, target, allow, sizeof allow);
+    rq->route = find_route(rq, head, target, &rq->adapter, allow, sizeof allow);
     bool open = rq->route && (rq->route->flags & ROUTE_OPEN);
-    if (auth_check(rq->api->auth, rq->x, key_of(head), &rq->caller, &err) < 0 && !open) {
+    if (auth_check(rq->api->auth, rq->x, key_of(rq->api, head), &rq->caller, &err) < 0 && !open) {
         request_fail(rq, &err);
         return;
     }
@@ -469,7 +492,7 @@ static void start(struct request *rq, const struct http_head *head, const struct
     }
     exchange_set_data(rq->x, (void *)(uintptr_t)rq->route); /* for the log, which comes when the request is gone */
     if (!check_query(rq, target) || !check_role(rq) || !check_lists(rq) ||
-        ((rq->route->flags & ROUTE_LETTA) && !letta_begin(rq)))
+        (rq->adapter->begin && !rq->adapter->begin(rq)))
         return;
     if (rq->route->flags & ROUTE_JSON) {
         rq->left = request_free;

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/letta.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -22,7 +21,7 @@ static const struct json_value no_args = {.type = JSON_OBJECT, .raw = "{}", .raw
 
 /* ---- life ------------------------------------------------------------------------------------------------ */
 
-struct running *running_create(struct request *rq, enum run_form form)
+struct running *running_create(struct request *rq, const struct run_form *form)
 {
     struct running *running = rq->api->draining ? NULL : mem_zalloc(sizeof *running);
 
@@ -50,7 +49,6 @@ void running_free(struct running *running)
     json_doc_free(running->org_doc);
     json_doc_free(running->key_doc);
     buf_done(&running->text);
-    mem_free(running->name);
     mem_free(running);
 }
 
@@ -296,9 +294,11 @@ static void answer(struct running *running, const struct run_result *result)
 {
     struct request *rq = running->rq;
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
+    struct json json = JSON_INIT(&out);
     struct brig_err err;
 
-    if (run_answer_put(running, result, &out) < 0) {
+    running->form->put(running, result, &json);
+    if (json_finish(&json) < 0) {
         (void)err_set(&err, BRIG_E_NOMEM, 0, "the answer does not fit into memory");
         refuse(running, &err, 0);
         return;
@@ -324,8 +324,7 @@ static void on_done(void *ctx, const struct run_result *result, const struct bri
     struct running *running = ctx;
 
     running->run = NULL;
-    if (running->rq && refused && running->form == RUN_RESULT && refused->code == BRIG_E_INVALID) {
-        /* Arguments that do not fit are the tool's error there, not the request's. */
+    if (running->rq && refused && running->form->invalid_is_result && refused->code == BRIG_E_INVALID) {
         const struct run_result error = {.out = {NULL, NULL, refused->message},
                                          .out_len = {0, 0, strlen(refused->message)}};
         answer(running, &error);

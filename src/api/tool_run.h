@@ -10,16 +10,20 @@
 #include "api/api.h"
 #include "run/execute.h"
 
-enum run_form {
-    /* {id, status, result, error, stdout, stderr, ..., receipt}; or a stream of events; or 202 in the background */
-    RUN_NATIVE,
-    RUN_MESSAGE, /* Letta's ToolReturnMessage */
-    RUN_RESULT,  /* Letta's ToolExecutionResult */
+struct running;
+
+/* How a run is answered. */
+struct run_form {
+    void (*put)(const struct running *running, const struct run_result *result, struct json *json);
+    bool invalid_is_result; /* arguments that do not fit are the tool's error, not the request's */
 };
+
+/* {id, status, result, error, stdout, stderr, ..., receipt}; or a stream of events; or 202 in the background */
+extern const struct run_form run_native;
 
 struct running {
     struct request *rq; /* NULL: the client has left */
-    enum run_form form;
+    const struct run_form *form;
     struct run *run;
     struct run_ask ask;
     struct buf text, files_text;  /* document of a floating tool; files that are put in */
@@ -27,11 +31,10 @@ struct running {
     struct tool tool;
     bool has_tool;
     struct json_doc *org_doc, *key_doc;
-    char *name; /* RUN_MESSAGE: as the client gave it, or NULL */
     bool stream, begun;
 };
 
-struct running *running_create(struct request *rq, enum run_form form); /* NULL: the refusal was sent */
+struct running *running_create(struct request *rq, const struct run_form *form); /* NULL: the refusal was sent */
 void running_free(struct running *running);
 /* A tool that is in no registry: running->text has its document. */
 bool running_float(struct running *running) MUST_CHECK;
@@ -45,6 +48,7 @@ void running_refuse(struct running *running, enum brig_code code, const char *fo
 void running_fail(struct running *running, const struct brig_err *err);
 
 /* tool_run_answer.c */
-int run_answer_put(const struct running *running, const struct run_result *result, struct buf *out) MUST_CHECK;
+void run_put_receipt(struct json *json, const struct run_result *result); /* or null */
+void run_put_status(struct json *json, const struct run_result *result);
 
 #endif

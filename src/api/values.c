@@ -70,17 +70,59 @@ const char *api_number(const char *text, char separator, uint64_t *ret)
     return *end ? end + 1 : end;
 }
 
-bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known)
+const struct json_value *api_unknown_member(const struct json_value *object, const char *const *known)
 {
     for (const struct json_value *member = object->first; member; member = member->next) {
         bool found = false;
 
         for (size_t i = 0; known[i] && !found; i++)
             found = strlen(known[i]) == member->key_len && memcmp(known[i], member->key, member->key_len) == 0;
-        if (!found) {
-            request_refuse(rq, BRIG_E_USAGE, "%.64s: not a member of this request", member->key);
-            return false;
-        }
+        if (!found)
+            return member;
     }
-    return true;
+    return NULL;
+}
+
+bool api_only_members(struct request *rq, const struct json_value *object, const char *const *known)
+{
+    const struct json_value *member = api_unknown_member(object, known);
+
+    if (member)
+        request_refuse(rq, BRIG_E_USAGE, "%.64s: not a member of this request", member->key);
+    return !member;
+}
+
+void api_put(struct json *json, const char *key, const struct json_value *value)
+{
+    json_key(json, key);
+    if (value)
+        json_raw(json, value->raw, value->raw_len);
+    else
+        json_null(json);
+}
+
+void api_put_text(struct json *json, const char *key, const char *text)
+{
+    json_key(json, key);
+    if (text)
+        json_string(json, text);
+    else
+        json_null(json);
+}
+
+void api_put_time(struct json *json, const char *key, int64_t at_ns)
+{
+    char time[48];
+
+    json_key(json, key);
+    if (at_ns && api_time(at_ns, time, sizeof time) == 0)
+        json_string(json, time);
+    else
+        json_null(json);
+}
+
+const char *api_author(const struct caller *caller, char out[API_AUTHOR])
+{
+    snprintf(out, API_AUTHOR, "user-%.58s", str_starts(caller->org_id, "org-") ? caller->org_id + 4 : caller->org_id);
+    return out;
 }

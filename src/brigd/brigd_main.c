@@ -36,6 +36,7 @@
 #include "brigd/preview.h"
 #include "crypto/keyring.h"
 #include "deps/sets.h"
+#include "letta/letta.h"
 
 #define EXIT_SPAWNER_GONE 75
 #define CONFIG_MAX (1u << 20)
@@ -400,8 +401,10 @@ static int start(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
     const struct server_options options = {.config = config, .handler = api_handle, .ctx = &d->api, .log = api_log};
+    static const struct route_table *const tables[] = {&api_table, &letta_table, NULL};
     int r = provider_local_create(d->api.loop, d->spawner_fd, &d->api.provider, err);
 
+    d->api.tables = tables;
     if (r == 0) {
         d->api.provider->gone = on_provider_gone;
         d->api.provider->ctx = d;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/openapi.yaml against the daemon: the same routes and parameters as src/api/routes/routes.c, and no request made from it, or nearly, gets
-an answer that is not described: never a 5xx, always the error's shape."""
+"""docs/openapi.yaml against the daemon: the same routes and parameters as the tables of src/api and src/letta,
+and no request made from it, or nearly, gets an answer that is not described: never a 5xx, always the error's shape."""
 
 import json
 import os
@@ -20,9 +20,11 @@ ROUNDS = int(os.environ.get("BRIG_TEST_ROUNDS", "6"))
 
 
 def routes():
-    """(method, pattern, query names) of the table in the source."""
-    with open(f"{ROOT}/src/api/routes/routes.c", encoding="utf-8") as f:
-        text = f.read()
+    """(method, pattern, query names) of the tables in the source."""
+    text = ""
+    for path in ("api/routes/routes.c", "letta/letta_routes.c"):
+        with open(f"{ROOT}/src/{path}", encoding="utf-8") as f:
+            text += f.read()
     words = dict(re.findall(r'#define (BOX|PROC) (.+)', text))
     for method, pattern, query in re.findall(r'\{"([A-Z*]+)", ((?:BOX|PROC)?\s*(?:"[^"]*")?),\s*"([^"]*)"', text):
         for name in ("PROC", "BOX"):

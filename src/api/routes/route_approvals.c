@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "api/letta.h"
+#include "api/api.h"
 #include "base/str.h"
 #include "run/execute.h"
 
@@ -15,14 +15,14 @@ static bool put_one(void *ctx, const struct approval *approval)
     struct json *json = ctx;
 
     json_object(json);
-    letta_put_text(json, "run_id", approval->run_id);
-    letta_put_text(json, "organization_id", approval->org_id);
-    letta_put_text(json, "tool", approval->tool);
-    letta_put_text(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
-    letta_put_text(json, "asked_by", approval->actor);
-    letta_put_text(json, "arguments", approval->arguments); /* text: it may be cut */
-    letta_put_time(json, "asked_at", approval->asked_at_ns);
-    letta_put_time(json, "expires_at", approval->expires_at_ns);
+    api_put_text(json, "run_id", approval->run_id);
+    api_put_text(json, "organization_id", approval->org_id);
+    api_put_text(json, "tool", approval->tool);
+    api_put_text(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
+    api_put_text(json, "asked_by", approval->actor);
+    api_put_text(json, "arguments", approval->arguments); /* text: it may be cut */
+    api_put_time(json, "asked_at", approval->asked_at_ns);
+    api_put_time(json, "expires_at", approval->expires_at_ns);
     json_end(json);
     return true;
 }

@@ -16,19 +16,6 @@ void route_health(struct request *rq)
     request_text(rq, 200, "text/plain", "ok\n", 3);
 }
 
-/* Letta's. */
-void route_letta_health(struct request *rq)
-{
-    AUTO_BUF struct buf out = BUF_INIT(4096);
-    struct json json = JSON_INIT(&out);
-
-    json_object(&json);
-    json_key(&json, "version"), json_string(&json, brig_version());
-    json_key(&json, "status"), json_string(&json, "ok");
-    json_end(&json);
-    request_json(rq, 200, &json);
-}
-
 void route_ready(struct request *rq)
 {
     struct store_health health;

@@ -3,7 +3,7 @@
  * service. */
 #include <string.h>
 
-#include "api/letta.h"
+#include "api/api.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "run/execute.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_tool_runs.c: everything that runs: a registered tool, a tool of an agent, source that is not kept, and code or
- * a command once; and a run afterwards: its state, its end, its files.
+ * route_tool_runs.c: what runs: a registered tool, and code or a command once; and a run afterwards: its state, its
+ * end, its files.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,9 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "api/agent_doc.h"
-#include "api/letta.h"
-#include "api/tool_doc.h"
 #include "api/tool_run.h"
 #include "base/err.h"
 #include "base/fd.h"
@@ -38,155 +35,9 @@ void route_tool_run(struct request *rq)
         request_refuse(rq, BRIG_E_NOT_FOUND, "Tool '%.64s' not found", name);
         return;
     }
-    struct running *running = running_create(rq, RUN_NATIVE);
+    struct running *running = running_create(rq, &run_native);
     if (running && running_use(running, tool) && running_read(running))
         running_go(running);
-}
-
-/* ---- a tool of an agent ---------------------------------------------------------------------------------- */
-
-void route_agent_tool_run(struct request *rq)
-{
-    static const char *const known[] = {"args", NULL};
-    const char *org = rq->caller.org_id;
-    const struct json_value *args = NULL;
-
-    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]) || !letta_only_members(rq, rq->json, known) ||
-        !letta_member(rq, "args", JSON_OBJECT, false, &args))
-        return;
-    const struct object *agent = objects_find(agents_objects(rq->api->agents), org, rq->arg[0]),
-                        *tool = registry_by_name(rq->api->registry, org, rq->arg[1]);
-    if (!agent) {
-        letta_not_found(rq, "Agent", rq->arg[0]);
-        return;
-    }
-    if (!tool || !agent_has_tool(agent, tool->id)) {
-        letta_refuse(rq, 404, "Tool '%.64s' not found or not attached to agent '%s'", rq->arg[1], agent->id);
-        return;
-    }
-    struct running *running = running_create(rq, RUN_RESULT);
-    if (!running || !running_use(running, tool))
-        return;
-    running->ask.agent = agent;
-    if (args)
-        running->ask.args_json = args;
-    if (agent_wants_approval(agent, rq->arg[1])) { /* the agent's own rule, over the tool's */
-        running->tool = *tool_of(tool);
-        running->tool.requires_approval = true;
-        running->ask.tool = &running->tool;
-    }
-    running_go(running);
-}
-
-/* ---- source that is not kept ----------------------------------------------------------------------------- */
-
-static bool strings_only(struct request *rq, const struct json_value *object, const char *name)
-{
-    for (const struct json_value *m = object ? object->first : NULL; m; m = m->next)
-        if (m->type != JSON_STRING && m->type != JSON_NULL) {
-            letta_invalid(rq, "body", name, "string_type", "Input should be a valid string");
-            return false;
-        }
-    return true;
-}
-
-static bool source_body_ok(struct request *rq, enum tool_language *language)
-{
-    static const char *const known[] = {"source_code",      "args",
-                                        "env_vars",         "name",
-                                        "source_type",      "args_json_schema",
-                                        "json_schema",      "pip_requirements",
-                                        "npm_requirements", "timeout",
-                                        "limits",           "network",
-                                        "secrets",          "strict",
-                                        "agent_id",         "provider",
-                                        "fallback",         NULL}; /* the last line is ours, as of a registered tool */
-    const struct json_value *source = NULL, *args = NULL, *env = NULL, *name = NULL, *type = NULL, *other = NULL;
-
-    if (!letta_only_members(rq, rq->json, known) || !letta_member(rq, "source_code", JSON_STRING, true, &source) ||
-        !letta_member(rq, "args", JSON_OBJECT, true, &args) ||
-        !letta_member(rq, "env_vars", JSON_OBJECT, false, &env) || !strings_only(rq, env, "env_vars") ||
-        !letta_member(rq, "name", JSON_STRING, false, &name) ||
-        !letta_member(rq, "source_type", JSON_STRING, false, &type) ||
-        !letta_member(rq, "args_json_schema", JSON_OBJECT, false, &other) ||
-        !letta_member(rq, "json_schema", JSON_OBJECT, false, &other) ||
-        !letta_member(rq, "pip_requirements", JSON_ARRAY, false, &other) ||
-        !letta_member(rq, "npm_requirements", JSON_ARRAY, false, &other))
-        return false;
-    *language = TOOL_PYTHON;
-    if (!type || (tool_language_parse(type->string, language) == 0 && *language != TOOL_COMMAND))
-        return true;
-    letta_refuse(rq, 400, "INVALID_ARGUMENT: Tool source type is not supported at this time. Found %.64s",
-                 type->string);
-    return false;
-}
-
-static void run_source(struct running *running, const char *schema, size_t len)
-{
-    struct request *rq = running->rq;
-    struct brig_err err = {0};
-
-    const struct json_value *name = json_get(rq->json, "name");
-    if (!running_read(running))
-        return;
-    running->stream = false;             /* a message has one form */
-    running->ask.no_schema_check = true; /* what does not fit is the function's own error there */
-    if (name && name->type == JSON_STRING)
-        running->name = mem_strdup(name->string);
-    if (tool_doc_floating(rq->json, schema, len, &running->text, &err) < 0)
-        running_fail(running, &err);
-    else if (running_float(running))
-        running_go(running);
-}
-
-static void on_source_schema(void *ctx, const char *json, size_t len, const struct brig_err *err)
-{
-    struct running *running = ctx;
-    struct request *rq = running->rq;
-
-    rq->left = NULL;
-    if (!err && rq->x) {
-        run_source(running, json, len);
-        return;
-    }
-    running_free(running);
-    if (!rq->x)
-        request_free(rq);
-    else if (err->code == BRIG_E_USAGE || err->code == BRIG_E_INVALID)
-        letta_refuse(rq, 400, "%s", err->message);
-    else
-        request_fail(rq, err);
-}
-
-void route_tool_source(struct request *rq)
-{
-    const struct json_value *name = json_get(rq->json, "name"), *schema = json_get(rq->json, "json_schema"),
-                            *source = json_get(rq->json, "source_code"), *args = json_get(rq->json, "args_json_schema");
-    const bool known = (name && name->type == JSON_STRING) || (schema && schema->type == JSON_OBJECT);
-    AUTO_BUF struct buf text = BUF_INIT(TOOL_DOC_MAX);
-    enum tool_language language;
-    struct brig_err err = {0};
-
-    if (!source_body_ok(rq, &language))
-        return;
-    struct running *running = running_create(rq, RUN_MESSAGE);
-    if (!running)
-        return;
-    if (known) {
-        run_source(running, NULL, 0);
-        return;
-    }
-    int r = 0;
-    if (language != TOOL_PYTHON)
-        r = err_usage(&err, "a tool that is not Python needs a name or an explicit json_schema");
-    else if (args && args->type == JSON_OBJECT &&
-             (buf_append(&text, args->raw, args->raw_len) < 0 || buf_append(&text, "", 1) < 0))
-        r = err_nomem(&err);
-    if (r == 0)
-        r = executor_schema(rq->api->executor, &rq->caller, source->string, source->len, "python",
-                            text.len > 0 ? text.data : NULL, on_source_schema, running, &err);
-    if (r < 0)
-        running_fail(running, &err);
 }
 
 /* ---- code or a command, once ----------------------------------------------------------------------------- */
@@ -197,10 +48,10 @@ static void put_once(const struct json_value *code, const struct json_value *com
     const struct json_value *language = json_get(body, "language");
 
     json_object(json);
-    letta_put_text(json, "name", command ? "command" : "code");
+    api_put_text(json, "name", command ? "command" : "code");
     if (command) {
-        letta_put_text(json, "source_type", "command");
-        letta_put_text(json, "source_code", "");
+        api_put_text(json, "source_type", "command");
+        api_put_text(json, "source_code", "");
         json_key(json, "brig"), json_object(json), json_key(json, "command");
         if (command->type == JSON_STRING) {
             json_array(json);
@@ -212,10 +63,10 @@ static void put_once(const struct json_value *code, const struct json_value *com
         json_end(json);
     } else {
         if (language && language->type == JSON_STRING)
-            letta_put(json, "source_type", language);
+            api_put(json, "source_type", language);
         else
-            letta_put_text(json, "source_type", "python");
-        letta_put(json, "source_code", code);
+            api_put_text(json, "source_type", "python");
+        api_put(json, "source_code", code);
         if (language && language->type == JSON_STRING && str_eq(language->string, "typescript")) { /* of a tool it
                                                                                                       cannot be found
                                                                                                       out; a snippet
@@ -228,7 +79,7 @@ static void put_once(const struct json_value *code, const struct json_value *com
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         const struct json_value *list = json_get(body, lists[i]);
         if (list && list->type == JSON_ARRAY)
-            letta_put(json, lists[i], list);
+            api_put(json, lists[i], list);
     }
     json_end(json);
 }
@@ -263,11 +114,11 @@ static int encode_files(struct running *running, const struct json_value *files,
     for (const struct json_value *f = files->first; f; f = f->next) {
         const struct json_value *content = json_get(f, "content");
         json_object(&json);
-        letta_put(&json, "path", json_get(f, "path"));
+        api_put(&json, "path", json_get(f, "path"));
         if (content)
             json_key(&json, "base64"), json_base64(&json, content->string, content->len);
         else
-            letta_put(&json, "base64", json_get(f, "base64"));
+            api_put(&json, "base64", json_get(f, "base64"));
         json_end(&json);
     }
     json_end(&json);
@@ -294,7 +145,7 @@ void route_run_once(struct request *rq)
                        "exactly one of code (text) and command (text, or a list of words) must be given");
         return;
     }
-    struct running *running = running_create(rq, RUN_NATIVE);
+    struct running *running = running_create(rq, &run_native);
     if (!running)
         return;
     running->ask.kind = command ? FRAME_COMMAND : FRAME_CODE;

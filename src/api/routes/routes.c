@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routes.c: every route: the native API, and Letta's interface (L). tests/e2e check that docs/openapi.yaml has
- * the same ones. */
+/* routes.c: the routes of the native API. tests/e2e check that docs/openapi.yaml has these and those of
+ * letta/letta_routes.c, and no others. */
 #include "api/api.h"
 
 #define S ROUTE_SANDBOX
 #define R (ROUTE_SANDBOX | ROUTE_RUNNING)
 #define P (ROUTE_SANDBOX | ROUTE_PROCESS)
 #define W ROUTE_WRITE
-#define L ROUTE_LETTA
 #define OWN (ROUTE_WRITE | ROUTE_OWN_CODE)
 #define JSON ROUTE_JSON
 #define MAYBE (ROUTE_JSON | ROUTE_EMPTY_OK)
 #define BOX "/v1/sandboxes/{id}"
 #define PROC BOX "/processes/{n}"
 
-const struct route api_routes[] = {
+static const struct route routes[] = {
     {"GET", "/healthz", "", ROUTE_OPEN, route_health},
     {"GET", "/readyz", "", ROUTE_OPEN, route_ready},
     {"GET", "/metrics", "", 0, route_metrics},
@@ -66,53 +65,10 @@ const struct route api_routes[] = {
     {"POST", BOX "/ports/{port}/token", "", R | W | ROUTE_JSON | ROUTE_EMPTY_OK, route_port_token},
     {"*", BOX "/proxy/{port}/...", "*", ROUTE_BODY | ROUTE_OPEN, route_proxy},
 
-    {"GET", "/v1/health/", "*", L | ROUTE_OPEN, route_letta_health},
-    {"GET", "/v1/sandbox-config/", "limit after sandbox_type *", L, route_config_list},
-    {"POST", "/v1/sandbox-config/", "*", L | W | JSON, route_config_create},
-    {"POST", "/v1/sandbox-config/e2b/default", "*", L | W, route_config_e2b_default},
-    {"POST", "/v1/sandbox-config/local/default", "*", L | W, route_config_local_default},
-    {"POST", "/v1/sandbox-config/local", "*", L | W | JSON, route_config_local},
-    {"POST", "/v1/sandbox-config/local/recreate-venv", "*", L | W, route_config_recreate},
-    {"PATCH", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W | JSON | ROUTE_SECRET,
-     route_variable_update},
-    {"DELETE", "/v1/sandbox-config/environment-variable/{env_var_id}", "*", L | W, route_variable_delete},
     {"POST", "/v1/sandbox-config/environment-variable/{env_var_id}/reveal", "", W | ROUTE_ADMIN, route_variable_reveal},
-    {"GET", "/v1/sandbox-config/{sandbox_config_id}", "*", L, route_config_one},
-    {"PATCH", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W | JSON, route_config_update},
-    {"DELETE", "/v1/sandbox-config/{sandbox_config_id}", "*", L | W, route_config_delete},
-    {"GET", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "limit after key *", L, route_variable_list},
-    {"POST", "/v1/sandbox-config/{sandbox_config_id}/environment-variable", "*", L | W | JSON | ROUTE_SECRET,
-     route_variable_create},
 
-    {"GET", "/v1/tools/",
-     "before after limit order order_by name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *",
-     L, route_tool_list},
-    {"POST", "/v1/tools/", "*", L | W | JSON, route_tool_upsert},
-    {"PUT", "/v1/tools/", "*", L | W | JSON, route_tool_upsert},
-    {"GET", "/v1/tools/count", "name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *", L,
-     route_tool_count},
-    {"POST", "/v1/tools/search", "*", L | JSON, route_tool_search},
-    {"POST", "/v1/tools/run", "*", L | W | JSON | ROUTE_SECRET, route_tool_source},
-    {"POST", "/v1/tools/generate-schema", "*", L | W | JSON, route_tool_schema},
-    {"POST", "/v1/tools/add-base-tools", "*", L | W, route_tool_base},
-    {"GET", "/v1/tools/{tool_id}", "*", L, route_tool_get},
-    {"PATCH", "/v1/tools/{tool_id}", "*", L | W | JSON, route_tool_update},
-    {"DELETE", "/v1/tools/{tool_id}", "*", L | W, route_tool_delete},
     {"POST", "/v1/tools/{tool}/run", "", W | MAYBE | ROUTE_SECRET, route_tool_run},
 
-    {"GET", "/v1/agents/", "before after limit order order_by ascending name tags query_text project_id *", L,
-     route_agent_list},
-    {"POST", "/v1/agents/", "*", L | W | JSON | ROUTE_SECRET, route_agent_create},
-    {"GET", "/v1/agents/count", "*", L, route_agent_count},
-    {"GET", "/v1/agents/{agent_id}", "*", L, route_agent_get},
-    {"PATCH", "/v1/agents/{agent_id}", "*", L | W | JSON | ROUTE_SECRET, route_agent_update},
-    {"DELETE", "/v1/agents/{agent_id}", "*", L | W, route_agent_delete},
-    {"GET", "/v1/agents/{agent_id}/tools", "before after limit order *", L, route_agent_tools},
-    {"PATCH", "/v1/agents/{agent_id}/tools/attach/{tool_id}", "*", L | W, route_agent_attach},
-    {"PATCH", "/v1/agents/{agent_id}/tools/detach/{tool_id}", "*", L | W, route_agent_detach},
-    {"PATCH", "/v1/agents/{agent_id}/tools/approval/{tool_name}", "requires_approval *", L | W | MAYBE,
-     route_agent_approval},
-    {"POST", "/v1/agents/{agent_id}/tools/{tool_name}/run", "*", L | W | MAYBE | ROUTE_SECRET, route_agent_tool_run},
     {"PUT", "/v1/agents/{agent_id}/secrets", "", W | JSON | ROUTE_SECRET, route_agent_secret_put},
     {"DELETE", "/v1/agents/{agent_id}/secrets/{key}", "", W, route_agent_secret_delete},
     {"POST", "/v1/agents/{agent_id}/secrets/{key}/reveal", "", W | ROUTE_ADMIN, route_agent_reveal},
@@ -161,4 +117,4 @@ const struct route api_routes[] = {
     {"GET", "/v1/audit", "after limit", ROUTE_ADMIN, route_audit},
 };
 
-const size_t api_n_routes = ARRAY_SIZE(api_routes);
+const struct route_table api_table = {.routes = routes, .n_routes = ARRAY_SIZE(routes), .adapter = &api_native};

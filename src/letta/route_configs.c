@@ -6,7 +6,8 @@
  */
 #include <string.h>
 
-#include "api/letta.h"
+#include "letta/letta.h"
+#include "letta/letta_routes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "deps/config_set.h"
@@ -20,16 +21,16 @@ static void put_config(void *ctx UNUSED, struct json *json, const struct object 
     char fingerprint[FINGERPRINT_MAX];
 
     json_object(json);
-    letta_put(json, "created_by_id", json_get(doc, "created_by_id"));
-    letta_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
-    letta_put_time(json, "created_at", object->created_at_ns);
-    letta_put_time(json, "updated_at", object->updated_at_ns);
-    letta_put_text(json, "id", object->id);
-    letta_put(json, "type", type);
-    letta_put_text(json, "organization_id", object->org_id);
-    letta_put(json, "config", config);
+    api_put(json, "created_by_id", json_get(doc, "created_by_id"));
+    api_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
+    api_put_time(json, "created_at", object->created_at_ns);
+    api_put_time(json, "updated_at", object->updated_at_ns);
+    api_put_text(json, "id", object->id);
+    api_put(json, "type", type);
+    api_put_text(json, "organization_id", object->org_id);
+    api_put(json, "config", config);
     if (type && config && config_fingerprint(type->string, object->org_id, config, fingerprint) == 0)
-        letta_put_text(json, "fingerprint", fingerprint);
+        api_put_text(json, "fingerprint", fingerprint);
     json_end(json);
 }
 
@@ -88,7 +89,7 @@ static bool may_write_through(struct request *rq, const struct json_value *confi
 static void put_by(struct request *rq, const char *id, const char *type, const struct json_value *config,
                    bool default_only)
 {
-    char user[LETTA_USER];
+    char user[API_AUTHOR];
     struct brig_err err = {0};
 
     if (!may_write_through(rq, config))
@@ -275,7 +276,7 @@ static void on_local(void *ctx, const struct object *object, const struct brig_e
 void route_config_recreate(struct request *rq)
 {
     static const struct json_value none = {.type = JSON_OBJECT, .raw = "{}", .raw_len = 2};
-    char user[LETTA_USER];
+    char user[API_AUTHOR];
     struct brig_err err = {0};
 
     if (configs_put(rq->api->configs, rq->caller.org_id, letta_user(rq, user), caller_standing(&rq->caller), NULL,

@@ -2,9 +2,9 @@
 /*
  * letta.c: see letta.h. Two rules hold for all of these routes: what is refused names the field and never the value,
  * and whoever calls is judged by the key; the header user_id only chooses the organisation where the key may choose one
- * (auth_user()).
+ * (auth_choose_org()).
  */
-#include "api/letta.h"
+#include "letta/letta.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ void letta_refuse(struct request *rq, unsigned status, const char *format, ...)
     answer_detail(rq, status, detail);
 }
 
-void letta_fail(struct request *rq, const struct brig_err *err)
+static void fail(struct request *rq, const struct brig_err *err)
 {
     unsigned status = error_status(err->code);
 
@@ -77,9 +77,11 @@ void letta_not_found(struct request *rq, const char *kind, const char *id)
 
 /* ---- the request ----------------------------------------------------------------------------------------- */
 
-bool letta_begin(struct request *rq)
+/* The header user_id: "user-<uuid4>" is of the organisation with the same number. */
+static bool begin(struct request *rq)
 {
     const char *user = rq->x ? http_field(exchange_head(rq->x), "user_id") : NULL;
+    char org[sizeof rq->caller.org_id];
 
     if (!user)
         return true;
@@ -87,20 +89,37 @@ bool letta_begin(struct request *rq)
         letta_refuse(rq, 400, "INVALID_ARGUMENT: Invalid user ID format: %.64s. Expected format: 'user-<uuid4>'", user);
         return false;
     }
-    auth_user(rq->api->auth, user, &rq->caller);
+    if (str_format(org, sizeof org, "org-%s", user + strlen("user-")) > 0)
+        auth_choose_org(rq->api->auth, org, &rq->caller);
     return true;
 }
 
-const char *letta_user(const struct request *rq, char out[LETTA_USER])
+/* The field of Letta's password, with a key in it. */
+static const char *key(const struct http_head *head)
+{
+    const char *field = http_field(head, "X-BARE-PASSWORD");
+
+    return field && strncmp(field, "password ", 9) == 0 ? field + 9 : NULL;
+}
+
+static void bad_body(struct request *rq, const struct brig_err *syntax)
+{
+    if (syntax)
+        letta_invalid(rq, "body", NULL, "json_invalid", "JSON decode error: %s", syntax->message);
+    else
+        letta_invalid(rq, "body", NULL, "model_attributes_type", "Input should be a valid dictionary");
+}
+
+const struct adapter letta_adapter = {.fail = fail, .bad_body = bad_body, .begin = begin, .key = key, .slashes = true};
+
+const char *letta_user(const struct request *rq, char out[API_AUTHOR])
 {
     const char *user = rq->x ? http_field(exchange_head(rq->x), "user_id") : NULL;
 
     /* One user per organisation, with its number: so a user_id that was made here leads back to it. */
-    if (user && objects_id_ok("user", user) && rq->caller.socket)
-        snprintf(out, LETTA_USER, "%s", user);
-    else
-        snprintf(out, LETTA_USER, "user-%.58s",
-                 str_starts(rq->caller.org_id, "org-") ? rq->caller.org_id + 4 : rq->caller.org_id);
+    if (!user || !objects_id_ok("user", user) || !rq->caller.socket)
+        return api_author(&rq->caller, out);
+    snprintf(out, API_AUTHOR, "%s", user);
     return out;
 }
 
@@ -143,19 +162,14 @@ bool letta_query_has(const struct request *rq, const char *name, const char *val
 
 bool letta_only_members(struct request *rq, const struct json_value *object, const char *const *known)
 {
-    for (const struct json_value *member = object->first; member; member = member->next) {
-        bool found = false;
+    const struct json_value *member = api_unknown_member(object, known);
+    char name[65];
 
-        for (size_t i = 0; known[i] && !found; i++)
-            found = strlen(known[i]) == member->key_len && memcmp(known[i], member->key, member->key_len) == 0;
-        if (!found) {
-            char name[65];
-            snprintf(name, sizeof name, "%.64s", member->key);
-            letta_invalid(rq, "body", name, "extra_forbidden", "Extra inputs are not permitted");
-            return false;
-        }
-    }
-    return true;
+    if (!member)
+        return true;
+    snprintf(name, sizeof name, "%.64s", member->key);
+    letta_invalid(rq, "body", name, "extra_forbidden", "Extra inputs are not permitted");
+    return false;
 }
 
 bool letta_member(struct request *rq, const char *name, enum json_type type, bool required,
@@ -185,35 +199,6 @@ bool letta_member(struct request *rq, const char *name, enum json_type type, boo
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------ */
-
-void letta_put(struct json *json, const char *key, const struct json_value *value)
-{
-    json_key(json, key);
-    if (value)
-        json_raw(json, value->raw, value->raw_len);
-    else
-        json_null(json);
-}
-
-void letta_put_text(struct json *json, const char *key, const char *text)
-{
-    json_key(json, key);
-    if (text)
-        json_string(json, text);
-    else
-        json_null(json);
-}
-
-void letta_put_time(struct json *json, const char *key, int64_t at_ns)
-{
-    char time[48];
-
-    json_key(json, key);
-    if (at_ns && api_time(at_ns, time, sizeof time) == 0)
-        json_string(json, time);
-    else
-        json_null(json);
-}
 
 void letta_answer_null(struct request *rq)
 {

@@ -4,7 +4,7 @@
  * ours in `brig`. What a member may hold is judged in two places: its type here (422, as Letta's), what it means
  * by tool_parse() (400).
  */
-#include "api/tool_doc.h"
+#include "letta/tool_doc.h"
 
 #include <string.h>
 
@@ -130,7 +130,7 @@ static const struct json_value *pick(const struct tool_doc *in, const char *name
 static void put_given(struct json *json, const char *key, const struct json_value *value)
 {
     if (value)
-        letta_put(json, key, value);
+        api_put(json, key, value);
 }
 
 static void put_metadata(const struct tool_doc *in, struct json *json)
@@ -140,11 +140,11 @@ static void put_metadata(const struct tool_doc *in, struct json *json)
     json_key(json, "metadata_"), json_object(json);
     for (const struct json_value *m = given ? given->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "tool_hash") && !(in->modal && str_eq(m->key, "sandbox")))
-            letta_put(json, m->key, m);
+            api_put(json, m->key, m);
     if (in->hash)
-        letta_put_text(json, "tool_hash", in->hash);
+        api_put_text(json, "tool_hash", in->hash);
     if (in->modal)
-        letta_put_text(json, "sandbox", "modal");
+        api_put_text(json, "sandbox", "modal");
     json_end(json);
 }
 
@@ -178,8 +178,8 @@ static void put_named(const struct tool_doc *in, const struct json_value *schema
 static void put_hand(struct json *json, const char *name, const struct tool_hand *hand)
 {
     json_key(json, name), json_object(json);
-    letta_put_text(json, "key_id", hand->key_id ? hand->key_id : "");
-    letta_put_text(json, "role", standing_name(hand->as));
+    api_put_text(json, "key_id", hand->key_id ? hand->key_id : "");
+    api_put_text(json, "role", standing_name(hand->as));
     json_end(json);
 }
 
@@ -196,12 +196,12 @@ static void put_rest(const struct tool_doc *in, struct json *json)
     put_given(json, "default_requires_approval", pick(in, "default_requires_approval"));
     json_key(json, "enable_parallel_execution"), json_bool(json, parallel && parallel->boolean);
     if (maker)
-        letta_put(json, "created_by_id", maker);
+        api_put(json, "created_by_id", maker);
     else
-        letta_put_text(json, "created_by_id", in->user);
-    letta_put_text(json, "last_updated_by_id", in->user);
+        api_put_text(json, "created_by_id", in->user);
+    api_put_text(json, "last_updated_by_id", in->user);
     if (in->project)
-        letta_put_text(json, "project_id", in->project);
+        api_put_text(json, "project_id", in->project);
     else
         put_given(json, "project_id", project);
     put_given(json, "brig", pick(in, "brig"));
@@ -222,11 +222,11 @@ int tool_doc_build(const struct tool_doc *in, struct buf *out, struct brig_err *
         schema = json_root(derived);
     json_object(&json);
     put_named(in, schema, &json);
-    letta_put_text(&json, "tool_type", "custom");
+    api_put_text(&json, "tool_type", "custom");
     if (type)
-        letta_put(&json, "source_type", type);
+        api_put(&json, "source_type", type);
     else
-        letta_put_text(&json, "source_type", "python");
+        api_put_text(&json, "source_type", "python");
     put_given(&json, "source_code", pick(in, "source_code"));
     put_given(&json, "args_json_schema", pick(in, "args_json_schema"));
     put_tags(in, &json);
@@ -291,17 +291,17 @@ void tool_doc_put(void *ctx UNUSED, struct json *json, const struct object *obje
     const struct json_value *ours = json_get(object->json, "brig");
 
     json_object(json);
-    letta_put_text(json, "id", object->id);
+    api_put_text(json, "id", object->id);
     for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-        letta_put(json, members[i], json_get(object->json, members[i]));
+        api_put(json, members[i], json_get(object->json, members[i]));
     json_key(json, "brig"), json_object(json);
     json_key(json, "version"), json_u64(json, object->version);
     json_key(json, "registrant"), json_object(json);
-    letta_put_text(json, "role", standing_name(tool_of(object)->registrant.as));
+    api_put_text(json, "role", standing_name(tool_of(object)->registrant.as));
     json_end(json);
     for (const struct json_value *m = ours ? ours->first : NULL; m; m = m->next)
         if (!str_eq(m->key, "version"))
-            letta_put(json, m->key, m);
+            api_put(json, m->key, m);
     json_end(json);
     json_end(json);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* agent_doc.h: an agent as Letta's clients send and read it, and as records/agents.h keeps it. */
-#ifndef BRIG_API_AGENT_DOC_H
-#define BRIG_API_AGENT_DOC_H
+#ifndef BRIG_LETTA_AGENT_DOC_H
+#define BRIG_LETTA_AGENT_DOC_H
 
-#include "api/letta.h"
+#include "letta/letta.h"
 #include "records/agents.h"
 
 #define AGENT_DOC_MAX (4u << 20)

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route_agents.c: agents (letta.md 1.5): a name, tools, a state and secrets. There is no model and no conversation
- * here: whoever runs the agent keeps those, and comes here for its tools. Secrets are write-only but for the call that
- * reveals one.
+ * here: whoever runs the agent keeps those, and comes here for its tools. Secrets are write-only
+ * (api/routes/route_values.c reveals one).
  */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
-#include "api/agent_doc.h"
-#include "api/tool_doc.h"
+#include "letta/agent_doc.h"
+#include "letta/letta_routes.h"
+#include "letta/tool_doc.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -39,15 +40,11 @@ static void on_agent(void *ctx, const struct object *agent, const struct brig_er
 /* The agent that the path names; or NULL, and the refusal was sent. */
 static const struct object *find_agent(struct request *rq)
 {
-    const bool letta = rq->route->flags & ROUTE_LETTA;
-
-    if (letta && !letta_path_id(rq, "agent", "agent_id", rq->arg[0]))
+    if (!letta_path_id(rq, "agent", "agent_id", rq->arg[0]))
         return NULL;
     const struct object *agent = objects_find(agents_objects(rq->api->agents), rq->caller.org_id, rq->arg[0]);
-    if (!agent && letta)
+    if (!agent)
         letta_not_found(rq, "Agent", rq->arg[0]);
-    else if (!agent)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "agent %.64s not found", rq->arg[0]);
     return agent;
 }
 
@@ -65,7 +62,7 @@ static void fail_put(struct request *rq, const struct brig_err *err)
 static void put(struct request *rq, const char *id, struct buf *text)
 {
     struct json_doc *doc = NULL;
-    char user[LETTA_USER];
+    char user[API_AUTHOR];
     struct brig_err err = {0};
     int r = json_read(text->data, text->len, JSON_READ_VALUES, &doc, &err);
 
@@ -115,7 +112,7 @@ static void on_deleted(void *ctx, const struct object *agent UNUSED, const struc
     }
     snprintf(text, sizeof text, "Agent id=%.64s successfully deleted", rq->x ? rq->arg[0] : "");
     json_object(&json);
-    letta_put_text(&json, "message", text);
+    api_put_text(&json, "message", text);
     json_end(&json);
     request_json(rq, 200, &json);
 }
@@ -196,7 +193,7 @@ void route_agent_count(struct request *rq)
 static void attach(struct request *rq, bool on)
 {
     const struct object *agent = find_agent(rq);
-    char user[LETTA_USER];
+    char user[API_AUTHOR];
     struct brig_err err = {0};
 
     if (!agent || !letta_path_id(rq, "tool", "tool_id", rq->arg[1]))
@@ -256,8 +253,8 @@ static void put_rules(const struct object *agent, const char *tool, bool on, str
     }
     if (on) {
         json_object(json);
-        letta_put_text(json, "tool_name", tool);
-        letta_put_text(json, "type", "requires_approval");
+        api_put_text(json, "tool_name", tool);
+        api_put_text(json, "type", "requires_approval");
         json_end(json);
     }
     json_end(json);
@@ -290,167 +287,4 @@ void route_agent_approval(struct request *rq)
         request_refuse(rq, BRIG_E_TOO_LARGE, "too many rules");
     else
         put(rq, agent->id, &text);
-}
-
-/* ---- one secret ------------------------------------------------------------------------------------------ */
-
-struct secret_writing { /* of its own: what the path and the body had may be gone by then */
-    struct request *rq;
-    bool remove;
-    char agent[128], key[260];
-};
-
-/* Names and ids only: an answer never has the value that the request brought. */
-static void put_secret_info(const struct object *agent, const char *key, struct json *json)
-{
-    const struct json_value *list = agent_secret_list(agent);
-
-    json_object(json);
-    for (const struct json_value *item = list ? list->first : NULL; item; item = item->next)
-        if (str_eq(json_get(item, "key")->string, key)) {
-            letta_put(json, "id", json_get(item, "id"));
-            letta_put_text(json, "key", key);
-            letta_put(json, "description", json_get(item, "description"));
-            letta_put_text(json, "agent_id", agent->id);
-        }
-    json_end(json);
-}
-
-static void on_secret(void *ctx, const struct object *agent, const struct brig_err *err)
-{
-    struct secret_writing *writing = ctx;
-    struct request *rq = writing->rq;
-    AUTO_BUF struct buf out = BUF_INIT(64u << 10);
-    struct json json = JSON_INIT(&out);
-    char object[400];
-
-    snprintf(object, sizeof object, "%s/%s", writing->agent, writing->key);
-    request_audit(rq, writing->remove ? "variable.remove" : "variable.set", object, err ? "failed" : "ok", "");
-    if (err) {
-        request_fail(rq, err);
-    } else if (writing->remove) {
-        request_status(rq, 204);
-    } else {
-        put_secret_info(agent, writing->key, &json);
-        request_json(rq, 200, &json);
-    }
-    mem_free(writing);
-}
-
-/* secret: NULL to remove it. */
-static void write_secret(struct request *rq, const struct object *agent, const char *key,
-                         const struct agent_secret *secret)
-{
-    struct secret_writing *writing = mem_zalloc(sizeof *writing);
-    char user[LETTA_USER];
-    struct brig_err err = {0};
-
-    if (!writing) {
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
-    *writing = (struct secret_writing){.rq = rq, .remove = !secret};
-    snprintf(writing->agent, sizeof writing->agent, "%s", agent->id);
-    snprintf(writing->key, sizeof writing->key, "%.256s", key);
-    if ((!secret || auth_may_bring(rq->api, &rq->caller, &err) == 0) &&
-        agents_set_secret(rq->api->agents, rq->caller.org_id, letta_user(rq, user), agent->id, key, secret, on_secret,
-                          writing, &err) == 0)
-        return;
-    mem_free(writing);
-    request_fail(rq, &err);
-}
-
-static bool is_text(const struct json_value *value)
-{
-    return value && value->type == JSON_STRING && strlen(value->string) == value->len;
-}
-
-void route_agent_secret_put(struct request *rq)
-{
-    static const char *const known[] = {"key", "value", "description", NULL};
-    const struct json_value *key = json_get(rq->json, "key"), *value = json_get(rq->json, "value"),
-                            *description = json_get(rq->json, "description");
-    const struct object *agent = find_agent(rq);
-
-    if (!agent || !api_only_members(rq, rq->json, known))
-        return;
-    if (description && description->type == JSON_NULL)
-        description = NULL;
-    if (!is_text(key) || !is_text(value) || (description && !is_text(description))) {
-        request_refuse(rq, BRIG_E_USAGE, "key and value must be given; they and description are text without a NUL");
-        return;
-    }
-    const struct agent_secret secret = {
-        .value = value->string, .len = value->len, .description = description ? description->string : NULL};
-    write_secret(rq, agent, key->string, &secret);
-}
-
-void route_agent_secret_delete(struct request *rq)
-{
-    const struct object *agent = find_agent(rq);
-
-    if (agent)
-        write_secret(rq, agent, rq->arg[1], NULL);
-}
-
-/* ---- revealing a secret ---------------------------------------------------------------------------------- */
-
-struct revealing {
-    const char *name;
-    struct json *json;
-    struct buf *out;
-    bool found;
-};
-
-static int reveal_one(void *ctx, const char *name, const char *value, size_t len)
-{
-    struct revealing *revealing = ctx;
-
-    if (revealing->found || !str_eq(name, revealing->name))
-        return 0;
-    if (buf_reserve(revealing->out, 6 * len + 1024) < 0)
-        return -ENOMEM;
-    revealing->found = true;
-    json_object(revealing->json);
-    letta_put_text(revealing->json, "key", name);
-    json_key(revealing->json, "value"), json_string_n(revealing->json, value, len);
-    json_end(revealing->json);
-    return 0;
-}
-
-/* Native: an event of its own in the audit log. */
-void route_agent_reveal(struct request *rq)
-{
-    AUTO_BUF struct buf out = BUF_INIT(8 * VARIABLE_VALUE_MAX);
-    struct json json = JSON_INIT(&out);
-    struct revealing revealing = {.name = rq->arg[1], .json = &json, .out = &out};
-    const struct object *agent = find_agent(rq);
-    struct brig_err err = {0};
-    char object[256];
-
-    if (!agent)
-        return;
-    int r = agent_secrets(rq->api->agents, agent, reveal_one, &revealing, &err);
-    snprintf(object, sizeof object, "%s/%.100s", agent->id, rq->arg[1]);
-    const struct audit_event event = {.action = "variable.reveal",
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = object,
-                                      .outcome = revealing.found ? "ok" : "failed",
-                                      .detail = "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
-    audit_add(rq->api->audit, &event, NULL, NULL);
-    if (r < 0 && !revealing.found) {
-        if (!err.code)
-            (void)err_set(&err, BRIG_E_HOST, -r, "the secret cannot be read");
-        request_fail(rq, &err);
-        return;
-    }
-    if (!revealing.found) {
-        request_refuse(rq, BRIG_E_NOT_FOUND, "agent %s has no secret %.100s", agent->id, rq->arg[1]);
-        return;
-    }
-    request_json(rq, 200, &json);
-    crypto_wipe(out.data, out.len);
 }

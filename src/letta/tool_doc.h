@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tool_doc.h: a tool's document (records/registry.h) made from what a client sends, and the tool object that is
  * answered. */
-#ifndef BRIG_API_TOOL_DOC_H
-#define BRIG_API_TOOL_DOC_H
+#ifndef BRIG_LETTA_TOOL_DOC_H
+#define BRIG_LETTA_TOOL_DOC_H
 
-#include "api/letta.h"
+#include "letta/letta.h"
 #include "records/registry.h"
 
 #define TOOL_DOC_MAX (8u << 20)

@@ -3,12 +3,12 @@
  * agent_doc.c: see agent_doc.h. Only four things of an agent mean something here: its name and project, its tools, its
  * state and its secrets. Everything else that a full agent has is kept and given back as it came.
  */
-#include "api/agent_doc.h"
+#include "letta/agent_doc.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "api/tool_doc.h"
+#include "letta/tool_doc.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
 
@@ -85,7 +85,7 @@ static bool put_state(struct request *rq, struct json *json)
         !letta_member(rq, "memory", JSON_OBJECT, false, &memory))
         return false;
     if (state) {
-        letta_put(json, "state", state);
+        api_put(json, "state", state);
     } else if (memory || blocks) {
         json_key(json, "state"), json_object(json);
         json_key(json, "memory");
@@ -93,7 +93,7 @@ static bool put_state(struct request *rq, struct json *json)
             json_raw(json, memory->raw, memory->raw_len);
         } else {
             json_object(json);
-            letta_put(json, "blocks", blocks);
+            api_put(json, "blocks", blocks);
             json_end(json);
         }
         json_end(json);
@@ -122,7 +122,7 @@ static bool put_secrets(struct request *rq, struct json *json)
         return false;
     }
     if (secrets)
-        letta_put(json, "secrets", secrets);
+        api_put(json, "secrets", secrets);
     return true;
 }
 
@@ -136,13 +136,13 @@ static bool put_name(struct request *rq, bool update, struct json *json)
         !letta_member(rq, "project_id", JSON_STRING, false, &project))
         return false;
     if (name)
-        letta_put(json, "name", name);
+        api_put(json, "name", name);
     else if (!update && objects_new_id("agent", id) == 0)
-        id[14] = '\0', letta_put_text(json, "name", id); /* "agent-" and eight digits */
+        id[14] = '\0', api_put_text(json, "name", id); /* "agent-" and eight digits */
     if (project)
-        letta_put(json, "project_id", project);
+        api_put(json, "project_id", project);
     else if (header && !update)
-        letta_put_text(json, "project_id", header);
+        api_put_text(json, "project_id", header);
     return true;
 }
 
@@ -155,7 +155,7 @@ bool agent_body_build(struct request *rq, bool update, struct buf *out)
         return false;
     for (const struct json_value *m = rq->json->first; m; m = m->next)
         if (!special(m->key) && m->type != JSON_NULL)
-            letta_put(&json, m->key, m);
+            api_put(&json, m->key, m);
     json_end(&json);
     if (json_finish(&json) == 0)
         return true;
@@ -221,16 +221,16 @@ static void put_secret_list(const struct request *rq, const struct object *agent
         const struct json_value *name = json_get(s, "key");
         const char *text = s->key ? s->key : name && name->type == JSON_STRING ? name->string : "";
         json_object(json);
-        letta_put(json, "id", json_get(s, "id"));
-        letta_put_text(json, "key", text);
+        api_put(json, "id", json_get(s, "id"));
+        api_put_text(json, "key", text);
         put_secret_value(rq, agent, text, json);
-        letta_put(json, "description", json_get(s, "description"));
-        letta_put_text(json, "organization_id", agent->org_id);
-        letta_put_text(json, "value_enc", NULL);
-        letta_put_text(json, "agent_id", agent->id);
+        api_put(json, "description", json_get(s, "description"));
+        api_put_text(json, "organization_id", agent->org_id);
+        api_put_text(json, "value_enc", NULL);
+        api_put_text(json, "agent_id", agent->id);
         static const char *const nothing[] = {"created_by_id", "last_updated_by_id", "created_at", "updated_at"};
         for (size_t i = 0; i < ARRAY_SIZE(nothing); i++)
-            letta_put_text(json, nothing[i], NULL);
+            api_put_text(json, nothing[i], NULL);
         json_key(json, "has_value"), json_bool(json, true);
         json_end(json);
     }
@@ -242,7 +242,7 @@ static void put_memory(const struct object *agent, struct json *json)
     const struct json_value *state = agent_state(agent), *memory = json_get(state, "memory"),
                             *blocks = json_get(memory, "blocks");
 
-    letta_put(json, "state", state);
+    api_put(json, "state", state);
     json_key(json, "memory");
     if (memory) {
         json_raw(json, memory->raw, memory->raw_len);
@@ -292,14 +292,14 @@ static void put_models(const struct object *agent, struct json *json)
     if (!agent_besides(agent, "llm_config")) {
         json_key(json, "llm_config"), json_object(json);
         put_besides(agent, "model", JSON_STRING, "model", "\"\"", json);
-        letta_put_text(json, "model_endpoint_type", "openai");
+        api_put_text(json, "model_endpoint_type", "openai");
         put_besides(agent, "context_window_limit", JSON_NUMBER, "context_window", "0", json);
         json_end(json);
     }
     if (!agent_besides(agent, "embedding_config")) {
         json_key(json, "embedding_config"), json_object(json);
         put_besides(agent, "embedding", JSON_STRING, "embedding_model", "\"\"", json);
-        letta_put_text(json, "embedding_endpoint_type", "openai");
+        api_put_text(json, "embedding_endpoint_type", "openai");
         put_besides(agent, "embedding_dim", JSON_NUMBER, "embedding_dim", "0", json);
         json_end(json);
     }
@@ -314,13 +314,13 @@ static void put_defaults(const struct object *agent, struct json *json)
         if (!agent_besides(agent, lists[i]))
             json_key(json, lists[i]), json_array(json), json_end(json);
     if (!agent_besides(agent, "agent_type"))
-        letta_put_text(json, "agent_type", "letta_v1_agent");
+        api_put_text(json, "agent_type", "letta_v1_agent");
     if (!agent_besides(agent, "system"))
-        letta_put_text(json, "system", "");
+        api_put_text(json, "system", "");
     if (!agent_besides(agent, "metadata"))
-        letta_put_text(json, "metadata", NULL);
+        api_put_text(json, "metadata", NULL);
     if (!agent_besides(agent, "description"))
-        letta_put_text(json, "description", NULL);
+        api_put_text(json, "description", NULL);
     put_models(agent, json);
 }
 
@@ -330,15 +330,15 @@ void agent_doc_put(void *ctx, struct json *json, const struct object *agent)
     const struct json_value *doc = agent->json, *other = json_get(doc, "other");
 
     json_object(json);
-    letta_put(json, "created_by_id", json_get(doc, "created_by_id"));
-    letta_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
-    letta_put_time(json, "created_at", agent->created_at_ns);
-    letta_put_time(json, "updated_at", agent->updated_at_ns);
-    letta_put_text(json, "id", agent->id);
-    letta_put(json, "name", json_get(doc, "name"));
-    letta_put(json, "project_id", json_get(doc, "project_id"));
+    api_put(json, "created_by_id", json_get(doc, "created_by_id"));
+    api_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
+    api_put_time(json, "created_at", agent->created_at_ns);
+    api_put_time(json, "updated_at", agent->updated_at_ns);
+    api_put_text(json, "id", agent->id);
+    api_put(json, "name", json_get(doc, "name"));
+    api_put(json, "project_id", json_get(doc, "project_id"));
     for (const struct json_value *m = other && other->type == JSON_OBJECT ? other->first : NULL; m; m = m->next)
-        letta_put(json, m->key, m);
+        api_put(json, m->key, m);
     put_defaults(agent, json);
     put_memory(agent, json);
     put_agent_tools(rq->api, agent, json);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * letta.h: what the routes of Letta's interface have in common (ROUTE_LETTA): errors are {"detail": ...}, ids
- * are checked by their pattern, lists have cursors that are ids, and a change is made in the name of a user.
+ * letta.h: what the routes of Letta's interface have in common: errors are {"detail": ...}, ids are checked by their
+ * pattern, lists have cursors that are ids, and a change is made in the name of a user.
  * docs/COMPATIBILITY.md says what is the same and what is not.
  */
-#ifndef BRIG_API_LETTA_H
-#define BRIG_API_LETTA_H
+#ifndef BRIG_LETTA_LETTA_H
+#define BRIG_LETTA_LETTA_H
 
 #include "api/api.h"
 #include "records/objects.h"
 
-#define LETTA_USER 64u
 #define LETTA_LIST_DEFAULT 50u
 #define LETTA_LIST_MAX 100000u
 
+extern const struct adapter letta_adapter;
+extern const struct route_table letta_table; /* letta_routes.c */
+
 /* ---- errors: each answers, and the request is gone ---- */
-void letta_fail(struct request *rq, const struct brig_err *err);
 void letta_refuse(struct request *rq, unsigned status, const char *format, ...) PRINTF_LIKE(3, 4);
 /* 422. where: "body", "path" or "query"; field: the member, or NULL. Never shows what was sent: it may be a secret. */
 void letta_invalid(struct request *rq, const char *where, const char *field, const char *type, const char *format, ...)
@@ -25,9 +26,7 @@ bool letta_shows_values(const struct request *rq);
 void letta_not_found(struct request *rq, const char *kind, const char *id);
 
 /* ---- the request ---- */
-/* Before anything else of such a route: the header user_id. false: the refusal was sent. */
-bool letta_begin(struct request *rq) MUST_CHECK;
-const char *letta_user(const struct request *rq, char out[LETTA_USER]); /* "user-<uuid4>": who it is in the documents */
+const char *letta_user(const struct request *rq, char out[API_AUTHOR]); /* who it is in the documents */
 bool letta_path_id(struct request *rq, const char *prefix, const char *param, const char *id) MUST_CHECK;
 bool letta_query_number(struct request *rq, const char *name, uint64_t *ret) MUST_CHECK;
 /* Whether the query has this name with this value (repeated names are lists); *ret_given: the name is there at all. */
@@ -39,10 +38,7 @@ bool letta_member(struct request *rq, const char *name, enum json_type type, boo
                   const struct json_value **ret) MUST_CHECK;
 
 /* ---- the answer ---- */
-void letta_put(struct json *json, const char *key, const struct json_value *value); /* NULL: null */
-void letta_put_text(struct json *json, const char *key, const char *text);          /* NULL: null */
-void letta_put_time(struct json *json, const char *key, int64_t at_ns);             /* 0: null */
-void letta_answer_null(struct request *rq);                                         /* 200 null */
+void letta_answer_null(struct request *rq); /* 200 null */
 
 struct letta_list {
     const struct objects *objects;

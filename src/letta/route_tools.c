@@ -7,7 +7,8 @@
  * is replaced; if that is another by the time of the commit, all is asked and made again from the new one. Two that
  * bring the same new name at once are one after the other.
  */
-#include "api/tool_doc.h"
+#include "letta/letta_routes.h"
+#include "letta/tool_doc.h"
 
 #include <string.h>
 
@@ -21,7 +22,7 @@
 
 struct write {
     struct request *rq;
-    char org[64], id[128], name[TOOL_NAME_MAX * 4 + 1], user[LETTA_USER], project[128];
+    char org[64], id[128], name[TOOL_NAME_MAX * 4 + 1], user[API_AUTHOR], project[128];
     char *schema; /* derived */
     size_t schema_len;
     bool update, modal, deriving;

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "api/tool_doc.h"
+#include "letta/letta_routes.h"
+#include "letta/tool_doc.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -175,9 +176,9 @@ static void answer_hits(struct request *rq, const struct hit *hits, size_t n)
     for (size_t i = 0; i < n; i++) {
         json_object(&json);
         json_key(&json, "tool"), tool_doc_put(NULL, &json, hits[i].object);
-        letta_put_text(&json, "embedded_text", NULL);
+        api_put_text(&json, "embedded_text", NULL);
         json_key(&json, "fts_rank"), json_u64(&json, i + 1);
-        letta_put_text(&json, "vector_rank", NULL);
+        api_put_text(&json, "vector_rank", NULL);
         json_key(&json, "combined_score"), json_u64(&json, hits[i].score);
         json_end(&json);
     }

@@ -6,7 +6,8 @@
  */
 #include <string.h>
 
-#include "api/letta.h"
+#include "letta/letta.h"
+#include "letta/letta_routes.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "crypto/crypto.h"
@@ -39,17 +40,17 @@ static void put_variable(void *ctx, struct json *json, const struct object *obje
     const struct json_value *doc = object->json;
 
     json_object(json);
-    letta_put(json, "created_by_id", json_get(doc, "created_by_id"));
-    letta_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
-    letta_put_time(json, "created_at", object->created_at_ns);
-    letta_put_time(json, "updated_at", object->updated_at_ns);
-    letta_put_text(json, "id", object->id);
-    letta_put(json, "key", json_get(doc, "key"));
+    api_put(json, "created_by_id", json_get(doc, "created_by_id"));
+    api_put(json, "last_updated_by_id", json_get(doc, "last_updated_by_id"));
+    api_put_time(json, "created_at", object->created_at_ns);
+    api_put_time(json, "updated_at", object->updated_at_ns);
+    api_put_text(json, "id", object->id);
+    api_put(json, "key", json_get(doc, "key"));
     put_value(listing->rq, json, object);
-    letta_put(json, "description", json_get(doc, "description"));
-    letta_put_text(json, "organization_id", object->org_id);
-    letta_put_text(json, "value_enc", NULL);
-    letta_put(json, "sandbox_config_id", json_get(doc, "config_id"));
+    api_put(json, "description", json_get(doc, "description"));
+    api_put_text(json, "organization_id", object->org_id);
+    api_put_text(json, "value_enc", NULL);
+    api_put(json, "sandbox_config_id", json_get(doc, "config_id"));
     const struct json_value *sealed = json_get(doc, "sealed");
     json_key(json, "has_value"), json_bool(json, sealed && sealed->type == JSON_OBJECT);
     json_end(json);
@@ -161,7 +162,7 @@ static void wipe_body(struct request *rq)
 static void write_variable(struct request *rq, const char *config_id, const char *id,
                            const struct variable_change *change)
 {
-    char user[LETTA_USER];
+    char user[API_AUTHOR];
     struct brig_err err = {0};
     int r = auth_may_bring(rq->api, &rq->caller, &err);
 
@@ -186,10 +187,8 @@ static const struct object *find_variable(struct request *rq)
 {
     const struct object *object = objects_find(configs_variables(rq->api->configs), rq->caller.org_id, rq->arg[0]);
 
-    if (!object && (rq->route->flags & ROUTE_LETTA))
+    if (!object)
         letta_not_found(rq, "SandboxEnvironmentVariable", rq->arg[0]);
-    else if (!object)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "variable %.64s not found", rq->arg[0]);
     return object;
 }
 
@@ -211,48 +210,4 @@ void route_variable_delete(struct request *rq)
 
     if (object && variables_delete(rq->api->configs, rq->caller.org_id, object->id, letta_deleted, rq, &err) < 0)
         request_fail(rq, &err);
-}
-
-/* ---- revealing ------------------------------------------------------------------------------------------- */
-
-/* Native: an event of its own in the audit log, on its way to the disk before the value leaves. */
-void route_variable_reveal(struct request *rq)
-{
-    const struct object *object = find_variable(rq);
-    AUTO_BUF struct buf out = BUF_INIT(8 * VARIABLE_VALUE_MAX);
-    struct json json = JSON_INIT(&out);
-    struct brig_err err = {0};
-    uint8_t *value = NULL;
-    size_t len = 0;
-
-    if (!object)
-        return;
-    int r = variable_reveal(rq->api->configs, object, &value, &len, &err);
-    const struct audit_event event = {.action = "variable.reveal",
-                                      .actor = rq->caller.actor,
-                                      .org = rq->caller.org_id,
-                                      .object = object->id,
-                                      .outcome = r < 0 ? "failed" : "ok",
-                                      .detail = "",
-                                      .request_id = rq->caller.request_id,
-                                      .sync = true};
-    audit_add(rq->api->audit, &event, NULL, NULL);
-    if (r < 0) {
-        request_fail(rq, &err);
-        return;
-    }
-    /* Room for all of it at once: growing would leave copies behind. */
-    if (buf_reserve(&out, 6 * len + 1024) < 0) {
-        crypto_secret_free(value, len);
-        request_refuse(rq, BRIG_E_NOMEM, "out of memory");
-        return;
-    }
-    json_object(&json);
-    letta_put_text(&json, "id", object->id);
-    letta_put(&json, "key", json_get(object->json, "key"));
-    json_key(&json, "value"), json_string_n(&json, value, len);
-    json_end(&json);
-    crypto_secret_free(value, len);
-    request_json(rq, 200, &json);
-    crypto_wipe(out.data, out.len);
 }
