@@ -297,7 +297,8 @@ static int copy_tool(struct run *run, const struct tool *from)
                         .no_fallback = from->no_fallback,
                         .registrant.as = from->registrant.as};
     if (copy_text(run, from->id, &to->id) < 0 || copy_text(run, from->name, &to->name) < 0 ||
-        copy_text(run, from->provider, &to->provider) < 0)
+        copy_text(run, from->provider, &to->provider) < 0 ||
+        copy_text(run, from->registrant.key_id, &to->registrant.key_id) < 0)
         return -ENOMEM;
     to->source = run_copy(run, from->source ? from->source : "", to->source_len);
     if (!to->source || copy_requirements(run, from->pip, from->n_pip, &to->pip, &to->n_pip) < 0 ||

@@ -8,6 +8,7 @@
 
 #include "crypto/keyring.h"
 #include "run/execute_priv.h"
+#include "sandbox/private.h"
 #include "sandbox/secrets.h"
 
 static int add_text(struct run *run, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
@@ -112,17 +113,27 @@ int run_scrub_make(struct run *run, struct brig_err *err)
     return failed || (run->scrub && scrub_ready(run->scrub) < 0) ? err_nomem(err) : 0;
 }
 
+/*
+ * User keys write the variables of configurations and agents: they could tell a tool where to send the value that it
+ * was given, or a shell what to run before it (BASH_ENV). So they stay out of a run that has what a user key could not
+ * have given it: a value, a private range, a sandbox that holds such a thing.
+ */
+static bool runs_alone(const struct run *run)
+{
+    const struct sbox *sbox =
+        run->sandbox_id[0] ? manager_find(run->executor->o.manager, &run->caller, run->sandbox_id) : NULL;
+
+    return run->exposes || run->needs > STANDING_USER || (sbox && sbox_is_gifted(sbox));
+}
+
 int step_environment(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
+    const bool alone = runs_alone(run);
     struct adding adding = {run, err};
-    /*
-     * User keys write the variables of configurations and agents: they could tell a tool where to send the value that
-     * it was given.
-     */
-    int r = run->exposes ? add_exposed(run, err) : add_variables(run, err);
+    int r = run->exposes ? add_exposed(run, err) : alone ? 0 : add_variables(run, err);
 
-    if (r == 0 && run->agent_version && !run->exposes) {
+    if (r == 0 && run->agent_version && !alone) {
         const struct object *agent =
             o->agents ? objects_find(agents_objects(o->agents), run->caller.org_id, run->agent_id) : NULL;
         if (!agent)

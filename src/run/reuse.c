@@ -5,10 +5,10 @@
  * it is made. In each the run is a new process with the same protocol.
  *
  * A sandbox that lives on has a mark in its row (sbox_spec.reuse), which no request can set: a hash of what its runs
- * have in common, which is the key that made it, the agent or the fingerprint, and the network and secrets that it was
- * given. So nobody can put one of his own in its place, and no run finds more in it than it could have asked for. Its
- * metadata is for people. It ends when the configuration changes (executor_retire()), or when a run finds it with
- * another fingerprint. Runs that come while it is being made wait for it.
+ * have in common, which is the key that made it, the agent or the fingerprint, whose source runs there, and the network
+ * and secrets that it was given. So nobody can put one of his own in its place, and no run finds more in it than it
+ * could have asked for. Its metadata is for people. It ends when the configuration changes (executor_retire()), or when
+ * a run finds it with another fingerprint. Runs that come while it is being made wait for it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -255,6 +255,19 @@ static void on_look(struct loop_timer *timer)
     look(timer->ctx);
 }
 
+/*
+ * Whose source it is that runs there, if it is not the caller's: what a user key's tool leaves in a sandbox (a module,
+ * a process) is not put beside the runs of others. Administrators answer for theirs to everybody.
+ */
+static const char *stranger(const struct run *run)
+{
+    const struct tool_hand *by = &run->tool.registrant;
+
+    if (!run->of_row || by->as >= STANDING_ADMIN || (by->key_id && str_eq(by->key_id, run->caller.key_id)))
+        return "";
+    return by->key_id && by->key_id[0] ? by->key_id : "unknown";
+}
+
 static int mark_of(const struct run *run, char *out, size_t size)
 {
     AUTO_BUF struct buf text = BUF_INIT(1u << 20);
@@ -268,6 +281,7 @@ static int mark_of(const struct run *run, char *out, size_t size)
     json_string(&json, standing_name(caller_standing(&run->caller)));
     json_string(&json, run->reuse == REUSE_AGENT ? "agent" : "fingerprint");
     json_string(&json, run->reuse == REUSE_AGENT ? run->agent_id : run->fingerprint);
+    json_string(&json, stranger(run));
     run->network ? json_value_put(&json, run->network) : json_null(&json);
     run->secrets_json ? json_value_put(&json, run->secrets_json) : json_null(&json);
     json_end(&json);

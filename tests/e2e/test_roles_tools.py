@@ -246,6 +246,29 @@ class Network(ToolTest):
             self.refused("POST", "/run", {"command": ["id"], "sandbox_id": made}, key, words)
         self.ask("POST", f"/sandboxes/{made}/run", {"argv": ["id"]})
 
+    def test_variables_of_a_user_stay_out(self):
+        """A shell runs what BASH_ENV says: the code of a user key would have the range that only the socket may give."""
+        config = self.ask("POST", "/sandbox-config/local/default", key=self.user)["id"]
+        code = "$(echo theirs >&2)"
+        made = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "BASH_ENV", "value": code},
+                        key=self.user)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandbox-config/environment-variable/{made}")
+        agent = self.ask("POST", "/agents/", {"name": "a", "secrets": {"BASH_ENV": code}}, key=self.user)["id"]
+        script = {"source_code": "echo ours >&2\n", "source_type": "bash"}
+        near = self.ask("POST", "/sandboxes", {"network": LOOPBACK}, status=201)["id"]
+        self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{near}")
+        for name, brig, members, said in (("far", {}, {}, "theirs\nours\n"),
+                                          ("close", {"network": LOOPBACK}, {}, "ours\n"),
+                                          ("far", {}, {"network": LOOPBACK}, "ours\n"),
+                                          ("far", {}, {"sandbox_id": near}, "ours\n"),
+                                          ("close", {"network": LOOPBACK}, {"agent_id": agent}, "ours\n"),
+                                          ("far", {}, {"sandbox_id": near, "agent_id": agent}, "ours\n"),
+                                          ("close", {"network": LOOPBACK}, {"reuse": "fingerprint"}, "ours\n")):
+            schema = {"name": name, "parameters": NONE}
+            self.ask("POST", "/tools/", {**script, "json_schema": schema, "brig": brig})
+            ran = self.ask("POST", f"/tools/{name}/run", members)
+            self.assertEqual((ran["status"], ran["stderr"]), ("success", said), (name, members))
+
 
 class Admins(ToolTest):
     CONFIG = '[gate]\nprivate_ranges = "admin"\n'
@@ -317,6 +340,21 @@ class Planted(ToolTest):
         self.assertEqual((result, near == bare), ([], False))
         self.assertEqual(self.reuse(None, network=LOOPBACK), (["mark"], near))
         self.assertEqual(self.reuse(None), (["mark"], bare))
+
+    def test_source_of_others_is_apart(self):
+        """What a user's tool leaves (a module that is imported first) is not beside the runs of who ran it."""
+        plant = "open('/workspace/planted.py', 'w').write('x = 1')\nreturn 1"
+        self.register("plants", plant, key=self.user)
+        self.register("marks", self.MARK, key=self.admin)
+        for key in (self.admin, self.other, None):
+            ran = self.ask("POST", "/tools/plants/run", {"reuse": "fingerprint"}, key=key)
+            result, own = self.reuse(key)
+            self.assertNotIn("planted.py", result)
+            self.assertNotEqual(own, ran["receipt"]["sandbox_id"])
+            again = self.ask("POST", "/tools/plants/run", {"reuse": "fingerprint"}, key=key)
+            self.assertEqual(again["receipt"]["sandbox_id"], ran["receipt"]["sandbox_id"])
+        ran = self.ask("POST", "/tools/plants/run", {"reuse": "fingerprint"}, key=self.user)  # his own: as before
+        self.assertEqual(self.reuse(self.user)[1], ran["receipt"]["sandbox_id"])
 
     def test_a_tool_is_not_called_like_an_id(self):
         """By its id or by its name: none may take the other's place."""
