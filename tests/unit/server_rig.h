@@ -295,6 +295,11 @@ static inline UNUSED void rig_run(int ms)
     } while (clock_mono_ns() < until);
 }
 
+/* Runs the loop until this is so; a server that never gets there is ended by the time limit of the test. */
+#define rig_until(what) \
+    while (!(what))     \
+    assert_int_equal(loop_run_once(rig.loop, 1, NULL), 0)
+
 /* ---- clients ------------------------------------------------------------------------------------ */
 
 struct client {
