@@ -60,9 +60,14 @@ struct seccomp_rule {
  * CVE-2023-32233, CVE-2024-1086 and some forty more). CLONE_NEWTIME (0x80) lies inside the exit signal here and would
  * be ignored; refused all the same. clone3 is ENOSYS because its flags are behind a pointer; libc then uses clone.
  * A sign-extended CLONE_IO puts ones into the upper half: legitimate, and not looked at.
+ *
+ * CLONE_FILES (0x400) only with CLONE_THREAD (0x10000): a POSIX lock belongs to the table of descriptors, and where two
+ * processes share one, it outlives the process that the kernel names as its taker (spawner/sandbox_locks.c).
  */
 static const struct seccomp_clause seccomp_rule_clone[] = {
-    SC_IF1(SC_ALLOW, SC_MASK(0, 0x7e020080, 0)),
+    SC_IF2(SC_ALLOW, SC_MASK(0, 0x7e020080, 0), SC_MASK(0, 0x400, 0)),
+    SC_IF2(SC_ALLOW, SC_MASK(0, 0x7e020080, 0), SC_MASK(0, 0x10000, 0x10000)),
+    SC_IF1(SC_DENY(EINVAL), SC_MASK(0, 0x7e020080, 0)),
     SC_ELSE(SC_DENY(EPERM)),
 };
 
@@ -285,10 +290,11 @@ static const struct seccomp_clause seccomp_rule_setsockopt[] = {
 
 /*
  * fcntl. Leases and directory notifications (1024, 1026) stall other openers of a file, beyond the sandbox when the
- * file is in a bind; delegations (1040, Linux 6.19) are leases on directories.
+ * file is in a bind; delegations (1040, Linux 6.19) are leases on directories. OFD locks (36 to 38) name no process, so
+ * nobody could tell whose they are (spawner/sandbox_locks.c); they are answered as Linux before 3.15 does.
  */
 static const struct seccomp_clause seccomp_rule_fcntl[] = {
-    SC_IF1(SC_ALLOW, SC_RANGE(1, 0, 38)),        /* POSIX, owners, signals, OFD locks */
+    SC_IF1(SC_ALLOW, SC_RANGE(1, 0, 35)),        /* POSIX, owners, signals */
     SC_IF1(SC_ALLOW, SC_RANGE(1, 1027, 1038)),   /* DUPFD_CLOEXEC, pipe size, seals, hints */
     SC_IF1(SC_ALLOW, SC_EQ(1, 1025)),            /* F_GETLEASE */
     SC_IF1(SC_DENY(EPERM), SC_EQ(1, 1024)),

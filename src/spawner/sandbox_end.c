@@ -130,6 +130,10 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
     if (done->cause == BRIG_CAUSE_OOM && s->too_many_sockets)
         snprintf(done->detail, sizeof done->detail,
                  "too many netlink sockets, or too much in the queues of sockets: no cgroup counts that memory");
+    if (done->cause == BRIG_CAUSE_OOM && s->locks_over > 0)
+        snprintf(done->detail, sizeof done->detail,
+                 "%" PRIu32 " file locks, more than %" PRIu32 ": no cgroup counts that memory", s->locks,
+                 s->locks_over);
     if (done->cause == BRIG_CAUSE_HOST_ERROR)
         snprintf(done->detail, sizeof done->detail, "the host ran out of memory below the sandbox's own limit");
     if (done->cause == BRIG_CAUSE_SANDBOX_GONE)

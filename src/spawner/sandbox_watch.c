@@ -9,7 +9,8 @@
  *  - queues of inet sockets that hold more than the memory limit, by the kernel's own list (sock_diag). Where cgroups
  *    count a part of it they keep that part below the limit, so only what they do not count can pass it;
  *  - inet sockets that are in no list (never bound, disconnected, reset), by what they could hold. The network
- *    namespace counts all sockets, and those in lists by protocol: the difference is their number.
+ *    namespace counts all sockets, and those in lists by protocol: the difference is their number;
+ *  - file locks, by the kernel's list (sandbox_locks.c).
  *
  * A sandbox of a service is looked at while a process runs in it that has used the processor: idle ones wake nobody.
  */
@@ -161,17 +162,27 @@ static bool holds_too_much(struct sandbox *s, const struct sockets *sockets, uin
     return sum > memory;
 }
 
-bool sandbox_watch(struct sandbox *s)
+static bool too_many_sockets(struct sandbox *s)
 {
     const struct brig_limits *limits = s->run ? &s->run->limits : &s->limits;
     struct sockets sockets;
 
-    if (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_NET_NS) || s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY) ||
-        !count_sockets(s, &sockets))
+    if (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_NET_NS) || !count_sockets(s, &sockets))
+        return false;
+    return sockets.netlink > NETLINK_MAX || holds_too_much(s, &sockets, limits->memory);
+}
+
+bool sandbox_watch(struct sandbox *s)
+{
+    if (s->spawner->off & BRIG_LAYER_BIT(BRIG_LAYER_MEMORY))
         return true;
-    if (sockets.netlink <= NETLINK_MAX && !holds_too_much(s, &sockets, limits->memory))
+    sandbox_locks_count(s->spawner);
+    if (s->locks > s->spawner->locks_bound && s->locks >= s->spawner->locks_least)
+        s->locks_over = s->spawner->locks_bound;
+    else if (too_many_sockets(s))
+        s->too_many_sockets = true;
+    else
         return true;
-    s->too_many_sockets = true;
     sandbox_end(s, BRIG_CAUSE_OOM);
     return false;
 }

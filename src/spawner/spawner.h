@@ -133,6 +133,8 @@ struct sandbox {
     uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
     bool grace;
     bool too_many_sockets;   /* sandbox_watch.c has ended it */
+    uint32_t locks;          /* of its processes, at the last count; 0: few */
+    uint32_t locks_over;     /* sandbox_watch.c has ended it, because it had more than so many; 0: it has not */
     bool watched;            /* a service's: its timer is set */
     uint64_t watched_cpu_ns; /* when that last looked at it */
     int pending_signal;      /* asked for before START could be sent */
@@ -186,6 +188,9 @@ struct spawner {
     struct brig_err pool_err; /* why the pool is smaller than asked for */
     struct zygote *zygotes;   /* newest first */
     uint64_t jobs;            /* ever given to them */
+    uint64_t locks_next_ns;   /* no new count of file locks before that */
+    uint32_t locks_bound;     /* a sandbox with more than so many, by the last count, */
+    uint32_t locks_least;     /* and with at least so many, is ended */
     uint64_t off;             /* layers switched off; test builds only */
 };
 
@@ -210,6 +215,8 @@ void sandbox_not_cloned(struct sandbox *sandbox, const struct brig_err *err);
 bool sandbox_fits(const struct sandbox *sandbox, const struct run_spec *run); /* a parked one for this run */
 /* sandbox_watch.c: kernel memory that no cgroup counts. false: the sandbox was ended for it. */
 bool sandbox_watch(struct sandbox *sandbox) MUST_CHECK;
+/* sandbox_locks.c: counts file locks anew, unless that was done just now: locks* of both. */
+void sandbox_locks_count(struct spawner *spawner);
 /* Each second, while a process runs in it */
 int sandbox_watch_service(struct sandbox *sandbox, struct brig_err *err) MUST_CHECK;
 void sandbox_begin(struct sandbox *sandbox, struct run_spec *run);              /* it has its ids, or was parked */

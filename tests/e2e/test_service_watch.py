@@ -30,15 +30,25 @@ print("open", flush=True)
 while True:
     pass
 """
+LOCKS_WHY = "4097 file locks, more than 4096: no cgroup counts that memory"
+LOCKS = """
+import fcntl, os
+files = [open(f"/tmp/{os.getpid()}-{i}", "w") for i in range(100)]
+for i in range(%d):
+    fcntl.lockf(files[i %% 100], fcntl.LOCK_EX, 1, 2 * i)
+print("open", flush=True)
+while not os.path.exists("/workspace/enough"):
+    pass
+"""
 
 
 class Watched(ServiceTest):
     def python(self, sid, code):
         return self.d.run(sid, "/usr/bin/python3", "-c", code, timeout="100s")
 
-    def check_ended(self, sid, ran):
+    def check_ended(self, sid, ran, why=WHY):
         """The run's receipt, the same receipt later, and the sandbox's certificate tell one story."""
-        outcome = {"cause": "oom", "exit_code": None, "signal": 9, "limits_hit": ["memory"], "detail": WHY}
+        outcome = {"cause": "oom", "exit_code": None, "signal": 9, "limits_hit": ["memory"], "detail": why}
         self.assertEqual((ran["stdout"], ran["outcome"]), ("open\n", outcome))
         receipt, certificate = f"/v1/runs/{ran['id']}", f"/v1/certificates/{sid}"
         for path in (receipt, certificate):
@@ -46,7 +56,7 @@ class Watched(ServiceTest):
         self.assertEqual(self.d.ask("GET", receipt).json["outcome"], outcome)
         told = self.d.ask("GET", certificate).json
         self.assertEqual((told["cause"], told["ended_by"], told["detail"], told["limits_hit"]),
-                         ("oom", "sandbox", WHY, ["memory"]))
+                         ("oom", "sandbox", why, ["memory"]))
         self.assertLess(told["usage"]["memory_peak_bytes"], told["limits"]["memory"], "what the cgroup saw was little")
 
     def test_one_netlink_socket_too_many(self):
@@ -68,6 +78,16 @@ class Watched(ServiceTest):
     def test_queues_beyond_the_memory_limit(self):
         sid = self.sandbox(limits={"memory": "32m"})
         self.check_ended(sid, self.python(sid, HELD_BACK))
+
+    def test_one_file_lock_too_many(self):
+        honest, greedy = self.sandbox(), self.sandbox()
+        answers = []
+        neighbour = threading.Thread(target=lambda: answers.append(self.python(honest, LOCKS % 4096)))
+        neighbour.start()
+        self.check_ended(greedy, self.python(greedy, LOCKS % 4097), LOCKS_WHY)
+        self.d.ask("PUT", f"/v1/sandboxes/{honest}/files?path=enough", b"")
+        neighbour.join()
+        self.assertEqual((answers[0]["outcome"]["cause"], answers[0]["outcome"]["exit_code"]), ("exited", 0), answers)
 
 
 if __name__ == "__main__":

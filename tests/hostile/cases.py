@@ -238,6 +238,7 @@ HOST = (
     Case("S02", "huge pages of the host's pool", scenario="huge_pages", off=("seccomp", "memory"), alone=True),
     Case("S03", "objects that the kernel counts once", off=("seccomp", *IDS)),
     Case("S03-netlink", "queues that nobody is charged for", flags=("--timeout", "@60"), expect=any_mode(OOM), off=("memory",)),
+    Case("S03-locks", "locks that nobody is charged for", flags=("--timeout", "@60"), expect=any_mode(OOM), off=("memory",)),
     Case("S03-cork", "what UDP sockets hold back", probe=("S03-sockets", "0"), **HOARD),
     Case("S03-refused", "refusals in error queues", probe=("S03-sockets", "1"), **HOARD),
     Case("S03-sent", "copies of what TCP sent", probe=("S03-sockets", "2"), **HOARD),

@@ -449,6 +449,8 @@ static void check_processes(void)
     for (int bit = 0; bit < 32; bit++)
         if (0x7e020080u & (1u << bit))
             check_rule(SYS_clone, 0x800u | (1u << bit), 0, 0, 0);
+    check_rule(SYS_clone, 0xc00, 0, 0, 0);   /* with CLONE_FILES */
+    check_rule(SYS_clone, 0x10c00, 0, 0, 0); /* and of a thread, which EINVAL stops too: it has no CLONE_VM */
 
     check_rule(SYS_prctl, PR_SET_PDEATHSIG, 0, 0, 0);
     check_rule(SYS_prctl, PR_GET_DUMPABLE, 0, 0, 0);

@@ -190,6 +190,10 @@ struct fact {
 static const struct fact facts[] = {
     { SYS_clone, { 0x01200011 }, BOTH(ALLOW) },                     /* fork of libc */
     { SYS_clone, { 0x003d0f00 }, BOTH(ALLOW) },                     /* a thread */
+    { SYS_clone, { 0x00004111 }, BOTH(ALLOW) },                     /* posix_spawn */
+    { SYS_clone, { 0x00000411 }, BOTH(DENY(EINVAL)) },              /* FILES without THREAD */
+    { SYS_clone, { HIGH | 0x00800700 }, BOTH(DENY(EINVAL)) },
+    { SYS_clone, { 0x10010f00 }, BOTH(DENY(EPERM)) },               /* a thread with NEWUSER */
     { SYS_clone, { 0xffffffff80000011 }, BOTH(ALLOW) },             /* CLONE_IO, sign-extended */
     { SYS_clone, { 0x10000011 }, BOTH(DENY(EPERM)) },               /* NEWUSER */
     { SYS_clone, { HIGH | 0x10000011 }, BOTH(DENY(EPERM)) },
@@ -350,7 +354,10 @@ static const struct fact facts[] = {
 
     { SYS_fcntl, { 0, 1 }, BOTH(ALLOW) },
     { SYS_fcntl, { 0, 1030 }, BOTH(ALLOW) },
-    { SYS_fcntl, { 0, 37 }, BOTH(ALLOW) },
+    { SYS_fcntl, { 0, 6 }, BOTH(ALLOW) },
+    { SYS_fcntl, { 0, 36 }, BOTH(DENY(EINVAL)) },                   /* OFD locks */
+    { SYS_fcntl, { 0, 37 }, BOTH(DENY(EINVAL)) },
+    { SYS_fcntl, { 0, HIGH | 38 }, BOTH(DENY(EINVAL)) },
     { SYS_fcntl, { 0, 1024 }, BOTH(DENY(EPERM)) },
     { SYS_fcntl, { 0, HIGH | 1024 }, BOTH(DENY(EPERM)) },
     { SYS_fcntl, { 0, 1026 }, BOTH(DENY(EPERM)) },

@@ -10,6 +10,7 @@
 #include <linux/rtnetlink.h>
 #include <linux/seccomp.h>
 #include <mqueue.h>
+#include <sched.h>
 #include <netinet/in.h>
 #include <linux/in6.h> /* after it: both define the same */
 #include <sys/epoll.h>
@@ -145,6 +146,18 @@ static int flow_label(unsigned long level)
     return r;
 }
 
+/* As fork(), with these flags; the child ends at once. */
+static long clone_and_end(unsigned long flags)
+{
+    long pid = syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid((pid_t)pid, NULL, 0);
+    return pid;
+}
+
 /* Objects of the kernel that are counted once for the host: refused, or bounded for the sandbox. */
 static void s03_kernel_objects(int argc, char **argv)
 {
@@ -173,6 +186,15 @@ static void s03_kernel_objects(int argc, char **argv)
     int own = open(scratch(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     REFUSED("lease", fcntl(own, F_SETLEASE, F_WRLCK), EPERM);
     REFUSED("notify", fcntl(own, F_NOTIFY, 0), EPERM);
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    REFUSED("ofd-lock", fcntl(own, F_OFD_SETLK, &range), EINVAL);
+    REFUSED("ofd-lock-wait", fcntl(own, F_OFD_SETLKW, &range), EINVAL);
+    REFUSED("ofd-lock-wide", syscall(SYS_fcntl, own, 0x100000000UL | F_OFD_SETLK, &range), EINVAL);
+    REFUSED("ofd-look", fcntl(own, F_OFD_GETLK, &range), EINVAL);
+    expect(fcntl(own, F_SETLK, &range) == 0, "posix-lock", "%s", strerror(errno));
+    REFUSED("shared-descriptors", clone_and_end(CLONE_FILES), EINVAL);
+    REFUSED("shared-descriptors-vm", clone_and_end(CLONE_FILES | CLONE_VFORK | CLONE_FS), EINVAL);
+    expect(clone_and_end(CLONE_VFORK) > 0, "vfork", "%s", strerror(errno));
     close(own);
     REFUSED("keys", syscall(SYS_add_key, "user", "hostile", "x", 1, -3), ENOSYS);
     REFUSED("fanotify", syscall(SYS_fanotify_init, 0, 0), EPERM);
@@ -201,6 +223,31 @@ static void s03_netlink(int argc, char **argv)
         }
     sleep(gentle() ? 2 : 60); /* until we are ended; in the off run long enough to see that nobody does */
     breach("netlink", "200 sockets, and nobody minds");
+}
+
+/* Locks that nobody is charged for, of two processes: each alone has fewer than a sandbox may. */
+static void s03_locks(int argc, char **argv)
+{
+    pid_t child = fork();
+    int ready = 1, fds[100];
+    (void)argc, (void)argv;
+
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        fds[i] = open(scratch(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    for (int i = 0; i < 2200 && ready; i++) {
+        struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 2 * i, .l_len = 1};
+        ready = fcntl(fds[(size_t)i % ARRAY_LEN(fds)], F_SETLK, &range) == 0;
+    }
+    if (!ready)
+        untried("locks", "%s", strerror(errno));
+    for (int i = 0; child > 0 && ready && i < (gentle() ? 2 : 60); i++)
+        sleep(1); /* as in s03_netlink() */
+    if (child == 0)
+        sleep(gentle() ? 3 : 120);
+    if (child <= 0)
+        _exit(0);
+    if (ready)
+        breach("locks", "4,400 locks, and nobody minds");
 }
 
 /*
@@ -331,7 +378,9 @@ static void s03_epoll(int argc, char **argv)
 }
 
 const struct probe_case host_cases[] = {
-    {"S01", s01_bpf_jit},         {"S02", s02_hugetlb},         {"S03", s03_kernel_objects},
-    {"S03-netlink", s03_netlink}, {"S03-sockets", s03_sockets}, {"S03-epoll", s03_epoll},
-    {"S05-swap", s05_swap},       {"S06", s06_page_cache},      {NULL, NULL},
+    {"S01", s01_bpf_jit},         {"S02", s02_hugetlb},
+    {"S03", s03_kernel_objects},  {"S03-netlink", s03_netlink},
+    {"S03-sockets", s03_sockets}, {"S03-epoll", s03_epoll},
+    {"S03-locks", s03_locks},     {"S05-swap", s05_swap},
+    {"S06", s06_page_cache},      {NULL, NULL},
 };

@@ -229,7 +229,7 @@ static void f40_hold(int argc, char **argv)
     for (size_t i = 0; i < ARRAY_LEN(lock_files); i++) {
         int fd = open(lock_files[i], O_RDONLY);
         struct flock fl = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-        if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || fcntl(fd, F_OFD_SETLK, &fl) < 0))
+        if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || fcntl(fd, F_SETLK, &fl) < 0))
             dprintf(STDERR_FILENO, "hold: %s: %s\n", lock_files[i], strerror(errno));
     }
     ready_then_wait();
