@@ -173,6 +173,10 @@ void request_status(struct request *rq, unsigned status); /* an empty answer */
 void request_done(void *rq, const struct brig_err *err);  /* of a write: 204, or why not */
 /* The JSON that was written; a failure of it is a 500. */
 void request_json(struct request *rq, unsigned status, struct json *json);
+/* A list is {member: [...]}; a page has next_cursor beside it, null (next is NULL) when it is the last one. */
+void request_list_begin(struct json *json, const char *member);
+void request_list_end(struct request *rq, struct json *json);
+void request_page_end(struct request *rq, struct json *json, const char *next);
 void request_text(struct request *rq, unsigned status, const char *type, const char *text, size_t len);
 const char *request_query(const struct request *rq, const char *name); /* or NULL */
 /* Query parameters; false: the refusal was sent. Absent: the default stays in *ret. */

@@ -300,17 +300,13 @@ void route_key_list(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    json_object(&json);
-    json_key(&json, "keys");
-    json_array(&json);
+    request_list_begin(&json, "keys");
     for (size_t i = 0; i < auth->n_keys; i++)
         if (auth_visible(rq, auth->keys[i].org_id)) {
             key_json(&auth->keys[i], &json);
             json_end(&json);
         }
-    json_end(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_list_end(rq, &json);
 }
 
 void route_key_revoke(struct request *rq)

@@ -135,14 +135,10 @@ void route_org_list(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    json_object(&json);
-    json_key(&json, "orgs");
-    json_array(&json);
+    request_list_begin(&json, "orgs");
     for (size_t i = 0; i < auth->n_orgs; i++)
         org_json(&auth->orgs[i], &json);
-    json_end(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_list_end(rq, &json);
 }
 
 /* An organisation that is being deleted. Its keys are refused at once, and are keys again if the store refuses. */

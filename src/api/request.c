@@ -273,6 +273,31 @@ void request_json(struct request *rq, unsigned status, struct json *json)
         request_text(rq, status, "application/json", json->out->data, json->out->len);
 }
 
+void request_list_begin(struct json *json, const char *member)
+{
+    json_object(json);
+    json_key(json, member), json_array(json);
+}
+
+void request_list_end(struct request *rq, struct json *json)
+{
+    json_end(json);
+    json_end(json);
+    request_json(rq, 200, json);
+}
+
+void request_page_end(struct request *rq, struct json *json, const char *next)
+{
+    json_end(json);
+    json_key(json, "next_cursor");
+    if (next)
+        json_string(json, next);
+    else
+        json_null(json);
+    json_end(json);
+    request_json(rq, 200, json);
+}
+
 /* ---- queries --------------------------------------------------------------------------------------------- */
 
 const char *request_query(const struct request *rq, const char *name)

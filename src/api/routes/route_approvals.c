@@ -37,12 +37,9 @@ void route_approval_list(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    json_object(&json);
-    json_key(&json, "approvals"), json_array(&json);
+    request_list_begin(&json, "approvals");
     approvals_each(rq->api->approvals, scope(rq), put_one, &json);
-    json_end(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_list_end(rq, &json);
 }
 
 struct asked {

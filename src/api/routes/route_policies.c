@@ -67,16 +67,13 @@ void route_policy_list(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    json_object(&json);
-    json_key(&json, "policies"), json_array(&json);
+    request_list_begin(&json, "policies");
     for (const struct object *named = objects_first(policies_objects(rq->api->policies), rq->caller.org_id); named;
          named = named->next) {
         put_head(&json, named->id, false, named->version, named->created_at_ns, named->updated_at_ns);
         json_end(&json);
     }
-    json_end(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_list_end(rq, &json);
 }
 
 static void answer_preset(struct request *rq, const char *name)

@@ -96,14 +96,10 @@ void route_process_list(struct request *rq)
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
-    json_object(&json);
-    json_key(&json, "processes");
-    json_array(&json);
+    request_list_begin(&json, "processes");
     for (struct process *p = process_each(rq->sbox, NULL); p; p = process_each(rq->sbox, p))
         process_json(p, &json);
-    json_end(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_list_end(rq, &json);
 }
 
 void route_process_get(struct request *rq)

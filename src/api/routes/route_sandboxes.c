@@ -129,6 +129,7 @@ void route_sandbox_list(struct request *rq)
     const char *state = request_query(rq, "state"), *cursor = request_query(rq, "cursor");
     const struct sbox *s = manager_first(rq->api->manager), *last = NULL;
     uint64_t limit = LIST_DEFAULT, n = 0;
+    char next[64];
     AUTO_BUF struct buf out = BUF_INIT(API_ANSWER_MAX);
     struct json json = JSON_INIT(&out);
 
@@ -140,28 +141,18 @@ void route_sandbox_list(struct request *rq)
     }
     if (cursor && !after_cursor(rq, cursor, &s))
         return;
-    json_object(&json);
-    json_key(&json, "sandboxes");
-    json_array(&json);
+    request_list_begin(&json, "sandboxes");
     for (; s && n < limit; s = s->next)
         if (passes(rq, s)) {
             sbox_json(s, &json);
             last = s;
             n++;
         }
-    json_end(&json);
     while (s && !passes(rq, s))
         s = s->next;
-    json_key(&json, "next_cursor");
-    if (s && last) {
-        char next[64];
+    if (last)
         snprintf(next, sizeof next, "%lld-%s", (long long)last->created_at_ns, last->id);
-        json_string(&json, next);
-    } else {
-        json_null(&json);
-    }
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_page_end(rq, &json, s && last ? next : NULL);
 }
 
 static void on_counted(void *ctx, struct sbox *sbox, const struct brig_err *err UNUSED)

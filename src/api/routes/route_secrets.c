@@ -78,18 +78,9 @@ void route_secret_list(struct request *rq)
         return;
     }
     struct page page = {.json = &json, .left = limit};
-    json_object(&json);
-    json_key(&json, "secrets");
-    json_array(&json);
+    request_list_begin(&json, "secrets");
     secrets_each(rq->api->secrets, rq->caller.org_id, cursor, put_row, &page);
-    json_end(&json);
-    json_key(&json, "next_cursor");
-    if (page.more)
-        json_string(&json, page.last);
-    else
-        json_null(&json);
-    json_end(&json);
-    request_json(rq, 200, &json);
+    request_page_end(rq, &json, page.more ? page.last : NULL);
 }
 
 static void answer_info(struct request *rq, const char *name, unsigned status)
