@@ -6,7 +6,6 @@ import json
 import os
 import struct
 import threading
-import time
 import unittest
 
 from helpers import wait_until
@@ -53,16 +52,12 @@ class Runs(ServiceTest):
         other = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["sleep", "1000"]}).json["number"]
         r = self.d.sh(sid, "setsid sh -c 'while :; do date >> /tmp/beat; sleep 0.05; done' & sleep 100", timeout=0.5)
         self.assertEqual(r["outcome"]["cause"], "timeout")
-        size = self.d.run(sid, "stat", "-c", "%s", "/tmp/beat")["stdout"]
-        time.sleep(0.3)
-        self.assertEqual(self.d.run(sid, "stat", "-c", "%s", "/tmp/beat")["stdout"], size)
+        self.assertEqual(self.d.sh(sid, "grep -la 'tmp/[b]eat' /proc/[0-9]*/cmdline; true")["stdout"], "")
         self.assertTrue(self.d.ask("GET", f"/v1/sandboxes/{sid}/processes/{other}").json["running"])
 
     def test_daemon_holding_stdout(self):
         sid = self.sandbox()
-        begin = time.monotonic()
         r = self.d.sh(sid, "(setsid sleep 1000 &) ; echo done")
-        self.assertLess(time.monotonic() - begin, 5)
         self.assertEqual((r["stdout"], r["outcome"]["exit_code"]), ("done\n", 0))
 
     def test_signals(self):
@@ -101,7 +96,7 @@ class Runs(ServiceTest):
         sid = self.sandbox()
         c = self.d.connection()
         c.request("POST", f"/v1/sandboxes/{sid}/run", json.dumps({"argv": ["sh", "-c", "sleep 0.2; while :; do sleep 0.05; done"]}))
-        time.sleep(0.3)
+        wait_until("it runs", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] > 0)
         c.sock.close()
         wait_until("what nobody waits for is ended", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] == 0)
 
@@ -184,9 +179,12 @@ class Background(ServiceTest):
         sid = self.sandbox()
         self.d.ask("GET", self.start(sid, "echo", "logged") + "/wait")
         self.start(sid, "sh", "-c", "echo running; sleep 1000")
-        time.sleep(0.2)
-        lines = [json.loads(x) for x in self.d.ask("GET", f"/v1/sandboxes/{sid}/logs").body.splitlines()]
-        self.assertEqual([x["data"] for x in lines], ["logged\n", "running\n"])
+
+        def logged():
+            return [json.loads(x)["data"] for x in self.d.ask("GET", f"/v1/sandboxes/{sid}/logs").body.splitlines()]
+
+        wait_until("both have written", lambda: len(logged()) > 1)
+        self.assertEqual(logged(), ["logged\n", "running\n"])
 
     def test_terminal(self):
         sid = self.sandbox()

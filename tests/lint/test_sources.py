@@ -42,6 +42,7 @@ def banned_in(text, names):
 
 class Sources(unittest.TestCase):
     def check(self, bad):
+        self.assertTrue(sources(), "no sources: this would pass on an empty tree")
         self.assertFalse(bad, "\n" + "\n".join(bad))
 
     def test_spdx_line(self):
@@ -79,8 +80,9 @@ class Sources(unittest.TestCase):
         self.check(bad)
 
     def test_corpora_are_small(self):
-        corpus, bad = ROOT / "tests/fuzz/corpus", []
-        for target in sorted(corpus.iterdir()) if corpus.is_dir() else []:
+        targets, bad = sorted((ROOT / "tests/fuzz/corpus").iterdir()), []
+        self.assertTrue(targets, "no corpora")
+        for target in targets:
             if target.is_dir():
                 size = sum(p.stat().st_size for p in target.rglob("*") if p.is_file())
                 if size > MAX_CORPUS:
