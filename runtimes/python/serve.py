@@ -253,7 +253,7 @@ def _run_code(request):
 
 
 def _quiet(kind):
-    """The original runs tools with PYTHONWARNINGS=ignore; -I makes the interpreter itself deaf to that variable."""
+    """Letta runs tools with PYTHONWARNINGS=ignore; -I makes the interpreter itself deaf to that variable."""
     want = os.environ.get("PYTHONWARNINGS", "ignore" if kind == "tool" else "")
     if want:
         sys.warnoptions[:] = want.split(",")

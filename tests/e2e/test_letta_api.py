@@ -538,6 +538,9 @@ class Interface(LettaTest):
         self.assertEqual((answer.status, answer.json), (401, {"detail": "Unauthorized"}))
         key = self.d.key()
         self.assertEqual(self.d.ask("GET", "/v1/tools/", tcp=True, headers={"X-BARE-PASSWORD": f"password {key}"}).status, 200)
+        # a key is a key on every route, whichever interface knows the field
+        asked = self.d.ask("GET", "/v1/runs", tcp=True, headers={"X-BARE-PASSWORD": f"password {key}"})
+        self.assertEqual(asked.status, 200, asked)
         self.assertEqual(self.d.ask("GET", "/v1/tools/", tcp=True, key=key).status, 200)
         reader = self.d.key(role="read-only")
         self.assertEqual(self.detail("POST", "/tools/", {"source_code": "x"}, status=403, key=reader), "this key is read-only")
