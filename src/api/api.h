@@ -22,9 +22,9 @@
 #include "loop/workers.h"
 #include "provider/provider.h"
 #include "records/policies.h"
+#include "records/secrets.h"
 #include "sandbox/manager.h"
 #include "sandbox/process.h"
-#include "sandbox/secrets.h"
 #include "store/store.h"
 
 #define API_DEFAULT_ORG "org-00000000-0000-4000-8000-000000000000"

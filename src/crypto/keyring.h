@@ -41,7 +41,7 @@ int keyring_seal(const struct keyring *ring, const char *context, const void *va
                  struct sealed *ret) MUST_CHECK;
 /*
  * ring may be NULL: there is none. With the key id KEY_ID_PLAIN the data are the value itself; whether that is allowed
- * is for those to say who store it (sandbox/secrets.c), so that whoever opens needs no case of its own. Into wiping
+ * is for those to say who store it (records/secrets.c), so that whoever opens needs no case of its own. Into wiping
  * memory (crypto_secret_free()). -ENOKEY: an id the ring does not have; -EBADMSG: changed, moved, or another key of
  * that id.
  */

@@ -330,6 +330,15 @@ const struct object *objects_first(const struct objects *objects, const char *or
     return found ? found->first : NULL;
 }
 
+const struct object *objects_after(const struct objects *objects, const char *org, const char *after)
+{
+    const struct object *object = objects_first(objects, org);
+
+    while (object && after && strcmp(object->id, after) <= 0)
+        object = object->next;
+    return object;
+}
+
 const struct object *objects_last(const struct objects *objects, const char *org)
 {
     const struct objects_org *found = objects_org_find(objects, org);

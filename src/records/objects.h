@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * objects.h: what this directory keeps per organisation (policies, tools, configurations, variables, agents):
+ * objects.h: what this directory keeps per organisation (policies, secrets, tools, configurations, variables, agents):
  * documents in the store's objects table, cached in memory, written through. One object has an id (its name in the
  * table), a document, and is found by id or by walking. A change is visible in memory from its commit on; until then it
  * is pending, and a second change of the same object waits for its turn (in order).
@@ -59,6 +59,8 @@ const struct object *objects_find(const struct objects *objects, const char *org
 /* The first of an organisation, oldest first or by id; follow ->next; objects_last() and ->prev for the other order. */
 const struct object *objects_first(const struct objects *objects, const char *org);
 const struct object *objects_last(const struct objects *objects, const char *org);
+/* The first whose id is greater, of a kind whose lists are by id; after NULL: the first. */
+const struct object *objects_after(const struct objects *objects, const char *org, const char *after);
 size_t objects_count(const struct objects *objects, const char *org);
 /* Makes or replaces. doc: copied. expect_version: 0 any; else BRIG_E_CONFLICT when it is another by then. done after
  * the commit; the object as it now is. */
@@ -78,6 +80,7 @@ typedef int objects_make_fn(void *make_ctx, const struct object *current, struct
 struct objects_change {
     const char *org, *id;
     uint64_t expect_version;
+    bool keep_time;        /* updated_at of what is there stays */
     objects_make_fn *make; /* NULL: it is deleted */
     void (*end)(void *make_ctx);
     void *make_ctx;

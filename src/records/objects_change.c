@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "crypto/crypto.h"
 #include "records/objects_priv.h"
 
 #define WAITING_MAX 256u /* behind one object: somebody writes faster than the disk */
@@ -24,6 +25,7 @@ struct change {
     struct objects *objects;
     char org_id[64], id[128];
     uint64_t expect;
+    bool keep_time;
     uint64_t after;        /* of a new one: the version of the one whose deletion it waited for */
     objects_make_fn *make; /* NULL: a deletion */
     void (*end)(void *make_ctx);
@@ -87,7 +89,9 @@ static int enter(struct change *change, const struct node *old, struct object *r
     if (old) {
         ret->version = old->public.version + 1;
         ret->created_at_ns = old->public.created_at_ns;
-        ret->updated_at_ns = now > old->public.updated_at_ns ? now : old->public.updated_at_ns + 1;
+        ret->updated_at_ns = change->keep_time                 ? old->public.updated_at_ns
+                             : now > old->public.updated_at_ns ? now
+                                                               : old->public.updated_at_ns + 1;
         return 0;
     }
     int r = objects_org_get(objects, change->org_id, &change->org);
@@ -304,6 +308,7 @@ int objects_change(struct objects *objects, const struct objects_change *want, s
     }
     *change = (struct change){.objects = objects,
                               .expect = want->expect_version,
+                              .keep_time = want->keep_time,
                               .make = want->make,
                               .end = want->end,
                               .make_ctx = want->make_ctx,
@@ -340,6 +345,8 @@ static void end_copy(void *make_ctx)
 {
     struct buf *text = make_ctx;
 
+    if (text->data)
+        crypto_wipe(text->data, text->len); /* it was not written */
     buf_done(text);
     mem_free(text);
 }

@@ -93,14 +93,15 @@ static void on_resealed(void *ctx, const struct object *object, const struct bri
     go_on(rotation);
 }
 
-/* Gone meanwhile: it must not come back. */
+/* Gone meanwhile: it must not come back. Written meanwhile: it is under the current key, and not counted. */
 static int make_if_there(void *make_ctx, const struct object *current, struct buf *doc, struct brig_err *err)
 {
     struct rotation *rotation = make_ctx;
 
     if (!current)
         return err_set(err, BRIG_E_NOT_FOUND, 0, "gone");
-    return rotation->kind.make(rotation->kind.ctx, current, doc, err);
+    int r = rotation->kind.make(rotation->kind.ctx, current, doc, err);
+    return r == 1 ? err_set(err, BRIG_E_NOT_FOUND, 0, "not stale") : r;
 }
 
 static void go_on(struct rotation *rotation)
@@ -111,6 +112,7 @@ static void go_on(struct rotation *rotation)
                                               .id = name->id,
                                               .make = make_if_there,
                                               .make_ctx = rotation,
+                                              .keep_time = rotation->kind.keep_time,
                                               .done = on_resealed,
                                               .ctx = rotation};
         struct brig_err err = {0};

@@ -10,6 +10,7 @@ struct rotate_kind {
     bool (*stale)(void *ctx, const struct object *object);
     objects_make_fn *make; /* with ctx: the object with its values sealed anew; 1 when nothing is stale by then */
     void *ctx;             /* outlives it */
+    bool keep_time;        /* updated_at stays: it is the value's */
 };
 typedef void rotate_done_fn(void *ctx, uint64_t resealed, const struct brig_err *err);
 /* done: how many were; err: how many could not be, and why the first. Always from the loop. One that is gone meanwhile

@@ -6,6 +6,7 @@
  */
 #include "records/sealed_value.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -31,34 +32,53 @@ int sealed_context(const char *org, const char *owner, const char *name, char ou
     return r < 0 ? r : 0;
 }
 
-static void put_sealed(const char *key_id, const uint8_t nonce[SEAL_NONCE], const void *data, size_t len,
-                       struct json *json)
+int sealer_seal(const struct sealer *sealer, const char *context, const void *value, size_t len, struct sealed *ret,
+                struct brig_err *err)
 {
-    json_object(json);
-    json_key(json, "key_id"), json_string(json, key_id);
-    json_key(json, "nonce"), json_base64(json, nonce, SEAL_NONCE);
-    json_key(json, "sealed"), json_base64(json, data, len);
-    json_end(json);
+    int r = sealer_check(sealer, err);
+
+    if (r < 0)
+        return r;
+    *ret = (struct sealed){0};
+    if (sealer->ring) {
+        r = keyring_seal(sealer->ring, context, value, len, ret);
+        return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "seal the value") : 0;
+    }
+    ret->data = mem_alloc(len + 1);
+    if (!ret->data)
+        return err_nomem(err);
+    memcpy(ret->data, value, len);
+    ret->len = len;
+    memcpy(ret->key_id, KEY_ID_PLAIN, sizeof KEY_ID_PLAIN);
+    return 0;
+}
+
+void sealed_wipe(struct sealed *sealed)
+{
+    if (sealed->data)
+        crypto_wipe(sealed->data, sealed->len);
+    sealed_done(sealed);
+}
+
+void sealed_put(const struct sealed *sealed, struct json *json)
+{
+    json_key(json, "key_id"), json_string(json, sealed->key_id);
+    json_key(json, "nonce"), json_base64(json, sealed->nonce, SEAL_NONCE);
+    json_key(json, "sealed"), json_base64(json, sealed->data, sealed->len);
 }
 
 int sealed_value_put(const struct sealer *sealer, const char *context, const void *value, size_t len, struct json *json,
                      struct brig_err *err)
 {
-    static const uint8_t none[SEAL_NONCE];
     struct sealed sealed = {0};
-    int r = sealer_check(sealer, err);
+    int r = sealer_seal(sealer, context, value, len, &sealed, err);
 
     if (r < 0)
         return r;
-    if (!sealer->ring) {
-        put_sealed(KEY_ID_PLAIN, none, value, len, json);
-        return 0;
-    }
-    r = keyring_seal(sealer->ring, context, value, len, &sealed);
-    if (r < 0)
-        return err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_HOST, -r, "seal the value");
-    put_sealed(sealed.key_id, sealed.nonce, sealed.data, sealed.len, json);
-    sealed_done(&sealed);
+    json_object(json);
+    sealed_put(&sealed, json);
+    json_end(json);
+    sealed_wipe(&sealed);
     return 0;
 }
 
@@ -76,13 +96,42 @@ bool sealed_value_ok(const struct json_value *sealed)
             is_text(json_get(sealed, "sealed")));
 }
 
+static bool is_stale(const struct sealer *sealer, const char *key_id)
+{
+    return !str_eq(key_id, sealer->ring ? keyring_current(sealer->ring) : KEY_ID_PLAIN);
+}
+
+bool sealed_stale(const struct sealer *sealer, const struct sealed *sealed)
+{
+    return is_stale(sealer, sealed->key_id);
+}
+
 bool sealed_value_stale(const struct sealer *sealer, const struct json_value *sealed)
 {
     const struct json_value *key_id = json_get(sealed, "key_id");
 
-    if (!key_id)
-        return true;
-    return !str_eq(key_id->string, sealer->ring ? keyring_current(sealer->ring) : KEY_ID_PLAIN);
+    return !key_id || is_stale(sealer, key_id->string);
+}
+
+int sealed_read(const struct json_value *json, struct sealed *ret)
+{
+    const struct json_value *key_id = json_get(json, "key_id"), *nonce = json_get(json, "nonce"),
+                            *data = json_get(json, "sealed");
+    size_t n = 0;
+
+    *ret = (struct sealed){0};
+    if (!is_text(key_id) || !is_text(nonce) || !is_text(data) ||
+        str_copy(ret->key_id, sizeof ret->key_id, key_id->string) < 0 ||
+        crypto_unbase64(nonce->string, nonce->len, ret->nonce, SEAL_NONCE, &n) < 0 || n != SEAL_NONCE)
+        return -EBADMSG;
+    ret->data = mem_alloc(data->len + 1);
+    if (!ret->data)
+        return -ENOMEM;
+    if (crypto_unbase64(data->string, data->len, ret->data, data->len, &ret->len) == 0)
+        return 0;
+    ret->len = 0;
+    sealed_wipe(ret);
+    return -EBADMSG;
 }
 
 static int refuse(int r, const char *what, const char *why, struct brig_err *err)
@@ -104,29 +153,42 @@ static int open_legacy(const struct sealer *sealer, const struct json_value *tex
                  : 0;
 }
 
+int sealed_usable(const struct sealer *sealer, const struct sealed *sealed, const char *what, struct brig_err *err)
+{
+    char why[KEY_ID_MAX + 80];
+
+    if (str_eq(sealed->key_id, KEY_ID_PLAIN))
+        return sealer->plain ? 0
+                             : refuse(-ENOKEY, what,
+                                      "is stored without encryption, and insecure_plaintext is off: set it again", err);
+    if (sealer->ring && keyring_has(sealer->ring, sealed->key_id))
+        return 0;
+    snprintf(why, sizeof why, "was sealed with key %s, which the key ring does not have", sealed->key_id);
+    return refuse(-ENOKEY, what, why, err);
+}
+
+int sealed_open(const struct sealer *sealer, const char *context, const struct sealed *sealed, const char *what,
+                uint8_t **ret, size_t *ret_len, struct brig_err *err)
+{
+    char why[KEY_ID_MAX + 80];
+    int r = sealed_usable(sealer, sealed, what, err);
+
+    if (r < 0)
+        return r;
+    r = keyring_open(sealer->ring, context, sealed, ret, ret_len);
+    snprintf(why, sizeof why, "does not open: its row was changed or moved, or key %s is another one", sealed->key_id);
+    return r < 0 ? refuse(r, what, why, err) : 0;
+}
+
 static int open_ours(const struct sealer *sealer, const char *context, const struct json_value *json, const char *what,
                      uint8_t **ret, size_t *ret_len, struct brig_err *err)
 {
-    const struct json_value *key_id = json_get(json, "key_id"), *nonce = json_get(json, "nonce"),
-                            *data = json_get(json, "sealed");
     struct sealed sealed = {0};
-    size_t n = 0;
+    int r = sealed_read(json, &sealed);
 
-    if (!sealer->plain && str_eq(key_id->string, KEY_ID_PLAIN))
-        return refuse(-ENOKEY, what, "is stored without encryption, and insecure_plaintext is off: set it again", err);
-    if (str_copy(sealed.key_id, sizeof sealed.key_id, key_id->string) < 0 ||
-        crypto_unbase64(nonce->string, nonce->len, sealed.nonce, SEAL_NONCE, &n) < 0 || n != SEAL_NONCE)
-        return refuse(-EBADMSG, what, "is damaged", err);
-    sealed.data = mem_alloc(data->len + 1);
-    if (!sealed.data)
-        return err_nomem(err);
-    int r = crypto_unbase64(data->string, data->len, sealed.data, data->len, &sealed.len);
-    r = r < 0 ? -EBADMSG : keyring_open(sealer->ring, context, &sealed, ret, ret_len);
-    crypto_wipe(sealed.data, data->len); /* it may be a plain one */
-    sealed_done(&sealed);
-    if (r == -ENOKEY)
-        return refuse(r, what, "was sealed with a key that the key ring does not have", err);
-    return r < 0 ? refuse(r, what, "does not open: its row was changed or moved, or its key is another one", err) : 0;
+    r = r < 0 ? refuse(r, what, "is damaged", err) : sealed_open(sealer, context, &sealed, what, ret, ret_len, err);
+    sealed_wipe(&sealed);
+    return r;
 }
 
 int sealed_value_open(const struct sealer *sealer, const char *context, const struct json_value *sealed,

@@ -25,6 +25,21 @@ int sealed_context(const char *org, const char *owner, const char *name, char ou
 /* Writes the object. */
 int sealed_value_put(const struct sealer *sealer, const char *context, const void *value, size_t len, struct json *json,
                      struct brig_err *err) MUST_CHECK;
+/*
+ * The same in two steps, for a document that has more beside it (secrets.c): sealed, written as the members of an
+ * object that is open, read, opened. A plain value is in it as it is: sealed_wipe().
+ */
+int sealer_seal(const struct sealer *sealer, const char *context, const void *value, size_t len, struct sealed *ret,
+                struct brig_err *err) MUST_CHECK;
+void sealed_put(const struct sealed *sealed, struct json *json);
+int sealed_read(const struct json_value *json, struct sealed *ret) MUST_CHECK; /* -EBADMSG: damaged; -ENOMEM */
+bool sealed_stale(const struct sealer *sealer, const struct sealed *sealed);
+/* BRIG_E_REFUSED (-ENOKEY): its key is not there, as far as can be told without opening it. */
+int sealed_usable(const struct sealer *sealer, const struct sealed *sealed, const char *what,
+                  struct brig_err *err) MUST_CHECK;
+int sealed_open(const struct sealer *sealer, const char *context, const struct sealed *sealed, const char *what,
+                uint8_t **ret, size_t *ret_len, struct brig_err *err) MUST_CHECK;
+void sealed_wipe(struct sealed *sealed);
 /* Whether it has the shape of one; for documents that are read. */
 bool sealed_value_ok(const struct json_value *sealed);
 /* crypto_secret_free(). what: for the message ("variable X"). BRIG_E_REFUSED: no such key, changed, moved. */

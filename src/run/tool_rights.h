@@ -4,7 +4,8 @@
 #define BRIG_RUN_TOOL_RIGHTS_H
 
 #include "records/registry.h"
-#include "sandbox/secrets.h"
+#include "config/config.h"
+#include "records/secrets.h"
 
 /*
  * A tool with a policy (rules, a rate limit, an approval, secrets, a network, needs_credentials) is changed and deleted

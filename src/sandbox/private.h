@@ -29,8 +29,8 @@
 #include "gate/gate_client.h"
 #include "gate/slot_spec.h"
 #include "records/policies.h"
+#include "records/secrets.h"
 #include "sandbox/manager.h"
-#include "sandbox/secrets.h"
 
 #define BUCKETS 1024u
 #define IDEM_MAX 65536u /* remembered at once; an organisation has a share */

@@ -5,11 +5,12 @@
 
 #include "codec/json/json_read.h"
 #include "crypto/crypto.h"
-#include "sandbox/secrets_priv.h"
+#include "records/secrets_priv.h"
 
 #define K1 "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
 #define K2 "k2:ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
 #define OTHER_K1 "k1:ee0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n"
+#define DAMAGED "the row of secret A of org-1: "
 #define VALUE "hunter2-hunter2-hunter2"
 #define RULE "{\"hosts\":[\"api.example.com\"],\"header\":\"Authorization\",\"format\":\"Bearer %s\"}"
 
@@ -182,6 +183,12 @@ static void box_reopen(struct kit *kit, struct safe *box, const char *keys, bool
     box_open(kit, box, keys, plain);
 }
 
+static void on_changed(void *ctx, const struct object *secret, const struct brig_err *err)
+{
+    (void)secret;
+    on_done(ctx, err);
+}
+
 static int put_with(struct safe *box, const char *org, const char *name, const char *value, size_t len,
                     const char *rule, struct answer *answer, struct brig_err *err)
 {
@@ -189,7 +196,7 @@ static int put_with(struct safe *box, const char *org, const char *name, const c
 
     if (rule)
         assert_int_equal(json_read(rule, strlen(rule), 1000, &doc, NULL), 0);
-    int r = secrets_put(box->secrets, org, name, value, len, doc ? json_root(doc) : NULL, on_done, answer, err);
+    int r = secrets_put(box->secrets, org, name, value, len, doc ? json_root(doc) : NULL, on_changed, answer, err);
     json_doc_free(doc);
     return r;
 }
@@ -266,8 +273,8 @@ static void test_store_and_find(void **state)
 
     struct answer answer = {0};
     struct brig_err err = {0};
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "none", on_done, &answer, &err), -ENOENT);
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "GITHUB", on_done, &answer, &err), 0);
+    assert_int_equal(secrets_delete(box.secrets, "org-1", "none", on_changed, &answer, &err), -ENOENT);
+    assert_int_equal(secrets_delete(box.secrets, "org-1", "GITHUB", on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 1);
     assert_null(secrets_find(box.secrets, "org-1", "GITHUB"));
     secrets_forget_org(box.secrets, "org-1");
@@ -278,11 +285,18 @@ static void test_store_and_find(void **state)
     box_close(&box);
 }
 
-static bool note_name(void *ctx, const struct secret_info *info)
+static const char *names_after(const struct safe *box, const char *after)
 {
-    struct buf *out = ctx;
+    static char text[256];
+    size_t len = 0;
 
-    return buf_printf(out, "%s ", info->name) == 0 && !str_eq(info->name, "stop");
+    text[0] = '\0';
+    for (const struct object *object = objects_after(secrets_objects(box->secrets), "org-1", after); object;
+         object = object->next) {
+        assert_string_equal(secret_info_of(object)->name, object->id);
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s ", object->id);
+    }
+    return text;
 }
 
 static void test_each(void **state)
@@ -290,7 +304,6 @@ static void test_each(void **state)
     static const char *const names[] = {"b", "a", "B", "c", "a.b", "stop", "z"};
     struct kit *kit = *state;
     struct safe box;
-    AUTO_BUF struct buf out = BUF_INIT(4096);
 
     kit_put_org(kit, "org-1");
     kit_put_org(kit, "org-10");
@@ -298,14 +311,14 @@ static void test_each(void **state)
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         put(kit, &box, "org-1", names[i], "v", NULL);
     put(kit, &box, "org-10", "foreign", "v", NULL);
-    secrets_each(box.secrets, "org-1", NULL, note_name, &out);
-    assert_string_equal(out.data, "B a a.b b c stop ");
-    out.len = 0;
-    secrets_each(box.secrets, "org-1", "a.b", note_name, &out);
-    assert_string_equal(out.data, "b c stop ");
-    out.len = 0;
-    secrets_each(box.secrets, "org-1", "stop", note_name, &out);
-    assert_string_equal(out.data, "z ");
+    for (int again = 0; again < 2; again++) {
+        assert_string_equal(names_after(&box, NULL), "B a a.b b c stop z ");
+        assert_string_equal(names_after(&box, "a.b"), "b c stop z ");
+        assert_string_equal(names_after(&box, "bb"), "c stop z ");
+        assert_string_equal(names_after(&box, "stop"), "z ");
+        assert_string_equal(names_after(&box, "z"), "");
+        box_reopen(kit, &box, K1, false);
+    }
     box_close(&box);
 }
 
@@ -370,7 +383,8 @@ static void test_damaged_rows(void **state)
         kit_wait_ok(kit, &answer, 1);
         assert_int_equal(secrets_create(kit->store, NULL, false, &secrets, &err), -EBADMSG);
         assert_null(secrets);
-        assert_string_equal(err.message, "the row of secret A of org-1 is damaged");
+        assert_memory_equal(err.message, DAMAGED, sizeof DAMAGED - 1);
+        assert_true(i == 2 || i == 8 || strstr(err.message, DAMAGED "it is damaged"));
     }
 }
 
@@ -401,7 +415,7 @@ static void test_keys(void **state)
     assert_non_null(strstr(err.message, "key_file"));
     assert_int_equal(answer.n, 0);
     /* what cannot be read can be removed */
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "A", on_done, &answer, &err), 0);
+    assert_int_equal(secrets_delete(box.secrets, "org-1", "A", on_changed, &answer, &err), 0);
     kit_wait_ok(kit, &answer, 1);
     box_close(&box);
 }
@@ -446,7 +460,7 @@ static void test_rotation(void **state)
     assert_int_equal(put_with(&box, "org-1", "S10", "between", 7, NULL, &change, NULL),
                      0); /* is under way when its turn comes: the old value must not be written behind it */
     assert_int_equal(put_with(&box, "org-1", "S39", "last", 4, NULL, &change, NULL), 0);
-    assert_int_equal(secrets_delete(box.secrets, "org-1", "S38", on_done, &change, NULL), 0);
+    assert_int_equal(secrets_delete(box.secrets, "org-1", "S38", on_changed, &change, NULL), 0);
     kit_wait_ok(kit, &rotated.answer, 1);
     kit_wait_ok(kit, &change, 4);
     assert_int_equal(rotated.n, 36); /* all but S0, and the four that were written anyway */
@@ -647,7 +661,7 @@ static void test_no_memory(void **state)
         struct json_doc *doc = NULL;
         assert_int_equal(json_read(RULE, strlen(RULE), 1000, &doc, NULL), 0);
         mem_fail_after(n);
-        int r = secrets_put(box.secrets, "org-1", "A", VALUE, strlen(VALUE), json_root(doc), on_done, &answer, &err);
+        int r = secrets_put(box.secrets, "org-1", "A", VALUE, strlen(VALUE), json_root(doc), on_changed, &answer, &err);
         bool failed = mem_has_failed();
         mem_fail_after(MEM_FAIL_NEVER);
         json_doc_free(doc);

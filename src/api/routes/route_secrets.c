@@ -43,27 +43,6 @@ static void put_info(struct json *json, const struct secret_info *info)
 
 /* ---- reading --------------------------------------------------------------------------------------------- */
 
-struct page {
-    struct json *json;
-    uint64_t left;
-    char last[SECRET_NAME_MAX];
-    bool more;
-};
-
-static bool put_row(void *ctx, const struct secret_info *info)
-{
-    struct page *page = ctx;
-
-    if (page->left == 0) {
-        page->more = true;
-        return false;
-    }
-    page->left--;
-    memcpy(page->last, info->name, sizeof page->last);
-    put_info(page->json, info);
-    return true;
-}
-
 void route_secret_list(struct request *rq)
 {
     const char *cursor = request_query(rq, "cursor");
@@ -77,10 +56,12 @@ void route_secret_list(struct request *rq)
         request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
         return;
     }
-    struct page page = {.json = &json, .left = limit};
+    const struct object *last = NULL,
+                        *object = objects_after(secrets_objects(rq->api->secrets), rq->caller.org_id, cursor);
     request_list_begin(&json, "secrets");
-    secrets_each(rq->api->secrets, rq->caller.org_id, cursor, put_row, &page);
-    request_page_end(rq, &json, page.more ? page.last : NULL);
+    for (; object && limit > 0; limit--, last = object, object = object->next)
+        put_info(&json, secret_info_of(object));
+    request_page_end(rq, &json, object && last ? last->id : NULL);
 }
 
 static void answer_info(struct request *rq, const char *name, unsigned status)
@@ -111,7 +92,7 @@ struct writing {
     char name[SECRET_NAME_MAX];
 };
 
-static void on_written(void *ctx, const struct brig_err *err)
+static void on_written(void *ctx, const struct object *object, const struct brig_err *err)
 {
     struct writing *writing = ctx;
     struct request *rq = writing->rq;
@@ -124,6 +105,7 @@ static void on_written(void *ctx, const struct brig_err *err)
                                       .request_id = rq->caller.request_id,
                                       .sync = true};
 
+    (void)object;
     audit_add(rq->api->audit, &event, NULL, NULL);
     if (err)
         request_fail(rq, err);

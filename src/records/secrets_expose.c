@@ -5,7 +5,7 @@
  * and writes the event.
  */
 #include "base/err.h"
-#include "sandbox/secrets_priv.h"
+#include "records/secrets_priv.h"
 
 int secrets_may_expose(const struct secrets *secrets, const struct secret_use *use, struct brig_err *err)
 {

@@ -4,21 +4,23 @@
  * as sealed as in the store. A row's document: {"key_id", "nonce", "sealed", "broker": {...} | null, "size"}; context
  * of the seal: "<org>\n<name>".
  */
-#ifndef BRIG_SANDBOX_SECRETS_H
-#define BRIG_SANDBOX_SECRETS_H
+#ifndef BRIG_RECORDS_SECRETS_H
+#define BRIG_RECORDS_SECRETS_H
 
+#include "audit/audit.h"
 #include "codec/json/json.h"
 #include "crypto/keyring.h"
 #include "gate/slot_spec.h"
-#include "sandbox/manager.h"
-#include "store/store.h"
+#include "records/caller.h"
+#include "records/objects.h"
+#include "records/rotate.h"
 
 #define SECRETS_PER_ORG 1000u
 
 struct secrets;
 
 struct secret_info {
-    char org_id[64], name[SECRET_NAME_MAX];
+    char name[SECRET_NAME_MAX];
     bool brokered;
     struct broker_rule rule; /* valid when brokered */
     char key_id[KEY_ID_MAX];
@@ -34,20 +36,19 @@ void secrets_destroy(struct secrets *secrets); /* after store_close(): writes un
 bool secrets_can_store(const struct secrets *secrets);             /* there is a key, or the switch */
 void secrets_forget_org(struct secrets *secrets, const char *org); /* it is gone, and its rows with it */
 const struct secret_info *secrets_find(const struct secrets *secrets, const char *org, const char *name);
-void secrets_each(const struct secrets *secrets, const char *org, const char *after,
-                  bool (*each)(void *ctx, const struct secret_info *info), void *ctx);
+const struct secret_info *secret_info_of(const struct object *object);
+const struct objects *secrets_objects(const struct secrets *secrets); /* in the order of their names */
 /* The value is sealed before this returns; the caller wipes its own. broker: its JSON, or NULL. */
 int secrets_put(struct secrets *secrets, const char *org, const char *name, const void *value, size_t len,
-                const struct json_value *broker, store_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
-int secrets_delete(struct secrets *secrets, const char *org, const char *name, store_done_fn *done, void *ctx,
+                const struct json_value *broker, objects_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int secrets_delete(struct secrets *secrets, const char *org, const char *name, objects_done_fn *done, void *ctx,
                    struct brig_err *err) MUST_CHECK;
 
 /*
  * Seals everything that is under another key than the current one again, in the background. done, from the loop: how
  * many; err: how many could not be, and why the first.
  */
-typedef void secrets_rotated_fn(void *ctx, uint64_t resealed, const struct brig_err *err);
-int secrets_rotate(struct secrets *secrets, secrets_rotated_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
+int secrets_rotate(struct secrets *secrets, rotate_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 
 /* One element of `secrets` of gate/slot_spec.h. placeholder: PLACEHOLDER_LEN characters, new for every sandbox
  * (secrets_placeholder()). */
