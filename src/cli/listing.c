@@ -21,13 +21,18 @@ const struct flag listing_rm[] = {
     {"quiet", NULL, "say nothing", flag_set_true, AT(quiet), 'q'},
 };
 
+#define JSON_MAX ((size_t)256 << 20) /* of all pages together */
+
 /* ---- cells ---------------------------------------------------------------------------------------- */
 
 static int put_text(struct buf *out, const struct column *column, const char *text)
 {
     size_t len = strlen(text);
 
-    return buf_append(out, text, column->most > 0 && len > column->most ? column->most : len);
+    if (column->most == 0 || len <= column->most)
+        return buf_append(out, text, len);
+    int r = buf_append(out, text, column->most);
+    return r < 0 ? r : buf_printf(out, "... (%zu bytes; -o json shows all)", len);
 }
 
 static int put_cell(struct buf *out, const struct column *column, const struct json_value *row)
@@ -151,7 +156,7 @@ static int print_page(struct print *print, const struct json_value *root)
 static int print_end(struct print *print)
 {
     struct escape escape = ESCAPE_INIT(ESCAPE_JSON);
-    AUTO_BUF struct buf out = BUF_INIT(SIZE_MAX / 2);
+    AUTO_BUF struct buf out = BUF_INIT(6 * JSON_MAX); /* a byte becomes at most six */
 
     if (!print->options->json)
         return print->options->quiet ? 0 : table_print(&print->table);
@@ -197,7 +202,7 @@ int listing_ask(const struct listing *listing, struct client *client, const stru
                 const struct listing_options *options)
 {
     struct print print = {
-        .listing = listing, .options = options, .cell = BUF_INIT(4u << 20), .json = BUF_INIT(SIZE_MAX / 4)};
+        .listing = listing, .options = options, .cell = BUF_INIT(4u << 20), .json = BUF_INIT(JSON_MAX)};
     int status = ask_pages(&print, client, target);
 
     table_done(&print.table);

@@ -14,7 +14,7 @@
 
 #define MAX_WAITING 4096u
 #define MAX_WAITING_ORG 256u
-#define MAX_ARGUMENTS 4096u
+#define MAX_ARGUMENTS 32768u /* whoever decides sees all of it, or the call is refused */
 #define MILLISECOND UINT64_C(1000000)
 
 struct entry {
@@ -120,6 +120,12 @@ static int check_room(const struct approvals *approvals, const struct approval *
         return err_set(err, BRIG_E_CONFLICT, 0, "run %s waits already", ask->run_id);
     for (const struct entry *entry = approvals->first; entry; entry = entry->next)
         n += str_eq(entry->ask.org_id, ask->org_id);
+    if (ask->arguments && strlen(ask->arguments) > MAX_ARGUMENTS)
+        return err_set(
+            err, BRIG_E_TOO_LARGE, 0,
+            "arguments: %zu bytes; a call that waits for an approval has at most %u, so that whoever decides "
+            "sees all of them",
+            strlen(ask->arguments), MAX_ARGUMENTS);
     if (approvals->n >= MAX_WAITING || n >= MAX_WAITING_ORG)
         return err_set(err, BRIG_E_LIMIT, 0, "%zu runs wait for approval already", n);
     return 0;
@@ -128,7 +134,8 @@ static int check_room(const struct approvals *approvals, const struct approval *
 static struct entry *new_entry(struct approvals *approvals, const struct approval *ask, uint64_t wait_ms)
 {
     struct entry *entry = mem_zalloc(sizeof(*entry));
-    char *arguments = mem_alloc(MAX_ARGUMENTS + 1);
+    const char *given = ask->arguments ? ask->arguments : "";
+    char *arguments = mem_alloc(strlen(given) + 1);
     int64_t wait_ns;
 
     if (!entry || !arguments) {
@@ -136,7 +143,7 @@ static struct entry *new_entry(struct approvals *approvals, const struct approva
         mem_free(arguments);
         return NULL;
     }
-    cut_copy(arguments, MAX_ARGUMENTS + 1, ask->arguments ? ask->arguments : "");
+    memcpy(arguments, given, strlen(given) + 1);
     entry->ask = *ask;
     entry->ask.arguments = arguments;
     if (__builtin_mul_overflow(wait_ms, MILLISECOND, &wait_ns) ||

@@ -11,7 +11,7 @@ struct approvals;
 struct approval {
     char run_id[48], org_id[64], tool[64], agent_id[64], actor[80]; /* actor: who asked */
     int64_t asked_at_ns, expires_at_ns;
-    const char *arguments; /* JSON, cut at 4 KiB, for the one who decides */
+    const char *arguments; /* JSON, all of it, for the one who decides */
 };
 enum verdict { VERDICT_APPROVED, VERDICT_DENIED, VERDICT_EXPIRED, VERDICT_MAX };
 typedef void approval_fn(void *ctx, enum verdict verdict, const char *by, const char *reason);

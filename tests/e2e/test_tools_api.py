@@ -182,6 +182,9 @@ class Runs(LettaTest):
         self.error("POST", f"/approvals/{asked['run_id']}/approve", status=404)
         actions = [json.loads(line)["action"] for line in self.d.ask("GET", "/v1/audit?limit=10000").body.splitlines()]
         self.assertTrue({"run.approve", "run.deny"} <= set(actions))
+        # whoever decides sees all of the arguments, or the call is refused
+        said = self.error("POST", "/tools/asks/run", {"args": {"text": "x" * 40000}}, status=413)
+        self.assertIn("so that whoever decides sees all of them", said)
 
     # ---- looking after it -------------------------------------------------------------------------------------------
 

@@ -239,8 +239,9 @@ static void test_slow_reader(UNUSED void **state)
     struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = client_tcp();
 
     rig.to_send = 200000000;
-    client_send(&d, GET("/hello")); /* others do not notice */
     client_send(&c, GET("/big"));
+    rig_until(rig.to_send < 200000000);
+    client_send(&d, GET("/hello")); /* others do not notice */
     client_expect(&d, "hello");
     rig_until(rig.n_gone == 1);
     assert_true(rig.to_send > 100000000); /* bounded: the kernel's buffers and ours */

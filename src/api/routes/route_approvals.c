@@ -20,7 +20,7 @@ static bool put_one(void *ctx, const struct approval *approval)
     api_put_text(json, "tool", approval->tool);
     api_put_text(json, "agent_id", approval->agent_id[0] ? approval->agent_id : NULL);
     api_put_text(json, "asked_by", approval->actor);
-    api_put_text(json, "arguments", approval->arguments); /* text: it may be cut */
+    api_put_text(json, "arguments", approval->arguments);
     api_put_time(json, "asked_at", approval->asked_at_ns);
     api_put_time(json, "expires_at", approval->expires_at_ns);
     json_end(json);
