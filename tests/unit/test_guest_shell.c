@@ -246,7 +246,8 @@ static void a_command_that_hangs_can_be_ended(void **state)
     for (uint32_t p = 0; p < ARRAY_SIZE(shells); p++) {
         rig_start(&rig, p + 1, SVC_PROC_SHELL, ARGV(shells[p]));
         expect(&rig, p + 1, "x=kept", 0, "", "");
-        run_begin(&rig, p + 1, "echo begin; sleep 1000; echo after $?", &ran);
+        /* the child itself says that it is there to be killed */
+        run_begin(&rig, p + 1, "sh -c 'echo begin; exec sleep 1000'; echo after $?", &ran);
         rig_wait_for(&rig, ran.answer.out[1].len == 6);
         run_begin(&rig, p + 1, "echo no", &second);
         run_end(&rig, &second);

@@ -339,7 +339,7 @@ static void test_big(UNUSED void **state)
         client_expect_bytes(&c, 20000000 + 100);
         if (chunked)
             client_expect(&c, "\r\n0\r\n\r\n");
-        assert_true(rig.n_drained > 2);
+        assert_true(rig.n_drained > 0); /* how often depends on how much the kernel takes at once */
         client_forget(&c);
     }
     client_send(&c, GET("/hello"));
