@@ -99,16 +99,59 @@ int auth_set_doc(const char **doc, const char *text, struct brig_err *err)
     return 0;
 }
 
+/*
+ * Where this hash is (whole), or the free place after those that begin alike. The first bytes of a hash may be compared
+ * in any time; whether the whole of it fits is told in constant time.
+ */
+static uint32_t *place_of(struct auth *auth, const uint8_t hash[SHA256_SIZE], bool whole)
+{
+    uint32_t at;
+
+    memcpy(&at, hash, sizeof at); /* random: a key is made of random bytes */
+    for (;; at++) {
+        uint32_t *place = &auth->by_hash[at & (auth->n_by_hash - 1)];
+        if (*place == 0 || (whole && crypto_equal(auth->keys[*place - 1].hash, hash, SHA256_SIZE)))
+            return place;
+    }
+}
+
+void auth_index_keys(struct auth *auth)
+{
+    memset(auth->by_hash, 0, auth->n_by_hash * sizeof *auth->by_hash);
+    for (size_t i = 0; i < auth->n_keys; i++)
+        *place_of(auth, auth->keys[i].hash, false) = (uint32_t)i + 1;
+}
+
+static int grow_index(struct auth *auth, struct brig_err *err)
+{
+    size_t n = auth->n_by_hash ? auth->n_by_hash : 64;
+
+    while (n < 2 * auth->cap_keys)
+        n *= 2;
+    if (n == auth->n_by_hash)
+        return 0;
+    uint32_t *more = mem_zalloc(n * sizeof *more);
+    if (!more)
+        return err_nomem(err);
+    mem_free(auth->by_hash);
+    auth->by_hash = more;
+    auth->n_by_hash = n;
+    auth_index_keys(auth);
+    return 0;
+}
+
 int auth_key_room(struct auth *auth, size_t coming, struct brig_err *err)
 {
     if (auth->n_keys + coming >= KEYS_MAX)
         return err_set(err, BRIG_E_LIMIT, 0, "there are %u keys already, and no more than that are kept", KEYS_MAX);
-    return auth_grow((void **)&auth->keys, auth->n_keys + coming, &auth->cap_keys, sizeof *auth->keys, err);
+    int r = auth_grow((void **)&auth->keys, auth->n_keys + coming, &auth->cap_keys, sizeof *auth->keys, err);
+    return r == 0 ? grow_index(auth, err) : r;
 }
 
 void auth_add_key(struct auth *auth, const struct store_key *key)
 {
     auth->keys[auth->n_keys++] = *key;
+    *place_of(auth, key->hash, false) = (uint32_t)auth->n_keys;
     if (key->expires_at_ns)
         arm_expiry(auth);
 }
@@ -139,6 +182,8 @@ int auth_forget_keys(struct auth *auth, const char *org, int64_t before_ns, stru
         mem_free((char *)(uintptr_t)key->doc);
     }
     auth->n_keys = n;
+    if (auth->by_hash)
+        auth_index_keys(auth);
     return 0;
 }
 
@@ -278,6 +323,7 @@ void auth_destroy(struct auth *auth)
     for (size_t i = 0; i < auth->n_orgs; i++)
         mem_free((char *)(uintptr_t)auth->orgs[i].doc);
     mem_free(auth->keys);
+    mem_free(auth->by_hash);
     mem_free(auth->orgs);
     mem_free(auth);
 }
@@ -287,16 +333,12 @@ void auth_destroy(struct auth *auth)
 static const struct store_key *look_up(struct auth *auth, const char *text)
 {
     uint8_t hash[SHA256_SIZE];
-    const struct store_key *found = NULL;
 
-    if (strlen(text) != AUTH_KEY_TEXT || !str_starts(text, AUTH_KEY_PREFIX) ||
+    if (strlen(text) != AUTH_KEY_TEXT || !str_starts(text, AUTH_KEY_PREFIX) || auth->n_keys == 0 ||
         crypto_sha256(text, AUTH_KEY_TEXT, hash) < 0)
         return NULL;
-    /* The first bytes of a hash may be compared in any time; whether the whole of it fits is told in constant time. */
-    for (size_t i = 0; i < auth->n_keys; i++)
-        if (memcmp(auth->keys[i].hash, hash, 4) == 0 && crypto_equal(auth->keys[i].hash, hash, sizeof hash))
-            found = &auth->keys[i];
-    return found;
+    uint32_t place = *place_of(auth, hash, true);
+    return place ? &auth->keys[place - 1] : NULL;
 }
 
 int auth_check(struct auth *auth, const struct exchange *x, const char *text, struct caller *ret, struct brig_err *err)

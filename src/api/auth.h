@@ -14,6 +14,8 @@ struct auth {
     struct api *api;
     struct store_key *keys;
     size_t n_keys, cap_keys;
+    uint32_t *by_hash; /* places in keys plus one, 0: free; found by the first bytes of a key's hash, then onwards */
+    size_t n_by_hash;  /* a power of two, at least twice as many as there can be keys */
     struct store_org *orgs;
     size_t n_orgs, cap_orgs;
     struct new_key *making; /* keys on their way to the store */
@@ -30,6 +32,7 @@ struct store_org *auth_find_org(struct auth *auth, const char *id);
  */
 int auth_key_room(struct auth *auth, size_t coming, struct brig_err *err) MUST_CHECK;
 void auth_add_key(struct auth *auth, const struct store_key *key);
+void auth_index_keys(struct auth *auth); /* after keys have changed their places */
 int auth_org_room(struct auth *auth, size_t coming, struct brig_err *err) MUST_CHECK;
 void auth_add_org(struct auth *auth, const struct store_org *org);
 int auth_grow(void **list, size_t n, size_t *cap, size_t size, struct brig_err *err) MUST_CHECK;

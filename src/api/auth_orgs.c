@@ -170,6 +170,8 @@ static void forget_org(struct auth *auth, const char *id)
             auth->keys[n++] = auth->keys[i];
     }
     auth->n_keys = n;
+    if (auth->by_hash)
+        auth_index_keys(auth);
     struct store_org *org = auth_find_org(auth, id);
     if (org) {
         mem_free((char *)(uintptr_t)org->doc);
