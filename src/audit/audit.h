@@ -9,8 +9,8 @@
  *
  * Files: audit.jsonl (current), audit-<first seq, 12 digits>.jsonl (rotated by size; the chain goes on), heads.jsonl
  * (one signed head per line: seq, hash, time, key id, signature over "brig-audit-head-v1\n<seq>\n<hash>\n<time>\n").
- * The first head is signed with the first line of a process. It is also given to on_head, for the store. Written by one
- * thread; lines are synced within 50 ms, and events marked `sync` before their callback.
+ * The first head is signed with the first line of a process. It is also given to on_head, for the store. One
+ * thread writes; lines are synced within 50 ms, and events marked `sync` before their callback.
  */
 #ifndef BRIG_AUDIT_AUDIT_H
 #define BRIG_AUDIT_AUDIT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suspicion.h: notices a key that is denied, or fails, again and again. Keeps the times of the last notes of each key;
- * when `count` of them lie within `seconds`, one event is to be raised, and for this key no other before `seconds` are
- * over. The table is bounded: of too many keys the one that was noted longest ago is forgotten. Used on one thread.
+ * suspicion.h: notices a key that is denied, or fails, again and again. It keeps the times of the last notes of each
+ * key. When `count` of them lie within `seconds`, one event is to be raised, and no other for this key before `seconds`
+ * are over. The table is bounded: when it is full, the key that was noted longest ago is forgotten. One thread uses it.
  */
 #ifndef BRIG_AUDIT_SUSPICION_H
 #define BRIG_AUDIT_SUSPICION_H

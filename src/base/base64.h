@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base64.h: the letters of base64 (RFC 4648). What is accepted around them (padding, both alphabets, blanks) is its
- * readers' business. */
+/* base64.h: the letters of base64 (RFC 4648). Each reader decides what else it
+ * accepts (padding, both alphabets, blanks). */
 #ifndef BRIG_BASE_BASE64_H
 #define BRIG_BASE_BASE64_H
 

@@ -27,6 +27,6 @@ void buf_commit(struct buf *buf, size_t len);
 /* Hands the content over (free() it) and leaves the buffer empty; NULL when out of memory. ret_len may be NULL. */
 char *buf_take(struct buf *buf, size_t *ret_len) MUST_CHECK;
 void buf_consume(struct buf *buf, size_t len); /* drops from the front */
-void buf_done(struct buf *buf);                /* takes half-built */
+void buf_done(struct buf *buf);                /* takes a half-built buffer */
 
 #endif

@@ -25,13 +25,13 @@ struct call_filter {
     size_t n; /* past CALL_FILTER_MAX: something was left out, and the filter cannot be installed */
 };
 
-/* Empty but for the check of the architecture. The number of the call is loaded. */
+/* Begins a filter with the check of the architecture. The number of the call is loaded then. */
 void call_filter_init(struct call_filter *filter);
-/* Instructions of the caller's own. They are entered, and left, with the number of the call loaded. */
+/* Adds instructions of the caller's own. They begin and end with the number of the call loaded. */
 void call_filter_put(struct call_filter *filter, const struct sock_filter *code, size_t n);
-/* The same action for each of these calls. */
+/* Adds the same action for each of these calls. */
 void call_filter_calls(struct call_filter *filter, const unsigned short *calls, size_t n, uint32_t action);
-/* Ends it, and puts it on all threads of this process. */
+/* Completes the filter and installs it on all threads of this process. */
 int call_filter_install(struct call_filter *filter, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -34,7 +34,7 @@ int fd_write_file(int dirfd, const char *path, const char *text) MUST_CHECK;
 
 /*
  * One message with descriptors beside it (SCM_RIGHTS), over SOCK_SEQPACKET or SOCK_STREAM; len > 0. No SIGPIPE.
- * Returns 0 when all of it went. On a stream that does not block, -EAGAIN means nothing was sent, -EIO that part
+ * Returns 0 when all of it was sent. On a stream that does not block, -EAGAIN means nothing was sent, -EIO that part
  * of it was and the connection is of no more use. The _nowait variants never block.
  */
 int fd_send(int sock, const void *data, size_t len, const int *fds, size_t n_fds) MUST_CHECK;
@@ -52,7 +52,7 @@ ssize_t fd_recv_nowait(int sock, void *data, size_t size, int *fds, size_t max_f
  */
 ssize_t fd_recv_message(int sock, void *data, size_t size, int *fds, size_t max_fds, size_t *ret_n_fds) MUST_CHECK;
 
-/* Closes and sets to -1 all that are not. */
+/* Closes every descriptor that is not -1, and sets it to -1. */
 void fd_close_all(int *fds, size_t n_fds);
 
 #endif

@@ -23,10 +23,10 @@ struct table {
 };
 
 int table_init(struct table *table) MUST_CHECK; /* -ENOMEM, or what getrandom(2) says */
-void table_done(struct table *table);           /* takes zeroed; the things are their owner's */
+void table_done(struct table *table);           /* takes a zeroed table; the owners keep the things */
 void *table_find(const struct table *table, const char *first, const char *second); /* or NULL */
-/* There must be none under these strings. */
+/* The table must have nothing under these strings yet. */
 void table_add(struct table *table, struct table_link *link, const char *first, const char *second, void *thing);
-void table_remove(struct table *table, struct table_link *link); /* nothing where it is in none */
+void table_remove(struct table *table, struct table_link *link); /* does nothing if the link is in no table */
 
 #endif

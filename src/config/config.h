@@ -14,13 +14,13 @@
 struct config {
     /* [server] */
     char *listen; /* "127.0.0.1:2744"; "" is none: only the socket */
-    char *socket; /* path; default by DESIGN 8 */
+    char *socket; /* path; by default brig.sock in the run directory (host/dirs.h) */
     char *domain; /* previews: "<port>-<id>.<domain>"; "localhost" */
     char *tls_cert, *tls_key;
     bool insecure;                                      /* allow a listen address that is not loopback without TLS */
     uint64_t max_connections, max_connections_per_peer; /* 10000, 1000 */
-    uint64_t max_body; /* of a body that is streamed (files, tar, stdin): 64 GiB; 0: no limit of its own */
-    uint64_t max_json; /* of a body that is read into memory: 8 MiB */
+    uint64_t max_body; /* a body that is streamed (files, tar, stdin): 64 GiB; 0: no limit of its own */
+    uint64_t max_json; /* a body that is read into memory: 8 MiB */
     uint64_t max_headers_bytes, max_headers;             /* 64 KiB, 100 */
     uint64_t header_timeout, body_timeout, idle_timeout; /* ms: 10 s, 30 s without progress, 75 s */
     /* space-separated Host names beside localhost, loopback addresses, the listen address and <domain> */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crypto.h: the few primitives brigd needs, over OpenSSL's EVP. Keys are wiped; nothing here logs or prints.
- * 0 or a negative errno (-EBADMSG: a signature that is not).
+ * Functions return 0 or a negative errno (-EBADMSG: the signature is wrong).
  */
 #ifndef BRIG_CRYPTO_CRYPTO_H
 #define BRIG_CRYPTO_CRYPTO_H
@@ -33,7 +33,7 @@ void crypto_hash_destroy(struct crypto_hash *hash);
 int crypto_hmac_sha256(const void *key, size_t key_len, const void *data, size_t len,
                        uint8_t out[SHA256_SIZE]) MUST_CHECK;
 
-/* Two certificates (PEM) of one name and one key: what trusts one trusts what was signed by the other. */
+/* Do two certificates (PEM) have one name and one key? Then whoever trusts one trusts what the other signed. */
 bool crypto_same_authority(const char *pem, const char *other);
 
 struct crypto_signer; /* an Ed25519 private key */

@@ -40,10 +40,10 @@ struct sealed {
 int keyring_seal(const struct keyring *ring, const char *context, const void *value, size_t len,
                  struct sealed *ret) MUST_CHECK;
 /*
- * ring may be NULL: there is none. With the key id KEY_ID_PLAIN the data are the value itself; whether that is allowed
- * is for those to say who store it (records/secrets.c), so that whoever opens needs no case of its own. Into wiping
- * memory (crypto_secret_free()). -ENOKEY: an id the ring does not have; -EBADMSG: changed, moved, or another key of
- * that id.
+ * Opens a value into wiping memory (crypto_secret_free()). ring is NULL when there is none. With the key id
+ * KEY_ID_PLAIN the data are the value itself; whoever stores values decides whether that is allowed, so that whoever
+ * opens them needs no case for it. -ENOKEY: the ring does not have this id; -EBADMSG: the value was changed or moved,
+ * or sealed with another key of that id.
  */
 int keyring_open(const struct keyring *ring, const char *context, const struct sealed *sealed, uint8_t **ret,
                  size_t *ret_len) MUST_CHECK;
@@ -56,7 +56,7 @@ int keyring_derive(const struct keyring *ring, const char *key_id, const char *c
 void *crypto_secret_alloc(size_t len); /* NULL: no memory */
 void crypto_secret_free(void *data, size_t len);
 
-/* Either alphabet of RFC 4648, padded or not. -EINVAL; -EMSGSIZE: more than size bytes. Wiping is the caller's. */
+/* Either alphabet of RFC 4648, padded or not. -EINVAL; -EMSGSIZE: more than size bytes. The caller wipes. */
 int crypto_unbase64(const char *text, size_t len, void *out, size_t size, size_t *ret_len) MUST_CHECK;
 
 #endif

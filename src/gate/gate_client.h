@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate_client.h: the controller's side of brig-egress: of brigd, and of an engine without a daemon. On the loop,
- * nothing blocks (libc only). Every request is called back exactly once, unless the client is destroyed first; when the
- * socket dies, with BRIG_E_BUSY. After gate_client_connect() with a new socket (brig-egress was restarted, or this
- * process was) on_sync is called: PREPARE what should be there, then call gate_client_synced().
+ * gate_client.h: the controller's side of brig-egress, for brigd and for an engine without a daemon. It works on the
+ * loop and never blocks (libc only). Every request is called back exactly once, unless the client is destroyed first;
+ * when the socket dies, it is called back with BRIG_E_BUSY. After gate_client_connect() with a new socket (brig-egress
+ * was restarted, or this process was) on_sync is called: PREPARE what should be there, then call gate_client_synced().
  */
 #ifndef BRIG_GATE_GATE_CLIENT_H
 #define BRIG_GATE_GATE_CLIENT_H
@@ -16,7 +16,7 @@ struct gate_client;
 struct gate_client_events {
     void (*event)(void *ctx, const struct gate_event *event);
     void (*on_sync)(void *ctx);
-    /* no event can be taken now: nothing is read for a moment, and brig-egress waits; may be NULL */
+    /* Can no event be taken now? Then nothing is read for a moment, and brig-egress waits. May be NULL. */
     bool (*busy)(void *ctx);
     void (*lost)(void *ctx); /* the socket closed; a new one comes from the supervisor, or never */
     void *ctx;
@@ -48,9 +48,9 @@ int gate_client_forget(struct gate_client *client, uint64_t slot, gate_counts_fn
                        struct brig_err *err) MUST_CHECK;
 void gate_client_cancel(struct gate_client *client, void *ctx); /* callbacks with this ctx are not called any more */
 
-/* host_files.c: the texts brig-egress needs from the host, as sealed memfds sent to it (its descriptor 3). Read anew
- * when they have changed (mtime, size, inode). resolvers: [gate] resolvers of the configuration, replaces resolv.conf;
- * or "". ca_path: "" for the usual places. */
+/* host_files.c: the texts brig-egress needs from the host, as sealed memfds sent to it (its descriptor 3). They are
+ * read anew when they have changed (mtime, size, inode). resolvers: [gate] resolvers of the configuration, replaces
+ * resolv.conf; or "". ca_path: "" for the usual places. */
 struct gate_host_files {
     struct {
         int64_t mtime_ns;

@@ -2,23 +2,27 @@
 /*
  * gate_wire.h: the messages of brig-egress (docs/PROTOCOL.md, "Gate messages").
  *
- * Two SOCK_SEQPACKET sockets. Descriptor 3 is its parent (the supervisor, or an engine without a daemon): GATE_FILE
- * gives it the texts it needs from the host, GATE_CONTROL a control socket in place of the last one. The control socket
- * belongs to whoever owns the sandboxes (brigd, or the engine): the messages below. One packet is one fixed-size
- * struct, with descriptors beside it. brig-egress trusts its controller with policy, but checks every message; a bad
- * one closes that socket.
+ * It has two SOCK_SEQPACKET sockets. Descriptor 3 is its parent (the supervisor, or an engine without a daemon):
+ * GATE_FILE gives it the texts it needs from the host, GATE_CONTROL a control socket in place of the last one. The
+ * control socket belongs to whoever owns the sandboxes (brigd, or the engine): the messages below. One packet is one
+ * fixed-size struct, with descriptors beside it. brig-egress trusts its controller with policy, but checks every
+ * message; a bad one closes that socket.
  *
  * A *slot* is one sandbox's network. Its number is the controller's choice (random, 64 bit, never 0) and never used
  * twice:
  *
- *     PREPARE  -> PREPARED       a policy is compiled, secrets are taken; says which ports need listeners, and the CA
- * where it brokers. Again with a higher version: a live update. Atomic; connections it forbids are cut LISTEN   ->
- * LISTENING      descriptors from inside the sandbox's network namespace (the spawner made them). May come again with
- * more COUNT    -> COUNTED        what went through so far FORGET   -> FORGOTTEN      everything of the slot is closed;
- * the last counts EVENT                      one decision, for the audit log. Bounded: while the controller does not
- * read, no new connection is accepted SYNC, SYNCED               a new controller says SYNC, PREPAREs what it knows,
- * then SYNCED: slots not mentioned are forgotten. PREPARE of a slot that is there with this version changes nothing;
- * PREPARED says whether it has listeners
+ *     PREPARE -> PREPARED     compiles a policy and takes its secrets. The answer says which ports need listeners, and
+ *                             has the CA where the slot brokers. With a higher version it is a live update: atomic, and
+ *                             connections that the new policy forbids are cut.
+ *     LISTEN -> LISTENING     passes descriptors from inside the sandbox's network namespace (the spawner made them).
+ *                             It may come again with more.
+ *     COUNT -> COUNTED        asks what went through so far.
+ *     FORGET -> FORGOTTEN     closes everything of the slot. The answer has the last counts.
+ *     EVENT                   tells one decision, for the audit log. While the controller does not read, no new
+ *                             connection is accepted.
+ *     SYNC, SYNCED            A new controller says SYNC, PREPAREs what it knows, then says SYNCED: slots that it did
+ *                             not mention are forgotten. PREPARE of a slot that is there with this version changes
+ *                             nothing, and PREPARED says whether the slot has listeners.
  *
  * Slots live on when the control socket closes (brigd restarts); decisions go on by the policy they have.
  */
@@ -111,7 +115,7 @@ struct gate_counts {
     uint64_t allowed, denied;                             /* connections (and requests, where HTTP is judged) */
     uint64_t names_allowed, names_refused;                /* DNS questions */
     uint64_t open;                                        /* now */
-    uint64_t substituted, foreign_placeholders, scrubbed; /* of brokered secrets */
+    uint64_t substituted, foreign_placeholders, scrubbed; /* uses of brokered secrets */
     uint32_t limits_hit;                                  /* mask of 1u << enum brig_limit */
     uint32_t unused;
 };
@@ -123,7 +127,7 @@ struct gate_counted {
 enum gate_verdict {
     GATE_ALLOWED,
     GATE_DENIED,
-    GATE_CLOSED /* of an allowed one: the bytes */,
+    GATE_CLOSED /* an allowed connection ended: the bytes */,
     GATE_FAILED /* allowed, but could not be reached */,
     GATE_VERDICT_MAX
 };

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy.h: what a sandbox may reach, as an immutable object. Compiled from JSON (docs/NETWORK.md) once, shared by
- * reference; a new version is a new object. brigd compiles it to check and explain it, brig-egress to enforce it: the
- * same code.
+ * policy.h: what a sandbox may reach, as an immutable object. It is compiled once from JSON (docs/NETWORK.md) and
+ * shared by reference; a new version is a new object. brigd compiles it to check and explain it, and brig-egress to
+ * enforce it, with the same code.
  *
  *   {"default": "deny" | "allow",
  *    "rules": [{"action": "allow" | "deny", "domain": NAME | "*.NAME"  or  "cidr": "10.0.0.0/8",
- *               "ports": [443, "8000-8010"] | "any", "protocol": "tls" | "http" | "tcp", "methods": ["GET"], "paths":
- * ["/v1/"]}], "tls": {"ech": "deny" | "allow", "no_sni": "deny" | "allow"}, "limits": {"net_bytes_in": ..,
- * "net_bytes_out": .., "net_bps": .., "connections": .., "connections_per_second": .., "lifetime": ..}}
+ *               "ports": [443, "8000-8010"] | "any", "protocol": "tls" | "http" | "tcp",
+ *               "methods": ["GET"], "paths": ["/v1/"]}],
+ *    "tls": {"ech": "deny" | "allow", "no_sni": "deny" | "allow"},
+ *    "limits": {"net_bytes_in": .., "net_bytes_out": .., "net_bps": .., "connections": ..,
+ *               "connections_per_second": .., "lifetime": ..}}
  *
- * Meaning. Missing `default` is deny; missing or empty `rules` allow nothing. "*.x.org" is every name below x.org, at
- * any depth, and not x.org itself. Rules have no order: a deny that matches wins over every allow, the default comes
- * last. `ports` missing: 80 and 443 of an allow, any of a deny. `protocol` missing: of an allow TLS or HTTP, whichever
- * the first bytes are, of a deny everything; "tcp" is any bytes, also from a server that speaks first. A cidr allow
- * opens private addresses only when the range is private itself: 0.0.0.0/0 does not. methods and paths (prefixes, of
- * the decoded path, "/v1/" not "/v1x") make it a rule about HTTP requests: an allow of this kind does not match where
- * the gate cannot see HTTP, a deny of this kind then denies all. A domain rule never lets a private address through:
- * for that a cidr allow rule must have the address the name resolved to. A cidr rule judges connections to addresses,
- * and the addresses names resolve to.
+ * A missing `default` is deny. With no rules, nothing is allowed. "*.x.org" is every name below x.org, at any depth,
+ * and not x.org itself. Rules have no order: a deny that matches wins over every allow, and the default comes last.
+ * Without `ports`, an allow means 80 and 443, and a deny means any port. Without `protocol`, an allow means TLS or
+ * HTTP, whichever the first bytes are, and a deny means everything; "tcp" is any bytes, also from a server that speaks
+ * first. `methods` and `paths` (prefixes of the decoded path: "/v1/", not "/v1x") make a rule about HTTP requests:
+ * where the gate cannot see HTTP, such an allow does not match, and such a deny denies all. A cidr rule judges
+ * connections to addresses, and the addresses that names resolve to. A cidr allow opens private addresses only when
+ * the range is private itself: 0.0.0.0/0 does not. A domain rule never lets a private address through: for that, a
+ * cidr allow must have the address that the name resolved to.
  */
 #ifndef BRIG_GATE_POLICY_H
 #define BRIG_GATE_POLICY_H
@@ -38,11 +40,11 @@
 struct policy;
 
 struct policy_limits {            /* 0: none set */
-    uint64_t bytes_in, bytes_out; /* of the sandbox's life; in: towards the sandbox */
+    uint64_t bytes_in, bytes_out; /* in the sandbox's life; in: towards the sandbox */
     uint64_t bps;                 /* both directions together, bytes per second */
     uint64_t connections;         /* open at once; default 256 */
     uint64_t connections_per_second;
-    uint64_t lifetime_ms; /* of one connection */
+    uint64_t lifetime_ms; /* how long one connection may last */
 };
 
 /* From a JSON object. Refusals name the member and the rule: "rules[2].domain: ...". References: the caller has one. */

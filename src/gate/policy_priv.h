@@ -26,7 +26,7 @@ struct rule_ports { /* both ends belong to it */
 struct policy_rule {
     bool allow, is_cidr, wildcard, any_port;
     enum rule_protocol protocol;
-    char *name; /* canonical; of a wildcard what follows "*."; NULL when is_cidr */
+    char *name; /* canonical; a wildcard's is what follows "*."; NULL when is_cidr */
     struct gate_cidr cidr;
     struct rule_ports ports[POLICY_LIST_MAX]; /* ascending, never touching; none when any_port */
     size_t n_ports;
@@ -59,9 +59,9 @@ void cidr_text(const struct gate_cidr *cidr, char out[GATE_ADDR_TEXT]);
  * else to the server. */
 int policy_path_decode(const char *path, char *out, size_t size) MUST_CHECK;
 bool policy_path_under(const char *path, const char *prefix);
-/* of a rule or a decoded one: dot segments, empty segments, backslashes, escapes that are left */
+/* Does a path, of a rule or decoded, have dot segments, empty segments, backslashes, or escapes that are left? */
 bool policy_path_tricky(const char *path);
 
-extern const char *const rule_protocol_names[RULE_PROTOCOL_MAX]; /* of RULE_WEB NULL */
+extern const char *const rule_protocol_names[RULE_PROTOCOL_MAX]; /* NULL for RULE_WEB */
 
 #endif

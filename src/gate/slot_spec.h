@@ -2,9 +2,10 @@
 /*
  * slot_spec.h: the JSON beside PREPARE:
  *
- *   {"policy": {...gate/policy.h...}, "name": "what it is called", "org": "whose sandbox it is", "limits":
- * {...overrides of the policy's...}, "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id":
- * "k1", "nonce": b64, "sealed": b64, "context": "org\nname", "broker": {...gate/broker_rule.h...}}]}
+ *   {"policy": {...gate/policy.h...}, "name": "what it is called", "org": "whose sandbox it is",
+ *    "limits": {...overrides of the policy's...},
+ *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64,
+ *                 "sealed": b64, "context": "org\nname", "broker": {...broker_rule below...}}]}
  *
  * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one, with the context as
  * it stands here.
@@ -22,11 +23,16 @@
 #define SECRET_VALUE_MAX (64u << 10)
 
 /*
- * Where a secret may be put: {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization", "format":
- * "Bearer %s"} or {"hosts": [..], "query": "api_key"} or {"hosts": [..], "basic": "user" | "password"} or {"hosts":
- * [..], "kind": "aws-sigv4"}: the value is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", the request is signed
- * anew. hosts: at least one, names as in a policy (with optional port; 443 when missing). format: one %s and no other
- * %; "%s" when missing.
+ * A broker rule says where a secret may be put. It is one of:
+ *
+ *   {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization", "format": "Bearer %s"}
+ *   {"hosts": [..], "query": "api_key"}
+ *   {"hosts": [..], "basic": "user" | "password"}
+ *   {"hosts": [..], "kind": "aws-sigv4"}
+ *
+ * With aws-sigv4 the value is "ACCESS_KEY_ID:SECRET_ACCESS_KEY[:SESSION_TOKEN]", and the request is signed anew. There
+ * is at least one host: a name as in a policy, with a port where that is not 443. The format has one %s and no other %;
+ * it is "%s" when it is missing.
  */
 #define BROKER_HOSTS_MAX 16u
 enum broker_where {

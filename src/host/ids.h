@@ -28,7 +28,7 @@ enum ids_kind {
 enum ids_scope {
     IDS_RUN_DIR,   /* those with the same run directory: the ids are not known to be nobody else's */
     IDS_CONTAINER, /* all that see this /run; whether the host's own /run is another one cannot be told */
-    IDS_HOST,      /* everybody; of a plain user: all of the user's */
+    IDS_HOST,      /* everybody; for a plain user: all services of the user */
 };
 
 struct ids {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pump.h: bytes from a descriptor to a callback, with backpressure. The one way data is streamed here.
+ * pump.h: bytes from a descriptor to a callback, with backpressure. Data is streamed in this one way only.
  *
  *   pump_init(&pump, loop, fd, chunk, sizeof(chunk), on_data, on_end, ctx);   not reading yet
  *   pump_proceed(&pump, err);   read whenever there is something

@@ -3,8 +3,9 @@
  * store_private.h: the store's own insides, shared by store.c (life), store_write.c (what is asked for), store_writer.c
  * (the thread that does it), store_prune.c (writes of many steps), store_read.c and store_find.c.
  *
- *   loop's thread        store_put_...() --> queue --> writer thread: BEGIN, apply..., COMMIT --> finished --> eventfd
- * --> done() store_find_...() --> worker pool, with one of two reading connections --> done()
+ *   loop's thread:  store_put_...()  --> queue --> writer thread: BEGIN, apply..., COMMIT --> finished --> eventfd
+ *                                                                                                      --> done()
+ *                   store_find_...() --> worker pool, with one of two reading connections --> done()
  */
 #ifndef BRIG_STORE_STORE_PRIVATE_H
 #define BRIG_STORE_STORE_PRIVATE_H
