@@ -31,3 +31,14 @@ int str_format(char *out, size_t size, const char *format, ...)
     }
     return n;
 }
+
+uint32_t str_hash(const char *a, const char *b)
+{
+    uint32_t hash = 2166136261u;
+
+    for (; *a; a++)
+        hash = (hash ^ (unsigned char)*a) * 16777619u;
+    for (; b && *b; b++)
+        hash = (hash ^ (unsigned char)*b) * 16777619u;
+    return hash ^ hash >> 16;
+}

@@ -20,4 +20,8 @@ static inline bool str_starts(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* FNV-1a of both, for tables of a fixed size; b may be NULL. Anybody can find texts that collide: table.h has a seed.
+ */
+uint32_t str_hash(const char *a, const char *b);
+
 #endif

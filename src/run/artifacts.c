@@ -16,7 +16,6 @@
 #include "base/fd.h"
 #include "codec/wire/guest_svc.h"
 #include "run/execute_priv.h"
-#include "sandbox/private.h"
 
 #define ARTIFACT_MAX (64u << 20)
 #define ARTIFACTS_ORG_MAX (UINT64_C(1) << 30)
@@ -208,7 +207,7 @@ static void weigh(int dir_fd)
 
 static struct left *left_of(struct executor *executor, const char *org)
 {
-    struct left *slot = &executor->left[sandbox_bucket(org, "") % ARRAY_SIZE(executor->left)];
+    struct left *slot = &executor->left[str_hash(org, NULL) % ARRAY_SIZE(executor->left)];
 
     if (!str_eq(slot->org, org)) { /* another's, or the first since the start: looked at now */
         *slot = (struct left){.bytes = WEIGH_BYTES};

@@ -16,7 +16,6 @@
 
 #include "base/id.h"
 #include "run/execute_priv.h"
-#include "sandbox/private.h"
 
 #define CHUNK 8192u
 

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "run/execute_priv.h"
-#include "sandbox/private.h"
 
 /* ---- the request ---------------------------------------------------------------------------------------- */
 

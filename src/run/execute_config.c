@@ -12,8 +12,9 @@
 #include <string.h>
 
 #include "deps/config_set.h"
+#include "records/secrets.h"
 #include "run/execute_priv.h"
-#include "sandbox/private.h"
+#include "sandbox/spec.h"
 
 static const struct object *config_object(const struct run *run)
 {
@@ -55,7 +56,7 @@ static int of_default(const struct run *run, char out[FINGERPRINT_MAX])
 void run_fingerprint(struct run *run)
 {
     const struct object *object = config_object(run);
-    struct fingerprint_of *slot = &run->executor->fingerprints[sandbox_bucket(run->caller.org_id, "") % FINGERPRINTS];
+    struct fingerprint_of *slot = &run->executor->fingerprints[str_hash(run->caller.org_id, NULL) % FINGERPRINTS];
     const char *id = object ? object->id : "";
     uint64_t version = object ? object->version : 0;
 
@@ -162,14 +163,9 @@ static enum standing network_needs(const struct run *run)
 
 static int read_secrets(struct run *run, const struct json_value *list, struct brig_err *err)
 {
-    struct arena arena;
-
     if (!list || list->type == JSON_NULL || !list->count)
         return 0;
-    if (arena_init(&arena, list, 256) < 0)
-        return err_nomem(err);
-    run->secrets_memory = arena.base;
-    int r = spec_secrets(list, &arena, &run->secrets, &run->n_secrets, err);
+    int r = spec_secrets_read(list, &run->secrets_memory, &run->secrets, &run->n_secrets, err);
     for (size_t i = 0; r == 0 && i < run->n_secrets; i++) {
         const struct secret_use use = run_secret_use(run, i);
         if (!run->secrets[i].expose)

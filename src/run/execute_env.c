@@ -9,7 +9,6 @@
 #include "crypto/keyring.h"
 #include "records/secrets.h"
 #include "run/execute_priv.h"
-#include "sandbox/private.h"
 
 static int add_text(struct run *run, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
 {

@@ -14,7 +14,6 @@
 #include <string.h>
 
 #include "run/execute_priv.h"
-#include "sandbox/private.h"
 
 #define LOOK_AGAIN_NS (10 * NS_PER_MS)
 #define GIVE_UP_NS (60 * NS_PER_SEC)

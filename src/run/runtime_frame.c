@@ -13,7 +13,7 @@
 
 #include "base/str.h"
 #include "crypto/crypto.h"
-#include "sandbox/private.h"
+#include "sandbox/manager.h"
 
 #define CODE_LEN (2u * SHA256_SIZE)
 

@@ -9,7 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/str.h"
-#include "sandbox/private.h"
+#include "records/secrets.h"
+#include "sandbox/spec.h"
 
 bool tool_exposes(const struct tool *tool)
 {
@@ -57,22 +58,19 @@ void tool_hands(const struct tool *old, const struct caller *caller, bool whole,
 static int may_expose(const struct tool *tool, const struct caller *caller, const struct secrets *secrets,
                       struct brig_err *err)
 {
+    AUTO_FREE char *memory = NULL;
     struct sbox_secret *list = NULL;
-    struct arena arena;
     size_t n = 0;
 
     if (!tool->secrets || tool->secrets->count == 0)
         return 0;
-    if (arena_init(&arena, tool->secrets, 256) < 0)
-        return err_nomem(err);
-    int r = spec_secrets(tool->secrets, &arena, &list, &n, err);
+    int r = spec_secrets_read(tool->secrets, &memory, &list, &n, err);
     for (size_t i = 0; r == 0 && i < n; i++) {
         const struct secret_use use = {
             .caller = caller, .registrant = &tool->registrant.as, .name = list[i].name, .object = ""};
         if (list[i].expose)
             r = secrets_may_expose(secrets, &use, err);
     }
-    mem_free(arena.base);
     return r;
 }
 

@@ -28,13 +28,7 @@ uint64_t sandbox_boot_ns(void)
 /* FNV-1a; the ids are random, names are the organisation's own problem. */
 unsigned sandbox_bucket(const char *a, const char *b)
 {
-    uint32_t hash = 2166136261u;
-
-    for (; *a; a++)
-        hash = (hash ^ (unsigned char)*a) * 16777619u;
-    for (; b && *b; b++)
-        hash = (hash ^ (unsigned char)*b) * 16777619u;
-    return (hash ^ hash >> 16) % BUCKETS;
+    return str_hash(a, b) % BUCKETS;
 }
 
 const char *sbox_label(const struct sbox *sbox)

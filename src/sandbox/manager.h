@@ -20,6 +20,7 @@
 
 #include "audit/audit.h"
 #include "config/config.h"
+#include "gate/slot_spec.h"
 #include "link/link.h"
 #include "provider/provider.h"
 #include "records/caller.h"
@@ -159,6 +160,9 @@ int manager_create_sandbox(struct manager *manager, const struct caller *caller,
  * administrator finds those of all organisations by id.
  */
 struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
+struct sbox *sbox_by_id(struct manager *manager, const char *id); /* whoever asks: for one that the service made */
+/* BRIG_E_CONFLICT unless it runs and can be talked to. */
+int sbox_usable(const struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 /*
  * Whether the caller may run programs in it, read its files or end it: only who could have created it.
  * BRIG_E_FORBIDDEN.
@@ -195,6 +199,10 @@ int sbox_set_network(struct sbox *sbox, const struct caller *caller, const struc
  * sbox_network() has them. */
 int sbox_count_network(struct sbox *sbox, sbox_done_fn *done, void *ctx, struct brig_err *err) MUST_CHECK;
 void sbox_network(const struct sbox *sbox, uint64_t *ret_in, uint64_t *ret_out);
+#define NETWORK_ENV_MAX (SLOT_SECRETS_MAX + 16u)
+/* The variables of its network and secrets, for programs; values are valid until the next event. weak: those that give
+ * way to the sandbox's own. */
+size_t network_env(struct sbox *sbox, bool weak, struct sbox_pair out[NETWORK_ENV_MAX]);
 int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats *stats, const struct brig_err *err),
                void *ctx, struct brig_err *err) MUST_CHECK;
 

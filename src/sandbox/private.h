@@ -31,6 +31,7 @@
 #include "records/policies.h"
 #include "records/secrets.h"
 #include "sandbox/manager.h"
+#include "sandbox/spec.h"
 
 #define BUCKETS 1024u
 #define IDEM_MAX 65536u /* remembered at once; an organisation has a share */
@@ -256,8 +257,6 @@ bool state_allows(enum sbox_state from, enum sbox_state to);
 int sbox_move(struct sbox *sbox, enum sbox_state to, struct brig_err *err) MUST_CHECK;
 /* For a transition that the table allows by construction. */
 void sbox_moved(struct sbox *sbox, enum sbox_state to);
-/* BRIG_E_CONFLICT unless it runs and can be talked to. */
-int sbox_usable(const struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 
 /* ---- manager.c ----------------------------------------------------------------------------------------- */
 uint64_t sandbox_boot_ns(void); /* CLOCK_BOOTTIME; tests move it with sandbox_clock_skew */
@@ -268,7 +267,6 @@ unsigned sandbox_bucket(const char *a, const char *b);
 struct sbox *sbox_new(struct manager *manager, bool internal); /* in the list, in no table, not counted */
 void sbox_table_add(struct sbox *sbox);                        /* by id, once it has one */
 void sbox_name_add(struct sbox *sbox);
-struct sbox *sbox_by_id(struct manager *manager, const char *id);
 struct sbox *sbox_by_name(struct manager *manager, const char *org_id, const char *name);
 void sbox_retire(struct sbox *sbox);             /* nobody finds it any more */
 void sbox_forget(struct sbox *sbox);             /* frees it, when nothing holds it and its link has gone */
@@ -279,12 +277,10 @@ void manager_check_shut(struct manager *manager);
 
 /* ---- spec_limits.c ------------------------------------------------------------------------------------- */
 int spec_size(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
-int spec_duration(const struct json_value *v, const char *key, uint64_t *ret_ms, struct brig_err *err) MUST_CHECK;
 int spec_cpus(const struct json_value *v, const char *key, uint64_t *ret, struct brig_err *err) MUST_CHECK;
 int spec_count(const struct json_value *v, const char *key, uint64_t min, uint64_t max, uint64_t *ret,
                struct brig_err *err) MUST_CHECK;
 int spec_limits(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
-int spec_limits_asked(const struct json_value *v, struct brig_limits *ret, struct brig_err *err) MUST_CHECK;
 int spec_output(uint64_t output, const char *key, struct brig_err *err) MUST_CHECK; /* may so much be kept? */
 int spec_bool(const struct json_value *v, const char *key, bool *ret, struct brig_err *err) MUST_CHECK;
 /* A string without NUL and, unless text, without control characters; at most max bytes. */
@@ -315,17 +311,9 @@ int spec_template(const char *name, const struct config *config, bool admin, cha
                   size_t note_size, struct brig_err *err) MUST_CHECK;
 
 /* ---- spec_network.c ------------------------------------------------------------------------------------ */
-void json_value_put(struct json *json, const struct json_value *v); /* as it was read */
-/* How many connections at once a caller may ask for; where: "limits.connections". */
-int spec_connections(int64_t connections, const char *where, enum standing who, const struct config *config,
-                     struct brig_err *err) MUST_CHECK;
-/* who: `[gate] private_ranges` says from which standing on a policy may name private ranges. */
-int spec_network(const struct json_value *v, enum standing who, const struct config *config, char **ret,
-                 struct brig_err *err) MUST_CHECK;
-/* The same question of a network that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
+/* The question of spec_network() about one that was stored as text: may this caller have it? BRIG_E_FORBIDDEN. */
 int spec_network_judge(const char *network, const struct caller *caller, const struct config *config,
                        struct brig_err *err) MUST_CHECK;
-int spec_network_default(const struct config *config, char **ret, struct brig_err *err) MUST_CHECK;
 int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_secret **ret, size_t *ret_n,
                  struct brig_err *err) MUST_CHECK;
 int spec_secrets_check(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
@@ -379,11 +367,6 @@ int slot_json(const struct sbox_network *net, const struct network_choice *choic
               struct brig_err *err) MUST_CHECK;
 int slot_trust(const struct sbox_network *net, struct brig_err *err) MUST_CHECK; /* a sealed memfd */
 bool slot_is_none(const struct sbox_spec *spec);                                 /* neither a network nor secrets */
-
-/* ---- network_env.c ----------------------------------------------------------------------------------------- */
-#define NETWORK_ENV_MAX (SLOT_SECRETS_MAX + 16u)
-/* Variables for programs; values are valid until the next event. weak: those that a sandbox's own come before. */
-size_t network_env(struct sbox *sbox, bool weak, struct sbox_pair out[NETWORK_ENV_MAX]);
 
 /* ---- network_update.c -------------------------------------------------------------------------------------- */
 struct net_update;

@@ -9,37 +9,6 @@
 #include "gate/slot_spec.h"
 #include "sandbox/private.h"
 
-void json_value_put(struct json *json, const struct json_value *v)
-{
-    switch (v->type) {
-    case JSON_STRING: json_string_n(json, v->string, v->len); return;
-    case JSON_BOOL: json_bool(json, v->boolean); return;
-    case JSON_NUMBER:
-        if (v->integer) {
-            json_i64(json, v->i64);
-        } else {
-            char text[40]; /* %.17g is the same double again; the C locale's point is the only one this program has */
-            int len = snprintf(text, sizeof text, "%.17g", v->number);
-            json_raw(json, text, (size_t)len);
-        }
-        return;
-    case JSON_ARRAY:
-    case JSON_OBJECT:
-        if (v->type == JSON_ARRAY)
-            json_array(json);
-        else
-            json_object(json);
-        for (const struct json_value *item = v->first; item; item = item->next) {
-            if (item->key)
-                json_key(json, item->key);
-            json_value_put(json, item);
-        }
-        json_end(json);
-        return;
-    default: json_null(json); return;
-    }
-}
-
 /*
  * A policy is its maker's own: one who may not could name the host's loopback, its metadata service, the network it is
  * in. The same is asked of a request's policy, a tool's and a stored one's, which others use by name because its maker
@@ -216,6 +185,21 @@ int spec_secrets(const struct json_value *v, struct arena *arena, struct sbox_se
     *ret = secrets;
     *ret_n = n;
     return 0;
+}
+
+int spec_secrets_read(const struct json_value *v, char **ret_memory, struct sbox_secret **ret, size_t *ret_n,
+                      struct brig_err *err)
+{
+    struct arena arena;
+
+    if (arena_init(&arena, v, 256) < 0)
+        return err_nomem(err);
+    int r = spec_secrets(v, &arena, ret, ret_n, err);
+    if (r < 0)
+        mem_free(arena.base);
+    else
+        *ret_memory = arena.base;
+    return r;
 }
 
 /* One variable has one value. */

@@ -2,9 +2,9 @@
 """The layering law: a room of src/ includes only itself and rooms below it.
 
 The order is not written here but in docs/ARCHITECTURE.md, in the fenced block ```layers, lowest room first, one per line; words
-after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who may use it.  Three laws more:
-the command line uses the library as any other program would, so it never looks into the rooms behind brig.h; a folder has at most
-FOLDER_MAX files; and no file name stands in two rooms.
+after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who may use it.  Four laws more:
+the command line uses the library as any other program would, so it never looks into the rooms behind brig.h; a private header is
+included only by files of its own room; a folder has at most FOLDER_MAX files; and no file name stands in two rooms.
 """
 
 import collections
@@ -18,6 +18,7 @@ from tree import ROOT, bare_c, files, name
 FOLDER_MAX = 45
 ARCHITECTURE = ROOT / "docs/ARCHITECTURE.md"
 CLI_ONLY = {"include", "base", "loop", "codec", "gate", "config", "client", "supervisor", "cli"}  # behind brig.h lie jail, guest and engine
+PRIVATE = re.compile(r"(?:private|internal|.*_(?:priv|private|parts|int))\.h")  # a name that says: for this room only
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
 
 
@@ -61,6 +62,9 @@ def violations(order, sources):
             to = target(path, hit.group(1), hit.group(2), order)
             if to is None or to == room:
                 continue
+            header = pathlib.PurePath(hit.group(1) or hit.group(2)).name
+            if PRIVATE.fullmatch(header):
+                bad.append(f"{name(path)}:{line}: {header} is private to {to}, and {room} includes it")
             if order.index(to) > order.index(room):
                 bad.append(f"{name(path)}:{line}: {room} must not include {to}, which is above it")
             elif room == "cli" and to not in CLI_ONLY:
@@ -91,6 +95,12 @@ class Layering(unittest.TestCase):
         for path in files(ROOT / "src", {".c", ".h", ".inc"}):
             where[path.name].append(name(path))
         self.assertEqual([places for places in where.values() if len(places) > 1], [])
+
+    def test_the_names_of_private_headers(self):
+        for header in ("private.h", "internal.h", "pool_priv.h", "link_private.h", "cgroup_parts.h", "files_int.h"):
+            self.assertTrue(PRIVATE.fullmatch(header), header)
+        for header in ("privileges.h", "process.h", "print.h", "parts.h", "point.h"):
+            self.assertFalse(PRIVATE.fullmatch(header), header)
 
     def test_the_check_bites(self):
         order = ["include", "base", "jail", "cli"]

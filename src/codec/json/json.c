@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "base/utf8.h"
+#include "codec/json/json_read.h"
 
 static void put(struct json *json, const void *data, size_t len)
 {
@@ -236,6 +237,37 @@ void json_raw(struct json *json, const char *text, size_t len)
 {
     if (begin_value(json))
         put(json, text, len);
+}
+
+void json_value_put(struct json *json, const struct json_value *v)
+{
+    switch (v->type) {
+    case JSON_STRING: json_string_n(json, v->string, v->len); return;
+    case JSON_BOOL: json_bool(json, v->boolean); return;
+    case JSON_NUMBER:
+        if (v->integer) {
+            json_i64(json, v->i64);
+        } else {
+            char text[40]; /* %.17g is the same double again; the C locale's point is the only one this program has */
+            int len = snprintf(text, sizeof text, "%.17g", v->number);
+            json_raw(json, text, (size_t)len);
+        }
+        return;
+    case JSON_ARRAY:
+    case JSON_OBJECT:
+        if (v->type == JSON_ARRAY)
+            json_array(json);
+        else
+            json_object(json);
+        for (const struct json_value *item = v->first; item; item = item->next) {
+            if (item->key)
+                json_key(json, item->key);
+            json_value_put(json, item);
+        }
+        json_end(json);
+        return;
+    default: json_null(json); return;
+    }
 }
 
 int json_finish(struct json *json)

@@ -47,6 +47,9 @@ void json_bool(struct json *json, bool value);
 void json_null(struct json *json);
 /* One value that is JSON already: written by this writer, or read by json_read(). */
 void json_raw(struct json *json, const char *text, size_t len);
+/* A value that json_read() has read, as it was read. */
+struct json_value;
+void json_value_put(struct json *json, const struct json_value *v);
 
 /* 0 when exactly one complete value was written, else the first failure. */
 int json_finish(struct json *json) MUST_CHECK;
