@@ -59,7 +59,7 @@ class Tour(unittest.TestCase):
     def test_registering(self):
         """docs/TOOLS.md: the whole object is taken as it stands there, and its rules are in force."""
         daemon = self.service()
-        tool = json.loads(re.search(r"^```json\n(.*?)^```", text_of("docs/TOOLS.md"), re.M | re.S).group(1))
+        schema, tool = map(json.loads, re.findall(r"^```json\n(.*?)^```", text_of("docs/TOOLS.md"), re.M | re.S))
         for method in ("POST", "PUT"):
             self.assertEqual(daemon.ask(method, "/v1/tools/", tool).status, 200, method)
         ran = daemon.ask("POST", "/v1/tools/send_email/run", {"args": {"to": ["a@example.com"], "subject": "hi"}}).json
@@ -68,7 +68,6 @@ class Tour(unittest.TestCase):
             refused = daemon.ask("POST", "/v1/tools/send_email/run", {"args": args})
             self.assertEqual(refused.status, 422, refused)
             self.assertIn(field, refused.json["error"]["message"])
-        schema = json.loads(re.search(r"A schema is what a model is shown: `(.*?)`\.", text_of("docs/TOOLS.md")).group(1))
         with open(f"{self.dir}/words.json", "w", encoding="utf-8") as f:
             json.dump(schema, f)
         done = self.start("brig tool add -q --schema words.json examples/words.js && brig tool run -q words --args '{\"text\": \"to be or not to be\"}'")
