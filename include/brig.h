@@ -67,7 +67,7 @@ struct brig_err {
     char message[256];
 };
 
-/* ---- limits (DESIGN: one object everywhere) ----------------------------------------------------- */
+/* ---- limits: one object everywhere ----------------------------------------------------------- */
 
 /* 0 means "the default". Sizes in bytes, times in milliseconds, cpus in thousandths of one CPU. */
 struct brig_limits {
@@ -363,7 +363,7 @@ BRIG_API int brig_profile_parse(const char *name);
 BRIG_API BRIG_CHECK int brig_parse_size(const char *text, uint64_t *ret);
 BRIG_API BRIG_CHECK int brig_parse_duration(const char *text, uint64_t *ret);
 BRIG_API BRIG_CHECK int brig_parse_cpus(const char *text, uint64_t *ret);
-/* The exit status the CLI gives for this receipt (DESIGN: exit contract). */
+/* The exit status the CLI gives for this receipt. */
 BRIG_API int brig_exit_status(const struct brig_receipt *receipt);
 
 #ifdef __cplusplus

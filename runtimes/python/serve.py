@@ -201,7 +201,7 @@ def _finish(loop, wait):
 
 
 def _client():
-    """letta.md 4.5: None unless letta_client can be imported and LETTA_API_KEY is set."""
+    """None unless letta_client can be imported and LETTA_API_KEY is set."""
     key = os.environ.get("LETTA_API_KEY")
     if not key:
         return None

@@ -11,7 +11,7 @@
 #include "base/base.h"
 #include "base/buf.h"
 
-#define CLI_FAILED 125  /* brig's own failure, or a refusal (DESIGN: exit contract) */
+#define CLI_FAILED 125  /* brig's own failure, or a refusal */
 #define CLI_SIGPIPE 141 /* nobody reads what the program prints: as a shell reports a death by SIGPIPE */
 
 struct cli_verb {

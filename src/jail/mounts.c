@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mounts.c: the root file system of one sandbox, built in its own mount namespace before the user namespace
- * exists (security/isolation: corrected order).
+ * exists.
  *
  * The inherited tree is the spawner's minimal one (host_tree.c):
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_agents.c: agents (letta.md 1.5): a name, tools, a state and secrets. There is no model and no conversation
+ * route_agents.c: agents: a name, tools, a state and secrets. There is no model and no conversation
  * here: whoever runs the agent keeps those, and comes here for its tools. Secrets are write-only
  * (api/routes/route_values.c reveals one).
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_configs.c: sandbox configurations (letta.md 1.2). One per organisation and type. What differs from Letta
+ * route_configs.c: sandbox configurations. One per organisation and type. What differs from Letta
  * on purpose: an explicit `type` inside the configuration is taken, GET by id is there, PATCH merges, and an empty
  * PATCH is refused instead of failing.
  */

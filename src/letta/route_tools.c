@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_tools.c: the registry of tools as Letta's clients see it (letta.md 1.4): upsert by name, update, read,
+ * route_tools.c: the registry of tools as Letta's clients see it: upsert by name, update, read,
  * delete.
  *
  * A write goes body -> (schema derived in a sandbox) -> document -> store. Who may write is asked of the document that

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route_variables.c: environment variables of a sandbox configuration (letta.md 1.3). Values go in, and come out only
+ * route_variables.c: environment variables of a sandbox configuration. Values go in, and come out only
  * by the call that reveals one (audited) or, where the administrator has switched it on ([tools] reveal_secrets), in
  * Letta's shape; otherwise `value` is "" and `value_enc` null, and `has_value` says whether there is one.
  */

@@ -2,7 +2,7 @@
 /*
  * configs.h: sandbox configurations: kind "config", id "sandbox-<uuid4>", one per (organisation, type); their
  * variables: kind "variable", id "sandbox-env-<uuid4>", unique key per configuration; and the fingerprint
- * (letta.md 2.5). A configuration's document: {"type", "config": {...}, "created_by_id", "last_updated_by_id"};
+ *. A configuration's document: {"type", "config": {...}, "created_by_id", "last_updated_by_id"};
  * `config` is as stored (nulls removed, defaults included), and what the fingerprint is over.
  */
 #ifndef BRIG_RECORDS_CONFIGS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * webhook.h: credentials of a run from a webhook (letta.md 6): POST <base>/webhook/sandbox-credentials {"user_id",
+ * webhook.h: credentials of a run from a webhook: POST <base>/webhook/sandbox-credentials {"user_id",
  * "organization_id", "tool_name"?, "agent_id"?}, bearer key, TLS verified (libcurl, its multi interface on our loop),
  * no redirects, 2 s to connect and 10 s in all, two retries on connection failures and 5xx with back-off, 64 KiB of
  * answer, and a cache of a few seconds per (organisation, tool, agent) in wiping memory. Whether a failure fails the

@@ -17,7 +17,7 @@ sys.path.insert(1, str(ROOT / "tests" / "e2e"))
 from lettakit import LettaTest  # noqa: E402  pylint: disable=wrong-import-position
 
 NAME = "HumanEval.jsonl.gz"
-PLACES = [pathlib.Path(p, NAME) for p in (os.environ.get("BRIG_TEST_DATA"), ROOT.parent / "shared" / "data", ROOT.parent.parent / "shared" / "data") if p]
+DATA = pathlib.Path(os.environ.get("BRIG_TEST_DATA") or "/nonexistent", NAME)
 SCHEMA = {"name": "run_tests", "description": "Runs the tests of one task.", "parameters": {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}}
 
 
@@ -30,10 +30,9 @@ def source(task):
 class HumanEval(LettaTest):
     @classmethod
     def setUpClass(cls):
-        found = next((p for p in PLACES if p.exists()), None)
-        if not found:
-            raise unittest.SkipTest(f"no {NAME} in BRIG_TEST_DATA or in ../shared/data")
-        with gzip.open(found, "rt", encoding="utf-8") as f:
+        if not DATA.exists():
+            raise unittest.SkipTest(f"BRIG_TEST_DATA names no directory with {NAME}")
+        with gzip.open(DATA, "rt", encoding="utf-8") as f:
             cls.tasks = [json.loads(line) for line in f]
         super().setUpClass()
 

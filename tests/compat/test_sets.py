@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirement sets from the index and the registry that this machine is configured for, through the gate: the tests of Letta's suite that want a network (letta.md 8: A9, A11, A12, T12).
-What comes without a network is in tests/e2e."""
+"""Dependency sets from the index and the registry that this machine is configured for, through the gate: the tests of
+Letta's suite that want a network (A9, A11, A12, T12).  What comes without a network is in tests/e2e."""
 
 import os
 import pathlib

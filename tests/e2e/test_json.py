@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON reader against Python's: the same documents are accepted, with the same values, and the same are refused.
 
-Documents are generated from a seed, and mutated; where a checkout of the JSON Schema test suite lies in ../shared/data, its files too.
+Documents are generated from a seed, and mutated; where BRIG_TEST_DATA names a
+directory with a checkout of the JSON Schema test suite, its files too.
 Python is made as strict as we are: no doubled keys, no NaN, no number past a double, no half surrogates, no NUL in keys, 64 levels.
 """
 
@@ -18,7 +19,7 @@ import unittest
 PREFIX = os.environ.get("BRIG_INSTALL_DIR", "")
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
 DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/json_host", f"{BUILD}/tests/e2e/json_host") if os.path.exists(p)), "json_host")
-SUITE = pathlib.Path(__file__).resolve().parents[3] / "shared/data/json-schema-test-suite"
+SUITE = pathlib.Path(os.environ.get("BRIG_TEST_DATA") or "/nonexistent", "json-schema-test-suite")
 SEED = int(os.environ.get("BRIG_JSON_SEED", "8259"))
 COUNT = int(os.environ.get("BRIG_JSON_COUNT", "4000"))
 DEPTH = 64
@@ -163,7 +164,7 @@ class Json(unittest.TestCase):
     def test_depth(self):
         self.compare([b"[" * n + b"]" * n for n in range(60, 70)] + [b'{"a":' * n + b"1" + b"}" * n for n in range(60, 70)])
 
-    @unittest.skipUnless(SUITE.is_dir(), "no test suite beside the clone")
+    @unittest.skipUnless(SUITE.is_dir(), "BRIG_TEST_DATA names no directory with json-schema-test-suite")
     def test_the_files_of_a_suite(self):
         sys.setrecursionlimit(10000)
         documents = [p.read_bytes() for p in sorted(SUITE.rglob("*.json"))]

@@ -79,6 +79,17 @@ class Sources(unittest.TestCase):
                     bad.append(f"{name(path)}:{number}: {line.strip()[:120]}")
         self.check(bad)
 
+    def test_no_document_outside_the_tree(self):
+        """What a reader of this tree cannot open is not referred to."""
+        outside = re.compile(r"\bletta\.md\b|\battacks\.md\b|\bseeds/\d|\.\./shared\b|shared/data|\(DESIGN\b")
+        bad = []
+        for path in files(ROOT):
+            text = text_of(path)
+            if text is None or "corpus" in path.parts or path.name == "test_sources.py":
+                continue
+            bad += [f"{name(path)}:{number}" for number, line in enumerate(text.splitlines(), 1) if outside.search(line)]
+        self.check(bad)
+
     def test_corpora_are_small(self):
         targets, bad = sorted((ROOT / "tests/fuzz/corpus").iterdir()), []
         self.assertTrue(targets, "no corpora")

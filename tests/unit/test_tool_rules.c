@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is asked before a tool runs: lists of tools, rules about arguments (send_email and delete_file of the seeds
+/* What is asked before a tool runs: lists of tools, rules about arguments (of a send_email and a delete_file
  * among them), rates, approvals. */
 #include "unit.h"
 
@@ -131,7 +131,7 @@ static const char *said(const char *rules_text, const char *args_text)
     return err.message;
 }
 
-/* seeds/002: a valid address, and only of the company. */
+/* A valid address, and only of the company. */
 static void send_email(void **state)
 {
     static const char rules[] = "[{\"field\":\"to\",\"format\":\"email\",\"allow\":\"@company\\\\.com$\"}]";
@@ -170,7 +170,7 @@ static void each_recipient(void **state)
     assert_string_equal(said(rules, "{\"mail\":{\"cc\":[\"evil\"]}}"), "mail.cc[0]: must be an object");
 }
 
-/* seeds/002: no system files; and what a list of forbidden beginnings lets through, but a directory to stay in does
+/* No system files; and what a list of forbidden beginnings lets through, but a directory to stay in does
  * not. */
 static void delete_file(void **state)
 {
