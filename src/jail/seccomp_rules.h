@@ -67,7 +67,6 @@ struct seccomp_rule {
 static const struct seccomp_clause seccomp_rule_clone[] = {
     SC_IF2(SC_ALLOW, SC_MASK(0, 0x7e020080, 0), SC_MASK(0, 0x400, 0)),
     SC_IF2(SC_ALLOW, SC_MASK(0, 0x7e020080, 0), SC_MASK(0, 0x10000, 0x10000)),
-    SC_IF1(SC_DENY(EINVAL), SC_MASK(0, 0x7e020080, 0)),
     SC_ELSE(SC_DENY(EPERM)),
 };
 

@@ -191,8 +191,8 @@ static const struct fact facts[] = {
     { SYS_clone, { 0x01200011 }, BOTH(ALLOW) },                     /* fork of libc */
     { SYS_clone, { 0x003d0f00 }, BOTH(ALLOW) },                     /* a thread */
     { SYS_clone, { 0x00004111 }, BOTH(ALLOW) },                     /* posix_spawn */
-    { SYS_clone, { 0x00000411 }, BOTH(DENY(EINVAL)) },              /* FILES without THREAD */
-    { SYS_clone, { HIGH | 0x00800700 }, BOTH(DENY(EINVAL)) },
+    { SYS_clone, { 0x00000411 }, BOTH(DENY(EPERM)) },              /* FILES without THREAD */
+    { SYS_clone, { HIGH | 0x00800700 }, BOTH(DENY(EPERM)) },
     { SYS_clone, { 0x10010f00 }, BOTH(DENY(EPERM)) },               /* a thread with NEWUSER */
     { SYS_clone, { 0xffffffff80000011 }, BOTH(ALLOW) },             /* CLONE_IO, sign-extended */
     { SYS_clone, { 0x10000011 }, BOTH(DENY(EPERM)) },               /* NEWUSER */

@@ -192,8 +192,8 @@ static void s03_kernel_objects(int argc, char **argv)
     REFUSED("ofd-lock-wide", syscall(SYS_fcntl, own, 0x100000000UL | F_OFD_SETLK, &range), EINVAL);
     REFUSED("ofd-look", fcntl(own, F_OFD_GETLK, &range), EINVAL);
     expect(fcntl(own, F_SETLK, &range) == 0, "posix-lock", "%s", strerror(errno));
-    REFUSED("shared-descriptors", clone_and_end(CLONE_FILES), EINVAL);
-    REFUSED("shared-descriptors-vm", clone_and_end(CLONE_FILES | CLONE_VFORK | CLONE_FS), EINVAL);
+    REFUSED("shared-descriptors", clone_and_end(CLONE_FILES), EPERM);
+    REFUSED("shared-descriptors-vm", clone_and_end(CLONE_FILES | CLONE_VFORK | CLONE_FS), EPERM);
     expect(clone_and_end(CLONE_VFORK) > 0, "vfork", "%s", strerror(errno));
     close(own);
     REFUSED("keys", syscall(SYS_add_key, "user", "hostile", "x", 1, -3), ENOSYS);
