@@ -26,8 +26,8 @@
 #include "jail/sys.h"
 #include "spawner/spawner.h"
 
-#define LOCKS_MAX 4096u /* 768 KiB; a connection of SQLite has five, a server of files some hundreds */
-#define LINES_MAX 8192u /* as many as are read in 0.1 s */
+#define LOCKS_MAX 1024u /* 192 KiB; a connection of SQLite has five, a server of files some hundreds */
+#define LINES_MAX 8192u /* as many as are read in 0.1 s: eight sandboxes at their bound hide nobody */
 #define COUNT_NS NS_PER_SEC
 
 /*

@@ -30,7 +30,7 @@ print("open", flush=True)
 while True:
     pass
 """
-LOCKS_WHY = "4097 file locks, more than 4096: no cgroup counts that memory"
+LOCKS_WHY = "1025 file locks, more than 1024: no cgroup counts that memory"
 LOCKS = """
 import fcntl, os
 files = [open(f"/tmp/{os.getpid()}-{i}", "w") for i in range(100)]
@@ -82,9 +82,9 @@ class Watched(ServiceTest):
     def test_one_file_lock_too_many(self):
         honest, greedy = self.sandbox(), self.sandbox()
         answers = []
-        neighbour = threading.Thread(target=lambda: answers.append(self.python(honest, LOCKS % 4096)))
+        neighbour = threading.Thread(target=lambda: answers.append(self.python(honest, LOCKS % 1024)))
         neighbour.start()
-        self.check_ended(greedy, self.python(greedy, LOCKS % 4097), LOCKS_WHY)
+        self.check_ended(greedy, self.python(greedy, LOCKS % 1025), LOCKS_WHY)
         self.d.ask("PUT", f"/v1/sandboxes/{honest}/files?path=enough", b"")
         neighbour.join()
         self.assertEqual((answers[0]["outcome"]["cause"], answers[0]["outcome"]["exit_code"]), ("exited", 0), answers)
