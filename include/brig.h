@@ -242,7 +242,7 @@ struct brig_receipt {
     char name[64];
     enum brig_cause cause;
     int exit_code;       /* valid when signal is 0 and the main process ended */
-    int signal;          /* of the main process, or 0 */
+    int signal;          /* the one that ended the main process, or 0 */
     bool started;        /* the program was executed */
     uint32_t limits_hit; /* mask of 1u << enum brig_limit */
     char detail[256];    /* one line for people; "" if nothing to add */

@@ -54,7 +54,7 @@ struct api {
     struct manager *manager;
     struct policies *policies;
     struct server *server;
-    const struct route_table *const *tables; /* of every interface that is served; the last is NULL */
+    const struct route_table *const *tables; /* one for each interface that is served; NULL ends them */
     struct auth *auth;
     struct suspicion *suspicion;
     struct trace *trace; /* NULL: off */
@@ -71,7 +71,7 @@ struct api {
     struct executor *executor;
     int sets_dir_fd, artifacts_fd;
     char *sets_path;
-    uint8_t token_key[32];   /* of previews */
+    uint8_t token_key[32];   /* signs the tokens of previews */
     struct tickets *tickets; /* and their single-use ones; NULL until there is one */
     int supervisor_fd;
     struct request *reloading; /* who waits for the answer to a reload */
@@ -136,13 +136,13 @@ struct request {
     struct api *api;
     struct exchange *x; /* NULL once the client has left */
     const struct route *route;
-    const struct adapter *adapter; /* of its route; the native one until there is one */
+    const struct adapter *adapter; /* its route's; the native one until a route is found */
     struct caller caller;
     const char *arg[4];       /* the parts in braces, in order; "..." is not one */
     size_t n_args, rest_part; /* rest_part: index of the first part of "..." */
     struct json_doc *doc;
     const struct json_value *json;
-    char *body; /* of ROUTE_JSON: as it came, for fingerprints */
+    char *body; /* with ROUTE_JSON: the body as it came, for fingerprints */
     size_t body_len;
     struct sbox *sbox;
     struct sbox_watch watch; /* a sandbox that ends takes rq->sbox with it */
@@ -170,7 +170,7 @@ void request_free(struct request *rq); /* without an answer: only when rq->x is 
 void request_fail(struct request *rq, const struct brig_err *err);
 void request_refuse(struct request *rq, enum brig_code code, const char *format, ...) PRINTF_LIKE(3, 4);
 void request_status(struct request *rq, unsigned status); /* an empty answer */
-void request_done(void *rq, const struct brig_err *err);  /* of a write: 204, or why not */
+void request_done(void *rq, const struct brig_err *err);  /* answers a write: 204, or why not */
 /* The JSON that was written; a failure of it is a 500. */
 void request_json(struct request *rq, unsigned status, struct json *json);
 /* A list is {member: [...]}; a page has next_cursor beside it, null (next is NULL) when it is the last one. */
