@@ -15,7 +15,7 @@
 
 #include "base/fd.h"
 #include "codec/wire/guest_svc.h"
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define ARTIFACT_MAX (64u << 20)
 #define ARTIFACTS_ORG_MAX (UINT64_C(1) << 30)

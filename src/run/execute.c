@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/id.h"
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define CHUNK 8192u
 

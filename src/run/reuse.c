@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define LOOK_AGAIN_NS (10 * NS_PER_MS)
 #define GIVE_UP_NS (60 * NS_PER_SEC)

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "host/limits.h"
-#include "provider/local.h"
+#include "provider/local/local.h"
 
 static struct local_box *box_of(struct box *box)
 {

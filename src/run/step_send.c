@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_child.c: the built-in provider: a parked child of the pool, or a new process in a sandbox that lives on; the
+ * step_send.c: the built-in provider: a parked child of the pool, or a new process in a sandbox that lives on; the
  * request that goes down its channel, and the done that comes back.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 /* ---- the request ---------------------------------------------------------------------------------------- */
 

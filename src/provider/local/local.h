@@ -3,8 +3,8 @@
  * local.h: the inside of the provider `local`: sandboxes of this machine's spawner. local.c has the boxes and their
  * lives, local_ask.c what is asked of them, local_io.c the socket.
  */
-#ifndef BRIG_PROVIDER_LOCAL_H
-#define BRIG_PROVIDER_LOCAL_H
+#ifndef BRIG_PROVIDER_LOCAL_LOCAL_H
+#define BRIG_PROVIDER_LOCAL_LOCAL_H
 
 #include "provider/provider.h"
 #include "spawner/spawner_wire.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_steps.c: what is asked before anything runs: is it allowed, too often, are its arguments right, does somebody
+ * step_check.c: what is asked before anything runs: is it allowed, too often, are its arguments right, does somebody
  * have to say yes, are there credentials, and the packages it needs. Each fails closed.
  */
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 #include "deps/config_set.h"
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define RUN_REQUIREMENTS_MAX 512u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_audit.c: one event per run: what was run (name, version, SHA-256 and size of source, arguments and result),
+ * run_audit.c: one event per run: what was run (name, version, SHA-256 and size of source, arguments and result),
  * for how long it was allowed to, by whom, and how it ended; or why it was refused. The texts themselves only with
  * `[audit] payloads`, without secrets, and cut.
  */
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define SHOWN 160 /* bytes of a payload */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_priv.h: what the files of the executor share.
+ * run_priv.h: what the files of the executor share.
  *
  *   executor  owns every run that goes on, the providers, and small caches.
  *   run       from executor_run() until its done callback has returned. What it needs of its caller's is copied into
@@ -10,8 +10,8 @@
  *   child     the run's from the claim until its done; with files to be fetched it is handed to an artifact, which
  *             outlives the run.
  */
-#ifndef BRIG_RUN_EXECUTE_PRIV_H
-#define BRIG_RUN_EXECUTE_PRIV_H
+#ifndef BRIG_RUN_RUN_PRIV_H
+#define BRIG_RUN_RUN_PRIV_H
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -192,7 +192,7 @@ void run_refuse(struct run *run, const struct brig_err *why, uint64_t retry_s); 
 void run_over(struct run *run);       /* run->outcome is complete: receipt, audit, done; the run is gone */
 void run_drop_waits(struct run *run); /* whatever it waits for does not call back any more */
 
-/* execute_steps.c: 0 go on, 1 run_advance() follows, or an error: refused */
+/* step_check.c: 0 go on, 1 run_advance() follows, or an error: refused */
 struct steps_ask {
     const struct run_ask *ask;
     uint64_t retry_s;
@@ -201,11 +201,11 @@ int step_checks(struct run *run, struct steps_ask *ask, struct brig_err *err) MU
 int step_approval(struct run *run, struct brig_err *err) MUST_CHECK;
 int step_credentials(struct run *run, struct brig_err *err) MUST_CHECK;
 int step_set(struct run *run, struct brig_err *err) MUST_CHECK;
-/* execute_env.c */
+/* step_environment.c */
 int step_environment(struct run *run, struct brig_err *err) MUST_CHECK;
 int run_environment_begin(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
 int run_scrub_make(struct run *run, struct brig_err *err) MUST_CHECK;
-/* execute_config.c: what the organisation's local configuration says */
+/* step_deps.c: what the organisation's local configuration says */
 const struct json_value *run_config(const struct run *run); /* or NULL: none is stored */
 void run_fingerprint(struct run *run);
 int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
@@ -213,30 +213,30 @@ struct secret_use run_secret_use(const struct run *run, size_t i);
 int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
 /* requirements: the text of its requirements.txt; or NULL */
 int run_workspace(struct run *run, struct buf *requirements) MUST_CHECK;
-/* execute_provider.c */
+/* step_place.c */
 int providers_init(struct executor *executor, struct brig_err *err) MUST_CHECK;
 int step_provider(struct run *run, struct brig_err *err) MUST_CHECK; /* 1, or an error: there is none left */
 void provider_order(struct run *run, const struct run_ask *ask);
 void provider_failed(struct run *run, const struct brig_err *why, bool transient); /* before the request was sent */
-/* execute_child.c */
+/* step_send.c */
 int local_start(struct run *run, struct brig_err *err) MUST_CHECK; /* 0: it is on its way */
 void run_claim(struct run *run, struct child_claim *ret, const struct buf *request);
 int run_request(struct run *run, struct buf *out, struct frame_request *ret, struct brig_err *err) MUST_CHECK;
 void run_child_done(void *ctx, const struct child_done *done);
-/* execute_result.c */
+/* step_result.c */
 /* fills run->outcome; whether files may have been left */
 bool run_result(struct run *run, const struct child_done *done);
 void run_result_error(struct run *run, enum brig_cause cause, const char *type,
                       const char *message); /* without a child; run_over() with it */
 void outcome_done(struct outcome *o);
-/* execute_receipt.c */
+/* step_receipt.c */
 int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out) MUST_CHECK;
 void run_store(struct run *run, const char *receipt);
 void run_store_open(struct run *run); /* a background run has begun */
-/* execute_audit.c */
+/* run_audit.c */
 uint64_t run_audit(struct run *run);
 void run_audit_refused(struct run *run);
-/* execute_schema.c */
+/* derive_schema.c */
 void schemas_free(struct executor *executor);
 /* artifacts.c: takes the child over, and releases it */
 void artifact_fetch(struct executor *executor, const char *org, const char *run_id, struct child *child);

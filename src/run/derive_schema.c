@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_schema.c: a tool's schema from its source: parsed, never run, and even that inside a child, for a parser can
+ * derive_schema.c: a tool's schema from its source: parsed, never run, and even that inside a child, for a parser can
  * be attacked too. What came of it is remembered by the hash of what was asked: a client that registers its tools at
  * every start costs one child per change.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define CACHE 128u
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_config.c: what a run is bounded and fed by: limits and wall clock (call over tool over configuration over
+ * step_deps.c: what a run is bounded and fed by: limits and wall clock (call over tool over configuration over
  * settings), network and secrets, and the organisation's local configuration: its fingerprint, its directory and that
  * directory's requirements.txt.
  *
@@ -13,7 +13,7 @@
 
 #include "deps/config_set.h"
 #include "records/secrets.h"
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 #include "sandbox/spec.h"
 
 static const struct object *config_object(const struct run *run)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_receipt.c: the receipt of a run of a tool or of code, by the same writer as every other run's; and its row in
+ * step_receipt.c: the receipt of a run of a tool or of code, by the same writer as every other run's; and its row in
  * the store. The row is written when the run is over and not waited for; only a run in the background has one before,
  * so that it can be asked about, and so that a restart closes it as host-error. Values of variables are in neither.
  */
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "engine/engine.h"
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 static const char *const kinds[FRAME_KIND_MAX] = {"tool", "code", "command", "schema"};
 

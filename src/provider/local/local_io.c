@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/fd.h"
 #include "base/mem.h"
-#include "provider/local.h"
+#include "provider/local/local.h"
 
 #define QUEUE_MAX 4096u
 #define BATCH 64

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_provider.c: who runs it. The order is: what the call wishes, what the tool wishes, what the organisation
+ * step_place.c: who runs it. The order is: what the call wishes, what the tool wishes, what the organisation
  * wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of the call, the tool, or `[tools]
  * fallback`) leaves only the first.
  *
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 static const struct run_provider *find(const struct executor *executor, const char *name)
 {

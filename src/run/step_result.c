@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_result.c: what a run came to. An answer counts only when the run ended with it; everything else (a time-out,
+ * step_result.c: what a run came to. An answer counts only when the run ended with it; everything else (a time-out,
  * a kill, an exit without a word) is an error with a type and a sentence, in the words that users of Letta know.
  * Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that was
  * cut in two escapes.
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 #define MESSAGE_MAX (256u << 10)
 #define TRACEBACK_MAX (1u << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * execute_env.c: the environment of a run, put together from everything that has a say, and the automaton that keeps
+ * step_environment.c: the environment of a run, put together from everything that has a say, and the automaton that keeps
  * its secrets out of what the run says. Variables of the call and the forced ids are added while the request is there;
  * the rest is looked up when it is due, so that a run that waited for an approval has today's.
  */
@@ -8,7 +8,7 @@
 
 #include "crypto/keyring.h"
 #include "records/secrets.h"
-#include "run/execute_priv.h"
+#include "run/run_priv.h"
 
 static int add_text(struct run *run, enum env_layer layer, const char *name, const char *value, struct brig_err *err)
 {

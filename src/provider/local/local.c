@@ -25,7 +25,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "provider/local.h"
+#include "provider/local/local.h"
 
 static struct local *local_of(struct provider *provider)
 {
