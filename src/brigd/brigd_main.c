@@ -62,6 +62,23 @@ static int load_config(int fd, struct config_loaded **ret, struct brig_err *err)
     return config_load_text(path ? path : "config.toml", text, (size_t)n, environ, ret, err);
 }
 
+/* Its strings stay the configuration's. */
+static struct http_options http_options(const struct config *config)
+{
+    return (struct http_options){.listen = config->listen,
+                                 .domain = config->domain,
+                                 .allowed_hosts = config->allowed_hosts,
+                                 .allowed_origins = config->allowed_origins,
+                                 .insecure = config->insecure,
+                                 .max_connections = config->max_connections,
+                                 .max_connections_per_peer = config->max_connections_per_peer,
+                                 .max_headers_bytes = config->max_headers_bytes,
+                                 .max_headers = config->max_headers,
+                                 .header_timeout = config->header_timeout,
+                                 .body_timeout = config->body_timeout,
+                                 .idle_timeout = config->idle_timeout};
+}
+
 /* Validates, then swaps. restart: the keys that changed and need one. */
 static int reload(struct api *api, struct handed *handed, int config_fd, char *restart, size_t size,
                   struct brig_err *err)
@@ -80,7 +97,8 @@ static int reload(struct api *api, struct handed *handed, int config_fd, char *r
         return r;
     }
     handed_log(handed, config_get(next));
-    server_configure(api->server, config_get(next));
+    const struct http_options http = http_options(config_get(next));
+    server_configure(api->server, &http);
     manager_configure(api->manager, config_get(next));
     api_tools_configure(api, config_get(next));
     config_free(api->config);
@@ -400,7 +418,8 @@ static void on_ready(void *ctx)
 static int start(struct daemon_state *d, struct brig_err *err)
 {
     const struct config *config = config_get(d->api.config);
-    const struct server_options options = {.config = config, .handler = api_handle, .ctx = &d->api, .log = api_log};
+    const struct server_options options = {
+        .http = http_options(config), .handler = api_handle, .ctx = &d->api, .log = api_log};
     static const struct route_table *const tables[] = {&api_table, &letta_table, NULL};
     int r = provider_local_create(d->api.loop, d->spawner_fd, &d->api.provider, err);
 

@@ -176,7 +176,6 @@ int server_create(struct loop *loop, const struct server_options *options, struc
         return err_nomem(err);
     server->loop = loop;
     server->options = *options;
-    server->config = options->config;
     server->turn_timer = (struct loop_timer){.fn = on_turn, .ctx = server};
     server->accept_timer = (struct loop_timer){.fn = accept_again, .ctx = server};
     server->head = BUF_INIT(256u << 10);
@@ -219,9 +218,9 @@ void server_destroy(struct server *server)
     mem_free(server);
 }
 
-void server_configure(struct server *server, const struct config *config)
+void server_configure(struct server *server, const struct http_options *http)
 {
-    server->config = config;
+    server->options.http = *http;
 }
 
 int server_set_tls(struct server *server, const struct tls_pem *pem, struct brig_err *err)

@@ -5,7 +5,7 @@
  * pipelining (one exchange at a time per connection), 100-continue, early responses, WebSocket upgrade, raw tunnels.
  *
  * Time limits: head (header_timeout), body without progress (body_timeout), between requests (idle_timeout), a
- * response the peer does not read (body_timeout without progress). Limits: see config. A connection past
+ * response the peer does not read (body_timeout without progress). Limits: struct http_options. A connection past
  * max_connections (or three quarters of the descriptors) is answered 503 + Connection: close, on the unix socket only
  * when 16 more are taken; past max_connections_per_peer 429. A client that leaves is noticed while its exchange is idle
  * (EPOLLRDHUP): gone() is called.
@@ -16,7 +16,7 @@
  * Host is checked for every TCP request (allowed: loopback names and addresses, the listen address, <domain> and below,
  * allowed_hosts; else 421); Origin, when present and not same-origin and not allowed: 403. The unix socket has no Host
  * rule. An allowed Origin gets its Access-Control fields, and its preflights are answered here. Plain text from another
- * machine is 403 unless config->insecure.
+ * machine is 403 unless the options say `insecure`.
  */
 #ifndef BRIG_HTTP_SERVER_H
 #define BRIG_HTTP_SERVER_H
@@ -25,15 +25,25 @@
 #include <sys/types.h>
 
 #include "codec/http/http.h"
-#include "config/config.h"
 #include "loop/loop.h"
 
 struct server;
 struct exchange;
 struct tls_pem;
 
+/* What can change while the server runs. The server copies the struct and borrows its strings, which stay until the
+ * next server_configure() or the server's end. NULL is "" in a string. */
+struct http_options {
+    const char *listen, *domain;                        /* names that Host may have: see above */
+    const char *allowed_hosts, *allowed_origins;        /* words with blanks between them */
+    bool insecure;                                      /* plain text from other machines is answered */
+    uint64_t max_connections, max_connections_per_peer; /* 0: no limit of its own */
+    uint64_t max_headers_bytes, max_headers;
+    uint64_t header_timeout, body_timeout, idle_timeout; /* ms */
+};
+
 struct server_options {
-    const struct config *config; /* read on each use: a reload swaps it with server_configure() */
+    struct http_options http;
     /* A request's head has come. Must arrange for an answer, now or later, by the functions below. */
     void (*handler)(void *ctx, struct exchange *x);
     void *ctx;
@@ -44,7 +54,7 @@ struct server_options {
 int server_create(struct loop *loop, const struct server_options *options, struct server **ret,
                   struct brig_err *err) MUST_CHECK;
 void server_destroy(struct server *server);
-void server_configure(struct server *server, const struct config *config);
+void server_configure(struct server *server, const struct http_options *http);
 /* A listening socket, taken over. is_unix: peer credentials are read, and its requests have exchange_peer_uid(). */
 int server_listen(struct server *server, int fd, bool is_unix, struct brig_err *err) MUST_CHECK;
 /* Again: reload */

@@ -151,7 +151,7 @@ static void link_conn(struct server *server, struct conn *conn)
 static void take_connection(struct listener *listener, int fd, const union address *address)
 {
     struct server *server = listener->server;
-    const struct config *config = server->config;
+    const struct http_options *http = &server->options.http;
     struct conn *conn = mem_zalloc(sizeof(*conn));
     uint8_t key[16];
 
@@ -170,8 +170,7 @@ static void take_connection(struct listener *listener, int fd, const union addre
     conn->peer = peer_join(server, key);
 
     bool many = server->n_conns >= share_places(server, conn->is_unix);
-    bool greedy =
-        conn->peer && config->max_connections_per_peer > 0 && conn->peer->n > config->max_connections_per_peer;
+    bool greedy = conn->peer && http->max_connections_per_peer > 0 && conn->peer->n > http->max_connections_per_peer;
     bool refused = many || greedy || !conn->peer;
     if (refused) {
         send_refusal(fd, !greedy || many);

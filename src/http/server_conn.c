@@ -188,8 +188,8 @@ static bool step_head(struct conn *conn)
     x = conn->x;
     if (!x || x->in_len == 0 || x->starved)
         return step_read_head(conn);
-    const struct config *config = conn->server->config;
-    struct http_limits limits = {.head_bytes = config->max_headers_bytes, .headers = config->max_headers};
+    const struct http_options *http = &conn->server->options.http;
+    struct http_limits limits = {.head_bytes = http->max_headers_bytes, .headers = http->max_headers};
     int r = http_request_parse(x->in, x->in_len, &limits, &x->scanned, &x->head, &err);
     if (r == 0) {
         x->starved = true;
@@ -336,22 +336,21 @@ static bool step(struct conn *conn)
 /* Milliseconds that the present state may take without progress; 0: for ever. */
 static uint64_t patience(const struct conn *conn)
 {
-    const struct config *config = conn->server->config;
+    const struct http_options *http = &conn->server->options.http;
     const struct exchange *x = conn->x;
 
     if (conn->state == CONN_LINGER)
         return LINGER_MS;
     if (conn_pending(conn) > 0)
-        return config->body_timeout;
+        return http->body_timeout;
     if (conn->state == CONN_HEAD)
-        return x || conn->parked || (conn->tls && !tls_ready(conn->tls)) ? config->header_timeout
-                                                                         : config->idle_timeout;
+        return x || conn->parked || (conn->tls && !tls_ready(conn->tls)) ? http->header_timeout : http->idle_timeout;
     if (conn->state == CONN_BUSY && x->ws)
         return websocket_closing(x) ? LINGER_MS : 0;
     if (conn->state == CONN_BUSY && x->input == INPUT_FLOWING && x->reading != READING_TUNNEL && !x->body_end)
-        return config->body_timeout;
+        return http->body_timeout;
     if (conn->state == CONN_BUSY && x->shut && x->input == INPUT_FLOWING)
-        return config->body_timeout;
+        return http->body_timeout;
     return 0;
 }
 

@@ -154,7 +154,6 @@ struct wheel {
 struct server {
     struct loop *loop;
     struct server_options options;
-    const struct config *config;
     struct listener *listeners;
     struct conn *conns, *touched;
     size_t n_conns, n_exchanges, n_refused;

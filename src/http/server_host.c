@@ -84,7 +84,7 @@ static bool is_loopback(const char *text)
 
 bool host_allowed(const struct conn *conn, const char *host)
 {
-    const struct config *config = conn->server->config;
+    const struct http_options *http = &conn->server->options.http;
     const char *name, *listen;
     size_t len = host_name(host, &name);
     char text[256];
@@ -95,11 +95,11 @@ bool host_allowed(const struct conn *conn, const char *host)
         return false;
     memcpy(text, name, len);
     text[len] = '\0';
-    if (at_or_below(name, len, "localhost") || at_or_below(name, len, config->domain) ||
-        word_listed(config->allowed_hosts, name, len) || word_listed(config->allowed_hosts, host, strlen(host)) ||
+    if (at_or_below(name, len, "localhost") || at_or_below(name, len, http->domain) ||
+        word_listed(http->allowed_hosts, name, len) || word_listed(http->allowed_hosts, host, strlen(host)) ||
         is_loopback(text))
         return true;
-    size_t listen_len = host_name(config->listen ? config->listen : "", &listen);
+    size_t listen_len = host_name(http->listen ? http->listen : "", &listen);
     return (listen_len > 0 && same(name, len, listen, listen_len)) || is_own_address(conn, text);
 }
 

@@ -108,12 +108,12 @@ static void answer_preflight(struct exchange *x)
 /* True: the request has been answered. */
 static bool check_origin(struct exchange *x, const char *host)
 {
-    const struct config *config = x->conn->server->config;
+    const struct http_options *http = &x->conn->server->options.http;
     const char *origin = http_field(&x->head, "origin");
 
     if (!origin || origin_same(x->conn, origin, host))
         return false;
-    if (!word_listed(config->allowed_origins, origin, strlen(origin))) {
+    if (!word_listed(http->allowed_origins, origin, strlen(origin))) {
         reply_error(x, 403, "forbidden_origin", "requests from pages of this origin are not allowed",
                     "server.allowed_origins lists those that are");
         return true;
@@ -132,7 +132,7 @@ static bool check(struct exchange *x)
     const char *host = http_field(&x->head, "host");
     char message[128];
 
-    if (!conn->tls && !conn->is_loopback && !conn->server->config->insecure) {
+    if (!conn->tls && !conn->is_loopback && !conn->server->options.http.insecure) {
         reply_error(x, 403, "forbidden", "requests from other machines must use TLS", "use https");
         return true;
     }

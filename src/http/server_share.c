@@ -34,7 +34,8 @@ void share_init(struct server *server)
 
 size_t share_most(const struct server *server)
 {
-    size_t most = server->config->max_connections > 0 ? (size_t)server->config->max_connections : SIZE_MAX;
+    uint64_t max = server->options.http.max_connections;
+    size_t most = max > 0 ? (size_t)max : SIZE_MAX;
 
     return most < server->descriptors ? most : server->descriptors;
 }

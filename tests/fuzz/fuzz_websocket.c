@@ -90,9 +90,9 @@ static void handler(UNUSED void *ctx, struct exchange *x)
 
 static void start(void)
 {
-    static const struct config config = {
-        .max_connections = 10, .header_timeout = 10000, .body_timeout = 10000, .idle_timeout = 10000};
-    static const struct server_options options = {.config = &config, .handler = handler};
+    static const struct server_options options = {
+        .http = {.max_connections = 10, .header_timeout = 10000, .body_timeout = 10000, .idle_timeout = 10000},
+        .handler = handler};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     /* an abstract name: no file is left */

@@ -25,7 +25,7 @@
 static UNUSED struct rig {
     struct loop *loop;
     struct server *server;
-    struct config config;
+    struct http_options http;
     uint16_t port;
     char socket_path[64];
     struct exchange *kept; /* by /later and what streams */
@@ -245,11 +245,11 @@ static inline UNUSED int rig_setup(UNUSED void **state)
 {
     memset(&rig, 0, sizeof(rig));
     rig.got = BUF_INIT(1u << 20);
-    rig.config = (struct config){
-        .listen = (char *)(uintptr_t) "127.0.0.1:2744",
-        .domain = (char *)(uintptr_t) "brig.test",
-        .allowed_hosts = (char *)(uintptr_t) "one.example two.example",
-        .allowed_origins = (char *)(uintptr_t) "https://ui.example",
+    rig.http = (struct http_options){
+        .listen = "127.0.0.1:2744",
+        .domain = "brig.test",
+        .allowed_hosts = "one.example two.example",
+        .allowed_origins = "https://ui.example",
         .max_connections = 100,
         .max_connections_per_peer = 90,
         .max_headers_bytes = 8192,
@@ -258,7 +258,7 @@ static inline UNUSED int rig_setup(UNUSED void **state)
         .body_timeout = 10000,
         .idle_timeout = 10000,
     };
-    const struct server_options options = {.config = &rig.config, .handler = rig_handler, .ctx = &rig, .log = rig_log};
+    const struct server_options options = {.http = rig.http, .handler = rig_handler, .ctx = &rig, .log = rig_log};
     if (loop_create(&rig.loop, NULL) < 0 || server_create(rig.loop, &options, &rig.server, NULL) < 0)
         return -1;
     rig_listen_unix();
@@ -271,9 +271,10 @@ static inline UNUSED int rig_setup_hasty(void **state)
 {
     int r = rig_setup(state);
 
-    rig.config.header_timeout = 200;
-    rig.config.body_timeout = 250;
-    rig.config.idle_timeout = 300;
+    rig.http.header_timeout = 200;
+    rig.http.body_timeout = 250;
+    rig.http.idle_timeout = 300;
+    server_configure(rig.server, &rig.http);
     return r;
 }
 

@@ -44,7 +44,8 @@ static void test_host(UNUSED void **state)
     rig_answer("GET http://localhost/hello HTTP/1.1\r\n" HOST "\r\n", "200 OK");
     rig_answer("GET http://evil.example/hello HTTP/1.1\r\n" HOST "\r\n", "400 ");
     rig_answer("GET http://evil.example/hello HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421 ");
-    rig.config.listen = (char *)(uintptr_t) "some.name:2744";
+    rig.http.listen = "some.name:2744";
+    server_configure(rig.server, &rig.http);
     check_request("Host: some.name:2744\r\n", "200 OK");
 }
 
@@ -112,7 +113,8 @@ static void test_other_machine(UNUSED void **state)
     snprintf(request, sizeof(request), "GET /hello HTTP/1.1\r\nHost: %s\r\n\r\n", text);
     for (int insecure = 0; insecure < 2; insecure++) {
         struct client c AUTO_CLIENT = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .in = BUF_INIT(65536)};
-        rig.config.insecure = insecure == 1;
+        rig.http.insecure = insecure == 1;
+        server_configure(rig.server, &rig.http);
         assert_int_equal(connect(c.fd, (struct sockaddr *)&own, sizeof(own)), 0);
         client_send(&c, request);
         client_expect(&c, insecure ? "\r\n\r\nhello" : "HTTP/1.1 403 ");
@@ -166,7 +168,8 @@ static void test_slow_head(UNUSED void **state)
     struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = {.fd = -1};
     uint64_t start = clock_mono_ns();
 
-    rig.config.idle_timeout = 60000; /* a head has a time of its own */
+    rig.http.idle_timeout = 60000; /* a head has a time of its own */
+    server_configure(rig.server, &rig.http);
     client_send(&c, "GET / HTTP/1.1\r\n");
     /* a byte now and then does not help */
     for (int i = 0; i < 100 && !c.eof; i++) {
@@ -178,7 +181,8 @@ static void test_slow_head(UNUSED void **state)
     uint64_t took = (clock_mono_ns() - start) / NS_PER_MS;
     assert_true(took >= 190 && took < 3000);
     /* nothing at all: closed without a word when the idle time is over */
-    rig.config.idle_timeout = 100;
+    rig.http.idle_timeout = 100;
+    server_configure(rig.server, &rig.http);
     d = client_tcp();
     client_expect(&d, NULL);
     assert_int_equal(d.in.len, 0);
@@ -341,8 +345,9 @@ static void test_caps(UNUSED void **state)
     enum { ALL = 10, KEPT = 16 };
     struct client many[ALL + KEPT], extra AUTO_CLIENT = {.fd = -1};
 
-    rig.config.max_connections = ALL;
-    rig.config.max_connections_per_peer = 8;
+    rig.http.max_connections = ALL;
+    rig.http.max_connections_per_peer = 8;
+    server_configure(rig.server, &rig.http);
     for (int i = 0; i < 8; i++) {
         many[i] = client_tcp();
         client_send(&many[i], GET("/hello"));
@@ -355,7 +360,8 @@ static void test_caps(UNUSED void **state)
                 client_has(&extra, "\"limit\""));
     client_done(&extra);
     /* another peer is served until all places are taken, and the socket's after that */
-    rig.config.max_connections_per_peer = 100;
+    rig.http.max_connections_per_peer = 100;
+    server_configure(rig.server, &rig.http);
     for (int i = 8; i < ALL + KEPT; i++) {
         many[i] = i < ALL ? client_tcp() : client_unix();
         client_send(&many[i], GET("/hello"));
@@ -425,7 +431,8 @@ static void test_many_idle(UNUSED void **state)
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur < 2 * N + 50)
         skip();
-    rig.config.max_connections = rig.config.max_connections_per_peer = N;
+    rig.http.max_connections = rig.http.max_connections_per_peer = N;
+    server_configure(rig.server, &rig.http);
     for (int i = 0; i < N; i++) {
         many[i] = client_tcp();
         /* half of them idle after a request, half in the middle of a head */
@@ -544,7 +551,7 @@ static void test_drain(UNUSED void **state)
 static void test_destroy(UNUSED void **state)
 {
     struct client c AUTO_CLIENT = client_tcp(), d AUTO_CLIENT = client_tcp(), e AUTO_CLIENT = client_tcp();
-    const struct server_options options = {.config = &rig.config, .handler = rig_handler, .ctx = &rig};
+    const struct server_options options = {.http = rig.http, .handler = rig_handler, .ctx = &rig};
 
     client_send(&c, GET("/later"));
     client_send(&d, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 20\r\n\r\nabc");

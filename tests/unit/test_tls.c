@@ -275,7 +275,8 @@ static void test_broken_off(UNUSED void **state)
     struct secure s AUTO_SECURE = secure_open(TLS1_3_VERSION);
 
     /* a handshake that never ends, and one that is none */
-    rig.config.header_timeout = 200;
+    rig.http.header_timeout = 200;
+    server_configure(rig.server, &rig.http);
     client_send_n(&c, "\x16\x03\x01\x01\x00\x01", 6);
     client_send_n(&d,
                   "\x16"

@@ -267,7 +267,8 @@ static void test_slow_reader(UNUSED void **state)
     }
     assert_int_equal(rig.n_drained, 1);
     /* and one that does not read at all */
-    rig.config.body_timeout = 250;
+    rig.http.body_timeout = 250;
+    server_configure(rig.server, &rig.http);
     more = true;
     for (n = 0; more && n < 1000; n++) {
         more = exchange_ws_send(rig.kept, false, data, sizeof(data));
