@@ -141,6 +141,7 @@ class Report:
         self.extra = [0, 0, 0]  # what tests/hostile/run.py counted itself
         self.extra_skips = []
         self.cases = set()  # (status, id) of its cases, in every mode
+        self.costs = []  # (CPU seconds, seconds, name) of each module in a lane
 
     def plan(self, ids):
         self.waiting.update(dict.fromkeys(ids))
@@ -176,6 +177,10 @@ class Report:
         print("\nslowest:")
         for r in slow:
             print(f"  {r.seconds:6.1f} s  {r.id}")
+        if self.costs:
+            print("\ndearest, in seconds of CPU and of time:")
+            for cpu, seconds, name in sorted(self.costs, reverse=True)[:10]:
+                print(f"  {cpu:6.1f} s  {seconds:6.1f} s  {name}")
         if by["skip"] or self.extra_skips:
             print("\nskipped:")
             for r in by["skip"]:
@@ -310,7 +315,7 @@ def read_events(fd, kind):
                 return
 
 
-def run_module(kind, path, env, patterns, report):
+def run_module(kind, path, patterns, env, report):
     """One unittest module in a child; after a test that hung or crashed, the rest of it in another child."""
     prefix, done = f"{kind}:{path.name}", set()
     while True:
@@ -360,7 +365,7 @@ def read_lines(stream, too_quiet):
         yield raw
 
 
-def run_hostile(name, env, build, patterns, report):
+def run_hostile(name, build, patterns, env, report):
     """Streams the output of tests/hostile/NAME.py and adds up its last line."""
     path, start, last, skips = HERE / f"hostile/{name}.py", time.monotonic(), "", []
     report.line(f"hostile, {name}")
@@ -504,20 +509,26 @@ def run_all(args, build, report, temp):
     def lane_env(lane):
         return {**env, "BRIG_TEST_LANE": f"{RUN}-{lane}"} if shared else env
 
+    def in_lane(lane, name, job, *what):
+        """The job, and what it cost; it is told the lane by its environment."""
+        cpu, start = lanes.cpu_seconds(f"{RUN}-{lane}"), time.monotonic()
+        job(*what, lane_env(lane), report)
+        if shared:
+            report.costs.append((lanes.cpu_seconds(f"{RUN}-{lane}") - cpu, time.monotonic() - start, name))
+        report.ended(name)
+
     def run_lane(lane, lane_modules):
         while True:
             try:
                 kind, path = lane_modules.popleft()
             except IndexError:  # another lane took the last
                 return
-            run_module(kind, path, lane_env(lane), args.patterns, report)
-            report.ended(f"{kind}:{path.name}")
+            in_lane(lane, f"{kind}:{path.name}", run_module, kind, path, args.patterns)
 
     def first_lane():
         run_lane(1, collections.deque(m for m in modules if m not in shared))
         if hostile is not None:
-            run_hostile("run", lane_env(1), build, hostile, report)
-            report.ended("hostile:run.py")
+            in_lane(1, "hostile:run.py", run_hostile, "run", build, hostile)
 
     queue = collections.deque(shared)
     with concurrent.futures.ThreadPoolExecutor(lanes.COUNT) as pool:
@@ -525,7 +536,7 @@ def run_all(args, build, report, temp):
         for lane in [pool.submit(first_lane), *others]:
             lane.result()
     if args.long and hostile == []:  # a measurement: on a shared machine it would fail for others' load
-        run_hostile("victim", env, build, [], report)
+        run_hostile("victim", build, [], env, report)
 
 
 def drive(args, temp, ignored):

@@ -58,6 +58,15 @@ class W(unittest.TestCase):
         while not os.path.exists('%(dir)s/go'):
             time.sleep(0.02)
 """
+# Its work is done by a child that nobody waits for, as a service's is.
+BURNS = """import subprocess, time, unittest
+
+class C(unittest.TestCase):
+    def test_burns(self):
+        burn = "import os, time\\nwhile time.process_time() < 0.3: pass\\nos.write(1, b'x')\\ntime.sleep(1000)"
+        child = subprocess.Popen(["python3", "-c", burn], stdout=subprocess.PIPE)
+        child.stdout.read(1)
+"""
 # What a caller does that ignores and blocks all it can, then becomes the driver.
 DEAF = """import os, signal, sys
 for n in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
@@ -205,6 +214,13 @@ class Driver(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertEqual([path for path in left if os.path.exists(path)], [])
         self.assertEqual([path for path in [*kept, busy] if not os.path.exists(path)], [])
+
+    @unittest.skipUnless(lanes.possible(), "root, two cores and cgroup v1: lanes")
+    def test_the_dearest_module_is_named(self):
+        _, said = self.finish(self.start(a=PASSES, b=BURNS, c=PASSES))
+        dearest = said.partition("dearest")[2].splitlines()[1].split()
+        self.assertEqual(dearest[4:], ["lint:test_b.py"], said)
+        self.assertGreaterEqual(float(dearest[0]), 0.3, said)
 
     def test_ci_tells_what_was_not_run(self):
         """A step at its limit is not run, a step with a failure has failed; neither is a success."""
