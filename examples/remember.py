@@ -2,7 +2,7 @@
 """A tool that changes its agent: it adds a line to the block "human" of the agent's memory."""
 
 
-def remember(fact: str, agent_state: "AgentState") -> str:  # noqa: F821  (agent_state is given by brig, not by the model)
+def remember(fact: str, agent_state: "AgentState") -> str:  # noqa: F821  (brig gives agent_state, not the model)
     """Remembers a fact about the user.
 
     Args:

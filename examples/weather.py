@@ -31,4 +31,5 @@ def weather(city: str, month: Optional[int] = None) -> dict:
         month = datetime.date.today().month
     mean = MEANS[city][month - 1]
     print(f"looked up {city}, month {month}")
-    return {"city": city, "month": month, "mean_celsius": mean, "advice": "a coat" if mean < 10 else "a hat" if mean > 22 else "nothing special"}
+    return {"city": city, "month": month, "mean_celsius": mean,
+            "advice": "a coat" if mean < 10 else "a hat" if mean > 22 else "nothing special"}

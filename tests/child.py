@@ -35,7 +35,8 @@ class Child(unittest.TestResult):
 
     def stopTest(self, test):
         status = "fail" if self.bad else "skip" if self.skip is not None else "pass"
-        self.send(event="end", name=self.name(test), status=status, seconds=time.monotonic() - self.began, detail=self.bad or self.skip or "")
+        self.send(event="end", name=self.name(test), status=status, seconds=time.monotonic() - self.began,
+                  detail=self.bad or self.skip or "")
         super().stopTest(test)
 
     def failure(self, test, err):
@@ -85,7 +86,8 @@ def main(path, fd, prefix, done, *patterns):
         sys.path[:0] = [os.path.dirname(path), os.path.dirname(os.path.abspath(__file__))]
         name = pathlib.Path(path).stem
         suite = unittest.TestLoader().loadTestsFromName(name)
-        wanted = [t for t in flatten(suite) if Child.name(t) not in json.loads(done) and matches(f"{prefix}:{Child.name(t)}", patterns)]
+        wanted = [t for t in flatten(suite) if Child.name(t) not in json.loads(done)
+                  and matches(f"{prefix}:{Child.name(t)}", patterns)]
         unittest.TestSuite(wanted).run(result)
         result.send(event="done")
 

@@ -3,13 +3,15 @@
 
     the command ──forks──▶ keeper ──forks──▶ the driver ──▶ tests ──▶ whatever they start
 
-The command and the keeper are the same code, twice: a subreaper that waits for one child.  When that child has ended, by itself or by
-SIGKILL, everything below is adopted by the subreaper, which sends SIGTERM, then SIGKILL, until nothing is left.  When the command is
-killed the kernel tells the keeper (PR_SET_PDEATHSIG); when the keeper is killed the command is left to do the same.  The keeper has a
-session of its own, so a signal to the command's process group or terminal reaches it only as what the command hands on.
+The command and the keeper are the same code, twice: a subreaper that waits for one child.  When that child has ended,
+by itself or by SIGKILL, everything below is adopted by the subreaper, which sends SIGTERM, then SIGKILL, until nothing
+is left.  When the command is killed the kernel tells the keeper (PR_SET_PDEATHSIG); when the keeper is killed the
+command is left to do the same.  The keeper has a session of its own, so a signal to the command's process group or
+terminal reaches it only as what the command hands on.
 
-Signals that the caller ignored or blocked (nohup ignores SIGHUP, a shell's `&` SIGINT) stay without effect on the driver, but nothing
-that it executes inherits that: a handler that does nothing is reset to the default by execve, an ignored signal is not.
+Signals that the caller ignored or blocked (nohup ignores SIGHUP, a shell's `&` SIGINT) stay without effect on the
+driver, but nothing that it executes inherits that: a handler that does nothing is reset to the default by execve, an
+ignored signal is not.
 """
 
 import ctypes
@@ -32,11 +34,13 @@ def prctl(option, value):
 
 
 def reset_signals():
-    """Nothing is blocked, and nothing that is executed from here on ignores a signal.  Returns those that the caller ignored."""
+    """Nothing is blocked, and nothing that is executed from here on ignores a signal.  Returns those that the caller
+    ignored."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     ignored = set()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}:
-        if signal.getsignal(number) == signal.SIG_IGN:  # Python itself ignores SIGPIPE and SIGXFSZ, and subprocess undoes it
+        # Python itself ignores SIGPIPE and SIGXFSZ, and subprocess undoes it
+        if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
             ignored.add(number)
     signal.signal(PARENT_DIED, signal.SIG_DFL)
@@ -139,8 +143,8 @@ def guard(work, cleanup, ignored):
 
 
 def keep(work, cleanup=lambda: None):
-    """work(ignored) as the driver; `ignored` are the signals that its caller ignored.  Returns its status, or 128 + its signal.
-    cleanup() is called when nothing of it lives any more, perhaps twice, in a process of its own."""
+    """work(ignored) as the driver; `ignored` are the signals that its caller ignored.  Returns its status, or 128 + its
+    signal. cleanup() is called when nothing of it lives any more, perhaps twice, in a process of its own."""
     ignored = reset_signals()
 
     def keeper():

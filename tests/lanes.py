@@ -11,17 +11,20 @@ import re
 COUNT = 3
 PROGRAMS_PER_CORE = 2  # unit tests at once: the longest of them wait nearly all of their time
 
-# What may run beside anything else.  The rest looks for what a run of the jail left behind, and stays in the first lane.
+# What may run beside anything else.  The rest looks for what a run of the jail left behind, and stays in the first
+# lane.
 SHARED = (
-    "lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config*.py", "e2e:test_audit*.py",
+    "lint:*", "e2e:test_service_*", "e2e:test_store.py", "e2e:test_toml.py", "e2e:test_config*.py",
+    "e2e:test_audit*.py",
     "e2e:test_tar.py", "e2e:test_json.py", "e2e:test_openapi.py", "e2e:test_cli_service*.py", "e2e:test_gate_*.py",
-    "e2e:test_letta_api.py", "e2e:test_tools_*.py", "e2e:test_runtime_*.py", "e2e:test_cli_tools.py",
+    "e2e:test_letta_*.py", "e2e:test_tools_*.py", "e2e:test_runtime_*.py", "e2e:test_cli_tools.py",
     "e2e:test_jsonschema.py", "e2e:test_troubleshooting.py", "e2e:test_webhook.py", "e2e:test_library_network.py",
     "e2e:test_secrets_api.py", "e2e:test_role*.py", "e2e:test_preview*.py", "e2e:test_policy_api.py",
     "e2e:test_broker*.py", "e2e:test_egress*.py", "e2e:test_cli_run_daemon.py",
 )
 
-# The longest, in seconds on a quiet machine of two cores: these begin first, so that no lane ends long after the others.
+# The longest, in seconds on a quiet machine of two cores: these begin first, so that no lane ends long after the
+# others.
 SECONDS = {
     "e2e:test_service_keep.py": 74, "e2e:test_service_faults.py": 35, "e2e:test_library_network.py": 33,
     "e2e:test_store.py": 27, "e2e:test_gate_clients.py": 25, "e2e:test_gate_load.py": 25,
@@ -47,7 +50,8 @@ def homes():
     with open("/proc/self/cgroup", encoding="utf-8") as lines:
         for line in lines:
             _, controllers, path = line.rstrip("\n").split(":", 2)
-            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified",
+                                                                                "/sys/fs/cgroup"):
                 if os.path.exists(root + path + "/cgroup.procs"):
                     yield root + path
                     break
@@ -58,7 +62,8 @@ def dirs(lane):
 
 
 def enter(lane):
-    """A test that looks for cgroups left below its own sees none of another lane's. Where that cannot be had there is one lane."""
+    """A test that looks for cgroups left below its own sees none of another lane's. Where that cannot be had there is
+    one lane."""
     for path in dirs(lane):
         try:
             os.makedirs(path, exist_ok=True)
@@ -105,5 +110,6 @@ def sweep():
 
 def possible():
     with open("/proc/self/cgroup", encoding="utf-8") as lines:
-        hybrid = any(not line.startswith("0:") for line in lines)  # v2 alone: a cgroup with processes has no children with controllers
+        # v2 alone: a cgroup with processes has no children with controllers
+        hybrid = any(not line.startswith("0:") for line in lines)
     return os.geteuid() == 0 and hybrid and (os.cpu_count() or 1) > 1

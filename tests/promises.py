@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether every promise of tests/PROMISES.md was kept by a test of this very run.
 
-The drivers append one line per test, `pass ID`, `fail ID` or `skip ID`, to the file that BRIG_TEST_RESULTS names.  `make test` asks for
-the kinds that it runs, `.ci/run` at its end for all of them (`promises.py FILE`); `long` and `bench` run in neither.
+The drivers append one line per test, `pass ID`, `fail ID` or `skip ID`, to the file that BRIG_TEST_RESULTS names.
+`make test` asks for the kinds that it runs, `.ci/run` at its end for all of them (`promises.py FILE`); `long` and
+`bench` run in neither.
 
-A promise is kept if every test that it names was run, none of them failed and at least one of them passed: a machine that lacks a
-feature skips a test, and another of the same promise must then have passed.  A promise whose row says `BRIG_TEST_DATA` is looked at
-only where that variable is set: its tests need data that is no part of this tree.
+A promise is kept if every test that it names was run, none of them failed and at least one of them passed: a machine
+that lacks a feature skips a test, and another of the same promise must then have passed.  A promise whose row says
+`BRIG_TEST_DATA` is looked at only where that variable is set: its tests need data that is no part of this tree.
 """
 
 import os

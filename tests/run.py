@@ -12,23 +12,24 @@ What it runs, in this order, each kind found by its place in the tree (ids are t
   compat   tests/compat/test_*.py           by `make test-compat` only                 compat:test_x.py:Class.test
   repro    tests/repro/test_*.py            by `make test-reproducible` only           repro:test_x.py:Class.test
 
-unit and replay come first, more at once than there are cores, since many of them wait.  The rest runs in lanes side by side, each in
-a cgroup of its own, one test at a time in each (tests/lanes.py): in the first the tests that look for what a run of the jail left
-behind, then hostile; the others share those of the service and all that needs no sandbox, the longest first.
+unit and replay come first, more at once than there are cores, since many of them wait.  The rest runs in lanes side by
+side, each in a cgroup of its own, one test at a time in each (tests/lanes.py): in the first the tests that look for
+what a run of the jail left behind, then hostile; the others share those of the service and all that needs no sandbox,
+the longest first.
 
-Every test has a time limit (a unittest class may set LIMIT_SECONDS) as for a quiet machine; SLACK times that long the driver waits.
-A test that hangs is killed with its process group, counted, and the rest of its module goes on.  All of them together have no limit.
-A driver that is told to stop (SIGTERM, SIGINT, SIGHUP) says what was not run, apart from what failed.  However it ends, whatever it
-started ends too, and nothing it starts inherits a signal that its caller ignored or blocked (tests/keeper.py).
-e2e and hostile get a copy made by `meson install` in a world-readable directory, since an unprivileged user may not be able to
-read the clone:
+Every test has a time limit (a unittest class may set LIMIT_SECONDS) as for a quiet machine; SLACK times that long the
+driver waits.  A test that hangs is killed with its process group, counted, and the rest of its module goes on.  All of
+them together have no limit.  A driver that is told to stop (SIGTERM, SIGINT, SIGHUP) says what was not run, apart from
+what failed.  However it ends, whatever it started ends too, and nothing it starts inherits a signal that its caller
+ignored or blocked (tests/keeper.py).  e2e and hostile get a copy made by `meson install` in a world-readable directory,
+since an unprivileged user may not be able to read the clone:
 
-  BRIG               the installed brig                 BRIG_INSTALL_DIR   its prefix (bin, lib, libexec/brig; tests below it)
+  BRIG               the installed brig                 BRIG_INSTALL_DIR   its prefix (bin, lib, libexec/brig; tests)
   BRIG_TEST_BUILD    brig with test knobs               BRIG_BUILD_DIR     the build directory
   BRIG_LIBEXEC_DIR   its helpers: the copy is not where its prefix says, so this must reach every brig
 
-The last line is `N passed, N failed, N skipped`; the one before it is `N not run` if not everything was.  The status is 0 only if
-nothing failed, something passed and everything was run.
+The last line is `N passed, N failed, N skipped`; the one before it is `N not run` if not everything was.  The status is
+0 only if nothing failed, something passed and everything was run.
 """
 
 import argparse
@@ -118,7 +119,8 @@ GROUPS = Groups()
 
 
 def run_limited(cmd, env, limit):
-    """(status or None when the time was up, text of stdout and stderr).  A stray child that holds the pipe does not hold us."""
+    """(status or None when the time was up, text of stdout and stderr).  A stray child that holds the pipe does not
+    hold us."""
     with tempfile.TemporaryFile() as out:
         proc = GROUPS.popen(cmd, env=env, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT)
         try:
@@ -157,7 +159,8 @@ class Report:
                 return  # it was killed, by us
             self.results.append(result)
             if show or result.status != "pass":
-                self.line(f"{result.status:4} {result.id}  {result.seconds:.1f} s" + (f"  ({result.detail})" if result.status == "skip" else ""))
+                self.line(f"{result.status:4} {result.id}  {result.seconds:.1f} s"
+                          + (f"  ({result.detail})" if result.status == "skip" else ""))
             if result.status == "fail":
                 for text in result.detail.strip().splitlines()[-60:]:
                     print("       | " + text)
@@ -207,7 +210,8 @@ class Report:
 
 
 def parse_tap(name, text, status, seconds):
-    """The results in the TAP of one program.  cmocka gives no reason for a skip: the last line printed before it is taken."""
+    """The results in the TAP of one program.  cmocka gives no reason for a skip: the last line printed before it is
+    taken."""
     results, planned, seen, talk = [], 0, 0, []
     for line in text.splitlines():
         plan = re.match(r"1\.\.(\d+)", line)
@@ -220,7 +224,8 @@ def parse_tap(name, text, status, seconds):
             skip = hit.group(3) == "# SKIP"  # before the rest: cmocka 1.1.5 writes `not ok 2 # SKIP name`
             bad = bool(hit.group(1)) and not skip
             what = "fail" if bad else "skip" if skip else "pass"
-            detail = "\n".join(talk[-40:]) if bad else re.sub(r"^[# ]*(SKIP:?|skipped:?)?\s*", "", talk[-1]) if what == "skip" and talk else ""
+            detail = "\n".join(talk[-40:]) if bad else re.sub(r"^[# ]*(SKIP:?|skipped:?)?\s*", "",
+                                                              talk[-1]) if what == "skip" and talk else ""
             results.append([f"unit:{name}.c:{title}", what, detail])
             if not bad:
                 talk = []
@@ -231,9 +236,11 @@ def parse_tap(name, text, status, seconds):
                 results[-1][2] += "\n" + line
     done = [Result(i, s, seconds / max(len(results), 1), d) for i, s, d in results]
     if status is None:
-        done.append(Result(f"unit:{name}.c", "fail", seconds, "\n".join(talk[-20:]) + f"\ntime limit after {seconds:.0f} s"))
+        done.append(Result(f"unit:{name}.c", "fail", seconds,
+                           "\n".join(talk[-20:]) + f"\ntime limit after {seconds:.0f} s"))
     elif seen < planned or not planned or (status and not any(r.status == "fail" for r in done)):
-        done.append(Result(f"unit:{name}.c", "fail", seconds, "\n".join(talk[-40:]) + f"\nstatus {status}, {seen} of {planned} tests reported"))
+        done.append(Result(f"unit:{name}.c", "fail", seconds,
+                           "\n".join(talk[-40:]) + f"\nstatus {status}, {seen} of {planned} tests reported"))
     return done
 
 
@@ -322,7 +329,8 @@ def run_module(kind, path, patterns, env, report):
         r, w = os.pipe()
         cmd = [sys.executable, str(HERE / "child.py"), str(path), str(w), prefix, json.dumps(sorted(done))]
         with tempfile.TemporaryFile() as log:
-            proc = GROUPS.popen([*cmd, *patterns], env=env, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, pass_fds=[w])
+            proc = GROUPS.popen([*cmd, *patterns], env=env, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT,
+                                pass_fds=[w])
             os.close(w)
             again = False
             for e in read_events(r, kind):
@@ -347,10 +355,12 @@ def run_module(kind, path, patterns, env, report):
 
 def hostile_arguments(name, env, build, patterns):
     tests = pathlib.Path(env["BRIG_INSTALL_DIR"]) / "tests"
-    common = ["--brig", env["BRIG"], "--probe", str(tests / "hostile/hostile-probe"), "--report", str(build / f"hostile-{name}.md")]
+    common = ["--brig", env["BRIG"], "--probe", str(tests / "hostile/hostile-probe"), "--report",
+              str(build / f"hostile-{name}.md")]
     if name == "victim":
         return [*common, "--mode", "root", "--seconds", "1.5", "--attempts", "5"]
-    return [*common, "--brig-test", env["BRIG_TEST_BUILD"], "--only", ",".join(patterns) or "*", "--repeat", env.get("BRIG_TEST_REPEAT", "1")]
+    return [*common, "--brig-test", env["BRIG_TEST_BUILD"], "--only", ",".join(patterns) or "*", "--repeat",
+            env.get("BRIG_TEST_REPEAT", "1")]
 
 
 def read_lines(stream, too_quiet):
@@ -410,7 +420,8 @@ def install(build, into):
     done = subprocess.run(cmd, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"meson install: status {done.returncode}\n{done.stdout[-2000:]}")
-    options = json.loads(subprocess.run(["meson", "introspect", str(build), "--buildoptions"], capture_output=True, check=True).stdout)
+    options = json.loads(subprocess.run(["meson", "introspect", str(build), "--buildoptions"], capture_output=True,
+                                        check=True).stdout)
     prefix = pathlib.Path(into + next(o["value"] for o in options if o["name"] == "prefix"))
     tests = prefix / "tests"
     for pattern in ("tests/brig-test*", "tests/hostile/*", "tests/e2e/*", "tests/helpers/*"):
@@ -427,9 +438,11 @@ def install(build, into):
 
 def environment(build, prefix):
     keep = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS", "BRIG_"))}
-    keep.update(PATH=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}", LC_ALL="C.UTF-8", BRIG_BUILD_DIR=str(build), BRIG_INIT=str(build / "src" / "brig-init"),
+    keep.update(PATH=f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}", LC_ALL="C.UTF-8", BRIG_BUILD_DIR=str(build),
+                BRIG_INIT=str(build / "src" / "brig-init"),
                 PYTHONDONTWRITEBYTECODE="1")
-    keep.update(BRIG_TEST_PATIENCE="120")  # seconds before a wait is called a hang, on a busy machine, too; no test measures with it
+    # seconds before a wait is called a hang, on a busy machine, too; no test measures with it
+    keep.update(BRIG_TEST_PATIENCE="120")
     keep.update({k: v for k, v in os.environ.items() if k.startswith("BRIG_TEST_")})
     if prefix:
         knobs = prefix / "tests/brig-test"
@@ -469,7 +482,8 @@ def find_programs(args, build, report):
 
 
 def find_modules(args):
-    """The unittest modules: [(kind, path)], and those of them that the lanes after the first share, the longest first."""
+    """The unittest modules: [(kind, path)], and those of them that the lanes after the first share, the longest
+    first."""
     modules = [(kind, path) for kind in ("lint", "e2e", *ON_DEMAND) if kind in kinds_of(args)
                for path in sorted((HERE / kind).glob("test_*.py")) if may_match(kind, path.name, args.patterns)]
     if not lanes.possible():

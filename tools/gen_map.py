@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gen_map.py [--check]: writes docs/FILES.md, the map of src/, from the first sentence of each file.
 
-The rooms and their order are those of the block ```layers in docs/ARCHITECTURE.md.  With --check nothing is written; the
-exit status is 1 if the page is not what would be written.
+The rooms and their order are those of the block ```layers in docs/ARCHITECTURE.md.  With --check nothing is written;
+the exit status is 1 if the page is not what would be written.
 """
 
 import pathlib

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gen_runtime.py texts.json OUT.py DEPFILE: the Python runtime as the one file that a zygote loads (src/spawner/zygote.py): its parts, then its core."""
+"""gen_runtime.py texts.json OUT.py DEPFILE: the Python runtime as the one file that a zygote loads
+(src/spawner/zygote.py): its parts, then its core."""
 
 import json
 import pathlib
@@ -18,7 +19,8 @@ def main():
         return "".join((root / file).read_text(encoding="utf-8") for file in texts[name])
 
     parts = [text("python_values"), text("python_schema")]
-    out = f"# made from runtimes/ by tools/gen_runtime.py\nBRIG_ZYGOTE = True\nBRIG_PARTS = {parts!r}\n{text('python_core')}"
+    out = (f"# made from runtimes/ by tools/gen_runtime.py\nBRIG_ZYGOTE = True\nBRIG_PARTS = {parts!r}\n"
+           f"{text('python_core')}")
     pathlib.Path(out_path).write_text(out, encoding="utf-8")
     pathlib.Path(dep_path).write_text(f"{out_path}: {' '.join(inputs)}\n", encoding="utf-8")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""gen_text.py texts.json OUT.h DEPFILE: the runtimes as C strings, one array per text; a text may be several files, one behind the other.
+"""gen_text.py texts.json OUT.h DEPFILE: the runtimes as C strings, one array per text; a text may be several files, one
+behind the other.
 
 A text is one argument of execve(), which the kernel limits to 128 KiB (MAX_ARG_STRLEN); ours end at 120.
 """

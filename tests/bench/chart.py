@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/benchmarks.svg: two bar charts, drawn by hand.
 
-Above, the commands on a logarithmic axis, with whiskers to p95 and p99. Below, every promise as the share of its bound that was used:
-left of the line it is kept. No scripts, no fonts of our own, a background, so that it reads on light and dark pages.
+Above, the commands on a logarithmic axis, with whiskers to p95 and p99. Below, every promise as the share of its bound
+that was used: left of the line it is kept. No scripts, no fonts of our own, a background, so that it reads on light and
+dark pages.
 """
 
 import math
@@ -14,7 +15,8 @@ BRIG, PEER, KEPT, MISSED, INK, SOFT, GRID = "#1f6feb", "#8c959f", "#2da44e", "#d
 
 
 def text(x, y, words, size=13, anchor="start", fill=INK, weight="normal"):
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}" font-weight="{weight}">{escape(words)}</text>'
+    return (f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{fill}" '
+            f'font-weight="{weight}">{escape(words)}</text>')
 
 
 def line(x1, y1, x2, y2, stroke, width=1.0):
@@ -42,8 +44,10 @@ def commands(rows, top):
         out += [line(x, top, x, bottom, GRID), text(x, bottom + 16, f"{10.0**decade / 1000:g} ms", 12, "middle", SOFT)]
     for i, (label, p50, p95, p99, brig) in enumerate(rows):
         y, mid = top + ROW * i + 5, top + ROW * (i + 0.5)
-        out += [text(LEFT - 10, mid + 4, label, 13, "end", INK, "bold" if brig else "normal"), rect(LEFT, y, place(p50) - LEFT, ROW - 10, BRIG if brig else PEER)]
-        out += [line(place(p50), mid, place(p99), mid, INK)] + [line(place(v), mid - 5, place(v), mid + 5, INK) for v in (p95, p99)]
+        out += [text(LEFT - 10, mid + 4, label, 13, "end", INK, "bold" if brig else "normal"),
+                rect(LEFT, y, place(p50) - LEFT, ROW - 10, BRIG if brig else PEER)]
+        out += [line(place(p50), mid, place(p99), mid, INK)] + [line(place(v), mid - 5, place(v), mid + 5, INK)
+                                                                for v in (p95, p99)]
         out.append(text(place(p99) + 8, mid + 4, show_ms(p50), 13))
     return out, bottom + 30
 
@@ -61,7 +65,8 @@ def promises(rows, top):
             out += [line(x, top, x, bottom, GRID), text(x, bottom + 16, f"{i * 25} %", 12, "middle", SOFT)]
     for i, (label, share, words) in enumerate(rows):
         y, mid = top + ROW * i + 5, top + ROW * (i + 0.5)
-        out += [text(LEFT - 10, mid + 4, label, 13, "end"), rect(LEFT, y, place(share) - LEFT, ROW - 10, KEPT if share <= 1 else MISSED)]
+        out += [text(LEFT - 10, mid + 4, label, 13, "end"),
+                rect(LEFT, y, place(share) - LEFT, ROW - 10, KEPT if share <= 1 else MISSED)]
         out.append(text(max(place(share), place(1)) + 8, mid + 4, words, 12, fill=INK))
     out.append(line(place(1), top - 4, place(1), bottom, INK, 2))
     return out, bottom + 30
@@ -78,7 +83,8 @@ def draw(caption, command_rows, promise_rows):
     out.append(text(16, y + 8, caption, 12, fill=SOFT))
     height = y + 24
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" height="{height:.0f}" role="img"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" width="{WIDTH}" '
+        f'height="{height:.0f}" role="img"'
         ' font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">\n'
         "<!-- Made by tests/bench/run.py. -->\n"
         f"<title>brig benchmarks</title>\n<desc>{escape(caption)}</desc>\n"

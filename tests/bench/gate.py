@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the gate: a `brig serve` of a build, gate_peer.c as client (in a sandbox, and on the host without the gate) and as server on loopback.
+"""Measures the gate: a `brig serve` of a build, gate_peer.c as client (in a sandbox, and on the host without the gate)
+and as server on loopback.
 
 `make bench` does it after the service (run.py); alone it writes only its own section of the page:
 
   gate.py --build build [--only GROUP,...] [--quick] [--runs N] [--out DIR] [--save FILE] [--markdown]
 
-What is compared takes turns in one run. brig-egress (and mitmproxy) are on one CPU, both peers on another, but where a group says otherwise.
-Rows have the form of those of service.py, so that one page shows them all; `added` is what a p50 is above that of another row.
+What is compared takes turns in one run. brig-egress (and mitmproxy) are on one CPU, both peers on another, but where a
+group says otherwise. Rows have the form of those of service.py, so that one page shows them all; `added` is what a p50
+is above that of another row.
 """
 
 import argparse
@@ -72,7 +74,8 @@ class Names(threading.Thread):
             end = query.index(b"\0", 12) + 5
             is_a = query[end - 4:end - 2] == b"\0\1"
             record = b"\xc0\x0c" + struct.pack(">HHIH", 1, 1, TTL, 4) + socket.inet_aton("127.0.0.1") if is_a else b""
-            self.socket.sendto(query[:2] + struct.pack(">HHHHH", 0x8580, 1, int(is_a), 0, 0) + query[12:end] + record, peer)
+            self.socket.sendto(query[:2] + struct.pack(">HHHHH", 0x8580, 1, int(is_a), 0, 0) + query[12:end] + record,
+                               peer)
 
 
 class Peer:
@@ -80,7 +83,8 @@ class Peer:
 
     def __init__(self, program, command, *words):
         self.port = free_port()
-        self.process = subprocess.Popen([program, command, str(PEER_CPU), str(self.port), *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([program, command, str(PEER_CPU), str(self.port), *map(str, words)],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         if self.process.stdout.readline() != b"ready\n":
             raise RuntimeError(f"{command}: not ready")
 
@@ -109,9 +113,12 @@ class Bench(service.Bench):
             raise peers.Missing("needs two CPUs")
         if not (self.helpers / "brig-egress").exists():
             raise peers.Missing("there is no brig-egress")
-        bundle = f'ca_bundle = "{self.authority.ca}"\n' if ca_bundle else ""  # with one, every sandbox with a network gets a bundle of its own
-        daemon = self.Daemon(config=f'[manager]\nmax_sandboxes = 10000\nidle_timeout = 0\npool = {pool}\n[sandbox]\nbind_roots = "{self.temp}"\n'
-                             f'[gate]\nresolvers = ["127.0.0.1:{self.names.port}"]\n{bundle}[secrets]\nkey_file = "{self.keys}"\n')
+        # with one, every sandbox with a network gets a bundle of its own
+        bundle = f'ca_bundle = "{self.authority.ca}"\n' if ca_bundle else ""
+        daemon = self.Daemon(config=f'[manager]\nmax_sandboxes = 10000\nidle_timeout = 0\npool = {pool}\n[sandbox]\n'
+                             f'bind_roots = "{self.temp}"\n'
+                             f'[gate]\nresolvers = ["127.0.0.1:{self.names.port}"]\n{bundle}[secrets]\n'
+                             f'key_file = "{self.keys}"\n')
         end = time.monotonic() + 30
         while b"brig_network_up 1" not in daemon.ask("GET", "/metrics").body:
             if time.monotonic() > end:
@@ -123,7 +130,8 @@ class Bench(service.Bench):
 
     def outside(self, *words):
         """The client on the host: the lines it says, as numbers."""
-        done = subprocess.run([self.peer, *map(str, words)], check=False, text=True, capture_output=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run([self.peer, *map(str, words)], check=False, text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL)
         if done.returncode != 0:
             raise RuntimeError(f"{words[0]}, outside: {done.stderr.strip()[-200:]}")
         return [[int(w) for w in line.split()] for line in done.stdout.splitlines()]
@@ -139,8 +147,10 @@ class Inside:
         where.mkdir(exist_ok=True)
         if not (where / os.path.basename(bench.peer)).exists():
             os.link(bench.peer, where / os.path.basename(bench.peer))
-        self.id = daemon.create(network=policy(port), binds=[{"source": str(where), "target": "/bench", "read_only": True}],
-                                limits={"cpus": 2, "memory": 4 << 30, "open_files": 20000, "pids": 64, "connections": IDLE + 1000}, **more)["id"]
+        self.id = daemon.create(network=policy(port),
+                                binds=[{"source": str(where), "target": "/bench", "read_only": True}],
+                                limits={"cpus": 2, "memory": 4 << 30, "open_files": 20000, "pids": 64,
+                                        "connections": IDLE + 1000}, **more)["id"]
 
     def __call__(self, *words):
         said = self.daemon.run(self.id, self.program, *map(str, words), timeout="300s")
@@ -151,12 +161,14 @@ class Inside:
 
 def policy(port):
     """Bytes of any kind for the plain server; for TLS the rule of the broker decides."""
-    return {"default": "deny", "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [port], "protocol": "tcp"},
-                                         {"action": "allow", "domain": NAME, "ports": [port], "protocol": "tcp"}]}
+    return {"default": "deny",
+            "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [port], "protocol": "tcp"},
+                      {"action": "allow", "domain": NAME, "ports": [port], "protocol": "tcp"}]}
 
 
 def place(daemon, cpu):
-    subprocess.run(["taskset", "-a", "-p", "-c", str(cpu), str(daemon.children()["brig-egress"])], check=True, capture_output=True)
+    subprocess.run(["taskset", "-a", "-p", "-c", str(cpu), str(daemon.children()["brig-egress"])], check=True,
+                   capture_output=True)
 
 
 def in_turns(turns, *functions):
@@ -184,12 +196,15 @@ def setup(bench):
         def of(name, call, *words):
             return lambda: values[name].extend(us(call(*words)))
 
-        in_turns(max(2, bench.runs // 10), of("direct", bench.outside, "setup", PEER_CPU, "127.0.0.1", peer.port, BLOCK),
-                 of("gate", inside, "setup", PEER_CPU, NAME, peer.port, BLOCK), of("names", inside, "resolve", PEER_CPU, NAME, BLOCK))
+        in_turns(max(2, bench.runs // 10),
+                 of("direct", bench.outside, "setup", PEER_CPU, "127.0.0.1", peer.port, BLOCK),
+                 of("gate", inside, "setup", PEER_CPU, NAME, peer.port, BLOCK),
+                 of("names", inside, "resolve", PEER_CPU, NAME, BLOCK))
     finally:
         closing(peer, daemon)
     direct = row("gate: set-up, direct", "us", values["direct"])
-    return [added(row("gate: set-up", "us", values["gate"]), 300, direct), direct, row("gate: question", "us", values["names"])]
+    return [added(row("gate: set-up", "us", values["gate"]), 300, direct), direct,
+            row("gate: question", "us", values["names"])]
 
 
 def bulk(bench):
@@ -216,13 +231,15 @@ def bulk(bench):
     for way in ("down", "up"):
         direct = row(f"gate: {way}, direct", "MB/s", speed[way, "direct"], best_is_high=True)
         for where, least in (("shared", 0.4), ("own", 0.55)):
-            rows.append(bound(row(f"gate: {way}, {where} CPU", "MB/s", speed[way, where], best_is_high=True), at_least=least, against=direct))
+            rows.append(bound(row(f"gate: {way}, {where} CPU", "MB/s", speed[way, where], best_is_high=True),
+                              at_least=least, against=direct))
         rows.append(direct)
     return rows
 
 
 def metric(daemon, name):
-    return next(int(line.split()[1]) for line in daemon.ask("GET", "/metrics").body.decode().splitlines() if line.startswith(f"brig_{name} "))
+    return next(int(line.split()[1]) for line in daemon.ask("GET", "/metrics").body.decode().splitlines()
+                if line.startswith(f"brig_{name} "))
 
 
 def rate(bench):
@@ -246,7 +263,8 @@ def rate(bench):
     finally:
         closing(peer, daemon)
     return [bound(row("gate: connections", "ops/s", speed["gate"], best_is_high=True), at_least=5000),
-            row("gate: connections, direct", "ops/s", speed["direct"], best_is_high=True), row("gate: not in the log", "%", [lost])]
+            row("gate: connections, direct", "ops/s", speed["direct"], best_is_high=True),
+            row("gate: not in the log", "%", [lost])]
 
 
 def pss_mib(pid):
@@ -272,12 +290,14 @@ def idle(bench):
         inside("setup", PEER_CPU, NAME, peer.port, 5)
         before = pss_mib(egress)
         answer = daemon.ask("POST", f"/v1/sandboxes/{inside.id}/processes", {
-            "argv": [inside.program, "idle", str(PEER_CPU), NAME, str(peer.port), str(n), "4"], "stdin_open": True, "timeout": "300s"})
+            "argv": [inside.program, "idle", str(PEER_CPU), NAME, str(peer.port), str(n), "4"], "stdin_open": True,
+            "timeout": "300s"})
         if answer.status != 201:
             raise RuntimeError(f"idle: {answer}")
         output = f"/v1/sandboxes/{inside.id}/processes/{answer.json['number']}/output?follow=0"
         end = time.monotonic() + 120
-        while f"{n} open".encode() not in (said := daemon.ask("GET", output, headers={"Accept": "application/octet-stream"}).body):
+        while f"{n} open".encode() not in (said := daemon.ask("GET", output,
+                                                              headers={"Accept": "application/octet-stream"}).body):
             if time.monotonic() > end or b"gate_peer:" in said:
                 raise RuntimeError(f"{n} connections: {said[-200:]!r}")
             time.sleep(0.2)
@@ -286,7 +306,8 @@ def idle(bench):
             raise RuntimeError(f"{n} connections: they are not open")
     finally:
         closing(peer, daemon)
-    return [bound(row("gate: idle", "MiB", [memory]), at_most=200), row("gate: idle, before", "MiB", [before]), row("gate: idle connections", "open", [n])]
+    return [bound(row("gate: idle", "MiB", [memory]), at_most=200), row("gate: idle, before", "MiB", [before]),
+            row("gate: idle connections", "open", [n])]
 
 
 def broker(bench):
@@ -299,7 +320,8 @@ def broker(bench):
     daemon, mitm = None, None
     try:
         try:
-            mitm = peers.Mitmproxy(bench.temp, GATE_CPU, peer.port, bench.authority.ca, f"/~q/Authorization/Bearer {TOKEN}")
+            mitm = peers.Mitmproxy(bench.temp, GATE_CPU, peer.port, bench.authority.ca,
+                                   f"/~q/Authorization/Bearer {TOKEN}")
         except peers.Missing as e:
             bench.skipped.append({"name": "mitmproxy", "reason": str(e)})
         daemon = bench.serve_gate()
@@ -312,11 +334,14 @@ def broker(bench):
         def of(who, way):
             def once():
                 if who == "gate":
-                    said = inside("https", PEER_CPU, NAME, peer.port, "/etc/ssl/certs/ca-certificates.crt", "$TOKEN", n, way)
+                    said = inside("https", PEER_CPU, NAME, peer.port, "/etc/ssl/certs/ca-certificates.crt", "$TOKEN", n,
+                                  way)
                 elif who == "direct":
-                    said = bench.outside("https", PEER_CPU, "127.0.0.1", peer.port, bench.authority.ca, TOKEN, n, way, NAME)
+                    said = bench.outside("https", PEER_CPU, "127.0.0.1", peer.port, bench.authority.ca, TOKEN, n, way,
+                                         NAME)
                 else:
-                    said = bench.outside("https", PEER_CPU, "127.0.0.1", mitm.port, mitm.authority, "a-placeholder", n, way, NAME)
+                    said = bench.outside("https", PEER_CPU, "127.0.0.1", mitm.port, mitm.authority, "a-placeholder", n,
+                                         way, NAME)
                 values[who, way].extend(us(said))
             return once
 
@@ -386,7 +411,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write the section into DIR/BENCHMARKS.md")
     parser.add_argument("--markdown", action="store_true", help="print the section")
     parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured (JSON), for --load")
-    parser.add_argument("--load", type=pathlib.Path, metavar="FILE", help="measure nothing: write the section from a --save")
+    parser.add_argument("--load", type=pathlib.Path, metavar="FILE",
+                        help="measure nothing: write the section from a --save")
     args = parser.parse_args()
     if args.load:
         results = json.loads(args.load.read_text(encoding="utf-8"))

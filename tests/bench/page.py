@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/BENCHMARKS.md and the chart, from what `brig bench -o json` said and the facts of the machine.
 
-The page is written anew each time but for what stands between the two markers: why a number was missed is for a person to say.
+The page is written anew each time but for what stands between the two markers: why a number was missed is for a person
+to say.
 """
 
 import re
@@ -17,8 +18,10 @@ GATE_BEGIN, GATE_END = "<!-- the gate: begin -->", "<!-- the gate: end -->"
 TOOLS_BEGIN, TOOLS_END = "<!-- tools: begin -->", "<!-- tools: end -->"
 NOTHING_YET = "Nothing was written here yet."
 LABELS = {
-    "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off", "burst_pooled": "100 at once / posix_spawn",
-    "python": "python3, inside / outside", "memory": "memory of an idle sandbox", "cpu": "CPU loop", "getppid": "getppid loop",
+    "standalone": "brig run / bwrap", "library_pooled": "library, pooled", "library_pool_off": "library, pool off",
+    "burst_pooled": "100 at once / posix_spawn",
+    "python": "python3, inside / outside", "memory": "memory of an idle sandbox", "cpu": "CPU loop",
+    "getppid": "getppid loop",
     "checked": "argument-checked call", "files": "file loop, memory", "files_on_disk": "file loop, disk",
 }
 
@@ -100,7 +103,8 @@ def fill(text, indent=""):
 def filled(text):
     """The text with no paragraph wider than 100 columns; rows of tables cannot be broken."""
     parts = text.split("\n\n")
-    return "\n\n".join(fill(p) if max(map(len, p.split("\n"))) > 100 and not re.search(r"^([|#*<-]|!\[)", p, re.M) else p for p in parts)
+    return "\n\n".join(fill(p) if max(map(len, p.split("\n"))) > 100
+                       and not re.search(r"^([|#*<-]|!\[)", p, re.M) else p for p in parts)
 
 
 # ---- The page -------------------------------------------------------------------------------------------------------
@@ -109,13 +113,16 @@ def filled(text):
 def promises_table(results):
     rows = []
     for n, row in results.numbers:
-        tail = (f"highest {show(row['p99'], row['unit'])}", "") if n.id == "memory" else (show(row["p95"], row["unit"]), show(row["p99"], row["unit"]))
+        tail = (f"highest {show(row['p99'], row['unit'])}", "") if n.id == "memory" else (show(row["p95"], row["unit"]),
+                                                                                          show(row["p99"], row["unit"]))
         other = results.rows.get(row.get("against"))
         against = f"{other['name']}: {show(other['p50'], other['unit'])}" if other else ""
         ratio = f"{row['ratio']:.2f} ×" if "ratio" in row else ""
-        rows.append([f"{n.what} (`{n.id}`)", show(row["p50"], row["unit"]), *tail, str(row["runs"]), against, ratio, bound_of(row), verdict(row)])
+        rows.append([f"{n.what} (`{n.id}`)", show(row["p50"], row["unit"]), *tail, str(row["runs"]), against, ratio,
+                     bound_of(row), verdict(row)])
     rows += [[f"{n.what} (`{n.id}`)", "not measured", "", "", "", "", "", "", ""] for n in results.missing]
-    return table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], rows, right=(1, 2, 3, 4, 6))
+    return table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], rows,
+                 right=(1, 2, 3, 4, 6))
 
 
 def peers_table(results):
@@ -152,9 +159,10 @@ def page(results, old):
     absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in bench["skipped"])
     return filled(f"""# Benchmarks
 
-What a sandbox costs, and what is promised about it. Everything on this page but the last section is written by `make bench`
-(`tests/bench/run.py`) from one run of `brig bench -o json`: what is compared was measured in that run, interleaved, and a ratio is that of
-two p50s. Ratios travel from machine to machine better than times; make your own with `make bench`, or `brig bench` where brig is installed.
+What a sandbox costs, and what is promised about it. Everything on this page but the last section is written by `make
+bench` (`tests/bench/run.py`) from one run of `brig bench -o json`: what is compared was measured in that run,
+interleaved, and a ratio is that of two p50s. Ratios travel from machine to machine better than times; make your own
+with `make bench`, or `brig bench` where brig is installed.
 
 {facts}
 ![Two bar charts: the time of /bin/true as a command by brig and its peers, and the share of each
@@ -169,14 +177,16 @@ Percentiles count from the good end: p99 of a speed is what 99 of 100 runs reach
 {promises_table(results)}
 ## brig and its peers, as commands
 
-The same run; each in the cheapest form that still is a sandbox, from Debian's packages. Docker's engine is started before, on a private socket
-with a private data root, and its start is not counted; its image is `/bin/true` with its libraries.
+The same run; each in the cheapest form that still is a sandbox, from Debian's packages. Docker's engine is started
+before, on a private socket with a private data root, and its start is not counted; its image is `/bin/true` with its
+libraries.
 
 {peers_table(results)}
 {"Not measured:" + chr(10) * 2 + absent + chr(10) if absent else ""}## How each is measured
 
-All at once: `make bench`, at most 20 minutes. One group: the command in the list, with `-o json` for a program and `--runs N` for more or fewer
-than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by nearest rank; nothing is averaged and no run is left out.
+All at once: `make bench`, at most 20 minutes. One group: the command in the list, with `-o json` for a program and
+`--runs N` for more or fewer than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles are by
+nearest rank; nothing is averaged and no run is left out.
 
 {how_table(results)}
 {old_parts(old)}## What was missed and why
@@ -187,13 +197,14 @@ than 200 rounds. Times are CLOCK_MONOTONIC in the measuring process; percentiles
 """)
 
 
-# ---- The service and the gate: sections of their own ------------------------------------------------------------------
+# ---- The service and the gate: sections of their own -----------------------------------------------------------------
 
 
 def section_line(number, row, rows):
     other = rows.get(row.get("against"))
     against = f"{other['name'].partition(': ')[2]}: {show(other['p50'], other['unit'])}" if other else ""
-    return [f"{number.what} (`{number.id}`)", *(show(row[p], row["unit"]) for p in ("p50", "p95", "p99")), str(row["runs"]), against, compared(row), bound_of(row), verdict(row)]
+    return [f"{number.what} (`{number.id}`)", *(show(row[p], row["unit"]) for p in ("p50", "p95", "p99")),
+            str(row["runs"]), against, compared(row), bound_of(row), verdict(row)]
 
 
 def section(results, numbers, script, title, intro, after=""):
@@ -202,8 +213,10 @@ def section(results, numbers, script, title, intro, after=""):
     found = [(n, rows[n.row]) for n in numbers if n.row in rows]
     bounded = [(n, row) for n, row in found if "kept" in row]
     missed = [n.id for n, row in bounded if not row["kept"]]
-    words = f"{len(bounded) - len(missed)} of {len(bounded)} promises kept" + (f"; missed: {', '.join(missed)}" if missed else "")
-    lines = table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""], [section_line(n, row, rows) for n, row in found], right=(1, 2, 3, 4, 6))
+    words = f"{len(bounded) - len(missed)} of {len(bounded)} promises kept" + (f"; missed: {', '.join(missed)}"
+                                                                               if missed else "")
+    lines = table(["number", "p50", "p95", "p99", "runs", "against (p50)", "ratio", "promise", ""],
+                  [section_line(n, row, rows) for n, row in found], right=(1, 2, 3, 4, 6))
     how = how_list((n.id, f"tests/bench/{script} --only {n.group}", n.how) for n in numbers)
     absent = "".join(f"- {s['name']}: {s['reason']}\n" for s in results["skipped"])
     return filled(f"""## {title}
@@ -219,16 +232,21 @@ def section(results, numbers, script, title, intro, after=""):
 def service_section(results):
     """The whole section, markers included."""
     rows = {row["name"]: row for row in results["results"]}
-    parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}" for name in ("service: create", "service: run", "service: delete") if name in rows)
-    intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/service_client.c`); what is compared takes
-turns in one run."""
-    return f"{SERVICE_BEGIN}\n{section(results, SERVICE, 'service.py', 'The service', intro, f'A cycle consists of (p50 each): {parts}.' if parts else '')}\n{SERVICE_END}\n"
+    parts = ", ".join(f"{name.removeprefix('service: ')} {show(rows[name]['p50'], 'us')}"
+                      for name in ("service: create", "service: run", "service: delete") if name in rows)
+    intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C
+(`tests/bench/service_client.c`); what is compared takes turns in one run."""
+    cycle = f"A cycle consists of (p50 each): {parts}." if parts else ""
+    return (f"{SERVICE_BEGIN}\n"
+            f"{section(results, SERVICE, 'service.py', 'The service', intro, cycle)}\n"
+            f"{SERVICE_END}\n")
 
 
 def gate_section(results):
-    intro = """The client and the server of `tests/bench/gate_peer.c`: the client in a sandbox of a `brig serve` with directories of its own, through brig-egress, or
-(direct) on the host without it; the server on the host's loopback. They take turns in one run. brig-egress is held to one CPU and both peers to
-another; where brig-egress shares theirs, that is said. What is decided is written to the audit log meanwhile, as always."""
+    intro = """The client and the server of `tests/bench/gate_peer.c`: the client in a sandbox of a `brig serve` with
+directories of its own, through brig-egress, or (direct) on the host without it; the server on the host's loopback.
+They take turns in one run. brig-egress is held to one CPU and both peers to another; where brig-egress shares theirs,
+that is said. What is decided is written to the audit log meanwhile, as always."""
     return f"{GATE_BEGIN}\n{section(results, GATE, 'gate.py', 'The gate', intro)}\n{GATE_END}\n"
 
 
@@ -236,16 +254,24 @@ def profile_table(lines):
     """Of CPU time per run: who has it, and in which stages."""
     if not lines:
         return ""
-    rows = [[who, f"{share:.0%}", f"{us:.0f} µs", ", ".join(f"{name} {value:.0f}" for name, value in stages if value >= us / 50)] for who, share, us, stages in tools_profile.by_who(lines) if share >= 0.005]
-    words = """Where the CPU time of a sustained load goes, all CPUs together, per run (samples of `cpu-clock` by `perf record -a -g`, put together by the program that ran and the kernel's function it was in; the
+    rows = [[who, f"{share:.0%}", f"{us:.0f} µs",
+             ", ".join(f"{name} {value:.0f}" for name, value in stages if value >= us / 50)]
+            for who, share, us, stages in tools_profile.by_who(lines) if share >= 0.005]
+    words = """Where the CPU time of a sustained load goes, all CPUs together, \
+per run (samples of `cpu-clock` by `perf record -a -g`, \
+put together by the program that ran and the kernel's function it was in; the
 client's own share is in it):"""
     return words + "\n\n" + table(["who", "share", "per run", "of that, in µs"], rows, right=(1, 2))
 
 
 def tools_section(results):
-    intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C (`tests/bench/tools_client.c`). Each run is in a fresh sandbox that is used once, with every layer on (a
-receipt is looked at before anything is measured), and is audited and stored as always. What is compared takes turns in one run."""
-    return f"{TOOLS_BEGIN}\n{section(results, TOOLS, 'tools.py', 'Tools', intro, profile_table(results.get('profile')).rstrip())}\n{TOOLS_END}\n"
+    intro = """A `brig serve` with directories of its own, asked over its unix socket by a client in C
+(`tests/bench/tools_client.c`). Each run is in a fresh sandbox that is used once, with every layer on (a receipt is
+looked at before anything is measured), and is audited and stored as always. What is compared takes turns in one
+run."""
+    return (f"{TOOLS_BEGIN}\n"
+            f"{section(results, TOOLS, 'tools.py', 'Tools', intro, profile_table(results.get('profile')).rstrip())}\n"
+            f"{TOOLS_END}\n")
 
 
 def old_part(old, begin, end):
@@ -254,7 +280,9 @@ def old_part(old, begin, end):
 
 
 def old_parts(old):
-    return "".join(part + "\n" for part in (old_part(old, SERVICE_BEGIN, SERVICE_END), old_part(old, GATE_BEGIN, GATE_END), old_part(old, TOOLS_BEGIN, TOOLS_END)) if part)
+    return "".join(part + "\n"
+                   for part in (old_part(old, SERVICE_BEGIN, SERVICE_END), old_part(old, GATE_BEGIN, GATE_END),
+                                old_part(old, TOOLS_BEGIN, TOOLS_END)) if part)
 
 
 def with_part(old, part, begin, end):
@@ -287,4 +315,5 @@ def svg(results):
         measured = f"{row['ratio']:.2f} ×" if "ratio" in row else show(row["p50"], row["unit"])
         shares.append((LABELS[n.id], share_of(row), f"{measured} ({bound_of(row).removesuffix(' ×')})"))
     facts = dict(results.machine)
-    return chart.draw(f"{facts['date']}, Linux {facts['kernel']}, {facts['CPUs']}, {results.fewest_runs()} runs each", commands, shares)
+    return chart.draw(f"{facts['date']}, Linux {facts['kernel']}, {facts['CPUs']}, {results.fewest_runs()} runs each",
+                      commands, shares)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the service is measured against: a Docker engine and an nginx of our own, on private sockets, data and ports.
 
-Both end with their `close()`, and leave nothing: the engine's mounts are in a mount namespace of its own, its cgroups below one
-parent that is removed.  The image is this machine's /bin/true and /bin/sleep with their libraries; no registry is asked.
+Both end with their `close()`, and leave nothing: the engine's mounts are in a mount namespace of its own, its cgroups
+below one parent that is removed.  The image is this machine's /bin/true and /bin/sleep with their libraries; no
+registry is asked.
 """
 
 import os
@@ -16,10 +17,12 @@ import time
 START_SECONDS = 30
 STOP_SECONDS = 20
 
-# What dockerd and containerd leave outside their roots goes into memory that ends with them (as src/cli/bench/bench_docker.c does it).
+# What dockerd and containerd leave outside their roots goes into memory that ends with them (as
+# src/cli/bench/bench_docker.c does it).
 IN_PRIVATE = """for dir in /run /opt /etc/docker; do case $0 in "$dir"/*) continue; esac
 [ ! -d "$dir" ] || mount -t tmpfs brig-bench "$dir" || exit; done; exec dockerd "$@" """
-IMAGE = """set -e; cd /; tar -chf "$1/image.tar" bin/true bin/sleep $(ldd bin/true bin/sleep | grep -o '/lib[^ ]*' | sort -u | sed 's,^/,,')
+IMAGE = """set -e; cd /; \
+tar -chf "$1/image.tar" bin/true bin/sleep $(ldd bin/true bin/sleep | grep -o '/lib[^ ]*' | sort -u | sed 's,^/,,')
 exec docker -H "$2" import "$1/image.tar" brig-bench"""
 
 
@@ -47,14 +50,18 @@ class Docker:
         (directory / "daemon.json").write_text("{}\n", encoding="ascii")
         self.log = open(directory / "dockerd.log", "wb")
         self.engine = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", "unshare", "--mount", "sh", "-c", IN_PRIVATE, str(directory), "-H", self.host, "--storage-driver=overlay2",
-             f"--config-file={directory}/daemon.json", f"--data-root={directory}/data", f"--exec-root={directory}/exec", f"--pidfile={directory}/pid",
-             f"--cgroup-parent=/{self.cgroup}", "--exec-opt=native.cgroupdriver=cgroupfs", "--bridge=none", "--iptables=false", "--ip6tables=false",
+            ["setpriv", "--pdeathsig", "TERM", "unshare", "--mount", "sh", "-c", IN_PRIVATE, str(directory), "-H",
+             self.host, "--storage-driver=overlay2",
+             f"--config-file={directory}/daemon.json", f"--data-root={directory}/data", f"--exec-root={directory}/exec",
+             f"--pidfile={directory}/pid",
+             f"--cgroup-parent=/{self.cgroup}", "--exec-opt=native.cgroupdriver=cgroupfs", "--bridge=none",
+             "--iptables=false", "--ip6tables=false",
              "--ip-forward=false"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         try:
             self.wait_ready()
             subprocess.run(["sh", "-c", IMAGE, "sh", str(directory), self.host], check=True, capture_output=True)
-            self.container = self.docker("run", "-d", "--network", "none", "brig-bench", "/bin/sleep", "1000000").strip()
+            self.container = self.docker("run", "-d", "--network", "none", "brig-bench", "/bin/sleep",
+                                         "1000000").strip()
         except BaseException:
             self.close()
             raise
@@ -77,7 +84,8 @@ class Docker:
 
     def close(self):
         if self.engine.poll() is None:
-            subprocess.run(["docker", "-H", self.host, "kill", getattr(self, "container", "none")], capture_output=True, check=False)
+            subprocess.run(["docker", "-H", self.host, "kill", getattr(self, "container", "none")], capture_output=True,
+                           check=False)
             end(self.engine)
         self.log.close()
         for top, _, _ in os.walk("/sys/fs/cgroup", topdown=False):
@@ -91,7 +99,8 @@ class Docker:
 NGINX_CONF = """daemon off; worker_processes 1; pid {dir}/nginx.pid; error_log {dir}/nginx.err crit;
 events {{ worker_connections 1024; }}
 http {{ access_log off; keepalive_requests 100000000; keepalive_timeout 75s;
-client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi; uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
+client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/fastcgi; \
+uwsgi_temp_path {dir}/uwsgi; scgi_temp_path {dir}/scgi;
 server {{ listen 127.0.0.1:{port}; location / {{ default_type text/plain; return 200 "ok\\n"; }} }} }}
 """
 
@@ -107,7 +116,8 @@ class Nginx:
             self.port = s.getsockname()[1]
         conf = directory / "nginx.conf"
         conf.write_text(NGINX_CONF.format(dir=directory, port=self.port), encoding="ascii")
-        self.process = subprocess.Popen(["taskset", "-c", str(cpu), "nginx", "-c", str(conf)], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = subprocess.Popen(["taskset", "-c", str(cpu), "nginx", "-c", str(conf)], stdin=subprocess.DEVNULL,
+                                        stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -124,14 +134,16 @@ class Nginx:
 
 def wrk(cpu, url, seconds, connections=64):
     """Requests per second; any answer but 200 and any socket error is an error."""
-    out = subprocess.run(["taskset", "-c", str(cpu), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", url], check=True, text=True, capture_output=True).stdout
+    out = subprocess.run(["taskset", "-c", str(cpu), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", url],
+                         check=True, text=True, capture_output=True).stdout
     if "Non-2xx" in out or "Socket errors" in out:
         raise RuntimeError(f"wrk {url}: {out}")
     return float(next(line.split()[1] for line in out.splitlines() if line.startswith("Requests/sec")))
 
 
 class Mitmproxy:
-    """mitmdump before one HTTPS server, as its reverse: the client speaks to it as it would to the server. modify: what --modify-headers takes."""
+    """mitmdump before one HTTPS server, as its reverse: the client speaks to it as it would to the server. modify: what
+    --modify-headers takes."""
 
     def __init__(self, directory, cpu, upstream, ca, modify):
         if not shutil.which("mitmdump"):
@@ -142,9 +154,12 @@ class Mitmproxy:
         home = directory / "mitmproxy"
         self.authority = str(home / "mitmproxy-ca-cert.pem")
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", "taskset", "-c", str(cpu), "mitmdump", "-q", "--mode", f"reverse:https://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "--listen-port",
-             str(self.port), "--set", f"confdir={home}", "--set", f"ssl_verify_upstream_trusted_ca={ca}", "--set", "keep_host_header=true", "--modify-headers",
-             modify], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "LC_ALL": "C.UTF-8"})
+            ["setpriv", "--pdeathsig", "TERM", "taskset", "-c", str(cpu), "mitmdump", "-q", "--mode",
+             f"reverse:https://127.0.0.1:{upstream}", "--listen-host", "127.0.0.1", "--listen-port",
+             str(self.port), "--set", f"confdir={home}", "--set", f"ssl_verify_upstream_trusted_ca={ca}", "--set",
+             "keep_host_header=true", "--modify-headers",
+             modify], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(directory), "LC_ALL": "C.UTF-8"})
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:

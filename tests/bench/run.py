@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The driver behind `make bench`: runs `brig bench -o json` of a build and writes docs/BENCHMARKS.md and docs/benchmarks.svg.
+"""The driver behind `make bench`: runs `brig bench -o json` of a build and writes docs/BENCHMARKS.md and
+docs/benchmarks.svg.
 
-  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py, gate.py, tools.py  measured after it
+  catalog.py  the numbers and the peers      page.py  the page      chart.py  the chart      service.py, gate.py,
+  tools.py  measured after it
 
-`brig bench` measures and knows the bounds; this only sees to a tidy run and to the words.  Peers are Debian's, so PATH is the system's.
-Nothing stays behind: the bench has its own session and temporary directory, which are ended and removed however this ends, and what
-firejail puts below /run on its first use is taken away if this was its first use.
+`brig bench` measures and knows the bounds; this only sees to a tidy run and to the words.  Peers are Debian's, so PATH
+is the system's. Nothing stays behind: the bench has its own session and temporary directory, which are ended and
+removed however this ends, and what firejail puts below /run on its first use is taken away if this was its first use.
 
-Fewer than 200 runs are a trial: the table goes to the terminal, and no document is written unless --out names a place for it.
-The status is 0 when everything was measured, whether kept or missed (that is said, and is in the page); else 1.
+Fewer than 200 runs are a trial: the table goes to the terminal, and no document is written unless --out names a place
+for it. The status is 0 when everything was measured, whether kept or missed (that is said, and is in the page); else 1.
 """
 
 import argparse
@@ -58,7 +60,9 @@ def read(path):
 
 
 def field(text, name):
-    return next((line.partition(":")[2].strip() for line in text.splitlines() if line.partition(":")[0].strip() == name), "")
+    return next((line.partition(":")[2].strip()
+                 for line in text.splitlines() if line.partition(":")[0].strip() == name),
+                "")
 
 
 def cgroups():
@@ -74,11 +78,13 @@ def package_version(name):
 
 def protection(brig, env):
     """What holds the sandbox that is measured, in words."""
-    done = subprocess.run([brig, "run", "--require", "all", "-o", "json", "--", "/bin/true"], text=True, capture_output=True, env=env, check=False)
+    done = subprocess.run([brig, "run", "--require", "all", "-o", "json", "--", "/bin/true"], text=True,
+                          capture_output=True, env=env, check=False)
     try:
         state = json.loads(done.stdout)["protection"]
         on = sum(layer["on"] for layer in state["layers"].values())
-        return f"complete (`--require all` version {state['require_version']}), {on} layers on" if state["complete"] else f"not complete, {on} layers on"
+        return f"complete (`--require all` version {state['require_version']}), {on} layers on" if state[
+            "complete"] else f"not complete, {on} layers on"
     except (ValueError, KeyError):
         last = (done.stderr.strip().splitlines() or ["no receipt"])[-1]
         return f"not complete: {last[:160]}"
@@ -87,7 +93,8 @@ def protection(brig, env):
 def machine(brig, env, load):
     memory = int(field(read("/proc/meminfo"), "MemTotal").split()[0]) / 2**20
     model = field(read("/proc/cpuinfo"), "model name")
-    version = json.loads(subprocess.run([brig, "version", "-o", "json"], text=True, capture_output=True, env=env, check=True).stdout)
+    version = json.loads(subprocess.run([brig, "version", "-o", "json"], text=True, capture_output=True, env=env,
+                                        check=True).stdout)
     return [
         ("date", datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")),
         ("kernel", os.uname().release),
@@ -95,7 +102,8 @@ def machine(brig, env, load):
         ("memory", f"{memory:.0f} GiB"),
         ("cgroups", cgroups()),
         ("load before the run", load),
-        ("brig", f"{version['version']}, commit {version['commit']}, as {'root' if os.geteuid() == 0 else 'a plain user'}"),
+        ("brig",
+         f"{version['version']}, commit {version['commit']}, as {'root' if os.geteuid() == 0 else 'a plain user'}"),
         ("protection", protection(brig, env)),
         ("peers", ", ".join(f"{p} {package_version(p)}" for p in PEER_PACKAGES)),
     ]
@@ -113,7 +121,8 @@ def group_is_alive(group):
 
 
 def end_group(proc):
-    """The bench and what it started (dockerd ends its containerd), by our own process group: first asked, then killed."""
+    """The bench and what it started (dockerd ends its containerd), by our own process group: first asked, then
+    killed."""
     for signum, seconds in ((signal.SIGTERM, 20), (signal.SIGKILL, 5)):
         deadline = time.monotonic() + seconds
         if group_is_alive(proc.pid):
@@ -147,7 +156,8 @@ def measure(brig, env, runs, only):
     command = [brig, "bench", "-o", "json", "--runs", str(runs)] + (["--only", only] if only else [])
     had_firejail = FIREJAIL.exists()
     temp = tempfile.mkdtemp(prefix="bb-", dir="/tmp")  # short: sockets will lie in it
-    proc = subprocess.Popen(command, env={**env, "TMPDIR": temp}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+    proc = subprocess.Popen(command, env={**env, "TMPDIR": temp}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            start_new_session=True)
     try:
         out, _ = proc.communicate(timeout=LIMIT_SECONDS)
     finally:
@@ -164,7 +174,8 @@ def measure(brig, env, runs, only):
 def load_now():
     one = os.getloadavg()[0]
     if one > 0.5:
-        say(f"this machine is busy (load {one:.2f}): the numbers will be worse than they are, and p95 and p99 say little")
+        say(f"this machine is busy (load {one:.2f}): the numbers will be worse than they are, and p95 and p99 "
+            "say little")
     return f"{one:.2f}"
 
 
@@ -191,8 +202,10 @@ def write(results, saved, out):
 def report(results):
     for number, row in results.numbers:
         tail = f"{row['ratio']:.2f} × {row['against']}" if "ratio" in row else ""
-        print(f"{number.id:18} p50 {page.show(row['p50'], row['unit']):>12}  p95 {page.show(row['p95'], row['unit']):>12}"
-              f"  p99 {page.show(row['p99'], row['unit']):>12}  {tail:36} {page.bound_of(row):16} {page.verdict(row).strip('*')}")
+        print(f"{number.id:18} p50 {page.show(row['p50'], row['unit']):>12}  p95 "
+              f"{page.show(row['p95'], row['unit']):>12}"
+              f"  p99 {page.show(row['p99'], row['unit']):>12}  {tail:36} {page.bound_of(row):16} "
+              f"{page.verdict(row).strip('*')}")
     for skip in results.bench["skipped"]:
         print(f"{skip['name']:18} not measured: {skip['reason']}")
     print(page.summary(results))
@@ -200,12 +213,16 @@ def report(results):
 
 def arguments():
     parser = argparse.ArgumentParser(description="Measures and writes docs/BENCHMARKS.md and docs/benchmarks.svg.")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", metavar="DIR", help="build directory (default: build)")
-    parser.add_argument("--runs", type=int, default=ENOUGH_RUNS, metavar="N", help=f"rounds of each (default {ENOUGH_RUNS}; fewer are a trial)")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", metavar="DIR",
+                        help="build directory (default: build)")
+    parser.add_argument("--runs", type=int, default=ENOUGH_RUNS, metavar="N",
+                        help=f"rounds of each (default {ENOUGH_RUNS}; fewer are a trial)")
     parser.add_argument("--only", metavar="GROUP", help="one group; a trial")
-    parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write the page and the chart here (default: docs; a trial: nowhere)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="DIR",
+                        help="write the page and the chart here (default: docs; a trial: nowhere)")
     parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured, for --load")
-    parser.add_argument("--load", type=pathlib.Path, metavar="FILE", help="measure nothing: write the documents again from a --save")
+    parser.add_argument("--load", type=pathlib.Path, metavar="FILE",
+                        help="measure nothing: write the documents again from a --save")
     return parser.parse_args()
 
 
@@ -214,7 +231,8 @@ def collect(args):
         return json.loads(args.load.read_text(encoding="utf-8"))
     helpers = (args.build / "src").resolve()
     brig = str(helpers / "brig")
-    env = {"PATH": SYSTEM_PATH, "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C.UTF-8", "BRIG_LIBEXEC_DIR": str(helpers)}
+    env = {"PATH": SYSTEM_PATH, "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C.UTF-8",
+           "BRIG_LIBEXEC_DIR": str(helpers)}
     load, start = load_now(), time.monotonic()
     facts = machine(brig, env, load)
     bench = measure(brig, env, args.runs, args.only)

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the service: a `brig serve` of a build with directories of its own, asked by service_client.c over its socket.
+"""Measures the service: a `brig serve` of a build with directories of its own, asked by service_client.c over its
+socket.
 
 `make bench` does it after `brig bench` (run.py); alone it writes only its own section of the page:
 
   service.py --build build [--only GROUP,...] [--runs N] [--out DIR] [--save FILE]
 
-What is compared takes turns in one run.  Rows have the form of those of `brig bench -o json`, so that one page shows them all.
+What is compared takes turns in one run.  Rows have the form of those of `brig bench -o json`, so that one page shows
+them all.
 """
 
 import argparse
@@ -73,7 +75,8 @@ class Client:
     """service_client.c, one command at a time; answers are nanoseconds."""
 
     def __init__(self, program, daemon):
-        self.process = subprocess.Popen([program, daemon.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, daemon.socket], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
 
     def words(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -95,7 +98,8 @@ class Client:
 
 
 def daemon_class():
-    """The daemon of the e2e tests, whose module is called as this one; the program it starts is read from the environment when it is loaded."""
+    """The daemon of the e2e tests, whose module is called as this one; the program it starts is read from the
+    environment when it is loaded."""
     spec = importlib.util.spec_from_file_location("e2e_service", ROOT / "tests/e2e/service.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -116,11 +120,14 @@ class Bench:
 
     def compile(self, name, *libraries):
         program = str(self.temp / name)
-        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-D_GNU_SOURCE", "-o", program, str(HERE / f"{name}.c"), *libraries], check=True)
+        subprocess.run([os.environ.get("CC", "cc"), "-O2", "-D_GNU_SOURCE", "-o", program, str(HERE / f"{name}.c"),
+                        *libraries],
+                       check=True)
         return program
 
     def serve(self, manager="", sandbox=""):
-        return self.Daemon(config=f"[manager]\nmax_sandboxes = 10000\nidle_timeout = 0\n{manager}\n[sandbox]\n{sandbox}\n")
+        return self.Daemon(config=f"[manager]\nmax_sandboxes = 10000\nidle_timeout = 0\n{manager}\n[sandbox]\n"
+                           f"{sandbox}\n")
 
     def close(self):
         shutil.rmtree(self.temp, ignore_errors=True)
@@ -154,7 +161,8 @@ def timed_us(function):
 def commands(bench):
     """Create, command, delete; and a command in a live sandbox: BLOCK of each, then one of Docker's."""
     daemon, client, docker = bench.serve("pool = 64"), None, None
-    values = {name: [] for name in ("cycle", "paused", "create", "run", "delete", "exec", "exec paused", "docker run", "docker exec")}
+    values = {name: [] for name in ("cycle", "paused", "create", "run", "delete", "exec", "exec paused", "docker run",
+                                    "docker exec")}
     try:
         client = Client(bench.program, daemon)
         try:
@@ -183,8 +191,10 @@ def commands(bench):
     bound(rows["cycle"], at_most=5000)
     bound(rows["exec"], at_most=2000)
     if docker:
-        rows["cycle to docker"] = bound({**row("service: cycle to docker", "us", values["cycle"])}, at_least=50, against=rows["docker run"], inverse=True)
-        rows["exec to docker"] = bound({**row("service: exec to docker", "us", values["exec"])}, at_least=20, against=rows["docker exec"], inverse=True)
+        rows["cycle to docker"] = bound({**row("service: cycle to docker", "us", values["cycle"])}, at_least=50,
+                                        against=rows["docker run"], inverse=True)
+        rows["exec to docker"] = bound({**row("service: exec to docker", "us", values["exec"])}, at_least=20,
+                                       against=rows["docker exec"], inverse=True)
     return list(rows.values())
 
 
@@ -212,7 +222,8 @@ def healthz(bench):
     ours, theirs = [], []
     try:
         nginx = peers.Nginx(bench.temp, 0)
-        subprocess.run(["taskset", "-a", "-p", "-c", "0", str(daemon.children()["brigd"])], check=True, capture_output=True)
+        subprocess.run(["taskset", "-a", "-p", "-c", "0", str(daemon.children()["brigd"])], check=True,
+                       capture_output=True)
         for _ in range(5):
             ours.append(peers.wrk(1, f"http://127.0.0.1:{daemon.port}/healthz", 2))
             theirs.append(peers.wrk(1, f"http://127.0.0.1:{nginx.port}/healthz", 2))
@@ -319,7 +330,8 @@ def idle(bench):
             lists += [client.us("list") for _ in range(100)]
         finally:
             closing(client, daemon)
-    return [bound(row("service: idle sandbox", "KiB", each), at_most=550), bound(row("service: brigd", "MiB", brigd), at_most=100),
+    return [bound(row("service: idle sandbox", "KiB", each), at_most=550),
+            bound(row("service: brigd", "MiB", brigd), at_most=100),
             bound(row("service: list", "us", lists), at_most=10000)]
 
 
@@ -343,8 +355,10 @@ def report(results):
     import page  # noqa: PLC0415
     for line in results["results"]:
         tail = f"{page.compared(line)} {line['against']}" if "against" in line else ""
-        print(f"{line['name']:28} p50 {page.show(line['p50'], line['unit']):>11}  p95 {page.show(line['p95'], line['unit']):>11}  p99 "
-              f"{page.show(line['p99'], line['unit']):>11}  {tail:36} {page.bound_of(line):18} {page.verdict(line).strip('*')}")
+        print(f"{line['name']:28} p50 {page.show(line['p50'], line['unit']):>11}  p95 "
+              f"{page.show(line['p95'], line['unit']):>11}  p99 "
+              f"{page.show(line['p99'], line['unit']):>11}  {tail:36} {page.bound_of(line):18} "
+              f"{page.verdict(line).strip('*')}")
     for skip in results["skipped"]:
         print(f"{skip['name']}: not measured: {skip['reason']}")
 
@@ -356,7 +370,8 @@ def main():
     parser.add_argument("--only", metavar="GROUP,...", help=", ".join(GROUPS) + "; a trial")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write the section into DIR/BENCHMARKS.md")
     parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured, for --load")
-    parser.add_argument("--load", type=pathlib.Path, metavar="FILE,...", help="measure nothing: write the section from a --save")
+    parser.add_argument("--load", type=pathlib.Path, metavar="FILE,...",
+                        help="measure nothing: write the section from a --save")
     args = parser.parse_args()
     if args.load:
         results = json.loads(args.load.read_text(encoding="utf-8"))

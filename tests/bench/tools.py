@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures runs of tools: a `brig serve` of a build with directories of its own, asked by tools_client.c over its socket.
+"""Measures runs of tools: a `brig serve` of a build with directories of its own, asked by tools_client.c over its
+socket.
 
 `make bench` does it after the gate (run.py); alone it writes only its own section of the page:
 
   tools.py --build build [--only GROUP,...] [--quick] [--runs N] [--out DIR] [--save FILE] [--markdown]
 
-Every run has a fresh sandbox, used once, with every layer on (looked at in a receipt before anything is measured). What is compared takes turns in one run.
-Rows have the form of those of service.py; `of` says which percentile a promise is about when it is not the p50.
+Every run has a fresh sandbox, used once, with every layer on (looked at in a receipt before anything is measured). What
+is compared takes turns in one run. Rows have the form of those of service.py; `of` says which percentile a promise is
+about when it is not the p50.
 """
 
 import argparse
@@ -73,7 +75,8 @@ PYTHON = "/usr/bin/python3"
 
 def of(line, percentile, at_most):
     """The same row again, with a promise about another percentile."""
-    return {**{k: line[k] for k in ("unit", "p50", "p95", "p99", "runs")}, "name": f"{line['name']}, {percentile}", "of": percentile, "at_most": at_most, "kept": line[percentile] <= at_most}
+    return {**{k: line[k] for k in ("unit", "p50", "p95", "p99", "runs")}, "name": f"{line['name']}, {percentile}",
+            "of": percentile, "at_most": at_most, "kept": line[percentile] <= at_most}
 
 
 class Bench(service.Bench):
@@ -131,7 +134,8 @@ def add_tool(daemon, client):
 
 
 def bwrap():
-    subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", PYTHON, "-I", "-S", "-c", "print(2 + 3)"], check=True, capture_output=True)
+    subprocess.run(["bwrap", "--unshare-all", "--ro-bind", "/", "/", PYTHON, "-I", "-S", "-c", "print(2 + 3)"],
+                   check=True, capture_output=True)
 
 
 def one_at_a_time(bench):
@@ -167,7 +171,9 @@ def one_at_a_time(bench):
     out = [bound(rows["warm"], at_most=1000), of(rows["warm"], "p99", 5000), rows["back to back"], rows["refill"]]
     for name, times in (("bwrap", 10), ("docker exec", 50), ("docker run", 200)):
         if name in rows:
-            out += [bound(row(f"tools: warm to {name}", "us", values["warm"]), at_least=times, against=rows[name], inverse=True), rows[name]]
+            out += [bound(row(f"tools: warm to {name}", "us", values["warm"]), at_least=times, against=rows[name],
+                          inverse=True),
+                    rows[name]]
     return out
 
 
@@ -179,7 +185,8 @@ def node(bench):
         client = Client(bench.program, daemon)
         number = {"type": "number"}
         register(daemon, ADD_NODE, source_type="javascript",
-                 json_schema={"name": "add", "description": "", "parameters": {"type": "object", "properties": {"x": number, "y": number}, "required": ["x", "y"]}})
+                 json_schema={"name": "add", "description": "", "parameters":
+                              {"type": "object", "properties": {"x": number, "y": number}, "required": ["x", "y"]}})
         checked(daemon, "add", {"x": 2, "y": 3})
         client.words("tool", "add", '{"x":2,"y":3}', "5")
         prewarm(daemon, client, 4, "javascript")
@@ -223,7 +230,8 @@ def possessions(daemon, tag):
     mounts = 0
     for pid in daemons:
         mounts += pathlib.Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8", errors="replace").count("\n")
-    return {"processes": len(descendants(daemon.process.pid)), "cgroups": len([c for c in helpers.own_cgroups() if tag in c]), "mounts": mounts,
+    return {"processes": len(descendants(daemon.process.pid)),
+            "cgroups": len([c for c in helpers.own_cgroups() if tag in c]), "mounts": mounts,
             "descriptors": sum(count(f"/proc/{pid}/fd") for pid in daemons)}
 
 
@@ -240,7 +248,8 @@ def settled(daemon, tag, want=None):
 
 
 def sustained(bench):
-    """CONNECTIONS clients that always have a run, on all CPUs; what the daemon has is counted before and after with as many parked."""
+    """CONNECTIONS clients that always have a run, on all CPUs; what the daemon has is counted before and after with as
+    many parked."""
     seconds = 10 if bench.quick else 60
     daemon, client = bench.serve(f"pool_max = {POOL}"), None
     try:
@@ -259,8 +268,10 @@ def sustained(bench):
         closing(client, daemon)
     left = {k: after[k] - before[k] for k in after}
     service.say(f"before {before}, after {after}")
-    each = {"name": "tools: sustained, each", "unit": "us", "p50": p50 / 1000, "p95": p99 / 1000, "p99": p99 / 1000, "runs": runs}
-    return [bound(row("tools: sustained", "per s", [runs / elapsed * 1e9]), at_least=250), each, bound(row("tools: left behind", "things", [sum(max(0, v) for v in left.values())]), at_most=0)]
+    each = {"name": "tools: sustained, each", "unit": "us", "p50": p50 / 1000, "p95": p99 / 1000, "p99": p99 / 1000,
+            "runs": runs}
+    return [bound(row("tools: sustained", "per s", [runs / elapsed * 1e9]), at_least=250), each,
+            bound(row("tools: left behind", "things", [sum(max(0, v) for v in left.values())]), at_most=0)]
 
 
 def bursts(bench, name, config, at_most):
@@ -284,7 +295,8 @@ def bursts(bench, name, config, at_most):
 
 
 def burst(bench):
-    return [bursts(bench, "full", f"pool_max = {BURST}\nprewarm = 0", 60000), bursts(bench, "empty", "pool_max = 0", 500000)]
+    return [bursts(bench, "full", f"pool_max = {BURST}\nprewarm = 0", 60000),
+            bursts(bench, "empty", "pool_max = 0", 500000)]
 
 
 # ---- Requirements ---------------------------------------------------------------------------------------------------
@@ -296,8 +308,11 @@ def wheels(directory):
     import lettakit  # noqa: PLC0415
     names = [f"brigpkg{i:02}" for i in range(PACKAGES)]
     for name in names:
-        text = "import re\nimport collections\n" + "".join(f"def function_{i}(a, b={i}):\n    return a * {i} + b\n\n" for i in range(40)) + "TABLE = {i: str(i) for i in range(200)}\n"
-        lettakit.wheel(str(directory), name, "1.0", {f"{name}/__init__.py": f"from .core import *\nNAME = '{name}'\n", f"{name}/core.py": text})
+        text = "import re\nimport collections\n" + "".join(f"def function_{i}(a, b={i}):\n    return a * {i} + b\n\n"
+                                                           for i
+                                                           in range(40)) + "TABLE = {i: str(i) for i in range(200)}\n"
+        lettakit.wheel(str(directory), name, "1.0",
+                       {f"{name}/__init__.py": f"from .core import *\nNAME = '{name}'\n", f"{name}/core.py": text})
     return names
 
 
@@ -313,10 +328,12 @@ def cold(bench):
     lines = "".join(f"    import {name}\n" for name in names)
     daemon, client, ours, plain = bench.serve(f'pool_max = 0\nfind_links = "{links}"'), None, [], []
     program = "; ".join(f"import {name}" for name in names) + "; print(2 + 3)"
-    start = lambda: subprocess.run([PYTHON, "-c", program], check=True, capture_output=True, env={"PYTHONPATH": str(path), "PATH": "/usr/bin:/bin"})  # noqa: E731
+    start = lambda: subprocess.run([PYTHON, "-c", program], check=True, capture_output=True,
+                                   env={"PYTHONPATH": str(path), "PATH": "/usr/bin:/bin"})  # noqa: E731
     try:
         client = Client(bench.program, daemon)
-        register(daemon, f'def twenty(x: int, y: int) -> int:\n    """\n    Adds.\n\n    Args:\n        x (int): One.\n        y (int): Another.\n    """\n{lines}    return x + y\n',
+        register(daemon, f'def twenty(x: int, y: int) -> int:\n    """\n    Adds.\n\n    Args:\n        x (int): One.\n'
+                 f'        y (int): Another.\n    """\n{lines}    return x + y\n',
                  pip_requirements=[{"name": name} for name in names])
         checked(daemon, "twenty", {"x": 2, "y": 3})  # builds the set
         client.words("tool", "twenty", '{"x":2,"y":3}', "5")
@@ -351,7 +368,8 @@ def parked_children(daemon):
             spaces.setdefault(os.readlink(f"/proc/{pid}/ns/pid"), {})[inner_pid(pid)] = pid
         except OSError:
             pass
-    return [(found["1"], found["2"]) for found in spaces.values() if "1" in found and "2" in found and "python" in pathlib.Path(f"/proc/{found['2']}/comm").read_text(encoding="utf-8")]
+    return [(found["1"], found["2"]) for found in spaces.values() if "1" in found and "2" in found
+            and "python" in pathlib.Path(f"/proc/{found['2']}/comm").read_text(encoding="utf-8")]
 
 
 def parked(bench):
@@ -389,7 +407,9 @@ def humaneval(bench):
         if not hasattr(local, "connection"):
             local.connection = daemon.connection(timeout=600)
         program = task["prompt"] + task["canonical_solution"] + "\n" + task["test"]
-        answer = daemon.ask("POST", "/v1/tools/task/run", {"args": {"program": program, "entry": task["entry_point"]}, "timeout": 60}, connection=local.connection)
+        answer = daemon.ask("POST", "/v1/tools/task/run",
+                            {"args": {"program": program, "entry": task["entry_point"]}, "timeout": 60},
+                            connection=local.connection)
         return answer.status == 200 and answer.json["status"] == "success" and answer.json["result"] == "passed"
 
     try:
@@ -401,7 +421,8 @@ def humaneval(bench):
                 passed.append((sum(results), len(results) / (time.monotonic() - start)))
     finally:
         daemon.close()
-    return [bound(row("tools: HumanEval passed", "of 164", [n for n, _ in passed]), at_least=len(tasks)), row("tools: HumanEval", "tasks/s", [speed for _, speed in passed], best_is_high=True)]
+    return [bound(row("tools: HumanEval passed", "of 164", [n for n, _ in passed]), at_least=len(tasks)),
+            row("tools: HumanEval", "tasks/s", [speed for _, speed in passed], best_is_high=True)]
 
 
 def profile(bench):
@@ -412,13 +433,15 @@ def profile(bench):
         client = Client(bench.program, daemon)
         add_tool(daemon, client)
         prewarm(daemon, client, POOL)
-        bench.profile = tools_profile.take(bench.temp, seconds, [client.process.pid, *descendants(daemon.process.pid)], lambda: int(client.words("sustain", seconds, CONNECTIONS)[1]))
+        bench.profile = tools_profile.take(bench.temp, seconds, [client.process.pid, *descendants(daemon.process.pid)],
+                                           lambda: int(client.words("sustain", seconds, CONNECTIONS)[1]))
     finally:
         closing(client, daemon)
     return []
 
 
-GROUPS = {"warm": one_at_a_time, "sustained": sustained, "burst": burst, "node": node, "cold": cold, "parked": parked, "humaneval": humaneval, "profile": profile}
+GROUPS = {"warm": one_at_a_time, "sustained": sustained, "burst": burst, "node": node, "cold": cold, "parked": parked,
+          "humaneval": humaneval, "profile": profile}
 
 
 def measure(build, runs=200, only=None, quick=False):
@@ -431,11 +454,13 @@ def measure(build, runs=200, only=None, quick=False):
                 bench.attempt(name, function)
     finally:
         bench.close()
-    return {"results": bench.rows, "skipped": bench.skipped, "load": load, "load_after": f"{os.getloadavg()[0]:.2f}", "profile": bench.profile}
+    return {"results": bench.rows, "skipped": bench.skipped, "load": load, "load_after": f"{os.getloadavg()[0]:.2f}",
+            "profile": bench.profile}
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Measures runs of tools and writes their section of docs/BENCHMARKS.md.")
+    parser = argparse.ArgumentParser(
+        description="Measures runs of tools and writes their section of docs/BENCHMARKS.md.")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", metavar="DIR")
     parser.add_argument("--runs", type=int, default=200, metavar="N")
     parser.add_argument("--quick", action="store_true", help="a trial of a few seconds per group")
@@ -443,7 +468,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="write the section into DIR/BENCHMARKS.md")
     parser.add_argument("--markdown", action="store_true", help="print the section")
     parser.add_argument("--save", type=pathlib.Path, metavar="FILE", help="keep what was measured (JSON), for --load")
-    parser.add_argument("--load", type=pathlib.Path, metavar="FILE", help="measure nothing: write the section from a --save")
+    parser.add_argument("--load", type=pathlib.Path, metavar="FILE",
+                        help="measure nothing: write the section from a --save")
     args = parser.parse_args()
     if args.load:
         results = json.loads(args.load.read_text(encoding="utf-8"))

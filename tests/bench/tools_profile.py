@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the CPU time of a load goes: samples of every CPU (perf's cpu-clock), put together by who was running and in which stage of a run's life.
+"""Where the CPU time of a load goes: samples of every CPU (perf's cpu-clock), put together by who was running and in
+which stage of a run's life.
 
-A program's name says whose time it is; the interpreter's children and brig-init share theirs between the making and the run, so there the kernel's
-functions tell: fork, exec, exit and their page faults are the life of a process, the rest is its work.
+A program's name says whose time it is; the interpreter's children and brig-init share theirs between the making and the
+run, so there the kernel's functions tell: fork, exec, exit and their page faults are the life of a process, the rest is
+its work.
 """
 
 import collections
@@ -12,13 +14,24 @@ import shutil
 import subprocess
 
 FREQUENCY = 1999
-OURS = (("brigd", "brigd: HTTP, policy, request, receipt, audit, pool"), ("brig-spawner", "brig-spawner: sandboxes made, ended, counted"), ("brig-init", "brig-init: pid 1 of each sandbox"),
-        ("brig-zygote", "brig-zygote: clones of the interpreter"), ("brig-reaper", "brig-reaper: cgroups removed"), ("brig-audit", "brigd: the audit log's thread"),
-        ("brig-egress", "brig-egress"), ("brig", "brig serve"), ("python3", "Python: the children, from their clone to their end"), ("node", "Node"), ("tools_client", "the client"))
+OURS = (("brigd", "brigd: HTTP, policy, request, receipt, audit, pool"),
+        ("brig-spawner", "brig-spawner: sandboxes made, ended, counted"),
+        ("brig-init", "brig-init: pid 1 of each sandbox"),
+        ("brig-zygote", "brig-zygote: clones of the interpreter"), ("brig-reaper", "brig-reaper: cgroups removed"),
+        ("brig-audit", "brigd: the audit log's thread"),
+        ("brig-egress", "brig-egress"), ("brig", "brig serve"),
+        ("python3", "Python: the children, from their clone to their end"), ("node", "Node"),
+        ("tools_client", "the client"))
 # The first that fits anywhere in the stack, outermost last. "" is everything else.
-STAGES = (("end of processes", r"do_exit|do_group_exit|exit_mmap|release_task|zap_pid_ns"), ("fork", r"kernel_clone|copy_process"), ("exec", r"execve"),
-          ("namespaces and mounts", r"unshare|create_new_namespaces|mount|umount|pivot_root|copy_tree|cleanup_mnt|put_mnt_ns|copy_mnt_ns|setns|free_nsproxy"),
-          ("network namespaces", r"cleanup_net|copy_net_ns|ops_undo"), ("cgroups", r"cgroup|css_|memcg_offline"), ("RCU", r"rcu_do_batch|rcu_exp|rcu_gp|sync_rcu"), ("page faults", r"page_fault|handle_mm_fault"), ("files", r"sys_(openat|open|stat|newfstatat|read|write|close|mkdir|unlink|getdents|readlink|lseek|pread|fcntl)"),
+STAGES = (("end of processes", r"do_exit|do_group_exit|exit_mmap|release_task|zap_pid_ns"),
+          ("fork", r"kernel_clone|copy_process"), ("exec", r"execve"),
+          ("namespaces and mounts",
+           r"unshare|create_new_namespaces|mount|umount|pivot_root|"
+           r"copy_tree|cleanup_mnt|put_mnt_ns|copy_mnt_ns|setns|free_nsproxy"),
+          ("network namespaces", r"cleanup_net|copy_net_ns|ops_undo"), ("cgroups", r"cgroup|css_|memcg_offline"),
+          ("RCU", r"rcu_do_batch|rcu_exp|rcu_gp|sync_rcu"), ("page faults", r"page_fault|handle_mm_fault"),
+          ("files",
+           r"sys_(openat|open|stat|newfstatat|read|write|close|mkdir|unlink|getdents|readlink|lseek|pread|fcntl)"),
           ("sockets", r"sock|unix_stream|sys_send|sys_recv"), ("waiting", r"epoll|poll|schedule|futex"))
 
 
@@ -32,8 +45,11 @@ def stage_of(comm, stack, kernel):
 
 
 def samples(data):
-    """(pid, command, stack as text, whether the CPU was in the kernel), one per sample; ("fork", child, parent) for each that was born."""
-    script = subprocess.Popen(["perf", "script", "-i", str(data), "--show-task-events", "-F", "comm,pid,tid,event,ip,sym,dso"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace")
+    """(pid, command, stack as text, whether the CPU was in the kernel), one per sample; ("fork", child, parent) for
+    each that was born."""
+    script = subprocess.Popen(["perf", "script", "-i", str(data), "--show-task-events", "-F",
+                               "comm,pid,tid,event,ip,sym,dso"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace")
     head, frames = None, []
     for line in script.stdout:
         born = re.search(r"PERF_RECORD_FORK\((\d+):\d+\):\((\d+):\d+\)", line)
@@ -61,11 +77,14 @@ def kernel_thread(comm):
 
 
 def take(directory, seconds, pids, load):
-    """[{who, stage, share, us}] of what load() (which returns how many runs it had) costs; us: CPU time per run. pids: the processes that count, with all they fork; and the kernel's threads."""
+    """[{who, stage, share, us}] of what load() (which returns how many runs it had) costs; us: CPU time per run. pids:
+    the processes that count, with all they fork; and the kernel's threads."""
     if not shutil.which("perf"):
         raise RuntimeError("there is no perf (Debian: linux-perf)")
     data = pathlib.Path(directory) / "perf.data"
-    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", str(FREQUENCY), "-o", str(data), "--", "sleep", str(seconds)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    perf = subprocess.Popen(["perf", "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", str(FREQUENCY), "-o",
+                             str(data), "--", "sleep", str(seconds)],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     runs = load()
     perf.wait()
     counts, total, known, pids = collections.Counter(), 0, set(pids), set(pids)
@@ -81,7 +100,9 @@ def take(directory, seconds, pids, load):
     data.unlink()
     if not total:
         raise RuntimeError("perf has no samples here")
-    return [{"who": who, "stage": stage, "share": round(n / total, 4), "us": round(n / FREQUENCY * 1e6 / max(1, runs), 1)} for (who, stage), n in counts.most_common()]
+    return [{"who": who, "stage": stage, "share": round(n / total, 4),
+             "us": round(n / FREQUENCY * 1e6 / max(1, runs), 1)} for (who, stage),
+            n in counts.most_common()]
 
 
 def by_who(lines):
@@ -97,4 +118,5 @@ def by_who(lines):
 
 def report(lines):
     for who, share, us, stages in by_who(lines):
-        print(f"{who:52} {share:6.1%} {us:8.0f} us/run   " + ", ".join(f"{name} {value:.0f}" for name, value in stages[:6]))
+        print(f"{who:52} {share:6.1%} {us:8.0f} us/run   "
+              + ", ".join(f"{name} {value:.0f}" for name, value in stages[:6]))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HumanEval's 164 canonical solutions with their tests, each a run of its own in a fresh sandbox, through the tool API of one daemon. The data is not ours and not in the repository: it is looked
-for in BRIG_TEST_DATA, and beside the clone."""
+"""HumanEval's 164 canonical solutions with their tests, each a run of its own in a fresh sandbox, through the tool API
+of one daemon. The data is not ours and not in the repository: it is looked for in BRIG_TEST_DATA, and beside the
+clone."""
 
 import concurrent.futures
 import gzip
@@ -18,7 +19,8 @@ from lettakit import LettaTest  # noqa: E402  pylint: disable=wrong-import-posit
 
 NAME = "HumanEval.jsonl.gz"
 DATA = pathlib.Path(os.environ.get("BRIG_TEST_DATA") or "/nonexistent", NAME)
-SCHEMA = {"name": "run_tests", "description": "Runs the tests of one task.", "parameters": {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}}
+SCHEMA = {"name": "run_tests", "description": "Runs the tests of one task.",
+          "parameters": {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}}
 
 
 def source(task):
@@ -38,7 +40,8 @@ class HumanEval(LettaTest):
 
     def one(self, task):
         ran = self.source(source(task), {"task": task["task_id"]}, name="run_tests", json_schema=SCHEMA)
-        return None if (ran["status"], ran["tool_return"]) == ("success", f"passed {task['task_id']}") else f"{task['task_id']}: {ran['tool_return'][:300]}"
+        return None if (ran["status"], ran["tool_return"]) == (
+            "success", f"passed {task['task_id']}") else f"{task['task_id']}: {ran['tool_return'][:300]}"
 
     def test_canonical_solutions(self):
         self.assertEqual(len(self.tasks), 164)
@@ -47,7 +50,8 @@ class HumanEval(LettaTest):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             bad = [b for b in pool.map(self.one, self.tasks) if b]
         took = time.monotonic() - start
-        line = f"HumanEval: {len(self.tasks) - len(bad)} of {len(self.tasks)} passed, {len(self.tasks) / took:.1f} tasks per second\n"
+        line = (f"HumanEval: {len(self.tasks) - len(bad)} of {len(self.tasks)} passed, {len(self.tasks) / took:.1f} "
+                "tasks per second\n")
         pathlib.Path(os.environ["BRIG_BUILD_DIR"], "human_eval.txt").write_text(line, encoding="utf-8")
         print(line, end="")
         self.assertEqual(bad, [])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The published letta-client, unmodified, against a real daemon over TCP with an API key: the newest one and the last one of the generation before. Each runs in a virtual environment of its
-own, filled from the index that this machine's pip is configured for; drivers/letta_*.py say what they do."""
+"""The published letta-client, unmodified, against a real daemon over TCP with an API key: the newest one and the last
+one of the generation before. Each runs in a virtual environment of its own, filled from the index that this machine's
+pip is configured for; drivers/letta_*.py say what they do."""
 
 import os
 import pathlib
@@ -31,7 +32,8 @@ class LettaClient(unittest.TestCase):
 
     def call(self, *command):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("LETTA_", "PYTHON"))}
-        return subprocess.run(command, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        return subprocess.run(command, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False,
                               env={**env, "NO_PROXY": ",".join(filter(None, [env.get("NO_PROXY"), "127.0.0.1"]))})
 
     def venv(self, version):
@@ -40,7 +42,8 @@ class LettaClient(unittest.TestCase):
         made = self.call(PYTHON, "-m", "venv", str(where))
         if made.returncode != 0:
             self.skipTest(f"no virtual environment with pip: {made.stdout.strip()[-200:]}")
-        pip = [str(where / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir", "--retries", "1", "--timeout", "15"]
+        pip = [str(where / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "--no-cache-dir",
+               "--retries", "1", "--timeout", "15"]
         done = self.call(*pip, "install", "--quiet", f"letta-client=={version}")
         if done.returncode != 0:
             # Where no version of it can be had there is no index; where another can, the pin is wrong.
@@ -51,8 +54,10 @@ class LettaClient(unittest.TestCase):
         return pip[0]
 
     def drive(self, version, driver):
-        org = self.daemon.ask("POST", "/v1/orgs", {"name": driver}).json["id"]  # nothing of one client is in the other's lists
-        done = self.call(self.venv(version), "-B", str(HERE / "drivers" / driver), f"http://127.0.0.1:{self.daemon.port}", self.daemon.key(org=org))
+        # nothing of one client is in the other's lists
+        org = self.daemon.ask("POST", "/v1/orgs", {"name": driver}).json["id"]
+        done = self.call(self.venv(version), "-B", str(HERE / "drivers" / driver),
+                         f"http://127.0.0.1:{self.daemon.port}", self.daemon.key(org=org))
         self.assertEqual(done.returncode, 0, done.stdout[-3000:])
 
     def test_newest(self):

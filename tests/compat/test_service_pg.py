@@ -25,7 +25,8 @@ class OnPostgres(unittest.TestCase):
         cls.addClassCleanup(cls.server.__exit__)
 
     def again(self, module):
-        done = subprocess.run([sys.executable, "-B", "-m", "unittest", module], cwd=HERE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        done = subprocess.run([sys.executable, "-B", "-m", "unittest", module], cwd=HERE, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               env={**os.environ, "BRIG_TEST_PG_URL": self.server.url}, check=False)
         self.assertEqual(done.returncode, 0, done.stdout.decode(errors="replace")[-4000:])
 

@@ -54,7 +54,8 @@ def answers(*command):
     """Whether the host's own client gets something there, in a directory that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="brig-compat-") as where:
         try:
-            return subprocess.run([*command], cwd=where, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+            return subprocess.run([*command], cwd=where, stdin=subprocess.DEVNULL, capture_output=True, timeout=60,
+                                  check=False,
                                   env={**os.environ, "PATH": SYSTEM_PATH, "npm_config_cache": where}).returncode == 0
         except (OSError, subprocess.TimeoutExpired):
             return False
@@ -68,13 +69,15 @@ class Configured(LettaTest):
     def sets(self):
         """The sets there are, by inode and time: one that was built again is another."""
         with os.scandir(os.path.join(self.d.dir, "cache", "sets")) as entries:
-            return sorted((e.name, e.inode(), e.stat(follow_symlinks=False).st_mtime_ns) for e in entries if e.is_dir(follow_symlinks=False))
+            return sorted((e.name, e.inode(), e.stat(follow_symlinks=False).st_mtime_ns)
+                          for e in entries if e.is_dir(follow_symlinks=False))
 
 
 class Pip(Configured):
     @classmethod
     def setUpClass(cls):
-        if not answers("env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", PYTHON, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout", "10", "idna"):
+        if not answers("env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", PYTHON, "-m", "pip", "download", "-q",
+                       "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout", "10", "idna"):
             raise unittest.SkipTest("the configured Python index does not answer")
         super().setUpClass()
 
@@ -97,7 +100,8 @@ class Pip(Configured):
         ran = self.source(COWSAY)
         self.assertEqual((ran["status"], ran["stdout"]), ("error", []))
         self.assertIn("No module named 'cowsay'", ran["stderr"][0])
-        self.ask("PATCH", f"/sandbox-config/{config['id']}", {"config": {"pip_requirements": [{"name": "cowsay", "version": "6.1"}]}})
+        self.ask("PATCH", f"/sandbox-config/{config['id']}",
+                 {"config": {"pip_requirements": [{"name": "cowsay", "version": "6.1"}]}})
         ran = self.source(COWSAY, env_vars={"secret_word": "abc"})
         self.assertEqual(ran["status"], "success", ran)
         self.assertIn("| abc |", ran["stdout"][0])
@@ -122,8 +126,10 @@ class Npm(Configured):
         super().setUpClass()
 
     def greeting(self, source):
-        return self.tool(source, source_type="javascript", npm_requirements=[{"name": "lodash", "version": "4.17.21"}], json_schema={
-            "name": "greeting", "description": "Greets.", "parameters": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}})
+        return self.tool(
+            source, source_type="javascript", npm_requirements=[{"name": "lodash", "version": "4.17.21"}], json_schema={
+                "name": "greeting", "description": "Greets.",
+                "parameters": {"type": "object", "properties": {"who": {"type": "string"}}, "required": ["who"]}})
 
     def test_T12_npm_requirement(self):
         tool = self.greeting(GREETING)

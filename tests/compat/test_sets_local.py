@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requirement sets with a real manager, spawner and installers: drivers/sets_host.c is the part of brigd that has them. Wheels and npm packages are made here; nothing is fetched, except by the one test that
-asks the index this machine is configured for."""
+"""Requirement sets with a real manager, spawner and installers: drivers/sets_host.c is the part of brigd that has them.
+Wheels and npm packages are made here; nothing is fetched, except by the one test that asks the index this machine is
+configured for."""
 
 import hashlib
 import io
@@ -25,7 +26,8 @@ from service import Daemon
 from test_gate_clients import SHELF, Shelf, npm_registry, python_index
 from wheelkit import HAS_NPM, HAS_PIP, PYTHON, wheel
 
-HOST = next((p for p in (f"{PREFIX}/tests/e2e/sets_host", f"{BUILD}/tests/e2e/sets_host") if os.path.exists(p)), "sets_host")
+HOST = next((p for p in (f"{PREFIX}/tests/e2e/sets_host", f"{BUILD}/tests/e2e/sets_host") if os.path.exists(p)),
+            "sets_host")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 SERVICE_ID = 62744
 
@@ -52,7 +54,8 @@ sys.exit('EVIL ' + repr(seen))
 def source(where, name, version, backend):
     """A source distribution that another package of the directory builds."""
     path = f"{where}/{name}-{version}.tar.gz"
-    files = {"pyproject.toml": f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n", "PKG-INFO": f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"}
+    files = {"pyproject.toml": f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n",
+             "PKG-INFO": f"Metadata-Version: 1.0\nName: {name}\nVersion: {version}\n"}
     with tarfile.open(path, "w:gz") as tar:
         for file, text in files.items():
             entry = tarfile.TarInfo(f"{name}-{version}/{file}")
@@ -71,7 +74,8 @@ class Host:
                 os.setresgid(uid, uid, uid)
                 os.setresuid(uid, uid, uid)
 
-        self.process = subprocess.Popen([HOST, state, sets], preexec_fn=become, close_fds=False, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/",
+        self.process = subprocess.Popen([HOST, state, sets], preexec_fn=become, close_fds=False, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, cwd="/",
                                         env={**world.env, "HOME": state, **env})
         self.pending, self.heard = b"", []
         self.hear()
@@ -120,7 +124,8 @@ class SetsTest(JailTest):
     ENV = {}
 
     def setUp(self):
-        self.sets, self.state, self.wheels = self.w.mkdir("sets", 0o700), self.w.mkdir("sets-state", 0o700), self.w.mkdir("wheels")
+        self.sets, self.state, self.wheels = self.w.mkdir("sets", 0o700), self.w.mkdir("sets-state",
+                                                                                       0o700), self.w.mkdir("wheels")
         self.uid = SERVICE_ID if self.w.uid == 0 and IS_ROOT else self.w.uid
         for path in (self.sets, self.state):
             os.chown(path, self.uid, self.uid)
@@ -132,13 +137,15 @@ class SetsTest(JailTest):
             os.set_inheritable(3, True)
             self.w.become_caller(cgroups)
 
-        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False, cwd="/", stdin=subprocess.DEVNULL,
+        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False,
+                                        cwd="/", stdin=subprocess.DEVNULL,
                                         env={**self.w.env, "BRIG_OWN_ROOTS": f"{self.sets}:{self.wheels}"})
         theirs.close()
         self.host = self.start()
 
     def start(self, **env):
-        return Host(self.w, self.socket, self.uid, self.state, self.sets, {"BRIG_TOOLS_FIND_LINKS": self.wheels, **self.ENV, **env})
+        return Host(self.w, self.socket, self.uid, self.state, self.sets,
+                    {"BRIG_TOOLS_FIND_LINKS": self.wheels, **self.ENV, **env})
 
     def restart(self, **env):
         self.host.end()
@@ -159,7 +166,8 @@ class SetsTest(JailTest):
 
     def python(self, answer, script, *flags):
         """In a run that has the set, as one that is executed will."""
-        return self.shell(f"{answer['venv']}/bin/python3 -c \"$0\"", "-v", f"{answer['path']}:/opt/brig:ro", "-e", f"VIRTUAL_ENV={answer['venv']}", *flags, more=(script,))
+        return self.shell(f"{answer['venv']}/bin/python3 -c \"$0\"", "-v", f"{answer['path']}:/opt/brig:ro", "-e",
+                          f"VIRTUAL_ENV={answer['venv']}", *flags, more=(script,))
 
     def shell(self, script, *flags, status=0, more=(), **kw):
         done = self.w.run(*flags, "--", "/bin/sh", "-c", script, *more, **kw)
@@ -180,22 +188,27 @@ class Pip(SetsTest):
         self.host.say(get="c", pip=["alpha"])
         self.host.say(cancel="c")
         one, two = self.host.got("a"), self.host.got("b")
-        self.assertEqual({k: v for k, v in one.items() if k != "got"}, {k: v for k, v in two.items() if k != "got"}, one)
+        self.assertEqual({k: v for k, v in one.items() if k != "got"}, {k: v for k, v in two.items() if k != "got"},
+                         one)
         self.assertEqual(one["venv"], "/opt/brig/venv")
-        said = self.python(one, "import sys, alpha, beta; print(alpha.said, beta.said, sys.prefix, sys.prefix != sys.base_prefix)")
+        said = self.python(
+            one, "import sys, alpha, beta; print(alpha.said, beta.said, sys.prefix, sys.prefix != sys.base_prefix)")
         self.assertEqual(said, "alpha 1.0 beta 1.5 /opt/brig/venv True\n")
-        self.assertIn("Read-only file system", self.shell("touch /opt/brig/venv/x 2>&1 || true", "-v", f"{one['path']}:/opt/brig:ro"))
+        self.assertIn("Read-only file system",
+                      self.shell("touch /opt/brig/venv/x 2>&1 || true", "-v", f"{one['path']}:/opt/brig:ro"))
         with open(f"{self.sets}/{one['key']}/lock.json", "rb") as f:
             text = f.read()
         self.assertEqual(hashlib.sha256(text).hexdigest(), one["lock"])
         lock = json.loads(text)
         self.assertEqual([(p["name"], p["version"]) for p in lock["pip"]], [("alpha", "1.0"), ("beta", "1.5")])
         self.assertEqual(lock["pip"][0]["sha256"], first)
-        self.assertEqual({os.lstat(os.path.join(d, n)).st_uid for d, _, names in os.walk(one["path"]) for n in names}, {self.uid})
+        self.assertEqual({os.lstat(os.path.join(d, n)).st_uid for d, _, names in os.walk(one["path"]) for n in names},
+                         {self.uid})
         self.assertEqual(os.listdir(one["path"]), ["venv"])  # nothing of the making is left
         self.assertEqual(self.left(), [])
         # another organisation and another name are other sets
-        other = self.get("d", org="org-2", venv="mine", pip=["beta"], txt="# what the directory needs\nalpha==1.0  # this\n")
+        other = self.get("d", org="org-2", venv="mine", pip=["beta"],
+                         txt="# what the directory needs\nalpha==1.0  # this\n")
         self.assertNotEqual(one["key"], other["key"])
         self.assertEqual(self.python(other, "import sys, alpha, beta; print(sys.prefix)"), "/opt/brig/mine\n")
         self.assertEqual({e["organization_id"] for e in self.host.list()}, {"org-1", "org-2"})
@@ -234,8 +247,11 @@ class Pip(SetsTest):
     def test_failures_are_told(self):
         wheel(self.wheels, "alpha", "1.0")
         answer = self.host.get("a", pip=["alpha", "no-such-thing==9"], config=1)
-        self.assertTrue(answer["text"].startswith("Failed to install pip packages (sandbox requirements: alpha; tool requirements: no-such-thing==9). This may be due to package version "
-                                                  "incompatibility. Consider updating package versions or removing version constraints.\n"), answer["text"])
+        self.assertTrue(answer["text"].startswith("Failed to install pip packages (sandbox requirements: alpha; tool "
+                                                  "requirements: no-such-thing==9). This may be due to package version "
+                                                  "incompatibility. Consider updating package versions or removing "
+                                                  "version constraints.\n"),
+                        answer["text"])
         self.assertIn("No matching distribution found for no-such-thing==9", answer["text"])
         self.assertTrue(answer["text"].startswith(answer["error"][:200]))
         wait_until("nothing of it is left", lambda: not os.listdir(self.sets))
@@ -260,7 +276,8 @@ class Pip(SetsTest):
         source(self.wheels, "rude", "1.0", "evil")
         answer = self.host.get("b", pip=["rude"])
         self.assertIn("Failed to install pip packages", answer["text"])
-        self.assertIn("EVIL [('/opt', False), ('/opt/brig-wheels', False), ('/opt/brig', True), 'no network', [], ['.brig', 'venv']]", answer["text"])
+        self.assertIn("EVIL [('/opt', False), ('/opt/brig-wheels', False), ('/opt/brig', True), 'no network', [], "
+                      "['.brig', 'venv']]", answer["text"])
         wait_until("nothing of it is left", lambda: not self.left())
         self.assertEqual(self.python(mine, "import alpha; print(alpha.said)"), "alpha 1.0\n")
 
@@ -309,7 +326,9 @@ class Npm(SetsTest):
     def package(self, name, version, text):
         path = f"{self.wheels}/{name}-{version}.tgz"
         with tarfile.open(path, "w:gz") as tar:
-            for file, data in (("package.json", json.dumps({"name": name, "version": version, "main": "index.js", "scripts": {"postinstall": "echo ran > ran"}})), ("index.js", text)):
+            for file, data in (("package.json", json.dumps({"name": name, "version": version, "main": "index.js",
+                                                            "scripts": {"postinstall": "echo ran > ran"}})),
+                               ("index.js", text)):
                 entry = tarfile.TarInfo(f"package/{file}")
                 entry.size = len(data)
                 tar.addfile(entry, io.BytesIO(data.encode()))
@@ -320,11 +339,14 @@ class Npm(SetsTest):
         wish = [self.package("gamma", "1.0.0", "module.exports = 'gamma one'\n")]
         one = self.get("a", npm=wish)
         self.assertEqual((one["venv"], one["node"]), ("", "/opt/brig/npm/node_modules"))
-        ask = ("-v", f"{one['path']}:/opt/brig:ro", "-e", f"NODE_PATH={one['node']}", "-m", "1g", "--", "node", "-p", "require('gamma')")
+        ask = ("-v", f"{one['path']}:/opt/brig:ro", "-e", f"NODE_PATH={one['node']}", "-m", "1g", "--", "node", "-p",
+               "require('gamma')")
         self.assertEqual(self.w.run(*ask).stdout, b"gamma one\n")
-        self.assertTrue(os.path.exists(f"{one['path']}/npm/node_modules/gamma/ran"))  # scripts run, in the install sandbox
+        # scripts run, in the install sandbox
+        self.assertTrue(os.path.exists(f"{one['path']}/npm/node_modules/gamma/ran"))
         with open(f"{self.sets}/{one['key']}/lock.json", encoding="utf-8") as f:
-            self.assertTrue(json.load(f)["package_lock"]["packages"]["node_modules/gamma"]["integrity"].startswith("sha512-"))
+            self.assertTrue(
+                json.load(f)["package_lock"]["packages"]["node_modules/gamma"]["integrity"].startswith("sha512-"))
         # the same words, another content
         self.host.say(release="a")
         self.host.end()
@@ -337,7 +359,7 @@ class Npm(SetsTest):
         self.assertIn("EINTEGRITY", answer["text"])
 
 
-# ---- the whole service ------------------------------------------------------------------------------------------------
+# ---- the whole service -----------------------------------------------------------------------------------------------
 
 SOURCE = """def f() -> str:
     '''Where it is from.'''
@@ -357,7 +379,8 @@ def gone(daemon):
 
 @needs_root
 class ThroughTheGate(unittest.TestCase):
-    """A tool with requirements, against a daemon whose host is configured for an index and a registry of the tests' own internet."""
+    """A tool with requirements, against a daemon whose host is configured for an index and a registry of the tests' own
+    internet."""
 
     LIMIT_SECONDS = 120
 
@@ -370,7 +393,9 @@ class ThroughTheGate(unittest.TestCase):
         cls.net.shelf = {}
         cls.net.web(SHELF, 443, "shelf", "shelf.test", handler=Shelf)
         env = {k: v for k, v in cls.net.environment().items() if k.startswith("BRIG_GATE_")}
-        cls.d = cls.net.here.inside(lambda: Daemon(env={**env, "PIP_INDEX_URL": "https://me:secret-of-the-index@shelf.test/simple/", "npm_config_registry": "https://shelf.test/"}))
+        cls.d = cls.net.here.inside(
+            lambda: Daemon(env={**env, "PIP_INDEX_URL": "https://me:secret-of-the-index@shelf.test/simple/",
+                                "npm_config_registry": "https://shelf.test/"}))
         cls.addClassCleanup(cls.d.close)
 
     @unittest.skipUnless(HAS_PIP, "no pip and venv for /usr/bin/python3")
@@ -378,26 +403,33 @@ class ThroughTheGate(unittest.TestCase):
         python_index(self.net.shelf)
         status, said = run_tool(self.d, SOURCE, pip_requirements=[{"name": "brigtest", "version": "1.0"}])
         self.assertEqual((status, said["status"]), (200, "success"), said)
-        self.assertRegex(said["tool_return"], r"^from a wheel /opt/brig/venv/lib/python3\.\d+/site-packages/brigtest\.py /opt/brig/venv$")
+        self.assertRegex(said["tool_return"],
+                         r"^from a wheel /opt/brig/venv/lib/python3\.\d+/site-packages/brigtest\.py /opt/brig/venv$")
         self.assertFalse([s for s in self.net.seen if "Authorization" in s[3]])  # the index's password stays outside
         before = len(self.net.seen)
-        self.assertEqual(run_tool(self.d, SOURCE, pip_requirements=[{"name": "brigtest", "version": "1.0"}])[1]["tool_return"], said["tool_return"])
+        self.assertEqual(run_tool(self.d, SOURCE,
+                                  pip_requirements=[{"name": "brigtest", "version": "1.0"}])[1]["tool_return"],
+                         said["tool_return"])
         self.assertEqual(len(self.net.seen), before)  # built once
         status, said = run_tool(self.d, SOURCE, pip_requirements=[{"name": "brigtest", "version": "9"}])
         self.assertEqual(said["status"], "error", said)
-        self.assertIn("Failed to install pip packages (sandbox requirements: none; tool requirements: brigtest==9). This may be due to", said["tool_return"])
+        self.assertIn("Failed to install pip packages (sandbox requirements: none; tool requirements: brigtest==9). "
+                      "This may be due to", said["tool_return"])
         self.assertIn("No matching distribution found for brigtest==9", str(said))
         wait_until("nothing of it is left", lambda: gone(self.d))
 
     @unittest.skipUnless(HAS_NPM, "no npm")
     def test_npm(self):
         npm_registry(self.net.shelf)
-        status, said = run_tool(self.d, "function f() { return require('brigtest') }", source_type="javascript", npm_requirements=[{"name": "brigtest", "version": "1.0.0"}],
-                                json_schema={"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}})
+        status, said = run_tool(self.d, "function f() { return require('brigtest') }", source_type="javascript",
+                                npm_requirements=[{"name": "brigtest", "version": "1.0.0"}],
+                                json_schema={"name": "f", "description": "",
+                                             "parameters": {"type": "object", "properties": {}}})
         self.assertEqual((status, said["status"], said["tool_return"]), (200, "success", "from a registry"), said)
 
     def test_a_request_cannot_bind_what_the_service_may(self):
-        answer = self.d.ask("POST", "/v1/sandboxes", {"binds": [{"source": f"{self.d.dir}/cache/sets", "target": "/x"}]})
+        answer = self.d.ask("POST", "/v1/sandboxes",
+                            {"binds": [{"source": f"{self.d.dir}/cache/sets", "target": "/x"}]})
         self.assertIn("not in a directory that this service may share", answer.body.decode())
         self.assertGreaterEqual(answer.status, 400)
 
@@ -410,12 +442,18 @@ class Configured(unittest.TestCase):
     @unittest.skipUnless(HAS_PIP, "no pip and venv for /usr/bin/python3")
     def test_pip(self):
         with tempfile.TemporaryDirectory() as where:
-            outside = subprocess.run(["env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", PYTHON, "-m", "pip", "download", "-q", "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout", "10", "-d", where,
-                                      "idna"], capture_output=True, timeout=30, check=False, cwd="/")
+            outside = subprocess.run(["env", "-u", "PIP_FIND_LINKS", "-u", "PIP_NO_INDEX", PYTHON, "-m", "pip",
+                                      "download", "-q", "--no-deps", "--no-cache-dir", "--retries", "0", "--timeout",
+                                      "10", "-d", where,
+                                      "idna"],
+                                     capture_output=True, timeout=30, check=False, cwd="/")
         if outside.returncode != 0:
             self.skipTest("the configured Python index does not answer")
-        daemon = Daemon(env={n: os.environ[n] for n in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST") if n in os.environ})
+        daemon = Daemon(env={n: os.environ[n]
+                             for n in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST") if n in os.environ})
         self.addCleanup(daemon.close)
-        status, said = run_tool(daemon, SOURCE.replace("brigtest.said", "brigtest.__name__").replace("brigtest", "idna"), pip_requirements=[{"name": "idna"}])
+        status, said = run_tool(daemon,
+                                SOURCE.replace("brigtest.said", "brigtest.__name__").replace("brigtest", "idna"),
+                                pip_requirements=[{"name": "idna"}])
         self.assertEqual((status, said["status"]), (200, "success"), said["tool_return"][:2000])
         self.assertIn("/opt/brig/venv/lib/python3", said["tool_return"])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the attacks on the gate share: INSIDE, a vocabulary for hostile programs (it is the head of every script that runs in a sandbox), a capture of
-everything on the wire, and the table of rows that is printed at the end of a class.
+"""What the attacks on the gate share: INSIDE, a vocabulary for hostile programs (it is the head of every script that
+runs in a sandbox), a capture of everything on the wire, and the table of rows that is printed at the end of a class.
 
 What an attack gets is one word or one line, always spelled alike, so that a test can say exactly what it must be:
 
-    ECONNREFUSED, ...   connect() failed so                 reset, closed, silence    accepted; then a reset, an end without a byte, nothing at all
-    403 brig: ...       an answer in HTTP: status and body  tls, alert                bytes of TLS came back: a server was there
+    ECONNREFUSED, ...       connect() failed so
+    reset, closed, silence  accepted; then a reset, an end without a byte, nothing at all
+    403 brig: ...           an answer in HTTP: status and body
+    tls, alert              bytes of TLS came back: a server was there
 """
 
 import json
@@ -24,13 +26,16 @@ from service import Daemon
 INSIDE = r'''
 import errno, json, os, select, socket, ssl, struct, sys, threading, time
 T = 25
-TYPES = {"A": 1, "NS": 2, "CNAME": 5, "NULL": 10, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "NAPTR": 35, "HTTPS": 65, "ANY": 255, "AXFR": 252}
+TYPES = {"A": 1, "NS": 2, "CNAME": 5, "NULL": 10, "MX": 15, "TXT": 16, "AAAA": 28, "SRV": 33, "NAPTR": 35, "HTTPS": 65,
+         "ANY": 255, "AXFR": 252}
 RCODES = {0: "NOERROR", 1: "FORMERR", 2: "SERVFAIL", 3: "NXDOMAIN", 4: "NOTIMP", 5: "REFUSED"}
 
 def word(e):
     if isinstance(e, socket.gaierror):
-        return {socket.EAI_AGAIN: "EAI_AGAIN", socket.EAI_NONAME: "EAI_NONAME", socket.EAI_FAIL: "EAI_FAIL", -5: "EAI_NODATA"}.get(e.errno, str(e))
-    return "reset" if e.errno == errno.ECONNRESET else "silence" if isinstance(e, TimeoutError) else errno.errorcode.get(e.errno, repr(e))
+        return {socket.EAI_AGAIN: "EAI_AGAIN", socket.EAI_NONAME: "EAI_NONAME", socket.EAI_FAIL: "EAI_FAIL",
+                -5: "EAI_NODATA"}.get(e.errno, str(e))
+    return ("reset" if e.errno == errno.ECONNRESET else "silence" if isinstance(e, TimeoutError)
+            else errno.errorcode.get(e.errno, repr(e)))
 
 def family(ip):
     return socket.AF_INET6 if ":" in ip else socket.AF_INET
@@ -89,17 +94,21 @@ def say(to, port, *pieces, pause=0.0, shut=True):
 def get(to, host=None, port=80, path="/", version="1.1", more="", **kw):
     said = to if host is None else host
     said = f"[{said}]" if said.count(":") > 1 and "\r" not in said else said
-    return say(to, port, f"GET {path} HTTP/{version}\r\n" + (f"Host: {said}\r\n" if said != "" else "") + f"{more}Connection: close\r\n\r\n", shut=False, **kw)
+    return say(to, port, f"GET {path} HTTP/{version}\r\n" + (f"Host: {said}\r\n" if said != "" else "")
+               + f"{more}Connection: close\r\n\r\n", shut=False, **kw)
 
 def extension(kind, data):
     return struct.pack(">HH", kind, len(data)) + data
 
 def hello(*names, version=0x0303, record=0x0301, more=b"", list_type=0):
     """A ClientHello with these server names, as bytes; without any, one without the extension."""
-    entries = b"".join(struct.pack(">BH", list_type, len(n)) + n for n in (x if isinstance(x, bytes) else x.encode("latin-1") for x in names))
+    entries = b"".join(struct.pack(">BH", list_type, len(n)) + n
+                       for n in (x if isinstance(x, bytes) else x.encode("latin-1") for x in names))
     ext = extension(0, struct.pack(">H", len(entries)) + entries) if names else b""
-    ext += extension(10, struct.pack(">HH", 2, 0x17)) + extension(11, b"\1\0") + extension(13, struct.pack(">HH", 2, 0x0403)) + more
-    body = struct.pack(">H", version) + os.urandom(32) + b"\0" + struct.pack(">HHH", 4, 0xc02b, 0xc02f) + b"\1\0" + struct.pack(">H", len(ext)) + ext
+    ext += extension(10, struct.pack(">HH", 2, 0x17)) + extension(11, b"\1\0")
+    ext += extension(13, struct.pack(">HH", 2, 0x0403)) + more
+    body = (struct.pack(">H", version) + os.urandom(32) + b"\0" + struct.pack(">HHH", 4, 0xc02b, 0xc02f)
+            + b"\1\0" + struct.pack(">H", len(ext)) + ext)
     message = b"\1" + struct.pack(">I", len(body))[1:] + body
     return struct.pack(">BHH", 22, record, len(message)) + message
 
@@ -110,7 +119,8 @@ def encode(name):
     return b"".join(bytes([len(l)]) + l for l in (x.encode("latin-1") for x in name.rstrip(".").split("."))) + b"\0"
 
 def question(name, kind="A", count=1, more=b"", additional=0, flags=0x0100, klass=1):
-    return struct.pack(">HHHHHH", 0x4242, flags, count, 0, 0, additional) + (encode(name) + struct.pack(">HH", TYPES.get(kind, kind), klass)) * count + more
+    question = encode(name) + struct.pack(">HH", TYPES.get(kind, kind), klass)
+    return struct.pack(">HHHHHH", 0x4242, flags, count, 0, 0, additional) + question * count + more
 
 def verdict(data):
     """The rcode of an answer, or the address in it."""
@@ -200,8 +210,9 @@ def tell(*results, **named):
 
 
 class Capture:
-    """Every packet of every interface of a network namespace, but for what IPv6 does by itself (neighbours, routers, multicast groups), and for
-    the rest of connections that are there already: those of the test before are still being closed."""
+    """Every packet of every interface of a network namespace, but for what IPv6 does by itself (neighbours, routers,
+    multicast groups), and for the rest of connections that are there already: those of the test before are still being
+    closed."""
 
     def __init__(self, namespace):
         self.old = namespace.inside(self.connections)
@@ -249,7 +260,8 @@ class Capture:
         else:
             return None
         source, port = struct.unpack(">HH", rest[:4]) if proto in (6, 17) and len(rest) >= 4 else (0, 0)
-        return socket.inet_ntop(family, data[at:at + size]), socket.inet_ntop(family, data[at + size:at + 2 * size]), proto, port, source
+        return socket.inet_ntop(family, data[at:at + size]), socket.inet_ntop(
+            family, data[at + size:at + 2 * size]), proto, port, source
 
     def stop(self):
         self.stopping = time.monotonic() + 0.5  # what is in the queue is still read
@@ -277,7 +289,8 @@ class Attack:
         os.chmod(key, 0o600)
         os.chown(key, cls.USER or 0, cls.USER or 0)
         gate = {k: v for k, v in cls.NET.environment().items() if k.startswith("BRIG_GATE_")}
-        cls.d = cls.NET.here.inside(lambda: Daemon(f'[secrets]\nkey_file = "{key}"\n[store]\nsuspicious_count = 1000\n', env=gate, user=cls.USER))
+        cls.d = cls.NET.here.inside(lambda: Daemon(f'[secrets]\nkey_file = "{key}"\n[store]\nsuspicious_count = 1000\n',
+                                                   env=gate, user=cls.USER))
         cls.addClassCleanup(cls.d.close)
         cls.addClassCleanup(cls.print_table)
 
@@ -312,7 +325,8 @@ class Attack:
 
     def inside(self, network, script, **members):
         """What a script tells in a sandbox with this network."""
-        return self.told(self.d.run(self.box(network, **members), "/usr/bin/python3", "-I", "-S", "-c", INSIDE + script))
+        return self.told(self.d.run(self.box(network, **members), "/usr/bin/python3", "-I", "-S", "-c",
+                                    INSIDE + script))
 
     def attack(self, network, cases, setup="", **members):
         """Expressions of INSIDE and what each must come to."""
@@ -326,7 +340,8 @@ class Attack:
         return json.loads(done["stdout"].splitlines()[-1])
 
     def nothing_left(self, seen=(), reached=None, asked=(), may=(DNS, PUBLIC, PUBLIC6)):
-        """What came out: exactly these requests ("label path"), only these questions, and no packet to anywhere else."""
+        """What came out: exactly these requests ("label path"), only these questions, and no packet to anywhere
+        else."""
         wanted = list(seen)
         if wanted:
             wait_until("what is allowed has arrived", lambda: len(self.NET.seen) >= len(wanted))

@@ -7,7 +7,8 @@ import json
 from lettakit import LettaTest
 
 ANY = {"type": "object"}
-# The runtime's own answerer, as a tool that looks for it finds it: user code shares the process, so what it can say of itself must be harmless.
+# The runtime's own answerer, as a tool that looks for it finds it: user code shares the process, so what it can say of
+# itself must be harmless.
 ANSWERER = """import sys
 frame, answer = sys._getframe(), None
 while answer is None:
@@ -55,19 +56,25 @@ class BadTest(LettaTest):
 
     def cases(self, cases, **common):
         """{name: (body, members)}, side by side."""
-        return self.at_once({name: lambda name=name, case=case: self.one(name, case[0], **{**common, **case[1]}) for name, case in cases.items()})
+        return self.at_once({name: lambda name=name, case=case: self.one(name, case[0], **{**common, **case[1]})
+                             for name, case in cases.items()})
 
     def ended(self, ran, name, error, cause="exited", code=0, sig=None, stdout="", hit=()):
         """An error, to the letter."""
         outcome = ran["receipt"]["outcome"]
-        self.assertEqual((ran["status"], ran["result"], ran["error"]), ("error", None, f"Error executing function {name}: {error}"), ran)
-        self.assertEqual((outcome["cause"], outcome["exit_code"], outcome["signal"], outcome["limits_hit"]), (cause, code, sig, list(hit)), (name, outcome))
+        self.assertEqual((ran["status"], ran["result"], ran["error"]),
+                         ("error", None, f"Error executing function {name}: {error}"), ran)
+        self.assertEqual((outcome["cause"], outcome["exit_code"], outcome["signal"], outcome["limits_hit"]),
+                         (cause, code, sig, list(hit)), (name, outcome))
         self.assertEqual(ran["stdout"], stdout, name)
         self.assertTrue(ran["stderr"].endswith(f"{error}\n"), (name, ran["stderr"][-300:]))
 
     def returned(self, ran, result, stdout="", stderr="", hit=()):
-        self.assertEqual((ran["status"], ran["result"], ran["error"], ran["stdout"], ran["stderr"]), ("success", result, None, stdout, stderr), ran)
-        self.assertEqual(ran["receipt"]["outcome"], {"cause": "exited", "exit_code": 0, "signal": None, "limits_hit": list(hit)})
+        self.assertEqual((ran["status"], ran["result"], ran["error"], ran["stdout"], ran["stderr"]),
+                         ("success", result, None, stdout, stderr), ran)
+        self.assertEqual(ran["receipt"]["outcome"],
+                         {"cause": "exited", "exit_code": 0, "signal": None, "limits_hit": list(hit)})
 
     def audit(self):
-        return [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=10000").body.decode().splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=10000").body.decode().splitlines()
+                if line.startswith("{")]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the broker's tests share: a test authority, an upstream that echoes in every way asked for, and the broker under test (drivers/broker_host.c)."""
+"""What the broker's tests share: a test authority, an upstream that echoes in every way asked for, and the broker under
+test (drivers/broker_host.c)."""
 
 import json
 import os
@@ -14,7 +15,8 @@ import time
 
 PREFIX = os.environ.get("BRIG_INSTALL_DIR", "")
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
-DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/broker_host", f"{BUILD}/tests/e2e/broker_host") if os.path.exists(p)), "broker_host")
+DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/broker_host", f"{BUILD}/tests/e2e/broker_host") if os.path.exists(p)),
+              "broker_host")
 PATIENCE = float(os.environ.get("BRIG_TEST_PATIENCE", "30"))
 HOST = "api.example.com"
 
@@ -29,23 +31,29 @@ class World:
     def __init__(self, where):
         self.dir = pathlib.Path(where)
         self.ca = self.dir / "world.pem"
-        self.run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=test world", "-days", "2",
-                 "-keyout", "world.key", "-out", "world.pem", "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+        self.run("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
+                 "/CN=test world", "-days", "2",
+                 "-keyout", "world.key", "-out", "world.pem", "-addext", "basicConstraints=critical,CA:TRUE", "-addext",
+                 "keyUsage=critical,keyCertSign")
 
     def run(self, *args):
-        subprocess.run(["openssl", *args], cwd=self.dir, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(["openssl", *args], cwd=self.dir, check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
 
     def certificate(self, name, *more):
         stem, names = name, ",".join("DNS:" + n for n in (name, *more))
         (self.dir / f"{stem}.ext").write_text(f"subjectAltName={names}\nbasicConstraints=CA:FALSE\n", encoding="utf-8")
-        self.run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{stem}.key", "-out", f"{stem}.csr")
-        self.run("x509", "-req", "-in", f"{stem}.csr", "-CA", "world.pem", "-CAkey", "world.key", "-CAcreateserial", "-days", "1",
+        self.run("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+                 "-keyout", f"{stem}.key", "-out", f"{stem}.csr")
+        self.run("x509", "-req", "-in", f"{stem}.csr", "-CA", "world.pem", "-CAkey", "world.key", "-CAcreateserial",
+                 "-days", "1",
                  "-extfile", f"{stem}.ext", "-out", f"{stem}.pem")
         return self.dir / f"{stem}.pem", self.dir / f"{stem}.key"
 
 
 class Upstream:
-    """An HTTPS server by hand, so that every odd reply can be made. answer(request) -> bytes, or a list of (bytes, seconds to wait before)."""
+    """An HTTPS server by hand, so that every odd reply can be made. answer(request) -> bytes, or a list of (bytes,
+    seconds to wait before)."""
 
     def __init__(self, certificate, answer, plain=False):
         self.answer, self.requests, self.connections, self.resumed = answer, [], 0, 0
@@ -149,12 +157,15 @@ class Broker:
         spec = {"ca": str(world.ca), "authority": str(self.authority), "upstream": upstream, "port": port,
                 "policy": policy or {"default": "allow", "rules": []}, "secrets": [], **more}
         for name, (value, rule) in given.items():
-            sealed = subprocess.run([DRIVER, "seal", f"org|{name}"], input=value if isinstance(value, bytes) else value.encode(), check=True,
+            sealed = subprocess.run([DRIVER, "seal", f"org|{name}"],
+                                    input=value if isinstance(value, bytes) else value.encode(), check=True,
                                     stdout=subprocess.PIPE, timeout=PATIENCE).stdout
-            spec["secrets"].append({"name": name, "placeholder": self.placeholders[name], "broker": {"hosts": [HOST], **rule}, **json.loads(sealed)})
+            spec["secrets"].append({"name": name, "placeholder": self.placeholders[name],
+                                    "broker": {"hosts": [HOST], **rule}, **json.loads(sealed)})
         path = pathlib.Path(self.dir.name, "spec.json")
         path.write_text(json.dumps(spec), encoding="utf-8")
-        self.process = subprocess.Popen([DRIVER, "serve", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([DRIVER, "serve", str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
         self.lines, self.more = [], threading.Condition()
         threading.Thread(target=self.listen, daemon=True).start()
         self.port = int(self.wait("listening ").split()[1])
@@ -231,7 +242,9 @@ def split(data, method="GET"):
     """(status, {field: value}, body) of one response, dechunked."""
     head, _, body = data.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
-    fields = dict(line.lower().split(": ", 1) if line.lower().startswith(("transfer-encoding", "content-length", "connection")) else line.split(": ", 1)
+    fields = dict(line.lower().split(": ", 1)
+                  if line.lower().startswith(("transfer-encoding", "content-length", "connection"))
+                  else line.split(": ", 1)
                   for line in lines[1:])
     if fields.get("transfer-encoding") == "chunked" and method != "HEAD":
         out, at, n = bytearray(), 0, 1

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium, driven over the DevTools protocol on a pair of pipes (--remote-debugging-pipe): no package but Debian's."""
+"""A headless Chromium, driven over the DevTools protocol on a pair of pipes (--remote-debugging-pipe): no package but
+Debian's."""
 
 import json
 import os
@@ -28,10 +29,13 @@ class Browser:
 
         # No sandbox of its own: the test runs as root, and shows it only pages that the test has written.
         self.process = subprocess.Popen(
-            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+            [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+             "--disable-extensions",
              "--disable-background-networking", "--disable-component-update", "--no-proxy-server",
-             "--host-resolver-rules=MAP brig.test 127.0.0.1, MAP *.brig.test 127.0.0.1", "--remote-debugging-pipe", f"--user-data-dir={self.dir}", "about:blank"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=wire, close_fds=False,
+             "--host-resolver-rules=MAP brig.test 127.0.0.1, MAP *.brig.test 127.0.0.1", "--remote-debugging-pipe",
+             f"--user-data-dir={self.dir}", "about:blank"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=wire,
+            close_fds=False,
             start_new_session=True, env={**os.environ, "HOME": self.dir})
         os.close(to_read)
         os.close(to_write)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brig-egress alone: its controller, a sandbox's network, and an internet for it, each in a network namespace of its own (root).
+"""brig-egress alone: its controller, a sandbox's network, and an internet for it, each in a network namespace of its
+own (root).
 
-Names and addresses of that internet are the documentation ranges', so that "public" and "private" mean what they mean outside.
+Names and addresses of that internet are the documentation ranges', so that "public" and "private" mean what they mean
+outside.
 """
 
 import array
@@ -25,7 +27,8 @@ LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or os.path.dirname(os.path.realpath
 EGRESS = os.environ.get("BRIG_EGRESS") or f"{LIBEXEC}/brig-egress"
 
 MAGIC, VERSION = 0x65746167, 1
-(FILE, CONTROL, PING, PONG, READY, PREPARE, LISTEN, COUNT, FORGET, SYNC, SYNCED, PREPARED, LISTENING, COUNTED, FORGOTTEN, EVENT) = range(1, 17)
+(FILE, CONTROL, PING, PONG, READY, PREPARE, LISTEN, COUNT, FORGET, SYNC, SYNCED, PREPARED, LISTENING, COUNTED,
+ FORGOTTEN, EVENT) = range(1, 17)
 TCP, DNS_UDP, DNS_TCP, PROXY, REDIRECT = range(5)
 ALLOWED, DENIED, CLOSED, FAILED = range(4)
 NOTHING, TLS, HTTP, OTHER = range(4)
@@ -35,9 +38,11 @@ ERR = struct.Struct("=ii256s")
 PREPARED_REST = struct.Struct("=QII64HII")
 COUNTS = struct.Struct("=10QII")
 EVENT_REST = struct.Struct("=QQIiII256s16sH16sH4xQQ64s160s")
-COUNT_NAMES = ("bytes_in", "bytes_out", "allowed", "denied", "names_allowed", "names_refused", "open", "substituted", "foreign", "scrubbed",
+COUNT_NAMES = ("bytes_in", "bytes_out", "allowed", "denied", "names_allowed", "names_refused", "open", "substituted",
+               "foreign", "scrubbed",
                "limits_hit")
-EVENT_NAMES = ("version", "connection", "verdict", "rule", "seen", "dns", "name", "wanted", "wanted_port", "dialled", "dialled_port",
+EVENT_NAMES = ("version", "connection", "verdict", "rule", "seen", "dns", "name", "wanted", "wanted_port", "dialled",
+               "dialled_port",
                "bytes_in", "bytes_out", "secret", "why")
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -100,7 +105,8 @@ def text(data):
 
 
 def address(ip):
-    return socket.inet_ntop(socket.AF_INET, ip[12:]) if ip[:12] == b"\0" * 10 + b"\xff\xff" else socket.inet_ntop(socket.AF_INET6, ip)
+    return socket.inet_ntop(socket.AF_INET,
+                            ip[12:]) if ip[:12] == b"\0" * 10 + b"\xff\xff" else socket.inet_ntop(socket.AF_INET6, ip)
 
 
 class Refused(Exception):
@@ -121,7 +127,8 @@ class Gate:
                 preexec()
 
         def start():
-            return subprocess.Popen([program or EGRESS], preexec_fn=in_child, close_fds=False, stdin=subprocess.DEVNULL, stdout=self.log,
+            return subprocess.Popen([program or EGRESS], preexec_fn=in_child, close_fds=False, stdin=subprocess.DEVNULL,
+                                    stdout=self.log,
                                     stderr=self.log, cwd="/")
 
         for fd in map(int, os.listdir("/proc/self/fd")):
@@ -141,7 +148,8 @@ class Gate:
 
     def file(self, name, data):
         fd = memfd(data)
-        self.parent.sendmsg([head(FILE) + name.encode().ljust(32, b"\0")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+        self.parent.sendmsg([head(FILE) + name.encode().ljust(32, b"\0")],
+                            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
         os.close(fd)
 
     def connect(self, size=None):
@@ -149,7 +157,8 @@ class Gate:
             self.control.close()
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.control.settimeout(PATIENCE)
-        self.parent.sendmsg([head(CONTROL)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))])
+        self.parent.sendmsg([head(CONTROL)],
+                            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs.fileno()]))])
         theirs.close()
 
     def ping(self):
@@ -200,13 +209,16 @@ class Gate:
         os.close(fd)
         rest, fds = self._answer(PREPARED, slot)
         fields = PREPARED_REST.unpack(rest)
-        return {"version": fields[0], "any_port": fields[1], "ports": list(fields[3:3 + fields[2]]), "listening": fields[67], "brokers": fields[68],
+        return {"version": fields[0], "any_port": fields[1], "ports": list(fields[3:3 + fields[2]]),
+                "listening": fields[67], "brokers": fields[68],
                 "fds": fds}
 
     def listen(self, slot, listeners):
         """listeners: (port, kind, socket)"""
-        body = b"".join(struct.pack("=HBB", port, kind, sock.family) for port, kind, sock in listeners).ljust(4 * LISTENERS_MAX, b"\0")
-        self.send(head(LISTEN, slot) + b"sandbox".ljust(32, b"\0") + struct.pack("=II", len(listeners), 0) + body, [s.fileno() for _, _, s in listeners])
+        body = b"".join(struct.pack("=HBB", port, kind, sock.family) for port, kind,
+                        sock in listeners).ljust(4 * LISTENERS_MAX, b"\0")
+        self.send(head(LISTEN, slot) + b"sandbox".ljust(32, b"\0") + struct.pack("=II", len(listeners), 0) + body,
+                  [s.fileno() for _, _, s in listeners])
         self._answer(LISTENING, slot)
 
     def _counts(self, kind, answer, slot):
@@ -263,7 +275,7 @@ class Gate:
         return self.log.read().decode(errors="replace")
 
 
-# ---- a sandbox's network -----------------------------------------------------------------------------------------------
+# ---- a sandbox's network ---------------------------------------------------------------------------------------------
 
 
 class Inside(Netns):
@@ -286,7 +298,8 @@ class Inside(Netns):
         udp = self.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         udp.bind(("::", 53))
-        return [(port, TCP, self.listener(port)) for port in ports] + [(53, DNS_UDP, udp), (53, DNS_TCP, self.listener(53)),
+        return [(port, TCP, self.listener(port)) for port in ports] + [(53, DNS_UDP, udp),
+                                                                       (53, DNS_TCP, self.listener(53)),
                                                                        (3128, PROXY, self.listener(3128, "198.18.0.1"))]
 
     def connect(self, host, port, timeout=PATIENCE):
@@ -355,14 +368,15 @@ def dns_addresses(answer, at):
     return rcode, addresses
 
 
-# ---- an internet -------------------------------------------------------------------------------------------------------
+# ---- an internet -----------------------------------------------------------------------------------------------------
 
 
 class Outside(Netns):
     """Hosts at 203.0.113.x and 2001:db8::x, and a name server for them at 203.0.113.53."""
 
     def __init__(self):
-        super().__init__("ip route add local 203.0.113.0/24 dev lo", "ip -6 addr add 2001:db8::10/128 dev lo nodad", "ip route add local 10.0.0.0/8 dev lo",
+        super().__init__("ip route add local 203.0.113.0/24 dev lo", "ip -6 addr add 2001:db8::10/128 dev lo nodad",
+                         "ip route add local 10.0.0.0/8 dev lo",
                          "ip route add local 169.254.0.0/16 dev lo")
         self._wire()
         self.names, self.asked, self._stop = {}, [], []
@@ -373,14 +387,20 @@ class Outside(Netns):
     def _wire(self):
         """The host that brig-egress runs on is another one: its own addresses would be refused."""
         self.host = Netns()
-        self.call(subprocess.run, f"ip link add w0 type veth peer name h0 netns {self.host.call(threading.get_native_id)}".split(), check=True)
-        for netns, commands in ((self, ("ip addr add 198.51.100.2/24 dev w0", "ip -6 addr add 2001:db8:ffff::2/64 dev w0 nodad", "ip link set w0 up")),
-                                (self.host, ("ip addr add 198.51.100.1/24 dev h0", "ip -6 addr add 2001:db8:ffff::1/64 dev h0 nodad", "ip link set h0 up",
-                                             "ip route add default via 198.51.100.2", "ip -6 route add default via 2001:db8:ffff::2"))):
+        self.call(subprocess.run,
+                  f"ip link add w0 type veth peer name h0 netns {self.host.call(threading.get_native_id)}".split(),
+                  check=True)
+        for netns, commands in ((self, ("ip addr add 198.51.100.2/24 dev w0",
+                                        "ip -6 addr add 2001:db8:ffff::2/64 dev w0 nodad", "ip link set w0 up")),
+                                (self.host, ("ip addr add 198.51.100.1/24 dev h0",
+                                             "ip -6 addr add 2001:db8:ffff::1/64 dev h0 nodad", "ip link set h0 up",
+                                             "ip route add default via 198.51.100.2",
+                                             "ip -6 route add default via 2001:db8:ffff::2"))):
             for command in commands:
                 netns.call(subprocess.run, command.split(), check=True)
 
-    FILES = {"resolv.conf": b"nameserver 203.0.113.53\noptions timeout:2 attempts:2\n", "hosts": b"127.0.0.1 localhost\n"}
+    FILES = {"resolv.conf": b"nameserver 203.0.113.53\noptions timeout:2 attempts:2\n",
+             "hosts": b"127.0.0.1 localhost\n"}
 
     def _serve_names(self):
         while True:
@@ -477,7 +497,8 @@ def http_server(seen):
             seen.append((line.decode().strip(), fields, body))
             path = line.split()[1]
             if path == b"/chunked":
-                stream.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n")
+                stream.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n"
+                             b"0\r\n\r\n")
             elif path == b"/close":
                 stream.write(b"HTTP/1.1 200 OK\r\n\r\nuntil the end")
                 stream.flush()
@@ -491,8 +512,10 @@ def http_server(seen):
 
 
 def make_certificate(directory, *names):
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={names[0]}",
-                    "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in names), "-keyout", f"{directory}/key.pem", "-out", f"{directory}/cert.pem"],
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-subj", f"/CN={names[0]}",
+                    "-addext", "subjectAltName=" + ",".join(f"DNS:{n}" for n in names), "-keyout",
+                    f"{directory}/key.pem", "-out", f"{directory}/cert.pem"],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return f"{directory}/cert.pem", f"{directory}/key.pem"
 

@@ -5,13 +5,15 @@ import tempfile
 import time
 import unittest
 
-from egresskit import DENIED, Gate, Inside, Outside, Refused, http_server, make_certificate, read_all, read_exactly, tls_server
+from egresskit import (DENIED, Gate, Inside, Outside, Refused, http_server, make_certificate, read_all, read_exactly,
+                       tls_server)
 from helpers import PATIENCE
 from jailkit import needs_root
 
 WEB, SECURE, RAW, SIX = "203.0.113.10", "203.0.113.11", "203.0.113.12", "2001:db8::10"
 RULES = [{"action": "allow", "domain": "web.example"}, {"action": "allow", "domain": "*.wild.example"},
-         {"action": "allow", "domain": "secure.example", "ports": [443]}, {"action": "allow", "domain": "raw.example", "ports": [2222], "protocol": "tcp"}]
+         {"action": "allow", "domain": "secure.example", "ports": [443]},
+         {"action": "allow", "domain": "raw.example", "ports": [2222], "protocol": "tcp"}]
 
 
 def banner_server(conn):
@@ -30,7 +32,8 @@ class EgressTest(unittest.TestCase):
     def setUpClass(cls):
         cls.requests = []
         cls.out = Outside()
-        cls.out.names.update({"web.example": [WEB], "a.b.wild.example": [WEB], "secure.example": [SECURE], "raw.example": [RAW], "six.example": [SIX]})
+        cls.out.names.update({"web.example": [WEB], "a.b.wild.example": [WEB], "secure.example": [SECURE],
+                              "raw.example": [RAW], "six.example": [SIX]})
         cls.directory = tempfile.TemporaryDirectory()
         cls.cert, cls.key = make_certificate(cls.directory.name, "secure.example", "other.example")
         cls.out.serve(WEB, 80, http_server(cls.requests))

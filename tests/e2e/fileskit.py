@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file worker as an ordinary process in a directory of its own, and a client for it (src/codec/wire/guest_svc.h)."""
+"""The file worker as an ordinary process in a directory of its own, and a client for it
+(src/codec/wire/guest_svc.h)."""
 
 import ctypes
 import errno
@@ -43,7 +44,8 @@ def no_openat2():
 class Entry:
     def __init__(self, raw):
         head = struct.unpack_from("<IIIIIQQQqq", raw)
-        self.type, self.mode, self.uid, self.gid, self.nlink, self.size, self.blocks, self.inode, self.mtime_ns, self.ctime_ns = head
+        (self.type, self.mode, self.uid, self.gid, self.nlink, self.size, self.blocks, self.inode, self.mtime_ns,
+         self.ctime_ns) = head
         self.type = TYPES[self.type]
         at = struct.calcsize("<IIIIIQQQqq")
         fields = []
@@ -81,7 +83,8 @@ class Worker:
             if preexec_fn:
                 preexec_fn()
 
-        self.proc = subprocess.Popen([program], preexec_fn=setup, pass_fds=(3,) if theirs.fileno() == 3 else (), close_fds=False)  # noqa: PLW1509
+        self.proc = subprocess.Popen([program], preexec_fn=setup, pass_fds=(3,) if theirs.fileno() == 3 else (),
+                                     close_fds=False)  # noqa: PLW1509
         theirs.close()
 
     def close(self):
@@ -113,7 +116,8 @@ class Worker:
     def start(self, kind, path, rest=b"", *, flags=0, base=None):
         self.request += 1
         self.calls[self.request] = Result()
-        self.send(kind, self.request, struct.pack("<I", flags) + text(self.base if base is None else base) + text(path) + rest)
+        self.send(kind, self.request,
+                  struct.pack("<I", flags) + text(self.base if base is None else base) + text(path) + rest)
         return self.request
 
     def take(self):

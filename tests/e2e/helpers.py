@@ -19,13 +19,15 @@ import time
 import unittest
 
 BRIG = os.environ.get("BRIG", "brig")
-PATIENCE = float(os.environ.get("BRIG_TEST_PATIENCE", "30"))  # seconds before a wait is called a hang; no test measures with it
+# seconds before a wait is called a hang; no test measures with it
+PATIENCE = float(os.environ.get("BRIG_TEST_PATIENCE", "30"))
 FAILED = 125
 
 
 def environment(**more):
     """What brig itself gets: enough to find its helpers, nothing of a developer's shell."""
-    keep = {k: v for k, v in os.environ.items() if k.startswith("BRIG_") or k in ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR")}
+    keep = {k: v for k,
+            v in os.environ.items() if k.startswith("BRIG_") or k in ("PATH", "HOME", "TMPDIR", "XDG_RUNTIME_DIR")}
     keep.update(more)
     return {k: v for k, v in keep.items() if v is not None}
 
@@ -66,7 +68,8 @@ def own_cgroups():
         for line in lines:
             _, controllers, path = line.rstrip("\n").split(":", 2)
             # The empty name is v2's: alone, or beside v1. A hierarchy that is not mounted there is none of brig's.
-            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified", "/sys/fs/cgroup"):
+            for root in (f"/sys/fs/cgroup/{controllers}",) if controllers else ("/sys/fs/cgroup/unified",
+                                                                                "/sys/fs/cgroup"):
                 top = root + path
                 if os.path.isdir(top):
                     found.update(d for d, _, _ in os.walk(top))
@@ -103,7 +106,8 @@ class BrigTest(unittest.TestCase):
         return json.loads(done.stdout)
 
     def start(self, *args, **kw):
-        """Starts brig with its streams on pipes, and signals as a shell would give it in the foreground. It ends with the test."""
+        """Starts brig with its streams on pipes, and signals as a shell would give it in the foreground. It ends with
+        the test."""
         def foreground():
             for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
@@ -130,8 +134,8 @@ class BrigTest(unittest.TestCase):
     def assert_refused(self, args, *words, untouched=True):
         """Exit status 125, one line on stderr that has the words, nothing on stdout, nothing created.
 
-        untouched=False: the engine was up when the library refused, so its directories and its cache may be there, but no file of
-        a sandbox: no store, no cgroup.
+        untouched=False: the engine was up when the library refused, so its directories and its cache may be there, but
+        no file of a sandbox: no store, no cgroup.
         """
         env, places = self.fresh_state()
         cgroups = own_cgroups()

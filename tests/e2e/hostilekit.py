@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of hostile input and of faults share: raw requests, looking at the daemon's own processes, organisations."""
+"""What the tests of hostile input and of faults share: raw requests, looking at the daemon's own processes,
+organisations."""
 
 import json
 import os

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """An internet for the tests of the gate, in two network namespaces of our own, and nothing of this machine's network:
 
-    here    where brig and brig-egress run: `lo` and one end of a veth, 203.0.113.1 (a documentation range, which counts as public)
-    there   the other end, with the addresses of the world: an authoritative DNS server, web servers with certificates of a test CA
+    here    where brig and brig-egress run: `lo` and one end of a veth, 203.0.113.1 (a documentation range, which counts
+            as public)
+    there   the other end, with the addresses of the world: an authoritative DNS server, web servers with certificates
+            of a test CA
 
     public   203.0.113.10, .11, .53 (DNS)   2001:db8:77::10, ::11
     private  10.77.0.10, 192.168.77.10      fd77::10                  to be refused unless a policy names them
 
-Names live in Internet.zone: name -> list of addresses, or a function (type) -> list, or ("CNAME", name). Every question that arrives is in
-Internet.asked, every connection in Internet.reached, every request in Internet.seen: what must not leave is asserted there.
+Names live in Internet.zone: name -> list of addresses, or a function (type) -> list, or ("CNAME", name). Every question
+that arrives is in Internet.asked, every connection in Internet.reached, every request in Internet.seen: what must not
+leave is asserted there.
 """
 
 import ctypes
@@ -44,7 +47,8 @@ def setns(fd):
 
 
 class Namespace:
-    """A network namespace that lives as long as this object; made by a thread, since a thread can have one of its own."""
+    """A network namespace that lives as long as this object; made by a thread, since a thread can have one of its
+    own."""
 
     def __init__(self):
         self.fd = self.inside(lambda: os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC), new=True)
@@ -76,7 +80,8 @@ class Namespace:
         setns(self.fd)
 
     def run(self, *argv):
-        done = subprocess.run(argv, preexec_fn=self.enter, capture_output=True, text=True, timeout=PATIENCE, check=False,
+        done = subprocess.run(argv, preexec_fn=self.enter, capture_output=True, text=True, timeout=PATIENCE,
+                              check=False,
                               env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
         if done.returncode != 0:
             raise AssertionError(f"{argv}: {done.stderr}")
@@ -111,22 +116,28 @@ class Authority:
     def __init__(self, directory):
         self.dir = directory
         self.ca = f"{directory}/ca.pem"
-        self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{directory}/ca.key", "-out", self.ca,
-                      "-subj", "/CN=brig test authority", "-days", "30", "-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self._openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+                      f"{directory}/ca.key", "-out", self.ca,
+                      "-subj", "/CN=brig test authority", "-days", "30", "-addext",
+                      "keyUsage=critical,keyCertSign,cRLSign")
         self.made = {}
 
     def _openssl(self, *args):
-        subprocess.run(["openssl", *args], check=True, capture_output=True, timeout=PATIENCE, env={"PATH": "/usr/bin:/bin", "HOME": self.dir})
+        subprocess.run(["openssl", *args], check=True, capture_output=True, timeout=PATIENCE,
+                       env={"PATH": "/usr/bin:/bin", "HOME": self.dir})
 
     def certificate(self, *names):
         """(certificate with chain, key) for these names."""
         if names not in self.made:
             at = f"{self.dir}/leaf{len(self.made)}"
-            self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{at}.key", "-out", f"{at}.csr", "-subj",
+            self._openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+                          f"{at}.key", "-out", f"{at}.csr", "-subj",
                           f"/CN={names[0][:60]}")
             with open(f"{at}.ext", "w", encoding="ascii") as f:
-                f.write("subjectAltName=" + ",".join(("IP:" if n.replace(".", "").isdigit() or ":" in n else "DNS:") + n for n in names) + "\n")
-            self._openssl("x509", "-req", "-in", f"{at}.csr", "-CA", self.ca, "-CAkey", f"{self.dir}/ca.key", "-CAcreateserial", "-out", f"{at}.pem",
+                f.write("subjectAltName=" + ",".join(("IP:" if n.replace(".", "").isdigit() or ":" in n else "DNS:") + n
+                                                     for n in names) + "\n")
+            self._openssl("x509", "-req", "-in", f"{at}.csr", "-CA", self.ca, "-CAkey", f"{self.dir}/ca.key",
+                          "-CAcreateserial", "-out", f"{at}.pem",
                           "-days", "20", "-extfile", f"{at}.ext")
             self.made[names] = (f"{at}.pem", f"{at}.key")
         return self.made[names]
@@ -169,7 +180,8 @@ class DnsServer:
             if callable(found):
                 found = found(kind)
             if isinstance(found, tuple) and found and found[0] == "CNAME":
-                records.append(encode_name(name) + struct.pack(">HHIH", CNAME, 1, ttl, len(encode_name(found[1]))) + encode_name(found[1]))
+                records.append(encode_name(name) + struct.pack(">HHIH", CNAME, 1, ttl, len(encode_name(found[1])))
+                               + encode_name(found[1]))
                 name = found[1]
                 continue
             break
@@ -222,7 +234,8 @@ class DnsServer:
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
-    """GET anything: says what came. /bytes/N: N bytes. /status/N, /redirect?to=URL, /echo (the request's body or headers)."""
+    """GET anything: says what came. /bytes/N: N bytes. /status/N, /redirect?to=URL, /echo (the request's body or
+    headers)."""
 
     protocol_version = "HTTP/1.1"
 
@@ -242,7 +255,8 @@ class Pages(http.server.BaseHTTPRequestHandler):
                     break
         self.server.internet.seen.append((self.command, self.headers.get("Host"), self.path, dict(self.headers), body))
         path = self.path.split("?")[0]
-        status, more, said = 200, [], f"{self.server.label} {self.command} {self.headers.get('Host')} {self.path}\n".encode()
+        status, more, said = (200, [],
+                              f"{self.server.label} {self.command} {self.headers.get('Host')} {self.path}\n".encode())
         if path.startswith("/bytes/"):
             said = b"x" * int(path.split("/")[2])
         elif path.startswith("/status/"):
@@ -309,16 +323,20 @@ class Internet:
         os.chmod(self.dir, 0o755)
         self.here, self.there = Namespace(), Namespace()
         self.asked, self.seen, self.reached, self.servers = [], [], [], []
-        self.zone = {"allowed.test": [PUBLIC, PUBLIC6], "www.allowed.test": [PUBLIC], "other.test": [OTHER, OTHER6], "private.test": [PRIVATE[0]],
-                     "metadata.test": [PRIVATE[2]], "private6.test": [PRIVATE6[0]], "loop.test": ["127.0.0.1"], "loop6.test": ["::1"],
-                     "alias.test": ("CNAME", "allowed.test"), "inner.test": ("CNAME", "private.test"), "v6.test": [PUBLIC6]}
+        self.zone = {"allowed.test": [PUBLIC, PUBLIC6], "www.allowed.test": [PUBLIC], "other.test": [OTHER, OTHER6],
+                     "private.test": [PRIVATE[0]],
+                     "metadata.test": [PRIVATE[2]], "private6.test": [PRIVATE6[0]], "loop.test": ["127.0.0.1"],
+                     "loop6.test": ["::1"],
+                     "alias.test": ("CNAME", "allowed.test"), "inner.test": ("CNAME", "private.test"),
+                     "v6.test": [PUBLIC6]}
         self._wire()
         self.authority = Authority(self.dir)
         self.dns = DnsServer(self, DNS)
 
     def _wire(self):
         self.here.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "world0")
-        # the peer is moved by descriptor: ip wants a name or a pid, so a short-lived process in the other namespace stands for it
+        # the peer is moved by descriptor: ip wants a name or a pid, so a short-lived process in the other namespace
+        # stands for it
         holder = self.there.popen("sleep", "60", stdin=subprocess.DEVNULL)
         try:
             self.here.run("ip", "link", "set", "world0", "netns", str(holder.pid))

@@ -2,8 +2,8 @@
 """What the jail tests share: a world of their own for every brig they start, and the check that nothing is left in it.
 
 A World is one caller (root, or a plain user with or without subordinate ids and delegated cgroups) with directories for
-brig's state, one cgroup in every hierarchy, and an environment.  Whatever brig makes lands in it, so what it left behind is
-found there and nowhere else, also while other tests run on the same machine:
+brig's state, one cgroup in every hierarchy, and an environment.  Whatever brig makes lands in it, so what it left
+behind is found there and nowhere else, also while other tests run on the same machine:
 
   processes     members of the world's cgroups         id ranges   locks on the world's own `ids` file
   cgroups       directories below them                 mounts      lines of our own mount table that name the world
@@ -37,7 +37,8 @@ USED_V1 = ("memory", "pids", "cpu", "cpuacct", "blkio", "freezer")
 PLAIN_ID = 54321  # nobody's
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-ALL_LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock root_readonly proc fds "
+ALL_LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock "
+              "root_readonly proc fds "
               "memory cpu pids disk inodes").split()
 OTHER_LAYERS = ["time_ns", "io"]
 
@@ -74,8 +75,8 @@ def cgroup_mounts():
 
 
 def hierarchies():
-    """(mount point, our own cgroup there, is v2) of every hierarchy that brig can use, each once however often it is mounted.
-    Of several mounts it is the one where brig looks, and where our own cgroup can be seen."""
+    """(mount point, our own cgroup there, is v2) of every hierarchy that brig can use, each once however often it is
+    mounted. Of several mounts it is the one where brig looks, and where our own cgroup can be seen."""
     own, found = {}, {}
     for line in read("/proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
@@ -169,7 +170,8 @@ class Cgroups:
 
     def below(self):
         """What brig made; the leaf it moves itself into on v2 goes with the last of it."""
-        return [where for where in self.walk() if where not in self.tops and not os.path.basename(where).startswith("caller-")]
+        return [where for where in self.walk() if where not in self.tops
+                and not os.path.basename(where).startswith("caller-")]
 
     def forget_callers(self):
         for top in self.handed_down:
@@ -240,7 +242,8 @@ class World:
         os.mkdir(self.home, 0o755)
         os.chown(self.home, self.uid, self.gid)
         self.state, self.run_dir, self.cache = (f"{self.home}/{n}" for n in ("state", "run", "cache"))
-        self.env = {"PATH": PATH, "HOME": self.home, "LC_ALL": "C.UTF-8", "BRIG_STATE_DIR": self.state, "BRIG_RUN_DIR": self.run_dir,
+        self.env = {"PATH": PATH, "HOME": self.home, "LC_ALL": "C.UTF-8", "BRIG_STATE_DIR": self.state,
+                    "BRIG_RUN_DIR": self.run_dir,
                     "BRIG_CACHE_DIR": self.cache}
         for name in ("BRIG_LIBEXEC_DIR", "LD_LIBRARY_PATH"):
             if name in os.environ:
@@ -309,7 +312,8 @@ class World:
         done = self.run("-o", "json", *args, **kw)
         receipt = json.loads(done.stdout) if done.stdout else {"outcome": "no receipt", "stderr": ""}
         if done.returncode != status:
-            raise AssertionError(f"status {done.returncode}, not {status}: {receipt['outcome']} {receipt['stderr'][-200:]!r} {done.stderr!r}")
+            raise AssertionError(f"status {done.returncode}, not {status}: {receipt['outcome']} "
+                                 f"{receipt['stderr'][-200:]!r} {done.stderr!r}")
         return receipt
 
     # ---- what is there ----
@@ -339,7 +343,8 @@ class World:
         with contextlib.suppress(OSError):
             found += [f"file {name} in the state directory" for name in os.listdir(self.state) if name not in ("run",)]
         with contextlib.suppress(OSError):
-            found += [f"temporary {name} in the cache directory" for name in os.listdir(self.cache) if name.startswith(".")]
+            found += [f"temporary {name} in the cache directory"
+                      for name in os.listdir(self.cache) if name.startswith(".")]
         return found
 
     def assert_clean(self):
@@ -428,18 +433,21 @@ class SubidUser:
     def __enter__(self):
         self.remove_stale()
         self.name = f"{self.PREFIX}{os.getpid()}"
-        subprocess.run(["useradd", "-M", "-N", "-s", "/usr/sbin/nologin", self.name], check=True, capture_output=True, env={"PATH": PATH})
+        subprocess.run(["useradd", "-M", "-N", "-s", "/usr/sbin/nologin", self.name], check=True, capture_output=True,
+                       env={"PATH": PATH})
         for path in ("/etc/subuid", "/etc/subgid"):  # most useradds do this themselves
             lines = read(path).splitlines()
             if not any(line.startswith(f"{self.name}:") for line in lines):
-                first = max([100000] + [int(a) + int(b) for _, a, b in (x.split(":") for x in lines if x.count(":") == 2)])
+                first = max([100000]
+                            + [int(a) + int(b) for _, a, b in (x.split(":") for x in lines if x.count(":") == 2)])
                 with open(path, "a", encoding="utf-8") as out:
                     out.write(f"{self.name}:{first}:65536\n")
         return pwd.getpwnam(self.name)
 
     @staticmethod
     def remove(name):
-        subprocess.run(["userdel", name], check=False, capture_output=True, env={"PATH": PATH})  # with its subordinate ids
+        # with its subordinate ids
+        subprocess.run(["userdel", name], check=False, capture_output=True, env={"PATH": PATH})
 
     @classmethod
     def remove_stale(cls):

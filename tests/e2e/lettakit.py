@@ -108,7 +108,8 @@ async def async_complex_computation(iterations: int = 3) -> dict:
     for i in range(iterations):
         await asyncio.sleep(0.1)
         results.append(i * 2)
-    return {"results": results, "iterations": iterations, "average": sum(results) / len(results), "duration": time.time() - start}
+    return {"results": results, "iterations": iterations, "average": sum(results) / len(results), \
+"duration": time.time() - start}
 '''
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A private PostgreSQL of Debian's package for tests: in a directory of its own, on a unix socket only, gone with its owner.
+"""A private PostgreSQL of Debian's package for tests: in a directory of its own, on a unix socket only, gone with its
+owner.
 
     with pg.Server() as server:
         server.url                     postgresql://... of an empty database; server.database("name") makes another
@@ -8,8 +9,8 @@
 
     tests/e2e/pg.py COMMAND...         runs COMMAND with BRIG_TEST_PG_URL set and exits with its status
 
-PostgreSQL refuses to run as root, so there it runs as `postgres`, or `nobody`.  The superuser is called brig and needs no password:
-who may enter the directory is the only lock, and it is for tests.
+PostgreSQL refuses to run as root, so there it runs as `postgres`, or `nobody`.  The superuser is called brig and needs
+no password: who may enter the directory is the only lock, and it is for tests.
 """
 
 import ctypes
@@ -30,7 +31,8 @@ USER = "brig"
 
 def bin_dir():
     """Of the newest PostgreSQL; None when there is none."""
-    found = [d for d in glob.glob("/usr/lib/postgresql/*/bin") if os.access(d + "/initdb", os.X_OK) and os.access(d + "/postgres", os.X_OK)]
+    found = [d for d in glob.glob("/usr/lib/postgresql/*/bin") if os.access(d + "/initdb", os.X_OK)
+             and os.access(d + "/postgres", os.X_OK)]
     if found:
         return max(found, key=lambda d: [int(n) for n in d.split("/")[4].split(".") if n.isdigit()])
     initdb = shutil.which("initdb")
@@ -67,14 +69,16 @@ class Server:
             if who:
                 os.chown(self.dir, who.pw_uid, who.pw_gid)
             os.chmod(self.dir, 0o755)
-            initdb = ["initdb", "-D", self.dir + "/data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+            initdb = ["initdb", "-D", self.dir + "/data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8",
+                      "--no-sync"]
             try:  # an order of letters that is not that of bytes, as data bases in the field have it; since version 15
                 self.run(*initdb, "--locale-provider=icu", "--icu-locale=en")
             except RuntimeError:
                 self.run(*initdb)
             with open(self.dir + "/data/postgresql.conf", "a", encoding="utf-8") as conf:
                 # Nothing here survives the machine, so nothing waits for its disk.
-                conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.dir}'\nfsync = off\nmax_connections = 60\n"
+                conf.write(f"listen_addresses = ''\nunix_socket_directories = '{self.dir}'\nfsync = off\n"
+                           "max_connections = 60\n"
                            "shared_buffers = 16MB\nlog_min_messages = panic\n")
             self.start()
             self.url = self.database("brig")
@@ -89,11 +93,13 @@ class Server:
 
     def how(self):
         who = account()
-        how = {"cwd": "/", "stdin": subprocess.DEVNULL, "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": self.dir}}
+        how = {"cwd": "/", "stdin": subprocess.DEVNULL,
+               "env": {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": self.dir}}
         return {**how, "user": who.pw_uid, "group": who.pw_gid, "extra_groups": []} if who else how
 
     def run(self, program, *args):
-        done = subprocess.run([f"{self.bin}/{program}", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+        done = subprocess.run([f"{self.bin}/{program}", *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              check=False,
                               timeout=self.patience, **self.how())
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stdout.decode('utf-8', 'replace')[-2000:]}")
@@ -133,7 +139,8 @@ class Server:
 def new_database(url):
     """Another empty database of the server that url is of; its URL."""
     name, host = f"brig_{os.getpid()}_{time.monotonic_ns()}", re.search(r"[?&]host=([^&]*)", url).group(1)
-    subprocess.run([bin_dir() + "/createdb", "-h", host, "-U", USER, name], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    subprocess.run([bin_dir() + "/createdb", "-h", host, "-U", USER, name], check=True, stdin=subprocess.DEVNULL,
+                   capture_output=True, timeout=60)
     return f"postgresql:///{name}?host={host}&user={USER}"
 
 

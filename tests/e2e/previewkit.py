@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What previews are tested with: a sandbox that serves, and a WebSocket server for it that is made from the standard library."""
+"""What previews are tested with: a sandbox that serves, and a WebSocket server for it that is made from the standard
+library."""
 
 from helpers import wait_until
 
@@ -42,7 +43,8 @@ class Peer:
         return a >> 7, a & 15, data
     def send(self, data, opcode=2, fin=True):
         n = len(data)
-        size = bytes([n]) if n < 126 else b"\x7e" + struct.pack(">H", n) if n < 65536 else b"\x7f" + struct.pack(">Q", n)
+        size = (bytes([n]) if n < 126 else b"\x7e" + struct.pack(">H", n) if n < 65536
+                else b"\x7f" + struct.pack(">Q", n))
         self.sock.sendall(bytes([(0x80 if fin else 0) | opcode]) + size + data)
 
 def echo(peer):
@@ -116,8 +118,10 @@ while True:
 PAGE_SERVER = r"""
 import http.server
 FIELDS = [('Set-Cookie', 'sid=WHO; Path=/'), ('Set-Cookie', 'wide=WHO; Path=/; Domain=localhost; SameSite=Lax'),
-          ('Set-Cookie', 'brig_token=stolen; Path=/'), ('Set-Cookie', '__host-Brig_Token=stolen; Path=/'), ('Set-Cookie', '=sid=nameless'),
-          ('Clear-Site-Data', '"cookies", "storage"'), ('Service-Worker-Allowed', '/'), ('Alt-Svc', 'h2="evil.example:443"'),
+          ('Set-Cookie', 'brig_token=stolen; Path=/'), ('Set-Cookie', '__host-Brig_Token=stolen; Path=/'),
+          ('Set-Cookie', '=sid=nameless'),
+          ('Clear-Site-Data', '"cookies", "storage"'), ('Service-Worker-Allowed', '/'),
+          ('Alt-Svc', 'h2="evil.example:443"'),
           ('Strict-Transport-Security', 'max-age=9; includeSubDomains'), ('NEL', '{}'), ('Report-To', '{}')]
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
@@ -141,4 +145,5 @@ def serve(daemon, sandbox, source, *ports, name="serve.py"):
     """Runs the Python text in the sandbox and waits until it listens on the ports."""
     daemon.ask("PUT", f"/v1/sandboxes/{sandbox}/files?path={name}", source.encode())
     daemon.ask("POST", f"/v1/sandboxes/{sandbox}/processes", {"argv": ["python3", name]})
-    wait_until("it listens", lambda: set(ports) <= {p["port"] for p in daemon.ask("GET", f"/v1/sandboxes/{sandbox}/ports").json["ports"]})
+    wait_until("it listens", lambda: set(ports)
+               <= {p["port"] for p in daemon.ask("GET", f"/v1/sandboxes/{sandbox}/ports").json["ports"]})

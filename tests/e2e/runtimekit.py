@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtimes of runtimes/ without a sandbox and without a daemon: an interpreter, a socket pair on its descriptor 3, one request."""
+"""The runtimes of runtimes/ without a sandbox and without a daemon: an interpreter, a socket pair on its descriptor 3,
+one request."""
 
 import concurrent.futures
 import functools
@@ -21,16 +22,19 @@ PATIENCE = 120
 @functools.lru_cache(None)
 def texts():
     listed = json.loads((ROOT / "runtimes/texts.json").read_text(encoding="utf-8"))
-    return {name: "".join((ROOT / "runtimes" / one).read_text(encoding="utf-8") for one in files) for name, files in listed.items()}
+    return {name: "".join((ROOT / "runtimes" / one).read_text(encoding="utf-8") for one in files) for name,
+            files in listed.items()}
 
 
 def argv(language):
     """What runtime_argv() of src/pool/pool_runtime.c has; test_argv_is_the_services() compares."""
     text = texts()
     if language == "python":
-        return ["/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", text["python_core"], text["python_values"], text["python_schema"]]
+        return ["/usr/bin/python3", "-I", "-S", "-B", "-X", "utf8", "-c", text["python_core"], text["python_values"],
+                text["python_schema"]]
     if language in ("javascript", "typescript"):
-        return ["/usr/bin/node", "--experimental-vm-modules", "--experimental-import-meta-resolve", "--no-warnings", "-e", text["node"]]
+        return ["/usr/bin/node", "--experimental-vm-modules", "--experimental-import-meta-resolve", "--no-warnings",
+                "-e", text["node"]]
     return ["/bin/bash", "--norc", "--noprofile", "-c", text["bash"], "brig"]
 
 
@@ -52,8 +56,10 @@ class Child:
         self.ours, theirs = socket.socketpair()
         self.out, self.err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         # 3 may be one of our own here: the child gets the channel there in any case
-        self.process = subprocess.Popen(command or argv(language), stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, env=env or {"PATH": "/usr/bin:/bin", "OURS": "1"},
-                                        close_fds=False, preexec_fn=lambda: os.dup2(theirs.fileno(), 3, inheritable=True))
+        self.process = subprocess.Popen(command or argv(language), stdin=subprocess.DEVNULL, stdout=self.out,
+                                        stderr=self.err, env=env or {"PATH": "/usr/bin:/bin", "OURS": "1"},
+                                        close_fds=False,
+                                        preexec_fn=lambda: os.dup2(theirs.fileno(), 3, inheritable=True))
         theirs.close()
         self.ready = json.loads(self.frame() or b"null")
 
@@ -77,7 +83,8 @@ class Child:
 
     def ask(self, request):
         key = os.urandom(32)
-        data = json.dumps({"v": 1, "key": key.hex(), "kind": "tool", "language": "python", "name": None, "source": "", "args": {}, "schema": None, "env": {}, "cwd": "/tmp",
+        data = json.dumps({"v": 1, "key": key.hex(), "kind": "tool", "language": "python", "name": None, "source": "",
+                           "args": {}, "schema": None, "env": {}, "cwd": "/tmp",
                            "agent_id": None, "result_max": 16777216, "site": None, **request}).encode()
         self.ours.sendall(struct.pack("<I", len(data)) + data)
         frame = self.frame()

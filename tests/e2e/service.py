@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real daemon for the e2e tests: `brig serve` with directories of its own, and a small client for its socket and its port.
+"""A real daemon for the e2e tests: `brig serve` with directories of its own, and a small client for its socket and its
+port.
 
 BRIG_TEST_PG_URL makes every daemon here use that PostgreSQL server (each a database of its own) instead of SQLite.
 """
@@ -55,7 +56,8 @@ def free_port():
 
 
 class Daemon:
-    """`brig serve` until stop(). config: text of config.toml. user: a number, to run it as somebody without privileges."""
+    """`brig serve` until stop(). config: text of config.toml. user: a number, to run it as somebody without
+    privileges."""
 
     def __init__(self, config="", env=None, user=None, preexec=None):
         self.dir = tempfile.mkdtemp(prefix="brig-serve-")
@@ -65,8 +67,10 @@ class Daemon:
         self.config = os.path.join(self.dir, "config.toml")
         with open(self.config, "w", encoding="utf-8") as f:
             f.write(config)
-        self.env = environment(BRIG_STATE_DIR=f"{self.dir}/state", BRIG_RUN_DIR=f"{self.dir}/run", BRIG_CACHE_DIR=f"{self.dir}/cache",
-                               BRIG_CONFIG=self.config, BRIG_LISTEN=f"127.0.0.1:{self.port}", BRIG_SOCKET=self.socket, **(env or {}))
+        self.env = environment(BRIG_STATE_DIR=f"{self.dir}/state", BRIG_RUN_DIR=f"{self.dir}/run",
+                               BRIG_CACHE_DIR=f"{self.dir}/cache",
+                               BRIG_CONFIG=self.config, BRIG_LISTEN=f"127.0.0.1:{self.port}", BRIG_SOCKET=self.socket,
+                               **(env or {}))
         pg = os.environ.get("BRIG_TEST_PG_URL")
         self.database = None
         if pg and "BRIG_DATABASE_URL" not in self.env:
@@ -84,7 +88,8 @@ class Daemon:
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([BRIG, "serve"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env, **self.user,
+        self.process = subprocess.Popen([BRIG, "serve"], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
+                                        env=self.env, **self.user,
                                         start_new_session=True, preexec_fn=self.preexec)
         self.wait_ready()
 
@@ -156,7 +161,8 @@ class Daemon:
     # ---- asking -----------------------------------------------------------------------------------------------------
 
     def connection(self, tcp=False, timeout=PATIENCE):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout) if tcp else UnixConnection(self.socket, timeout)
+        return http.client.HTTPConnection("127.0.0.1", self.port,
+                                          timeout=timeout) if tcp else UnixConnection(self.socket, timeout)
 
     def ask(self, method, path, body=None, headers=None, tcp=False, key=None, connection=None, timeout=PATIENCE):
         """One request. body: bytes, an iterable of bytes (chunked), or anything JSON."""
@@ -238,7 +244,8 @@ class WebSocket:
         connection.connect()
         self.sock = connection.sock
         key = base64.b64encode(os.urandom(16)).decode()
-        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
+        lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Upgrade: websocket", "Connection: Upgrade",
+                 "Sec-WebSocket-Version: 13",
                  f"Sec-WebSocket-Key: {key}", *(f"{k}: {v}" for k, v in (headers or {}).items()), "", ""]
         self.sock.sendall("\r\n".join(lines).encode())
         self.buffer = b""
@@ -248,7 +255,8 @@ class WebSocket:
         self.status = int(head.split()[1])
         self.head = head.decode()
         if self.status == 101:
-            want = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+            want = base64.b64encode(
+                hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
             assert want in self.head, self.head
 
     def _more(self):

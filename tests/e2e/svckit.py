@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brigd's side of the service protocol (docs/PROTOCOL.md, "Service") in a few lines, for tests that speak with brig-init."""
+"""brigd's side of the service protocol (docs/PROTOCOL.md, "Service") in a few lines, for tests that speak with
+brig-init."""
 
 import errno
 import os
@@ -10,7 +11,8 @@ import time
 from helpers import PATIENCE
 
 HELLO, DATA, EOF, CREDIT, EVENT, REPLY, CANCEL = range(16, 23)
-PROC_START, PROC_ATTACH, PROC_INPUT, PROC_WAIT, PROC_SIGNAL, PROC_RESIZE, PROC_LIST, PROC_FORGET, SHELL_RUN = range(32, 41)
+PROC_START, PROC_ATTACH, PROC_INPUT, PROC_WAIT, PROC_SIGNAL, PROC_RESIZE, PROC_LIST, PROC_FORGET, SHELL_RUN = range(32,
+                                                                                                                    41)
 PORT_LIST, PORT_CONNECT = 48, 49
 FILE_STAT, FILE_LIST, FILE_READ, FILE_WRITE = 64, 65, 66, 67
 TTY, STDIN, SHELL = 1, 2, 4
@@ -120,7 +122,8 @@ class Service:
         number = self.next_proc
         self.next_proc += 1
         words = b"".join(word.encode() + b"\0" for word in (*argv, *env))
-        return number, self.call(PROC_START, struct.pack("<IIHHIII", number, flags, 24, 80, ring, len(argv), len(env)) + string(cwd) + words)
+        return number, self.call(PROC_START, struct.pack("<IIHHIII", number, flags, 24, 80, ring, len(argv), len(env))
+                                 + string(cwd) + words)
 
     def attach(self, number, streams=6):
         return self.call(PROC_ATTACH, struct.pack("<IIQQ", number, streams, 0, 0))
@@ -134,7 +137,8 @@ class Service:
     def end_of(self, number):
         """A dict: how it ended, once nothing of it is left."""
         fields = struct.unpack("<IQQQQQQQIIIII", self.of(PROC_WAIT, number).ok().payload)
-        names = "status started_ns ended_ns stdout stderr cpu_ns memory_peak pids_peak oom_kills pids_refused leaf killed store"
+        names = ("status started_ns ended_ns stdout stderr cpu_ns memory_peak pids_peak oom_kills pids_refused leaf "
+                 "killed store")
         return dict(zip(names.split(), fields))
 
     def run(self, *argv, **kw):

@@ -18,10 +18,12 @@ from helpers import BRIG, PATIENCE, BrigTest, brig, environment, read_line
 
 PREFIX = os.environ.get("BRIG_INSTALL_DIR", "")
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
-HOST = next((p for p in (f"{PREFIX}/tests/e2e/audit_host", f"{BUILD}/tests/e2e/audit_host") if os.path.exists(p)), "audit_host")
+HOST = next((p for p in (f"{PREFIX}/tests/e2e/audit_host", f"{BUILD}/tests/e2e/audit_host") if os.path.exists(p)),
+            "audit_host")
 
 
-NO_STORE = "there is no store that has noted its head: an end that was cut off together with its heads would not be seen"
+NO_STORE = ("there is no store that has noted its head: an end that was cut off together with its heads would "
+            "not be seen")
 
 
 class Audit(BrigTest):
@@ -33,7 +35,8 @@ class Audit(BrigTest):
         self.pub = self.path("state", "keys", "audit.pem.pub")
 
     def host(self, count, *more):
-        done = subprocess.run([HOST, self.log, self.path("state", "keys"), str(count), *map(str, more)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+        done = subprocess.run([HOST, self.log, self.path("state", "keys"), str(count), *map(str, more)],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         return done.stdout.decode().split()
 
@@ -62,7 +65,8 @@ class Audit(BrigTest):
         self.assertEqual(len(lines), 50)
         for number, line in enumerate(lines, 1):
             event = json.loads(line)
-            self.assertEqual(list(event), ["seq", "time", "actor", "org", "action", "object", "outcome", "detail", "request_id", "prev"])
+            self.assertEqual(list(event), ["seq", "time", "actor", "org", "action", "object", "outcome", "detail",
+                                           "request_id", "prev"])
             self.assertEqual((event["seq"], event["prev"]), (number, before))
             self.assertRegex(event["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$")
             before = hashlib.sha256(line).hexdigest()
@@ -76,7 +80,8 @@ class Audit(BrigTest):
         for head in map(json.loads, self.lines("heads.jsonl")):
             self.write("signed", f"brig-audit-head-v1\n{head['seq']}\n{head['hash']}\n{head['time']}\n")
             self.write("signature", bytes.fromhex(head["signature"]))
-            done = subprocess.run(["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", self.pub, "-in", self.path("signed"), "-sigfile", self.path("signature")],
+            done = subprocess.run(["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", self.pub, "-in",
+                                   self.path("signed"), "-sigfile", self.path("signature")],
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE, check=False)
             self.assertEqual(done.returncode, 0, done.stdout)
 
@@ -84,7 +89,9 @@ class Audit(BrigTest):
         self.host(25, 4096, 100000)
         done = self.audit("verify")
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stdout.decode(), r"^ok: lines 1 to 25 in \d+ files, \d+ heads; head 25:[0-9a-f]{64}\nnote: " + NO_STORE + r"\n$")
+        self.assertRegex(done.stdout.decode(),
+                         r"^ok: lines 1 to 25 in \d+ files, \d+ heads; head 25:[0-9a-f]{64}\nnote: " + NO_STORE
+                         + r"\n$")
         done = self.audit("verify", "--dir", self.log)
         self.assertIn(b"note: signatures were not checked: no public key was given", done.stdout)
         done = self.audit("verify", "--dir", self.log, "--key", self.pub)
@@ -93,14 +100,17 @@ class Audit(BrigTest):
     def test_what_is_found(self):
         heads = self.host(30)
         lines, signed = self.lines(), self.lines("heads.jsonl")
-        at = max(set(range(1, 29)) - {json.loads(head)["seq"] for head in signed})  # not signed itself, so it is the chain that tells
+        # not signed itself, so it is the chain that tells
+        at = max(set(range(1, 29)) - {json.loads(head)["seq"] for head in signed})
         other = lines[at - 1].replace(b'"outcome":"ok"', b'"outcome":"no"')
         cases = [
             (lines[:4] + lines[5:], "audit.jsonl:5: line 6 follows line 4: line 5 is missing or out of order"),
             (lines[:4] + lines[9:], "audit.jsonl:5: line 10 follows line 4: lines 5 to 9 are missing or out of order"),
-            (lines[:4] + [lines[5], lines[4]] + lines[6:], "audit.jsonl:5: line 6 follows line 4: line 5 is missing or out of order"),
+            (lines[:4] + [lines[5], lines[4]] + lines[6:],
+             "audit.jsonl:5: line 6 follows line 4: line 5 is missing or out of order"),
             (lines[:5] + lines[4:], "audit.jsonl:6: line 5 is there twice"),
-            (lines[:at - 1] + [other] + lines[at:], f"audit.jsonl:{at + 1}: line {at + 1} notes another hash of line {at}: one of the two was changed"),
+            (lines[:at - 1] + [other] + lines[at:],
+             f"audit.jsonl:{at + 1}: line {at + 1} notes another hash of line {at}: one of the two was changed"),
             (lines[:9] + [lines[9][:-1]] + lines[10:], "audit.jsonl:10: is no audit line"),
             (lines[:9] + [b""] + lines[10:], "audit.jsonl:10: is no audit line"),
             (lines[:29], "the log ends with line 29, but a head names line 30: its end was cut off"),
@@ -122,26 +132,31 @@ class Audit(BrigTest):
         self.put(lines[:20])
         self.put([h for h in signed if json.loads(h)["seq"] <= 20], "heads.jsonl")
         self.assertTrue(self.verify()["ok"])
-        self.assertEqual(self.verify("--head", heads[-1])["problem"], "the log ends with line 20, but line 30 was noted as its head: its end was cut off")
+        self.assertEqual(self.verify("--head", heads[-1])["problem"],
+                         "the log ends with line 20, but line 30 was noted as its head: its end was cut off")
         self.put(lines)
         self.put(signed, "heads.jsonl")
         self.assertTrue(self.verify("--head", heads[-1])["ok"])
-        self.assertEqual(self.verify("--head", "30:" + "0" * 64)["problem"], "line 30 is not the one of the head that was noted")
+        self.assertEqual(self.verify("--head", "30:" + "0" * 64)["problem"],
+                         "line 30 is not the one of the head that was noted")
 
     def test_another_key(self):
         self.host(5)
         other = self.path("other")
         os.makedirs(other)
         shutil.copytree(self.log, self.path("copy"))
-        done = subprocess.run([HOST, self.path("copy"), other, "5"], stdout=subprocess.PIPE, timeout=PATIENCE, check=False)
+        done = subprocess.run([HOST, self.path("copy"), other, "5"], stdout=subprocess.PIPE, timeout=PATIENCE,
+                              check=False)
         self.assertEqual(done.returncode, 0)
         said = self.verify("--dir", self.path("copy"), "--key", self.pub)
-        self.assertRegex(said["problem"], r"^heads\.jsonl:\d+: was signed by another key \([0-9a-f]{16}, not [0-9a-f]{16}\)$")
+        self.assertRegex(said["problem"],
+                         r"^heads\.jsonl:\d+: was signed by another key \([0-9a-f]{16}, not [0-9a-f]{16}\)$")
 
     def test_killed_in_the_middle(self):
         """kill -9 while it writes: what is there is whole, and the next one goes on."""
         for _ in range(5):
-            with subprocess.Popen([HOST, self.log, self.path("state", "keys"), "200", "8192", "1000000", "stay"], stdout=subprocess.PIPE) as host:
+            with subprocess.Popen([HOST, self.log, self.path("state", "keys"), "200", "8192", "1000000", "stay"],
+                                  stdout=subprocess.PIPE) as host:
                 host.stdout.readline()
                 time.sleep(0.1)
                 host.send_signal(signal.SIGKILL)
@@ -166,11 +181,13 @@ class Audit(BrigTest):
         self.host(50)
         everything = self.audit("show", "-o", "json").stdout.splitlines()
         self.assertEqual(everything, self.lines())
-        denied = [json.loads(line) for line in self.audit("show", "--action", "denied", "-o", "json").stdout.splitlines()]
+        denied = [json.loads(line)
+                  for line in self.audit("show", "--action", "denied", "-o", "json").stdout.splitlines()]
         self.assertEqual({e["action"] for e in denied}, {"denied"})
         self.assertEqual(len(denied), 10)
         self.assertEqual(len(self.audit("show", "--action", "key.").stdout.splitlines()), 10)
-        some = [json.loads(line) for line in self.audit("show", "--org", "org-1", "-n", "3", "-o", "json").stdout.splitlines()]
+        some = [json.loads(line)
+                for line in self.audit("show", "--org", "org-1", "-n", "3", "-o", "json").stdout.splitlines()]
         self.assertEqual([e["seq"] for e in some], [43, 46, 49])
         self.assertEqual(len(self.audit("show", "--since", "1h").stdout.splitlines()), 50)
         self.assertEqual(len(self.audit("show", "--since", "2024-02-29").stdout.splitlines()), 50)
@@ -181,7 +198,8 @@ class Audit(BrigTest):
     def test_tail_follows(self):
         self.host(15)
         self.assertEqual(len(self.audit("tail").stdout.splitlines()), 10)
-        tail = subprocess.Popen([BRIG, "audit", "tail", "-f", "-n", "2", "-o", "json"], stdout=subprocess.PIPE, bufsize=0, env=environment(BRIG_STATE_DIR=self.path("state")))
+        tail = subprocess.Popen([BRIG, "audit", "tail", "-f", "-n", "2", "-o", "json"], stdout=subprocess.PIPE,
+                                bufsize=0, env=environment(BRIG_STATE_DIR=self.path("state")))
         self.addCleanup(tail.stdout.close)
         self.addCleanup(tail.wait)
         self.addCleanup(tail.kill)
@@ -192,17 +210,26 @@ class Audit(BrigTest):
 
     def test_export(self):
         self.host(60, 8192, 1000000)
-        every = [line for name in sorted(n for n in os.listdir(self.log) if n.startswith("audit-")) + ["audit.jsonl"] for line in self.lines(name)]
+        every = [line for name in sorted(n for n in os.listdir(self.log) if n.startswith("audit-")) + ["audit.jsonl"]
+                 for line in self.lines(name)]
         self.assertEqual(self.audit("export").stdout.splitlines(), every)
         self.assertEqual(self.audit("export", "--from", "10", "--to", "20").stdout.splitlines(), every[9:20])
         self.assertEqual(self.audit("export", "--to", "2000-01-01").stdout, b"")
         day = json.loads(every[0])["time"][:10]
-        self.assertEqual(self.audit("export", "--from", day, "--to", json.loads(every[-1])["time"][:10]).stdout.splitlines(), every)
+        self.assertEqual(self.audit("export", "--from", day, "--to",
+                                    json.loads(every[-1])["time"][:10]).stdout.splitlines(),
+                         every)
 
     def test_usage(self):
-        for args, words in (((), "is missing"), (("frob",), "must be verify"), (("verify", "--from", "1"), "does not take it"), (("show", "-n", "0"), "whole number"), (("show", "--since", "soon"), "must be a date"),
-                            (("verify", "--head", "5"), "must be SEQ:HASH"), (("verify", "--key", "/nowhere"), "No such file"), (("verify", "--dir", "/nowhere"), "No such file"), (("verify", "x"), "takes no arguments"),
-                            (("show", "--frob"), "no such flag"), (("show", "-n"), "needs a value"), (("tail", "-o", "xml"), "must be text or json"), (("export", "--from", "x"), "must be a line's number"),
+        for args, words in (((), "is missing"), (("frob",), "must be verify"),
+                            (("verify", "--from", "1"), "does not take it"), (("show", "-n", "0"), "whole number"),
+                            (("show", "--since", "soon"), "must be a date"),
+                            (("verify", "--head", "5"), "must be SEQ:HASH"),
+                            (("verify", "--key", "/nowhere"), "No such file"),
+                            (("verify", "--dir", "/nowhere"), "No such file"), (("verify", "x"), "takes no arguments"),
+                            (("show", "--frob"), "no such flag"), (("show", "-n"), "needs a value"),
+                            (("tail", "-o", "xml"), "must be text or json"),
+                            (("export", "--from", "x"), "must be a line's number"),
                             (("verify", "--dir", self.log), "there is no audit log")):
             done = self.audit(*args)
             self.assertEqual((done.returncode, done.stdout), (2, b""), args)

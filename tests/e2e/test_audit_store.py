@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`brig audit verify` on a machine with a service: the store has noted the head of the log, so that a log which was cut together
-with its heads, emptied or rewritten is not what was written, before a start and after one."""
+"""`brig audit verify` on a machine with a service: the store has noted the head of the log, so that a log which was cut
+together with its heads, emptied or rewritten is not what was written, before a start and after one."""
 
 import hashlib
 import json
@@ -83,22 +83,29 @@ class Cut(unittest.TestCase):
 
     def test_cut_together_with_its_heads(self):
         self.cut_with_its_heads()
-        self.assertEqual(self.verify()["problem"], f"the log ends with line 10, but line {self.last} was noted as its head: its end was cut off")
+        self.assertEqual(self.verify()["problem"],
+                         f"the log ends with line 10, but line {self.last} was noted as its head: its end was cut off")
         self.restart()
-        self.assertEqual([(e["seq"], e["detail"]) for e in self.cuts()], [(11, f"the log ends with line 10, but line {self.last} was there")])
-        self.assertEqual(self.verify()["problem"], "line 11 tells that the log was cut before it (brig audit show --action audit.cut)")
+        self.assertEqual([(e["seq"], e["detail"]) for e in self.cuts()],
+                         [(11, f"the log ends with line 10, but line {self.last} was there")])
+        self.assertEqual(self.verify()["problem"],
+                         "line 11 tells that the log was cut before it (brig audit show --action audit.cut)")
         self.assertTrue(self.verify("--known-cut", "11")["ok"])
         self.assertFalse(self.verify("--known-cut", "10")["ok"])
 
     def test_emptied(self):
         for name in os.listdir(self.log):
             os.unlink(os.path.join(self.log, name))
-        self.assertEqual(self.verify()["problem"], f"the log is empty, but line {self.last} was noted as its head: all of it was removed")
+        self.assertEqual(self.verify()["problem"],
+                         f"the log is empty, but line {self.last} was noted as its head: all of it was removed")
         self.put("audit.jsonl", [])
-        self.assertEqual(self.verify()["problem"], f"the log is empty, but line {self.last} was noted as its head: all of it was removed")
+        self.assertEqual(self.verify()["problem"],
+                         f"the log is empty, but line {self.last} was noted as its head: all of it was removed")
         self.restart()
-        self.assertEqual([(e["seq"], e["detail"]) for e in self.cuts()], [(1, f"the log ends with line 0, but line {self.last} was there")])
-        self.assertEqual(self.verify()["problem"], "line 1 tells that the log was cut before it (brig audit show --action audit.cut)")
+        self.assertEqual([(e["seq"], e["detail"]) for e in self.cuts()],
+                         [(1, f"the log ends with line 0, but line {self.last} was there")])
+        self.assertEqual(self.verify()["problem"],
+                         "line 1 tells that the log was cut before it (brig audit show --action audit.cut)")
 
     def test_rewritten_from_its_beginning(self):
         """A chain needs no key: only the heads do, and those were removed."""
@@ -111,14 +118,17 @@ class Cut(unittest.TestCase):
         self.put("heads.jsonl", [])
         self.assertEqual(self.verify()["problem"], f"line {self.last} is not the one of the head that was noted")
         self.restart()
-        self.assertEqual([(e["seq"], e["detail"]) for e in self.cuts()], [(self.last + 1, f"line {self.last} is not the one that was there")])
-        self.assertEqual(self.verify()["problem"], f"line {self.last + 1} tells that the log was cut before it (brig audit show --action audit.cut)")
+        self.assertEqual([(e["seq"], e["detail"]) for e in self.cuts()],
+                         [(self.last + 1, f"line {self.last} is not the one that was there")])
+        self.assertEqual(self.verify()["problem"], f"line {self.last + 1} tells that the log was cut before it (brig "
+                         "audit show --action audit.cut)")
 
     def test_without_its_store(self):
         shutil.rmtree(os.path.join(self.d.dir, "state", "service"))
         os.mkdir(os.path.join(self.d.dir, "state", "service"))
         said = self.verify()
-        self.assertEqual((said["ok"], said["note"]), (True, "there is no store that has noted its head: an end that was cut off together with its heads would not be seen"))
+        self.assertEqual((said["ok"], said["note"]), (True, "there is no store that has noted its head: an end that "
+                                                      "was cut off together with its heads would not be seen"))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The credential broker with real clients: what an upstream gets, what comes back, and what stays in memory.
 
-The sandbox's side is a client of the test that trusts the sandbox's authority and connects to the driver; the world is a server with a certificate
-of the test's own authority.
+The sandbox's side is a client of the test that trusts the sandbox's authority and connects to the driver; the world is
+a server with a certificate of the test's own authority.
 """
 
 import base64
@@ -28,7 +28,8 @@ BEARER = {"header": "Authorization", "format": "Bearer %s"}
 
 def echo(request):
     """Says back everything it got."""
-    return reply(json.dumps({"line": request.line, "fields": request.fields, "body": request.body.decode("latin-1")}).encode())
+    return reply(
+        json.dumps({"line": request.line, "fields": request.fields, "body": request.body.decode("latin-1")}).encode())
 
 
 class Base(unittest.TestCase):
@@ -77,7 +78,8 @@ class Substitution(Base):
     def test_elsewhere_it_stays_a_placeholder(self):
         broker, upstream = self.start()
         mark = broker.placeholders["TOKEN"]
-        broker.get(f"/{mark}?key={mark}", f"X-Key: {mark}", f"Cookie: a={mark}", method="POST", body=b"x" * 70000 + mark.encode() + b"y" * 70000)
+        broker.get(f"/{mark}?key={mark}", f"X-Key: {mark}", f"Cookie: a={mark}", method="POST",
+                   body=b"x" * 70000 + mark.encode() + b"y" * 70000)
         request = upstream.requests[0]
         self.assertEqual(request.target, f"/{mark}?key={mark}")
         self.assertEqual(request.get("X-Key"), mark)
@@ -113,15 +115,18 @@ class Substitution(Base):
             with self.subTest(value):
                 broker, upstream = self.start(given={"BAD": (value, BEARER)})
                 status, _, body = broker.get("/", f"Authorization: Bearer {broker.placeholders['BAD']}")
-                self.assertEqual((status, body), ("502 Bad Gateway", b"brig: the value of the secret cannot be a header\n"))
+                self.assertEqual((status, body),
+                                 ("502 Bad Gateway", b"brig: the value of the secret cannot be a header\n"))
                 self.assertEqual(upstream.requests, [])
                 broker.wait("event FAILED")
 
     def test_several_secrets_in_one_request(self):
-        broker, upstream = self.start(given={"A": ("a-value-of-some-length", {"header": "X-A"}), "B": ("b-value-of-some-length", {"header": "X-B"})})
+        broker, upstream = self.start(given={"A": ("a-value-of-some-length", {"header": "X-A"}),
+                                             "B": ("b-value-of-some-length", {"header": "X-B"})})
         a, b = broker.placeholders["A"], broker.placeholders["B"]
         broker.get("/", f"X-A: {a}", f"X-B: {b}")
-        self.assertEqual((upstream.requests[0].get("X-A"), upstream.requests[0].get("X-B")), ("a-value-of-some-length", "b-value-of-some-length"))
+        self.assertEqual((upstream.requests[0].get("X-A"), upstream.requests[0].get("X-B")),
+                         ("a-value-of-some-length", "b-value-of-some-length"))
         broker.get("/", f"X-A: {b}", f"X-B: {a}")
         self.assertEqual((upstream.requests[1].get("X-A"), upstream.requests[1].get("X-B")), (b, a))
 
@@ -129,7 +134,8 @@ class Substitution(Base):
         broker, upstream = self.start(plain=True, port=443)
         mark = broker.placeholders["TOKEN"]
         with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as sock:
-            sock.sendall(f"GET / HTTP/1.1\r\nHost: {HOST}:443\r\nAuthorization: Bearer {mark}\r\nConnection: close\r\n\r\n".encode())
+            sock.sendall(f"GET / HTTP/1.1\r\nHost: {HOST}:443\r\nAuthorization: Bearer {mark}\r\n"
+                         f"Connection: close\r\n\r\n".encode())
             status, _, _ = split(read_all(sock))
         self.assertEqual(status, "200 OK")
         self.assertEqual(upstream.requests[0].get("Authorization"), f"Bearer {mark}")
@@ -158,7 +164,9 @@ class Echoes(Base):
         text = TOKEN.encode()
         if text in body or text.hex().encode() in body.lower():
             return True
-        if text in urllib.parse.unquote_to_bytes(body) or (name in ("json", "unicode") and TOKEN in body.decode().encode().decode("unicode_escape").replace("\\/", "/")):
+        if text in urllib.parse.unquote_to_bytes(
+                body) or (name in ("json", "unicode")
+                          and TOKEN in body.decode().encode().decode("unicode_escape").replace("\\/", "/")):
             return True
         if name.startswith("base64"):
             inner = body.split(b"<")[1].split(b">")[0] if b"<" in body else body
@@ -237,7 +245,8 @@ class Echoes(Base):
 
     def test_memory_has_no_value_afterwards(self):
         # deep inside a record too, where the next one does not overwrite it
-        broker, _ = self.start(lambda request: reply(json.dumps(request.fields).encode() + b"p" * 12000 + TOKEN.encode() + b"q" * 2000))
+        broker, _ = self.start(lambda request:
+                               reply(json.dumps(request.fields).encode() + b"p" * 12000 + TOKEN.encode() + b"q" * 2000))
         mark = broker.placeholders["TOKEN"]
         with broker.connect() as sock:  # kept alive: the connection's own buffers are looked at too
             for _ in range(3):
@@ -259,7 +268,8 @@ class Echoes(Base):
             return echo(request)
         broker, _ = self.start(answer)
         with broker.connect() as sock:
-            sock.sendall(f"GET / HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {broker.placeholders['TOKEN']}\r\nConnection: close\r\n\r\n".encode())
+            sock.sendall(f"GET / HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {broker.placeholders['TOKEN']}\r\n"
+                         f"Connection: close\r\n\r\n".encode())
             there.wait(PATIENCE)
             self.assertEqual(broker.scan(TOKEN), 1)  # what the reply will be compared with
             gate.set()
@@ -291,7 +301,8 @@ class Flow(Base):
 
     def test_pipelined_requests_are_answered_in_order(self):
         broker, upstream = self.start()
-        data = broker.raw(b"".join(f"GET /{i} HTTP/1.1\r\nHost: {HOST}\r\n{'Connection: close' if i == 2 else 'X: y'}\r\n\r\n".encode() for i in range(3)))
+        data = broker.raw(b"".join(f"GET /{i} HTTP/1.1\r\nHost: {HOST}\r\n"
+                                   f"{'Connection: close' if i == 2 else 'X: y'}\r\n\r\n".encode() for i in range(3)))
         self.assertEqual([r.target for r in upstream.requests], ["/0", "/1", "/2"])
         self.assertEqual(data.count(b"HTTP/1.1 200 OK"), 3)
 
@@ -315,7 +326,8 @@ class Flow(Base):
         self.assertEqual((upstream.requests[0].body, body), (big, big[::-1]))
         self.assertEqual(upstream.requests[0].get("Content-Length"), str(len(big)))
         with broker.connect() as sock:
-            sock.sendall(f"PUT / HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode())
+            sock.sendall(f"PUT / HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n"
+                         f"Connection: close\r\n\r\n".encode())
             for i in range(0, len(big), 40000):
                 piece = big[i:i + 40000]
                 sock.sendall(b"%x;ext=1\r\n%s\r\n" % (len(piece), piece))
@@ -328,15 +340,18 @@ class Flow(Base):
     def test_100_continue(self):
         broker, upstream = self.start()
         with broker.connect() as sock:
-            sock.sendall(f"POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 4\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n".encode())
+            sock.sendall(f"POST / HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 4\r\nExpect: 100-continue\r\n"
+                         f"Connection: close\r\n\r\n".encode())
             self.assertEqual(sock.recv(4096), b"HTTP/1.1 100 Continue\r\n\r\n")
             sock.sendall(b"body")
             self.assertEqual(split(read_all(sock))[0], "200 OK")
         self.assertEqual(upstream.requests[0].body, b"body")
 
     def test_head_and_empty_replies(self):
-        answers = {"HEAD": b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n", "DELETE": b"HTTP/1.1 204 No Content\r\n\r\n",
-                   "GET": b"HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n", "POST": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}
+        answers = {"HEAD": b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n",
+                   "DELETE": b"HTTP/1.1 204 No Content\r\n\r\n",
+                   "GET": b"HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n",
+                   "POST": b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"}
         broker, upstream = self.start(lambda request: answers[request.method])
         for method, want in answers.items():
             with self.subTest(method):
@@ -368,14 +383,16 @@ class Flow(Base):
         def answer(request):
             self.assertEqual(request.get("Upgrade"), "websocket")
             self.assertIsNone(request.get("Sec-WebSocket-Extensions"))
-            request.sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: x\r\n\r\n")
+            request.sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                                 b"Sec-WebSocket-Accept: x\r\n\r\n")
             while piece := request.sock.recv(4096):
                 request.sock.sendall(piece.upper() + TOKEN.encode())
             request.close = True
             return b""
         broker, _ = self.start(answer)
         with broker.connect() as sock:
-            sock.sendall(f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+            sock.sendall(f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nConnection: keep-alive, Upgrade\r\n"
+                         "Upgrade: websocket\r\n"
                          "Sec-WebSocket-Key: x\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n".encode())
             head = b""
             while b"\r\n\r\n" not in head:
@@ -393,7 +410,8 @@ class Flow(Base):
         heard, done = [], threading.Event()
 
         def answer(request):
-            request.sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            request.sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"
+                                 b"Connection: Upgrade\r\n\r\n")
             while piece := request.sock.recv(65536):
                 heard.append(piece)
             done.set()
@@ -401,7 +419,8 @@ class Flow(Base):
             return b""
         broker, _ = self.start(answer)
         with broker.connect() as sock:
-            sock.sendall(f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n".encode())
+            sock.sendall(f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nConnection: Upgrade\r\n"
+                         f"Upgrade: websocket\r\n\r\n".encode())
             self.assertIn(b"101", sock.recv(4096))
             sock.sendall(b"last words")
         self.assertTrue(done.wait(PATIENCE))
@@ -411,7 +430,8 @@ class Flow(Base):
         broker, upstream = self.start()
         broker.get("/", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
         self.assertEqual([upstream.requests[0].get(n) for n in ("Upgrade", "Connection", "HTTP2-Settings")], [None] * 3)
-        broker, upstream = self.start(lambda request: b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n")
+        broker, upstream = self.start(lambda request: b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n"
+                                      b"Connection: Upgrade\r\n\r\n")
         self.assertEqual(broker.get("/")[0], "502 Bad Gateway")
 
 
@@ -420,7 +440,8 @@ class Refusals(Base):
         rules = [{"action": "allow", "domain": HOST, "ports": [443], "methods": ["GET"], "paths": ["/v1/"]}]
         broker, upstream = self.start(policy={"default": "deny", "rules": rules})
         self.assertEqual(broker.get("/v1/x")[0], "200 OK")
-        for method, target in (("POST", "/v1/x"), ("GET", "/admin"), ("GET", "/v1/../admin"), ("GET", "/v1/%2e%2e/admin")):
+        for method, target in (("POST", "/v1/x"), ("GET", "/admin"), ("GET", "/v1/../admin"),
+                               ("GET", "/v1/%2e%2e/admin")):
             with self.subTest(method + target):
                 status, fields, body = broker.get(target, method=method, close=False)
                 self.assertEqual(status, "403 Forbidden")
@@ -436,18 +457,22 @@ class Refusals(Base):
                 status, _, _ = split(broker.raw(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()))
                 self.assertEqual(status, "421 Misdirected Request")
         for host in (HOST.upper(), HOST + ":443", HOST + "."):
-            self.assertEqual(split(broker.raw(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()))[0], "200 OK")
+            self.assertEqual(
+                split(broker.raw(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()))[0], "200 OK")
         self.assertEqual({r.get("Host") for r in upstream.requests}, {HOST})
 
     def test_smuggling_shapes(self):
         broker, upstream = self.start()
         head = f"POST / HTTP/1.1\r\nHost: {HOST}\r\n"
-        for name, rest in {"both": "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "two": "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
-                           "coding": "Transfer-Encoding: xchunked\r\n\r\n", "space": "Content-Length : 4\r\n\r\nabcd", "fold": "X: a\r\n b\r\n\r\n",
+        for name, rest in {"both": "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                           "two": "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+                           "coding": "Transfer-Encoding: xchunked\r\n\r\n", "space": "Content-Length : 4\r\n\r\nabcd",
+                           "fold": "X: a\r\n b\r\n\r\n",
                            "bare": "X: a\nY: b\r\n\r\n", "connect": None, "absolute": None}.items():
             with self.subTest(name):
                 request = {"connect": f"CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}\r\n\r\n",
-                           "absolute": f"GET https://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n"}.get(name, head + str(rest))
+                           "absolute": f"GET https://{HOST}/ HTTP/1.1\r\nHost: {HOST}\r\n\r\n"}.get(name,
+                                                                                                    head + str(rest))
                 self.assertIn(split(broker.raw(request.encode()))[0][:3], ("400", "501"))
         self.assertEqual(upstream.requests, [])
 
@@ -465,8 +490,10 @@ class Refusals(Base):
                     broker.wait("event FAILED")
 
     def test_malformed_replies(self):
-        answers = [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\nX: y\n\n",
-                   b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000 + b"\r\n\r\n"]
+        answers = [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+                   b"HTTP/1.1 200 OK\nX: y\n\n",
+                   b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                   b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70000 + b"\r\n\r\n"]
         state = {}
         broker, _ = self.start(lambda request: state["answer"])
         for answer in answers:
@@ -506,9 +533,11 @@ class Refusals(Base):
         broker, _ = self.start()
         context = broker.context()
         context.set_alpn_protocols(["h2", "http/1.1"])
-        with socket.create_connection(("127.0.0.1", broker.port)) as raw, context.wrap_socket(raw, server_hostname=HOST) as sock:
+        with socket.create_connection(("127.0.0.1",
+                                       broker.port)) as raw, context.wrap_socket(raw, server_hostname=HOST) as sock:
             self.assertEqual(sock.selected_alpn_protocol(), "http/1.1")
-        out = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-servername", HOST, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
+        out = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{broker.port}", "-servername", HOST,
+                              "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
                              stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
         self.assertNotEqual(out.returncode, 0)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run's network: its child was made with one that denies all; the claim's policy takes its place before the request is sent."""
+"""A run's network: its child was made with one that denies all; the claim's policy takes its place before the request
+is sent."""
 
 import json
 import os
@@ -33,7 +34,8 @@ class ChildNetwork(LettaTest):
 
     def test_the_policy_of_the_claim(self):
         tool = self.tool(LOOK)
-        for policy in ({"default": "deny", "rules": [{"action": "allow", "domain": "a.invalid", "ports": [443]}]}, {"default": "deny", "rules": []}):
+        for policy in ({"default": "deny", "rules": [{"action": "allow", "domain": "a.invalid", "ports": [443]}]},
+                       {"default": "deny", "rules": []}):
             ran = self.run_tool(tool, {"host": "b.invalid"}, network=policy)
             self.assertEqual(ran["status"], "success", ran)
             self.assertNotEqual(ran["result"], "connected")
@@ -80,13 +82,15 @@ def fetch(url: str):
     import urllib.request
     return urllib.request.urlopen(url, timeout=20).read().decode()
 '''
-SNIPPET = 'import urllib.request\nprint(urllib.request.urlopen("http://allowed.test:8080/", timeout=20).read().decode(), end="")\n'
+SNIPPET = ('import urllib.request\n'
+           'print(urllib.request.urlopen("http://allowed.test:8080/", timeout=20).read().decode(), end="")\n')
 PAGE = "many GET allowed.test:8080 /\n"
 PROXY_PORT = 3128  # our proxy's, in a sandbox whose policy does not name it
 
 
 class AnyPort(LettaTest):
-    """Networks whose gate cannot grow out of the one that every child has: `open`, `learn`, and a policy that names the proxy's port."""
+    """Networks whose gate cannot grow out of the one that every child has: `open`, `learn`, and a policy that names the
+    proxy's port."""
 
     CONFIG = "[tools]\nmax_runs = 20\n"
 
@@ -108,7 +112,8 @@ class AnyPort(LettaTest):
                 f.write(text)
 
     def cli(self, *words, daemon):
-        places = {"BRIG_SOCKET": self.d.socket} if daemon else {"BRIG_SOCKET": f"{self.dir}/none.sock", "HOME": self.dir}
+        places = {"BRIG_SOCKET": self.d.socket} if daemon else {"BRIG_SOCKET": f"{self.dir}/none.sock",
+                                                                "HOME": self.dir}
         done = brig(*words, env=self.net.environment(**places), preexec_fn=self.net.here.enter)
         self.assertEqual(done.returncode, 0, done)
         return done.stdout.decode()
@@ -122,14 +127,16 @@ class AnyPort(LettaTest):
             code = self.ask("POST", "/run", {"language": "python", "code": SNIPPET, "network": network})
             self.assertEqual((code["status"], code["stdout"]), ("success", PAGE), code)
         # and what those allow is not what the next one allows
-        ran = self.run_tool(tool, {"url": "http://allowed.test:8080/"}, network={"default": "deny", "rules": [{"action": "allow", "domain": "other.test"}]})
+        ran = self.run_tool(tool, {"url": "http://allowed.test:8080/"},
+                            network={"default": "deny", "rules": [{"action": "allow", "domain": "other.test"}]})
         self.assertEqual(ran["status"], "error", ran)
 
     def test_what_was_learned(self):
         ran = self.run_tool(self.tool(FETCH), {"url": "http://allowed.test:8080/"}, network="learn")
         rules = ran["receipt"]["network"]["learned"]["rules"]
         self.assertEqual([(r["domain"], r["ports"]) for r in rules], [("allowed.test", [8080])])
-        again = self.run_tool(self.tool(FETCH), {"url": "http://allowed.test:8080/"}, network={"default": "deny", "rules": rules})
+        again = self.run_tool(self.tool(FETCH), {"url": "http://allowed.test:8080/"},
+                              network={"default": "deny", "rules": rules})
         self.assertEqual(again["result"], PAGE, again)
 
     def test_the_proxys_port(self):
@@ -143,4 +150,6 @@ class AnyPort(LettaTest):
             for network in ("open", "learn"):
                 out = self.cli("tool", "run", "--network", network, self.files["tool"], "--args", url, daemon=daemon)
                 self.assertEqual(json.loads(out), PAGE)
-                self.assertEqual(self.cli("run", "--lang", "python", "--net", network, self.files["snippet"], daemon=daemon), PAGE)
+                self.assertEqual(self.cli("run", "--lang", "python", "--net", network, self.files["snippet"],
+                                          daemon=daemon),
+                                 PAGE)

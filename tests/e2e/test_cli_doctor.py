@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`brig doctor` and `brig version`: their words, their JSON and their status agree with each other and with `brig run`."""
+"""`brig doctor` and `brig version`: their words, their JSON and their status agree with each other and with `brig
+run`."""
 
 import json
 import os
@@ -8,7 +9,8 @@ import unittest
 
 from helpers import BRIG, PATIENCE, BrigTest, brig, environment
 
-LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock root_readonly proc fds memory "
+LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock "
+          "root_readonly proc fds memory "
           "cpu pids disk inodes").split()
 
 
@@ -57,7 +59,8 @@ class Doctor(BrigTest):
         done = brig("doctor", "-o", "json", env=environment(BRIG_MANAGER_MAX_SANDBOXES=str(room + 1)))
         row = next(r for r in json.loads(done.stdout)["rows"] if r["name"] == "filter_room")
         self.assertFalse(row["on"])
-        self.assertTrue(row["state"].endswith(f"room for the filters of {room} sandboxes, max_sandboxes is {room + 1}"), row)
+        self.assertTrue(row["state"].endswith(f"room for the filters of {room} sandboxes, max_sandboxes is {room + 1}"),
+                        row)
         self.assertRegex(row["fix"], r"^sysctl -w net\.core\.bpf_jit_limit=\d+, or lower max_sandboxes$")
 
     def test_it_agrees_with_a_run(self):
@@ -85,14 +88,16 @@ class BrokenHost(BrigTest):
     """Hosts that lack something, made in namespaces of their own: the row that says so has the fix."""
 
     def doctor(self, status, before="true", plain=False, **env):
-        """brig doctor -o json after the shell commands `before`, in a mount namespace of its own: (its JSON, its rows by name)."""
+        """brig doctor -o json after the shell commands `before`, in a mount namespace of its own: (its JSON, its rows
+        by name)."""
         drop = f"setpriv --reuid {PLAIN} --regid {PLAIN} --clear-groups -- " if plain else ""
         if plain:
             os.chmod(self.dir, 0o755)
             os.makedirs(self.path("home"), exist_ok=True)
             os.chown(self.path("home"), PLAIN, PLAIN)
             env["HOME"] = self.path("home")
-        done = subprocess.run(["unshare", "-m", "sh", "-ec", f'{before}\nexec {drop}"$0" doctor -o json', BRIG], stdin=subprocess.DEVNULL,
+        done = subprocess.run(["unshare", "-m", "sh", "-ec", f'{before}\nexec {drop}"$0" doctor -o json', BRIG],
+                              stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=PATIENCE, env=environment(**env))
         self.assertEqual((done.returncode, done.stderr), (status, b""), done.stdout)
         found = json.loads(done.stdout)
@@ -117,7 +122,8 @@ class BrokenHost(BrigTest):
 
     def test_no_loop_devices(self):
         complete = 0 if json.loads(brig("doctor", "-o", "json").stdout)["complete"] else 1
-        _, rows = self.doctor(complete, "mount -t tmpfs none /mnt; cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /mnt\n"
+        _, rows = self.doctor(complete, "mount -t tmpfs none /mnt; cp -a /dev/null /dev/zero /dev/full /dev/random "
+                              "/dev/urandom /dev/tty /mnt\n"
                               "mkdir /mnt/shm /mnt/pts; mount --move /mnt /dev")
         self.off(rows, "image_store", "loop")
         self.assertIn("memory-backed", rows["disk"]["state"])
@@ -134,18 +140,21 @@ class BrokenHost(BrigTest):
         self.off(rows, "directories", "install -d -o 0 -g 0 -m 755 " + self.path("run"))
 
     def test_no_user_namespaces(self):
-        found, rows = self.doctor(2, "exec unshare -U --map-root-user sh -ec 'echo 0 >/proc/sys/user/max_user_namespaces\n"
+        found, rows = self.doctor(2,
+                                  "exec unshare -U --map-root-user sh -ec 'echo 0 >/proc/sys/user/max_user_namespaces\n"
                                      "exec \"$0\" doctor -o json' \"$0\"")
         self.off(rows, "user_namespaces", "sysctl -w user.max_user_namespaces=")
         self.off(rows, "user_ns", "as for user_namespaces below")
         self.assertIn("user namespace", found["summary"])
 
     def test_plain_user(self):
-        """No name, no subordinate ids, no cgroup: everything works that needs none of them, and the fixes are for sudo."""
+        """No name, no subordinate ids, no cgroup: everything works that needs none of them, and the fixes are for
+        sudo."""
         found, rows = self.doctor(1, plain=True)
         self.assertFalse(found["complete"])
         for name in ("uid_range", "memory", "cpu"):
-            self.off(rows, name, "sudo " if name == "uid_range" else "cgroup" if "v1" in rows["cgroups"]["state"] else "Delegate=yes")
+            self.off(rows, name, "sudo " if name == "uid_range" else "cgroup" if "v1" in rows["cgroups"]["state"]
+                     else "Delegate=yes")
             self.assertIn(name, found["summary"])
         self.off(rows, "subordinate_ids", f"useradd -u {PLAIN}")
         self.assertTrue(rows["pids"]["on"], rows["pids"])

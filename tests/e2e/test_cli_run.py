@@ -85,14 +85,16 @@ class PassThrough(BrigTest):
             self.assertIn(b"No space left", process.stderr.read())
 
     def test_closed_descriptors(self):
-        done = subprocess.run(["/bin/sh", "-c", '"$0" run -- /bin/echo hi <&- >&- 2>&-', BRIG], env=environment(), timeout=60,
+        done = subprocess.run(["/bin/sh", "-c", '"$0" run -- /bin/echo hi <&- >&- 2>&-', BRIG], env=environment(),
+                              timeout=60,
                               stdout=subprocess.PIPE)
         self.assertEqual((done.returncode, done.stdout), (0, b""))
 
     def test_a_slow_reader_does_not_stop_the_timeout(self):
         os.chmod(self.dir, 0o777)
         process = self.start("run", "--timeout", "1", "-v", f"{self.dir}:/mnt/here", *SH,
-                        "date >/mnt/here/tick; (while sleep 0.05; do date >/mnt/here/tick; done) & while :; do echo yyyyyyyyyyyyyyyy; done")
+                        "date >/mnt/here/tick; (while sleep 0.05; do date >/mnt/here/tick; done) & while :; do echo "
+                             "yyyyyyyyyyyyyyyy; done")
         read_line(process.stdout)  # and no more until the program has stopped ticking
         wait_until("the run ends", lambda: time.time() - os.stat(self.path("tick")).st_mtime > 1)
         out, said = process.communicate(timeout=60)
@@ -185,20 +187,25 @@ class Flags(BrigTest):
     def test_a_relative_bind_source_is_ours(self):
         self.write("file", "content\n")
         os.chmod(self.dir, 0o755)
-        done = self.run_ok("-v", ".:/mnt/data:ro", "-v", "./file:/mnt/one:ro", "--", "/bin/cat", "/mnt/data/file", "/mnt/one", cwd=self.dir)
+        done = self.run_ok("-v", ".:/mnt/data:ro", "-v", "./file:/mnt/one:ro", "--", "/bin/cat", "/mnt/data/file",
+                           "/mnt/one", cwd=self.dir)
         self.assertEqual(done.stdout, b"content\ncontent\n")
 
     def test_equals_and_bundles(self):
-        got = json.loads(brig("run", "-qi", "--memory=64m", "--name=equals", "-o", "json", "--", "/bin/true", stdin=b"").stdout)
+        got = json.loads(brig("run", "-qi", "--memory=64m", "--name=equals", "-o", "json", "--", "/bin/true",
+                              stdin=b"").stdout)
         self.assertEqual((got["limits"]["memory"], got["name"]), (64 << 20, "equals"))
 
     def test_the_last_limit_wins(self):
         self.assertEqual(self.receipt("-m", "32m", "-m", "64m", "--", "/bin/true")["limits"]["memory"], 64 << 20)
 
     def test_limits_reach_the_receipt(self):
-        got = self.receipt("-m", "128m", "-c", "0.5", "--pids", "32", "--disk", "32m", "--inodes", "500", "--open-files", "64",
-                           "--file-size", "8m", "--timeout", "20s", "--cpu-time", "5", "--output", "1m", "--", "/bin/true")["limits"]
-        for name, value in {"memory": 128 << 20, "pids": 32, "disk": 32 << 20, "inodes": 500, "open_files": 64, "file_size": 8 << 20,
+        got = self.receipt("-m", "128m", "-c", "0.5", "--pids", "32", "--disk", "32m", "--inodes", "500",
+                           "--open-files", "64",
+                           "--file-size", "8m", "--timeout", "20s", "--cpu-time", "5", "--output", "1m", "--",
+                           "/bin/true")["limits"]
+        for name, value in {"memory": 128 << 20, "pids": 32, "disk": 32 << 20, "inodes": 500, "open_files": 64,
+                            "file_size": 8 << 20,
                             "output": 1 << 20}.items():
             self.assertEqual(got[name], value, name)
         self.assertEqual((got["cpus"], got["timeout"], got["cpu_time"]), (0.5, 20, 5))
@@ -277,7 +284,8 @@ class Signals(BrigTest):
 
     def test_the_first_is_forwarded(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            process = self.start("run", *SH, f"trap 'echo got it; exit 9' {number.value}; echo up; while :; do sleep 0.05; done")
+            process = self.start("run", *SH,
+                                 f"trap 'echo got it; exit 9' {number.value}; echo up; while :; do sleep 0.05; done")
             self.assertEqual(read_line(process.stdout), b"up\n")
             process.send_signal(number)
             self.assertEqual(self.finish(process, 9)[0], b"got it\n", number)
@@ -323,8 +331,10 @@ class Signals(BrigTest):
         self.finish(process, 128 + signal.SIGTERM)
 
     def test_ignored_stays_ignored(self):
-        process = subprocess.Popen(["/bin/sh", "-c", 'trap "" HUP; exec "$0" run -- /bin/sh -c "echo up; read x" ', BRIG],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        process = subprocess.Popen(["/bin/sh", "-c", 'trap "" HUP; exec "$0" run -- /bin/sh -c "echo up; read x" ',
+                                    BRIG],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env=environment())
         read_line(process.stdout)
         process.send_signal(signal.SIGHUP)
         out, said = process.communicate(timeout=60)
@@ -333,7 +343,8 @@ class Signals(BrigTest):
 
 class Receipt(BrigTest):
     VIA = "local"
-    LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock root_readonly proc fds "
+    LAYERS = ("user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock "
+              "root_readonly proc fds "
               "memory cpu pids disk inodes").split()
 
     def test_shape(self):
@@ -342,7 +353,8 @@ class Receipt(BrigTest):
         self.assertRegex(got["sandbox_id"], r"^[a-z0-9]{26}$")
         self.assertEqual((got["kind"], got["via"], got["provider"]), ("command", self.VIA, "local"))
         outcome = got["outcome"]
-        self.assertEqual((outcome["cause"], outcome["exit_code"], outcome["signal"], outcome["limits_hit"]), ("exited", 5, None, []))
+        self.assertEqual((outcome["cause"], outcome["exit_code"], outcome["signal"], outcome["limits_hit"]),
+                         ("exited", 5, None, []))
         self.assertEqual((got["stdout"], got["stderr"]), ("out\n", "err\n"))
         self.assertEqual((got["stdout_encoding"], got["stderr_encoding"]), ("utf-8", "utf-8"))
         self.assertEqual(got["truncated"], {"stdout": False, "stderr": False})
@@ -438,11 +450,14 @@ class Build(BrigTest):
         self.assertTrue(libraries and headers, "no libbrig.so or brig.h is installed")
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../examples/embed.c")
         program = self.path("embed")
-        subprocess.run([compiler, "-std=c17", "-Wall", "-Wextra", "-Werror", "-I" + headers[0], source, "-L" + libraries[0], "-lbrig",
-                        "-Wl,-rpath," + libraries[0], "-o", program], check=True, timeout=60)
+        subprocess.run([compiler, "-std=c17", "-Wall", "-Wextra", "-Werror", "-I" + headers[0], source,
+                        "-L" + libraries[0], "-lbrig",
+                        "-Wl,-rpath," + libraries[0], "-o", program],
+                       check=True, timeout=60)
         done = subprocess.run([program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, b""), done)
-        self.assertRegex(done.stdout.decode(), r"^hello from pid \d+, user user\nrun-\S+: exited, exit status 0, \d+ ms, all layers ")
+        self.assertRegex(done.stdout.decode(),
+                         r"^hello from pid \d+, user user\nrun-\S+: exited, exit status 0, \d+ ms, all layers ")
 
     def test_bench_loops(self):
         for loop in ("cpu", "getppid", "pread", "checked", "files"):

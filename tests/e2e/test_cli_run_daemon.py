@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`brig run` by a daemon: every test of it, once more with a daemon to be found, and the same answers wanted.
 
-Those that use -v, --rootfs, --tmpfs, --cpu-time or --local run here as everywhere: without the daemon, though there is one.
+Those that use -v, --rootfs, --tmpfs, --cpu-time or --local run here as everywhere: without the daemon, though there is
+one.
 """
 
 import json
@@ -32,12 +33,14 @@ class WithDaemon:
         cls.addClassCleanup(cls.daemon.close)
         before = os.environ.get("BRIG_SOCKET")
         os.environ["BRIG_SOCKET"] = cls.daemon.socket
-        cls.addClassCleanup(lambda: os.environ.pop("BRIG_SOCKET") if before is None else os.environ.update(BRIG_SOCKET=before))
+        cls.addClassCleanup(lambda: os.environ.pop("BRIG_SOCKET") if before is None
+                            else os.environ.update(BRIG_SOCKET=before))
 
 
 def copies(module):
     for name, case in vars(module).items():
-        if isinstance(case, type) and issubclass(case, unittest.TestCase) and case.__module__ == module.__name__ and name not in LEFT_OUT:
+        if isinstance(case, type) and issubclass(
+                case, unittest.TestCase) and case.__module__ == module.__name__ and name not in LEFT_OUT:
             yield name, case
 
 
@@ -63,7 +66,8 @@ class Modes(WithDaemon, BrigTest):
 
     def test_another_host_is_never_replaced_by_this_one(self):
         done = brig("run", "--", "true", env=environment(BRIG_HOST="http://127.0.0.1:1", BRIG_API_KEY="k"))
-        self.assertEqual((done.returncode, done.stderr), (125, b"brig: no daemon answers on http://127.0.0.1:1: Connection refused\n"))
+        self.assertEqual((done.returncode, done.stderr),
+                         (125, b"brig: no daemon answers on http://127.0.0.1:1: Connection refused\n"))
 
     def test_words_that_are_not_utf8(self):
         done = brig("run", "--", "printf", "%s", b"\xff\xfe")
@@ -76,15 +80,19 @@ class Modes(WithDaemon, BrigTest):
         self.assertEqual((done.returncode, done.stdout), (0, b"HELLO"))
 
     def test_receipts_are_the_same(self):
-        args = ("run", "-o", "json", "--name", "answer", "-e", "DEPTH=3", "-m", "64m", "--timeout", "10s", "--", "sh", "-c", "echo out; echo err >&2; exit 3")
-        remote, local = (json.loads(subprocess.run([BRIG, *args[:1], *more, *args[1:]], stdout=subprocess.PIPE, env=environment(), check=False).stdout)
+        args = ("run", "-o", "json", "--name", "answer", "-e", "DEPTH=3", "-m", "64m", "--timeout", "10s", "--", "sh",
+                "-c", "echo out; echo err >&2; exit 3")
+        remote, local = (json.loads(subprocess.run([BRIG, *args[:1], *more, *args[1:]], stdout=subprocess.PIPE,
+                                                   env=environment(), check=False).stdout)
                          for more in ((), ("--local",)))
         added = {"organization_id", "process", "audit_seq"}
         self.assertEqual([k for k in remote if k not in added], list(local))
-        for same in ("kind", "name", "provider", "providers_tried", "command", "outcome", "stdout", "stdout_encoding", "stderr", "stderr_encoding",
+        for same in ("kind", "name", "provider", "providers_tried", "command", "outcome", "stdout", "stdout_encoding",
+                     "stderr", "stderr_encoding",
                      "truncated", "limits", "network", "environment"):
             self.assertEqual(remote[same], local[same], same)
-        self.assertEqual({k: v["on"] for k, v in remote["protection"]["layers"].items()}, {k: v["on"] for k, v in local["protection"]["layers"].items()})
+        self.assertEqual({k: v["on"] for k, v in remote["protection"]["layers"].items()},
+                         {k: v["on"] for k, v in local["protection"]["layers"].items()})
 
     def test_nothing_is_left(self):
         for _ in range(3):

@@ -89,12 +89,17 @@ class Sandboxes(CliTest):
         self.assertEqual(self.ok("rm", made), made + "\n")
 
     def test_create_flags_reach_the_daemon(self):
-        made = json.loads(self.ok("create", "-o", "json", "--name", "flags", "-e", "A=1", "-e", "A=2", "--metadata", "k=v w", "-m", "128m", "-c", "0.5",
-                                  "--pids", "33", "--timeout", "1h", "--idle-timeout", "600", "--on-timeout", "pause", "-w", "/tmp", "--require", "memory,pids",
-                                  "--require", "seccomp", "--profile", "compat", "--command-timeout", "7s", "--confine", "workdir", "--writable-root"))
+        made = json.loads(self.ok("create", "-o", "json", "--name", "flags", "-e", "A=1", "-e", "A=2", "--metadata",
+                                  "k=v w", "-m", "128m", "-c", "0.5",
+                                  "--pids", "33", "--timeout", "1h", "--idle-timeout", "600", "--on-timeout", "pause",
+                                  "-w", "/tmp", "--require", "memory,pids",
+                                  "--require", "seccomp", "--profile", "compat", "--command-timeout", "7s", "--confine",
+                                  "workdir", "--writable-root"))
         self.addCleanup(self.brig, "rm", "-f", "flags")
-        self.assertEqual((made["name"], made["metadata"], made["workdir"], made["on_timeout"]), ("flags", {"k": "v w"}, "/tmp", "pause"))
-        self.assertEqual((made["limits"]["memory"], made["limits"]["cpus"], made["limits"]["pids"]), (128 << 20, 0.5, 33))
+        self.assertEqual((made["name"], made["metadata"], made["workdir"], made["on_timeout"]),
+                         ("flags", {"k": "v w"}, "/tmp", "pause"))
+        self.assertEqual((made["limits"]["memory"], made["limits"]["cpus"], made["limits"]["pids"]),
+                         (128 << 20, 0.5, 33))
         self.assertEqual((made["profile"], made["confine"], made["writable_root"]), ("compat", "workdir", True))
         self.assertEqual(sorted(made["require"]), ["memory", "pids", "seccomp"])
         self.assertEqual(self.ok("exec", "flags", "sh", "-c", "echo $A; pwd"), "2\n/tmp\n")
@@ -251,7 +256,9 @@ class Programs(CliTest):
         self.assertEqual(self.brig("exec", "-i", "prog", "true", stdin=b"x" * (8 << 20)).returncode, 0)
 
     def test_environment_and_directory(self):
-        self.assertEqual(self.ok("exec", "-e", "A=1 2", "-e", "B=", "-w", "/tmp", "prog", "sh", "-c", "echo $FROM:$A:$B:$PWD"), "box:1 2::/tmp\n")
+        self.assertEqual(self.ok("exec", "-e", "A=1 2", "-e", "B=", "-w", "/tmp", "prog", "sh", "-c",
+                                 "echo $FROM:$A:$B:$PWD"),
+                         "box:1 2::/tmp\n")
         self.refused("exec", "-e", "A", "prog", "true", said="K=V")
 
     def test_outcomes(self):
@@ -276,7 +283,8 @@ class Programs(CliTest):
         done = self.brig("exec", "-o", "json", "prog", "sh", "-c", "echo hi; printf '\\377' >&2; exit 4")
         self.assertEqual((done.returncode, done.stderr), (4, b""))
         got = json.loads(done.stdout)
-        self.assertEqual((got["via"], got["stdout"], got["stderr"], got["stderr_encoding"]), ("daemon", "hi\n", "/w==", "base64"))
+        self.assertEqual((got["via"], got["stdout"], got["stderr"], got["stderr_encoding"]),
+                         ("daemon", "hi\n", "/w==", "base64"))
         self.assertEqual(got["outcome"]["exit_code"], 4)
 
     def test_in_the_background(self):
@@ -299,20 +307,23 @@ class Programs(CliTest):
         self.assertEqual(follow.wait(PATIENCE), 0)
 
     def test_the_first_signal_is_the_programs(self):
-        process = self.start("exec", "prog", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.05; done")
+        process = self.start("exec", "prog", "sh", "-c",
+                             "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.05; done")
         self.assertEqual(read_line(process.stdout), b"up\n")
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=PATIENCE)
         self.assertEqual((process.returncode, out), (9, b"caught\n"))
 
     def test_the_second_kills_it_and_its_children(self):
-        process = self.start("exec", "prog", "sh", "-c", "trap '' INT TERM; setsid sleep 12345 & echo up; while :; do sleep 0.05; done")
+        process = self.start("exec", "prog", "sh", "-c",
+                             "trap '' INT TERM; setsid sleep 12345 & echo up; while :; do sleep 0.05; done")
         self.assertEqual(read_line(process.stdout), b"up\n")
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
         self.assertEqual((process.returncode, err), (FAILED, b"brig: cancelled\n"))
-        self.assertNotIn("12345", self.ok("exec", "prog", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").replace("cat", ""))
+        self.assertNotIn("12345", self.ok("exec", "prog", "sh", "-c",
+                                          "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").replace("cat", ""))
 
     def test_a_reader_that_goes_away(self):
         process = self.start("exec", "prog", "yes")
@@ -336,14 +347,18 @@ class Programs(CliTest):
 
     def test_a_program_that_is_held_waits_for_its_reader(self):
         for hold, least, most in ((True, 2000000, 2000000), (False, 1, 300000)):
-            started = self.d.ask("POST", f"/v1/sandboxes/{self.b}/processes", {"argv": ["head", "-c", "2000000", "/dev/zero"], "ring": 65536, "hold": hold}).json
-            wait_until("it has written what it can", lambda: hold or not self.d.ask("GET", f"/v1/sandboxes/{self.b}/processes/{started['number']}").json["running"])
+            started = self.d.ask("POST", f"/v1/sandboxes/{self.b}/processes",
+                                 {"argv": ["head", "-c", "2000000", "/dev/zero"], "ring": 65536, "hold": hold}).json
+            wait_until("it has written what it can", lambda: hold
+                       or not self.d.ask("GET",
+                                         f"/v1/sandboxes/{self.b}/processes/{started['number']}").json["running"])
             time.sleep(0.3)
             out = self.brig("logs", "-f", "prog", str(started["number"])).stdout
             self.assertTrue(least <= len(out) <= most, (hold, len(out)))
 
     def test_it_goes_on_when_brigd_is_replaced(self):
-        process = self.start("exec", "-i", "prog", "sh", "-c", "echo up; while read x; do echo got $x; done; echo end", stdin=subprocess.PIPE)
+        process = self.start("exec", "-i", "prog", "sh", "-c", "echo up; while read x; do echo got $x; done; echo end",
+                             stdin=subprocess.PIPE)
         self.assertEqual(read_line(process.stdout), b"up\n")
         before = self.d.children()["brigd"]
         os.kill(before, signal.SIGKILL)
@@ -366,7 +381,8 @@ class Terminals(CliTest):
         cls.d.create(name="term")
 
     def test_exec_with_a_terminal(self):
-        terminal = self.terminal("exec", "-it", "term", "sh", "-c", "stty size; echo $TERM; read x; echo \"<$x>\"; exit 6", rows=30, cols=91)
+        terminal = self.terminal("exec", "-it", "term", "sh", "-c",
+                                 "stty size; echo $TERM; read x; echo \"<$x>\"; exit 6", rows=30, cols=91)
         terminal.expect(b"30 91\r\nvt220\r\n")
         self.assertNotEqual(terminal.modes(), terminal.before)
         terminal.type(b"word\r")
@@ -375,7 +391,8 @@ class Terminals(CliTest):
         self.assertEqual(terminal.modes(), terminal.before)
 
     def test_resize(self):
-        terminal = self.terminal("exec", "-it", "term", "sh", "-c", "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done")
+        terminal = self.terminal("exec", "-it", "term", "sh", "-c",
+                                 "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done")
         terminal.expect(b"up\r\n")
         terminal.resize(33, 111)
         terminal.expect(b"33 111\r\n")
@@ -409,7 +426,8 @@ class Terminals(CliTest):
         self.assertEqual(again.wait(), 0)
 
     def test_half_of_the_keys_is_input(self):
-        terminal = self.terminal("exec", "-it", "term", "sh", "-c", "stty raw -echo; echo up; head -c 3 | od -An -c; stty sane")
+        terminal = self.terminal("exec", "-it", "term", "sh", "-c",
+                                 "stty raw -echo; echo up; head -c 3 | od -An -c; stty sane")
         terminal.expect(b"up")
         terminal.type(b"\x10x\x10")
         terminal.type(b"y")
@@ -459,7 +477,8 @@ class Copies(CliTest):
 
     def assert_same(self, a, b):
         compared = filecmp.dircmp(a, b)
-        self.assertEqual((compared.left_only, compared.right_only, compared.diff_files, compared.funny_files), ([], [], [], []))
+        self.assertEqual((compared.left_only, compared.right_only, compared.diff_files, compared.funny_files),
+                         ([], [], [], []))
         for sub in compared.common_dirs:
             self.assert_same(os.path.join(a, sub), os.path.join(b, sub))
 
@@ -515,12 +534,14 @@ class Copies(CliTest):
         done = self.brig("cp", "files:fromtar", "-")
         self.assertEqual(done.returncode, 0, done.stderr)
         with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
-            self.assertEqual({os.path.normpath(n) for n in tar.getnames()} - {"."}, {"a", "link", "sub", "sub/b", "sub/empty", "sub/n\udcff\n"})
+            self.assertEqual({os.path.normpath(n) for n in tar.getnames()} - {"."},
+                             {"a", "link", "sub", "sub/b", "sub/empty", "sub/n\udcff\n"})
         self.assertEqual(self.brig("cp", "--tar", "-", "files:bad", stdin=b"not a tar" * 1000).returncode, FAILED)
 
     def test_what_comes_out_stays_in_its_place(self):
         """A sandbox that was taken over sends an archive with links; a directory of ours has some too."""
-        self.ok("exec", "files", "sh", "-c", "mkdir -p evil/d && ln -s / evil/root && ln -s ../../victim evil/d/up && mkfifo evil/fifo && echo x > evil/x && chmod 755 evil/x")
+        self.ok("exec", "files", "sh", "-c", "mkdir -p evil/d && ln -s / evil/root && ln -s ../../victim evil/d/up && "
+                "mkfifo evil/fifo && echo x > evil/x && chmod 755 evil/x")
         with open(self.path("victim"), "w", encoding="utf-8") as f:
             f.write("mine")
         os.mkdir(self.path("out"))
@@ -561,7 +582,8 @@ class Copies(CliTest):
         self.assertTrue(terminal.seen.endswith(b"\r\x1b[K"))
 
     def test_ls(self):
-        self.ok("exec", "files", "sh", "-c", "mkdir -p l/d && printf abc > l/f && chmod 640 l/f && ln -s f l/s && touch 'l/\x1b[31m' l/d/x")
+        self.ok("exec", "files", "sh", "-c",
+                "mkdir -p l/d && printf abc > l/f && chmod 640 l/f && ln -s f l/s && touch 'l/\x1b[31m' l/d/x")
         lines = self.ok("ls", "files:l").splitlines()
         self.assertEqual(lines[0].split(), ["MODE", "SIZE", "MODIFIED", "NAME"])
         self.assertRegex(lines[1], r"^-rw-r--r-- +0  \d{4}-\d\d-\d\d \d\d:\d\d  \^\[\[31m$")
@@ -651,15 +673,19 @@ class WithoutADaemon(CliTest):
 
     def test_it_is_said_in_one_line(self):
         path = self.path("brig.sock")
-        for args in (["ps"], ["create"], ["exec", "x", "true"], ["shell", "x"], ["cp", "x:a", "b"], ["key", "create"], ["config", "reload"], ["events"]):
+        for args in (["ps"], ["create"], ["exec", "x", "true"], ["shell", "x"], ["cp", "x:a", "b"], ["key", "create"],
+                     ["config", "reload"], ["events"]):
             done = brig(*args, env=environment(BRIG_SOCKET=path)) if args[0] != "shell" else None
             if done:
-                self.assertEqual((done.returncode, done.stderr), (FAILED, f"brig: no daemon answers on {path} (start one with: brig serve)\n".encode()), args)
+                self.assertEqual((done.returncode, done.stderr),
+                                 (FAILED, f"brig: no daemon answers on {path} (start one with: brig serve)\n".encode()),
+                                 args)
 
     def test_where_it_is_looked_for(self):
         done = brig("ps", env=environment(BRIG_SOCKET=None, BRIG_RUN_DIR=self.path("run")))
         self.assertIn(self.path("run", "brig.sock").encode(), done.stderr)
-        for host in ("https://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1", "http://127.0.0.1:x", "http://127.0.0.1:1/path"):
+        for host in ("https://127.0.0.1:1", "127.0.0.1:1", "http://127.0.0.1", "http://127.0.0.1:x",
+                     "http://127.0.0.1:1/path"):
             done = brig("ps", env=environment(BRIG_HOST=host, BRIG_API_KEY="k"))
             self.assertEqual(done.returncode, FAILED)
             self.assertIn(b"BRIG_HOST", done.stderr)
@@ -686,7 +712,8 @@ class WithoutADaemon(CliTest):
                 with open(self.path(shell), "wb") as f:
                     f.write(done.stdout)
                 self.assertEqual(subprocess.run([shell, "-n", self.path(shell)], check=False).returncode, 0)
-        script = brig("completion", "bash").stdout.decode() + '\nCOMP_WORDS=(brig create --idle-t); COMP_CWORD=2; _brig; echo "${COMPREPLY[@]}"\n'
+        script = (brig("completion", "bash").stdout.decode()
+                  + '\nCOMP_WORDS=(brig create --idle-t); COMP_CWORD=2; _brig; echo "${COMPREPLY[@]}"\n')
         env = environment(PATH=os.path.dirname(os.path.abspath(BRIG)) + ":" + os.environ["PATH"])
         done = subprocess.run(["bash", "-c", script], stdout=subprocess.PIPE, env=env, check=True)
         self.assertEqual(done.stdout, b"--idle-timeout\n")
@@ -737,26 +764,32 @@ class Strangers(CliTest):
 
     def test_names_with_controls(self):
         evil = "\x1b]0;owned\x07\x9b31m\n"
-        env = self.serve(self.http({"sandboxes": [{"id": evil, "name": evil, "state": evil, "template": evil, "created_at": evil}], "next_cursor": None}))
+        env = self.serve(
+            self.http({"sandboxes": [{"id": evil, "name": evil, "state": evil, "template": evil, "created_at": evil}],
+                       "next_cursor": None}))
         for args in (["ps"], ["ps", "-q"], ["ps", "-o", "json"]):
             done = brig(*args, env=env)
             self.assertEqual(done.returncode, 0, done)
             self.assertIsNone(re.search(rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f]", done.stdout), (args, done.stdout))
 
     def test_messages_with_controls(self):
-        env = self.serve(self.http({"error": {"code": "x", "message": "\x1b[2Jcleared\n\n", "hint": "\x07"}}, "400 Bad Request"))
+        env = self.serve(self.http({"error": {"code": "x", "message": "\x1b[2Jcleared\n\n", "hint": "\x07"}},
+                                   "400 Bad Request"))
         done = brig("ps", env=env)
         self.assertEqual((done.returncode, done.stderr), (FAILED, b"brig: \\x1b[2Jcleared\\x0a\\x0a (\\x07)\n"))
 
     def test_answers_that_are_none(self):
-        for answer in (b"", b"garbage\r\n\r\n", self.http(b"{"), self.http(b"[" * 1000), self.http({"sandboxes": 7}), self.http(b"null"),
-                       b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
+        for answer in (b"", b"garbage\r\n\r\n", self.http(b"{"), self.http(b"[" * 1000), self.http({"sandboxes": 7}),
+                       self.http(b"null"),
+                       b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+                       b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"):
             try:
                 os.unlink(self.path("s"))
             except FileNotFoundError:
                 pass
             env = self.serve(answer)
-            for args in (["ps"], ["inspect", "x"], ["exec", "x", "true"], ["cp", "x:a", self.path("a")], ["create"], ["events", "--since", "x"]):
+            for args in (["ps"], ["inspect", "x"], ["exec", "x", "true"], ["cp", "x:a", self.path("a")], ["create"],
+                         ["events", "--since", "x"]):
                 done = brig(*args, env=env)
                 self.assertIn(done.returncode, (0, FAILED), (answer, args, done))
                 self.assertNotIn(b"AddressSanitizer", done.stderr)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Words of a command line: all of them are judged before anything is done, and flags may stand anywhere but in a
-command. And what a stranger's output and files may cost the one who reads them: -o json and cp are bounded, and holes stay
-holes."""
+command. And what a stranger's output and files may cost the one who reads them: -o json and cp are bounded, and holes
+stay holes."""
 
 import json
 import os
@@ -9,7 +9,8 @@ import os
 from test_cli_service import CliTest
 
 # Every verb with words, and enough of them. BOX is a sandbox that is there.
-VERBS = """agent add NAME; agent rm ID; agent show ID; agent attach ID TOOL; approve ID; deny ID; cp BOX:/etc/hostname -;
+VERBS = """agent add NAME; agent rm ID; agent show ID; agent attach ID TOOL; approve ID; deny ID; \
+cp BOX:/etc/hostname -;
 env set NAME; env rm NAME; env show ID; exec BOX; inspect BOX; key revoke ID; logs BOX; ls BOX:; org create NAME;
 org rm ID; pause BOX; resume BOX; stop BOX; rm BOX; policy set NAME FILE; policy show NAME; policy rm NAME;
 policy check NAME HOST:1; port BOX 80; receipt show ID; secret set NAME; secret rm NAME; shell BOX; stats BOX;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs about tools: each against a real daemon; `brig tool run FILE`, `brig tool schema FILE` and `brig run --lang` also without one, where nothing may stay behind."""
+"""The verbs about tools: each against a real daemon; `brig tool run FILE`, `brig tool schema FILE` and `brig run
+--lang` also without one, where nothing may stay behind."""
 
 import glob
 import io
@@ -43,7 +44,8 @@ def ways(what: str, value: int = 1):
         for i in range(0, len(held), 4096):
             held[i] = 1
     if what == "env":
-        return {name: os.environ.get(name, "")[::-1] for name in ("RUNTIME", "OF_CONFIG", "OF_AGENT")}  # as they are they would be scrubbed
+        return {name: os.environ.get(name, "")[::-1] for name in ("RUNTIME", "OF_CONFIG", \
+"OF_AGENT")}  # as they are they would be scrubbed
     if what == "file":
         os.makedirs("/workspace/out", exist_ok=True)
         with open("/workspace/out/left.txt", "w") as f:
@@ -81,7 +83,8 @@ class WithDaemon(Tools):
         super().setUpClass()
         cls.d = Daemon("", env={"BRIG_SECRETS_KEY": KEYS})
         cls.addClassCleanup(cls.d.close)
-        cls.env = environment(BRIG_SOCKET=cls.d.socket, BRIG_RUN_DIR=f"{cls.d.dir}/run", BRIG_STATE_DIR=f"{cls.d.dir}/state", BRIG_CACHE_DIR=f"{cls.d.dir}/cache")
+        cls.env = environment(BRIG_SOCKET=cls.d.socket, BRIG_RUN_DIR=f"{cls.d.dir}/run",
+                              BRIG_STATE_DIR=f"{cls.d.dir}/state", BRIG_CACHE_DIR=f"{cls.d.dir}/cache")
 
     def setUp(self):
         super().setUp()
@@ -103,16 +106,20 @@ class WithDaemon(Tools):
         self.assertEqual(json.loads(done.stdout)["value"], 7)
         self.assertEqual(done.stderr, b"printed\n")
         self.assertEqual(self.brig("tool", "run", "-q", "--args", '{"what": "ok"}', "ways").stderr, b"")
-        self.assertEqual(self.json("tool", "run", "ways", "-e", "RUNTIME=xyz", "-a", "@-", stdin=b'{"what": "env"}')["RUNTIME"], "zyx")
+        self.assertEqual(self.json("tool", "run", "ways", "-e", "RUNTIME=xyz", "-a", "@-",
+                                   stdin=b'{"what": "env"}')["RUNTIME"],
+                         "zyx")
         receipt = self.json("tool", "run", "ways", "-o", "json", "--strict", "-a", '{"what": "ok"}')
-        self.assertEqual((receipt["kind"], receipt["tool"]["name"], receipt["result"]["what"], receipt["stdout"]), ("tool", "ways", "ok", "printed\n"))
+        self.assertEqual((receipt["kind"], receipt["tool"]["name"], receipt["result"]["what"], receipt["stdout"]),
+                         ("tool", "ways", "ok", "printed\n"))
         # ends
         self.refused("KeyError", "tool", "run", "ways", "-a", '{"what": "raise"}', status=1)
         self.refused("KeyError", "tool", "run", "-q", "ways", "-a", '{"what": "raise"}', status=1)
         self.refused("exit code 3", "tool", "run", "ways", "-a", '{"what": "exit"}', status=1)
         self.refused("ended by timeout", "tool", "run", "ways", "-t", "300ms", "-a", '{"what": "sleep"}', status=124)
         self.refused("ended by oom", "tool", "run", "ways", "-a", '{"what": "oom"}', status=137)
-        for word, *args in (("what", "-a", "{}"), ("--args", "-a", "[]"), ("--args", "-a", "{"), ("nosuch", "--network", "nosuch", *OK), ("agent-x", "--agent", "agent-x", *OK),
+        for word, *args in (("what", "-a", "{}"), ("--args", "-a", "[]"), ("--args", "-a", "{"),
+                            ("nosuch", "--network", "nosuch", *OK), ("agent-x", "--agent", "agent-x", *OK),
                             ("timeout", "-t", "never", *OK), ("word too many", "another")):
             self.refused(word, "tool", "run", "ways", *args)
         self.refused("nosuch", "tool", "run", "nosuch")
@@ -122,20 +129,25 @@ class WithDaemon(Tools):
         self.refused('no tool "ways"', "tool", "rm", "ways")
 
     def test_files_and_languages(self):
-        self.assertEqual(self.json("tool", "run", WEATHER, "--args", '{"city": "Quito", "month": 1}')["mean_celsius"], 14)
+        self.assertEqual(self.json("tool", "run", WEATHER, "--args", '{"city": "Quito", "month": 1}')["mean_celsius"],
+                         14)
         self.assertEqual(self.json("tool", "schema", WEATHER)["parameters"]["required"], ["city"])
-        self.assertEqual(self.json("tool", "run", f"{ROOT}/examples/words.js", "-a", '{"text": "b a b"}'), {"b": 2, "a": 1})
+        self.assertEqual(self.json("tool", "run", f"{ROOT}/examples/words.js", "-a", '{"text": "b a b"}'),
+                         {"b": 2, "a": 1})
         self.assertEqual(self.json("tool", "run", f"{ROOT}/examples/count.sh", "-a", '{"text": "a b"}')["words"], 2)
-        done = self.brig("tool", "run", self.ways, "-a", '{"what": "sleep"}', "-t", "300ms", "--strict", "--network", "none", status=124)
+        done = self.brig("tool", "run", self.ways, "-a", '{"what": "sleep"}', "-t", "300ms", "--strict", "--network",
+                         "none", status=124)
         self.assertEqual(done.stdout, b"")
         self.refused("--schema", "tool", "add", f"{ROOT}/examples/words.js")
         self.refused(".py", "tool", "add", "/etc/passwd")
         self.refused("No such file", "tool", "run", "./nosuch.py")
         broken = self.write("broken.py", "def f(:\n")
         self.refused("line 1", "tool", "run", broken)
-        schema = self.write("words.json", json.dumps({"name": "words", "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}))
+        schema = self.write("words.json", json.dumps({"name": "words", "parameters": {
+            "type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}}))
         self.brig("tool", "add", "--schema", schema, "--npm", "lodash@4", f"{ROOT}/examples/words.js")
-        self.assertEqual(self.json("tool", "show", "-o", "json", "words")["npm_requirements"], [{"name": "lodash", "version": "4"}])
+        self.assertEqual(self.json("tool", "show", "-o", "json", "words")["npm_requirements"],
+                         [{"name": "lodash", "version": "4"}])
         self.brig("tool", "rm", "-q", "words")
 
     def test_terminals_get_no_escapes(self):
@@ -149,7 +161,8 @@ class WithDaemon(Tools):
         self.brig("tool", "rm", "-q", "ways")
 
     def test_agents_and_variables(self):
-        ident = self.said("agent", "add", "--state", self.write("state.json", '{"memory": {"blocks": []}}'), "bob \x1b[31m")[0]
+        ident = self.said("agent", "add", "--state", self.write("state.json", '{"memory": {"blocks": []}}'),
+                          "bob \x1b[31m")[0]
         self.assertNotIn(b"\x1b", self.brig("agent", "ls").stdout)
         self.assertIn(ident, self.said("agent", "ls", "-q"))
         tool = self.said("tool", "add", "-q", self.ways)[0]
@@ -160,13 +173,18 @@ class WithDaemon(Tools):
         # values from stdin, a file and a variable, never from words
         self.refused("not taken from the command line", "env", "set", "OF_CONFIG", "value")
         self.assertEqual(self.said("env", "set", "OF_CONFIG", stdin=b"config value\n"), ["OF_CONFIG"])
-        self.brig("env", "set", "--agent", ident, "OF_AGENT", "--description", "mine", "--from-file", self.write("value", "agent value"))
+        self.brig("env", "set", "--agent", ident, "OF_AGENT", "--description", "mine", "--from-file",
+                  self.write("value", "agent value"))
         self.brig("env", "set", "-q", "--agent", ident, "OTHER", stdin=b"x")
         self.assertEqual(self.said("env", "ls", "-q", "--agent", ident), ["OF_AGENT", "OTHER"])
-        self.assertEqual([(v["key"], v["description"], v["value"]) for v in self.json("env", "ls", "-o", "json", "--agent", ident)], [("OF_AGENT", "mine", ""), ("OTHER", None, "")])
-        self.assertNotIn("agent value", self.brig("env", "ls", "--agent", ident).stdout.decode() + self.brig("agent", "show", ident).stdout.decode())
+        self.assertEqual([(v["key"], v["description"], v["value"])
+                          for v in self.json("env", "ls", "-o", "json", "--agent", ident)],
+                         [("OF_AGENT", "mine", ""), ("OTHER", None, "")])
+        self.assertNotIn("agent value", self.brig("env", "ls", "--agent", ident).stdout.decode()
+                         + self.brig("agent", "show", ident).stdout.decode())
         receipt = self.json("tool", "run", "ways", "-o", "json", "--agent", ident, "-a", '{"what": "env"}')
-        self.assertEqual(receipt["result"], {"RUNTIME": "", "OF_CONFIG": "config value"[::-1], "OF_AGENT": "agent value"[::-1]})
+        self.assertEqual(receipt["result"],
+                         {"RUNTIME": "", "OF_CONFIG": "config value"[::-1], "OF_AGENT": "agent value"[::-1]})
         wait_until("its receipt is stored", lambda: brig("env", "show", receipt["id"], env=self.env).returncode == 0)
         layers = dict(line.split() for line in self.said("env", "show", receipt["id"])[1:])
         self.assertEqual(set(self.json("env", "show", "-o", "json", receipt["id"])), set(layers))
@@ -219,7 +237,9 @@ class WithDaemon(Tools):
         receipt = self.json("tool", "run", self.ways, "-o", "json", "-a", '{"what": "file"}')
         wait_until("its receipt is stored", lambda: receipt["id"] in self.said("receipt", "ls", "-q"))
         self.assertEqual(self.json("receipt", "show", receipt["id"])["tool"]["name"], "ways")
-        self.assertIn(receipt["id"], [r["id"] for r in self.json("receipt", "ls", "-o", "json", "--cause", "exited", "-n", "5")["runs"]])
+        self.assertIn(receipt["id"],
+                      [r["id"]
+                       for r in self.json("receipt", "ls", "-o", "json", "--cause", "exited", "-n", "5")["runs"]])
         self.assertIn("ways", "\n".join(self.said("receipt", "ls")))
         with tarfile.open(fileobj=io.BytesIO(self.brig("receipt", "files", receipt["id"]).stdout)) as tar:
             self.assertTrue(any(name.endswith("left.txt") for name in tar.getnames()), tar.getnames())
@@ -231,7 +251,8 @@ class WithDaemon(Tools):
             self.refused("", "pool", "prewarm", "--", bad)
 
     def test_snippets(self):
-        receipt = self.json("run", "--lang", "python", "-o", "json", "-", stdin=b"import sys; print(6 * 7); sys.exit(3)", status=3)
+        receipt = self.json("run", "--lang", "python", "-o", "json", "-",
+                            stdin=b"import sys; print(6 * 7); sys.exit(3)", status=3)
         self.assertEqual((receipt["kind"], receipt["via"], receipt["stdout"]), ("code", "daemon", "42\n"))
         SNIPPETS.check(self)
 
@@ -244,20 +265,24 @@ class WithDaemon(Tools):
             self.refused("no verb given", verb)
         script = self.write("c.sh", self.brig("completion", "bash").stdout)
         self.brig("tool", "add", "-q", self.ways)
-        ask = f'. {script}; COMP_WORDS=(brig tool run ""); COMP_CWORD=3; _brig; echo "${{COMPREPLY[@]}}"; COMP_WORDS=(brig tool ""); COMP_CWORD=2; _brig; echo "${{COMPREPLY[@]}}"'
+        ask = (f'. {script}; COMP_WORDS=(brig tool run ""); COMP_CWORD=3; _brig; echo "${{COMPREPLY[@]}}"; '
+               f'COMP_WORDS=(brig tool ""); COMP_CWORD=2; _brig; echo "${{COMPREPLY[@]}}"')
         env = {**self.env, "PATH": f"{os.path.dirname(BRIG)}:{self.env['PATH']}"}
-        said = subprocess.run(["bash", "-c", ask], env=env, capture_output=True, check=True).stdout.decode().splitlines()
+        said = subprocess.run(["bash", "-c", ask], env=env, capture_output=True,
+                              check=True).stdout.decode().splitlines()
         self.assertIn("ways", said[0].split())
         self.assertEqual(said[1].split(), ["add", "ls", "rm", "run", "schema", "show"])
         self.brig("tool", "rm", "-q", "ways")
 
     def test_doctor(self):
-        env = {**self.env, "PIP_INDEX_URL": "http://user:word@127.0.0.1:1/simple", "npm_config_registry": "http://127.0.0.1:1/", "BRIG_SECRETS_KEY": KEYS}
+        env = {**self.env, "PIP_INDEX_URL": "http://user:word@127.0.0.1:1/simple",
+               "npm_config_registry": "http://127.0.0.1:1/", "BRIG_SECRETS_KEY": KEYS}
         done = brig("doctor", "--tools", "-o", "json", env=env)
         rows = {row["name"]: row for row in json.loads(done.stdout)["tools"]}
         for name in ("python", "node", "bash", "tool directory", "sets directory", "key ring"):
             self.assertTrue(rows[name]["ok"], rows[name])
-        for name, there, fix in (("pip", HAS_PIP, "apt-get install python3-pip python3-venv"), ("npm", HAS_NPM, "apt-get install npm")):
+        for name, there, fix in (("pip", HAS_PIP, "apt-get install python3-pip python3-venv"),
+                                 ("npm", HAS_NPM, "apt-get install npm")):
             self.assertEqual(rows[name]["ok"], there, rows[name])
             self.assertEqual(rows[name].get("fix"), None if there else fix, rows[name])
         self.assertIn("Python 3", rows["python"]["state"])
@@ -275,7 +300,8 @@ class WithDaemon(Tools):
 class Refusals(Tools):
     """Each refusal of Letta's interface is one plain line on the command line. This service has no key ring."""
 
-    NO_KEY = ("no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml "
+    NO_KEY = ("no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
+              "config.toml "
               "(or key_env, key_command), and restart the service")
 
     @classmethod
@@ -301,9 +327,11 @@ class Refusals(Tools):
         self.assertEqual(self.line("env", "set", "--agent", agent, "X", stdin=b"value"), self.NO_KEY)
 
     def test_a_field_that_is_wrong(self):
-        self.assertEqual(self.line("env", "ls", "--type", "a b"), "sandbox_type: Input should be 'e2b', 'modal', 'local' or another provider's name")
+        self.assertEqual(self.line("env", "ls", "--type", "a b"),
+                         "sandbox_type: Input should be 'e2b', 'modal', 'local' or another provider's name")
         self.assertEqual(self.line("env", "set", "not a name", stdin=b"x"),
-                         "key: \"not a name\" is no name of a variable: letters, digits and '_', no digit first, at most 256")
+                         "key: \"not a name\" is no name of a variable: letters, digits and '_', no digit first, at "
+                         "most 256")
         self.assertEqual(self.line("agent", "add", "a" * 600), "name: must be a string of at most 512 bytes")
         self.assertEqual(self.line("tool", "show", "tool-1"), "no tool \"tool-1\"")
         bad = self.write("bad.py", "def f(x:\n")
@@ -315,9 +343,11 @@ class Snippets:
     """The same of a snippet, whoever runs it."""
 
     def check(self, test):
-        cases = (("python", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)", (3, b"out\n", b"err\n")),
+        cases = (("python", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)",
+                  (3, b"out\n", b"err\n")),
                  ("node", "console.log('out'); console.error('err'); process.exit(4)", (4, b"out\n", b"err\n")),
-                 ("javascript", "import fs from 'fs';\nconsole.log(typeof fs.statSync, await 5)", (0, b"function 5\n", b"")),
+                 ("javascript", "import fs from 'fs';\nconsole.log(typeof fs.statSync, await 5)",
+                  (0, b"function 5\n", b"")),
                  ("bash", "echo \"$0 $((6 * 7)) '$(echo out)'\" | cut -d' ' -f2-; exit 5", (5, b"42 'out'\n", b"")),
                  ("bash", "-x; echo 'not a flag'", (0, b"not a flag\n", None)))
         for language, text, (status, out, err) in cases:
@@ -327,11 +357,17 @@ class Snippets:
                 test.assertEqual(done.stderr, err, done)
         path = test.write("s.py", "import os, sys\nprint(os.environ['A'], repr(sys.stdin.read()))\n")
         test.assertEqual(test.brig("run", "-e", "A=b c", "--lang", "python", path, stdin=b"unread").stdout, b"b c ''\n")
-        test.assertEqual(test.brig("run", "-i", "-e", "A=1", "--lang", "python", path, stdin=b"read").stdout, b"1 'read'\n")
-        test.refused("ended by timeout", "run", "--timeout", "300ms", "--lang", "python", "-", stdin=b"import time; time.sleep(1000)", status=124)
-        test.refused("ended by oom", "run", "-m", "64m", "--lang", "python", "-", stdin=b"x = bytearray(1 << 29)\nfor i in range(0, 1 << 29, 4096): x[i] = 1", status=137)
-        for word, args in (("python, node", ("--lang", "pyton", path)), ("no file", ("--lang", "python")), ("word too many", ("--lang", "python", path, "x")),
-                           ("No such file", ("--lang", "python", "/nosuch")), ("cannot be both", ("--lang", "python", "-i", "-")), ("TypeScript", ("--lang", "typescript", "--local", path))):
+        test.assertEqual(test.brig("run", "-i", "-e", "A=1", "--lang", "python", path, stdin=b"read").stdout,
+                         b"1 'read'\n")
+        test.refused("ended by timeout", "run", "--timeout", "300ms", "--lang", "python", "-",
+                     stdin=b"import time; time.sleep(1000)", status=124)
+        test.refused("ended by oom", "run", "-m", "64m", "--lang", "python", "-",
+                     stdin=b"x = bytearray(1 << 29)\nfor i in range(0, 1 << 29, 4096): x[i] = 1", status=137)
+        for word, args in (("python, node", ("--lang", "pyton", path)), ("no file", ("--lang", "python")),
+                           ("word too many", ("--lang", "python", path, "x")),
+                           ("No such file", ("--lang", "python", "/nosuch")),
+                           ("cannot be both", ("--lang", "python", "-i", "-")),
+                           ("TypeScript", ("--lang", "typescript", "--local", path))):
             test.refused(word, "run", *args)
         test.refused("zero byte", "run", "--lang", "bash", "-", stdin=b"echo\0")
 
@@ -356,7 +392,8 @@ class WithoutDaemon(Tools):
     def setUp(self):
         super().setUp()
         os.chmod(self.dir, 0o777)
-        self.env = environment(BRIG_SOCKET=self.path("none.sock"), BRIG_RUN_DIR=None, BRIG_STATE_DIR=None, HOME=self.dir)
+        self.env = environment(BRIG_SOCKET=self.path("none.sock"), BRIG_RUN_DIR=None, BRIG_STATE_DIR=None,
+                               HOME=self.dir)
         self.before = left_behind()
         self.ways = self.write("ways.py", WAYS)
 

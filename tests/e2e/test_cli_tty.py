@@ -24,8 +24,10 @@ class Escaping(BrigTest):
             return terminal.seen
 
     def test_controls(self):
-        for octal, wanted in ((r"\033[2J", b"<^[[2J>"), (r"\033]0;title\007", b"<^[]0;title^G>"), (r"a\010b", b"<a^Hb>"), (r"\177", b"<^?>"),
-                              (r"\0001", b"<^A>"), (r"\0302\0233" + "31m", b"<\\x9b31m>"), (r"\0233" + "31m", b"<\\x9b31m>"),
+        for octal, wanted in ((r"\033[2J", b"<^[[2J>"), (r"\033]0;title\007", b"<^[]0;title^G>"),
+                              (r"a\010b", b"<a^Hb>"), (r"\177", b"<^?>"),
+                              (r"\0001", b"<^A>"), (r"\0302\0233" + "31m", b"<\\x9b31m>"),
+                              (r"\0233" + "31m", b"<\\x9b31m>"),
                               (r"\0377", b"<\\xff>"), (r"\0355\0240\0200", b"<\\xed\\xa0\\x80>")):
             for stream in (1, 2):
                 self.assertEqual(self.shown(octal, stream), wanted, octal)
@@ -40,12 +42,14 @@ class Escaping(BrigTest):
             self.assertEqual(terminal.seen.replace(b"\r\r\n", b"\r\n").decode(), "a\tb\r\nä€😀\r\n")
 
     def test_a_character_in_pieces(self):
-        with run(*SH, r"printf '\342'; sleep 0.1; printf '\202'; sleep 0.1; printf '\254|\302'; sleep 0.1; printf '\233|\033'; printf '\303'") as terminal:
+        with run(*SH, r"printf '\342'; sleep 0.1; printf '\202'; sleep 0.1; printf '\254|\302'; sleep 0.1; printf "
+                 r"'\233|\033'; printf '\303'") as terminal:
             self.assertEqual(terminal.wait(), 0)
             self.assertEqual(terminal.seen, "€|".encode() + b"\\x9b|^[\\xc3")
 
     def test_only_the_stream_that_is_a_terminal(self):
-        with Terminal("/bin/sh", "-c", '"$0" run -- /usr/bin/printf "\\\\033[1m" >"$1"', BRIG, self.path("out")) as terminal:
+        with Terminal("/bin/sh", "-c", '"$0" run -- /usr/bin/printf "\\\\033[1m" >"$1"', BRIG,
+                      self.path("out")) as terminal:
             self.assertEqual(terminal.wait(), 0)
             self.assertEqual(terminal.seen, b"")
         with open(self.path("out"), "rb") as out:
@@ -99,7 +103,8 @@ class WithT(BrigTest):
             self.assertEqual(terminal.seen, b"31 97\r\n")
 
     def test_resize(self):
-        with run("-it", *SH, "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done", rows=20, cols=70) as terminal:
+        with run("-it", *SH, "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done", rows=20,
+                 cols=70) as terminal:
             terminal.expect(b"up\r\n")
             terminal.resize(33, 111)
             terminal.expect(b"33 111\r\n")

@@ -34,9 +34,12 @@ class Verbs(BrigTest):
 
     def test_help_names_every_flag(self):
         text = brig("run", "--help").stdout.decode()
-        for flag in ("-e,", "--env-file", "-v,", "-w,", "-m, --memory", "-c, --cpus", "--pids", "--disk", "--inodes", "--open-files",
-                     "--file-size", "--io-read-bps", "--io-write-bps", "--timeout", "--cpu-time", "--output", "--on-output-limit",
-                     "--profile", "--rootfs", "--writable-root", "--tmpfs", "--require", "-i,", "-t,", "--name", "-q,", "-o ",
+        for flag in ("-e,", "--env-file", "-v,", "-w,", "-m, --memory", "-c, --cpus", "--pids", "--disk", "--inodes",
+                     "--open-files",
+                     "--file-size", "--io-read-bps", "--io-write-bps", "--timeout", "--cpu-time", "--output",
+                     "--on-output-limit",
+                     "--profile", "--rootfs", "--writable-root", "--tmpfs", "--require", "-i,", "-t,", "--name", "-q,",
+                     "-o ",
                      "--receipt"):
             self.assertIn(flag, text)
         self.assertNotIn("--loop", brig("bench", "--help").stdout.decode())
@@ -93,7 +96,8 @@ class Syntax(BrigTest):
     def test_sizes(self):
         flags = ("-m", "--memory", "--disk", "--file-size", "--io-read-bps", "--io-write-bps", "--output")
         for flag in flags:
-            for value in ("9e99G", "-1", "0", "0m", "", "x", "1x", "1 m", " 1", "1.", ".5m", "0x10", "1e3", "nan", "+1", "1mm"):
+            for value in ("9e99G", "-1", "0", "0m", "", "x", "1x", "1 m", " 1", "1.", ".5m", "0x10", "1e3", "nan", "+1",
+                          "1mm"):
                 self.refuse([flag, value], f'{flag} {value or chr(34) * 2}', SIZE)
             for value in ("99999999999999999999", "9223372036854775808", "99999999999t", "16777216t"):
                 self.refuse([flag, value], f"{flag} {value}", "must be below")
@@ -185,7 +189,8 @@ class Meaning(BrigTest):
         self.refuse(["--name", "a\x1bb"], "name", "\\x1b")
 
     def test_working_directory(self):
-        for value in ("workspace", "./x", "../x", "/proc", "/proc/self/cwd", "/proc/1/root", "/sys/kernel", "/x/../proc"):
+        for value in ("workspace", "./x", "../x", "/proc", "/proc/self/cwd", "/proc/1/root", "/sys/kernel",
+                      "/x/../proc"):
             self.refuse(["-w", value], value)
 
     def test_bind_sources(self):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requirement set of a configuration: built again by recreate-venv and at the start, with the directory's requirements.txt, and held by the pool while it has children with it."""
+"""The requirement set of a configuration: built again by recreate-venv and at the start, with the directory's
+requirements.txt, and held by the pool while it has children with it."""
 
 import os
 import shutil
@@ -8,7 +9,8 @@ import tempfile
 from helpers import wait_until
 from lettakit import LettaTest, wheel
 
-USE = 'def use() -> str:\n    """Uses."""\n    import os, one, two\n    return f"{one.version} {two.version} {os.environ[\'VIRTUAL_ENV\']}"\n'
+USE = ('def use() -> str:\n    """Uses."""\n    import os, one, two\n'
+       '    return f"{one.version} {two.version} {os.environ[\'VIRTUAL_ENV\']}"\n')
 
 
 class ConfigSet(LettaTest):
@@ -51,7 +53,8 @@ class ConfigSet(LettaTest):
         self.assertEqual(set(self.sets()), set(made))
         # The pool holds it for the children that lie there.
         key = next(iter(made))
-        wait_until("one is parked", lambda: any(p["requirements"] == key and p["parked"] for p in self.ask("GET", "/pools")["pools"]))
+        wait_until("one is parked",
+                   lambda: any(p["requirements"] == key and p["parked"] for p in self.ask("GET", "/pools")["pools"]))
         wait_until("the run has given it back", lambda: self.sets()[key]["users"] == 1)
         # A newer one does not matter until somebody asks, and then at once: not what is parked.
         self.release("one", "2.0")

@@ -19,8 +19,8 @@ def text_of(name):
 
 
 def examples(part=""):
-    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the parts "service", "network" and "tools" are
-    test_service_tour.py's, test_gate_tour.py's and test_tools_tour.py's."""
+    """(command, lines shown) of every `$ ` line in the indented blocks of README.md; those of the parts "service",
+    "network" and "tools" are test_service_tour.py's, test_gate_tour.py's and test_tools_tour.py's."""
     found = []
     before, rest = text_of("README.md").split("### The service\n", 1)
     service, rest = rest.split("### The network\n", 1)
@@ -38,7 +38,8 @@ def examples(part=""):
 
 def shell(command, **kw):
     env = environment(PATH=os.path.dirname(os.path.abspath(BRIG)) + ":/usr/sbin:/usr/bin:/sbin:/bin")
-    return subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    return subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT,
                           env=env, cwd=ROOT, timeout=PATIENCE, text=True, check=False, **kw)
 
 
@@ -62,7 +63,8 @@ class Documents(BrigTest):
         for command, lines in shown:
             with self.subTest(command):
                 said = "\n".join(sorted(shell(command).stdout.splitlines()))
-                self.assertTrue(re.fullmatch(pattern(lines), said), f"\n{command}\nshown:\n{pattern(lines)}\nseen:\n{said}")
+                self.assertTrue(re.fullmatch(pattern(lines), said),
+                                f"\n{command}\nshown:\n{pattern(lines)}\nseen:\n{said}")
 
     def test_receipt_example(self):
         text = text_of("docs/RECEIPT.md")
@@ -73,7 +75,8 @@ class Documents(BrigTest):
         for both in (seen, shown):  # what the kernel counts differs from kernel to kernel
             both["usage"] = {k: v for k, v in both["usage"].items() if k in ("wall_ms", "cpu_ms", "disk_bytes")}
         self.assertEqual(shape(seen), shape(shown))
-        for same in ("kind", "via", "name", "provider", "providers_tried", "command", "outcome", "stdout", "stderr", "truncated",
+        for same in ("kind", "via", "name", "provider", "providers_tried", "command", "outcome", "stdout", "stderr",
+                     "truncated",
                      "limits", "network", "environment"):
             self.assertEqual(seen[same], shown[same], same)
         self.assertEqual({k: v["on"] for k, v in seen["protection"]["layers"].items()},

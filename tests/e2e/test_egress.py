@@ -60,7 +60,8 @@ class PlainHttp(EgressTest):
         answer = self.http(sock, b"GET /a?b=c HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n")
         self.assertTrue(answer.endswith(b"GET /a?b=c HTTP/1.1 0"), answer)
         event = self.gate.wait_event(slot=self.slot, verdict=ALLOWED, dns=0)
-        self.assertEqual((event["name"], event["dialled"], event["dialled_port"], event["wanted_port"], event["rule"], event["seen"]),
+        self.assertEqual((event["name"], event["dialled"], event["dialled_port"], event["wanted_port"], event["rule"],
+                          event["seen"]),
                          ("web.example", WEB, 80, 80, 0, HTTP))
         sock.close()
         closed = self.gate.wait_event(slot=self.slot, verdict=CLOSED)
@@ -76,11 +77,14 @@ class PlainHttp(EgressTest):
             self.assertIn(b"200 OK", answer)
 
     def test_every_request_of_a_connection_is_judged(self):
-        self.open({"rules": [{"action": "allow", "domain": "web.example", "methods": ["GET", "POST"], "paths": ["/v1/"]}]})
+        self.open({"rules":
+                   [{"action": "allow", "domain": "web.example", "methods": ["GET", "POST"], "paths": ["/v1/"]}]})
         sock = self.by_name("web.example")
         for request, end in ((b"GET /v1/a HTTP/1.1\r\nHost: web.example\r\n\r\n", b"GET /v1/a HTTP/1.1 0"),
-                             (b"POST /v1/b HTTP/1.1\r\nHost: web.example\r\nContent-Length: 5\r\n\r\nhello", b"POST /v1/b HTTP/1.1 5"),
-                             (b"POST /v1/c HTTP/1.1\r\nHost: web.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+                             (b"POST /v1/b HTTP/1.1\r\nHost: web.example\r\nContent-Length: 5\r\n\r\nhello",
+                              b"POST /v1/b HTTP/1.1 5"),
+                             (b"POST /v1/c HTTP/1.1\r\nHost: web.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n"
+                              b"abc\r\n0\r\n\r\n",
                               b"POST /v1/c HTTP/1.1 3")):
             sock.sendall(request)
             self.assertEqual(self.response(sock), end)
@@ -130,8 +134,10 @@ class PlainHttp(EgressTest):
                 (b"GET https://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n", "the target's scheme is not http"),
                 (b"GET http://user@web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n", "the target is not a host"),
                 (b"GET / HTTP/1.0\r\n\r\n", "Host is missing"),
-                (b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example\r\n\r\n", "CONNECT needs a rule with protocol tcp"),
-                (b"GET / HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", "an upgrade of HTTP needs a rule")):
+                (b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example\r\n\r\n",
+                 "CONNECT needs a rule with protocol tcp"),
+                (b"GET / HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+                 "an upgrade of HTTP needs a rule")):
             with self.subTest(why=why):
                 answer = self.http(self.by_name("web.example"), request)
                 self.assertTrue(answer.startswith(b"HTTP/1.1 403 Forbidden\r\n"), answer)
@@ -144,7 +150,8 @@ class PlainHttp(EgressTest):
         before = len(self.requests)
         for request, status in (
                 (b"GET / HTTP/1.1\r\nHost: web.example\r\nHost: evil.example\r\n\r\n", 400),
-                (b"POST / HTTP/1.1\r\nHost: web.example\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+                (b"POST / HTTP/1.1\r\nHost: web.example\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+                 b"0\r\n\r\n", 400),
                 (b"POST / HTTP/1.1\r\nHost: web.example\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
                 (b"GET / HTTP/1.1\nHost: web.example\n\n", 400),
                 (b"GET / HTTP/1.1\r\nHost : web.example\r\n\r\n", 400),
@@ -158,8 +165,10 @@ class PlainHttp(EgressTest):
 
     def test_the_offer_of_h2c_is_not_passed_on(self):
         self.open()
-        answer = self.http(self.by_name("web.example"), b"GET /h2c HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade, HTTP2-Settings\r\n"
-                           b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\nGET /last HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n")
+        answer = self.http(self.by_name("web.example"),
+                           b"GET /h2c HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+                           b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\nGET /last HTTP/1.1\r\n"
+                           b"Host: web.example\r\nConnection: close\r\n\r\n")
         self.assertEqual(answer.count(b"200 OK"), 2)
         fields = next(f for line, f, _ in self.requests if line.startswith("GET /h2c"))
         self.assertEqual(set(fields), {"host"})
@@ -201,7 +210,8 @@ class Tls(EgressTest):
 
     def test_a_malformed_hello_is_refused(self):
         self.open()
-        for hello in (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16\x03\x01\x00\x04\x02\x00\x00\x00", b"\x16\x03\x01\xff\xff" + b"x" * 100):
+        for hello in (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00", b"\x16\x03\x01\x00\x04\x02\x00\x00\x00",
+                      b"\x16\x03\x01\xff\xff" + b"x" * 100):
             sock = self.by_name("secure.example", 443)
             sock.sendall(hello)
             self.assert_reset(sock)
@@ -230,8 +240,10 @@ class Tls(EgressTest):
 class Addresses(EgressTest):
     def test_addresses_are_denied_where_no_cidr_rule_names_them(self):
         self.open()
-        for address, why in ((WEB, "default deny"), ("10.0.0.1", "private"), ("169.254.169.254", "metadata"), ("127.0.0.1", "loopback"),
-                             ("127.1.2.3", "loopback"), ("::1", "loopback"), ("198.19.99.99", "stands for no name"), ("198.18.99.99", "the gate's own"), ("fd00:ec2::254", "metadata")):
+        for address, why in ((WEB, "default deny"), ("10.0.0.1", "private"), ("169.254.169.254", "metadata"),
+                             ("127.0.0.1", "loopback"),
+                             ("127.1.2.3", "loopback"), ("::1", "loopback"), ("198.19.99.99", "stands for no name"),
+                             ("198.18.99.99", "the gate's own"), ("fd00:ec2::254", "metadata")):
             with self.subTest(address=address):
                 answer = self.http(self.connect(address, 80), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 self.assertTrue(answer.startswith(b"HTTP/1.1 403 Forbidden"), answer)
@@ -254,8 +266,10 @@ class Addresses(EgressTest):
             self.connect(WEB, 8080)
 
     def test_cidr_rules(self):
-        self.open({"rules": [{"action": "allow", "cidr": "203.0.113.0/24"}, {"action": "deny", "domain": "evil.example"}]})
-        answer = self.http(self.connect(WEB, 80), f"GET / HTTP/1.1\r\nHost: {WEB}\r\nConnection: close\r\n\r\n".encode())
+        self.open({"rules": [{"action": "allow", "cidr": "203.0.113.0/24"},
+                             {"action": "deny", "domain": "evil.example"}]})
+        answer = self.http(self.connect(WEB, 80),
+                           f"GET / HTTP/1.1\r\nHost: {WEB}\r\nConnection: close\r\n\r\n".encode())
         self.assertIn(b"200 OK", answer)
         answer = self.http(self.connect(WEB, 80), b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         self.assertIn(b"403 Forbidden", answer)
@@ -270,7 +284,8 @@ class Addresses(EgressTest):
         context.wrap_socket(self.connect(SECURE, 443)).close()
 
     def test_a_name_that_resolves_to_what_is_not_public_is_refused_every_time(self):
-        answers = iter([["127.0.0.1"], ["10.0.0.1"], ["169.254.169.254"], ["::1"], ["::ffff:10.0.0.1"], ["64:ff9b::a00:1"]])
+        answers = iter([["127.0.0.1"], ["10.0.0.1"], ["169.254.169.254"], ["::1"], ["::ffff:10.0.0.1"],
+                        ["64:ff9b::a00:1"]])
         self.open({"rules": [{"action": "allow", "domain": "*.rebind.example"}]})
         for i, addresses in enumerate(answers):
             name = f"n{i}.rebind.example"
@@ -282,13 +297,15 @@ class Addresses(EgressTest):
     def test_of_several_addresses_only_the_allowed_are_dialled(self):
         self.out.names["mixed.example"] = ["10.0.0.1", "203.0.113.77", WEB]
         self.open({"rules": [{"action": "allow", "domain": "mixed.example"}]})
-        answer = self.http(self.by_name("mixed.example"), b"GET / HTTP/1.1\r\nHost: mixed.example\r\nConnection: close\r\n\r\n")
+        answer = self.http(self.by_name("mixed.example"),
+                           b"GET / HTTP/1.1\r\nHost: mixed.example\r\nConnection: close\r\n\r\n")
         self.assertIn(b"200 OK", answer)
         self.assertEqual(self.gate.wait_event(slot=self.slot, verdict=ALLOWED, dns=0)["dialled"], WEB)
 
     def test_what_cannot_be_reached(self):
         self.out.names["closed.example"] = ["203.0.113.99"]
-        self.open({"rules": [{"action": "allow", "domain": "closed.example"}, {"action": "allow", "domain": "missing.example"}]})
+        self.open({"rules": [{"action": "allow", "domain": "closed.example"},
+                             {"action": "allow", "domain": "missing.example"}]})
         for name in ("closed.example", "missing.example"):
             answer = self.http(self.by_name(name), f"GET / HTTP/1.1\r\nHost: {name}\r\n\r\n".encode())
             self.assertTrue(answer.startswith(b"HTTP/1.1 502 "), answer)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokered secrets through the whole of brig-egress, locked down as it is when it serves: names, listeners, proxies, live policies, counts and events."""
+"""Brokered secrets through the whole of brig-egress, locked down as it is when it serves: names, listeners, proxies,
+live policies, counts and events."""
 
 import os
 import ssl
@@ -54,8 +55,10 @@ class EgressBroker(unittest.TestCase):
         self.addCleanup(self.inside.close)
         EgressBroker.slot += 1
         self.slot, self.mark = EgressBroker.slot, placeholder()
-        sealed = subprocess.run([brokerkit.DRIVER, "seal", "org|TOKEN"], input=TOKEN.encode(), check=True, stdout=subprocess.PIPE, timeout=PATIENCE).stdout
-        self.secrets = [{"name": "TOKEN", "placeholder": self.mark, "broker": {"hosts": [API], "header": "Authorization", "format": "Bearer %s"},
+        sealed = subprocess.run([brokerkit.DRIVER, "seal", "org|TOKEN"], input=TOKEN.encode(), check=True,
+                                stdout=subprocess.PIPE, timeout=PATIENCE).stdout
+        self.secrets = [{"name": "TOKEN", "placeholder": self.mark,
+                         "broker": {"hosts": [API], "header": "Authorization", "format": "Bearer %s"},
                          **brokerkit.json.loads(sealed)}]
         answer = self.gate.prepare(self.slot, {"rules": RULES}, secrets=self.secrets)
         self.assertEqual(answer["brokers"], 1)
@@ -77,7 +80,8 @@ class EgressBroker(unittest.TestCase):
         return context.wrap_socket(sock, server_hostname=name)
 
     def get(self, sock, name=API, method="GET", close=True):
-        sock.sendall(f"{method} /x HTTP/1.1\r\nHost: {name}\r\nAuthorization: Bearer {self.mark}\r\n{'Connection: close' if close else 'X: y'}\r\n\r\n".encode())
+        sock.sendall(f"{method} /x HTTP/1.1\r\nHost: {name}\r\nAuthorization: Bearer {self.mark}\r\n"
+                     f"{'Connection: close' if close else 'X: y'}\r\n\r\n".encode())
         return split(read_all(sock))
 
     def test_by_name(self):
@@ -102,7 +106,8 @@ class EgressBroker(unittest.TestCase):
 
     def test_another_host_gets_the_placeholder(self):
         with self.tls(self.inside.connect(self.inside.resolve(OTHER), 443), OTHER, self.world.ca.read_text()) as sock:
-            sock.sendall(f"GET /x HTTP/1.1\r\nHost: {OTHER}\r\nAuthorization: Bearer {self.mark}\r\nContent-Length: 0\r\n\r\n".encode())
+            sock.sendall(f"GET /x HTTP/1.1\r\nHost: {OTHER}\r\nAuthorization: Bearer {self.mark}\r\n"
+                         f"Content-Length: 0\r\n\r\n".encode())
             self.assertIn(self.mark.encode(), sock.recv(65536))
         self.assertEqual(self.requests[0].get("Authorization"), f"Bearer {self.mark}")
 
@@ -117,7 +122,8 @@ class EgressBroker(unittest.TestCase):
         with self.tls(self.inside.connect(address, 443), API) as sock:
             sock.sendall(f"GET /x HTTP/1.1\r\nHost: {API}\r\n\r\n".encode())
             self.assertIn(b"200 OK", sock.recv(65536))
-            self.gate.prepare(self.slot, {"rules": [{"action": "allow", "domain": API, "methods": ["POST"]}]}, version=2, secrets=self.secrets)
+            self.gate.prepare(self.slot, {"rules": [{"action": "allow", "domain": API, "methods": ["POST"]}]},
+                              version=2, secrets=self.secrets)
             try:
                 sock.sendall(f"GET /y HTTP/1.1\r\nHost: {API}\r\n\r\n".encode())
                 answer = read_all(sock)

@@ -9,7 +9,8 @@ import threading
 import time
 import unittest
 
-from egresskit import ALLOWED, CLOSED, CONTROL, COUNT, DENIED, DNS_TCP, DNS_UDP, EGRESS, HTTP, TCP, Gate, Inside, Outside, Refused, head, http_server, libc, read_exactly
+from egresskit import (ALLOWED, CLOSED, CONTROL, COUNT, DENIED, DNS_TCP, DNS_UDP, EGRESS, HTTP, TCP, Gate, Inside,
+                       Outside, Refused, head, http_server, libc, read_exactly)
 from egresstest import RAW, RULES, WEB, EgressTest, banner_server
 from helpers import PATIENCE
 from jailkit import PLAIN_ID, needs_root
@@ -172,7 +173,8 @@ class Control(EgressTest):
     def test_descriptors_that_are_not_listeners_are_refused(self):
         self.gate.prepare(self.slot, {"rules": RULES})
         self.addCleanup(self.forget)
-        stream, udp = self.inside.socket(socket.AF_INET, socket.SOCK_STREAM), self.inside.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        stream, udp = self.inside.socket(socket.AF_INET, socket.SOCK_STREAM), self.inside.socket(socket.AF_INET,
+                                                                                                 socket.SOCK_DGRAM)
         for listeners in ([(80, TCP, stream)], [(53, DNS_UDP, stream)], [(80, TCP, udp)], [(53, DNS_TCP, udp)]):
             with self.assertRaises(Refused):
                 self.gate.listen(self.slot, listeners)
@@ -249,7 +251,8 @@ class Control(EgressTest):
         while reader.is_alive():
             told += self.gate.drain()
         told += self.gate.drain()
-        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]), n)
+        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]),
+                         n)
 
 
 @needs_root
@@ -287,7 +290,9 @@ class Process(unittest.TestCase):
             with self.subTest(how=how.__name__):
                 gate = Gate(None, preexec=how)
                 status = self.status(gate.process.pid)
-                self.assertEqual((status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16), int(status["CapPrm"], 16)), ("2", "1", 0, 0))
+                self.assertEqual((status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16),
+                                  int(status["CapPrm"], 16)),
+                                 ("2", "1", 0, 0))
                 self.assertTrue(gate.ping())
                 self.assertEqual(gate.close(), "")
 
@@ -309,7 +314,8 @@ class Process(unittest.TestCase):
         gate.prepare(9, {"rules": RULES})
         gate.listen(9, inside.listeners((80, 443, 2222)))
         for _ in range(30):
-            raw, web = inside.connect(inside.resolve("raw.example"), 2222), inside.connect(inside.resolve("web.example"), 80)
+            raw, web = inside.connect(inside.resolve("raw.example"),
+                                      2222), inside.connect(inside.resolve("web.example"), 80)
             raw.recv(10)
             web.sendall(b"GET / HTTP/1.1\r\nHost: web.example\r\n\r\nGET / HTTP/1.1\r\n")
             web.recv(10)

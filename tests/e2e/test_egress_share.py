@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One organisation cannot take brig-egress from the others: with few descriptors, its connections, listeners and names end at a share,
-and another's sandbox still gets its network, its names and its connections. (M4, S04, T06.)"""
+"""One organisation cannot take brig-egress from the others: with few descriptors, its connections, listeners and names
+end at a share, and another's sandbox still gets its network, its names and its connections. (M4, S04, T06.)"""
 
 import resource
 import unittest
@@ -10,7 +10,8 @@ from egresstest import RAW, banner_server
 from jailkit import needs_root
 
 DESCRIPTORS = 320
-OPEN = {"rules": [{"action": "allow", "domain": "raw.example", "ports": [2222], "protocol": "tcp"}], "limits": {"connections": 65536}}
+OPEN = {"rules": [{"action": "allow", "domain": "raw.example", "ports": [2222], "protocol": "tcp"}],
+        "limits": {"connections": 65536}}
 
 
 def few():
@@ -72,7 +73,8 @@ class Shares(unittest.TestCase):
         event = self.gate.wait_event(slot=first.number, verdict=DENIED)
         self.assertEqual(event["why"], "the organisation has its share of all connections open")
         free = DESCRIPTORS - 32
-        self.assertEqual(len(held), (free - free // 4) // 4)  # half of three quarters, two descriptors each, however many sandboxes
+        # half of three quarters, two descriptors each, however many sandboxes
+        self.assertEqual(len(held), (free - free // 4) // 4)
         other = self.sandbox("modest")  # new listeners, a name, connections
         self.assertEqual(len(self.take(other, 20)), 20)
         self.assertTrue(self.gate.ping())
@@ -89,7 +91,8 @@ class Shares(unittest.TestCase):
             while made < 100:
                 self.sandbox("greedy", many, policy)
                 made += 1
-        self.assertEqual(str(refused.exception), "33 listeners: the organisation has its share of the gate's descriptors")
+        self.assertEqual(str(refused.exception),
+                         "33 listeners: the organisation has its share of the gate's descriptors")
         self.assertEqual(made, (DESCRIPTORS - 32) // 2 // 33)
         self.assertEqual(len(self.take(self.sandbox("modest"), 20)), 20)
 

@@ -186,7 +186,8 @@ class Open(EgressTest):
 
     def test_learning_says_what_it_would_have_been(self):
         self.open({"default": "deny"}, flags=1)
-        for port, data, seen in ((443, self.hello("fine.example"), TLS), (80, b"GET / HTTP/1.1\r\n", HTTP), (2222, b"\0\1", OTHER), (2222, b"", NOTHING)):
+        for port, data, seen in ((443, self.hello("fine.example"), TLS), (80, b"GET / HTTP/1.1\r\n", HTTP),
+                                 (2222, b"\0\1", OTHER), (2222, b"", NOTHING)):
             sock = self.connect(WEB, port)
             sock.sendall(data)
             event = self.denied(wanted_port=port, seen=seen)
@@ -199,9 +200,11 @@ class Redirect(EgressTest):
     """Any port: the target comes from the kernel's connection tracking."""
 
     def test_the_wanted_address_and_port(self):
-        rules = "table inet gate { chain out { type nat hook output priority -100; ip daddr != 127.0.0.0/8 tcp dport != 53 redirect to :65000; " \
-                "ip6 daddr != ::1 meta nfproto ipv6 tcp dport != 53 redirect to :65000; }; }"
-        self.inside.call(subprocess.run, ["nft", "-f", "-"], input=rules.encode(), check=True, env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
+        rules = ("table inet gate { chain out { type nat hook output priority -100; ip daddr != 127.0.0.0/8 tcp dport "
+                 "!= 53 redirect to :65000; "
+                 "ip6 daddr != ::1 meta nfproto ipv6 tcp dport != 53 redirect to :65000; }; }")
+        self.inside.call(subprocess.run, ["nft", "-f", "-"], input=rules.encode(), check=True,
+                         env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"})
         self.gate.prepare(self.slot, {"default": "allow"})
         self.addCleanup(self.forget)
         listeners = self.inside.listeners(())
@@ -244,9 +247,13 @@ class Brokered(EgressTest):
 
     def open_brokered(self, **more):
         sealed = base64.b64encode(self.VALUE.encode()).decode()
-        answer = self.open({"rules": [{"action": "allow", "domain": "other.example"}, {"action": "allow", "domain": "web.example"}]}, secrets=[
-            {"name": "TOKEN", "placeholder": self.PLACEHOLDER, "key_id": "plain", "nonce": base64.b64encode(b"\0" * 12).decode(), "sealed": sealed,
-             "context": "org\nTOKEN", "broker": {"hosts": ["other.example"], "header": "Authorization", "format": "Bearer %s"}}], **more)
+        answer = self.open(
+            {"rules": [{"action": "allow", "domain": "other.example"}, {"action": "allow", "domain": "web.example"}]},
+            secrets=[
+                {"name": "TOKEN", "placeholder": self.PLACEHOLDER, "key_id": "plain",
+                 "nonce": base64.b64encode(b"\0" * 12).decode(), "sealed": sealed,
+                 "context": "org\nTOKEN",
+                 "broker": {"hosts": ["other.example"], "header": "Authorization", "format": "Bearer %s"}}], **more)
         self.assertEqual(answer["brokers"], 1)
         with open(answer["fds"][0], "rb") as f:
             f.seek(0)
@@ -255,7 +262,8 @@ class Brokered(EgressTest):
     def request(self, sock):
         context = ssl.create_default_context(cadata=self.ca)
         with context.wrap_socket(sock, server_hostname="other.example") as tls:
-            tls.sendall(f"GET /b HTTP/1.1\r\nHost: other.example\r\nAuthorization: Bearer {self.PLACEHOLDER}\r\nConnection: close\r\n\r\n".encode())
+            tls.sendall(f"GET /b HTTP/1.1\r\nHost: other.example\r\nAuthorization: Bearer {self.PLACEHOLDER}\r\n"
+                        f"Connection: close\r\n\r\n".encode())
             return read_all(tls)
 
     def test_a_secret_is_put_in_on_the_way(self):
@@ -279,7 +287,8 @@ class Brokered(EgressTest):
 
     def test_a_placeholder_for_another_host_stays_one_and_is_told(self):
         self.open_brokered()
-        answer = self.http(self.by_name("web.example"), f"GET / HTTP/1.0\r\nHost: web.example\r\nX: {self.PLACEHOLDER}\r\n\r\n".encode())
+        answer = self.http(self.by_name("web.example"),
+                           f"GET / HTTP/1.0\r\nHost: web.example\r\nX: {self.PLACEHOLDER}\r\n\r\n".encode())
         self.assertIn(b"200 OK", answer)
         self.assertEqual(self.requests[-1][1]["x"], self.PLACEHOLDER)
         self.denied(secret="TOKEN", name="web.example")
@@ -344,7 +353,8 @@ class Brokered(EgressTest):
             told += self.gate.drain()
         told += self.gate.drain()
         self.assertEqual(len(answered), n)
-        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]), n)
+        self.assertEqual(len([e for e in told if e["slot"] == self.slot and e["verdict"] == ALLOWED and not e["dns"]]),
+                         n)
 
 
 class Proxy(EgressTest):
@@ -363,8 +373,10 @@ class Proxy(EgressTest):
 
     def test_connect_is_judged_like_a_connection(self):
         self.open()
-        for target, status in (("evil.example:443", 403), ("127.0.0.1:443", 403), (f"{WEB}:80", 403), ("10.0.0.1:443", 403), ("[::1]:443", 403),
-                               ("2130706433:443", 400), ("0x7f.1:443", 400), ("127.1:443", 400), ("secure.example:22", 403), ("secure.example", 400),
+        for target, status in (("evil.example:443", 403), ("127.0.0.1:443", 403), (f"{WEB}:80", 403),
+                               ("10.0.0.1:443", 403), ("[::1]:443", 403),
+                               ("2130706433:443", 400), ("0x7f.1:443", 400), ("127.1:443", 400),
+                               ("secure.example:22", 403), ("secure.example", 400),
                                ("secure.example:99999", 400)):
             with self.subTest(target=target):
                 answer = read_all(self.proxy(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode()))
@@ -380,24 +392,29 @@ class Proxy(EgressTest):
         sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example:80\r\n\r\n")
         sock.recv(100)
         self.assertIn(b"403 Forbidden", self.http(sock, b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
-        sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example:80\r\n\r\nGET / HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n")
+        sock = self.proxy(b"CONNECT web.example:80 HTTP/1.1\r\nHost: web.example:80\r\n\r\nGET / HTTP/1.1\r\n"
+                          b"Host: web.example\r\nConnection: close\r\n\r\n")
         self.assertIn(b"GET / HTTP/1.1 0", read_all(sock))
 
     def test_requests_with_an_absolute_target(self):
         self.open()
-        sock = self.proxy(b"GET http://web.example/p?q HTTP/1.1\r\nHost: web.example\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: x\r\n\r\n")
+        sock = self.proxy(b"GET http://web.example/p?q HTTP/1.1\r\nHost: web.example\r\n"
+                          b"Proxy-Connection: keep-alive\r\nProxy-Authorization: x\r\n\r\n")
         self.assertEqual(self.response(sock), b"GET /p?q HTTP/1.1 0")
         self.assertEqual(set(self.requests[-1][1]), {"host"})
         sock.sendall(b"GET http://a.b.wild.example HTTP/1.1\r\nHost: a.b.wild.example\r\n\r\n")
         self.assertEqual(self.response(sock), b"GET / HTTP/1.1 0")
-        self.assertIn(b"403 Forbidden", self.http(sock, b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
+        self.assertIn(b"403 Forbidden",
+                      self.http(sock, b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n"))
         self.denied(name="evil.example", why="default deny")
 
     def test_what_is_no_request_for_this_proxy(self):
         self.open()
-        for request, status in ((b"GET / HTTP/1.1\r\nHost: web.example\r\n\r\n", 400), (b"GET ftp://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n", 400),
+        for request, status in ((b"GET / HTTP/1.1\r\nHost: web.example\r\n\r\n", 400),
+                                (b"GET ftp://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n", 400),
                                 (b"GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n", 400),
-                                (b"GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\nX-Unix-Socket: /run/docker.sock\r\n\r\n", 400),
+                                (b"GET http://web.example/ HTTP/1.1\r\nHost: web.example\r\n"
+                                 b"X-Unix-Socket: /run/docker.sock\r\n\r\n", 400),
                                 (b"GET https://secure.example/ HTTP/1.1\r\nHost: secure.example\r\n\r\n", 400),
                                 (b"GET http://web.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403)):
             with self.subTest(request=request):
@@ -427,9 +444,11 @@ class Proxy(EgressTest):
         def named(name):
             return b"\5\1\0\3" + bytes([len(name)]) + name + b"\1\xbb"
 
-        for request, reply in ((named(b"evil.example"), 2), (named(b"evil\0.web.example"), None), (named(b""), None), (named(b"x" * 255), None),
+        for request, reply in ((named(b"evil.example"), 2), (named(b"evil\0.web.example"), None), (named(b""), None),
+                               (named(b"x" * 255), None),
                                (b"\5\1\0\1\x7f\0\0\1\1\xbb", 2), (b"\5\1\0\4" + b"\0" * 15 + b"\1\1\xbb", 2),
-                               (b"\5\2\0\1\x01\x02\x03\x04\1\xbb", 7), (b"\5\3\0\1\x01\x02\x03\x04\1\xbb", 7), (b"\5\1\0\2\x01\x02\x03\x04\1\xbb", 8)):
+                               (b"\5\2\0\1\x01\x02\x03\x04\1\xbb", 7), (b"\5\3\0\1\x01\x02\x03\x04\1\xbb", 7),
+                               (b"\5\1\0\2\x01\x02\x03\x04\1\xbb", 8)):
             with self.subTest(request=request):
                 answer = read_exactly(self.socks(request), 10)
                 self.assertEqual(answer[0], 5)

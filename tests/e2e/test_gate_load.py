@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate under load: floods do not reach a neighbour, rates and budgets hold, a policy changes and brig-egress dies while requests are under way, and nothing
-that is forbidden gets through at any moment of it. As root and as a plain user.
+"""The gate under load: floods do not reach a neighbour, rates and budgets hold, a policy changes and brig-egress dies
+while requests are under way, and nothing that is forbidden gets through at any moment of it. As root and as a plain
+user.
 """
 
 import json
@@ -42,7 +43,8 @@ def questions():
             except OSError: pass
             did["questions"] += 1
 F = look_up("allowed.test", 2)
-threads = [threading.Thread(target=f, args=a) for f, a in ((connects, ("203.0.113.11",)), (connects, (F,)), (half_open, ()), (questions, ()))]
+threads = [threading.Thread(target=f, args=a) for f, a in ((connects, ("203.0.113.11",)), (connects, (F,)), \
+(half_open, ()), (questions, ()))]
 print("flooding", flush=True)
 for t in threads: t.start()
 for t in threads: t.join()
@@ -51,7 +53,8 @@ tell(**did)
 
 SILENT = """
 T = 1.5
-tell(*at_once(lambda: get("198.19.0.0", "allowed.test"), lambda: dns("allowed.test"), lambda: get("203.0.113.11"), lambda: get("127.0.0.1"), lambda: say("203.0.113.10", 22)))
+tell(*at_once(lambda: get("198.19.0.0", "allowed.test"), lambda: dns("allowed.test"), lambda: get("203.0.113.11"), \
+lambda: get("127.0.0.1"), lambda: say("203.0.113.10", 22)))
 """
 
 # Three connections that take their time: half a second for each byte.
@@ -65,7 +68,8 @@ def drip(port, data):
         except TimeoutError: continue
         except OSError as e: return "reset" if e.errno == errno.EPIPE else word(e)
     return "all went through"
-print("drip", *at_once(lambda: drip(443, hello("drip.test")), lambda: drip(80, b"\\x16" + bytes(200)), lambda: drip(443, b"\\x16\\3\\1\\x40\\0" + bytes(200))))
+print("drip", *at_once(lambda: drip(443, hello("drip.test")), lambda: drip(80, b"\\x16" + bytes(200)), \
+lambda: drip(443, b"\\x16\\3\\1\\x40\\0" + bytes(200))))
 """
 
 # Requests without pause, a TLS connection held open: one line about each that failed.
@@ -120,7 +124,8 @@ class Load(Attack):
 
     @staticmethod
     def run_in(d, box, script):
-        answer = d.ask("POST", f"/v1/sandboxes/{box}/processes", {"argv": ["/usr/bin/python3", "-I", "-S", "-c", INSIDE + script]})
+        answer = d.ask("POST", f"/v1/sandboxes/{box}/processes",
+                       {"argv": ["/usr/bin/python3", "-I", "-S", "-c", INSIDE + script]})
         if answer.status != 201:
             raise AssertionError(answer)
         number = answer.json["process"] if "process" in answer.json else answer.json["number"]
@@ -144,7 +149,8 @@ class Load(Attack):
         got = self.inside(ONLY, """
 took = []
 for i in range(20):
-    began = time.monotonic(); said = get("allowed.test", path="/neighbour"); took.append((time.monotonic() - began, said)); time.sleep(0.07)
+    began = time.monotonic(); said = get("allowed.test", path="/neighbour"); took.append((time.monotonic() - began, \
+said)); time.sleep(0.07)
 tell(took)
 """)[0]
         self.assertEqual({said for _, said in got}, {"200 allowed GET allowed.test /neighbour"})
@@ -158,23 +164,27 @@ tell(took)
     RATE = 400_000
 
     def test_R22_bandwidth(self):
-        """Up and down at once, each in a sandbox of its own, and never faster than it may be; a machine that is busy may make it slower."""
+        """Up and down at once, each in a sandbox of its own, and never faster than it may be; a machine that is busy
+        may make it slower."""
         script = {"down": f"""
-s = dial("allowed.test", 80); s.sendall(b"GET /bytes/{5 * self.RATE} HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\n\\r\\n")
+s = dial("allowed.test", 80); \
+s.sendall(b"GET /bytes/{5 * self.RATE} HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\n\\r\\n")
 began, n = time.monotonic(), 0
 while (data := s.recv(65536)): n += len(data)
 tell(n, time.monotonic() - began)
 """, "up": f"""
 s = dial("allowed.test", 80); body = bytes({5 * self.RATE})
 began = time.monotonic()
-s.sendall(b"POST /sink HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % len(body) + body)
+s.sendall(b"POST /sink HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n" % \
+len(body) + body)
 n = len(read_all(s)[0])
 tell(len(body) + n, time.monotonic() - began)
 """}
         got = {}
 
         def measure(way):
-            got[way] = self.inside({**ONLY, "limits": {"net_bps": self.RATE}}, script[way], name=f"rate-{self.KIND}-{way}")
+            got[way] = self.inside({**ONLY, "limits": {"net_bps": self.RATE}}, script[way],
+                                   name=f"rate-{self.KIND}-{way}")
 
         threads = [threading.Thread(target=measure, args=(way,)) for way in script]
         for t in threads:
@@ -186,7 +196,8 @@ tell(len(body) + n, time.monotonic() - began)
             self.assertGreaterEqual(got[way][0], 5 * self.RATE)
             self.assertLess(rate, 1.1 * self.RATE, way)
             self.assertGreater(rate, (0.9 if os.getloadavg()[0] < os.cpu_count() else 0.5) * self.RATE, way)
-        self.row("R22", "bandwidth", *(f"{way} {100 * rate / self.RATE:.1f} % of net_bps" for way, rate in rates.items()))
+        self.row("R22", "bandwidth",
+                 *(f"{way} {100 * rate / self.RATE:.1f} % of net_bps" for way, rate in rates.items()))
 
     def network(self, box):
         return self.d.ask("GET", f"/v1/sandboxes/{box}").json["network"]
@@ -196,7 +207,8 @@ tell(len(body) + n, time.monotonic() - began)
         policy = {**ONLY, "limits": {"net_bytes_in": 100_000}}
         got = self.inside(policy, """
 def fetch():
-    s = dial("allowed.test", 80); s.sendall(b"GET /bytes/70000 HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\n\\r\\n")
+    s = dial("allowed.test", 80); \
+s.sendall(b"GET /bytes/70000 HTTP/1.1\\r\\nHost: allowed.test\\r\\nConnection: close\\r\\n\\r\\n")
     data, how = read_all(s)
     return len(data), how
 tell(fetch(), fetch(), get("allowed.test"), tls("allowed.test", "allowed.test"))
@@ -206,7 +218,9 @@ tell(fetch(), fetch(), get("allowed.test"), tls("allowed.test", "allowed.test"))
         self.assertEqual(self.network(self.box(policy))["bytes_in"], 100_000)
         policy = {**ONLY, "limits": {"net_bytes_out": 50_000}}
         got = self.inside(policy, """
-tell(say("allowed.test", 80, b"POST /over HTTP/1.1\\r\\nHost: allowed.test\\r\\nContent-Length: 900000\\r\\n\\r\\n" + bytes(900000)), get("allowed.test"))
+tell(say("allowed.test", 80, \
+b"POST /over HTTP/1.1\\r\\nHost: allowed.test\\r\\nContent-Length: 900000\\r\\n\\r\\n" + bytes(900000)), \
+get("allowed.test"))
 """)
         self.assertEqual(got, ["reset", "403 brig: allowed.test:80 is denied: net_bytes_out is used up"])
         self.assertEqual(self.network(self.box(policy))["bytes_out"], 50_000)
@@ -239,7 +253,9 @@ tell(over, after)
     # ---- changes ----
 
     def audit(self, box):
-        return [e for e in (json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=1000&after=0").body.splitlines()) if e["object"] == box]
+        return [e for e in (json.loads(line)
+                            for line in self.d.ask("GET", "/v1/audit?limit=1000&after=0").body.splitlines())
+                if e["object"] == box]
 
     def patch(self, box, status=200, **members):
         answer = self.d.ask("PATCH", f"/v1/sandboxes/{box}", members)
@@ -249,41 +265,49 @@ tell(over, after)
     def test_N19_hot_reload(self):
         policy = {**ONLY, "limits": {"connections": 99}}
         box = self.box(policy)
-        denied = {'dns("other.test")': "REFUSED", f'get("{OTHER}")': f"403 brig: {OTHER}:80 is denied: default deny", f'tls("{OTHER}", "allowed.test")': "reset"}
+        denied = {'dns("other.test")': "REFUSED", f'get("{OTHER}")': f"403 brig: {OTHER}:80 is denied: default deny",
+                  f'tls("{OTHER}", "allowed.test")': "reset"}
         self.attack(policy, denied)
         version = self.network(box)["version"]
         self.patch(box, metadata={"something": "else"})  # nothing of the network
         self.attack(policy, denied)
         self.assertEqual(self.network(box)["version"], version)
-        self.patch(box, status=400, network={"rules": [{"action": "allow", "domain": "other.test"}, {"action": "maybe"}]})  # all or nothing
+        # all or nothing
+        self.patch(box, status=400,
+                   network={"rules": [{"action": "allow", "domain": "other.test"}, {"action": "maybe"}]})
         self.attack(policy, denied)
         self.assertEqual(self.patch(box, network=BOTH)["network"]["version"], version + 1)
         self.assertEqual(self.inside(policy, 'tell(get("other.test", path="/now"))'), ["200 other GET other.test /now"])
         self.assertEqual(self.patch(box, network=ONLY)["network"]["version"], version + 2)
         self.attack(policy, denied)
-        wait_until("the audit log has both", lambda: {f"version={version + 1}", f"version={version + 2}"} <= {w for e in self.audit(box) for w in str(e.get("detail", "")).split()})
+        wait_until("the audit log has both", lambda: {f"version={version + 1}", f"version={version + 2}"}
+                   <= {w for e in self.audit(box) for w in str(e.get("detail", "")).split()})
         self.nothing_left(seen=["other.test /now"], asked=["other.test"], may=(DNS, OTHER, OTHER6))
         self.row("N19", "hot-reload", *denied.values())
 
     def test_N19_under_load(self):
         box = self.box(BOTH, name=f"load-{self.KIND}")
-        output = self.start(BOTH, WORK.replace("SECONDS", "6").replace("NAMES", '("allowed.test", "other.test")'), name=f"load-{self.KIND}")
+        output = self.start(BOTH, WORK.replace("SECONDS", "6").replace("NAMES", '("allowed.test", "other.test")'),
+                            name=f"load-{self.KIND}")
         for text in ("held other.test", "held allowed.test", "ask other.test 200", "ask allowed.test 200"):
             self.says(output, text)
         self.patch(box, network=ONLY)
         refusal = "403 brig: other.test:80 is denied: default deny"
         # from the answer on nothing begins that is forbidden
-        got = self.inside(BOTH, 'tell(*[get("other.test", path="/after") for _ in range(20)])', name=f"load-{self.KIND}")
+        got = self.inside(BOTH, 'tell(*[get("other.test", path="/after") for _ in range(20)])',
+                          name=f"load-{self.KIND}")
         self.assertEqual(set(got) - {"EAI_AGAIN", refusal}, set())
         self.says(output, "hold other.test reset")
         wait_until("its requests are refused", lambda: refusal in output() or "ask other.test EAI_AGAIN" in output())
         count = len([s for s in NET.seen if s[1] == "other.test"])
-        self.assertEqual(self.inside(BOTH, 'tell(get("allowed.test", path="/fine"))', name=f"load-{self.KIND}"), ["200 allowed GET allowed.test /fine"])
+        self.assertEqual(self.inside(BOTH, 'tell(get("allowed.test", path="/fine"))', name=f"load-{self.KIND}"),
+                         ["200 allowed GET allowed.test /fine"])
         time.sleep(0.5)
         self.assertEqual(len([s for s in NET.seen if s[1] == "other.test"]), count)
         self.assertNotIn("/after", [s[2] for s in NET.seen])
         self.assertNotIn("hold allowed.test", output())  # who may stay, stays
-        self.assertEqual([line for line in output().splitlines() if line.startswith("ask allowed.test")], ["ask allowed.test 200 allowed GET allowed.test /load"])
+        self.assertEqual([line for line in output().splitlines() if line.startswith("ask allowed.test")],
+                         ["ask allowed.test 200 allowed GET allowed.test /load"])
         self.row("N19", "under-load", "held connection: reset", refusal)
 
     def egress(self):
@@ -310,8 +334,11 @@ tell(over, after)
         finally:
             self.d.process.send_signal(signal.SIGCONT)
         wait_until("a new one", lambda: self.egress() not in (None, old))
-        wait_until("it works again", lambda: self.inside(ONLY, 'tell(get("allowed.test", path="/again"))', **who) == ["200 allowed GET allowed.test /again"])
-        self.attack(ONLY, {'dns("other.test")': "REFUSED", f'get("{OTHER}")': f"403 brig: {OTHER}:80 is denied: default deny", f'tls("{OTHER}", "allowed.test")': "reset"}, **who)
+        wait_until("it works again", lambda: self.inside(ONLY, 'tell(get("allowed.test", path="/again"))',
+                                                         **who) == ["200 allowed GET allowed.test /again"])
+        self.attack(ONLY,
+                    {'dns("other.test")': "REFUSED", f'get("{OTHER}")': f"403 brig: {OTHER}:80 is denied: default deny",
+                     f'tls("{OTHER}", "allowed.test")': "reset"}, **who)
         self.end_box(ONLY, **who)
         self.assertEqual({label for label, _ in NET.reached}, {"allowed"})
         self.assertEqual({f"{s[1]} {s[2]}" for s in NET.seen}, {f"allowed.test {p}" for p in ("/load", "/again", "/")})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""brig-init serving in real sandboxes: with a cgroup for each process, and where there is none; and against its own programs."""
+"""brig-init serving in real sandboxes: with a cgroup for each process, and where there is none; and against its own
+programs."""
 
 import array
 import errno
@@ -16,7 +17,8 @@ from helpers import BRIG, PATIENCE
 from jailkit import BUILD, PLAIN_ID, PREFIX, JailTest, World, needs_root
 from svckit import ALL, CHILDREN, GROUP, SHELL, STDIN, TTY
 
-HOST = next((p for p in (f"{PREFIX}/tests/e2e/guest_host", f"{BUILD}/tests/e2e/guest_host") if os.path.exists(p)), "guest_host")
+HOST = next((p for p in (f"{PREFIX}/tests/e2e/guest_host", f"{BUILD}/tests/e2e/guest_host") if os.path.exists(p)),
+            "guest_host")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 
 
@@ -34,7 +36,8 @@ class GuestTest(JailTest):
             os.set_inheritable(3, True)
             self.w.become_caller(cgroups)
 
-        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False, cwd="/", env=self.w.env,
+        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False,
+                                        cwd="/", env=self.w.env,
                                         stdin=subprocess.DEVNULL)
         theirs.close()
         fds = (ours.fileno(), out.fileno())
@@ -84,7 +87,8 @@ class Processes(GuestTest):
     LEAVES = 1
 
     def test_programs_are_the_user(self):
-        code, out, err = self.sh("id -u; grep -E '^(CapPrm|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t\\n' ' '; ls /proc/self/fd | tr '\\n' ' '")
+        code, out, err = self.sh("id -u; grep -E '^(CapPrm|CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr "
+                                 "-s '\\t\\n' ' '; ls /proc/self/fd | tr '\\n' ' '")
         uid, status = out.split("\n", 1)
         self.assertEqual((code, err), (0, ""))
         self.assertNotEqual(uid, "0")
@@ -100,7 +104,8 @@ class Processes(GuestTest):
 
     def test_daemons_die_with_it_and_nothing_else(self):
         other, _ = self.lasting("echo ready; exec sleep 1000")
-        code, _, _ = self.sh("setsid sleep 1111 >/dev/null 2>&1 & (setsid sh -c 'sleep 1112 & sleep 1113' &); sleep 0.2; exit 4")
+        code, _, _ = self.sh(
+            "setsid sleep 1111 >/dev/null 2>&1 & (setsid sh -c 'sleep 1112 & sleep 1113' &); sleep 0.2; exit 4")
         self.assertEqual(code, 4)
         _, out, _ = self.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
         self.assertNotIn("sleep 111", out)
@@ -149,9 +154,11 @@ class Processes(GuestTest):
             self.assertEqual(self.s.shell(number, "echo $x; exit 3"), (3 << 8, 1, "", "1\n", ""))
 
     def test_ports(self):
-        server = "import socket\ns = socket.socket(); s.bind(('127.0.0.1', 8080)); s.listen(); print('ready', flush=True)\n" \
-                 "c, _ = s.accept(); data = b''\nwhile True:\n    got = c.recv(65536)\n    if not got: break\n    data += got\n" \
-                 "c.sendall(b'%d bytes' % len(data)); c.close()"
+        server = ("import socket\n"
+                  "s = socket.socket(); s.bind(('127.0.0.1', 8080)); s.listen(); print('ready', flush=True)\n"
+                  "c, _ = s.accept(); data = b''\nwhile True:\n    got = c.recv(65536)\n    if not got: break\n"
+                  "    data += got\n"
+                  "c.sendall(b'%d bytes' % len(data)); c.close()")
         number, start = self.s.start("/usr/bin/python3", "-I", "-S", "-c", server)
         out = self.s.attach(number)
         start.ok()
@@ -177,7 +184,9 @@ class Processes(GuestTest):
             call.write(b"x")
             call.end()
             self.assertIn(call.wait().errnum, (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOENT), path)
-        self.assertNotEqual(self.s.path_call(svckit.FILE_READ, "/proc/1/environ", struct.pack("<QQ", 0, 0)).wait().errnum, 0)
+        self.assertNotEqual(self.s.path_call(svckit.FILE_READ, "/proc/1/environ",
+                                             struct.pack("<QQ", 0, 0)).wait().errnum,
+                            0)
 
     def test_it_goes_on_with_another_stream(self):
         number, start = self.s.start("/bin/sh", "-c", "while read x; do echo got $x; done", flags=STDIN)
@@ -214,8 +223,9 @@ class WithoutLeaves(Processes):
 
 class Hostile(GuestTest):
     def test_pid_1_is_out_of_reach(self):
-        script = "for f in mem environ fd/3 fd/4 maps cwd root; do cat /proc/1/$f 2>/dev/null | head -c1; done; ls /proc/1/fd /proc/$PPID/fd 2>/dev/null; echo end; " \
-                 "kill -9 1; kill -STOP 1; kill -TERM 1; exit 0"
+        script = ("for f in mem environ fd/3 fd/4 maps cwd root; do cat /proc/1/$f 2>/dev/null | head -c1; done; ls "
+                  "/proc/1/fd /proc/$PPID/fd 2>/dev/null; echo end; "
+                  "kill -9 1; kill -STOP 1; kill -TERM 1; exit 0")
         code, out, _ = self.sh(script)
         self.assertEqual((code, out), (0, "end\n"))
         self.alive()
@@ -230,7 +240,8 @@ class Hostile(GuestTest):
         self.alive()
 
     def test_a_fork_bomb(self):
-        script = "import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        time.sleep(0.01)"
+        script = ("import os, time\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n"
+                  "        time.sleep(0.01)")
         bomb, start = self.s.start("/usr/bin/python3", "-I", "-S", "-c", script)
         start.ok()
         refused = 0

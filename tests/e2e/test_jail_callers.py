@@ -42,7 +42,8 @@ class Inherited:
     def test_umasks(self):
         for mask in (0o077, 0o777, 0o000):
             self.fresh()
-            out = self.ok(lambda mask=mask: os.umask(mask), *SH, "cat /etc/passwd > /dev/null && ls / /etc /usr/bin > /dev/null && umask && touch /tmp/x && stat -c %a /tmp/x")
+            out = self.ok(lambda mask=mask: os.umask(mask), *SH, "cat /etc/passwd > /dev/null && ls / /etc /usr/bin > "
+                          "/dev/null && umask && touch /tmp/x && stat -c %a /tmp/x")
             self.assertEqual(out.split(), ["0022", "644"], oct(mask))
             self.shell("cat /etc/passwd > /dev/null")
 
@@ -53,7 +54,8 @@ class Inherited:
                     signal.signal(s, signal.SIG_IGN)
             signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
 
-        status = dict(line.split(":\t", 1) for line in self.ok(ignore_and_block, *SH, "cat /proc/self/status").splitlines() if ":\t" in line)
+        status = dict(line.split(":\t", 1)
+                      for line in self.ok(ignore_and_block, *SH, "cat /proc/self/status").splitlines() if ":\t" in line)
         self.assertEqual((int(status["SigBlk"], 16), int(status["SigIgn"], 16)), (0, 0), status)
 
     def test_ignored_children(self):
@@ -90,8 +92,10 @@ class Inherited:
         self.ok(lambda: None, *SH, "test $(cut -d' ' -f6 /proc/self/stat) -gt 0")
 
     def test_environment_is_not_inherited(self):
-        out = self.w.run(*SH, "env", env={"SECRET_TOKEN": "x", "LD_PRELOAD": "", "PYTHONPATH": "/x", "BASH_ENV": "/x"}).stdout.decode()
-        self.assertEqual({line.split("=")[0] for line in out.splitlines()} - {"PWD", "_", "SHLVL", "OLDPWD"}, {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR"})
+        out = self.w.run(*SH, "env", env={"SECRET_TOKEN": "x", "LD_PRELOAD": "", "PYTHONPATH": "/x",
+                                          "BASH_ENV": "/x"}).stdout.decode()
+        self.assertEqual({line.split("=")[0] for line in out.splitlines()} - {"PWD", "_", "SHLVL", "OLDPWD"},
+                         {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR"})
 
     def test_first_use_by_many_at_once(self):
         self.fresh()
@@ -111,13 +115,15 @@ class Inherited:
                     os.chown(path, owner, owner)
             done = self.w.run("--", "/bin/true")
             self.assertIn(done.returncode, (0, 125), done)
-            self.assertEqual([n for p in (self.w.state, self.w.run_dir, self.w.cache) for n in os.listdir(p)], [], (oct(mode), owner))
+            self.assertEqual([n for p in (self.w.state, self.w.run_dir, self.w.cache) for n in os.listdir(p)], [],
+                             (oct(mode), owner))
             if done.returncode:
                 self.assertEqual(done.stderr.count(b"\n"), 1)
         self.fresh()
 
     def test_a_sandbox_in_a_sandbox_is_refused(self):
-        done = self.w.run("-v", f"{PREFIX}:/opt/brig:ro", "-e", "BRIG_LIBEXEC_DIR=/opt/brig/libexec/brig", "--", "/opt/brig/bin/brig", "run", "--", "/bin/true")
+        done = self.w.run("-v", f"{PREFIX}:/opt/brig:ro", "-e", "BRIG_LIBEXEC_DIR=/opt/brig/libexec/brig", "--",
+                          "/opt/brig/bin/brig", "run", "--", "/bin/true")
         self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (125, b"", 1), done)
 
 
@@ -149,7 +155,8 @@ class Edges(JailTest):
 
     def test_many_arguments(self):
         words = ["x" * 100000] * 8
-        done = self.w.run("--", "/usr/bin/python3", "-I", "-S", "-c", "import sys; print(len(sys.argv), sum(map(len, sys.argv)))", *words)
+        done = self.w.run("--", "/usr/bin/python3", "-I", "-S", "-c",
+                          "import sys; print(len(sys.argv), sum(map(len, sys.argv)))", *words)
         self.assertEqual(done.stdout, b"9 800002\n", done)
 
     def test_too_many_arguments(self):

@@ -41,25 +41,30 @@ class Run(JailTest):
         self.assertEqual((done.returncode, done.stdout), (0, b"result\n"))
 
     def test_a_child_that_keeps_writing(self):
-        r = self.outcome("--output", "1m", *SH, "while echo noise; do :; done & echo result; exit 3", cause="exited", status=3)
+        r = self.outcome("--output", "1m", *SH, "while echo noise; do :; done & echo result; exit 3", cause="exited",
+                         status=3)
         self.assertIn("result", r["stdout"])
 
     def test_many_orphans(self):
-        script = "import os, signal\nfor _ in range(50):\n    if os.fork() == 0:\n        os.setsid(); signal.pause()\nos._exit(0)"
+        script = ("import os, signal\nfor _ in range(50):\n    if os.fork() == 0:\n"
+                  "        os.setsid(); signal.pause()\nos._exit(0)")
         self.outcome(*PY, script, cause="exited", status=0)
 
     def test_zombies_are_reaped(self):
         # Orphans become children of pid 1; 300 of them never fit into 16 places unless it reaps.
-        self.outcome("--pids", "16", *SH, "i=0; while [ $i -lt 300 ]; do (/bin/true &); i=$((i+1)); done; exit 0", cause="exited", status=0)
+        self.outcome("--pids", "16", *SH, "i=0; while [ $i -lt 300 ]; do (/bin/true &); i=$((i+1)); done; exit 0",
+                     cause="exited", status=0)
 
     def test_a_fork_bomb(self):
-        script = ("import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    try: os.fork()\n    except OSError: pass")
+        script = ("import os, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    try: os.fork()\n"
+                  "    except OSError: pass")
         r = self.outcome("--timeout", "1", "--pids", "64", *PY, script, cause="timeout", status=124)
         if "pids_peak" in r["usage"]:
             self.assertLessEqual(r["usage"]["pids_peak"], 65)
 
     def test_pid_1_cannot_be_killed_from_inside(self):
-        self.assertEqual(self.shell("kill -9 1; kill -TERM 1; kill -STOP 1; kill -9 -1; echo alive", status=0).strip(), "alive")
+        self.assertEqual(self.shell("kill -9 1; kill -TERM 1; kill -STOP 1; kill -9 -1; echo alive", status=0).strip(),
+                         "alive")
 
     def test_vfork_hang(self):
         # The parent of a vfork waits in the kernel, deaf to SIGTERM, until the child is gone.
@@ -68,14 +73,17 @@ class Run(JailTest):
         self.outcome("--timeout", "0.3", "--", "/usr/bin/python3", "-I", "-c", script, cause="timeout", status=124)
 
     def test_stopped_with_a_stopped_child(self):
-        self.outcome("--timeout", "0.3", *SH, "sh -c 'kill -STOP $$' & sleep 1000 & kill -STOP $!; kill -STOP $$", cause="timeout", status=124)
+        self.outcome("--timeout", "0.3", *SH, "sh -c 'kill -STOP $$' & sleep 1000 & kill -STOP $!; kill -STOP $$",
+                     cause="timeout", status=124)
 
     def test_a_stopped_daemon_is_no_obstacle(self):
         self.outcome(*SH, "setsid sh -c 'kill -STOP $$' & sleep 0.05; exit 4", cause="exited", status=4)
 
     def test_uninterruptible_pipes(self):
         # A main process that is gone while a child blocks in a write to a full pipe.
-        self.outcome("--output", "100", *SH, "mkfifo /tmp/p; (cat /dev/zero > /tmp/p) & (exec 3< /tmp/p; sleep 1000) & sleep 0.05; exit 5", cause="exited",
+        self.outcome("--output", "100", *SH,
+                     "mkfifo /tmp/p; (cat /dev/zero > /tmp/p) & (exec 3< /tmp/p; sleep 1000) & sleep 0.05; exit 5",
+                     cause="exited",
                      status=5)
 
 
@@ -114,7 +122,8 @@ class CommandKilled(Held):
 
     def test_sigkill_with_everything(self):
         source = self.w.mkdir("everything", 0o777)
-        self.check(signal.SIGKILL, "--disk", "64m", "--writable-root", "-v", f"{source}:/data", "--tmpfs", "/scratch:1m", "--io-write-bps", "100m")
+        self.check(signal.SIGKILL, "--disk", "64m", "--writable-root", "-v", f"{source}:/data", "--tmpfs",
+                   "/scratch:1m", "--io-write-bps", "100m")
 
     def test_sigsegv(self):
         self.check(signal.SIGSEGV)
@@ -210,7 +219,8 @@ class Hung(Held):
         self.assertEqual(self.w.finish(process)[0], 124)
 
     def test_nobody_reads_stdout(self):
-        process = self.w.start("--timeout", "0.5", *SH, "while echo 0123456789012345678901234567890123456789; do :; done")
+        process = self.w.start("--timeout", "0.5", *SH,
+                               "while echo 0123456789012345678901234567890123456789; do :; done")
         wait_until("the end of the sandbox", lambda: self.w.processes("brig-init") or process.poll() is not None)
         wait_until("the end of the sandbox", lambda: not self.w.processes("brig-init", "sh"))
         self.assertEqual(self.w.finish(process)[0], 124)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sandbox's network as the spawner makes it: routes, listeners, the redirect of any-port mode, a CA bundle of its own.
+"""A sandbox's network as the spawner makes it: routes, listeners, the redirect of any-port mode, a CA bundle of its
+own.
 
-The engine and the gate are played by drivers/gate_host.c: it tells each connection where it landed ("tcp ::ffff:1.1.1.1 443 6":
-kind, wanted address and port, family of the listener) and sends every datagram back from the address that was asked.
+The engine and the gate are played by drivers/gate_host.c: it tells each connection where it landed ("tcp ::ffff:1.1.1.1
+443 6": kind, wanted address and port, family of the listener) and sends every datagram back from the address that was
+asked.
 """
 
 import json
@@ -16,12 +18,15 @@ import unittest
 from helpers import BRIG, PATIENCE, wait_until
 from jailkit import BUILD, PLAIN_ID, PREFIX, JailTest, SubidUser, World, needs_root
 
-HOST = next((os.path.abspath(p) for p in (f"{PREFIX}/tests/e2e/gate_host", f"{BUILD}/tests/e2e/gate_host") if os.path.exists(p)), "gate_host")
+HOST = next((os.path.abspath(p)
+             for p in (f"{PREFIX}/tests/e2e/gate_host", f"{BUILD}/tests/e2e/gate_host") if os.path.exists(p)),
+            "gate_host")
 INMATE = os.path.join(os.path.dirname(HOST), "inmate")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 OPEN_WEB = "open dns-udp:53:6 dns-tcp:53:6 proxy:3128:4 tcp:80:6 tcp:443:6"
-OPEN_ANY = "open redirect:65001:4 dns-udp:65053:4 dns-tcp:65053:4 redirect:65001:6 dns-udp:65053:6 dns-tcp:65053:6 proxy:3128:4"
+OPEN_ANY = ("open redirect:65001:4 dns-udp:65053:4 dns-tcp:65053:4 redirect:65001:6 dns-udp:65053:6 dns-tcp:65053:6 "
+            "proxy:3128:4")
 
 KIT = """
 import errno, json, socket, struct, time
@@ -35,20 +40,23 @@ def udp(ip, port, connected=True):
     s = socket.socket(family(ip), socket.SOCK_DGRAM); s.settimeout(5)
     try:
         if connected: s.connect((ip, port)); s.send(b"q"); return s.recv(200).decode()
-        s.sendto(b"q", (ip, port)); data, who = s.recvfrom(200); return data.decode() + " from " + who[0] + " " + str(who[1])
+        s.sendto(b"q", (ip, port)); data, who = s.recvfrom(200); \
+return data.decode() + " from " + who[0] + " " + str(who[1])
     except OSError as e: return name(e)
 def sock(*args):
     try: socket.socket(*args).close(); return "made"
     except OSError as e: return name(e)
 def bind(ip, port, kind=socket.SOCK_STREAM, reuse=False):
     s = socket.socket(family(ip), kind)
-    if reuse: s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if reuse: s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.setsockopt(socket.SOL_SOCKET, \
+socket.SO_REUSEPORT, 1)
     try: s.bind((ip, port)); kind == socket.SOCK_STREAM and s.listen(); return "bound"
     except OSError as e: return name(e)
 def own(ip, port, to):
     # a server of the program's own, and a connection to it
     s = socket.socket(family(ip)); s.bind((ip, port)); s.listen()
-    c = socket.create_connection((to, port), 5); p, _ = s.accept(); p.sendall(b"mine"); p.close(); return c.recv(10).decode()
+    c = socket.create_connection((to, port), 5); p, _ = s.accept(); p.sendall(b"mine"); p.close(); \
+return c.recv(10).decode()
 def netlink(kind, flags, body):
     s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
     s.send(struct.pack("=IHHII", 16 + len(body), kind, flags | 5, 1, 0) + body)
@@ -73,7 +81,8 @@ class GateTest(JailTest):
             os.set_inheritable(3, True)
             self.w.become_caller(cgroups)
 
-        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False, cwd="/", env=self.w.env,
+        self.spawner = subprocess.Popen([f"{LIBEXEC}/brig-spawner", LIBEXEC], preexec_fn=in_child, close_fds=False,
+                                        cwd="/", env=self.w.env,
                                         stdin=subprocess.DEVNULL)
         theirs.close()
         return ours
@@ -85,7 +94,8 @@ class GateTest(JailTest):
 
     def drive(self, sock, *words, argv=("/bin/true",)):
         """(output of the program, what was told)"""
-        done = subprocess.run([HOST, str(sock.fileno()), *words, "--", *argv], pass_fds=[sock.fileno()], timeout=PATIENCE, capture_output=True, check=False)
+        done = subprocess.run([HOST, str(sock.fileno()), *words, "--", *argv], pass_fds=[sock.fileno()],
+                              timeout=PATIENCE, capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done)
         return done.stdout.decode(), done.stderr.decode("utf-8", "replace").splitlines()
 
@@ -115,45 +125,64 @@ class Shared:
     """The same for every kind of caller."""
 
     def test_wanted_address(self):
-        got, said = self.inside("""tell(tcp("1.1.1.1", 443), tcp("169.254.169.254", 80), tcp("2606:4700::1111", 443), tcp("10.0.0.1", 80), tcp("::ffff:1.2.3.4", 80),
+        got, said = self.inside(
+            """tell(tcp("1.1.1.1", 443), tcp("169.254.169.254", 80), tcp("2606:4700::1111", 443), tcp("10.0.0.1", 80), \
+tcp("::ffff:1.2.3.4", 80),
             tcp("198.18.0.1", 3128), tcp("9.9.9.9", 53))""", "ports=80,443")
-        self.assertEqual(got, ["tcp ::ffff:1.1.1.1 443 6", "tcp ::ffff:169.254.169.254 80 6", "tcp 2606:4700::1111 443 6", "tcp ::ffff:10.0.0.1 80 6",
+        self.assertEqual(got, ["tcp ::ffff:1.1.1.1 443 6", "tcp ::ffff:169.254.169.254 80 6",
+                               "tcp 2606:4700::1111 443 6", "tcp ::ffff:10.0.0.1 80 6",
                                "tcp ::ffff:1.2.3.4 80 6", "proxy 198.18.0.1 3128 4", "dns-tcp ::ffff:9.9.9.9 53 6"])
         self.assertEqual(said[0], OPEN_WEB)
         self.assertRegex(said[1], "^started ")  # listeners come first
 
     def test_the_rest_is_refused_at_once(self):
-        got, _ = self.inside("""tell(tcp("1.1.1.1", 8080), tcp("2606:4700::1111", 22), tcp("127.0.0.1", 22), tcp("1.1.1.1", 3128), udp("8.8.8.8", 123), udp("2606::1", 443),
+        got, _ = self.inside(
+            """tell(tcp("1.1.1.1", 8080), tcp("2606:4700::1111", 22), tcp("127.0.0.1", 22), tcp("1.1.1.1", 3128), \
+udp("8.8.8.8", 123), udp("2606::1", 443),
             udp("127.0.0.1", 123))""", "ports=80,443")
         self.assertEqual(got, ["ECONNREFUSED"] * 7)
 
     def test_datagrams_come_back_from_who_was_asked(self):
-        code = """tell(udp("8.8.8.8", 53, False), udp("2606:4700::1111", 53, False), udp("198.18.0.1", 53, False), udp("8.8.4.4", 53), udp("fd00::1", 53))"""
+        code = """tell(udp("8.8.8.8", 53, False), udp("2606:4700::1111", 53, False), udp("198.18.0.1", 53, False),
+                       udp("8.8.4.4", 53), udp("fd00::1", 53))"""
         got, _ = self.inside(code, "ports=80")
-        self.assertEqual(got, ["dns-udp ::ffff:8.8.8.8 53 q from 8.8.8.8 53", "dns-udp 2606:4700::1111 53 q from 2606:4700::1111 53",
-                               "dns-udp ::ffff:198.18.0.1 53 q from 198.18.0.1 53", "dns-udp ::ffff:8.8.4.4 53 q", "dns-udp fd00::1 53 q"])
+        self.assertEqual(got, ["dns-udp ::ffff:8.8.8.8 53 q from 8.8.8.8 53",
+                               "dns-udp 2606:4700::1111 53 q from 2606:4700::1111 53",
+                               "dns-udp ::ffff:198.18.0.1 53 q from 198.18.0.1 53", "dns-udp ::ffff:8.8.4.4 53 q",
+                               "dns-udp fd00::1 53 q"])
         got, _ = self.inside(code, "any=1")
-        self.assertEqual(got, ["dns-udp 198.18.0.1 65053 q from 8.8.8.8 53", "dns-udp 2001:2:0:ffff::1 65053 q from 2606:4700::1111 53",
-                               "dns-udp 198.18.0.1 65053 q from 198.18.0.1 53", "dns-udp 198.18.0.1 65053 q", "dns-udp 2001:2:0:ffff::1 65053 q"])
+        self.assertEqual(got, ["dns-udp 198.18.0.1 65053 q from 8.8.8.8 53",
+                               "dns-udp 2001:2:0:ffff::1 65053 q from 2606:4700::1111 53",
+                               "dns-udp 198.18.0.1 65053 q from 198.18.0.1 53", "dns-udp 198.18.0.1 65053 q",
+                               "dns-udp 2001:2:0:ffff::1 65053 q"])
 
     def test_other_families_and_protocols(self):
         for words in ("ports=80,443", "any=1"):
-            got, _ = self.inside("""tell(sock(2, 3, 1), sock(10, 3, 58), sock(2, 2, 1), sock(10, 2, 58), sock(17, 3, 0), sock(40, 1, 0), sock(38, 5, 0), sock(2, 1, 132),
+            got, _ = self.inside(
+                """tell(sock(2, 3, 1), sock(10, 3, 58), sock(2, 2, 1), sock(10, 2, 58), sock(17, 3, 0), sock(40, 1, \
+0), sock(38, 5, 0), sock(2, 1, 132),
                 sock(2, 1, 262), sock(2, 2, 136), sock(16, 3, 12))""", words)
-            self.assertEqual(got, ["EPERM", "EPERM", "EACCES", "EACCES", "EAFNOSUPPORT", "EAFNOSUPPORT", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EPROTONOSUPPORT",
+            self.assertEqual(got, ["EPERM", "EPERM", "EACCES", "EACCES", "EAFNOSUPPORT", "EAFNOSUPPORT", "EAFNOSUPPORT",
+                                   "EPROTONOSUPPORT", "EPROTONOSUPPORT",
                                    "EPROTONOSUPPORT", "EPROTONOSUPPORT"])
 
     def test_nobody_binds_over_the_gate(self):
         got, _ = self.inside("""
 tell(*[bind(ip, port, kind, reuse) for reuse in (False, True) for ip, port, kind in
-       (("127.0.0.1", 8443, 1), ("0.0.0.0", 8443, 1), ("::", 8443, 1), ("1.1.1.1", 8443, 1), ("198.18.0.1", 3128, 1), ("0.0.0.0", 3128, 1))])""", "ports=8443")
+       (("127.0.0.1", 8443, 1), ("0.0.0.0", 8443, 1), ("::", 8443, 1), ("1.1.1.1", 8443, 1), ("198.18.0.1", 3128, 1), \
+("0.0.0.0", 3128, 1))])""",
+                             "ports=8443")
         self.assertEqual(got, ["EADDRINUSE"] * 12)
-        got, _ = self.inside("""tell(bind("127.0.0.1", 8443), bind("0.0.0.0", 8080), bind("127.0.0.1", 3128), bind("0.0.0.0", 53, 2))""", "ports=443")
+        got, _ = self.inside(
+            """tell(bind("127.0.0.1", 8443), bind("0.0.0.0", 8080), bind("127.0.0.1", 3128), bind("0.0.0.0", 53, 2))""",
+            "ports=443")
         self.assertEqual(got, ["bound", "bound", "bound", "EACCES"])
         # In any-port mode low ports are the program's, and still the gate's are not.
         got, _ = self.inside("""
 tell(*[bind(ip, port, kind, reuse) for reuse in (False, True) for ip, port, kind in
-       (("198.18.0.1", 65001, 1), ("0.0.0.0", 65001, 1), ("::", 65001, 1), ("198.18.0.1", 65053, 2), ("0.0.0.0", 65053, 2), ("2001:2:0:ffff::1", 65053, 2))])""", "any=1")
+       (("198.18.0.1", 65001, 1), ("0.0.0.0", 65001, 1), ("::", 65001, 1), ("198.18.0.1", 65053, 2), ("0.0.0.0", \
+65053, 2), ("2001:2:0:ffff::1", 65053, 2))])""",
+                             "any=1")
         self.assertEqual(set(got) - {"EADDRNOTAVAIL"}, {"EADDRINUSE"})
 
     def test_nothing_can_be_configured_from_inside(self):
@@ -166,23 +195,32 @@ tell(netlink(24, 0x600, route), netlink(25, 0, route), netlink(20, 0x600, addr),
             self.assertEqual(got, ["EPERM", "EPERM", "EPERM", "EPROTONOSUPPORT"], words)
 
     def test_any_port(self):
-        got, said = self.inside("""tell(tcp("1.1.1.1", 443), tcp("169.254.169.254", 80), tcp("2606:4700::1111", 8443), tcp("10.0.0.1", 65535), tcp("198.18.0.1", 80),
-            tcp("198.18.0.1", 3128), tcp("::ffff:1.2.3.4", 22), tcp("8.8.8.8", 53), tcp("2606::1", 53), tcp("127.0.0.1", 80), tcp("::1", 80), tcp("127.0.0.53", 53),
+        got, said = self.inside(
+            """tell(tcp("1.1.1.1", 443), tcp("169.254.169.254", 80), tcp("2606:4700::1111", 8443), tcp("10.0.0.1", \
+65535), tcp("198.18.0.1", 80),
+            tcp("198.18.0.1", 3128), tcp("::ffff:1.2.3.4", 22), tcp("8.8.8.8", 53), tcp("2606::1", 53), \
+tcp("127.0.0.1", 80), tcp("::1", 80), tcp("127.0.0.53", 53),
             udp("127.0.0.1", 53), udp("8.8.8.8", 443), udp("2606::1", 443))""", "any=1")
-        self.assertEqual(got, ["redirect 1.1.1.1 443 4", "redirect 169.254.169.254 80 4", "redirect 2606:4700::1111 8443 6", "redirect 10.0.0.1 65535 4",
-                               "redirect 198.18.0.1 80 4", "proxy 198.18.0.1 3128 4", "redirect 1.2.3.4 22 4", "dns-tcp 198.18.0.1 65053 4",
+        self.assertEqual(got, ["redirect 1.1.1.1 443 4", "redirect 169.254.169.254 80 4",
+                               "redirect 2606:4700::1111 8443 6", "redirect 10.0.0.1 65535 4",
+                               "redirect 198.18.0.1 80 4", "proxy 198.18.0.1 3128 4", "redirect 1.2.3.4 22 4",
+                               "dns-tcp 198.18.0.1 65053 4",
                                "dns-tcp 2001:2:0:ffff::1 65053 6"] + ["ECONNREFUSED"] * 6)
         self.assertEqual(said[0], OPEN_ANY)
 
     def test_own_servers_in_any_port_mode(self):
         got, _ = self.inside("""
-u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", 53)); c = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); c.sendto(b"hi", ("127.0.0.1", 53))
-tell(own("127.0.0.1", 80, "127.0.0.1"), own("127.0.0.1", 443, "127.0.0.1"), own("0.0.0.0", 53, "127.0.0.1"), own("::1", 80, "::1"), own("0.0.0.0", 25, "0.0.0.0"),
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(("0.0.0.0", 53)); c = socket.socket(socket.AF_INET, \
+socket.SOCK_DGRAM); c.sendto(b"hi", ("127.0.0.1", 53))
+tell(own("127.0.0.1", 80, "127.0.0.1"), own("127.0.0.1", 443, "127.0.0.1"), own("0.0.0.0", 53, "127.0.0.1"), \
+own("::1", 80, "::1"), own("0.0.0.0", 25, "0.0.0.0"),
      own("::", 8080, "::1"), own("127.0.0.1", 65001, "127.0.0.1"), u.recv(10).decode())""", "any=1")
         self.assertEqual(got, ["mine"] * 7 + ["hi"])
 
     def test_own_servers_with_named_ports(self):
-        got, _ = self.inside("""tell(own("127.0.0.1", 8080, "127.0.0.1"), own("0.0.0.0", 5432, "127.0.0.1"), own("::1", 3128, "::1"))""", "ports=80,443")
+        got, _ = self.inside(
+            """tell(own("127.0.0.1", 8080, "127.0.0.1"), own("0.0.0.0", 5432, "127.0.0.1"), own("::1", 3128, "::1"))""",
+            "ports=80,443")
         self.assertEqual(got, ["mine"] * 3)
 
     def test_without_a_network_nothing_has_changed(self):
@@ -190,7 +228,8 @@ tell(own("127.0.0.1", 80, "127.0.0.1"), own("127.0.0.1", 443, "127.0.0.1"), own(
 began = time.monotonic()
 try: socket.getaddrinfo("example.com", 443); r = "found"
 except OSError as e: r = "no"
-tell(tcp("1.1.1.1", 443), tcp("2606:4700::1111", 443), tcp("198.18.0.1", 80), udp("8.8.8.8", 53), tcp("127.0.0.1", 80), tcp("::1", 80), udp("127.0.0.1", 53), r,
+tell(tcp("1.1.1.1", 443), tcp("2606:4700::1111", 443), tcp("198.18.0.1", 80), udp("8.8.8.8", 53), tcp("127.0.0.1", \
+80), tcp("::1", 80), udp("127.0.0.1", 53), r,
      time.monotonic() - began, open("/etc/resolv.conf").read())""", "off=1")
         self.assertEqual(got[:8], ["ENETUNREACH"] * 4 + ["ECONNREFUSED"] * 3 + ["no"])
         self.assertLess(got[8], 0.05)
@@ -200,10 +239,12 @@ tell(tcp("1.1.1.1", 443), tcp("2606:4700::1111", 443), tcp("198.18.0.1", 80), ud
     def test_resolvers_see_an_ipv4_address(self):
         code = """
 def find(fam):
-    try: return len(socket.getaddrinfo("1.2.3.4" if fam == socket.AF_INET else "2606::1", 80, fam, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG))
+    try: return len(socket.getaddrinfo("1.2.3.4" if fam == socket.AF_INET else "2606::1", 80, fam, socket.SOCK_STREAM, \
+0, socket.AI_ADDRCONFIG))
     except OSError as e: return "none"
 tell(find(socket.AF_INET))"""
-        self.assertEqual([self.inside(code, words)[0] for words in ("ports=80", "any=1", "off=1")], [[1], [1], ["none"]])
+        self.assertEqual([self.inside(code, words)[0] for words in ("ports=80", "any=1", "off=1")],
+                         [[1], [1], ["none"]])
 
     def test_pooled(self):
         for words, opened in (("ports=80,443", OPEN_WEB), ("any=1", OPEN_ANY)):
@@ -221,16 +262,21 @@ s = os.stat("{BUNDLE}"); v = os.statvfs("{BUNDLE}")
 def tried(f):
     try: f(); return "done"
     except OSError as e: return name(e)
-tell(open("{BUNDLE}").read(), open("/etc/ssl/cert.pem").read(), open("/etc/pki/tls/certs/ca-bundle.crt").read(), s.st_mode & 0o777, s.st_nlink, s.st_uid,
-     tried(lambda: open("{BUNDLE}", "w")), tried(lambda: os.unlink("{BUNDLE}")), tried(lambda: os.chmod("{BUNDLE}", 0o666)), v.f_blocks)""", "ports=443", f"trust={ca}", pool)
+tell(open("{BUNDLE}").read(), open("/etc/ssl/cert.pem").read(), open("/etc/pki/tls/certs/ca-bundle.crt").read(), \
+s.st_mode & 0o777, s.st_nlink, s.st_uid,
+     tried(lambda: open("{BUNDLE}", "w")), tried(lambda: os.unlink("{BUNDLE}")), tried(lambda: os.chmod("{BUNDLE}", \
+0o666)), v.f_blocks)""",
+                                 "ports=443", f"trust={ca}", pool)
             owner = got.pop(5)
             self.assertIn(owner, (0, 1000))
             self.assertEqual(got, [text] * 3 + [0o444, 1, "EROFS", "EROFS", "EROFS", 0])
 
     def test_bundle_in_another_root(self):
         ca = self.w.file("ca.pem", "ours\n")
-        for n, (dirs, links, good) in enumerate(((("etc",), (), True), (("etc/ssl/certs", "etc/pki/tls/certs"), (), True), ((), (), True),
-                                              (("etc/ssl", "elsewhere"), (("etc/ssl/certs", "../../elsewhere"),), False))):
+        for n, (dirs, links, good) in enumerate(((("etc",), (), True),
+                                                 (("etc/ssl/certs", "etc/pki/tls/certs"), (), True), ((), (), True),
+                                              (("etc/ssl", "elsewhere"), (("etc/ssl/certs", "../../elsewhere"),),
+                                               False))):
             top = self.w.mkdir(f"root{n}-{time.monotonic_ns()}")
             for name in ("bin", *dirs):
                 os.makedirs(f"{top}/{name}", exist_ok=True)
@@ -268,10 +314,13 @@ tell(tcp("1.1.1.1", 443), tcp("1.1.1.1", 8443), tcp("1.1.1.1", 80))"""
         self.assertEqual(said.count(OPEN_ANY), 2)
 
     def test_what_cannot_be_added(self):
-        for words, says in ((("ports=443", "more=any"), "needs a new sandbox"), (("ports=443", "more=3128"), "needs a new sandbox"),
-                            (("ports=443", "more=80,80"), "network of the run"), (("ports=443", "more=53"), "network of the run"),
+        for words, says in ((("ports=443", "more=any"), "needs a new sandbox"),
+                            (("ports=443", "more=3128"), "needs a new sandbox"),
+                            (("ports=443", "more=80,80"), "network of the run"),
+                            (("ports=443", "more=53"), "network of the run"),
                             (("ports=443", "more=0"), "network of the run"),
-                            (("ports=" + ",".join(map(str, range(1000, 1064))), "more=" + ",".join(map(str, range(2000, 2064)))), "more than 64 ports")):
+                            (("ports=" + ",".join(map(str, range(1000, 1064))),
+                              "more=" + ",".join(map(str, range(2000, 2064)))), "more than 64 ports")):
             got, said = self.inside("""time.sleep(0.3); tell(tcp("1.1.1.1", 443), tcp("1.1.1.1", 1063))""", *words)
             self.assertTrue([line for line in said if line.startswith("open error") and says in line], (words, said))
             self.assertEqual(sum(r.startswith("tcp") for r in got), 1)  # what was there still serves
@@ -301,7 +350,8 @@ s = socket.socket(); s.bind(("127.0.0.1", 8080)); s.listen(); time.sleep(0.5)"""
     def test_values_that_no_engine_sends(self):
         ca = self.w.file("ca.pem", "x")
         big = self.w.file("big.pem", b"x" * ((4 << 20) + 1))
-        for words in (("ports=80", "raw=many"), ("ports=80", "raw=off"), ("ports=80", "raw=two"), ("ports=0",), ("ports=53",), ("ports=80,443,80",)):
+        for words in (("ports=80", "raw=many"), ("ports=80", "raw=off"), ("ports=80", "raw=two"), ("ports=0",),
+                      ("ports=53",), ("ports=80,443,80",)):
             self.refused(*words, says="network of the run")
         self.refused("ports=80", f"trust={ca}", "raw=unsealed", says="CA bundle of the run")
         self.refused("ports=80", f"trust={big}", says="CA bundle of the run")
@@ -325,14 +375,17 @@ s = socket.socket(); s.bind(("127.0.0.1", 8080)); s.listen(); time.sleep(0.5)"""
             self.end_spawner(sock)
 
     def test_it_waits_while_nobody_serves(self):
-        # The host's own copies go with it; a connection then waits in the spawner's, and is neither refused nor answered.
+        # The host's own copies go with it; a connection then waits in the spawner's, and is neither refused nor
+        # answered.
         sock = self.spawn()
         try:
-            host = subprocess.Popen([HOST, str(sock.fileno()), "ports=443", "--", "/usr/bin/python3", "-I", "-S", "-c", KIT + """
+            host = subprocess.Popen([HOST, str(sock.fileno()), "ports=443", "--", "/usr/bin/python3", "-I", "-S", "-c",
+                                     KIT + """
 print("ready", flush=True); time.sleep(1); s = socket.create_connection(("1.1.1.1", 443), 5); s.settimeout(0.5)
 try: r = s.recv(10)
 except TimeoutError: r = "waits"
-print(r, flush=True)"""], pass_fds=[sock.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+print(r, flush=True)"""],
+                                    pass_fds=[sock.fileno()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self.assertEqual(host.stdout.readline(), b"ready\n")
             host.kill()
             host.wait()
@@ -345,7 +398,8 @@ print(r, flush=True)"""], pass_fds=[sock.fileno()], stdout=subprocess.PIPE, stde
 class Root(Shared, GateTest):
     def test_never_the_hosts_own_namespace(self):
         """Test builds can switch the layer off. In a namespace of the test's own, should it go wrong."""
-        process = self.w.popen("unshare", "-n", "sh", "-c", '"$0" spawn ports=80 -- /bin/echo ran; ip -4 route show table all; ip -6 route show table all', HOST,
+        process = self.w.popen("unshare", "-n", "sh", "-c", '"$0" spawn ports=80 -- /bin/echo ran; ip -4 route show '
+                               'table all; ip -6 route show table all', HOST,
                                env={"BRIG_TEST_OFF": "net_ns", "BRIG_LIBEXEC_DIR": os.path.abspath(LIBEXEC)})
         _, out, err = self.w.finish(process)
         self.assertNotIn(b"ran", out)
@@ -355,7 +409,8 @@ class Root(Shared, GateTest):
     def one_broken(self, text, n, *words):
         """(did it run, what was said)"""
         process = self.w.popen(HOST, "spawn", *words, "--", "/bin/echo", "ran",
-                               env={"BRIG_TEST_FAIL_SYSCALL": str(n), "BRIG_TEST_FAIL_TEXT": text, "BRIG_LIBEXEC_DIR": os.path.abspath(LIBEXEC)})
+                               env={"BRIG_TEST_FAIL_SYSCALL": str(n), "BRIG_TEST_FAIL_TEXT": text,
+                                    "BRIG_LIBEXEC_DIR": os.path.abspath(LIBEXEC)})
         _, out, err = self.w.finish(process)
         said = err.decode("utf-8", "replace")
         self.assertIn(out, (b"", b"ran\n"))
@@ -371,16 +426,21 @@ class Root(Shared, GateTest):
         """A program never runs without all of its network, and nothing is left."""
         ca = self.w.file("ca.pem", "ours\n")
         named, every = ("ports=80,443", f"trust={ca}"), ("any=1",)
-        for text, words, calls in (("pidfd, CLONE_NEWNET", named, 1), ("NETLINK_ROUTE", named, 1), ("sendto(sock", named, 3), ("what->family, type", named, 5),
-                                   ("IPV6_V6ONLY", named, 4), ("IPV6_RECVPKTINFO", named, 1), ("bind(fd, (", named, 5), ("listen(fd", named, 4), ("clone(work", named, 2),
-                                   ("mnt_fd, CLONE_NEWNS", named, 1), ("open_tree(dir, name", named, 1), ("sendfile(to", named, 2), ("fchown(to", named, 1),
-                                   ("IPV6_FREEBIND", every, 3), ("NETLINK_NETFILTER", every, 1), ("sendto(sock", every, 4), ("job->place->proc_fd, name", every, 1)):
+        for text, words, calls in (("pidfd, CLONE_NEWNET", named, 1), ("NETLINK_ROUTE", named, 1),
+                                   ("sendto(sock", named, 3), ("what->family, type", named, 5),
+                                   ("IPV6_V6ONLY", named, 4), ("IPV6_RECVPKTINFO", named, 1), ("bind(fd, (", named, 5),
+                                   ("listen(fd", named, 4), ("clone(work", named, 2),
+                                   ("mnt_fd, CLONE_NEWNS", named, 1), ("open_tree(dir, name", named, 1),
+                                   ("sendfile(to", named, 2), ("fchown(to", named, 1),
+                                   ("IPV6_FREEBIND", every, 3), ("NETLINK_NETFILTER", every, 1),
+                                   ("sendto(sock", every, 4), ("job->place->proc_fd, name", every, 1)):
             for n in range(1, calls + 1):
                 self.assertFalse(self.one_broken(text, n, *words)[0], (text, n))
             self.assertTrue(self.one_broken(text, calls + 1, *words)[0], text)
 
     def test_a_kernel_without_ipv6(self):
-        for words, opened in ((("ports=80,443",), OPEN_WEB.replace(":6", ":4")), (("any=1",), "open redirect:65001:4 dns-udp:65053:4 dns-tcp:65053:4 proxy:3128:4")):
+        for words, opened in ((("ports=80,443",), OPEN_WEB.replace(":6", ":4")),
+                              (("any=1",), "open redirect:65001:4 dns-udp:65053:4 dns-tcp:65053:4 proxy:3128:4")):
             ran, said = self.one_broken("AF_INET6, SOCK_DGRAM", 1, *words)
             self.assertTrue(ran, said)
             self.assertEqual(said.splitlines()[0], opened)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set-up that breaks anywhere ends in one line and leaves nothing behind: the Nth system call, or the Nth allocation, fails.
+"""Set-up that breaks anywhere ends in one line and leaves nothing behind: the Nth system call, or the Nth allocation,
+fails.
 
-By default a sample of the calls, another one every day of the month; with BRIG_TEST_REPEAT (make test-long) all of them.
+By default a sample of the calls, another one every day of the month; with BRIG_TEST_REPEAT (make test-long) all of
+them.
 """
 
 import os
@@ -12,7 +14,8 @@ import unittest
 from jailkit import BUILD, KNOBS, PLAIN_ID, PREFIX, JailTest, World, image_stores, needs_root
 
 ALL = "BRIG_TEST_REPEAT" in os.environ
-ALLOC_HOST = next((p for p in (f"{PREFIX}/tests/e2e/alloc_host", f"{BUILD}/tests/e2e/alloc_host") if os.path.exists(p)), "alloc_host")
+ALLOC_HOST = next((p for p in (f"{PREFIX}/tests/e2e/alloc_host", f"{BUILD}/tests/e2e/alloc_host") if os.path.exists(p)),
+                  "alloc_host")
 DONE = 40  # so many successes in a row: the failure did not fire any more
 
 
@@ -56,7 +59,8 @@ class Root(Inject):
 
     def test_no_room_for_the_filter(self):
         """What seccomp answers when net.core.bpf_jit_limit is used up is a number that libc has no words for."""
-        env = {"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": "jail_seccomp_install", "BRIG_TEST_FAIL_ERRNO": "524"}
+        env = {"BRIG_TEST_FAIL_SYSCALL": "1", "BRIG_TEST_FAIL_TEXT": "jail_seccomp_install",
+               "BRIG_TEST_FAIL_ERRNO": "524"}
         status, out, err = self.w.finish(self.w.popen(KNOBS, "run", "--", "/bin/true", env=env))
         self.assertEqual((status, out), (125, b""))
         self.assertEqual(err.decode(), "brig: set-up, seccomp: filter: no room for the filter's machine code: "
@@ -69,7 +73,8 @@ class Root(Inject):
 
     def test_everything(self):
         source = self.w.mkdir("source", 0o777)
-        self.calls("--writable-root", "--tmpfs", "/scratch:1m", "-v", f"{source}:/data", "-v", f"{source}:/more:ro", "--name", "box", step=10)
+        self.calls("--writable-root", "--tmpfs", "/scratch:1m", "-v", f"{source}:/data", "-v", f"{source}:/more:ro",
+                   "--name", "box", step=10)
 
     def test_another_root(self):
         top = self.w.mkdir("root")
@@ -79,7 +84,8 @@ class Root(Inject):
         shutil.copy(f"{os.path.dirname(ALLOC_HOST)}/inmate", f"{top}/bin/inmate")
 
         def attempt(n):
-            process = self.w.popen(KNOBS, "run", "--rootfs", top, "--", "/bin/inmate", "id:", env={"BRIG_TEST_FAIL_SYSCALL": str(n)})
+            process = self.w.popen(KNOBS, "run", "--rootfs", top, "--", "/bin/inmate", "id:",
+                                   env={"BRIG_TEST_FAIL_SYSCALL": str(n)})
             status, out, err = self.w.finish(process)
             self.assertIn((status, out), ((0, b"1000 1000 1000 1000\n"), (125, b"")), (n, err))
             return status == 0

@@ -61,7 +61,8 @@ class HugePages(JailTest):
 
     def test_the_controller_gives_none_even_without_the_filter(self):
         def run(off):  # from our own cgroup: a world's callers are below it, where the tree has no controllers
-            return subprocess.run([KNOBS, "run", *PY, HUGE], env={**self.w.env, "BRIG_TEST_OFF": off}, capture_output=True,
+            return subprocess.run([KNOBS, "run", *PY, HUGE], env={**self.w.env, "BRIG_TEST_OFF": off},
+                                  capture_output=True,
                                   check=True, text=True).stdout.strip()
 
         self.assertEqual(run("seccomp,memory"), "got one")
@@ -70,7 +71,8 @@ class HugePages(JailTest):
 
 @unittest.skipUnless(IS_ROOT, "root: mounts")
 class MountedTwice(JailTest):
-    """Hierarchies that are mounted more than once: sandboxes are below their caller's cgroup, or have no limits there."""
+    """Hierarchies that are mounted more than once: sandboxes are below their caller's cgroup, or have no limits
+    there."""
 
     def run_after(self, mounts, *args):
         """(status, receipt) of a run in a mount namespace of its own."""
@@ -94,7 +96,8 @@ class MountedTwice(JailTest):
             mounts += [f"mkdir {second}/{i} {second}/own-{i}", f"mount --bind {point} {second}/{i}",
                        f"mount --bind {point}{own} {second}/own-{i}"]
         for count in ("true", "mount --rbind /sys/fs/cgroup /sys/fs/cgroup"):
-            status, receipt = self.run_after("\n".join([*mounts, count]), "-m", "64m", "--require", "memory", *SH, "true")
+            status, receipt = self.run_after("\n".join([*mounts, count]), "-m", "64m", "--require", "memory", *SH,
+                                             "true")
             self.assertEqual((status, receipt["limits"]["memory"]), (0, 64 << 20), receipt)
             self.assertTrue(receipt["protection"]["layers"]["memory"]["by"].startswith("cgroup v"), receipt)
 
@@ -120,11 +123,13 @@ class MountedTwice(JailTest):
 
 class Memory(JailTest):
     def test_below_it_nothing_happens(self):
-        r = self.outcome("-m", "96m", *PY, "b = bytearray(64 << 20)\nb[::4096] = b'x' * (16 << 10)", cause="exited", status=0)
+        r = self.outcome("-m", "96m", *PY, "b = bytearray(64 << 20)\nb[::4096] = b'x' * (16 << 10)", cause="exited",
+                         status=0)
         self.assertEqual(r["outcome"]["limits_hit"], [])
 
     def test_all_processes_together(self):
-        script = "import os, signal\nfor _ in range(8):\n    if os.fork() == 0:\n        b = b'x' * (8 << 20)\n        signal.pause()\nos.wait()"
+        script = ("import os, signal\nfor _ in range(8):\n    if os.fork() == 0:\n        b = b'x' * (8 << 20)\n"
+                  "        signal.pause()\nos.wait()")
         self.outcome("-m", "48m", *PY, script, cause="oom", status=137)
 
     def test_shared_memory_counts(self):
@@ -134,7 +139,8 @@ class Memory(JailTest):
     def test_page_cache_gives_way(self):
         # Reading or writing files larger than the limit is slow at worst.
         r = self.outcome("-m", "24m", "--disk", "128m" if image_stores() else "12m", *SH,
-                         "head -c 60000000 /dev/zero > /tmp/x; cat /tmp/x > /dev/null; cat /usr/lib/*/libc.so.6 > /dev/null; exit 0",
+                         "head -c 60000000 /dev/zero > /tmp/x; cat /tmp/x > /dev/null; cat /usr/lib/*/libc.so.6 > "
+                         "/dev/null; exit 0",
                          cause="exited", status=0)
         self.assertNotIn("memory", r["outcome"]["limits_hit"])
 
@@ -167,12 +173,14 @@ class Cpus(JailTest):
 
 class Pids(JailTest):
     def test_fork_says_eagain(self):
-        script = ("import os, signal\nn = 0\ntry:\n    while True:\n        if os.fork() == 0: signal.pause()\n        n += 1\n"
+        script = ("import os, signal\nn = 0\ntry:\n    while True:\n        if os.fork() == 0: signal.pause()\n"
+                  "        n += 1\n"
                   "except OSError as why: print(n, why.errno)")
         self.assertEqual(self.python(script, "--pids", "10").split(), ["9", str(errno.EAGAIN)])
 
     def test_threads_count(self):
-        script = ("import _thread, time\nn = 0\ntry:\n    while True:\n        _thread.start_new_thread(time.sleep, (1000,))\n        n += 1\n"
+        script = ("import _thread, time\nn = 0\ntry:\n    while True:\n"
+                  "        _thread.start_new_thread(time.sleep, (1000,))\n        n += 1\n"
                   "except RuntimeError as why: print(n, flush=True)\nimport os\nos._exit(0)")
         self.assertEqual(self.python(script, "--pids", "10").strip(), "9")
 
@@ -181,7 +189,9 @@ class Pids(JailTest):
 
     def test_one(self):
         self.outcome("--pids", "1", "--", "/bin/true", cause="exited", status=0)
-        self.assertEqual(self.python("import os\ntry: os.fork()\nexcept OSError as why: print(why.errno)", "--pids", "1").strip(), str(errno.EAGAIN))
+        self.assertEqual(self.python("import os\ntry: os.fork()\nexcept OSError as why: print(why.errno)", "--pids",
+                                     "1").strip(),
+                         str(errno.EAGAIN))
 
 
 # Writes one file in pieces of argv[1] bytes until the kernel refuses; prints the errno and how much went in.
@@ -269,7 +279,8 @@ class Disk(JailTest):
         self.assertEqual(len(set(self.shell(f"stat -c %d {' '.join(PLACES)}").split())), 1)
 
     def test_writable_root_is_in_the_sum(self):
-        done = self.w.run("--disk", "8m", "--writable-root", *PY, FILL, str(5 << 20), "/workspace/part", "/opt-part", "/usr/part")
+        done = self.w.run("--disk", "8m", "--writable-root", *PY, FILL, str(5 << 20), "/workspace/part", "/opt-part",
+                          "/usr/part")
         self.assertEqual(done.returncode, 0, done)
         told, written = done.stdout.decode().split()
         self.assertEqual(int(told), errno.ENOSPC, done)
@@ -278,28 +289,34 @@ class Disk(JailTest):
 
     def test_a_hole_is_not_a_way_around(self):
         script = ("import os\nfd = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)\nos.truncate(fd, 1 << 32)\nn = 0\n"
-                  "try:\n    while True: os.pwrite(fd, b'x', n << 16); n += 1; os.fsync(fd)\nexcept OSError as why: print(why.errno, n)")
+                  "try:\n    while True: os.pwrite(fd, b'x', n << 16); n += 1; os.fsync(fd)\n"
+                  "except OSError as why: print(why.errno, n)")
         told, n = self.python(script, "--disk", "2m").split()
         self.assertEqual((int(told), int(n) <= 512), (errno.ENOSPC, True), n)
 
     def test_fallocate_is_not_a_way_around(self):
-        script = "import os\nfd = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)\ntry: os.posix_fallocate(fd, 0, 1 << 28)\nexcept OSError as why: print(why.errno)"
+        script = ("import os\nfd = os.open('/tmp/x', os.O_RDWR | os.O_CREAT)\ntry: os.posix_fallocate(fd, 0, 1 << 28)\n"
+                  "except OSError as why: print(why.errno)")
         self.assertEqual(self.python(script, "--disk", "8m").strip(), str(errno.ENOSPC))
 
     def test_sizes_that_are_no_whole_blocks(self):
         for size in ("1048577", "5000001", "1.5m"):
-            self.outcome("--disk", size, "--require", "all" if IS_ROOT else "disk", "--", "/bin/true", cause="exited", status=0)
+            self.outcome("--disk", size, "--require", "all" if IS_ROOT else "disk", "--", "/bin/true", cause="exited",
+                         status=0)
 
     def test_what_was_deleted_is_free_again(self):
-        self.shell("for i in 1 2 3 4 5 6; do head -c 4000000 /dev/zero > /tmp/x && rm /tmp/x || exit 1; done", "--disk", "8m")
+        self.shell("for i in 1 2 3 4 5 6; do head -c 4000000 /dev/zero > /tmp/x && rm /tmp/x || exit 1; done", "--disk",
+                   "8m")
 
     def test_nothing_is_kept_for_the_next(self):
         self.shell("echo secret > /tmp/x; echo secret > /workspace/x; echo secret > /dev/shm/x")
-        self.assertEqual(self.shell("ls -A /tmp /workspace /home/user /run /dev/shm /var/tmp | grep -v : ; true").split(), [])
+        self.assertEqual(
+            self.shell("ls -A /tmp /workspace /home/user /run /dev/shm /var/tmp | grep -v : ; true").split(), [])
 
 
 class Inodes(JailTest):
-    SCRIPT = "import os\nn = 0\ntry:\n    while True: os.mkdir(f'/tmp/{n}'); n += 1\nexcept OSError as why: print(why.errno, n)"
+    SCRIPT = ("import os\nn = 0\ntry:\n    while True: os.mkdir(f'/tmp/{n}'); n += 1\n"
+              "except OSError as why: print(why.errno, n)")
 
     def test_enospc(self):
         for inodes in (64, 1000):
@@ -329,27 +346,33 @@ class Inodes(JailTest):
 
 
 class OpenFiles(JailTest):
-    SCRIPT = "import os\nfds = []\ntry:\n    while True: fds.append(os.open('/dev/null', os.O_RDONLY))\nexcept OSError as why: print(why.errno, max(fds))"
+    SCRIPT = ("import os\nfds = []\ntry:\n    while True: fds.append(os.open('/dev/null', os.O_RDONLY))\n"
+              "except OSError as why: print(why.errno, max(fds))")
 
     def test_emfile(self):
         for limit in (16, 100):
-            self.assertEqual(self.python(self.SCRIPT, "--open-files", str(limit)).split(), [str(errno.EMFILE), str(limit - 1)])
+            self.assertEqual(self.python(self.SCRIPT, "--open-files", str(limit)).split(),
+                             [str(errno.EMFILE), str(limit - 1)])
 
     def test_the_default(self):
         self.assertEqual(self.python(self.SCRIPT).split(), [str(errno.EMFILE), "1023"])
 
     def test_it_cannot_be_raised(self):
-        script = "import resource\ntry: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\nexcept (ValueError, OSError) as why: print('no')"
-        self.assertEqual(self.w.run("--open-files", "100", "--", "/usr/bin/python3", "-I", "-c", script).stdout, b"no\n")
+        script = ("import resource\ntry: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))\n"
+                  "except (ValueError, OSError) as why: print('no')")
+        self.assertEqual(self.w.run("--open-files", "100", "--", "/usr/bin/python3", "-I", "-c", script).stdout,
+                         b"no\n")
 
 
 class FileSize(JailTest):
     def test_sigxfsz(self):
-        r = self.outcome("--file-size", "64k", "--", "/bin/dd", "if=/dev/zero", "of=/tmp/x", "bs=4k", cause="signalled", status=128 + signal.SIGXFSZ)
+        r = self.outcome("--file-size", "64k", "--", "/bin/dd", "if=/dev/zero", "of=/tmp/x", "bs=4k", cause="signalled",
+                         status=128 + signal.SIGXFSZ)
         self.assertEqual(r["outcome"]["signal"], signal.SIGXFSZ)
 
     def test_efbig_for_who_ignores_it(self):
-        script = ("import os\nfd = os.open('/tmp/x', os.O_WRONLY | os.O_CREAT)\nn = 0\ntry:\n    while True: n += os.write(fd, b'x' * 1000)\n"
+        script = ("import os\nfd = os.open('/tmp/x', os.O_WRONLY | os.O_CREAT)\nn = 0\ntry:\n"
+                  "    while True: n += os.write(fd, b'x' * 1000)\n"
                   "except OSError as why: print(why.errno, n)")
         self.assertEqual(self.python(script, "--file-size", "64k").split(), [str(errno.EFBIG), "65536"])
 
@@ -358,7 +381,8 @@ class FileSize(JailTest):
 
     def test_it_binds_in_a_bind_as_well(self):
         path = self.w.mkdir("big", 0o777)
-        self.outcome("--file-size", "64k", "-v", f"{path}:/big", "--", "/bin/dd", "if=/dev/zero", "of=/big/x", "bs=4k", cause="signalled",
+        self.outcome("--file-size", "64k", "-v", f"{path}:/big", "--", "/bin/dd", "if=/dev/zero", "of=/big/x", "bs=4k",
+                     cause="signalled",
                      status=128 + signal.SIGXFSZ)
         self.assertEqual(os.path.getsize(f"{path}/x"), 65536)
 
@@ -369,7 +393,8 @@ class Tmpfs(JailTest):
         self.assertEqual(done.stdout.split(), [str(errno.ENOSPC).encode(), str(1 << 20).encode()], done)
 
     def test_it_is_not_the_store(self):
-        self.shell("head -c 3000000 /dev/zero > /scratch/x && head -c 1000000 /dev/zero > /tmp/x", "--disk", "2m", "--tmpfs", "/scratch:4m")
+        self.shell("head -c 3000000 /dev/zero > /scratch/x && head -c 1000000 /dev/zero > /tmp/x", "--disk", "2m",
+                   "--tmpfs", "/scratch:4m")
 
     def test_it_is_the_programs(self):
         self.assertEqual(self.shell("stat -c '%U %a' /scratch", "--tmpfs", "/scratch:1m"), "user 755\n")
@@ -383,7 +408,8 @@ class Tmpfs(JailTest):
                    "--tmpfs", "/a:1m", "--tmpfs", "/b/c:2m", "--tmpfs", "/workspace/in:1m")
 
     def test_inodes_are_bounded(self):
-        script = "import os\nn = 0\ntry:\n    while True: os.mkdir(f'/scratch/{n}'); n += 1\nexcept OSError as why: print(why.errno, n)"
+        script = ("import os\nn = 0\ntry:\n    while True: os.mkdir(f'/scratch/{n}'); n += 1\n"
+                  "except OSError as why: print(why.errno, n)")
         told, n = self.python(script, "--tmpfs", "/scratch:256m").split()
         self.assertEqual((int(told), int(n) <= 65536), (errno.ENOSPC, True))
 
@@ -391,7 +417,8 @@ class Tmpfs(JailTest):
         self.refused("-m", "16m", "--tmpfs", "/scratch:17m", "--", "/bin/true", words=("/scratch", "memory"))
 
     def test_it_is_charged_to_memory(self):
-        self.outcome("-m", "24m", "--disk", "1m", "--tmpfs", "/scratch:24m", *SH, "head -c 25000000 /dev/zero > /scratch/x; exec sleep 1000", cause="oom",
+        self.outcome("-m", "24m", "--disk", "1m", "--tmpfs", "/scratch:24m", *SH,
+                     "head -c 25000000 /dev/zero > /scratch/x; exec sleep 1000", cause="oom",
                      status=137)
 
     def test_places_that_are_refused(self):
@@ -452,7 +479,8 @@ class Io(JailTest):
         return found
 
     def test_set_and_reported(self):
-        process = self.w.start("--io-read-bps", "4m", "--io-write-bps", "2m", "--require", "io", *SH, "echo up; exec sleep 1000")
+        process = self.w.start("--io-read-bps", "4m", "--io-write-bps", "2m", "--require", "io", *SH,
+                               "echo up; exec sleep 1000")
         self.assertEqual(read_line(process.stdout), b"up\n")
         found = self.settings()
         process.terminate()
@@ -464,7 +492,8 @@ class Io(JailTest):
             self.assertRegex(found["blkio.throttle.write_bps_device"], r"^7:\d+ 2097152$")
 
     def test_not_exceeded_tenfold(self):
-        r = self.outcome("--io-write-bps", "2m", *SH, "dd if=/dev/zero of=/tmp/x bs=64k count=32 oflag=direct 2>/dev/null", cause="exited", status=0)
+        r = self.outcome("--io-write-bps", "2m", *SH,
+                         "dd if=/dev/zero of=/tmp/x bs=64k count=32 oflag=direct 2>/dev/null", cause="exited", status=0)
         self.assertGreater(r["usage"]["wall_ms"], 100)  # 2 MiB at 2 MiB/s
         self.assertTrue(r["protection"]["layers"]["io"]["on"])
 
@@ -487,14 +516,17 @@ class Reported(JailTest):
 
     @unittest.skipUnless(image_stores(), "ext4 image stores (root, loop devices)")
     def test_a_disk_that_was_asked_for_is_an_image(self):
-        layers = self.outcome("--disk", "300m", "--require", "all", "--", "/bin/true", cause="exited", status=0)["protection"]["layers"]
+        layers = self.outcome("--disk", "300m", "--require", "all", "--", "/bin/true", cause="exited",
+                              status=0)["protection"]["layers"]
         self.assertEqual((layers["disk"]["by"], layers["inodes"]["by"]), ("ext4 image", "ext4 image"))
 
     def test_given(self):
-        flags = ("-m", "64m", "-c", "1.5", "--cpu-time", "10", "--pids", "20", "--disk", "16m", "--inodes", "500", "--open-files", "50",
+        flags = ("-m", "64m", "-c", "1.5", "--cpu-time", "10", "--pids", "20", "--disk", "16m", "--inodes", "500",
+                 "--open-files", "50",
                  "--file-size", "1m", "--timeout", "20s", "--output", "4k")
         limits = self.outcome(*flags, "--", "/bin/true", cause="exited", status=0)["limits"]
-        self.assertEqual(limits, {"memory": 64 << 20, "cpus": 1.5, "cpu_time": 10, "pids": 20, "disk": 16 << 20, "inodes": 500, "open_files": 50,
+        self.assertEqual(limits, {"memory": 64 << 20, "cpus": 1.5, "cpu_time": 10, "pids": 20, "disk": 16 << 20,
+                                  "inodes": 500, "open_files": 50,
                                   "file_size": 1 << 20, "timeout": 20, "output": 4096})
 
     def test_statement_of_limits(self):

@@ -80,12 +80,14 @@ class Timeout(JailTest):
         self.check(r, signal=signal.SIGKILL, exit_code=None)
 
     def test_leaving_with_0_is_still_timeout(self):
-        r = self.outcome(*self.TIME, *SH, "trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done", cause="timeout", status=124)
+        r = self.outcome(*self.TIME, *SH, "trap 'echo bye; exit 0' TERM; while :; do sleep 0.01; done", cause="timeout",
+                         status=124)
         self.check(r, signal=None, exit_code=0)
         self.assertEqual(r["stdout"], "bye\n")
 
     def test_leaving_with_another_status(self):
-        r = self.outcome(*self.TIME, *SH, "trap 'exit 9' TERM; while :; do sleep 0.01; done", cause="timeout", status=124)
+        r = self.outcome(*self.TIME, *SH, "trap 'exit 9' TERM; while :; do sleep 0.01; done", cause="timeout",
+                         status=124)
         self.check(r, signal=None, exit_code=9)
 
     def test_partial_output_is_kept(self):
@@ -94,14 +96,16 @@ class Timeout(JailTest):
         self.assertEqual(r["truncated"], {"stdout": False, "stderr": False})
 
     def test_output_of_the_grace_is_kept(self):
-        r = self.outcome(*self.TIME, *SH, "trap 'echo last words' TERM; while :; do sleep 0.01; done", cause="timeout", status=124)
+        r = self.outcome(*self.TIME, *SH, "trap 'echo last words' TERM; while :; do sleep 0.01; done", cause="timeout",
+                         status=124)
         self.assertEqual(r["stdout"], "last words\n")
 
     def test_a_stopped_program(self):
         self.outcome(*self.TIME, *SH, "kill -STOP $$", cause="timeout", status=124)
 
     def test_a_stopped_tree(self):
-        self.outcome(*self.TIME, *SH, "sleep 1000 & sleep 1000 & kill -STOP -1; kill -STOP $$", cause="timeout", status=124)
+        self.outcome(*self.TIME, *SH, "sleep 1000 & sleep 1000 & kill -STOP -1; kill -STOP $$", cause="timeout",
+                     status=124)
 
     def test_an_end_before_it_is_the_programs_own(self):
         self.outcome("--timeout", "60", *SH, "exit 5", cause="exited", status=5)
@@ -133,12 +137,14 @@ class CpuLimit(JailTest):
         self.assertLess(r["usage"]["cpu_ms"], 300)
 
     def test_sleepers_do_not_hide_it(self):
-        self.check(self.outcome("--cpu-time", "0.3", *SH, "sleep 1000 & trap '' TERM; while :; do :; done", cause="cpu-limit", status=137))
+        self.check(self.outcome("--cpu-time", "0.3", *SH, "sleep 1000 & trap '' TERM; while :; do :; done",
+                                cause="cpu-limit", status=137))
 
 
 class OutputLimit(JailTest):
     def test_kill(self):
-        r = self.outcome("--output", "1000", "--on-output-limit", "kill", *SH, "while :; do echo 0123456789; done", cause="output-limit",
+        r = self.outcome("--output", "1000", "--on-output-limit", "kill", *SH, "while :; do echo 0123456789; done",
+                         cause="output-limit",
                          status=137)
         self.assertEqual(hits(r), ["output"])
         self.assertEqual(r["stdout"], ("0123456789\n" * 100)[:1000])
@@ -151,12 +157,14 @@ class OutputLimit(JailTest):
 
     def test_exactly_the_limit_is_no_excess(self):
         for what in ("kill", "drop"):
-            r = self.outcome("--output", "1000", "--on-output-limit", what, *SH, "head -c 1000 /dev/zero | tr '\\0' x", cause="exited",
+            r = self.outcome("--output", "1000", "--on-output-limit", what, *SH, "head -c 1000 /dev/zero | tr '\\0' x",
+                             cause="exited",
                              status=0)
             self.assertEqual((hits(r), len(r["stdout"]), r["truncated"]["stdout"]), ([], 1000, False))
 
     def test_drop_is_the_default(self):
-        r = self.outcome("--output", "1000", *SH, "head -c 300000 /dev/zero | tr '\\0' x; exit 3", cause="exited", status=3)
+        r = self.outcome("--output", "1000", *SH, "head -c 300000 /dev/zero | tr '\\0' x; exit 3", cause="exited",
+                         status=3)
         self.assertEqual((hits(r), r["stdout"]), (["output"], "x" * 1000))
         self.assertEqual(r["truncated"], {"stdout": True, "stderr": False})
 
@@ -230,7 +238,8 @@ class DiskAndPids(JailTest):
         self.assertEqual(hits(r), [])
 
     def test_no_inodes_left(self):
-        r = self.outcome("--inodes", "64", *SH, "i=0; while touch /tmp/f$i; do i=$((i+1)); done 2>/dev/null; exit 6", cause="disk-limit", status=6)
+        r = self.outcome("--inodes", "64", *SH, "i=0; while touch /tmp/f$i; do i=$((i+1)); done 2>/dev/null; exit 6",
+                         cause="disk-limit", status=6)
         self.assertEqual(r["outcome"]["exit_code"], 6)
         self.assertIn("inodes", hits(r) + ["inodes" if "disk" in hits(r) else ""])
 
@@ -253,12 +262,14 @@ class Precedence(JailTest):
         self.assertEqual(sorted(hits(r)), ["disk", "timeout"])
 
     def test_timeout_before_pids(self):
-        r = self.outcome("--timeout", "0.5", "--pids", "4", *PY, FORK_UNTIL_REFUSED.replace("sys.exit(int(sys.argv[1]))", "signal.pause()"),
+        r = self.outcome("--timeout", "0.5", "--pids", "4", *PY,
+                         FORK_UNTIL_REFUSED.replace("sys.exit(int(sys.argv[1]))", "signal.pause()"),
                          cause="timeout", status=124)
         self.assertEqual(sorted(hits(r)), ["pids", "timeout"])
 
     def test_oom_before_disk(self):
-        script = ("import os\ntry:\n    while True: os.write(os.open('/tmp/x', os.O_WRONLY | os.O_CREAT | os.O_APPEND), b'x' * 65536)\n"
+        script = ("import os\ntry:\n"
+                  "    while True: os.write(os.open('/tmp/x', os.O_WRONLY | os.O_CREAT | os.O_APPEND), b'x' * 65536)\n"
                   f"except OSError: pass\n{EAT}")
         r = self.outcome("-m", "32m", *SMALL_DISK, *PY, script, cause="oom", status=137)
         self.assertEqual(sorted(hits(r)), ["disk", "memory"])
@@ -270,15 +281,18 @@ class Precedence(JailTest):
         self.assertEqual(sorted(hits(r)), ["disk", "pids"])
 
     def test_cpu_before_output(self):
-        r = self.outcome("--cpu-time", "0.3", "--output", "100", *SH, "while :; do echo x; done", cause="cpu-limit", status=137)
+        r = self.outcome("--cpu-time", "0.3", "--output", "100", *SH, "while :; do echo x; done", cause="cpu-limit",
+                         status=137)
         self.assertEqual(sorted(hits(r)), ["cpu_time", "output"])
 
     def test_dropped_output_beside_an_exit(self):
-        r = self.outcome("--output", "100", *SMALL_DISK, *SH, f"head -c 200 /dev/zero; {FILL}; exit 1", cause="disk-limit", status=1)
+        r = self.outcome("--output", "100", *SMALL_DISK, *SH, f"head -c 200 /dev/zero; {FILL}; exit 1",
+                         cause="disk-limit", status=1)
         self.assertEqual(sorted(hits(r)), ["disk", "output"])
 
     def test_cancelled_before_everything_of_the_program(self):
-        process = self.w.start("-o", "json", *SMALL_DISK, *SH, f"trap '' INT; {FILL}; echo up >&2; while :; do sleep 0.02; done")
+        process = self.w.start("-o", "json", *SMALL_DISK, *SH,
+                               f"trap '' INT; {FILL}; echo up >&2; while :; do sleep 0.02; done")
         self.wait_for_store(process)
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGTERM)
@@ -288,7 +302,8 @@ class Precedence(JailTest):
         self.assertIn("disk", hits(r))
 
     def wait_for_store(self, process):
-        """-o json keeps the output, so the program is watched from outside: its loop has begun when it sleeps a second time."""
+        """-o json keeps the output, so the program is watched from outside: its loop has begun when it sleeps a second
+        time."""
         seen = set()
 
         def sleeping():
@@ -301,7 +316,8 @@ class Precedence(JailTest):
 
 
 class Policy(JailTest):
-    """Each layer switched off (test build) and required: refused, named, and nothing ran. So the self-check reads, and does not remember."""
+    """Each layer switched off (test build) and required: refused, named, and nothing ran. So the self-check reads, and
+    does not remember."""
 
     def test_nothing_is_missing_here(self):
         r = self.outcome("--require", "all", "--", "/bin/true", cause="exited", status=0)
@@ -311,7 +327,8 @@ class Policy(JailTest):
     def test_the_test_build_has_all_of_them_on(self):
         self.outcome("--require", "all", "--", "/bin/true", cause="exited", status=0, program=KNOBS)
 
-    # What must be off as well: a kernel without no_new_privs takes neither filters nor domains from those without capabilities.
+    # What must be off as well: a kernel without no_new_privs takes neither filters nor domains from those without
+    # capabilities.
     WITH = {"no_new_privs": "landlock,seccomp", "uid_range": "user_ns"}
 
     def check(self, layer):
@@ -329,7 +346,8 @@ class Policy(JailTest):
         self.assertEqual(os.listdir(proof), [], said)
         done = self.w.run("-o", "json", *flags, *SH, "echo ran", **how)
         r = json.loads(done.stdout)
-        self.assertEqual((done.returncode, r["outcome"]["cause"], r["outcome"]["exit_code"], r["outcome"]["signal"], r["stdout"]),
+        self.assertEqual((done.returncode, r["outcome"]["cause"], r["outcome"]["exit_code"], r["outcome"]["signal"],
+                          r["stdout"]),
                          (125, "policy", None, None, ""), r["outcome"])
         self.assertIn(layer, r["outcome"]["detail"])
         self.assertFalse(r["protection"]["complete"])
@@ -337,7 +355,8 @@ class Policy(JailTest):
 
     def test_require_all_names_the_missing_one(self):
         for layer in ("landlock", "memory"):
-            self.refused("--require", "all", "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_OFF": layer}, words=("required layer", layer))
+            self.refused("--require", "all", "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_OFF": layer},
+                         words=("required layer", layer))
 
     def test_without_require_it_runs_and_says_so(self):
         r = self.outcome(*SH, "echo ran", cause="exited", status=0, program=KNOBS, env={"BRIG_TEST_OFF": "landlock"})
@@ -347,14 +366,16 @@ class Policy(JailTest):
         self.assertTrue(r["protection"]["layers"]["landlock"]["why"])
 
     def test_the_real_build_has_no_such_switch(self):
-        self.outcome("--require", "all", "--", "/bin/true", cause="exited", status=0, env={"BRIG_TEST_OFF": "all", "BRIG_TEST_FAIL_SYSCALL": "5"})
+        self.outcome("--require", "all", "--", "/bin/true", cause="exited", status=0,
+                     env={"BRIG_TEST_OFF": "all", "BRIG_TEST_FAIL_SYSCALL": "5"})
 
     def test_a_layer_that_is_only_reported(self):
         self.refused("--require", "time_ns", "--", "/bin/true", words=("required layer", "time_ns"))
         self.refused("--require", "io", "--", "/bin/true", words=("required layer", "io"))
 
     def test_writable_root_is_not_root_readonly(self):
-        self.refused("--writable-root", "--require", "root_readonly", "--", "/bin/true", words=("required layer", "root_readonly"))
+        self.refused("--writable-root", "--require", "root_readonly", "--", "/bin/true",
+                     words=("required layer", "root_readonly"))
         r = self.outcome("--writable-root", "--", "/bin/true", cause="exited", status=0)
         self.assertFalse(r["protection"]["complete"])
 
@@ -472,7 +493,8 @@ class Usage(JailTest):
 
     @unittest.skipUnless(image_stores(), "ext4 image stores (root, loop devices)")
     def test_written_bytes(self):
-        r = self.outcome("--io-write-bps", "1g", "--io-read-bps", "1g", *SH, "dd if=/dev/zero of=/tmp/x bs=1M count=4 oflag=direct 2>/dev/null",
+        r = self.outcome("--io-write-bps", "1g", "--io-read-bps", "1g", *SH,
+                         "dd if=/dev/zero of=/tmp/x bs=1M count=4 oflag=direct 2>/dev/null",
                          cause="exited", status=0)
         self.assertGreaterEqual(r["usage"]["written_bytes"], 4 << 20)
         self.assertLess(r["usage"]["written_bytes"], 40 << 20)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A directory as the lower layer of an overlay: read through, written privately, bounded by the store, gone with the sandbox."""
+"""A directory as the lower layer of an overlay: read through, written privately, bounded by the store, gone with the
+sandbox."""
 
 import errno
 import os
@@ -23,7 +24,8 @@ os.chmod('mode', 0o700); os.truncate('mode', 1)
 os.link('kept', 'hard'); os.symlink('kept', 'soft')
 # a descriptor that was opened for reading, opened again for writing
 fd = os.open('again', os.O_RDONLY)
-for name in (f'/proc/self/fd/{fd}', '/proc/self/root/workspace/again', '/proc/self/cwd/again', f'/proc/{os.getpid()}/root/workspace/again'):
+for name in (f'/proc/self/fd/{fd}', '/proc/self/root/workspace/again', '/proc/self/cwd/again', \
+f'/proc/{os.getpid()}/root/workspace/again'):
     with open(name, 'r+') as f: f.write('written')
 say(sorted(os.listdir('.')), open('kept').read(), open('again').read(), os.listdir('sub'), os.stat('mode').st_size)
 """
@@ -53,8 +55,10 @@ def tree(top):
         for name in dirs + files:
             path = os.path.join(where, name)
             st = os.lstat(path)
-            text = os.readlink(path) if os.path.islink(path) else open(path, encoding="utf-8").read() if name in files else None
-            found[os.path.relpath(path, top)] = (st.st_mode, st.st_uid, st.st_gid, st.st_nlink if name in files else 0, st.st_mtime_ns, text)
+            text = os.readlink(path) if os.path.islink(path) else open(
+                path, encoding="utf-8").read() if name in files else None
+            found[os.path.relpath(path, top)] = (st.st_mode, st.st_uid, st.st_gid, st.st_nlink if name in files else 0,
+                                                 st.st_mtime_ns, text)
     return found
 
 
@@ -81,10 +85,13 @@ class Overlay:
     def test_writes_are_private(self):
         before = tree(self.lower)
         seen, left = self.python(CHANGES, *self.flag).strip().split("\n")
-        self.assertEqual(seen, "kept------- sub/deep--- ['again', 'climbs-out', 'gone', 'kept', 'mode', 'old-name', 'points-out', 'sub']")
-        self.assertEqual(left, "['again', 'climbs-out', 'hard', 'kept', 'mode', 'new', 'new-name', 'points-out', 'soft', 'sub'] kept-------+more written---- ['other'] 1")
+        self.assertEqual(seen, "kept------- sub/deep--- ['again', 'climbs-out', 'gone', 'kept', 'mode', 'old-name', "
+                         "'points-out', 'sub']")
+        self.assertEqual(left, "['again', 'climbs-out', 'hard', 'kept', 'mode', 'new', 'new-name', 'points-out', "
+                         "'soft', 'sub'] kept-------+more written---- ['other'] 1")
         self.assertEqual(tree(self.lower), before)
-        self.assertEqual(self.shell("cat kept", *self.flag), "kept-------")  # nothing of the first one is left for the second
+        # nothing of the first one is left for the second
+        self.assertEqual(self.shell("cat kept", *self.flag), "kept-------")
 
     def test_links_stay_inside(self):
         self.assertNotEqual(self.shell("cat points-out", *self.flag).strip(), os.uname().nodename)
@@ -98,8 +105,11 @@ class Overlay:
         self.assertEqual(os.stat(f"{self.lower}/kept").st_size, 11)
 
     def test_two_of_them_and_others(self):
-        flags = ("-v", f"{self.lower}:/one:overlay", "-v", f"{self.lower}:/two:overlay", "-v", f"{self.lower}:/three:ro")
-        self.assertEqual(self.shell("echo a >/one/new; echo b >/two/new; cat /one/new /two/new; ls /three/new 2>&1 >/dev/null | wc -l", *flags).split(), ["a", "b", "1"])
+        flags = ("-v", f"{self.lower}:/one:overlay", "-v", f"{self.lower}:/two:overlay", "-v",
+                 f"{self.lower}:/three:ro")
+        self.assertEqual(self.shell("echo a >/one/new; echo b >/two/new; cat /one/new /two/new; ls /three/new 2>&1 "
+                                    ">/dev/null | wc -l", *flags).split(),
+                         ["a", "b", "1"])
         self.assertNotIn("new", os.listdir(self.lower))
 
     def test_only_directories(self):
@@ -151,7 +161,9 @@ class OverlayOfAService(ServiceTest):
             self.assertIn(f"ended a policy hit=0 bind source {self.w.home}/{path}: ", host.expect("ended a "), path)
         self.create(host, "a", f"overlay={shared}/dir:/x")
         self.assertIn("seen", self.run_in(host, "a", "/bin/cat", "/x/seen")[1])
-        self.assertEqual(self.run_in(host, "a", "/bin/sh", "-c", "echo more >>/x/seen; rm /x/seen; echo new >/x/new")[0]["status"], 0)
+        self.assertEqual(self.run_in(host, "a", "/bin/sh", "-c",
+                                     "echo more >>/x/seen; rm /x/seen; echo new >/x/new")[0]["status"],
+                         0)
         self.end(host, "a")
         self.assertEqual(os.listdir(f"{shared}/dir"), ["seen"])
 

@@ -58,18 +58,21 @@ def told(fn, *args):
 for path in ('/', '/usr', '/usr/bin', '/etc', '/home', '/var', '/usr/local', '/dev', '/dev/pts/..'):
     print(path, told(os.mkdir, path + '/new'), told(os.open, path + '/file', os.O_CREAT | os.O_WRONLY))
 for path in ('/etc/passwd', '/usr/bin/env'):
-    print(path, told(os.unlink, path), told(os.chmod, path, 0o777), told(os.rename, path, path + '2'), told(os.utime, path))
+    print(path, told(os.unlink, path), told(os.chmod, path, 0o777), told(os.rename, path, path + '2'), told(os.utime, \
+path))
 """
         for line in self.python(script).splitlines():
             self.assertEqual(set(line.split()[1:]), {str(errno.EROFS)}, line)
 
     def test_existing_files_cannot_be_opened_for_writing(self):
-        script = ("import os\nfor p in ('/etc/passwd', '/usr/bin/env', '/etc/hosts'):\n    try: os.open(p, os.O_RDWR); print('open')\n"
+        script = ("import os\nfor p in ('/etc/passwd', '/usr/bin/env', '/etc/hosts'):\n"
+                  "    try: os.open(p, os.O_RDWR); print('open')\n"
                   "    except OSError as why: print(why.errno)")
         self.assertTrue(set(self.python(script).split()) <= {str(errno.EROFS), str(errno.EACCES)})
 
     def test_remounting_and_mounting_are_refused(self):
-        for command in ("mount -o remount,rw /", "mount -t tmpfs x /tmp", "umount /usr", "unshare -Ur true", "unshare -m true"):
+        for command in ("mount -o remount,rw /", "mount -t tmpfs x /tmp", "umount /usr", "unshare -Ur true",
+                        "unshare -m true"):
             self.assertNotEqual(self.w.run(*SH, f"{command} 2>/dev/null").returncode, 0, command)
 
     def test_files_of_the_root_belong_to_nobody_here(self):
@@ -82,18 +85,24 @@ class Nothing(JailTest):
 
     def test_the_top(self):
         names = set(self.shell("ls -A /").split())
-        self.assertEqual(names - {"lib32", "libx32", "lib64"}, {"bin", "dev", "etc", "home", "lib", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"})
+        self.assertEqual(names - {"lib32", "libx32", "lib64"},
+                         {"bin", "dev", "etc", "home", "lib", "proc", "run", "sbin", "tmp", "usr", "var", "workspace"})
 
     def test_canaries(self):
         canary = self.w.file("canary", "secret")
-        paths = [canary, self.w.dir, "/root/.bashrc", "/var/lib/dpkg/status", "/var/log", "/sys", "/sys/kernel", "/boot", "/opt", "/mnt", "/srv",
-                 "/run/docker.sock", "/var/run/docker.sock", "/etc/shadow", "/etc/ssh", "/proc/sys", "/proc/kcore", "/proc/1", "/dev/mem", "/dev/kmsg",
+        paths = [canary, self.w.dir, "/root/.bashrc", "/var/lib/dpkg/status", "/var/log", "/sys", "/sys/kernel",
+                 "/boot", "/opt", "/mnt", "/srv",
+                 "/run/docker.sock", "/var/run/docker.sock", "/etc/shadow", "/etc/ssh", "/proc/sys", "/proc/kcore",
+                 "/proc/1", "/dev/mem", "/dev/kmsg",
                  "/dev/fuse", "/dev/loop0", "/dev/sda", "/dev/vda", "/old", "/.old"]
-        found = self.python("import os, sys\nfor p in sys.argv[1:]:\n    if os.path.lexists(p): print(p)".replace("sys.argv[1:]", repr(paths)))
+        found = self.python("import os, sys\nfor p in sys.argv[1:]:\n"
+                            "    if os.path.lexists(p): print(p)".replace("sys.argv[1:]", repr(paths)))
         self.assertEqual(found.split(), [])
 
     def test_places_are_empty(self):
-        self.assertEqual(self.shell("ls -A /home; ls -A /home/user /workspace /tmp /var/tmp /run /dev/shm | grep -v : | grep .; ls -A /var").split(), ["user", "tmp"])
+        self.assertEqual(self.shell("ls -A /home; ls -A /home/user /workspace /tmp /var/tmp /run /dev/shm | grep -v : "
+                                    "| grep .; ls -A /var").split(),
+                         ["user", "tmp"])
 
     def test_the_mount_table_tells_nothing(self):
         text = self.shell("cat /proc/self/mountinfo /proc/self/mounts")
@@ -101,16 +110,19 @@ class Nothing(JailTest):
             self.assertNotIn(word, text)
 
     def test_devices(self):
-        self.assertEqual(self.shell("ls /dev").split(), sorted("fd full null ptmx pts random shm stderr stdin stdout tty urandom zero".split()))
+        self.assertEqual(self.shell("ls /dev").split(),
+                         sorted("fd full null ptmx pts random shm stderr stdin stdout tty urandom zero".split()))
         self.assertEqual(self.shell("find /dev -xdev -type b; find /dev -xdev -type c | wc -l").strip(), "6")
 
     def test_processes(self):
-        script = "import os\nprint(sorted(int(p) for p in os.listdir('/proc') if p.isdigit()), os.getpid(), os.getppid())"
+        script = ("import os\nprint(sorted(int(p) for p in os.listdir('/proc') if p.isdigit()), os.getpid(), "
+                  "os.getppid())")
         self.assertEqual(self.python(script).strip(), "[2] 2 1")
         self.assertEqual(set(self.shell("ls /proc | grep -v '^[0-9]'").split()), {"self", "thread-self"})
 
     def test_network(self):
-        script = ("import socket\nprint([n for _, n in socket.if_nameindex()])\ns = socket.socket()\ntry: s.connect(('192.0.2.1', 80))\n"
+        script = ("import socket\nprint([n for _, n in socket.if_nameindex()])\ns = socket.socket()\n"
+                  "try: s.connect(('192.0.2.1', 80))\n"
                   "except OSError as why: print(why.errno)\nt = socket.socket(); t.bind(('127.0.0.1', 0)); t.listen()\n"
                   "u = socket.create_connection(t.getsockname()); print('loopback')")
         out = self.w.run("--", "/usr/bin/python3", "-I", "-c", script).stdout.decode().splitlines()
@@ -120,10 +132,13 @@ class Nothing(JailTest):
         name = self.shell("cat /proc/sys/kernel/hostname 2>/dev/null || hostname; cat /etc/hostname").split()
         self.assertEqual(name[0], name[1])
         self.assertNotEqual(name[0], socket.gethostname())
-        self.assertEqual(self.shell("hostname; cat /etc/hostname; getent hosts box | head -1", "--name", "box").split()[:2], ["box", "box"])
+        self.assertEqual(self.shell("hostname; cat /etc/hostname; getent hosts box | head -1", "--name",
+                                    "box").split()[:2],
+                         ["box", "box"])
 
     def test_ids(self):
-        self.assertEqual(self.shell("id; echo $HOME; pwd; whoami"), "uid=1000(user) gid=1000(user) groups=1000(user)\n/home/user\n/workspace\nuser\n")
+        self.assertEqual(self.shell("id; echo $HOME; pwd; whoami"),
+                         "uid=1000(user) gid=1000(user) groups=1000(user)\n/home/user\n/workspace\nuser\n")
 
     def test_its_range_is_held_in_one_place_of_the_host(self):
         """Not in the run directory: a service with another one would give out the same ids."""
@@ -144,13 +159,16 @@ class Nothing(JailTest):
     def test_a_run_of_its_own_is_told(self):
         """Behind another /run nobody knows what the host's own services give out."""
         script = "mount -t tmpfs none /run && exec \"$@\""
-        process = self.w.popen("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", BRIG, "run", "-o", "json", "--", "/bin/true")
+        process = self.w.popen("unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", BRIG, "run", "-o",
+                               "json", "--", "/bin/true")
         status, out, err = self.w.finish(process)
         self.assertEqual(status, 0, err)
-        self.assertEqual(json.loads(out)["protection"]["layers"]["uid_range"], {"on": True, "by": "uid range, private in this container"})
+        self.assertEqual(json.loads(out)["protection"]["layers"]["uid_range"],
+                         {"on": True, "by": "uid range, private in this container"})
 
     def test_privileges(self):
-        status = dict(line.split(":\t", 1) for line in self.shell("cat /proc/self/status").splitlines() if ":\t" in line)
+        status = dict(line.split(":\t", 1)
+                      for line in self.shell("cat /proc/self/status").splitlines() if ":\t" in line)
         for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
             self.assertEqual(int(status[name], 16), 0, name)
         self.assertEqual((status["NoNewPrivs"], status["Seccomp"], status["Groups"].strip()), ("1", "2", ""))
@@ -169,27 +187,34 @@ class Etc(JailTest):
         users = [line.split(":") for line in self.shell("cat /etc/passwd").splitlines()]
         self.assertEqual({u[0] for u in users}, {"root", "user", "nobody"} | ({"daemon"} & {u[0] for u in users}))
         self.assertIn(["user", "1000", "1000", "/home/user"], [[u[0], u[2], u[3], u[5]] for u in users])
-        self.assertEqual(self.shell("getent passwd user | cut -d: -f1; getent group 1000 | cut -d: -f1").split(), ["user", "user"])
+        self.assertEqual(self.shell("getent passwd user | cut -d: -f1; getent group 1000 | cut -d: -f1").split(),
+                         ["user", "user"])
 
     def test_names(self):
         self.assertIn("127.0.0.1", self.shell("cat /etc/hosts"))
-        out = self.w.run("--", "/usr/bin/python3", "-I", "-c", "import socket; print(socket.getaddrinfo('localhost', 80)[0][4][0])").stdout
+        out = self.w.run("--", "/usr/bin/python3", "-I", "-c",
+                         "import socket; print(socket.getaddrinfo('localhost', 80)[0][4][0])").stdout
         self.assertEqual(out, b"127.0.0.1\n")
         self.shell("test -e /etc/resolv.conf && test -s /etc/nsswitch.conf")
 
     def test_nothing_private(self):
-        self.assertEqual(self.shell("ls -d /etc/shadow* /etc/ssh /etc/ssl/private /etc/sudoers /etc/fstab /etc/machine-id 2>/dev/null; true"), "")
+        self.assertEqual(self.shell(
+            "ls -d /etc/shadow* /etc/ssh /etc/ssl/private /etc/sudoers /etc/fstab /etc/machine-id 2>/dev/null; true"),
+                         "")
 
-    @unittest.skipUnless(os.path.exists("/etc/ssl/certs/ca-certificates.crt"), "a CA bundle on the host (ca-certificates)")
+    @unittest.skipUnless(os.path.exists("/etc/ssl/certs/ca-certificates.crt"),
+                         "a CA bundle on the host (ca-certificates)")
     def test_ca_bundle(self):
         with open("/etc/ssl/certs/ca-certificates.crt", "rb") as f:
             want = hashlib.sha256(f.read()).hexdigest()
         self.assertEqual(self.shell("sha256sum /etc/ssl/certs/ca-certificates.crt").split()[0], want)
-        out = self.w.run("--", "/usr/bin/python3", "-I", "-c", "import ssl; print(len(ssl.create_default_context().get_ca_certs()) > 10)")
+        out = self.w.run("--", "/usr/bin/python3", "-I", "-c",
+                         "import ssl; print(len(ssl.create_default_context().get_ca_certs()) > 10)")
         self.assertEqual(out.stdout, b"True\n", out)
 
     def test_programs(self):
-        for command, want in ((["python3", "-c", "import json, ctypes, socket; print(6 * 7)"], b"42\n"), (["perl", "-e", "print 6 * 7"], b"42"),
+        for command, want in ((["python3", "-c", "import json, ctypes, socket; print(6 * 7)"], b"42\n"),
+                              (["perl", "-e", "print 6 * 7"], b"42"),
                               (["bash", "-c", "echo $((6 * 7))"], b"42\n"), (["awk", "BEGIN { print 6 * 7 }"], b"42\n"),
                               (["sort"], b""), (["tar", "--version"], None), (["sed", "--version"], None)):
             if not shutil.which(command[0]):
@@ -200,7 +225,9 @@ class Etc(JailTest):
                 self.assertEqual(done.stdout, want, done)
 
     def test_terminals_of_its_own(self):
-        self.assertIn("/dev/pts/0", self.w.run("--", "/usr/bin/python3", "-I", "-c", "import os, pty; m, s = pty.openpty(); print(os.ttyname(s))").stdout.decode())
+        self.assertIn("/dev/pts/0",
+                      self.w.run("--", "/usr/bin/python3", "-I", "-c",
+                                 "import os, pty; m, s = pty.openpty(); print(os.ttyname(s))").stdout.decode())
 
 
 class Locks(JailTest):
@@ -217,7 +244,8 @@ class Locks(JailTest):
         self.assertEqual(len(held), len(self.FILES))
         try:
             done = self.w.run("--", "/usr/bin/python3", "-I", "-c", FLOCK, "try", *self.FILES)
-            self.assertEqual([line for line in done.stdout.decode().splitlines() if not line.endswith(" free")], [], done)
+            self.assertEqual([line for line in done.stdout.decode().splitlines() if not line.endswith(" free")], [],
+                             done)
             for path in ("/usr/bin/env", "/etc/passwd"):
                 with open(path, "rb") as f:
                     fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -228,18 +256,22 @@ class Locks(JailTest):
 class WritableRoot(JailTest):
     def test_all_of_it(self):
         before = (os.stat("/usr/bin").st_mtime_ns, os.stat("/etc").st_mtime_ns)
-        script = ("set -e; mkdir /opt; echo x > /opt/x; echo y > /usr/brig-e2e-new; echo z > /etc/brig-e2e-new; mkdir /usr/brig-e2e;"
-                  "cat /opt/x /usr/brig-e2e-new /etc/brig-e2e-new; mv /opt /opt2; cp /bin/true /usr/brig-e2e/mine; /usr/brig-e2e/mine; rm -r /etc/brig-e2e-new /opt2")
+        script = ("set -e; mkdir /opt; echo x > /opt/x; echo y > /usr/brig-e2e-new; echo z > /etc/brig-e2e-new; mkdir "
+                  "/usr/brig-e2e;"
+                  "cat /opt/x /usr/brig-e2e-new /etc/brig-e2e-new; mv /opt /opt2; cp /bin/true /usr/brig-e2e/mine; "
+                  "/usr/brig-e2e/mine; rm -r /etc/brig-e2e-new /opt2")
         self.assertEqual(self.shell(script, "--writable-root").split(), ["x", "y", "z"])
         self.assertEqual((os.stat("/usr/bin").st_mtime_ns, os.stat("/etc").st_mtime_ns), before)
-        self.assertFalse(os.path.exists("/usr/brig-e2e-new") or os.path.exists("/opt/x") or os.path.exists("/etc/brig-e2e-new"))
+        self.assertFalse(os.path.exists("/usr/brig-e2e-new") or os.path.exists("/opt/x")
+                         or os.path.exists("/etc/brig-e2e-new"))
 
     def test_gone_with_the_run(self):
         self.shell("echo x > /usr/brig-e2e", "--writable-root")
         self.assertEqual(self.shell("ls /usr/brig-e2e 2>/dev/null; true", "--writable-root"), "")
 
     def test_the_statement_says_so(self):
-        layer = self.outcome("--writable-root", "--", "/bin/true", cause="exited", status=0)["protection"]["layers"]["root_readonly"]
+        layer = self.outcome("--writable-root", "--", "/bin/true", cause="exited",
+                             status=0)["protection"]["layers"]["root_readonly"]
         self.assertFalse(layer["on"])
         self.assertTrue(layer["why"])
 
@@ -294,7 +326,8 @@ class Roots(JailTest):
     def test_files_are_unchanged(self):
         top = self.rootfs(dirs=("etc", "data", "tmp", "dev", "proc", "run", "var", "home"))
         before = fingerprint(top)
-        out = self.inside(top, "write:/data/new", "write:/etc/new", "write:/tmp/x", "write:/workspace/x", "write:/data/file", "write:/home/user/x")
+        out = self.inside(top, "write:/data/new", "write:/etc/new", "write:/tmp/x", "write:/workspace/x",
+                          "write:/data/file", "write:/home/user/x")
         self.assertIn(f"errno {errno.EROFS}", out[0])
         self.assertIn(f"errno {errno.EROFS}", out[1])
         self.assertEqual((out[2], out[3], out[5]), ("written", "written", "written"))
@@ -312,13 +345,16 @@ class Roots(JailTest):
     def test_hostile_links(self):
         outside = self.w.mkdir("outside", 0o777)
         for name in ("shm", "pts", "user", "tmp", "hostname", "hosts"):
-            os.mkdir(f"{outside}/{name}") if name in ("shm", "pts", "user", "tmp") else self.w.file(f"outside/{name}", "host's")
+            os.mkdir(f"{outside}/{name}") if name in ("shm", "pts", "user", "tmp") else self.w.file(f"outside/{name}",
+                                                                                                    "host's")
         before = fingerprint(outside)
         for how in (outside, f"../../../../../../../../../..{outside}", "/proc/1/root" + outside):
-            links = [(name, how) for name in ("dev", "proc", "etc", "tmp", "workspace", "run", "home", "var", "sys", "mnt", "usr")]
+            links = [(name, how)
+                     for name in ("dev", "proc", "etc", "tmp", "workspace", "run", "home", "var", "sys", "mnt", "usr")]
             top = self.rootfs(links=links, dirs=())
             image = fingerprint(top)
-            out = self.inside(top, "fs:/proc", "fs:/dev", "write:/tmp/x", "write:/workspace/x", "write:/home/user/x", "write:/run/x", "write:/var/tmp/x",
+            out = self.inside(top, "fs:/proc", "fs:/dev", "write:/tmp/x", "write:/workspace/x", "write:/home/user/x",
+                              "write:/run/x", "write:/var/tmp/x",
                               "write:/dev/shm/x", "stat:/tmp", "stat:/proc", "stat:/dev/null")
             self.assertEqual((out[0], out[1]), (PROC, TMPFS), how)
             self.assertEqual(out[2:8], ["written"] * 6, how)
@@ -329,9 +365,11 @@ class Roots(JailTest):
     def test_hostile_links_below(self):
         outside = self.w.mkdir("outside2", 0o777)
         before = fingerprint(outside)
-        links = [(name, outside) for name in ("dev/shm", "dev/pts", "dev/null", "home/user", "var/tmp", "etc/hostname", "etc/hosts", "etc/resolv.conf")]
+        links = [(name, outside) for name in ("dev/shm", "dev/pts", "dev/null", "home/user", "var/tmp", "etc/hostname",
+                                              "etc/hosts", "etc/resolv.conf")]
         top = self.rootfs(links=links, dirs=())
-        out = self.inside(top, "write:/dev/shm/x", "write:/home/user/x", "write:/var/tmp/x", "stat:/dev/null", "stat:/dev/pts")
+        out = self.inside(top, "write:/dev/shm/x", "write:/home/user/x", "write:/var/tmp/x", "stat:/dev/null",
+                          "stat:/dev/pts")
         self.assertEqual(out[:3] + [out[3].split()[0], out[4].split()[0]], ["written"] * 3 + ["char", "dir"])
         self.assertEqual(fingerprint(outside), before)
 
@@ -350,7 +388,8 @@ class Roots(JailTest):
         before = fingerprint(outside)
         for target in ("/mnt", "/mnt/deep", "/workspace/../mnt"):
             top = self.rootfs(links=[("mnt", outside)])
-            done = self.w.run("-v", f"{source}:{target}", "--tmpfs", "/scratch:1m", "--rootfs", top, "--", "/bin/inmate", f"read:{target}/mark")
+            done = self.w.run("-v", f"{source}:{target}", "--tmpfs", "/scratch:1m", "--rootfs", top, "--",
+                              "/bin/inmate", f"read:{target}/mark")
             if done.returncode == 0:  # not followed: the image's name was replaced, or the link led to a place inside
                 self.assertEqual(done.stdout, b"bound\n", (target, done))
             else:
@@ -370,7 +409,8 @@ class Roots(JailTest):
         self.assertEqual(done.stdout, b"1000 1000 1000 1000\n", done)
 
     def test_the_statement(self):
-        r = self.outcome("--require", "root_readonly,landlock,proc,mount_ns", "--rootfs", self.rootfs(), "--", "/bin/inmate", "id:", cause="exited", status=0)
+        r = self.outcome("--require", "root_readonly,landlock,proc,mount_ns", "--rootfs", self.rootfs(), "--",
+                         "/bin/inmate", "id:", cause="exited", status=0)
         self.assertTrue(r["protection"]["layers"]["root_readonly"]["on"])
 
     def test_a_program_that_is_not_there(self):
@@ -457,7 +497,8 @@ class Tars(Roots):
         self.assert_no_half_unpacked()
 
     def assert_no_half_unpacked(self):
-        with_pid = [n for n in os.listdir(f"{self.w.cache}/rootfs") if "." in n] if os.path.isdir(f"{self.w.cache}/rootfs") else []
+        with_pid = [n for n in os.listdir(f"{self.w.cache}/rootfs")
+                    if "." in n] if os.path.isdir(f"{self.w.cache}/rootfs") else []
         self.assertEqual(with_pid, [])
 
 
@@ -470,7 +511,8 @@ class Binds(JailTest):
         source = self.w.mkdir("ro", 0o777)
         self.w.file("ro/file", "hello\n", 0o666)
         before = fingerprint(source)
-        out = self.shell("cat /data/file; touch /data/new; echo x > /data/file; rm -f /data/file; chmod 777 /data/file", "-v", f"{source}:/data:ro", status=1)
+        out = self.shell("cat /data/file; touch /data/new; echo x > /data/file; rm -f /data/file; chmod 777 /data/file",
+                         "-v", f"{source}:/data:ro", status=1)
         self.assertEqual(out, "hello\n")
         script = "import os\ntry: os.open('/data/file', os.O_RDWR)\nexcept OSError as why: print(why.errno)"
         self.assertEqual(self.python(script, "-v", f"{source}:/data:ro").strip(), str(errno.EROFS))
@@ -492,7 +534,8 @@ class Binds(JailTest):
     def test_targets(self):
         source = self.w.mkdir("targets", 0o777)
         self.w.file("targets/mark", "x\n")
-        for target in ("/a", "/a/b/c", "/workspace/in", "/home/user/in", "/tmp/in", "/opt/x", "/workspace", "/var/lib/x"):
+        for target in ("/a", "/a/b/c", "/workspace/in", "/home/user/in", "/tmp/in", "/opt/x", "/workspace",
+                       "/var/lib/x"):
             self.assertEqual(self.shell(f"cat {target}/mark", "-v", f"{source}:{target}:ro"), "x\n", target)
 
     def test_several_and_nested(self):
@@ -500,7 +543,8 @@ class Binds(JailTest):
             self.w.mkdir(name, 0o777)
             self.w.file(f"{name}/mark", f"{name}\n")
         os.mkdir(self.w.path("n1/sub"))
-        out = self.shell("cat /n/mark /n/sub/mark /workspace/n3/mark", "-v", f"{self.w.path('n1')}:/n", "-v", f"{self.w.path('n2')}:/n/sub:ro",
+        out = self.shell("cat /n/mark /n/sub/mark /workspace/n3/mark", "-v", f"{self.w.path('n1')}:/n", "-v",
+                         f"{self.w.path('n2')}:/n/sub:ro",
                          "-v", f"{self.w.path('n3')}:/workspace/n3")
         self.assertEqual(out.split(), ["n1", "n2", "n3"])
 
@@ -514,13 +558,16 @@ class Binds(JailTest):
         canary = self.w.file("link-canary", "secret")
         for name, target in (("abs", canary), ("dots", "../link-canary"), ("root", "/"), ("proc", "/proc/1/root")):
             os.symlink(target, f"{source}/{name}")
-        self.assertEqual(self.shell(f"cat /data/abs /data/dots /data/root{canary} 2>/dev/null; true", "-v", f"{source}:/data"), "")
+        self.assertEqual(self.shell(f"cat /data/abs /data/dots /data/root{canary} 2>/dev/null; true", "-v",
+                                    f"{source}:/data"),
+                         "")
 
     def refuse(self, source, *words):
         self.refused("-v", f"{source}:/mnt", "--", "/bin/true", words=("bind source", source, *words))
 
     def test_never(self):
-        for source in ("/", "/proc", "/proc/self", "/proc/1/root", "/sys", "/sys/fs/cgroup", "/dev", "/dev/shm", "/dev/null", "/run", "/var/run", "/var"):
+        for source in ("/", "/proc", "/proc/self", "/proc/1/root", "/sys", "/sys/fs/cgroup", "/dev", "/dev/shm",
+                       "/dev/null", "/run", "/var/run", "/var"):
             if os.path.exists(source):
                 self.refuse(source)
 
@@ -538,7 +585,8 @@ class Binds(JailTest):
 
     def test_never_our_own_state(self):
         self.shell("true")  # makes the directories
-        for path in (self.w.state, self.w.run_dir, self.w.cache, f"{self.w.cache}/..", self.w.home, self.w.dir, os.path.dirname(self.w.dir)):
+        for path in (self.w.state, self.w.run_dir, self.w.cache, f"{self.w.cache}/..", self.w.home, self.w.dir,
+                     os.path.dirname(self.w.dir)):
             if os.path.exists(path):
                 self.refuse(path)
 
@@ -567,15 +615,18 @@ class Binds(JailTest):
 
     def test_targets_that_are_refused(self):
         source = self.w.mkdir("source2")
-        for target in ("/", "/proc", "/proc/self", "/dev", "/dev/shm", "/sys", "/usr", "/etc", "/bin", "/lib", "/a/../b", "/a//b", "/a/./b", "/a/"):
+        for target in ("/", "/proc", "/proc/self", "/dev", "/dev/shm", "/sys", "/usr", "/etc", "/bin", "/lib",
+                       "/a/../b", "/a//b", "/a/./b", "/a/"):
             self.refused("-v", f"{source}:{target}", "--", "/bin/true", words=("bind target", target))
 
 
 @needs_root
 class Propagation(JailTest):
-    """On most machines all mounts are shared: what is mounted onto a copy of one appears on the original, unless told not to."""
+    """On most machines all mounts are shared: what is mounted onto a copy of one appears on the original, unless told
+    not to."""
 
-    SCRIPT = 'mount --make-rshared / && cat /proc/self/mountinfo > "$0.before"; "$@"; echo "status $?"; cat /proc/self/mountinfo > "$0.after"'
+    SCRIPT = ('mount --make-rshared / && cat /proc/self/mountinfo > "$0.before"; "$@"; echo "status $?"; cat '
+              '/proc/self/mountinfo > "$0.after"')
 
     def check(self, *flags, command=("/bin/true",)):
         record = self.w.path("mounts")
@@ -600,7 +651,8 @@ class Propagation(JailTest):
         os.mkdir(self.w.path("p1/deep"))
         self.w.file("p1/file", "x")
         one, two = self.w.path("p1"), self.w.path("p2")
-        self.check("-v", f"{one}:/n", "-v", f"{two}:/n/sub", "-v", f"{two}:/workspace/x", "--tmpfs", "/n/deep:1m", "-v", f"{one}/file:/n/file:ro")
+        self.check("-v", f"{one}:/n", "-v", f"{two}:/n/sub", "-v", f"{two}:/workspace/x", "--tmpfs", "/n/deep:1m", "-v",
+                   f"{one}/file:/n/file:ro")
         self.check("-v", f"{one}:/workspace", "-v", f"{two}:/workspace/sub:ro", "--tmpfs", "/workspace/deep:1m")
 
     def test_another_root(self):
@@ -619,7 +671,8 @@ class Propagation(JailTest):
         record = self.w.path("mounts")
         os.chmod(self.w.home, 0o777)
         script = self.SCRIPT.replace('"$@"', f'setpriv --reuid {PLAIN_ID} --regid {PLAIN_ID} --clear-groups "$@"')
-        process = self.w.popen("unshare", "-m", "sh", "-c", script, record, BRIG, "run", "-v", f"{plain.path('p1')}:/n", "-v", f"{plain.path('p2')}:/n/sub",
+        process = self.w.popen("unshare", "-m", "sh", "-c", script, record, BRIG, "run", "-v", f"{plain.path('p1')}:/n",
+                               "-v", f"{plain.path('p2')}:/n/sub",
                                "--", "/bin/true", env=plain.env)
         status, out, err = self.w.finish(process)
         self.assertEqual((status, out), (0, b"status 0\n"), err)
@@ -641,16 +694,20 @@ class WorkingDirectory(JailTest):
         self.assertEqual(read(f"{source}/file"), "x\n")
 
     def test_refused(self):
-        for path in ("relative", ".", "/proc", "/proc/self/fd/3", "/proc/self/cwd", "/dev/fd", "/sys", "/tmp/../proc", "/proc/../proc", "//proc", "/./proc"):
+        for path in ("relative", ".", "/proc", "/proc/self/fd/3", "/proc/self/cwd", "/dev/fd", "/sys", "/tmp/../proc",
+                     "/proc/../proc", "//proc", "/./proc"):
             self.refused("-w", path, "--", "/bin/true", words=("working directory",))
 
     def test_procfs_behind_a_link(self):
         # CVE-2024-21626: a working directory that is a descriptor's link out of the sandbox.
         source = self.w.mkdir("cwdlinks")
-        for name, target in (("a", "/proc"), ("b", "/proc/self/fd"), ("c", "/proc/self"), ("d", "/proc/1/cwd"), ("e", "/dev/fd/3"), ("f", "/dev/fd/4")):
+        for name, target in (("a", "/proc"), ("b", "/proc/self/fd"), ("c", "/proc/self"), ("d", "/proc/1/cwd"),
+                             ("e", "/dev/fd/3"), ("f", "/dev/fd/4")):
             os.symlink(target, f"{source}/{name}")
-            self.refused("-v", f"{source}:/l", "-w", f"/l/{name}", "--", "/bin/pwd", words=("working directory", f"/l/{name}"))
-        for name, target in (("g", "/proc/self/cwd"), ("h", "/proc/self/root")):  # no way out either: refused, or a place of the sandbox
+            self.refused("-v", f"{source}:/l", "-w", f"/l/{name}", "--", "/bin/pwd",
+                         words=("working directory", f"/l/{name}"))
+        # no way out either: refused, or a place of the sandbox
+        for name, target in (("g", "/proc/self/cwd"), ("h", "/proc/self/root")):
             os.symlink(target, f"{source}/{name}")
             done = self.w.run("-v", f"{source}:/l", "-w", f"/l/{name}", *SH, "pwd -P; ls /workspace")
             if done.returncode != 125:
@@ -665,10 +722,12 @@ class Compat(JailTest):
         self.assertEqual(r["protection"]["layers"]["proc"].get("by"), "masked")
 
     def test_memory_is_the_limit(self):
-        info = dict(line.split(":", 1) for line in self.shell("cat /proc/meminfo", *self.FLAGS, "-m", "100m").splitlines())
+        info = dict(line.split(":", 1)
+                    for line in self.shell("cat /proc/meminfo", *self.FLAGS, "-m", "100m").splitlines())
         self.assertEqual(info["MemTotal"].split(), [str(100 << 10), "kB"])
         self.assertEqual(info["SwapTotal"].split(), ["0", "kB"])
-        self.assertEqual(self.shell("free -b | awk '/^Mem/ { print $2 }'", *self.FLAGS, "-m", "100m").strip(), str(100 << 20))
+        self.assertEqual(self.shell("free -b | awk '/^Mem/ { print $2 }'", *self.FLAGS, "-m", "100m").strip(),
+                         str(100 << 20))
 
     def test_cpus_are_the_limit(self):
         for cpus, want in (("0.5", 1), ("1", 1), ("1.5", min(2, os.cpu_count()))):
@@ -676,16 +735,21 @@ class Compat(JailTest):
             self.assertEqual(int(self.shell("grep -c '^cpu[0-9]' /proc/stat", *self.FLAGS, "-c", cpus)), want)
 
     def test_tools(self):
-        self.shell("ps ax > /dev/null && uptime > /dev/null && cat /proc/loadavg /proc/version > /dev/null", *self.FLAGS)
+        self.shell("ps ax > /dev/null && uptime > /dev/null && cat /proc/loadavg /proc/version > /dev/null",
+                   *self.FLAGS)
 
     def test_processes_are_the_sandboxes(self):
-        self.assertEqual(self.python("import os\nprint([p for p in os.listdir('/proc') if p.isdigit()])", *self.FLAGS).strip(), "['2']")
+        self.assertEqual(self.python("import os\nprint([p for p in os.listdir('/proc') if p.isdigit()])",
+                                     *self.FLAGS).strip(),
+                         "['2']")
 
     def test_masks(self):
         script = """
 import os
-for name in ('kcore', 'keys', 'key-users', 'kallsyms', 'kmsg', 'timer_list', 'sched_debug', 'interrupts', 'cmdline', 'modules', 'partitions',
-             'diskstats', 'slabinfo', 'vmallocinfo', 'iomem', 'ioports', 'locks', 'swaps', 'zoneinfo', 'buddyinfo', 'softirqs', 'config.gz'):
+for name in ('kcore', 'keys', 'key-users', 'kallsyms', 'kmsg', 'timer_list', 'sched_debug', 'interrupts', 'cmdline', \
+'modules', 'partitions',
+             'diskstats', 'slabinfo', 'vmallocinfo', 'iomem', 'ioports', 'locks', 'swaps', 'zoneinfo', 'buddyinfo', \
+'softirqs', 'config.gz'):
     try: data = os.read(os.open('/proc/' + name, os.O_RDONLY), 100)
     except OSError as why: data = b''
     if data: print(name, data)
@@ -693,7 +757,8 @@ for name in ('acpi', 'scsi', 'irq', 'bus', 'fs', 'driver', 'tty', 'asound', 'pre
     try: names = os.listdir('/proc/' + name)
     except OSError: names = []
     if names: print(name, names)
-for name in ('sys/kernel/core_pattern', 'sys/kernel/hostname', 'sysrq-trigger', 'sys/vm/drop_caches', 'sys/net/ipv4/ip_forward', 'meminfo', 'irq/0/smp_affinity'):
+for name in ('sys/kernel/core_pattern', 'sys/kernel/hostname', 'sysrq-trigger', 'sys/vm/drop_caches', \
+'sys/net/ipv4/ip_forward', 'meminfo', 'irq/0/smp_affinity'):
     try: os.open('/proc/' + name, os.O_WRONLY); print(name, 'writable')
     except OSError: pass
 """
@@ -708,7 +773,9 @@ class Paranoid(JailTest):
 
     def test_complete_and_usable(self):
         self.outcome(*self.FLAGS, "--require", "seccomp,landlock,proc", *PY, "print(1)", cause="exited", status=0)
-        self.assertEqual(self.shell("echo x > /tmp/x; cat /tmp/x; ls / > /dev/null; grep -c root /etc/passwd", *self.FLAGS).split()[0], "x")
+        self.assertEqual(self.shell("echo x > /tmp/x; cat /tmp/x; ls / > /dev/null; grep -c root /etc/passwd",
+                                    *self.FLAGS).split()[0],
+                         "x")
 
     def test_what_it_refuses(self):
         script = """
@@ -717,7 +784,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 def told(*args):
     r = libc.syscall(*args)
     return 'done' if r >= 0 else ctypes.get_errno()
-print(told(29, 0, 4096, 0o1600), told(64, 0, 1, 0o600), told(68, 0, 0o600), told(257, -100, b'/tmp/setid', 0o101, 0o6755), told(437, -100, b'/', 0, 0))
+print(told(29, 0, 4096, 0o1600), told(64, 0, 1, 0o600), told(68, 0, 0o600), told(257, -100, b'/tmp/setid', 0o101, \
+0o6755), told(437, -100, b'/', 0, 0))
 r, w = os.pipe()
 try: print(os.sendfile(w, os.open('/etc/passwd', os.O_RDONLY), 0, 10))
 except OSError as why: print(why.errno)

@@ -14,10 +14,13 @@ import subprocess
 import unittest
 
 from helpers import read_line
-from jailkit import ALL_LAYERS, IS_ROOT, KNOBS, PATH, PLAIN_ID, PY, SH, JailTest, SubidUser, World, hierarchies, needs_root, read
+from jailkit import (ALL_LAYERS, IS_ROOT, KNOBS, PATH, PLAIN_ID, PY, SH, JailTest, SubidUser, World, hierarchies,
+                     needs_root, read)
 
-HELD_BY_THE_KERNEL = "user_ns,mount_ns,pid_ns,net_ns,ipc_ns,uts_ns,cgroup_ns,caps,no_new_privs,seccomp,landlock,root_readonly,proc,fds,disk,inodes"
-FILL = "import os\nfd = os.open('/tmp/x', os.O_WRONLY | os.O_CREAT)\ntry:\n    while True: os.write(fd, b'x' * 65536)\nexcept OSError as why: print(why.errno)"
+HELD_BY_THE_KERNEL = ("user_ns,mount_ns,pid_ns,net_ns,ipc_ns,uts_ns,cgroup_ns,caps,no_new_privs,seccomp,landlock,"
+                      "root_readonly,proc,fds,disk,inodes")
+FILL = ("import os\nfd = os.open('/tmp/x', os.O_WRONLY | os.O_CREAT)\ntry:\n"
+        "    while True: os.write(fd, b'x' * 65536)\nexcept OSError as why: print(why.errno)")
 USER = None  # with subordinate ids
 
 
@@ -38,56 +41,69 @@ class Essentials:
     def make_world(cls):
         if cls.SUBIDS and USER is None:
             raise unittest.SkipTest("subordinate ids (root, useradd, newuidmap)")
-        return World(USER.pw_uid if cls.SUBIDS else PLAIN_ID, USER.pw_gid if cls.SUBIDS else PLAIN_ID, delegated=cls.DELEGATED)
+        return World(USER.pw_uid if cls.SUBIDS else PLAIN_ID, USER.pw_gid if cls.SUBIDS else PLAIN_ID,
+                     delegated=cls.DELEGATED)
 
     def test_runs_as_user(self):
-        self.assertEqual(self.shell("id -u; id -un; pwd; cat /proc/self/uid_map").split()[:3], ["1000", "user", "/workspace"])
+        self.assertEqual(self.shell("id -u; id -un; pwd; cat /proc/self/uid_map").split()[:3],
+                         ["1000", "user", "/workspace"])
 
     def test_layers_that_need_no_help(self):
         self.outcome("--require", HELD_BY_THE_KERNEL, "--", "/bin/true", cause="exited", status=0)
 
     def test_layers_that_need_no_help_in_every_profile(self):
         for profile in ("paranoid", "compat"):
-            self.outcome("--profile", profile, "--require", HELD_BY_THE_KERNEL, "--", "/bin/true", cause="exited", status=0)
+            self.outcome("--profile", profile, "--require", HELD_BY_THE_KERNEL, "--", "/bin/true", cause="exited",
+                         status=0)
 
     def test_outcomes(self):
         self.outcome(*SH, "exit 7", cause="exited", status=7)
         self.outcome(*SH, "kill -SEGV $$", cause="signalled", status=139)
-        self.outcome("--timeout", "0.2", *SH, "trap '' TERM; echo x; while :; do sleep 1000; done", cause="timeout", status=124)
-        self.outcome("--output", "100", "--on-output-limit", "kill", *SH, "while :; do echo x; done", cause="output-limit", status=137)
+        self.outcome("--timeout", "0.2", *SH, "trap '' TERM; echo x; while :; do sleep 1000; done", cause="timeout",
+                     status=124)
+        self.outcome("--output", "100", "--on-output-limit", "kill", *SH, "while :; do echo x; done",
+                     cause="output-limit", status=137)
         self.outcome("--", "/no/such", cause="exited", status=127)
 
     def test_read_only_root(self):
-        script = "import os\nfor p in ('/x', '/usr/x', '/etc/x', '/usr/bin/x'):\n    try: os.mkdir(p); print('made')\n    except OSError as why: print(why.errno)"
+        script = ("import os\nfor p in ('/x', '/usr/x', '/etc/x', '/usr/bin/x'):\n    try: os.mkdir(p); print('made')\n"
+                  "    except OSError as why: print(why.errno)")
         self.assertEqual(set(self.python(script).split()), {str(errno.EROFS)})
 
     def test_nothing_of_the_host(self):
         canary = self.w.file("canary", "secret")
-        self.assertEqual(self.shell(f"cat {canary} /etc/shadow 2>/dev/null; ls -d /sys /root /proc/sys {self.w.dir} 2>/dev/null; true"), "")
-        self.assertEqual(self.python("import os\nprint([p for p in os.listdir('/proc') if p.isdigit()])").strip(), "['2']")
+        self.assertEqual(self.shell(
+            f"cat {canary} /etc/shadow 2>/dev/null; ls -d /sys /root /proc/sys {self.w.dir} 2>/dev/null; true"),
+                         "")
+        self.assertEqual(self.python("import os\nprint([p for p in os.listdir('/proc') if p.isdigit()])").strip(),
+                         "['2']")
 
     def test_privileges(self):
-        status = dict(line.split(":\t", 1) for line in self.shell("cat /proc/self/status").splitlines() if ":\t" in line)
+        status = dict(line.split(":\t", 1)
+                      for line in self.shell("cat /proc/self/status").splitlines() if ":\t" in line)
         self.assertEqual({status[n] for n in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}, {"0" * 16})
         self.assertEqual((status["NoNewPrivs"], status["Seccomp"]), ("1", "2"))
 
     def test_disk_is_memory_and_says_enospc(self):
         r = self.outcome("-m", "64m", *PY, FILL, cause="exited", status=0)
-        self.assertEqual((r["stdout"].strip(), r["limits"]["disk"], r["outcome"]["limits_hit"]), (str(errno.ENOSPC), 32 << 20, ["disk"]))
+        self.assertEqual((r["stdout"].strip(), r["limits"]["disk"], r["outcome"]["limits_hit"]),
+                         (str(errno.ENOSPC), 32 << 20, ["disk"]))
         self.assertEqual(r["protection"]["layers"]["disk"], {"on": True, "by": "memory-backed"})
 
     def test_disk_above_half_of_memory_is_refused(self):
         self.refused("-m", "64m", "--disk", "33m", "--", "/bin/true", words=("disk", "half of memory"))
 
     def test_inodes(self):
-        script = "import os\nn = 0\ntry:\n    while True: os.mkdir(f'/tmp/{n}'); n += 1\nexcept OSError as why: print(why.errno, n <= 64)"
+        script = ("import os\nn = 0\ntry:\n    while True: os.mkdir(f'/tmp/{n}'); n += 1\n"
+                  "except OSError as why: print(why.errno, n <= 64)")
         self.assertEqual(self.python(script, "--inodes", "64").split(), [str(errno.ENOSPC), "True"])
 
     def test_io_limits_are_refused(self):
         self.refused("--io-write-bps", "1m", "--", "/bin/true", words=("io_write_bps",))
 
     def test_pids(self):
-        script = ("import os, signal\nn = 0\ntry:\n    while n < 100:\n        if os.fork() == 0: signal.pause()\n        n += 1\n"
+        script = ("import os, signal\nn = 0\ntry:\n    while n < 100:\n        if os.fork() == 0: signal.pause()\n"
+                  "        n += 1\n"
                   "except OSError as why: print(why.errno, n <= 10)")
         self.assertEqual(self.python(script, "--pids", "10").split(), [str(errno.EAGAIN), "True"])
 
@@ -107,7 +123,8 @@ class Essentials:
         self.shell("echo inside > /data/new; test ! -e /data/none", "-v", f"{source}:/data")
         st = os.stat(f"{source}/new")
         self.assertEqual((st.st_uid, read(f"{source}/new")), (self.w.uid, "inside\n"))
-        self.assertEqual(self.python("import os\ntry: os.mkdir('/data/x')\nexcept OSError as why: print(why.errno)", "-v", f"{source}:/data:ro").strip(),
+        self.assertEqual(self.python("import os\ntry: os.mkdir('/data/x')\nexcept OSError as why: print(why.errno)",
+                                     "-v", f"{source}:/data:ro").strip(),
                          str(errno.EROFS))
 
     def test_binds_give_no_more_than_the_caller_has(self):
@@ -168,7 +185,8 @@ class Essentials:
                 self.assertEqual((st.st_uid, st.st_mode & 0o022), (self.w.uid, 0), path)
 
     def test_without_a_home(self):
-        gone = {"HOME": "/nonexistent", "BRIG_STATE_DIR": "/nonexistent/s", "BRIG_RUN_DIR": "/nonexistent/r", "BRIG_CACHE_DIR": "/nonexistent/c"}
+        gone = {"HOME": "/nonexistent", "BRIG_STATE_DIR": "/nonexistent/s", "BRIG_RUN_DIR": "/nonexistent/r",
+                "BRIG_CACHE_DIR": "/nonexistent/c"}
         self.outcome("--", "/bin/true", cause="exited", status=0, env=gone)
 
     def statement(self, **flags):
@@ -178,7 +196,8 @@ class Essentials:
         protection = self.statement()
         for name in ALL_LAYERS:
             done = self.w.run("--require", name, "--", "/bin/true")
-            self.assertEqual(done.returncode, 0 if protection["layers"][name]["on"] else 125, (name, protection["layers"][name], done))
+            self.assertEqual(done.returncode, 0 if protection["layers"][name]["on"] else 125,
+                             (name, protection["layers"][name], done))
         off = [n for n in ALL_LAYERS if not protection["layers"][n]["on"]]
         self.assertEqual(protection["complete"], not off)
         for name in off:
@@ -191,7 +210,8 @@ class Alone(Essentials, JailTest):
 
     def test_statement(self):
         layers = self.statement()["layers"]
-        self.assertEqual((layers["uid_range"]["on"], layers["memory"]["on"], layers["cpu"]["on"]), (False, False, False))
+        self.assertEqual((layers["uid_range"]["on"], layers["memory"]["on"], layers["cpu"]["on"]),
+                         (False, False, False))
         self.assertEqual(layers["memory"].get("by"), "RLIMIT_AS")
         self.assertEqual((layers["pids"]["on"], layers["pids"].get("by")), (True, "RLIMIT_NPROC"))
 
@@ -207,7 +227,8 @@ def told(fn, *args):
     try: fn(*args); return 'done'
     except OSError as why: return why.errno
 for s in (9, 15, 19, 11): told(os.kill, 1, s)
-print(told(os.sched_setaffinity, 1, [0]), told(os.setpriority, 0, 1, 19), told(open, '/proc/1/mem', 'rb'), libc.ptrace(16, 1, 0, 0))
+print(told(os.sched_setaffinity, 1, [0]), told(os.setpriority, 0, 1, 19), told(open, '/proc/1/mem', 'rb'), \
+libc.ptrace(16, 1, 0, 0))
 """
         out = self.w.run("--", "/usr/bin/python3", "-I", "-c", script).stdout.split()
         self.assertNotIn(b"done", out)
@@ -218,7 +239,8 @@ print(told(os.sched_setaffinity, 1, [0]), told(os.setpriority, 0, 1, 19), told(o
 
     def test_off_disk(self):
         for layer in ("disk", "inodes"):
-            self.refused("--require", layer, "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_OFF": layer}, words=("required layer", layer))
+            self.refused("--require", layer, "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_OFF": layer},
+                         words=("required layer", layer))
 
 
 @needs_root
@@ -267,7 +289,8 @@ class Subordinate(Essentials, JailTest):
         with open(path, "wb"):  # root's: somebody else was there first
             self.addCleanup(os.unlink, path)
         self.assertEqual(self.statement()["layers"]["uid_range"],
-                         {"on": False, "by": "subordinate ids", "why": "another service on this host may have given out the same ids"})
+                         {"on": False, "by": "subordinate ids",
+                          "why": "another service on this host may have given out the same ids"})
 
 
 @needs_root
@@ -288,7 +311,8 @@ class Full(Essentials, JailTest):
 
     def test_limits_are_the_kernels(self):
         self.outcome("-m", "32m", *PY, "a = []\nwhile True: a.append(bytearray(1 << 20))", cause="oom", status=137)
-        self.outcome("--pids", "8", *PY, "import os, signal\ntry:\n    while True:\n        if os.fork() == 0: signal.pause()\nexcept OSError: os._exit(1)",
+        self.outcome("--pids", "8", *PY, "import os, signal\ntry:\n    while True:\n"
+                     "        if os.fork() == 0: signal.pause()\nexcept OSError: os._exit(1)",
                      cause="pids-limit", status=1)
         self.outcome("--cpu-time", "0.3", *SH, "while :; do :; done", cause="cpu-limit", status=137)
 
@@ -305,7 +329,8 @@ class Full(Essentials, JailTest):
 
     def test_off_and_required(self):
         for layer in ("landlock", "memory", "disk"):
-            self.refused("--require", "all", "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_OFF": layer}, words=("required layer", layer))
+            self.refused("--require", "all", "--", "/bin/true", program=KNOBS, env={"BRIG_TEST_OFF": layer},
+                         words=("required layer", layer))
 
 
 if __name__ == "__main__":

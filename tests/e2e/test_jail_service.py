@@ -19,7 +19,8 @@ import unittest
 from helpers import BRIG, PATIENCE, wait_until
 from jailkit import BUILD, PLAIN_ID, PREFIX, JailTest, World, comm, image_stores, needs_root, read
 
-HOST = next((p for p in (f"{PREFIX}/tests/e2e/service_host", f"{BUILD}/tests/e2e/service_host") if os.path.exists(p)), "service_host")
+HOST = next((p for p in (f"{PREFIX}/tests/e2e/service_host", f"{BUILD}/tests/e2e/service_host") if os.path.exists(p)),
+            "service_host")
 LIBEXEC = os.environ.get("BRIG_LIBEXEC_DIR") or f"{os.path.dirname(os.path.realpath(BRIG))}"
 MANY = 200
 
@@ -28,7 +29,8 @@ class Host:
     """One brigd."""
 
     def __init__(self, socket_fd):
-        self.process = subprocess.Popen([HOST, str(socket_fd)], pass_fds=[socket_fd], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen([HOST, str(socket_fd)], pass_fds=[socket_fd], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE)
         self.pending = b""
 
     def say(self, *words):
@@ -93,7 +95,8 @@ class ServiceTest(JailTest):
             os.set_inheritable(3, True)
             self.w.become_caller(cgroups)
 
-        self.spawner = subprocess.Popen([self.SPAWNER or f"{self.HELPERS}/brig-spawner", self.HELPERS], preexec_fn=in_child, close_fds=False, cwd="/",
+        self.spawner = subprocess.Popen([self.SPAWNER or f"{self.HELPERS}/brig-spawner", self.HELPERS],
+                                        preexec_fn=in_child, close_fds=False, cwd="/",
                                         env={**self.w.env, **env}, stdin=subprocess.DEVNULL)
         theirs.close()
 
@@ -176,8 +179,10 @@ class Life(ServiceTest):
 
     def test_refused_before_anything_is_made(self):
         host = self.host()
-        for word, words in (("memory=5", "memory 5: must be between"), ("bind=relative:/x", "bind source relative: must be absolute"),
-                            ("bind=/tmp:/etc", "cannot be replaced"), ("rootfs=relative", "rootfs relative: must be absolute")):
+        for word, words in (("memory=5", "memory 5: must be between"),
+                            ("bind=relative:/x", "bind source relative: must be absolute"),
+                            ("bind=/tmp:/etc", "cannot be replaced"),
+                            ("rootfs=relative", "rootfs relative: must be absolute")):
             host.say("create", "a", word)
             self.assertIn(words, host.expect("refused a "))
 
@@ -259,14 +264,16 @@ class Streams(ServiceTest):
         before = len(os.listdir(f"/proc/{self.spawner.pid}/fd"))
         self.create(host, "a")
         self.end(host, "a")
-        wait_until("all are closed", lambda: len(os.listdir(f"/proc/{self.spawner.pid}/fd")) <= before + 3)  # the reaper's socket, the owner's lock, a namespace
+        # the reaper's socket, the owner's lock, a namespace
+        wait_until("all are closed", lambda: len(os.listdir(f"/proc/{self.spawner.pid}/fd")) <= before + 3)
         self.create(host, "b")
         with_one = len(os.listdir(f"/proc/{self.spawner.pid}/fd"))
         for _ in range(20):
             host.say("attach", "b")
             host.until("attached b ok")
             host.until("hello b ")
-        self.assertLess(len(os.listdir(f"/proc/{self.spawner.pid}/fd")), with_one + 5)  # a network namespace is made ahead
+        # a network namespace is made ahead
+        self.assertLess(len(os.listdir(f"/proc/{self.spawner.pid}/fd")), with_one + 5)
         self.end(host, "b")
 
 
@@ -331,7 +338,8 @@ class Counting(ServiceTest):
             return self.run_in(host, "a", "/usr/bin/python3", "-I", "-S", "-c", "x = bytearray(150 << 20)")[0]["status"]
 
         def forks():
-            return self.run_in(host, "a", "/bin/sh", "-c", "for i in $(seq 30); do sleep 1000 & done; exit 0")[0]["status"]
+            return self.run_in(host, "a", "/bin/sh", "-c",
+                               "for i in $(seq 30); do sleep 1000 & done; exit 0")[0]["status"]
 
         self.assertEqual(eats(), 0)
         self.assertNotEqual(forks(), 0)
@@ -347,7 +355,8 @@ class Counting(ServiceTest):
         host.expect("refused a memory")
         host.say("limits", "a", str(300 << 20), "0", "20")
         host.expect("refused a limits")
-        host.say("run", "a", "/usr/bin/python3", "-I", "-S", "-c", "import time; x = bytearray(50 << 20); print('here', flush=True); time.sleep(1000)")
+        host.say("run", "a", "/usr/bin/python3", "-I", "-S", "-c",
+                 "import time; x = bytearray(50 << 20); print('here', flush=True); time.sleep(1000)")
         host.until("output a 1")
         host.say("limits", "a", str(20 << 20), "1000", "20")
         host.until("no-limits a limits.memory")
@@ -404,7 +413,8 @@ class Leaves(ServiceTest):
     def test_daemons_die_with_the_process(self):
         host = self.host()
         self.create(host, "a")
-        end, _ = self.run_in(host, "a", "/bin/sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 </dev/null & setsid setsid sleep 1000 & exit 3")
+        end, _ = self.run_in(host, "a", "/bin/sh", "-c",
+                             "setsid sleep 1000 >/dev/null 2>&1 </dev/null & setsid setsid sleep 1000 & exit 3")
         self.assertEqual((end["status"], end["leaf"]), (3 << 8, 1))
         wait_until("nobody is left", lambda: len(self.w.processes("sleep")) == 0)
         self.assertFalse(self.below())
@@ -427,7 +437,8 @@ class Leaves(ServiceTest):
     def test_refused_processes_are_counted_where_they_were(self):
         host = self.host()
         self.create(host, "a", "pids=16")
-        bomb = "import os\nn = 0\ntry:\n  while True:\n    os.fork() or os.execv('/bin/sleep', ['sleep', '100'])\nexcept OSError: os._exit(9)"
+        bomb = ("import os\nn = 0\ntry:\n  while True:\n    os.fork() or os.execv('/bin/sleep', ['sleep', '100'])\n"
+                "except OSError: os._exit(9)")
         end, _ = self.run_in(host, "a", "/usr/bin/python3", "-I", "-S", "-c", bomb.replace("\n", "\r"))
         self.assertEqual(end["status"], 9 << 8)
         self.assertGreaterEqual(end["refused"], 1)
@@ -452,7 +463,8 @@ class Sharing(ServiceTest):
         host = self.host()
         for source in ("/etc", "/root", self.w.home, "/usr"):
             host.say("create", "a", f"ro={source}:/x")
-            self.assertIn(f"ended a policy hit=0 bind source {source}: not in a directory that this service may share", host.expect("ended a "))
+            self.assertIn(f"ended a policy hit=0 bind source {source}: not in a directory that this service may share",
+                          host.expect("ended a "))
         host.say("create", "a", f"rootfs={self.w.home}")
         self.assertIn("not in a directory that this service may use", host.expect("ended a "))
 
@@ -464,7 +476,8 @@ class Sharing(ServiceTest):
         os.symlink("inside", f"{shared}/link")
         self.respawn(BRIG_BIND_ROOTS=f"/nonexistent:{shared}/")
         host = self.host()
-        for path in ("shared/up", "shared/up/secret", "shared/link", "shared/../secret", "shared-not", "secret", "shared/nothing"):
+        for path in ("shared/up", "shared/up/secret", "shared/link", "shared/../secret", "shared-not", "secret",
+                     "shared/nothing"):
             host.say("create", "a", f"ro={self.w.home}/{path}:/x")
             self.assertIn(f"ended a policy hit=0 bind source {self.w.home}/{path}: ", host.expect("ended a "), path)
         self.create(host, "a", f"ro={shared}:/x")
@@ -539,7 +552,8 @@ class TakenOver(ServiceTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.HELPERS = cls.w.mkdir("helpers")
-        for name, program in (("brig-spawner", f"{LIBEXEC}/brig-spawner"), ("brig-init", f"{os.path.dirname(HOST)}/rogue_init")):
+        for name, program in (("brig-spawner", f"{LIBEXEC}/brig-spawner"),
+                              ("brig-init", f"{os.path.dirname(HOST)}/rogue_init")):
             shutil.copy(program, f"{cls.HELPERS}/{name}")
 
     def start(self, host, key, deed):

@@ -15,7 +15,8 @@ class Wall(JailTest):
     LIMIT_SECONDS = 120
 
     def wall(self, profile, **kw):
-        done = self.w.run("--timeout", "100", "--profile", profile, "-v", f"{WALL.parent}:/wall:ro", "--", f"/wall/{WALL.name}", profile, **kw)
+        done = self.w.run("--timeout", "100", "--profile", profile, "-v", f"{WALL.parent}:/wall:ro", "--",
+                          f"/wall/{WALL.name}", profile, **kw)
         text = done.stdout.decode()
         found = re.search(r"^wall: (\d+) checked, (\d+) mismatches$", text, re.M)
         self.assertTrue(found, (text[-400:], done.stderr))

@@ -3,7 +3,8 @@
 
 Documents are generated from a seed, and mutated; where BRIG_TEST_DATA names a
 directory with a checkout of the JSON Schema test suite, its files too.
-Python is made as strict as we are: no doubled keys, no NaN, no number past a double, no half surrogates, no NUL in keys, 64 levels.
+Python is made as strict as we are: no doubled keys, no NaN, no number past a double, no half surrogates, no NUL in
+keys, 64 levels.
 """
 
 import json
@@ -18,14 +19,17 @@ import unittest
 
 PREFIX = os.environ.get("BRIG_INSTALL_DIR", "")
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
-DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/json_host", f"{BUILD}/tests/e2e/json_host") if os.path.exists(p)), "json_host")
+DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/json_host", f"{BUILD}/tests/e2e/json_host") if os.path.exists(p)),
+              "json_host")
 SUITE = pathlib.Path(os.environ.get("BRIG_TEST_DATA") or "/nonexistent", "json-schema-test-suite")
 SEED = int(os.environ.get("BRIG_JSON_SEED", "8259"))
 COUNT = int(os.environ.get("BRIG_JSON_COUNT", "4000"))
 DEPTH = 64
 
-PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u", b"\\ud800", b"\\u0000", b"\\/", b"0", b"-", b".", b"e", b"E+", b"1", b"null", b"true",
-          b"NaN", b"\x00", b"\x1f", b"\x7f", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xef\xbb\xbf", b" ", b"\t", b"\r\n", b"\x0b", b"//", b"1e999", b'"a":1,']
+PIECES = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b"\\u", b"\\ud800", b"\\u0000", b"\\/", b"0", b"-", b".",
+          b"e", b"E+", b"1", b"null", b"true",
+          b"NaN", b"\x00", b"\x1f", b"\x7f", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xef\xbb\xbf", b" ", b"\t",
+          b"\r\n", b"\x0b", b"//", b"1e999", b'"a":1,']
 
 
 class Strict(Exception):
@@ -85,7 +89,8 @@ def expected(document):
         text = document.decode("utf-8")
         if text.startswith("\ufeff"):
             return None
-        return plain(json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=number, parse_int=integer))
+        return plain(json.loads(text, object_pairs_hook=pairs, parse_constant=constant, parse_float=number,
+                                parse_int=integer))
     except (ValueError, Strict, RecursionError):
         return None
 
@@ -104,7 +109,8 @@ class Generator:
 
     def text(self):
         r = self.random
-        points = [r.choice([r.randrange(0x20, 0x7F), r.randrange(0x20), r.randrange(0x80, 0x800), r.randrange(0x10000, 0x110000), 0x22, 0x5C]) for _ in range(r.randrange(6))]
+        points = [r.choice([r.randrange(0x20, 0x7F), r.randrange(0x20), r.randrange(0x80, 0x800),
+                            r.randrange(0x10000, 0x110000), 0x22, 0x5C]) for _ in range(r.randrange(6))]
         return "".join(map(chr, points))
 
     def value(self, depth=0):
@@ -115,7 +121,8 @@ class Generator:
         if kind == 1:
             return r.choice([0, -1, 2**63 - 1, -(2**63), 2**63, r.randrange(-(10**6), 10**6), 10**r.randrange(40)])
         if kind == 2:
-            return r.choice([0.5, -0.0, 1e300, 5e-324, 1.7976931348623157e308, r.uniform(-1, 1), r.random() * 10 ** r.randrange(-300, 300)])
+            return r.choice([0.5, -0.0, 1e300, 5e-324, 1.7976931348623157e308, r.uniform(-1, 1),
+                             r.random() * 10 ** r.randrange(-300, 300)])
         if kind < 7:
             return self.text()
         if kind < 9:
@@ -124,7 +131,8 @@ class Generator:
 
     def document(self):
         r = self.random
-        return json.dumps(self.value(), ensure_ascii=r.random() < 0.5, indent=r.choice([None, None, 2])).encode("utf-8", "surrogatepass")
+        return json.dumps(self.value(), ensure_ascii=r.random() < 0.5,
+                          indent=r.choice([None, None, 2])).encode("utf-8", "surrogatepass")
 
     def mutate(self, data):
         r = self.random
@@ -162,7 +170,8 @@ class Json(unittest.TestCase):
         self.assertGreater(refused, len(mutated) // 4)
 
     def test_depth(self):
-        self.compare([b"[" * n + b"]" * n for n in range(60, 70)] + [b'{"a":' * n + b"1" + b"}" * n for n in range(60, 70)])
+        self.compare([b"[" * n + b"]" * n for n in range(60, 70)]
+                     + [b'{"a":' * n + b"1" + b"}" * n for n in range(60, 70)])
 
     @unittest.skipUnless(SUITE.is_dir(), "BRIG_TEST_DATA names no directory with json-schema-test-suite")
     def test_the_files_of_a_suite(self):

@@ -2,8 +2,8 @@
 """The JSON Schema validator against the official test suite, drafts 2020-12 and 7, optional parts and formats included.
 
 The suite is no part of this tree: it is looked for in $BRIG_TEST_DATA/json-schema-test-suite. What we do not do is
-listed here, group by group and test by test, with the reason, and the lists are exact: a schema that is refused and not listed fails, and so
-does one that is listed and not refused.
+listed here, group by group and test by test, with the reason, and the lists are exact: a schema that is refused and not
+listed fails, and so does one that is listed and not refused.
 """
 
 import json
@@ -14,12 +14,14 @@ import unittest
 
 PREFIX = os.environ.get("BRIG_INSTALL_DIR", "")
 BUILD = os.environ.get("BRIG_BUILD_DIR", "build")
-DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/schema_host", f"{BUILD}/tests/e2e/schema_host") if os.path.exists(p)), "schema_host")
+DRIVER = next((p for p in (f"{PREFIX}/tests/e2e/schema_host", f"{BUILD}/tests/e2e/schema_host") if os.path.exists(p)),
+              "schema_host")
 SUITE = pathlib.Path(os.environ.get("BRIG_TEST_DATA") or "/nonexistent", "json-schema-test-suite/tests")
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 FORMATS = 1  # SCHEMA_FORMATS
 
-# Schemas that refer to a document elsewhere (the suite's `remotes`, or a meta-schema). Nothing is ever fetched: refused when compiled. True: every group.
+# Schemas that refer to a document elsewhere (the suite's `remotes`, or a meta-schema). Nothing is ever fetched: refused
+# when compiled. True: every group.
 OUTSIDE = {
     "draft2020-12/refRemote.json": True,
     "draft2020-12/optional/cross-draft.json": True,
@@ -41,7 +43,8 @@ OUTSIDE = {
 FOREIGN = {"draft2020-12/vocabulary.json": True, "draft2020-12/optional/format-assertion.json": True}
 # content* only describes (2020-12 says so for everybody; draft 7 leaves it open).
 IGNORED = {"draft7/optional/content.json"}
-# Single tests. pcre2 knows no lookbehind of variable width; libidn2 2.3.3 does not apply two of the rules for text from right to left.
+# Single tests. pcre2 knows no lookbehind of variable width; libidn2 2.3.3 does not apply two of the rules for text from
+# right to left.
 KNOWN = {
     ("optional/format/ecmascript-regex.json", "a variable-width lookbehind (ES2018)"),
     ("optional/format/idn-hostname.json", "Bidi domain name with a digit-first label is invalid"),
@@ -79,7 +82,8 @@ class Suite(unittest.TestCase):
         refused = line.startswith("refused ")
         self.assertEqual(refused, listed(OUTSIDE, name, group) or listed(FOREIGN, name, group), f"{where}: {line}")
         if refused:
-            self.assertIn("leads out of the schema" if listed(OUTSIDE, name, group) else "must be JSON Schema 2020-12 or draft 7", line, where)
+            self.assertIn("leads out of the schema" if listed(OUTSIDE, name, group)
+                          else "must be JSON Schema 2020-12 or draft 7", line, where)
             return 0
         agreed = 0
         for test, got in zip(group["tests"], line.split("\t")[0], strict=True):
@@ -114,10 +118,12 @@ class Driver(unittest.TestCase):
     """What needs no suite: that the driver tells the three answers apart."""
 
     def test_answers(self):
-        web = {"$defs": {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 4} for i in range(20)} | {"a20": True}, "$ref": "#/$defs/a0"}
+        web = {"$defs": {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 4} for i in range(20)} | {"a20": True},
+               "$ref": "#/$defs/a0"}
         lines = run([[0, {"type": "integer"}, [1, 1.5]], [0, {"type": "int"}, []], [0, web, [1]]])
         self.assertEqual(lines[0], "vi\targuments: must be a whole number, is a number with a fraction")
-        self.assertEqual(lines[1], "refused schema /type: must be null, boolean, integer, number, string, array or object")
+        self.assertEqual(lines[1],
+                         "refused schema /type: must be null, boolean, integer, number, string, array or object")
         self.assertEqual(lines[2], "e\targuments: too much work to check against the schema")
 
 

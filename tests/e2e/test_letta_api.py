@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The behaviours of Letta's own test matrix that apply here, one test each, named after theirs (docs/COMPATIBILITY.md has the whole list). Tools run in real sandboxes of a real
-daemon; what Letta asserts inside its process is asserted here through its interface."""
+"""The behaviours of Letta's own test matrix that apply here, one test each, named after theirs (docs/COMPATIBILITY.md
+has the whole list). Tools run in real sandboxes of a real daemon; what Letta asserts inside its process is asserted
+here through its interface."""
 
 import hashlib
-import http.server
 import json
 import os
 import re
 import tempfile
-import threading
 
-from helpers import wait_until
-from lettakit import (ADD, ASYNC_ADD, ASYNC_CLEAR, ASYNC_COMPLEX, ASYNC_ERROR, ASYNC_GET_ENV, ASYNC_LIST, CLEAR_MEMORY, COWSAY, CREATE_LIST, ERROR, GET_ENV, USER, WARN, LettaTest,
+from lettakit import (ADD, ASYNC_ADD, ASYNC_CLEAR, ASYNC_COMPLEX, ASYNC_ERROR, ASYNC_GET_ENV, ASYNC_LIST, CLEAR_MEMORY,
+                      COWSAY, CREATE_LIST, ERROR, GET_ENV, USER, WARN, LettaTest,
                       wheel)
 from service import DEFAULT_ORG
 
-TOOL_KEYS = ["id", "tool_type", "description", "source_type", "name", "tags", "source_code", "json_schema", "args_json_schema", "return_char_limit", "pip_requirements",
-             "npm_requirements", "default_requires_approval", "enable_parallel_execution", "created_by_id", "last_updated_by_id", "metadata_", "project_id"]
-CONFIG_KEYS = ["created_by_id", "last_updated_by_id", "created_at", "updated_at", "id", "type", "organization_id", "config"]
-VARIABLE_KEYS = ["created_by_id", "last_updated_by_id", "created_at", "updated_at", "id", "key", "value", "description", "organization_id", "value_enc", "sandbox_config_id"]
+TOOL_KEYS = ["id", "tool_type", "description", "source_type", "name", "tags", "source_code", "json_schema",
+             "args_json_schema", "return_char_limit", "pip_requirements",
+             "npm_requirements", "default_requires_approval", "enable_parallel_execution", "created_by_id",
+             "last_updated_by_id", "metadata_", "project_id"]
+CONFIG_KEYS = ["created_by_id", "last_updated_by_id", "created_at", "updated_at", "id", "type", "organization_id",
+               "config"]
+VARIABLE_KEYS = ["created_by_id", "last_updated_by_id", "created_at", "updated_at", "id", "key", "value", "description",
+                 "organization_id", "value_enc", "sandbox_config_id"]
 BLOCKS = [{"label": "human", "value": "name: Ada", "limit": 2000}, {"label": "persona", "value": "kind", "limit": 2000}]
 MENU = '''
 def adjust_menu_prices(percentage: float) -> str:
@@ -47,7 +50,8 @@ class Local(LettaTest):
     def variables(self, **values):
         config = self.ask("POST", "/sandbox-config/local/default")
         for key, value in values.items():
-            made = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable", {"key": key, "value": value})
+            made = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable",
+                            {"key": key, "value": value})
             self.addCleanup(self.d.ask, "DELETE", f"/v1/sandbox-config/environment-variable/{made['id']}")
 
     def test_A1_local_sandbox_default(self):
@@ -57,7 +61,8 @@ class Local(LettaTest):
         self.assertEqual(ran["receipt"]["tool"]["name"], "add")
 
     def stateful(self, source):
-        tool = self.tool(source, json_schema={"name": re.search(r"def (\w+)", source)[1], "description": "clears", "parameters": {"type": "object", "properties": {}, "required": []}})
+        tool = self.tool(source, json_schema={"name": re.search(r"def (\w+)", source)[1], "description": "clears",
+                                              "parameters": {"type": "object", "properties": {}, "required": []}})
         agent = self.agent(tool, memory_blocks=BLOCKS)
         ran = self.run_agent(agent, tool)
         self.assertEqual((ran["status"], ran["func_return"], ran["agent_state"]), ("success", None, None), ran)
@@ -77,11 +82,14 @@ class Local(LettaTest):
         self.assertIn("secret_word", ran["receipt"]["environment"])
         # The value is a secret of the run: the tool had it, and it is scrubbed from all that comes back.
         self.assertNotIn("kangaroo", json.dumps(ran))
-        self.assertEqual(self.source('def f():\n    """F."""\n    import os\n    return len(os.environ["secret_word"])\n')["tool_return"], "8")
+        self.assertEqual(self.source('def f():\n    """F."""\n    import os\n'
+                                     '    return len(os.environ["secret_word"])\n')["tool_return"],
+                         "8")
 
     def test_A5_local_sandbox_per_agent_env(self):
         self.variables(secret_word="sandboxword")
-        tool = self.tool('def length() -> int:\n    """The length."""\n    import os\n    return os.environ["secret_word"] == "agentword"\n')
+        tool = self.tool('def length() -> int:\n    """The length."""\n    import os\n'
+                         '    return os.environ["secret_word"] == "agentword"\n')
         agent = self.agent(tool, secrets={"secret_word": "agentword"})
         self.assertIs(self.run_agent(agent, tool)["func_return"], True)
 
@@ -110,7 +118,8 @@ class Local(LettaTest):
         self.assertEqual(self.run_tool(self.tool(ASYNC_LIST))["result"], [1, 2, 3, 4, 5])
 
     def test_A30_local_sandbox_async_with_env_vars(self):
-        ran = self.source(ASYNC_GET_ENV.replace("return word", "return word == 'a-runtime-word'"), env_vars={"secret_word": "a-runtime-word"})
+        ran = self.source(ASYNC_GET_ENV.replace("return word", "return word == 'a-runtime-word'"),
+                          env_vars={"secret_word": "a-runtime-word"})
         self.assertEqual((ran["status"], ran["tool_return"]), ("success", "True"), ran)
 
     def test_A32_local_sandbox_async_with_agent_state(self):
@@ -127,8 +136,9 @@ class Local(LettaTest):
         self.assertIs(self.run_agent(self.agent(tool, secrets={"secret_word": "agentword"}), tool)["func_return"], True)
 
     def test_B8_tool_with_agent_id_injection(self):
-        tool = self.tool('def who(agent_id: str) -> str:\n    """Who."""\n    return agent_id\n', json_schema={"name": "who", "description": "who", "parameters": {
-            "type": "object", "properties": {}, "required": []}})
+        tool = self.tool('def who(agent_id: str) -> str:\n    """Who."""\n    return agent_id\n',
+                         json_schema={"name": "who", "description": "who", "parameters": {
+                             "type": "object", "properties": {}, "required": []}})
         agent = self.agent(tool)
         self.assertEqual(self.run_agent(agent, tool)["func_return"], agent["id"])
 
@@ -163,15 +173,20 @@ def ingest(message: str):
 
     def test_run_basic(self):
         ran = self.source(self.INGEST, {"message": "Hello, world!"}, source_type="python")
-        self.assertEqual((ran["status"], ran["tool_return"], ran["stdout"], ran["stderr"]), ("success", "Ingested message Hello, world!", [], []))
-        self.assertEqual(list(ran), ["id", "date", "name", "message_type", "otid", "sender_id", "step_id", "is_err", "seq_id", "run_id", "tool_return", "status", "tool_call_id", "stdout",
+        self.assertEqual((ran["status"], ran["tool_return"], ran["stdout"], ran["stderr"]),
+                         ("success", "Ingested message Hello, world!", [], []))
+        self.assertEqual(list(ran), ["id", "date", "name", "message_type", "otid", "sender_id", "step_id", "is_err",
+                                     "seq_id", "run_id", "tool_return", "status", "tool_call_id", "stdout",
                                      "stderr", "tool_returns", "receipt"])
-        self.assertEqual((ran["id"], ran["tool_call_id"], ran["name"], ran["message_type"]), ("null", "null", None, "tool_return_message"))
+        self.assertEqual((ran["id"], ran["tool_call_id"], ran["name"], ran["message_type"]),
+                         ("null", "null", None, "tool_return_message"))
         self.assertRegex(ran["date"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")
-        self.assertEqual(ran["tool_returns"], [{"type": "tool", "tool_return": ran["tool_return"], "status": "success", "tool_call_id": "null", "stdout": [], "stderr": []}])
+        self.assertEqual(ran["tool_returns"], [{"type": "tool", "tool_return": ran["tool_return"], "status": "success",
+                                                "tool_call_id": "null", "stdout": [], "stderr": []}])
 
     def test_run_env_var(self):
-        ran = self.source('def ingest():\n    """Ingest."""\n    import os\n    return "Ingested " + os.environ["secret"][::-1]\n', env_vars={"secret": "banana"})
+        ran = self.source('def ingest():\n    """Ingest."""\n    import os\n'
+                          '    return "Ingested " + os.environ["secret"][::-1]\n', env_vars={"secret": "banana"})
         self.assertEqual((ran["status"], ran["tool_return"]), ("success", "Ingested ananab"), ran)
 
     def test_run_bad_argument(self):
@@ -179,7 +194,8 @@ def ingest(message: str):
         self.assertEqual(ran["status"], "error")
         for text in (ran["tool_return"], ran["stderr"][0]):
             self.assertIn("Error", text)
-        self.assertTrue("missing 1 required positional argument" in ran["tool_return"] or "unexpected keyword argument" in ran["tool_return"], ran)
+        self.assertTrue("missing 1 required positional argument" in ran["tool_return"]
+                        or "unexpected keyword argument" in ran["tool_return"], ran)
 
     def test_run_with_distractor(self):
         source = '''
@@ -201,18 +217,24 @@ def util(x: int):
         self.assertEqual((ran["tool_return"], ran["name"]), ("None", "util"), ran)
 
     def test_run_explicit_schema(self):
-        schema = {"name": "ingest", "description": "x", "parameters": {"type": "object", "properties": {"message": {"type": "string"}, "extra": {"type": "string"}}, "required": ["message"]}}
-        self.assertEqual(self.source(self.INGEST, {"message": "x"}, json_schema=schema)["tool_return"], "Ingested message x")
+        schema = {"name": "ingest", "description": "x",
+                  "parameters": {"type": "object",
+                                 "properties": {"message": {"type": "string"}, "extra": {"type": "string"}},
+                                 "required": ["message"]}}
+        self.assertEqual(self.source(self.INGEST, {"message": "x"}, json_schema=schema)["tool_return"],
+                         "Ingested message x")
 
     def test_run_values_as_python_prints_them(self):
-        for expression, text in (("None", "None"), ("True", "True"), ("{'a': [1, None]}", "{'a': [1, None]}"), ("'x'", "x"), ("1.5", "1.5")):
+        for expression, text in (("None", "None"), ("True", "True"), ("{'a': [1, None]}", "{'a': [1, None]}"),
+                                 ("'x'", "x"), ("1.5", "1.5")):
             ran = self.source(f'def f():\n    """F."""\n    return {expression}\n')
             self.assertEqual((ran["status"], ran["tool_return"]), ("success", text))
 
     def test_run_refusals(self):
         self.assertIn("INVALID_ARGUMENT: Tool source type is not supported at this time. Found cobol", self.detail(
             "POST", "/tools/run", {"source_code": "x", "args": {}, "source_type": "cobol"}))
-        for body in ({"args": {}}, {"source_code": "x"}, {"source_code": "x", "args": {}, "unknown": 1}, {"source_code": 1, "args": {}}, {"source_code": "x", "args": []},
+        for body in ({"args": {}}, {"source_code": "x"}, {"source_code": "x", "args": {}, "unknown": 1},
+                     {"source_code": 1, "args": {}}, {"source_code": "x", "args": []},
                      {"source_code": "x", "args": {}, "env_vars": {"A": 1}}):
             self.detail("POST", "/tools/run", body, status=422)
         self.detail("POST", "/tools/run", b"{nonsense", status=422)
@@ -223,7 +245,8 @@ def util(x: int):
         tool, other = self.tool(ADD), self.tool(CREATE_LIST)
         agent = self.agent(tool)
         ran = self.run_agent(agent, tool, {"x": 2, "y": 3})
-        self.assertEqual(list(ran), ["status", "func_return", "agent_state", "stdout", "stderr", "sandbox_config_fingerprint", "receipt"])
+        self.assertEqual(list(ran), ["status", "func_return", "agent_state", "stdout", "stderr",
+                                     "sandbox_config_fingerprint", "receipt"])
         self.assertEqual((ran["status"], ran["func_return"], ran["stdout"], ran["stderr"]), ("success", 5, [], []))
         ran = self.run_agent(agent, tool, {"x": "not a number"})
         self.assertEqual((ran["status"], ran["func_return"]), ("error", None))
@@ -237,15 +260,19 @@ def util(x: int):
 def show() -> dict:
     """Shows."""
     import os
-    return {k: os.environ.get(k) for k in ("GLOBAL_ONLY", "SHARED", "MIDDLE", "AGENT_ONLY", "RUN_ONLY", "LETTA_TOOL_ID", "LETTA_AGENT_ID", "BRIG_SECRETS_KEY")}
+    return {k: os.environ.get(k) for k in ("GLOBAL_ONLY", "SHARED", "MIDDLE", "AGENT_ONLY", "RUN_ONLY", \
+"LETTA_TOOL_ID", "LETTA_AGENT_ID", "BRIG_SECRETS_KEY")}
 '''
         tool = self.tool(source)
         agent = self.agent(tool, secrets={"SHARED": "agent", "MIDDLE": "agent", "AGENT_ONLY": "a"})
-        ran = self.run_tool(tool, env_vars={"SHARED": "run", "RUN_ONLY": "r", "LETTA_TOOL_ID": "forged"}, agent_id=agent["id"])
-        self.assertEqual(ran["result"], {"GLOBAL_ONLY": "g", "SHARED": "run", "MIDDLE": "agent", "AGENT_ONLY": "a", "RUN_ONLY": "r", "LETTA_TOOL_ID": tool["id"],
+        ran = self.run_tool(tool, env_vars={"SHARED": "run", "RUN_ONLY": "r", "LETTA_TOOL_ID": "forged"},
+                            agent_id=agent["id"])
+        self.assertEqual(ran["result"], {"GLOBAL_ONLY": "g", "SHARED": "run", "MIDDLE": "agent", "AGENT_ONLY": "a",
+                                         "RUN_ONLY": "r", "LETTA_TOOL_ID": tool["id"],
                                          "LETTA_AGENT_ID": agent["id"], "BRIG_SECRETS_KEY": None})
         layers = ran["receipt"]["environment"]
-        self.assertEqual([layers[k] for k in ("GLOBAL_ONLY", "MIDDLE", "SHARED", "LETTA_TOOL_ID")], ["sandbox", "agent", "runtime", "forced"])
+        self.assertEqual([layers[k] for k in ("GLOBAL_ONLY", "MIDDLE", "SHARED", "LETTA_TOOL_ID")],
+                         ["sandbox", "agent", "runtime", "forced"])
 
 
     # ---- V: what is returned, of test_utils.py ----------------------------------------------------------------------
@@ -254,14 +281,17 @@ def show() -> dict:
         return self.tool(f'def {name}():\n    """V."""\n    return {expression}\n', **members)
 
     def test_V1_values_within_the_limit_stay(self):
-        for i, (expression, value) in enumerate((("'x y'", "x y"), ("None", None), ("{'a': {'b': 1}}", {"a": {"b": 1}}), ("42", 42), ("[1, 2, 3]", [1, 2, 3]), ("True", True), ("''", ""),
+        for i, (expression, value) in enumerate((("'x y'", "x y"), ("None", None), ("{'a': {'b': 1}}", {"a": {"b": 1}}),
+                                                 ("42", 42), ("[1, 2, 3]", [1, 2, 3]), ("True", True), ("''", ""),
                                                  ("'   '", "   "))):
             ran = self.run_tool(self.returned(f"v_{i}", expression))
             self.assertEqual((ran["status"], ran["result"]), ("success", value))
 
     def test_V9_cut_at_the_limit(self):
         ran = self.run_tool(self.returned("v_long", "'x' * 200", return_char_limit=50))
-        self.assertTrue(ran["result"].startswith("x" * 50 + "... [NOTE: function output was truncated since it exceeded the character limit: 200 > 50]"), ran["result"])
+        self.assertTrue(ran["result"].startswith(
+            "x" * 50 + "... [NOTE: function output was truncated since it exceeded the character limit: 200 > 50]"),
+                        ran["result"])
         self.assertNotIn("x" * 51, ran["result"])
         self.assertEqual(self.run_tool(self.returned("v_exact", "'x' * 50", return_char_limit=50))["result"], "x" * 50)
         ran = self.run_tool(self.returned("v_dict", "{'k': 'x' * 200}", return_char_limit=50))
@@ -270,7 +300,8 @@ def show() -> dict:
     # ---- T: integration_test_typescript_tool_execution_sandbox.py, on the local provider ----------------------------
 
     def typescript(self, name, source, properties, args, **members):
-        schema = {"name": name, "description": "", "parameters": {"type": "object", "properties": properties, "required": list(properties)}}
+        schema = {"name": name, "description": "",
+                  "parameters": {"type": "object", "properties": properties, "required": list(properties)}}
         ran = self.run_tool(self.tool(source, source_type="typescript", json_schema=schema, **members), args)
         if "cannot strip types" in (ran["error"] or ""):
             self.skipTest("this host has neither a Node that strips types nor esbuild")
@@ -278,27 +309,39 @@ def show() -> dict:
 
     def test_T5_javascript_functions(self):
         number = {"type": "number"}
-        schema = {"name": "addNumbers", "description": "", "parameters": {"type": "object", "properties": {"x": number, "y": number}, "required": ["x", "y"]}}
-        tool = self.tool("export async function addNumbers(x, y) {\n  return x + y;\n}\n", source_type="javascript", json_schema=schema)
+        schema = {"name": "addNumbers", "description": "",
+                  "parameters": {"type": "object", "properties": {"x": number, "y": number}, "required": ["x", "y"]}}
+        tool = self.tool("export async function addNumbers(x, y) {\n  return x + y;\n}\n", source_type="javascript",
+                         json_schema=schema)
         self.assertEqual(self.run_tool(tool, {"x": 10, "y": 5})["result"], 15)
 
     def test_T5_typescript_functions(self):
         number, text = {"type": "number"}, {"type": "string"}
-        ran = self.typescript("addNumbers", "export function addNumbers(x: number, y: number): number {\n  return x + y;\n}\n", {"x": number, "y": number}, {"x": 10, "y": 5})
+        ran = self.typescript("addNumbers",
+                              "export function addNumbers(x: number, y: number): number {\n  return x + y;\n}\n",
+                              {"x": number, "y": number}, {"x": 10, "y": 5})
         self.assertEqual((ran["status"], ran["result"]), ("success", 15), ran)
-        ran = self.typescript("concat", "export function concat(a: string, b: string): string { return `${a}, ${b}!`; }", {"a": text, "b": text}, {"a": "Hello", "b": "World"})
+        ran = self.typescript("concat",
+                              "export function concat(a: string, b: string): string { return `${a}, ${b}!`; }",
+                              {"a": text, "b": text}, {"a": "Hello", "b": "World"})
         self.assertEqual(ran["result"], "Hello, World!")  # T6
-        ran = self.typescript("delayed", "export async function delayed(m: string): Promise<string> { await new Promise(r => setTimeout(r, 1)); return `Delayed: ${m}`; }", {"m": text},
+        ran = self.typescript("delayed", "export async function delayed(m: string): Promise<string> { await new "
+                              "Promise(r => setTimeout(r, 1)); return `Delayed: ${m}`; }", {"m": text},
                               {"m": "test"})
         self.assertEqual(ran["result"], "Delayed: test")  # T7
-        ran = self.typescript("sum", "export function sum(n: number[]): number { return n.reduce((a, b) => a + b, 0); }", {"n": {"type": "array"}}, {"n": [1, 2, 3, 4, 5]})
+        ran = self.typescript("sum",
+                              "export function sum(n: number[]): number { return n.reduce((a, b) => a + b, 0); }",
+                              {"n": {"type": "array"}}, {"n": [1, 2, 3, 4, 5]})
         self.assertEqual(ran["result"], 15)  # T9
-        ran = self.typescript("full", "interface P { first: string; last: string }\nexport function full(p: P): string { return `${p.first} ${p.last}`; }", {"p": {"type": "object"}},
+        ran = self.typescript("full", "interface P { first: string; last: string }\n"
+                              "export function full(p: P): string { return `${p.first} ${p.last}`; }",
+                              {"p": {"type": "object"}},
                               {"p": {"first": "John", "last": "Doe"}})
         self.assertEqual(ran["result"], "John Doe")  # T10
 
     def test_T8_typescript_error(self):
-        ran = self.typescript("thrower", "export function thrower(): never { throw new Error('thrown on purpose'); }", {}, {})
+        ran = self.typescript("thrower", "export function thrower(): never { throw new Error('thrown on purpose'); }",
+                              {}, {})
         self.assertEqual(ran["status"], "error")
         self.assertIn("thrown on purpose", ran["error"])
 
@@ -315,8 +358,11 @@ class Packages(LettaTest):
         cls.dir = tempfile.mkdtemp(prefix="brig-tools-")
         os.chmod(cls.dir, 0o755)
         os.mkdir(f"{cls.dir}/core")
-        for name, text in (("core/__init__.py", ""), ("core/menu.py", "class Menu:\n    def items(self):\n        return [('Burger', 8.99), ('Fries', 2.99), ('Soda', 1.99)]\n"),
-                           ("core/utils.py", "def format_currency(v):\n    return f'${v:.2f}'\n"), ("requirements.txt", "cowsay\n")):
+        for name, text in (("core/__init__.py", ""),
+                           ("core/menu.py", "class Menu:\n    def items(self):\n"
+                            "        return [('Burger', 8.99), ('Fries', 2.99), ('Soda', 1.99)]\n"),
+                           ("core/utils.py", "def format_currency(v):\n    return f'${v:.2f}'\n"),
+                           ("requirements.txt", "cowsay\n")):
             with open(f"{cls.dir}/{name}", "w", encoding="utf-8") as f:
                 f.write(text)
         cls.CONFIG = f'[sandbox]\nallowed_dirs = "{cls.dir}"\n[tools]\nfind_links = "{cls.wheels}"\n'
@@ -325,7 +371,8 @@ class Packages(LettaTest):
     def test_A6_local_sandbox_external_codebase_with_venv(self):
         self.local(sandbox_dir=self.dir, use_venv=True, pip_requirements=[{"name": "tqdm"}])
         ran = self.run_tool(self.tool(MENU), {"percentage": 10})
-        self.assertEqual(ran["result"], "Price Adjustments:\nBurger: $8.99 -> $9.89\nFries: $2.99 -> $3.29\nSoda: $1.99 -> $2.19", ran)
+        self.assertEqual(ran["result"],
+                         "Price Adjustments:\nBurger: $8.99 -> $9.89\nFries: $2.99 -> $3.29\nSoda: $1.99 -> $2.19", ran)
         self.assertIn("Hello World", ran["stdout"])
 
     def test_A9_local_sandbox_with_venv_pip_installs_basic(self):
@@ -336,13 +383,15 @@ class Packages(LettaTest):
 
     def test_A10_local_sandbox_with_tool_pip_requirements(self):
         self.local(use_venv=True)
-        tool = self.tool('def use() -> str:\n    """Uses."""\n    import cowsay\n    return "Success!"\n', pip_requirements=[{"name": "cowsay", "version": "6.1"}])
+        tool = self.tool('def use() -> str:\n    """Uses."""\n    import cowsay\n    return "Success!"\n',
+                         pip_requirements=[{"name": "cowsay", "version": "6.1"}])
         self.assertEqual(tool["pip_requirements"], [{"name": "cowsay", "version": "6.1"}])
         self.assertEqual(self.run_tool(tool)["result"], "Success!")
 
     def test_A11_local_sandbox_with_mixed_pip_requirements(self):
         self.local(use_venv=True, pip_requirements=[{"name": "cowsay"}])
-        tool = self.tool('def both() -> str:\n    """Uses."""\n    import cowsay, tqdm\n    return "Success!"\n', pip_requirements=[{"name": "tqdm"}])
+        tool = self.tool('def both() -> str:\n    """Uses."""\n    import cowsay, tqdm\n    return "Success!"\n',
+                         pip_requirements=[{"name": "tqdm"}])
         self.assertEqual(self.run_tool(tool)["result"], "Success!")
 
     def test_A12_local_sandbox_with_venv_pip_installs_with_update(self):
@@ -355,7 +404,8 @@ class Packages(LettaTest):
 
     def test_A21_broken_requirement_is_the_runs_error(self):
         self.local(use_venv=True)
-        tool = self.tool('def broken() -> str:\n    """Uses."""\n    return "no"\n', pip_requirements=[{"name": "nonexistent-package-12345"}])
+        tool = self.tool('def broken() -> str:\n    """Uses."""\n    return "no"\n',
+                         pip_requirements=[{"name": "nonexistent-package-12345"}])
         ran = self.run_tool(tool)
         self.assertEqual(ran["status"], "error")
         for text in ("nonexistent-package-12345", "package version incompatibility"):
@@ -370,7 +420,8 @@ class Configurations(LettaTest):
     def test_C1_create_or_update(self):
         made = self.ask("POST", "/sandbox-config/", {"config": {"timeout": 60, "template": "t-1"}})
         self.assertEqual(list(made)[:8], CONFIG_KEYS)
-        self.assertEqual((made["type"], made["organization_id"], made["config"]["timeout"], made["config"]["template"]), ("e2b", DEFAULT_ORG, 60, "t-1"))
+        self.assertEqual((made["type"], made["organization_id"], made["config"]["timeout"], made["config"]["template"]),
+                         ("e2b", DEFAULT_ORG, 60, "t-1"))
         self.assertRegex(made["id"], r"^sandbox-[0-9a-f-]{36}$")
         self.assertEqual((made["created_by_id"], made["last_updated_by_id"]), (USER, USER))
         self.assertRegex(made["created_at"], r"^\d{4}-\d\d-\d\dT.*Z$")
@@ -379,19 +430,24 @@ class Configurations(LettaTest):
         other = self.ask("POST", "/sandbox-config/", {"config": {"timeout": 61, "template": "t-1"}})
         self.assertEqual((other["id"], other["config"]["timeout"]), (made["id"], 61))
         self.assertNotEqual(other["fingerprint"], made["fingerprint"])
-        wanted = hashlib.sha256(json.dumps({"type": "e2b", "organization_id": DEFAULT_ORG, "config": other["config"]}, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        wanted = hashlib.sha256(json.dumps({"type": "e2b", "organization_id": DEFAULT_ORG, "config": other["config"]},
+                                           sort_keys=True, separators=(",", ":")).encode()).hexdigest()
         self.assertEqual(other["fingerprint"], str(int(wanted, 16)))
         events = self.d.ask("GET", "/v1/audit?limit=1000").body.decode()
         self.assertIn(f"{made['fingerprint']} -> {other['fingerprint']}", events)
         # an explicit type, and the intent of the union rule without one
-        self.assertEqual(self.ask("POST", "/sandbox-config/", {"config": {"type": "modal", "timeout": 9}})["type"], "modal")
-        self.assertEqual(self.ask("POST", "/sandbox-config/", {"config": {"timeout": 60, "language": "typescript", "npm_requirements": ["a"]}})["type"], "modal")
+        self.assertEqual(self.ask("POST", "/sandbox-config/", {"config": {"type": "modal", "timeout": 9}})["type"],
+                         "modal")
+        self.assertEqual(
+            self.ask("POST", "/sandbox-config/",
+                     {"config": {"timeout": 60, "language": "typescript", "npm_requirements": ["a"]}})["type"], "modal")
 
     def test_C2_local_defaults(self):
         made = self.ask("POST", "/sandbox-config/local/default")
         self.assertEqual(made["type"], "local")
         self.assertTrue(made["config"]["sandbox_dir"].startswith("/"), made)
-        self.assertEqual([made["config"][k] for k in ("use_venv", "venv_name", "pip_requirements")], [False, "venv", []])
+        self.assertEqual([made["config"][k] for k in ("use_venv", "venv_name", "pip_requirements")],
+                         [False, "venv", []])
         self.assertEqual(self.ask("POST", "/sandbox-config/local/default"), made)
 
     def test_C3_default_e2b(self):
@@ -406,7 +462,8 @@ class Configurations(LettaTest):
         self.assertEqual((after["config"]["template"], after["config"]["timeout"]), ("template_2", 60))  # merged
         after = self.ask("PATCH", f"/sandbox-config/{made['id']}", {"config": {"timeout": 120}})
         self.assertEqual((after["config"]["template"], after["config"]["timeout"]), ("template_2", 120))
-        self.assertIn("Mismatched type for sandbox config update: tried to update sandbox_config of type e2b with config of type local",
+        self.assertIn("Mismatched type for sandbox config update: tried to update sandbox_config of type e2b with "
+                      "config of type local",
                       self.detail("PATCH", f"/sandbox-config/{made['id']}", {"config": {"venv_name": "v"}}))
         self.detail("PATCH", f"/sandbox-config/{made['id']}", {}, status=422)
 
@@ -423,7 +480,8 @@ class Configurations(LettaTest):
         self.assertEqual(self.ask("GET", f"/sandbox-config/{made['id']}"), made)
         self.assertEqual(self.ask("GET", "/sandbox-config/?sandbox_type=local"), [made])
         missing = "sandbox-00000000-0000-4000-8000-000000000000"
-        self.assertEqual(self.detail("GET", f"/sandbox-config/{missing}", status=404), f"SandboxConfig not found with id='{missing}'")
+        self.assertEqual(self.detail("GET", f"/sandbox-config/{missing}", status=404),
+                         f"SandboxConfig not found with id='{missing}'")
         self.detail("GET", "/sandbox-config/sandbox-nonsense", status=422)
 
     def test_C7_list(self):
@@ -438,35 +496,47 @@ class Configurations(LettaTest):
             self.assertEqual([c["type"] for c in self.ask("GET", f"/sandbox-config/?sandbox_type={kind}")], [kind])
         self.detail("GET", "/sandbox-config/?sandbox_type=..", status=422)
         self.detail("GET", "/sandbox-config/?limit=x", status=422)
-        self.assertIn("No SandboxConfig found with id", self.detail("GET", "/sandbox-config/?after=sandbox-00000000-0000-4000-8000-000000000000", status=404))
+        self.assertIn("No SandboxConfig found with id",
+                      self.detail("GET", "/sandbox-config/?after=sandbox-00000000-0000-4000-8000-000000000000",
+                                  status=404))
 
     def test_C8_create_env_var(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
-        made = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "TEST_VAR", "value": "value-one", "description": "about"})
+        made = self.ask("POST", f"/sandbox-config/{config}/environment-variable",
+                        {"key": "TEST_VAR", "value": "value-one", "description": "about"})
         self.assertEqual(list(made)[:11], VARIABLE_KEYS)
         self.assertRegex(made["id"], r"^sandbox-env-[0-9a-f-]{36}$")
         # deliberately different: the value does not come back, but by the call that reveals it
-        self.assertEqual([made[k] for k in ("key", "value", "value_enc", "has_value", "description", "organization_id", "sandbox_config_id")],
+        self.assertEqual([made[k] for k in ("key", "value", "value_enc", "has_value", "description", "organization_id",
+                                            "sandbox_config_id")],
                          ["TEST_VAR", "", None, True, "about", DEFAULT_ORG, config])
-        self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{made['id']}/reveal")["value"], "value-one")
+        self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{made['id']}/reveal")["value"],
+                         "value-one")
         events = [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=1000").body.splitlines()]
         self.assertTrue([e for e in events if e["action"] == "variable.reveal" and e["object"] == made["id"]])
-        again = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "TEST_VAR", "value": "value-two"})
+        again = self.ask("POST", f"/sandbox-config/{config}/environment-variable",
+                         {"key": "TEST_VAR", "value": "value-two"})
         self.assertEqual((again["id"], again["description"]), (made["id"], "about"))  # upsert by key
-        for body in ({"key": "1A", "value": "x"}, {"key": "A=B", "value": "x"}, {"key": "A", "value": "x\0y"}, {"key": "A"}, {"value": "x"}, {"key": "A", "value": 1},
+        for body in ({"key": "1A", "value": "x"}, {"key": "A=B", "value": "x"}, {"key": "A", "value": "x\0y"},
+                     {"key": "A"}, {"value": "x"}, {"key": "A", "value": 1},
                      {"key": "A", "value": "x", "more": 1}):
-            self.assertNotIn("x\0y", self.detail("POST", f"/sandbox-config/{config}/environment-variable", body, status=422))
-        self.detail("POST", f"/sandbox-config/{config}/environment-variable", {"key": "A", "value": "x" * 70000}, status=413)
-        self.detail("POST", "/sandbox-config/sandbox-00000000-0000-4000-8000-000000000000/environment-variable", {"key": "A", "value": "x"}, status=404)
+            self.assertNotIn("x\0y",
+                             self.detail("POST", f"/sandbox-config/{config}/environment-variable", body, status=422))
+        self.detail("POST", f"/sandbox-config/{config}/environment-variable", {"key": "A", "value": "x" * 70000},
+                    status=413)
+        self.detail("POST", "/sandbox-config/sandbox-00000000-0000-4000-8000-000000000000/environment-variable",
+                    {"key": "A", "value": "x"}, status=404)
 
     def test_C9_update_env_var(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
         made = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "UPDATED", "value": "one"})
         after = self.ask("PATCH", f"/sandbox-config/environment-variable/{made['id']}", {"value": "two"})
         self.assertEqual(after["id"], made["id"])
-        self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{made['id']}/reveal"), {"id": made["id"], "key": "UPDATED", "value": "two"})
+        self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{made['id']}/reveal"),
+                         {"id": made["id"], "key": "UPDATED", "value": "two"})
         self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "TAKEN", "value": "x"})
-        self.assertIn("unique constraint", self.detail("PATCH", f"/sandbox-config/environment-variable/{made['id']}", {"key": "TAKEN"}, status=409))
+        self.assertIn("unique constraint", self.detail("PATCH", f"/sandbox-config/environment-variable/{made['id']}",
+                                                       {"key": "TAKEN"}, status=409))
 
     def test_C10_delete_env_var(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
@@ -477,7 +547,8 @@ class Configurations(LettaTest):
 
     def test_C11_list_env_vars_and_pages(self):
         config = self.ask("POST", "/sandbox-config/", {"config": {"type": "docker"}})["id"]
-        made = [self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": f"V{i}", "value": "x"})["id"] for i in range(3)]
+        made = [self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": f"V{i}", "value": "x"})["id"]
+                for i in range(3)]
         path = f"/sandbox-config/{config}/environment-variable"
         self.assertEqual([v["id"] for v in self.ask("GET", path)], made)
         self.assertEqual([v["id"] for v in self.ask("GET", f"{path}?limit=1&after={made[0]}")], made[1:2])
@@ -486,8 +557,11 @@ class Configurations(LettaTest):
 
     def test_rest_round_trip_of_0_6(self):
         config = self.ask("POST", "/sandbox-config/local", {"venv_name": "v1"})
-        self.assertEqual(self.ask("PATCH", f"/sandbox-config/{config['id']}", {"config": {"venv_name": "v2"}})["config"]["venv_name"], "v2")
-        var = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable", {"key": "ROUND", "value": "t", "description": "d"})
+        self.assertEqual(self.ask("PATCH", f"/sandbox-config/{config['id']}",
+                                  {"config": {"venv_name": "v2"}})["config"]["venv_name"],
+                         "v2")
+        var = self.ask("POST", f"/sandbox-config/{config['id']}/environment-variable",
+                       {"key": "ROUND", "value": "t", "description": "d"})
         var = self.ask("PATCH", f"/sandbox-config/environment-variable/{var['id']}", {"key": "TRIP", "value": "u"})
         self.assertEqual(var["key"], "TRIP")
         self.ask("DELETE", f"/sandbox-config/environment-variable/{var['id']}", status=204)
@@ -500,7 +574,8 @@ class Configurations(LettaTest):
 class Interface(LettaTest):
     """1.1: slashes, errors, users; tools and agents without running them; H of test_utils.py."""
 
-    SCHEMA = {"name": "given", "description": "Given.", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}}
+    SCHEMA = {"name": "given", "description": "Given.",
+              "parameters": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}}
 
     def given(self, name="given", **members):
         return self.tool(f"def {name}(a: str):\n    pass\n", json_schema={**self.SCHEMA, "name": name}, **members)
@@ -509,7 +584,8 @@ class Interface(LettaTest):
         self.ask("GET", "/tools/")
 
     def test_H2_user_id_of_a_bad_format(self):
-        self.assertIn("INVALID_ARGUMENT: Invalid user ID format", self.detail("GET", "/tools/", headers={"user_id": "nonsense"}))
+        self.assertIn("INVALID_ARGUMENT: Invalid user ID format",
+                      self.detail("GET", "/tools/", headers={"user_id": "nonsense"}))
 
     def test_H3_user_id_chooses_only_where_the_key_may(self):
         org = self.ask("POST", "/orgs", {"name": "other"}, status=201)["id"]
@@ -517,15 +593,22 @@ class Interface(LettaTest):
         made = self.ask("POST", "/sandbox-config/local/default", headers={"user_id": user})
         self.assertEqual((made["organization_id"], made["created_by_id"]), (org, user))
         plain, chooser = self.d.key(role="admin"), self.d.key(role="user", user_ids=True)
-        self.assertEqual(self.ask("POST", "/sandbox-config/local/default", headers={"user_id": user}, key=chooser)["organization_id"], org)
-        self.assertEqual(self.ask("POST", "/sandbox-config/local/default", headers={"user_id": user}, key=plain)["organization_id"], DEFAULT_ORG)
+        self.assertEqual(self.ask("POST", "/sandbox-config/local/default", headers={"user_id": user},
+                                  key=chooser)["organization_id"],
+                         org)
+        self.assertEqual(self.ask("POST", "/sandbox-config/local/default", headers={"user_id": user},
+                                  key=plain)["organization_id"],
+                         DEFAULT_ORG)
         unknown = {"user_id": "user-11111111-1111-4111-8111-111111111111"}
-        self.assertEqual(self.ask("POST", "/sandbox-config/local/default", headers=unknown)["organization_id"], DEFAULT_ORG)
+        self.assertEqual(self.ask("POST", "/sandbox-config/local/default", headers=unknown)["organization_id"],
+                         DEFAULT_ORG)
         self.assertEqual(self.d.ask("POST", "/v1/keys", {"user_ids": True}, key=plain).status, 403)
 
     def test_slashes(self):
-        for method, path, to in (("GET", "/v1/tools", "/v1/tools/"), ("POST", "/v1/tools?x=1", "/v1/tools/?x=1"), ("GET", "/v1/agents", "/v1/agents/"),
-                                 ("GET", "/v1/sandbox-config", "/v1/sandbox-config/"), ("POST", "/v1/tools/run/", "/v1/tools/run"), ("GET", "/v1/health", "/v1/health/")):
+        for method, path, to in (("GET", "/v1/tools", "/v1/tools/"), ("POST", "/v1/tools?x=1", "/v1/tools/?x=1"),
+                                 ("GET", "/v1/agents", "/v1/agents/"),
+                                 ("GET", "/v1/sandbox-config", "/v1/sandbox-config/"),
+                                 ("POST", "/v1/tools/run/", "/v1/tools/run"), ("GET", "/v1/health", "/v1/health/")):
             answer = self.d.ask(method, path, {} if method == "POST" else None)
             self.assertEqual((answer.status, answer.headers["Location"], answer.body), (307, to, b""))
         self.assertEqual(self.d.ask("GET", "/v1/runs/").status, 404)  # native routes have no second form
@@ -537,21 +620,26 @@ class Interface(LettaTest):
         answer = self.d.ask("GET", "/v1/tools/", tcp=True)
         self.assertEqual((answer.status, answer.json), (401, {"detail": "Unauthorized"}))
         key = self.d.key()
-        self.assertEqual(self.d.ask("GET", "/v1/tools/", tcp=True, headers={"X-BARE-PASSWORD": f"password {key}"}).status, 200)
+        self.assertEqual(self.d.ask("GET", "/v1/tools/", tcp=True,
+                                    headers={"X-BARE-PASSWORD": f"password {key}"}).status,
+                         200)
         # a key is a key on every route, whichever interface knows the field
         asked = self.d.ask("GET", "/v1/runs", tcp=True, headers={"X-BARE-PASSWORD": f"password {key}"})
         self.assertEqual(asked.status, 200, asked)
         self.assertEqual(self.d.ask("GET", "/v1/tools/", tcp=True, key=key).status, 200)
         reader = self.d.key(role="read-only")
-        self.assertEqual(self.detail("POST", "/tools/", {"source_code": "x"}, status=403, key=reader), "this key is read-only")
+        self.assertEqual(self.detail("POST", "/tools/", {"source_code": "x"}, status=403, key=reader),
+                         "this key is read-only")
 
     # ---- tools: test_tool_manager.py --------------------------------------------------------------------------------
 
     def test_tool_object(self):
-        made = self.given("object", tags=["x"], description="D.", pip_requirements=[{"name": "a", "version": "4.1.0-beta"}])
+        made = self.given("object", tags=["x"], description="D.",
+                          pip_requirements=[{"name": "a", "version": "4.1.0-beta"}])
         self.assertEqual([k for k in made if k != "brig"], TOOL_KEYS)
         self.assertRegex(made["id"], r"^tool-[0-9a-f-]{36}$")
-        self.assertEqual([made[k] for k in ("tool_type", "source_type", "name", "tags", "return_char_limit", "enable_parallel_execution", "created_by_id", "description", "project_id")],
+        self.assertEqual([made[k] for k in ("tool_type", "source_type", "name", "tags", "return_char_limit",
+                                            "enable_parallel_execution", "created_by_id", "description", "project_id")],
                          ["custom", "python", "object", ["x"], 50000, False, USER, "D.", None])
         self.assertEqual(made["pip_requirements"], [{"name": "a", "version": "4.1.0-beta"}])
         self.assertEqual(made["brig"]["version"], 1)
@@ -562,27 +650,34 @@ class Interface(LettaTest):
 
     def test_tool_hash_and_modal(self):
         source = "def f():\n    return 1\n"
-        made = self.tool(source, json_schema={"name": "f", "description": "", "parameters": {"type": "object", "properties": {}}})
+        made = self.tool(source, json_schema={"name": "f", "description": "",
+                                              "parameters": {"type": "object", "properties": {}}})
         self.assertEqual(made["metadata_"], {"tool_hash": "f3c5e04f87b1"})
-        made = self.ask("PUT", "/tools/", {"source_code": source, "json_schema": made["json_schema"]}, headers={"X-Experimental-Modal-Sandbox": "true", "X-Project-Id": "p1"})
-        self.assertEqual((made["metadata_"], made["project_id"]), ({"tool_hash": "f3c5e04f87b1", "sandbox": "modal"}, "p1"))
+        made = self.ask("PUT", "/tools/", {"source_code": source, "json_schema": made["json_schema"]},
+                        headers={"X-Experimental-Modal-Sandbox": "true", "X-Project-Id": "p1"})
+        self.assertEqual((made["metadata_"], made["project_id"]),
+                         ({"tool_hash": "f3c5e04f87b1", "sandbox": "modal"}, "p1"))
 
     def test_tool_upsert_by_name(self):
         first = self.given("upsert", tags=["keep"], pip_requirements=[{"name": "a"}])
-        again = self.ask("PUT", "/tools/", {"source_code": "def upsert(a: str):\n    return a\n", "json_schema": {**self.SCHEMA, "name": "upsert"}})
-        self.assertEqual((again["id"], again["tags"], again["pip_requirements"], again["brig"]["version"]), (first["id"], ["keep"], None, 2))
+        again = self.ask("PUT", "/tools/", {"source_code": "def upsert(a: str):\n    return a\n",
+                                            "json_schema": {**self.SCHEMA, "name": "upsert"}})
+        self.assertEqual((again["id"], again["tags"], again["pip_requirements"], again["brig"]["version"]),
+                         (first["id"], ["keep"], None, 2))
 
     def test_tool_update(self):
         made = self.given("updated", pip_requirements=[{"name": "a"}], enable_parallel_execution=True)
         path = f"/tools/{made['id']}"
         after = self.ask("PATCH", path, {"description": "new", "unknown": "ignored"})
-        self.assertEqual((after["description"], after["pip_requirements"], after["enable_parallel_execution"]), ("new", [{"name": "a"}], True))
+        self.assertEqual((after["description"], after["pip_requirements"], after["enable_parallel_execution"]),
+                         ("new", [{"name": "a"}], True))
         self.assertEqual(self.ask("PATCH", path, {"pip_requirements": []})["pip_requirements"], [])
         self.assertIn("does not match", self.detail("PATCH", path, {"source_code": "def another():\n    pass\n"}))
         after = self.ask("PATCH", path, {"source_code": "def updated(a: str):\n    return 2\n"})
         self.assertEqual(after["json_schema"], made["json_schema"])
         self.assertNotEqual(after["metadata_"]["tool_hash"], made["metadata_"]["tool_hash"])
-        after = self.ask("PATCH", path, {"json_schema": {**self.SCHEMA, "name": "renamed"}, "source_code": "def renamed(a: str):\n    return 2\n"})
+        after = self.ask("PATCH", path, {"json_schema": {**self.SCHEMA, "name": "renamed"},
+                                         "source_code": "def renamed(a: str):\n    return 2\n"})
         self.assertEqual((after["id"], after["name"]), (made["id"], "renamed"))
         self.given("taken")
         self.assertIn("INVALID_ARGUMENT", self.detail("PATCH", path, {"json_schema": {**self.SCHEMA, "name": "taken"}}))
@@ -590,23 +685,32 @@ class Interface(LettaTest):
         self.detail("PATCH", "/tools/tool-00000000-0000-4000-8000-000000000000", {}, status=404)
 
     def test_tool_refusals(self):
-        for body in ({}, {"source_code": 1}, {"source_code": "x", "name": "n"}, {"source_code": "x", "metadata_": {}}, {"source_code": "x", "json_schema": []},
-                     {"source_code": "x", "return_char_limit": 0}, {"source_code": "x", "return_char_limit": 1000001}, {"source_code": "x", "pip_requirements": [{"name": ""}]},
+        for body in ({}, {"source_code": 1}, {"source_code": "x", "name": "n"}, {"source_code": "x", "metadata_": {}},
+                     {"source_code": "x", "json_schema": []},
+                     {"source_code": "x", "return_char_limit": 0}, {"source_code": "x", "return_char_limit": 1000001},
+                     {"source_code": "x", "pip_requirements": [{"name": ""}]},
                      {"source_code": "x", "tags": [1]}):
             self.detail("POST", "/tools/", body, status=422)
         for name in ("run", "count", "search", "generate-schema", "add-base-tools", "x" * 49, "with blank"):
-            self.detail("POST", "/tools/", {"source_code": "x", "json_schema": {**self.SCHEMA, "name": name}}, status=400)
+            self.detail("POST", "/tools/", {"source_code": "x", "json_schema": {**self.SCHEMA, "name": name}},
+                        status=400)
 
     def test_T1_typescript_needs_a_schema(self):
         body = {"source_code": "export function f(a: string) { return a; }", "source_type": "typescript"}
-        self.assertIn("TypeScript tools require an explicit json_schema", self.detail("POST", "/tools/", body, status=422))
+        self.assertIn("TypeScript tools require an explicit json_schema",
+                      self.detail("POST", "/tools/", body, status=422))
         # T2: with one it is fine
-        self.assertEqual(self.ask("POST", "/tools/", {**body, "json_schema": {**self.SCHEMA, "name": "ts_tool"}})["source_type"], "typescript")
+        self.assertEqual(self.ask("POST", "/tools/",
+                                  {**body, "json_schema": {**self.SCHEMA, "name": "ts_tool"}})["source_type"],
+                         "typescript")
 
     def test_T3_python_without_schema(self):
         made = self.tool(ADD)
-        self.assertEqual(made["json_schema"], {"name": "add", "description": "Adds two numbers.", "parameters": {"type": "object", "properties": {
-            "x": {"type": "integer", "description": "The first."}, "y": {"type": "integer", "description": "The second."}}, "required": ["x", "y"]}})
+        self.assertEqual(made["json_schema"],
+                         {"name": "add", "description": "Adds two numbers.",
+                          "parameters": {"type": "object", "properties": {
+                              "x": {"type": "integer", "description": "The first."},
+                              "y": {"type": "integer", "description": "The second."}}, "required": ["x", "y"]}})
         self.assertEqual(made["description"], "Adds two numbers.")
         self.assertEqual(self.ask("POST", "/tools/generate-schema", {"code": ADD}), made["json_schema"])
         self.detail("POST", "/tools/", {"source_code": "def no_docstring(x: int):\n    return x\n"}, status=400)
@@ -619,13 +723,19 @@ class Interface(LettaTest):
         mine = "search=listed_"
         self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}")], names[::-1])  # newest first
         self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}&order=asc&limit=2")], names[:2])
-        self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}&order=asc&after={ids[1]}&limit=2")], names[2:4])
-        self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}&order=asc&before={ids[3]}&limit=2")], names[1:3])
+        self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}&order=asc&after={ids[1]}&limit=2")],
+                         names[2:4])
+        self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}&order=asc&before={ids[3]}&limit=2")],
+                         names[1:3])
         self.assertEqual([t["name"] for t in self.ask("GET", f"/tools/?{mine}&after={ids[3]}&limit=1")], [names[2]])
         self.assertEqual([t["id"] for t in self.ask("GET", "/tools/?name=listed_2")], ids[2:3])
-        self.assertEqual({t["name"] for t in self.ask("GET", "/tools/?names=listed_1&names=listed_4")}, {"listed_1", "listed_4"})
-        self.assertEqual({t["id"] for t in self.ask("GET", f"/tools/?tool_ids={ids[0]}&tool_ids={ids[1]}")}, set(ids[:2]))
-        self.assertEqual(self.ask("GET", f"/tools/?{mine}&tool_types=custom&exclude_tool_types=letta_core&limit=1")[0]["name"], names[4])
+        self.assertEqual({t["name"] for t in self.ask("GET", "/tools/?names=listed_1&names=listed_4")},
+                         {"listed_1", "listed_4"})
+        self.assertEqual({t["id"] for t in self.ask("GET", f"/tools/?tool_ids={ids[0]}&tool_ids={ids[1]}")},
+                         set(ids[:2]))
+        self.assertEqual(self.ask("GET",
+                                  f"/tools/?{mine}&tool_types=custom&exclude_tool_types=letta_core&limit=1")[0]["name"],
+                         names[4])
         self.assertEqual(self.ask("GET", "/tools/?exclude_tool_types=custom"), [])
         self.assertEqual(self.ask("GET", "/tools/?return_only_letta_tools=true"), [])
         self.assertEqual(self.ask("GET", f"/tools/count?{mine}"), 5)
@@ -649,7 +759,8 @@ class Interface(LettaTest):
             self.detail(method, f"/tools/{made['id']}", {} if method == "PATCH" else None, status=404, key=key)
         self.detail("DELETE", f"/tools/{made['id']}", key=key)
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
-        self.detail("POST", f"/sandbox-config/{config}/environment-variable", {"key": "SQUAT", "value": "x"}, status=404, key=key)
+        self.detail("POST", f"/sandbox-config/{config}/environment-variable", {"key": "SQUAT", "value": "x"},
+                    status=404, key=key)
         self.detail("GET", f"/sandbox-config/?after={config}", status=404, key=key)
 
     # ---- agents: test_agent_manager.py ------------------------------------------------------------------------------
@@ -658,7 +769,9 @@ class Interface(LettaTest):
         tool = self.given("of_agent")
         made = self.agent(tool, tags=["t1"], metadata={"kept": True}, llm_config={"model": "m"}, memory_blocks=BLOCKS)
         self.assertRegex(made["id"], r"^agent-[0-9a-f-]{36}$")
-        self.assertEqual((made["name"], made["tags"], made["metadata"], made["llm_config"], [t["id"] for t in made["tools"]]), ("a", ["t1"], {"kept": True}, {"model": "m"}, [tool["id"]]))
+        self.assertEqual((made["name"], made["tags"], made["metadata"], made["llm_config"],
+                          [t["id"] for t in made["tools"]]),
+                         ("a", ["t1"], {"kept": True}, {"model": "m"}, [tool["id"]]))
         self.assertEqual(made["memory"]["blocks"][0]["value"], "name: Ada")
         path = f"/agents/{made['id']}"
         self.assertEqual(self.ask("GET", path), made)
@@ -670,7 +783,8 @@ class Interface(LettaTest):
         other = self.given("attached")
         self.assertEqual(len(self.ask("PATCH", f"{path}/tools/attach/{other['id']}")["tools"]), 2)
         self.assertEqual({t["name"] for t in self.ask("GET", f"{path}/tools")}, {"of_agent", "attached"})
-        self.assertEqual([t["name"] for t in self.ask("PATCH", f"{path}/tools/detach/{tool['id']}")["tools"]], ["attached"])
+        self.assertEqual([t["name"] for t in self.ask("PATCH", f"{path}/tools/detach/{tool['id']}")["tools"]],
+                         ["attached"])
         self.detail("PATCH", f"{path}/tools/attach/tool-00000000-0000-4000-8000-000000000000", status=404)
         rules = self.ask("PATCH", f"{path}/tools/approval/attached", {"requires_approval": True})["tool_rules"]
         self.assertEqual(rules, [{"tool_name": "attached", "type": "requires_approval"}])
@@ -681,7 +795,9 @@ class Interface(LettaTest):
     def test_agent_secrets(self):
         made = self.agent(secrets={"A": "value-a", "B": "value-b"}, tool_exec_environment_variables={"C": "x"})
         self.assertEqual(made["secrets"], made["tool_exec_environment_variables"])
-        self.assertEqual({s["key"]: (s["value"], s["value_enc"], s["has_value"], s["agent_id"]) for s in made["secrets"]}, {k: ("", None, True, made["id"]) for k in "AB"})
+        self.assertEqual({s["key"]: (s["value"], s["value_enc"], s["has_value"], s["agent_id"])
+                          for s in made["secrets"]},
+                         {k: ("", None, True, made["id"]) for k in "AB"})
         self.assertRegex(made["secrets"][0]["id"], r"^agent-env-[0-9a-f-]{36}$")
         path = f"/agents/{made['id']}"
         self.assertEqual(self.ask("POST", f"{path}/secrets/A/reveal"), {"key": "A", "value": "value-a"})
@@ -706,112 +822,3 @@ class Reveal(LettaTest):
         self.assertEqual(self.ask("GET", f"/sandbox-config/{config}/environment-variable")[0]["value"], "plain value")
         agent = self.agent(secrets={"S": "plain secret"})
         self.assertEqual([s["value"] for s in self.ask("GET", f"/agents/{agent['id']}")["secrets"]], ["plain secret"])
-
-
-class Hook(http.server.BaseHTTPRequestHandler):
-    """Answers as its class says, and keeps what it was asked."""
-
-    asked, status, answer = [], 200, b"{}"
-
-    def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        Hook.asked.append((self.path, self.headers.get("Authorization"), json.loads(body)))
-        self.send_response(Hook.status)
-        self.send_header("Content-Length", str(len(Hook.answer)))
-        self.end_headers()
-        self.wfile.write(Hook.answer)
-
-    def log_message(self, *args):
-        pass
-
-
-class Webhook(LettaTest):
-    """W: sandbox_credentials_service_test.py."""
-
-    SOURCE = 'def f():\n    """F."""\n    import os\n    return os.environ.get("FROM_HOOK", "none")[::-1]\n'
-
-    @classmethod
-    def setUpClass(cls):
-        cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hook)
-        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
-        cls.CONFIG = f'[tools]\nwebhook_url = "http://127.0.0.1:{cls.server.server_port}"\nwebhook_key = "test-key"\nwebhook_cache = 0\n'
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.server.shutdown()
-        cls.server.server_close()
-
-    def hook(self, answer, status=200):
-        Hook.asked, Hook.status, Hook.answer = [], status, answer
-
-    def test_W2_success(self):
-        self.hook(b'{"FROM_HOOK": "abcdefgh"}')
-        tool = self.tool(self.SOURCE)
-        agent = self.agent(tool)
-        self.assertEqual(self.run_agent(agent, tool)["func_return"], "hgfedcba")
-        self.assertEqual(Hook.asked[-1], ("/webhook/sandbox-credentials", "Bearer test-key", {"user_id": USER, "organization_id": DEFAULT_ORG, "tool_name": "f", "agent_id": agent["id"]}))
-
-    def test_W2_source_has_no_name_that_credentials_are_for(self):
-        """Whoever brings source calls it as he likes: credentials are asked for as `run`, which no tool is called."""
-        self.hook(b'{"FROM_HOOK": "abcdefgh"}')
-        self.assertEqual(self.source(self.SOURCE, name="send_email")["status"], "success")
-        self.assertEqual(Hook.asked[-1][2]["tool_name"], "run")
-
-    def test_W2_credentials_are_for_the_tool_that_needs_them(self):
-        """A shell runs what BASH_ENV says: who runs an administrator's tool says nothing beside its credentials."""
-        self.hook(b'{"FROM_HOOK": "abcdefgh"}')
-        user, code = self.d.key(), {"BASH_ENV": "$(echo $FROM_HOOK | rev >&2)"}
-        tool = self.tool("echo $FROM_HOOK | rev\n", source_type="bash", brig={"needs_credentials": True},
-                         json_schema={"name": "needy", "parameters": {"type": "object", "properties": {}}})
-        agent = self.ask("POST", "/agents/", {"name": "a", "tool_ids": [tool["id"]], "secrets": code}, key=user)["id"]
-        box = self.ask("POST", "/sandboxes", {}, status=201, key=user)["id"]
-        alone = "needs_credentials: needs a sandbox of the run's own, without sandbox_id and reuse"
-        only = "only an administrator may say it for a tool that is given credentials"
-        for status, words, members in ((403, f"env_vars: {only}", {"env_vars": code}),
-                                       (403, f"network: {only}", {"network": "none"}),
-                                       (422, alone, {"sandbox_id": box}), (422, alone, {"reuse": "fingerprint"})):
-            answer = self.d.ask("POST", "/v1/tools/needy/run", members, key=user)
-            self.assertEqual(answer.status, status, answer)
-            self.assertEqual(answer.json["error"]["message"], words)
-        self.assertEqual(Hook.asked, [])  # refused before anybody was asked
-        ran = self.ask("POST", "/tools/needy/run", {"agent_id": agent}, key=user)
-        self.assertEqual((ran["stdout"], ran["stderr"]), ("hgfedcba\n", ""))
-        self.ask("DELETE", f"/sandboxes/{box}", status=204)
-
-    def test_W2_a_user_key_has_no_credentials_by_name(self):
-        """Without needs_credentials a caller says what runs beside a tool; who registers one calls it as he likes."""
-        class ByName(Hook):
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                Hook.asked.append(body["tool_name"])
-                answer = {"FROM_HOOK": {"mailer": "abcdefgh"}.get(body["tool_name"], "nothing1")}
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(json.dumps(answer).encode())
-
-        self.server.RequestHandlerClass, before = ByName, self.server.RequestHandlerClass
-        self.addCleanup(setattr, self.server, "RequestHandlerClass", before)
-        self.hook(b"")
-        user, code = self.d.key(), {"BASH_ENV": "$(echo $FROM_HOOK | rev >&2)"}
-        schema = {"name": "mailer", "parameters": {"type": "object", "properties": {}}}
-        tool = self.tool("echo $FROM_HOOK | rev\n", source_type="bash", json_schema=schema)
-        mine, note = "1gnihton\n", "credentials: asked for as run, not as mailer"
-        ran = self.ask("POST", "/tools/mailer/run", {})
-        self.assertEqual((ran["stdout"], ran["receipt"].get("note")), ("hgfedcba\n", None))
-        for members in ({}, {"env_vars": code}, {"network": "open"}):
-            ran = self.ask("POST", "/tools/mailer/run", members, key=user)
-            self.assertEqual((ran["stdout"], ran["receipt"].get("note")), (mine, note), members)
-            self.assertNotIn("hgfedcba", ran["stderr"])
-        self.ask("PATCH", f"/tools/{tool['id']}", {"source_code": "echo $FROM_HOOK | rev # mine\n"}, key=user)
-        for key in (user, None):  # nobody but an administrator answers for it now
-            ran = self.ask("POST", "/tools/mailer/run", {}, key=key)
-            self.assertEqual((ran["stdout"], ran["receipt"]["note"]), (mine, note))
-        self.assertEqual(Hook.asked, ["mailer"] + ["run"] * 5)
-
-    def test_W5_an_error_leaves_the_run_without_credentials(self):
-        for status, answer in ((500, b"{}"), (200, b'"text"'), (200, b"nonsense")):  # W5, W6
-            self.hook(answer, status)
-            ran = self.source(self.SOURCE)
-            self.assertEqual((ran["status"], ran["tool_return"]), ("success", "enon"), ran)

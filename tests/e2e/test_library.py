@@ -14,7 +14,8 @@ import unittest
 from helpers import PATIENCE, read_line, wait_until
 from jailkit import BUILD, IS_ROOT, PATH, PREFIX, JailTest, read
 
-HOST = next((p for p in (f"{PREFIX}/tests/e2e/library_host", f"{BUILD}/tests/e2e/library_host") if os.path.exists(p)), "library_host")
+HOST = next((p for p in (f"{PREFIX}/tests/e2e/library_host", f"{BUILD}/tests/e2e/library_host") if os.path.exists(p)),
+            "library_host")
 
 
 def library_path():
@@ -41,8 +42,10 @@ class Alone(Hosts):
     """Hosts that need nobody to look."""
 
 
-for _word in ("host_is_left_alone children_of_the_host many_at_once two_engines_in_two_threads engines_in_a_noisy_host handed_to_another_thread "
-              "pulled kept stdin_and_epipe cancelled callbacks_may_call signals_reach_the_program terminal refusals sizes pool_is_single_use "
+for _word in ("host_is_left_alone children_of_the_host many_at_once two_engines_in_two_threads engines_in_a_noisy_host "
+              "handed_to_another_thread "
+              "pulled kept stdin_and_epipe cancelled callbacks_may_call signals_reach_the_program terminal refusals "
+              "sizes pool_is_single_use "
               "fill_without_a_pool descriptors descriptors_stay_outside forked names").split():
     setattr(Alone, f"test_{_word}", lambda self, word=_word: self.ends_well(word))
 
@@ -147,7 +150,8 @@ class Files(JailTest):
         return subprocess.run(argv, text=True, capture_output=True, check=True, env={"PATH": PATH}).stdout
 
     def test_exported_names(self):
-        names = {line.split()[-1].split("@")[0] for line in self.tool("nm", "-D", "--defined-only", f"{library_path()}/libbrig.so.0").splitlines()}
+        names = {line.split()[-1].split("@")[0]
+                 for line in self.tool("nm", "-D", "--defined-only", f"{library_path()}/libbrig.so.0").splitlines()}
         names = {n for n in names if not n.startswith(("BRIG_", "LIBBRIG"))}  # version nodes
         with open(os.path.join(os.path.dirname(__file__), "../../include/brig.h"), encoding="utf-8") as text:
             declared = set(re.findall(r"^BRIG_API[^;]*?\b(brig_\w+)\(", text.read(), re.M))
@@ -162,7 +166,9 @@ class Files(JailTest):
 
     def test_no_global_state(self):
         # Writable data of the library: none but what the linker and libc put there, the spawner's own statics aside.
-        exported = [line for line in self.tool("nm", "-D", "--defined-only", f"{library_path()}/libbrig.so.0").splitlines() if " D " in line or " B " in line]
+        exported = [line
+                    for line in self.tool("nm", "-D", "--defined-only", f"{library_path()}/libbrig.so.0").splitlines()
+                    if " D " in line or " B " in line]
         self.assertEqual(exported, [])
 
     def test_example(self):
@@ -171,7 +177,8 @@ class Files(JailTest):
         process = self.w.popen(example, env={"LD_LIBRARY_PATH": library_path()})
         status, out, err = self.w.finish(process)
         self.assertEqual((status, err), (0, b""))
-        self.assertRegex(out.decode(), r"^hello from pid \d+, user user\nrun-[0-9a-f-]+: exited, exit status 0, \d+ ms, all layers (on|not on)\n$")
+        self.assertRegex(out.decode(), r"^hello from pid \d+, user user\nrun-[0-9a-f-]+: exited, exit status 0, \d+ "
+                         r"ms, all layers (on|not on)\n$")
         if IS_ROOT:
             self.assertIn(b"all layers on", out)
         with open(os.path.join(os.path.dirname(__file__), "../../examples/embed.c"), encoding="utf-8") as text:

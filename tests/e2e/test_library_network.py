@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs with a network in a host of the library, beside a brig-egress that refuses, dies or says nothing (drivers/rogue_egress.c)."""
+"""Runs with a network in a host of the library, beside a brig-egress that refuses, dies or says nothing
+(drivers/rogue_egress.c)."""
 
 import json
 import os
@@ -18,7 +19,8 @@ class Rogue(JailTest):
 
     @staticmethod
     def real():
-        return os.environ.get("BRIG_LIBEXEC_DIR") or next(d for d, _, files in os.walk(PREFIX or BUILD) if {"brig-init", "brig-spawner"} <= set(files))
+        return os.environ.get("BRIG_LIBEXEC_DIR") or next(d for d, _, files in os.walk(PREFIX or BUILD)
+                                                          if {"brig-init", "brig-spawner"} <= set(files))
 
     def helpers(self, name, egress):
         """A helper directory with this brig-egress, or none."""
@@ -31,7 +33,8 @@ class Rogue(JailTest):
 
     def host(self, word, helpers=None):
         helpers, bare = helpers or self.helpers("rogue", driver("rogue_egress")), self.helpers("bare", None)
-        process = self.w.popen(driver("network_host"), word, bare, env={"LD_LIBRARY_PATH": library_path(), "BRIG_LIBEXEC_DIR": helpers})
+        process = self.w.popen(driver("network_host"), word, bare,
+                               env={"LD_LIBRARY_PATH": library_path(), "BRIG_LIBEXEC_DIR": helpers})
         status, out, err = self.w.finish(process, 2 * PATIENCE)
         self.assertEqual((status, err), (0, b""), err.decode())
         wait_until("the end of brig-egress", lambda: not self.w.processes("brig-egress", "rogue_egress"))
@@ -40,7 +43,8 @@ class Rogue(JailTest):
     def test_every_allocation_fails_once(self):
         helpers, n, good = self.helpers("rogue", driver("rogue_egress")), 1, 0
         while good < 5:
-            status, out, err = self.w.finish(self.w.popen(driver("alloc_host"), str(n), "network", env={"BRIG_LIBEXEC_DIR": helpers}))
+            status, out, err = self.w.finish(self.w.popen(driver("alloc_host"), str(n), "network",
+                                                          env={"BRIG_LIBEXEC_DIR": helpers}))
             self.assertIn((status, err), ((0, b""), (125, b"")), (n, out))
             self.assertTrue(out == b"ok\n" if status == 0 else out.startswith(b"refused: "), (n, out))
             good, n = good + 1 if status == 0 else 0, n + 1
@@ -53,9 +57,11 @@ class Rogue(JailTest):
         self.assertEqual([r.get("domain") for r in receipt["network"]["learned"]["rules"]], ["one.test", "two.test"])
 
 
-for _word in "refused dies dies_under_others mute cancelled left_alone rules missing pooled terminal started_at_the_end".split():
+for _word in ("refused dies dies_under_others mute cancelled left_alone rules missing pooled terminal "
+              "started_at_the_end").split():
     setattr(Rogue, f"test_{_word}", lambda self, word=_word: self.assertEqual(self.host(word), b""))
 
 
 for _word in "left_alone pooled terminal cancelled".split():
-    setattr(Rogue, f"test_{_word}_beside_the_real_one", lambda self, word=_word: self.assertEqual(self.host(word, self.real()), b""))
+    setattr(Rogue, f"test_{_word}_beside_the_real_one", lambda self,
+            word=_word: self.assertEqual(self.host(word, self.real()), b""))

@@ -13,8 +13,11 @@ from service import ServiceTest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 METHODS = ("get", "put", "post", "delete", "patch", "head")
-STREAMS = {"processOutput", "waitProcess", "events", "watchFiles", "attachProcess", "runAttached", "preview", "reloadConfig"}  # endless, or not HTTP any more
-OTHERS = {"deleteSandbox", "stopSandbox", "pauseSandbox", "updateSandbox", "prewarm", "recreateVenv"}  # would take away what the others need
+# endless, or not HTTP any more
+STREAMS = {"processOutput", "waitProcess", "events", "watchFiles", "attachProcess", "runAttached", "preview",
+           "reloadConfig"}
+# would take away what the others need
+OTHERS = {"deleteSandbox", "stopSandbox", "pauseSandbox", "updateSandbox", "prewarm", "recreateVenv"}
 SEED = int(os.environ.get("BRIG_TEST_SEED", "2744"))
 ROUNDS = int(os.environ.get("BRIG_TEST_ROUNDS", "6"))
 
@@ -52,13 +55,15 @@ class Description(ServiceTest):
         for path, item in self.spec["paths"].items():
             for method in METHODS:
                 if method in item:
-                    parameters = [self.resolve(p) for p in item.get("parameters", []) + item[method].get("parameters", [])]
+                    parameters = [self.resolve(p)
+                                  for p in item.get("parameters", []) + item[method].get("parameters", [])]
                     yield path, method, item[method], parameters
 
     def test_routes_agree(self):
         told = {(method.upper(), path.replace("/{path}", "/...")): {p["name"] for p in parameters if p["in"] == "query"}
                 for path, method, _, parameters in self.operations()}
-        real = {("GET" if m == "*" else m, p): {q for q in query if q != "*" and not q.endswith(".")} for m, p, query in routes()}
+        real = {("GET" if m == "*" else m, p): {q for q in query if q != "*" and not q.endswith(".")} for m, p,
+                query in routes()}
         self.assertGreater(len(real), 50)
         self.assertEqual(told, real)
 
@@ -68,7 +73,8 @@ class Description(ServiceTest):
 
     # ---- requests made from the description -------------------------------------------------------------------------
 
-    STRANGE = ("", "x", "\u00e4", "..", "a\nb", "%", "-1", "0", "1e308", "null", "9" * 40, "x" * 5000, "'\"<>", "/etc/passwd", "{}", "\u0000")
+    STRANGE = ("", "x", "\u00e4", "..", "a\nb", "%", "-1", "0", "1e308", "null", "9" * 40, "x" * 5000, "'\"<>",
+               "/etc/passwd", "{}", "\u0000")
 
     def value(self, schema, rng):
         schema = self.resolve(schema)
@@ -81,7 +87,8 @@ class Description(ServiceTest):
         kind = schema.get("type")
         if kind == "object":
             names = list(schema.get("properties", {}))
-            made = {n: self.value(schema["properties"][n], rng) for n in names if rng.random() < 0.5 or n in schema.get("required", [])}
+            made = {n: self.value(schema["properties"][n], rng) for n in names if rng.random() < 0.5
+                    or n in schema.get("required", [])}
             if not names:
                 made = {rng.choice(("A", "b", "x-y", "")): self.value({"type": "string"}, rng)}
             return made
@@ -127,7 +134,8 @@ class Description(ServiceTest):
                 with self.subTest(f"{method} {target[:200]}"):
                     self.assertLess(answer.status, 500, answer)
                     if answer.status >= 400 and "compatible" in operation["tags"] and "detail" in answer.json:
-                        self.assertTrue(answer.json["detail"], answer)  # Letta's shape; what the server itself refuses has ours
+                        # Letta's shape; what the server itself refuses has ours
+                        self.assertTrue(answer.json["detail"], answer)
                     elif answer.status >= 400 and method != "head":
                         error = answer.json["error"]
                         self.assertTrue(error["code"] and error["message"], answer)

@@ -11,7 +11,8 @@ import unittest
 from helpers import FAILED, brig, environment
 from service import ServiceTest
 
-WEB = {"rules": [{"action": "allow", "domain": "API.Example.com"}, {"action": "deny", "domain": "*.example.com", "ports": "any"},
+WEB = {"rules": [{"action": "allow", "domain": "API.Example.com"},
+                 {"action": "deny", "domain": "*.example.com", "ports": "any"},
                  {"action": "allow", "domain": "docs.example.org", "methods": ["GET"], "paths": ["/v1/"]}]}
 
 
@@ -36,14 +37,17 @@ class Policies(ServiceTest):
         made = self.put("web", WEB)
         self.assertEqual(made.status, 201, made)
         self.assertEqual((made.json["name"], made.json["version"], made.json["preset"]), ("web", 1, False))
-        self.assertEqual(made.json["policy"]["rules"][0], {"action": "allow", "domain": "api.example.com", "ports": [80, 443]})
+        self.assertEqual(made.json["policy"]["rules"][0],
+                         {"action": "allow", "domain": "api.example.com", "ports": [80, 443]})
         self.assertEqual(made.json["policy"]["default"], "deny")
         self.assertEqual(made.json["policy"]["tls"], {"ech": "deny", "no_sni": "deny"})
         again = self.put("web", allow("x.org"))
-        self.assertEqual((again.status, again.json["version"], again.json["created_at"]), (200, 2, made.json["created_at"]))
+        self.assertEqual((again.status, again.json["version"], again.json["created_at"]),
+                         (200, 2, made.json["created_at"]))
         got = self.d.ask("GET", "/v1/policies/web").json
         self.assertEqual(got, again.json)
-        self.assertEqual(self.put("copy", got["policy"]).json["policy"], got["policy"])  # canonical: what comes out goes in
+        # canonical: what comes out goes in
+        self.assertEqual(self.put("copy", got["policy"]).json["policy"], got["policy"])
         self.assertEqual(self.names(), ["copy", "web"])
         self.assertEqual(self.d.ask("DELETE", "/v1/policies/web").status, 204)
         self.refused(self.d.ask("GET", "/v1/policies/web"), 404, "not_found", "policy web not found")
@@ -52,7 +56,8 @@ class Policies(ServiceTest):
 
     def test_refused(self):
         for name, policy, text in (
-                ("x", {"rules": [{"action": "allow", "domain": "127.1"}]}, 'rules[0].domain: this is an IP address: use "cidr"'),
+                ("x", {"rules": [{"action": "allow", "domain": "127.1"}]},
+                 'rules[0].domain: this is an IP address: use "cidr"'),
                 ("x", {"rules": [{"action": "allow", "domain": "*"}]}, 'use "default": "allow"'),
                 ("x", {"rules": [{"action": "allow", "domain": "x.org", "ports": [0]}]}, "rules[0].ports"),
                 ("x", {"deafult": "deny"}, "deafult: unknown member"),
@@ -63,14 +68,18 @@ class Policies(ServiceTest):
             self.refused(self.d.ask("PUT", f"/v1/policies/{name}", policy), 400, "invalid_argument", text)
         self.refused(self.d.ask("PUT", "/v1/policies/x", {"extends": "nobody"}), 404, "not_found", "nobody")
         self.assertNotIn("x", self.names())
-        self.assertEqual(self.d.ask("PUT", "/v1/policies/x", {"rules": [{"action": "allow", "domain": "x" * 62 + f".{i}x.org", "paths": ["/" + "y" * 900]}
-                                                                      for i in range(300)]}).status, 413)
+        self.assertEqual(
+            self.d.ask("PUT", "/v1/policies/x",
+                       {"rules": [{"action": "allow", "domain": "x" * 62 + f".{i}x.org", "paths": ["/" + "y" * 900]}
+                                                                                     for i in range(300)]}).status, 413)
 
     def test_check(self):
         self.put("web", WEB)
-        self.assertEqual(self.check("web", "x.org"), {"allow": False, "rule": None, "why": "default deny", "network": "web", "version": 1, "host": "x.org", "port": 443})
+        self.assertEqual(self.check("web", "x.org"), {"allow": False, "rule": None, "why": "default deny",
+                                                      "network": "web", "version": 1, "host": "x.org", "port": 443})
         said = self.check("web", "api.example.com")
-        self.assertEqual((said["allow"], said["rule"], said["why"]), (False, 1, "rule 1 (deny *.example.com:any)"))  # deny wins
+        # deny wins
+        self.assertEqual((said["allow"], said["rule"], said["why"]), (False, 1, "rule 1 (deny *.example.com:any)"))
         self.assertTrue(self.check("web", "docs.example.org", 80)["allow"])
         self.assertTrue(self.check("web", "docs.example.org", 80, method="GET", path="/v1/x")["allow"])
         self.assertFalse(self.check("web", "docs.example.org", 80, method="POST", path="/v1/x")["allow"])
@@ -80,17 +89,23 @@ class Policies(ServiceTest):
         self.assertTrue(self.check("packages", "pypi.org")["allow"])
         self.assertFalse(self.check("packages", "example.org")["allow"])
         self.assertTrue(self.check("open", "example.org", 22, protocol="tcp")["allow"])
-        self.assertEqual(self.check("open", "169.254.169.254", 80)["why"], "169.254.169.254 is metadata service, and no cidr rule names it")
+        self.assertEqual(self.check("open", "169.254.169.254", 80)["why"],
+                         "169.254.169.254 is metadata service, and no cidr rule names it")
         self.assertFalse(self.check("open", "x.org", address="10.0.0.1")["allow"])
         self.assertTrue(self.check(allow("b\u00fccher.example"), "B\u00dcCHER.example.")["allow"])
         said = self.check({"extends": "packages", "rules": [{"action": "deny", "domain": "pypi.org"}]}, "pypi.org")
         self.assertEqual((said["allow"], said["network"]), (False, "custom"))
-        for body, status, text in (({"network": "nobody", "host": "x.org", "port": 1}, 404, "nobody"), ({"network": "open", "host": "x y", "port": 1}, 400, "host"),
-                                   ({"network": "open", "host": "x.org", "port": 0}, 400, "port"), ({"host": "x.org", "port": 1}, 400, "network"),
-                                   ({"network": "open", "host": "x.org", "port": 1, "protocol": "udp"}, 400, "protocol"),
-                                   ({"network": "open", "host": "x.org", "port": 1, "protocol": "tls", "method": "GET"}, 400, "protocol"),
+        for body, status, text in (({"network": "nobody", "host": "x.org", "port": 1}, 404, "nobody"),
+                                   ({"network": "open", "host": "x y", "port": 1}, 400, "host"),
+                                   ({"network": "open", "host": "x.org", "port": 0}, 400, "port"),
+                                   ({"host": "x.org", "port": 1}, 400, "network"),
+                                   ({"network": "open", "host": "x.org", "port": 1, "protocol": "udp"}, 400,
+                                    "protocol"),
+                                   ({"network": "open", "host": "x.org", "port": 1, "protocol": "tls", "method": "GET"},
+                                    400, "protocol"),
                                    ({"network": "open", "host": "127.1", "port": 1}, 400, "host")):
-            self.refused(self.d.ask("POST", "/v1/policies/check", body), status, "not_found" if status == 404 else "invalid_argument", text)
+            self.refused(self.d.ask("POST", "/v1/policies/check", body), status,
+                         "not_found" if status == 404 else "invalid_argument", text)
 
     def test_presets_can_be_seen(self):
         self.assertEqual(self.d.ask("GET", "/v1/policies/none").json["policy"], {"default": "deny"})
@@ -105,7 +120,9 @@ class Policies(ServiceTest):
             self.refused(self.d.ask("PUT", "/v1/policies/mine", {}, tcp=True, key=keys[role]), 403, "forbidden", "")
             self.refused(self.d.ask("DELETE", "/v1/policies/mine", tcp=True, key=keys[role]), 403, "forbidden", "")
             self.assertEqual(self.d.ask("GET", "/v1/policies", tcp=True, key=keys[role]).status, 200)
-            self.assertEqual(self.d.ask("POST", "/v1/policies/check", {"network": "open", "host": "x.org", "port": 1}, tcp=True, key=keys[role]).status, 200)
+            self.assertEqual(self.d.ask("POST", "/v1/policies/check", {"network": "open", "host": "x.org", "port": 1},
+                                        tcp=True, key=keys[role]).status,
+                             200)
         self.assertEqual(self.put("mine", {}, tcp=True, key=keys["admin"]).status, 201)
         self.assertEqual(self.d.ask("PUT", "/v1/policies/mine", {}, tcp=True).status, 401)
 
@@ -113,12 +130,15 @@ class Policies(ServiceTest):
         org = self.d.ask("POST", "/v1/orgs", {"name": "other"}).json["id"]
         other = self.d.key(role="admin", org=org)
         self.put("web", allow("ours.org"))
-        self.assertEqual(self.d.ask("PUT", "/v1/policies/web", allow("theirs.org"), tcp=True, key=other).json["version"], 1)
+        self.assertEqual(self.d.ask("PUT", "/v1/policies/web", allow("theirs.org"), tcp=True,
+                                    key=other).json["version"],
+                         1)
         self.assertEqual(self.d.ask("PUT", "/v1/policies/secret", {}, tcp=True, key=other).status, 201)
         self.assertEqual(self.names(), ["web"])
         self.assertTrue(self.check("web", "ours.org")["allow"])
         self.assertFalse(self.check("web", "theirs.org")["allow"])
-        self.refused(self.d.ask("POST", "/v1/policies/check", {"network": "secret", "host": "x.org", "port": 1}), 404, "not_found", "secret")
+        self.refused(self.d.ask("POST", "/v1/policies/check", {"network": "secret", "host": "x.org", "port": 1}), 404,
+                     "not_found", "secret")
         self.assertEqual(self.names(tcp=True, key=other), ["secret", "web"])
         self.assertEqual(self.d.ask("DELETE", f"/v1/orgs/{org}").status, 204)
 
@@ -170,12 +190,16 @@ class Verb(ServiceTest):
     def test_check(self):
         self.brig("set", "web", self.file)
         self.addCleanup(self.brig, "rm", "web")
-        self.assertEqual(self.brig("check", "web", "www.example.com:443", status=1), "denied: rule 1 (deny *.example.com:any)\n")
-        self.assertRegex(self.brig("check", "packages", "pypi.org"), r"^allowed: rule \d+ \(allow pypi.org:80,443\)\n$")  # after the host's own
+        self.assertEqual(self.brig("check", "web", "www.example.com:443", status=1),
+                         "denied: rule 1 (deny *.example.com:any)\n")
+        # after the host's own
+        self.assertRegex(self.brig("check", "packages", "pypi.org"), r"^allowed: rule \d+ \(allow pypi.org:80,443\)\n$")
         self.assertEqual(self.brig("check", self.file, "docs.example.org:80", "--method", "GET", "--path", "/v1/x"),
                          "allowed: rule 2 (allow docs.example.org:80,443 GET /v1/)\n"
-                         "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is denied there\n")
-        self.assertEqual(self.brig("check", "--method", "PUT", "--path", "/v1/x", self.file, "docs.example.org:80", status=1),
+                         "for plain HTTP, and for hosts with a brokered secret; other TLS is not opened, and is "
+                         "denied there\n")
+        self.assertEqual(self.brig("check", "--method", "PUT", "--path", "/v1/x", self.file, "docs.example.org:80",
+                                   status=1),
                          "denied: default deny; rule 2 (allow docs.example.org:80,443 GET /v1/) does not match\n")
         self.assertEqual(self.brig("check", "-q", "-", "x.org", stdin=b'{"default":"allow"}'), "")
         self.assertEqual(json.loads(self.brig("check", "open", "[::1]:80", "-o", "json", status=1))["allow"], False)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Previews: where browsers are sent and what they may bring; whole WebSocket conversations through a sandbox's port, in both directions, slowly, and to each side's end."""
+"""Previews: where browsers are sent and what they may bring; whole WebSocket conversations through a sandbox's port, in
+both directions, slowly, and to each side's end."""
 
 import os
 import select
@@ -95,8 +96,10 @@ class Tunnels(ServiceTest):
         w.sock.settimeout(60)
         w.sock.sendall(b"x" * (3 << 20) + b"last")
         w.close()
-        wait_until("it has heard the end", lambda: self.d.ask("GET", f"/v1/sandboxes/{self.sid}/files?path=heard").status == 200)
-        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{self.sid}/files?path=heard").body, b"%d last" % ((3 << 20) + 4))
+        wait_until("it has heard the end",
+                   lambda: self.d.ask("GET", f"/v1/sandboxes/{self.sid}/files?path=heard").status == 200)
+        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{self.sid}/files?path=heard").body,
+                         b"%d last" % ((3 << 20) + 4))
 
     def test_the_clients_end_leaves_the_program_its_own(self):
         w = self.open("ends_last")
@@ -148,7 +151,8 @@ class Hosts(ServiceTest):
     def ticket(self, path=""):
         answer = self.navigate(f"{self.base}{path}?x=1&brig_token={self.token}&y=2")
         self.assertEqual((answer.status, answer.body), (302, b""), answer)
-        self.assertEqual((answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]), ("no-referrer", "no-store"))
+        self.assertEqual((answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]),
+                         ("no-referrer", "no-store"))
         start = f"//{self.host}{path or '/'}?x=1&y=2&brig_token="
         self.assertTrue(answer.headers["Location"].startswith(start), answer.headers["Location"])
         found = answer.headers["Location"].removeprefix(start)
@@ -160,7 +164,9 @@ class Hosts(ServiceTest):
         self.assertEqual((answer.status, answer.headers["Content-Security-Policy"]), (200, self.SANDBOXED))
         self.assertTrue(answer.body.startswith(b"/seen\n"), answer.body)
         # a page that is fetched is not shown; where a browser does not say what it does, the field is its wall
-        self.assertEqual(self.get(f"{self.base}/seen", Sec_Fetch_Mode="cors", Sec_Fetch_Site="same-origin", **self.cookie).status, 200)
+        self.assertEqual(self.get(f"{self.base}/seen", Sec_Fetch_Mode="cors", Sec_Fetch_Site="same-origin",
+                                  **self.cookie).status,
+                         200)
         self.assertEqual(self.get("/seen", self.host, **self.cookie).headers["Content-Security-Policy"], None)
 
     def test_a_navigation_is_sent_on_with_a_ticket_that_is_good_once(self):
@@ -169,15 +175,19 @@ class Hosts(ServiceTest):
             answer = self.navigate(f"{path or '/'}?x=1&brig_token={ticket}", self.host)
             plain = "/./" + path[1:] if path.startswith("//") else path or "/"  # never "//evil.example"
             self.assertEqual((answer.status, answer.headers["Location"]), (302, plain + "?x=1"))
-            self.assertEqual((answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]), ("no-referrer", "no-store"))
-            self.assertRegex(answer.headers["Set-Cookie"], r"^brig_token=[\w.-]+; Path=/; Max-Age=\d+; HttpOnly; SameSite=Lax$")
+            self.assertEqual((answer.headers["Referrer-Policy"], answer.headers["Cache-Control"]),
+                             ("no-referrer", "no-store"))
+            self.assertRegex(answer.headers["Set-Cookie"],
+                             r"^brig_token=[\w.-]+; Path=/; Max-Age=\d+; HttpOnly; SameSite=Lax$")
             cookie = answer.headers["Set-Cookie"].split(";")[0]
             self.assertEqual(self.navigate("/seen", self.host, Cookie=cookie).status, 200)
-            self.refused(self.navigate(f"/?brig_token={ticket}", self.host), 401, "unauthenticated", "a preview needs a key")
+            self.refused(self.navigate(f"/?brig_token={ticket}", self.host), 401, "unauthenticated",
+                         "a preview needs a key")
 
     def test_a_planted_cookie_locks_nobody_out(self):
         """A page of a sibling host can put a cookie of our name before the right one, over plain HTTP."""
-        right, theirs = f"brig_token={self.token}", self.d.ask("POST", f"/v1/sandboxes/{self.other}/ports/8080/token", {})
+        right, theirs = f"brig_token={self.token}", self.d.ask("POST", f"/v1/sandboxes/{self.other}/ports/8080/token",
+                                                               {})
         planted = ("brig_token=", "brig_token=x", "brig_token=" + "A" * 5000, "brig_token=" + theirs.json["token"])
         for cookie in (*planted, "; ".join(planted), "; ".join(f"brig_token={i}" for i in range(63))):
             for path, host in (("/seen", self.host), (f"{self.base}/seen", None)):
@@ -188,11 +198,14 @@ class Hosts(ServiceTest):
 
     def test_a_ticket_is_for_its_own_host(self):
         ticket = self.ticket()
-        self.refused(self.navigate(f"/?brig_token={ticket}", f"8080-{self.other}.localhost"), 401, "unauthenticated", "needs a key")
-        self.refused(self.navigate(f"/?brig_token={ticket}", self.host), 401, "unauthenticated", "needs a key")  # and was spent there
+        self.refused(self.navigate(f"/?brig_token={ticket}", f"8080-{self.other}.localhost"), 401, "unauthenticated",
+                     "needs a key")
+        # and was spent there
+        self.refused(self.navigate(f"/?brig_token={ticket}", self.host), 401, "unauthenticated", "needs a key")
         ticket = self.ticket()
         self.refused(self.get(f"{self.base}/?brig_token={ticket}"), 401, "unauthenticated", "needs a key")
-        self.refused(self.navigate(f"{self.base}/", **{"Cookie": f"brig_token={ticket}"}), 401, "unauthenticated", "needs a key")
+        self.refused(self.navigate(f"{self.base}/", **{"Cookie": f"brig_token={ticket}"}), 401, "unauthenticated",
+                     "needs a key")
 
     def test_a_key_that_may_not_write_gets_no_ticket(self):
         """A ticket becomes a token, and a token writes: what a read-only key reads, it reads by path."""
@@ -204,7 +217,8 @@ class Hosts(ServiceTest):
         self.assertEqual(self.navigate(f"{self.base}/seen", X_API_Key=self.d.key()).status, 302)
 
     def test_without_a_token_nobody_is_sent_anywhere(self):
-        for path in (f"{self.base}/", f"{self.base}/?brig_token=x", f"/v1/sandboxes/{self.other}/proxy/8080/?brig_token={self.token}"):
+        for path in (f"{self.base}/", f"{self.base}/?brig_token=x",
+                     f"/v1/sandboxes/{self.other}/proxy/8080/?brig_token={self.token}"):
             answer = self.navigate(path)
             self.assertEqual((answer.status, answer.headers["Location"]), (401, None), path)
 
@@ -217,7 +231,8 @@ class Hosts(ServiceTest):
         made = with_name.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {}).json
         self.assertEqual(made["url"], f"http://8080-{sid}.localhost:{with_name.port}/?brig_token={made['token']}")
         key = with_name.key()
-        there = with_name.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {}, {"Host": "brig.test"}, tcp=True, key=key).json
+        there = with_name.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {}, {"Host": "brig.test"}, tcp=True,
+                              key=key).json
         self.assertEqual(there["url"], f"http://brig.test/v1/sandboxes/{sid}/proxy/8080/?brig_token={there['token']}")
         answer = with_name.ask("GET", made["path"], **ask)
         self.assertEqual((answer.status, answer.headers["Location"]), (302, f"/v1/sandboxes/{sid}/proxy/8080/"))
@@ -226,14 +241,21 @@ class Hosts(ServiceTest):
         self.assertEqual((answer.status, answer.headers["Content-Security-Policy"]), (200, self.SANDBOXED))
 
     def test_a_cookie_does_not_speak_for_other_sites(self):
-        for site, mode, dest, want in (("same-site", "no-cors", "script", 403), ("cross-site", "no-cors", "image", 403), ("same-site", "cors", "empty", 403),
-                                       ("same-origin", "no-cors", "script", 200), ("same-origin", "cors", "empty", 200), ("none", "no-cors", "empty", 200),
-                                       ("cross-site", "navigate", "document", 200), ("same-site", "navigate", "iframe", 200)):
-            answer = self.get("/app.js", self.host, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode, Sec_Fetch_Dest=dest, **self.cookie)
+        for site, mode, dest, want in (("same-site", "no-cors", "script", 403), ("cross-site", "no-cors", "image", 403),
+                                       ("same-site", "cors", "empty", 403),
+                                       ("same-origin", "no-cors", "script", 200), ("same-origin", "cors", "empty", 200),
+                                       ("none", "no-cors", "empty", 200),
+                                       ("cross-site", "navigate", "document", 200),
+                                       ("same-site", "navigate", "iframe", 200)):
+            answer = self.get("/app.js", self.host, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode, Sec_Fetch_Dest=dest,
+                              **self.cookie)
             self.assertEqual(answer.status, want, (site, mode, dest))
             if want == 403:
-                self.refused(answer, 403, "forbidden", "another site's page may send its user to a preview, and nothing else")
-        self.assertEqual(self.get("/app.js", self.host, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors", X_Brig_Token=self.token).status, 200)
+                self.refused(answer, 403, "forbidden",
+                             "another site's page may send its user to a preview, and nothing else")
+        self.assertEqual(self.get("/app.js", self.host, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors",
+                                  X_Brig_Token=self.token).status,
+                         200)
 
     def test_cookies_by_host_name(self):
         answer = self.get("/seen", self.host, Cookie=f"sid=A; brig_token={self.token}; __Host-brig_token=x; theme=dark")
@@ -242,17 +264,20 @@ class Hosts(ServiceTest):
 
     def test_cookies_by_path(self):
         mine, theirs = (f"brig-8080-{sid}-" for sid in (self.sid, self.other))
-        sent = f"session=of-another-program; {mine}sid=A; {theirs}sid=B; {mine[:-1]}=x; brig-80-{self.sid}-sid=C; brig_token={self.token}; {mine}x=1"
+        sent = (f"session=of-another-program; {mine}sid=A; {theirs}sid=B; {mine[:-1]}=x; brig-80-{self.sid}-sid=C; "
+                f"brig_token={self.token}; {mine}x=1")
         answer = self.get(f"{self.base}/seen", Cookie=sent)
         self.assertIn(b"\nCookie: sid=A; x=1\n", answer.body)
-        self.assertEqual(answer.headers.get_all("Set-Cookie"), [f"{mine}sid=A; Path={self.base}/", f"{mine}wide=A; SameSite=Lax; Path={self.base}/"])
+        self.assertEqual(answer.headers.get_all("Set-Cookie"),
+                         [f"{mine}sid=A; Path={self.base}/", f"{mine}wide=A; SameSite=Lax; Path={self.base}/"])
         answer = self.get(f"{self.base}/seen", Cookie=f"session=of-another-program; brig_token={self.token}")
         self.assertNotIn(b"Cookie", answer.body)
 
     def test_fields_that_reach_beyond_the_preview_do_not_pass(self):
         for answer in (self.get("/seen", self.host, **self.cookie), self.get(f"{self.base}/seen", **self.cookie)):
             self.assertEqual(answer.status, 200)
-            for name in ("Clear-Site-Data", "Service-Worker-Allowed", "Alt-Svc", "Strict-Transport-Security", "NEL", "Report-To"):
+            for name in ("Clear-Site-Data", "Service-Worker-Allowed", "Alt-Svc", "Strict-Transport-Security", "NEL",
+                         "Report-To"):
                 self.assertIsNone(answer.headers[name], name)
 
     def test_all_of_a_previews_host_is_the_programs(self):

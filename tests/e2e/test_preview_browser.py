@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Previews of two sandboxes in one real browser: each page has an origin of its own, and no page reads what is another's."""
+"""Previews of two sandboxes in one real browser: each page has an origin of its own, and no page reads what is
+another's."""
 
 import unittest
 
@@ -8,7 +9,8 @@ from previewkit import PAGE_SERVER, serve
 from service import ServiceTest
 
 class Pages(ServiceTest):
-    CONFIG = "[server]\nallowed_hosts = 'brig.test'\n"  # a name that is not this machine's, for the browser; and no domain
+    # a name that is not this machine's, for the browser; and no domain
+    CONFIG = "[server]\nallowed_hosts = 'brig.test'\n"
 
     @classmethod
     def setUpClass(cls):
@@ -42,7 +44,8 @@ class Pages(ServiceTest):
         self.assertEqual(page.run("[document.title, window.loaded]"), ["A", "A"])
         self.assertEqual(page.run("document.referrer"), "")
         self.assertNotIn("brig_token", page.run("document.cookie"))
-        self.assertEqual(page.go(self.origin("A") + "/again?x=1"), self.origin("A") + "/again?x=1")  # the cookie is enough
+        # the cookie is enough
+        self.assertEqual(page.go(self.origin("A") + "/again?x=1"), self.origin("A") + "/again?x=1")
 
     def test_what_brig_port_prints_is_the_host(self):
         page = self.open("B", "url")
@@ -52,14 +55,17 @@ class Pages(ServiceTest):
         self.open("B")  # this browser may see B
         page = self.open("A")
         api = f"http://127.0.0.1:{self.d.port}"
-        for base in (self.origin("B"), f"{api}/v1/sandboxes/{self.sids['B']}/proxy/8080", f"http://localhost:{self.d.port}/v1/sandboxes/{self.sids['B']}/proxy/8080"):
+        for base in (self.origin("B"), f"{api}/v1/sandboxes/{self.sids['B']}/proxy/8080",
+                     f"http://localhost:{self.d.port}/v1/sandboxes/{self.sids['B']}/proxy/8080"):
             got = page.run(f"fetch('{base}/app.js', {{credentials: 'include'}}).then(r => r.text(), e => 'refused')")
             self.assertNotIn("secret of B", got, base)
-            got = page.run(f"""new Promise(done => {{ const s = document.createElement('script'); s.src = '{base}/app.js';
+            got = page.run(
+                f"""new Promise(done => {{ const s = document.createElement('script'); s.src = '{base}/app.js';
                 s.onload = s.onerror = () => done(window.data); document.head.append(s); }})""")
             self.assertEqual(got, "secret of A", base)
             got = page.run(f"""new Promise(done => {{ const f = document.createElement('iframe'); f.src = '{base}/';
-                f.onload = () => {{ try {{ done(f.contentDocument ? f.contentDocument.body.textContent : 'closed') }} catch (e) {{ done('closed') }} }};
+                f.onload = () => {{ try {{ done(f.contentDocument ? f.contentDocument.body.textContent : 'closed') }} \
+catch (e) {{ done('closed') }} }};
                 document.body.append(f); }})""")
             self.assertEqual(got, "closed", base)
 
@@ -80,11 +86,15 @@ class Pages(ServiceTest):
         self.assertEqual(page.go(base + "?x=1&brig_token=" + made["token"]), base + "?x=1")
         self.assertEqual(page.run("[document.title, window.origin, window.data || '']"), ["A", "null", ""])
         for use in ("document.cookie", "localStorage.length", "navigator.serviceWorker.register('/sw.js')"):
-            self.assertEqual(page.run(f"(async () => {{ try {{ await {use}; return 'allowed' }} catch (e) {{ return 'refused' }} }})()"), "refused", use)
+            self.assertEqual(page.run(
+                f"(async () => {{ try {{ await {use}; return 'allowed' }} catch (e) {{ return 'refused' }} }})()"),
+                             "refused", use)
         page.go(f"http://brig.test:{self.d.port}{self.made('B')['path']}")  # this browser may see B there, too
         page.go(base)
         other = base.replace(self.sids["A"], self.sids["B"])
-        self.assertEqual(page.run(f"fetch('{other}app.js', {{credentials: 'include'}}).then(r => r.text(), e => 'refused')"), "refused")
+        self.assertEqual(
+            page.run(f"fetch('{other}app.js', {{credentials: 'include'}}).then(r => r.text(), e => 'refused')"),
+            "refused")
         got = page.run(f"""new Promise(done => {{ const s = document.createElement('script'); s.src = '{other}app.js';
             s.onload = s.onerror = () => done(window.data || 'nothing'); document.head.append(s); }})""")
         self.assertEqual(got, "nothing")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may what, generated from docs/openapi.yaml: every route and every member of every body with every role.
 
-`x-brig-role` of an operation is the least role that may call it (open, read-only, user, admin, socket); of a member of a body it
-is the least role that may send it, with `x-brig-example` as the value to try; `x-brig-roles` has single values that need more, and
-`x-brig-body` what a body needs besides. A route without one fails here, and a member
-without one may be sent by whoever may call the route, so that what comes next is covered by being in the file. Besides: an
+`x-brig-role` of an operation is the least role that may call it (open, read-only, user, admin, socket); of a member of
+a body it is the least role that may send it, with `x-brig-example` as the value to try; `x-brig-roles` has single
+values that need more, and `x-brig-body` what a body needs besides. A route without one fails here, and a member without
+one may be sent by whoever may call the route, so that what comes next is covered by being in the file. Besides: an
 administrator of another organisation finds nothing of this one and changes nothing, and a refusal changes nothing at
 all. Members are tried at any depth, arrays and maps by one element; what has no role has that of what it is in."""
 
@@ -102,7 +102,8 @@ class Matrix(ServiceTest):
         return self.resolve(content["application/json"]["schema"]) if "application/json" in content else None
 
     def members(self, schema, node=ROOT_NODE):
-        """(names, role, body) for every member at any depth: of objects, of one element of an array, of maps, of each shape."""
+        """(names, role, body) for every member at any depth: of objects, of one element of an array, of maps, of each
+        shape."""
         schema = self.resolve(schema)
         if id(schema) in node.inside:
             return  # a shape that contains itself: one turn of it
@@ -143,8 +144,10 @@ class Matrix(ServiceTest):
             return schema["enum"][0]
         kind = schema.get("type", "string")
         if kind == "object":
-            return {n: self.value(schema["properties"][n]) for n in schema.get("required", []) if n in schema.get("properties", {})}
-        return {"string": "x" * max(1, schema.get("minLength", 1)), "integer": schema.get("minimum", 1), "number": 1, "boolean": True, "array": []}.get(kind, "x")
+            return {n: self.value(schema["properties"][n])
+                    for n in schema.get("required", []) if n in schema.get("properties", {})}
+        return {"string": "x" * max(1, schema.get("minLength", 1)), "integer": schema.get("minimum", 1), "number": 1,
+                "boolean": True, "array": []}.get(kind, "x")
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +156,8 @@ class Matrix(ServiceTest):
 
     def answer(self, caller, method, path, body=None, operation=None):
         """The status, and what a refusal says: other answers may not end."""
-        c = UnixConnection(self.d.socket) if caller == "socket" else http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=30)
+        c = UnixConnection(self.d.socket) if caller == "socket" else http.client.HTTPConnection("127.0.0.1",
+                                                                                                self.d.port, timeout=30)
         wants = operation or {}
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         headers = {} if body is None else {"Content-Type": kind}
@@ -192,17 +196,22 @@ class Matrix(ServiceTest):
 
     def state(self):
         """Everything there is, as its owner and as the host's administrator see it."""
-        paths = ("/v1/sandboxes", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/tools/", "/v1/agents/", "/v1/sandbox-config/", "/v1/approvals",
-                 f"/v1/sandboxes/{self.objects['id']}/processes", f"/v1/orgs/{self.org}/tools", f"/v1/keys/{self.objects['key']}/tools",
-                 f"/v1/agents/{self.objects['agent_id']}", f"/v1/sandbox-config/{self.objects['sandbox_config_id']}/environment-variable", "/v1/runs")
+        paths = ("/v1/sandboxes", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/tools/", "/v1/agents/",
+                 "/v1/sandbox-config/", "/v1/approvals",
+                 f"/v1/sandboxes/{self.objects['id']}/processes", f"/v1/orgs/{self.org}/tools",
+                 f"/v1/keys/{self.objects['key']}/tools",
+                 f"/v1/agents/{self.objects['agent_id']}",
+                 f"/v1/sandbox-config/{self.objects['sandbox_config_id']}/environment-variable", "/v1/runs")
         seen = {path: self.d.ask("GET", path, tcp=True, key=self.keys["admin"]).json for path in paths}
-        seen.update((f"socket {path}", self.d.ask("GET", path).json) for path in ("/v1/orgs", "/v1/sandboxes", "/v1/keys"))
+        seen.update((f"socket {path}", self.d.ask("GET", path).json)
+                    for path in ("/v1/orgs", "/v1/sandboxes", "/v1/keys"))
         return self.steady(seen)
 
     def steady(self, node):
         """Without what time alone changes."""
         if isinstance(node, dict):
-            return {k: self.steady(v) for k, v in node.items() if k not in ("usage", "idle_seconds", "last_activity_at", "expires_at", "updated_at", "output")}
+            return {k: self.steady(v) for k, v in node.items()
+                    if k not in ("usage", "idle_seconds", "last_activity_at", "expires_at", "updated_at", "output")}
         return [self.steady(v) for v in node] if isinstance(node, list) else node
 
     # ---- the suite --------------------------------------------------------------------------------------------------
@@ -241,7 +250,8 @@ class Matrix(ServiceTest):
         for caller in ("user", "admin", "socket"):
             if CALLERS[caller] < need:
                 continue
-            got = self.status(caller, method, self.fill(path, self.objects.__getitem__) if role else self.nobodys(path), body)
+            got = self.status(caller, method, self.fill(path, self.objects.__getitem__) if role else self.nobodys(path),
+                              body)
             refuse = role and CALLERS[caller] < RANKS[role]
             if got != 403 if refuse else got in (401, 403):
                 yield caller, got, "not 403" if refuse else "refused", method, path, ".".join(names), body
@@ -280,7 +290,8 @@ class Matrix(ServiceTest):
         return "" if other == (status, text) else f"{status} {text}, and of what nobody has {other}"
 
     def test_another_organisation_finds_nothing_and_changes_nothing(self):
-        """Not found, with a body and parameters that are right: another refusal comes before the question whose it is."""
+        """Not found, with a body and parameters that are right: another refusal comes before the question whose it
+        is."""
         before, unjudged = self.state(), {}
         for path, method, operation in self.operations():
             if "{" in path and operation["x-brig-role"] not in ("open", "socket"):

@@ -40,7 +40,8 @@ class SandboxRoles(ServiceTest):
     def wait_for_network(self, box):
         """A change is taken again as soon as brigd and brig-egress have found each other."""
         same = {"network": {"rules": []}}
-        wait_until("the network can be changed", lambda: self.d.ask("PATCH", f"/v1/sandboxes/{box}", same).status == 200)
+        wait_until("the network can be changed",
+                   lambda: self.d.ask("PATCH", f"/v1/sandboxes/{box}", same).status == 200)
 
     def doors(self, box):
         """Every way in that could show what the sandbox holds, or change it."""
@@ -139,12 +140,14 @@ class SandboxRoles(ServiceTest):
         """The administrator's `brig cp FILE demo:` must not end in a sandbox that somebody else called demo."""
         org = self.d.ask("POST", "/v1/orgs", {"name": "planter"}).json["id"]
         box = self.make({"name": "demo"}, tcp=True, key=self.d.key(role="user", org=org))
-        self.refused(self.d.ask("PUT", "/v1/sandboxes/demo/files?path=/workspace/x"), 404, "not_found", "Sandbox demo not found")
+        self.refused(self.d.ask("PUT", "/v1/sandboxes/demo/files?path=/workspace/x"), 404, "not_found",
+                     "Sandbox demo not found")
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{box}").status, 200)
 
     def test_a_user_parks_children_of_templates_that_a_create_would_take(self):
         """Parked children are sandboxes as well: their root is judged like that of a create."""
-        for template, status, why in (("/etc", 403, "paths are only for administrators"), ("nothing", 400, "nothing here can"),
+        for template, status, why in (("/etc", 403, "paths are only for administrators"),
+                                      ("nothing", 400, "nothing here can"),
                                       (7, 400, "must be a string"), ("x" * 200, 400, "too long")):
             answer = self.as_user("POST", "/v1/pools/prewarm", {"language": "python", "count": 1, "template": template})
             self.assertEqual(answer.status, status, answer)

@@ -133,9 +133,11 @@ class Lists(ToolTest):
         self.ask("PATCH", f"/sandbox-config/{config}", {"config": {"venv_name": "ours"}}, key=self.boss)
 
     def test_variables_are_code(self):
-        """A shell runs what BASH_ENV says, an interpreter what NODE_OPTIONS says: whoever says a variable brings source."""
+        """A shell runs what BASH_ENV says, an interpreter what NODE_OPTIONS says: whoever says a variable brings
+        source."""
         self.lists()
-        box = self.ask("POST", "/sandboxes", {"env": {"BASH_ENV": "$(echo mine >&2)"}}, status=201, key=self.bound)["id"]
+        box = self.ask("POST", "/sandboxes", {"env": {"BASH_ENV": "$(echo mine >&2)"}}, status=201,
+                       key=self.bound)["id"]
         tool = self.ask("POST", "/tools/", {"source_code": "echo 1\n", "source_type": "bash",
                                             "json_schema": {"name": "script", "parameters": NONE}}, key=self.boss)["id"]
         config = self.ask("POST", "/sandbox-config/local/default", key=self.boss)["id"]
@@ -247,7 +249,8 @@ class Network(ToolTest):
         self.ask("POST", f"/sandboxes/{made}/run", {"argv": ["id"]})
 
     def test_variables_of_a_user_stay_out(self):
-        """A shell runs what BASH_ENV says: the code of a user key would have the range that only the socket may give."""
+        """A shell runs what BASH_ENV says: the code of a user key would have the range that only the socket may
+        give."""
         config = self.ask("POST", "/sandbox-config/local/default", key=self.user)["id"]
         code = "$(echo theirs >&2)"
         made = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "BASH_ENV", "value": code},

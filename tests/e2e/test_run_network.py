@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`brig run` with a network: what the flags allow works with unmodified programs, what they do not is refused in exactly one way, and nothing of
-it leaves the machine. The same tests without a daemon, as root and as a plain user, and with one.
+"""`brig run` with a network: what the flags allow works with unmodified programs, what they do not is refused in
+exactly one way, and nothing of it leaves the machine. The same tests without a daemon, as root and as a plain user, and
+with one.
 """
 
 import json
@@ -67,18 +68,22 @@ class Flags:
         self.assertEqual(r["outcome"]["limits_hit"], [])
 
     def test_one_host_by_http(self):
-        self.assertEqual(self.curl(["--allow", "allowed.test"], "http://allowed.test/y?z"), "allowed GET allowed.test /y?z\n")
+        self.assertEqual(self.curl(["--allow", "allowed.test"], "http://allowed.test/y?z"),
+                         "allowed GET allowed.test /y?z\n")
 
     def test_python(self):
-        script = "import urllib.request as r\nfor u in ('http', 'https'): print(r.urlopen(u + '://allowed.test/p', timeout=10).read().decode(), end='')"
+        script = ("import urllib.request as r\nfor u in ('http', 'https'): print(r.urlopen(u + '://allowed.test/p', "
+                  "timeout=10).read().decode(), end='')")
         done = self.run_in("--allow", "allowed.test", "--", "/usr/bin/python3", "-I", "-c", script)
         self.assertEqual((done.returncode, done.stdout), (0, b"allowed GET allowed.test /p\n" * 2), done)
 
     def test_a_port(self):
-        self.assertEqual(self.curl(["--allow", "allowed.test:8443"], "https://allowed.test:8443/"), "eight GET allowed.test:8443 /\n")
+        self.assertEqual(self.curl(["--allow", "allowed.test:8443"], "https://allowed.test:8443/"),
+                         "eight GET allowed.test:8443 /\n")
 
     def test_names_below(self):
-        self.assertEqual(self.curl(["--allow", "*.allowed.test"], "https://www.allowed.test/"), "allowed GET www.allowed.test /\n")
+        self.assertEqual(self.curl(["--allow", "*.allowed.test"], "https://www.allowed.test/"),
+                         "allowed GET www.allowed.test /\n")
         self.curl(["--allow", "*.allowed.test"], "https://allowed.test/", status=RESOLVE)
 
     def test_an_address(self):
@@ -86,17 +91,20 @@ class Flags:
         self.assertEqual(self.curl(["--allow", "203.0.113.0/24"], f"http://{OTHER}/"), f"other GET {OTHER} /\n")
 
     def test_a_private_range_that_is_named(self):
-        self.assertEqual(self.curl(["--allow", "private.test", "--allow", "10.0.0.0/8"], "http://private.test/"), "private GET private.test /\n")
+        self.assertEqual(self.curl(["--allow", "private.test", "--allow", "10.0.0.0/8"], "http://private.test/"),
+                         "private GET private.test /\n")
 
     def test_a_policy_from_a_file(self):
         path = self.w.file("policy.json", json.dumps({"rules": [{"action": "allow", "domain": "other.test"}]}))
         self.assertEqual(self.curl(["--policy", path], "http://other.test/"), "other GET other.test /\n")
-        self.assertEqual(self.curl(["--policy", path, "--allow", "allowed.test"], "http://allowed.test/"), "allowed GET allowed.test /\n")
+        self.assertEqual(self.curl(["--policy", path, "--allow", "allowed.test"], "http://allowed.test/"),
+                         "allowed GET allowed.test /\n")
         self.curl(["--policy", path, "--deny", "other.test"], "http://other.test/", status=RESOLVE)
 
     def test_its_own_servers(self):
         script = ("import socket, threading\ns = socket.create_server(('127.0.0.1', 8000))\n"
-                  "threading.Thread(target=lambda: s.accept()[0].sendall(b'own')).start()\nprint(socket.create_connection(('127.0.0.1', 8000)).recv(9))")
+                  "threading.Thread(target=lambda: s.accept()[0].sendall(b'own')).start()\n"
+                  "print(socket.create_connection(('127.0.0.1', 8000)).recv(9))")
         done = self.run_in("--allow", "allowed.test", "--", "/usr/bin/python3", "-I", "-c", script)
         self.assertEqual((done.returncode, done.stdout), (0, b"b'own'\n"), done)
 
@@ -114,13 +122,16 @@ class Flags:
 
     def test_an_address_instead_of_the_name(self):
         self.curl(["--allow", "allowed.test"], "-k", f"https://{PUBLIC}/", status=CUT)
-        self.assertEqual(self.curl(["--allow", "allowed.test"], "-o", "/dev/null", "-w", "%{http_code}", f"http://{PUBLIC}/"), "403")
+        self.assertEqual(self.curl(["--allow", "allowed.test"], "-o", "/dev/null", "-w", "%{http_code}",
+                                   f"http://{PUBLIC}/"),
+                         "403")
         self.assertEqual(NET.seen, [])
 
     def test_a_name_that_is_private(self):
         for name in ("private.test", "metadata.test", "inner.test", "loop.test"):
             with self.subTest(name):
-                said = self.run_in("--allow", name, "--", *CURL, "-o", "/dev/null", "-w", "%{http_code}", f"http://{name}/")
+                said = self.run_in("--allow", name, "--", *CURL, "-o", "/dev/null", "-w", "%{http_code}",
+                                   f"http://{name}/")
                 self.assertEqual(said.stdout, b"403", said)
                 self.curl(["--allow", name], "-k", f"https://{name}/", status=CUT)
         self.assertEqual(NET.seen, [])
@@ -128,14 +139,18 @@ class Flags:
     def test_a_private_address(self):
         for address in PRIVATE:
             with self.subTest(address):
-                self.assertEqual(self.curl(["--net", "open"], "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}/"), "403")
+                self.assertEqual(self.curl(["--net", "open"], "-o", "/dev/null", "-w", "%{http_code}",
+                                           f"http://{address}/"),
+                                 "403")
         self.assertEqual(NET.seen, [])
 
     def test_deny_wins(self):
-        self.curl(["--allow", "*.allowed.test", "--deny", "www.allowed.test"], "https://www.allowed.test/", status=RESOLVE)
+        self.curl(["--allow", "*.allowed.test", "--deny", "www.allowed.test"], "https://www.allowed.test/",
+                  status=RESOLVE)
         self.curl(["--net", "open", "--deny", "other.test"], "https://other.test/", status=RESOLVE)
         self.curl(["--net", "open", "--deny", "other.test:443"], "https://other.test/", status=CUT)
-        self.assertEqual(self.curl(["--net", "open", "--deny", "other.test:443"], "http://other.test/"), "other GET other.test /\n")
+        self.assertEqual(self.curl(["--net", "open", "--deny", "other.test:443"], "http://other.test/"),
+                         "other GET other.test /\n")
 
     def test_none(self):
         for flags in ([], ["--net", "none"]):
@@ -160,16 +175,19 @@ class Flags:
         self.refuses(["--allow", "10.0.0.1/8"], ".*10.0.0.1/8.*")
 
     def test_limits_without_a_network(self):
-        self.refuses(["--net-bps", "1m"], "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; .*")
+        self.refuses(["--net-bps", "1m"],
+                     "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; .*")
 
     # ---- learning ----
 
     def test_learn(self):
-        script = "curl -s https://allowed.test/ >/dev/null; curl -s http://other.test/ >/dev/null; curl -s http://10.77.0.10/ >/dev/null; true"
+        script = ("curl -s https://allowed.test/ >/dev/null; curl -s http://other.test/ >/dev/null; curl -s "
+                  "http://10.77.0.10/ >/dev/null; true")
         done = self.run_in("--net", "learn", *SH, script)
         self.assertEqual(done.returncode, 0, done)
         policy = json.loads(done.stderr)
-        self.assertEqual({(r["domain"], r["action"]) for r in policy["rules"]}, {("allowed.test", "allow"), ("other.test", "allow")})
+        self.assertEqual({(r["domain"], r["action"]) for r in policy["rules"]},
+                         {("allowed.test", "allow"), ("other.test", "allow")})
         path = self.w.file("learned.json", done.stderr)
         self.assertEqual(self.curl(["--policy", path], "https://allowed.test/"), "allowed GET allowed.test /\n")
         self.assertEqual(self.curl(["--policy", path], "http://other.test/"), "other GET other.test /\n")
@@ -181,7 +199,8 @@ class Flags:
     # ---- limits ----
 
     def test_bytes(self):
-        r = self.run_json("--allow", "allowed.test", "--net-bytes-in", "100k", *SH, "curl -s http://allowed.test/bytes/1000000 | wc -c; true")
+        r = self.run_json("--allow", "allowed.test", "--net-bytes-in", "100k", *SH,
+                          "curl -s http://allowed.test/bytes/1000000 | wc -c; true")
         self.assertLess(int(r["stdout"]), 110000)
         self.assertEqual(r["outcome"]["limits_hit"], ["net_bytes_in"])
         self.assertEqual(r["limits"]["net_bytes_in"], 102400)
@@ -194,7 +213,9 @@ class Flags:
         def one(name, host, status):
             said[name] = (self.run_in("--allow", host, "--", *CURL, "http://allowed.test/").returncode, status)
 
-        threads = [threading.Thread(target=one, args=(i, "allowed.test" if i % 2 else "other.test", 0 if i % 2 else RESOLVE[0])) for i in range(6)]
+        threads = [threading.Thread(target=one,
+                                    args=(i, "allowed.test" if i % 2 else "other.test", 0 if i % 2 else RESOLVE[0]))
+                   for i in range(6)]
         for t in threads:
             t.start()
         for t in threads:
@@ -206,7 +227,8 @@ class Alone(Flags):
     """What only a run without a daemon is about."""
 
     def test_what_needs_a_daemon(self):
-        self.refuses(["--net", "mine"], "network policy mine: policies by name need a daemon, and this run is done without one")
+        self.refuses(["--net", "mine"],
+                     "network policy mine: policies by name need a daemon, and this run is done without one")
         self.refuses(["--secret", "KEY"], "--secret KEY: secrets need a daemon, and this run is done without one")
 
     def egress(self):
@@ -289,17 +311,20 @@ class WithDaemon(Flags, JailTest):
         r = self.run_json("--net", "mine", "--", *CURL, "http://other.test/")
         self.assertEqual((r["stdout"], r["network"]["policy"]), ("other GET other.test /\n", "mine"))
         self.curl(["--net", "mine"], "http://allowed.test/", status=RESOLVE)
-        self.assertEqual(self.curl(["--net", "mine", "--allow", "allowed.test"], "http://allowed.test/"), "allowed GET allowed.test /\n")
+        self.assertEqual(self.curl(["--net", "mine", "--allow", "allowed.test"], "http://allowed.test/"),
+                         "allowed GET allowed.test /\n")
         self.refuses(["--net", "nobodys"], ".*nobodys.*")
 
     def test_a_secret_that_is_used_and_not_seen(self):
         value = "the-real-value-5cf4"
-        self.verb("secret", "set", "TOKEN", "--broker", "host=allowed.test,header=Authorization,format=Bearer %s", stdin=value.encode())
+        self.verb("secret", "set", "TOKEN", "--broker", "host=allowed.test,header=Authorization,format=Bearer %s",
+                  stdin=value.encode())
         script = 'echo "$TOKEN"; curl -sS -H "Authorization: Bearer $TOKEN" https://allowed.test/echo'
         r = self.run_json("--allow", "allowed.test", "--secret", "TOKEN", *SH, script)
         self.assertRegex(r["stdout"], r"\Abrig-secret-[0-9a-f]{32}\n")
         self.assertNotIn(value, json.dumps(r))
-        self.assertEqual([headers["Authorization"] for _, _, path, headers, _ in NET.seen if path == "/echo"], [f"Bearer {value}"])
+        self.assertEqual([headers["Authorization"] for _, _, path, headers, _ in NET.seen if path == "/echo"],
+                         [f"Bearer {value}"])
 
     def test_a_secret_that_nothing_brokers(self):
         self.verb("secret", "set", "PLAIN", stdin=b"as-it-is")

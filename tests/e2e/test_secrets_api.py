@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets through the API and the command line of a real daemon: who may, what is refused, where keys come from, and that nothing anywhere
-keeps a value: not the data base's files, the logs, the answers, the environment of a process, or brigd's memory."""
+"""Secrets through the API and the command line of a real daemon: who may, what is refused, where keys come from, and
+that nothing anywhere keeps a value: not the data base's files, the logs, the answers, the environment of a process, or
+brigd's memory."""
 
 import base64
 import json
@@ -18,7 +19,8 @@ KEY = "k1:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 KEY2 = "k2:ff0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 VALUE = "hunter2-" + "correct-horse-battery-staple"
 RULE = {"hosts": ["api.example.com"], "header": "Authorization", "format": "Bearer %s"}
-NO_KEY = "no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml"
+NO_KEY = ("no key to seal secrets with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of "
+          "config.toml")
 
 
 def spellings(value):
@@ -83,7 +85,8 @@ class Routes(KeyedTest):
         again = self.put("GITHUB", value_base64=base64.b64encode(bytes(range(256))).decode(), broker=None)
         self.assertEqual((again.status, again.json["size"], again.json["broker"]), (200, 256, None), again)
         self.assertEqual(again.json["created_at"], made.json["created_at"])
-        self.assertEqual([s["name"] for s in self.d.ask("GET", "/v1/secrets").json["secrets"] if s["name"] == "GITHUB"], ["GITHUB"])
+        self.assertEqual([s["name"] for s in self.d.ask("GET", "/v1/secrets").json["secrets"] if s["name"] == "GITHUB"],
+                         ["GITHUB"])
         self.assertEqual(self.d.ask("DELETE", "/v1/secrets/GITHUB").status, 204)
         self.assertEqual(self.d.ask("DELETE", "/v1/secrets/GITHUB").status, 404)
         self.assertEqual(self.d.ask("GET", "/v1/secrets/GITHUB").status, 404)
@@ -104,11 +107,15 @@ class Routes(KeyedTest):
 
     def test_refusals(self):
         cases = [
-            ({}, 400, "exactly one of value and value_base64"), ({"value": VALUE, "value_base64": "eA=="}, 400, "exactly one of"),
-            ({"value": 1}, 400, "exactly one of"), ({"value": ""}, 400, "value: is empty"), ({"value_base64": VALUE + "!"}, 400, "value_base64: is not base64"),
-            ({"value": "x" * 65537}, 413, "more than 65536 bytes"), ({"value": VALUE, "extra": 1}, 400, "extra: not a member"),
+            ({}, 400, "exactly one of value and value_base64"),
+            ({"value": VALUE, "value_base64": "eA=="}, 400, "exactly one of"),
+            ({"value": 1}, 400, "exactly one of"), ({"value": ""}, 400, "value: is empty"),
+            ({"value_base64": VALUE + "!"}, 400, "value_base64: is not base64"),
+            ({"value": "x" * 65537}, 413, "more than 65536 bytes"),
+            ({"value": VALUE, "extra": 1}, 400, "extra: not a member"),
             ({"value": VALUE, "broker": {"hosts": ["a.b"]}}, 400, "exactly one of header, query, basic and kind"),
-            ({"value": VALUE + "\n", "broker": RULE}, 400, "control characters"), ({"value": VALUE, "broker": {**RULE, "header": "Host"}}, 400, "frames or routes"),
+            ({"value": VALUE + "\n", "broker": RULE}, 400, "control characters"),
+            ({"value": VALUE, "broker": {**RULE, "header": "Host"}}, 400, "frames or routes"),
         ]
         for body, status, said in cases:
             answer = self.d.ask("PUT", "/v1/secrets/BAD", body)
@@ -153,16 +160,20 @@ class Nowhere(KeyedTest):
     def test_no_value_anywhere(self):
         brigd = self.d.children()["brigd"]
         small = [f"{VALUE}-{i}-" + os.urandom(8).hex() for i in range(3)]
-        answers = [self.put("JSON", value=small[0], broker=RULE), self.put("CODED", value_base64=base64.b64encode(small[1].encode()).decode()),
-                   self.put("BAD", value=small[2], broker={"hosts": []}), self.d.ask("PUT", "/v1/secrets/BAD", f'{{"value": "{small[2]}"'.encode()),
-                   self.d.ask("GET", "/v1/secrets"), self.d.ask("GET", "/v1/secrets/JSON"), self.d.ask("GET", "/v1/config"), self.d.ask("GET", "/v1/audit")]
+        answers = [self.put("JSON", value=small[0], broker=RULE),
+                   self.put("CODED", value_base64=base64.b64encode(small[1].encode()).decode()),
+                   self.put("BAD", value=small[2], broker={"hosts": []}),
+                   self.d.ask("PUT", "/v1/secrets/BAD", f'{{"value": "{small[2]}"'.encode()),
+                   self.d.ask("GET", "/v1/secrets"), self.d.ask("GET", "/v1/secrets/JSON"),
+                   self.d.ask("GET", "/v1/config"), self.d.ask("GET", "/v1/audit")]
         self.assertEqual([a.status for a in answers], [201, 201, 400, 400, 200, 200, 200, 200])
         done = self.brig("set", "CLI", stdin=(small[0] + "\n").encode())
         self.assertEqual((done.returncode, done.stdout), (0, b"CLI\n"), done)
         long = "".join(os.urandom(20).hex() for _ in range(1600))  # in several reads
         self.assertEqual(self.put("LONG", value=long).status, 201)
         small.append(long[30000:30100])
-        places = [("answers", repr([(a.body, str(a.headers)) for a in answers]).encode()), ("cli", done.stdout + done.stderr), *files_below(self.d.dir)]
+        places = [("answers", repr([(a.body, str(a.headers)) for a in answers]).encode()),
+                  ("cli", done.stdout + done.stderr), *files_below(self.d.dir)]
         names = [os.path.basename(p) for p, _ in places]
         self.assertIn("log", names)
         if not self.d.database:
@@ -179,12 +190,14 @@ class Nowhere(KeyedTest):
                 for data in memory_of(brigd):
                     for text in spellings(value):
                         self.assertFalse(text in data, f"brigd's memory has {text!r}")
-            self.assertTrue(any(b"serve.start" in data or b"/v1/secrets" in data for data in memory_of(brigd)))  # it can be read at all
+            # it can be read at all
+            self.assertTrue(any(b"serve.start" in data or b"/v1/secrets" in data for data in memory_of(brigd)))
 
     def test_audit_has_the_name_only(self):
         self.put("AUDITED", value=VALUE)
         self.d.ask("DELETE", "/v1/secrets/AUDITED")
-        events = [json.loads(line) for line in self.d.ask("GET", "/v1/audit?limit=1000").body.decode().splitlines() if "AUDITED" in line]
+        events = [json.loads(line)
+                  for line in self.d.ask("GET", "/v1/audit?limit=1000").body.decode().splitlines() if "AUDITED" in line]
         self.assertEqual([(e["action"], e["object"], e["outcome"], e["detail"]) for e in events],
                          [("secret.set", "AUDITED", "ok", ""), ("secret.delete", "AUDITED", "ok", "")])
 
@@ -230,8 +243,10 @@ class Keys(unittest.TestCase):
     def fails(self, *words, config="", env=None):
         """brig serve says so and ends."""
         path = self.file("config.toml", config)
-        done = subprocess.run([BRIG, "serve", "--config", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
-                              env={**os.environ, "BRIG_STATE_DIR": f"{self.dir}/state", "BRIG_RUN_DIR": f"{self.dir}/run", "BRIG_SOCKET": f"{self.dir}/run/s",
+        done = subprocess.run([BRIG, "serve", "--config", path], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=60, check=False,
+                              env={**os.environ, "BRIG_STATE_DIR": f"{self.dir}/state",
+                                   "BRIG_RUN_DIR": f"{self.dir}/run", "BRIG_SOCKET": f"{self.dir}/run/s",
                                    "BRIG_LISTEN": "", **(env or {})})
         text = done.stdout.decode()
         self.assertEqual(done.returncode, 125, text)
@@ -240,7 +255,8 @@ class Keys(unittest.TestCase):
         self.assertNotIn("18191a1b", text)
 
     def test_file(self):
-        d = self.daemon(f'[secrets]\nkey_file = "{self.file("two", f"# mine{chr(10)}{KEY2}{chr(10)}{KEY}{chr(10)}")}"\n')
+        d = self.daemon(
+            f'[secrets]\nkey_file = "{self.file("two", f"# mine{chr(10)}{KEY2}{chr(10)}{KEY}{chr(10)}")}"\n')
         self.assert_key(d, "k2")
 
     def test_command(self):
@@ -262,7 +278,8 @@ class Keys(unittest.TestCase):
         d = Daemon(f'[secrets]\nkey_file = "{path}"\n', user=user)
         self.addCleanup(d.close)
         self.assert_key(d, "k2")
-        self.fails("must belong to the service's user", config=f'[secrets]\nkey_file = "{path}"\n')  # root does not take another user's
+        # root does not take another user's
+        self.fails("must belong to the service's user", config=f'[secrets]\nkey_file = "{path}"\n')
 
     def test_keygen_into_a_file(self):
         path = os.path.join(self.dir, "generated")
@@ -312,12 +329,14 @@ class Keys(unittest.TestCase):
 
     def test_refusals(self):
         open_file, good = self.file("open", KEY, 0o644), self.file("good", KEY)
-        self.fails("must belong to the service's user and be closed to others: chmod 600", config=f'[secrets]\nkey_file = "{open_file}"\n')
+        self.fails("must belong to the service's user and be closed to others: chmod 600",
+                   config=f'[secrets]\nkey_file = "{open_file}"\n')
         self.fails("No such file", config='[secrets]\nkey_file = "/nonexistent/keys"\n')
         self.fails("not a file", config='[secrets]\nkey_file = "/dev/null"\n')
         self.fails("there is no key in it", config=f'[secrets]\nkey_file = "{self.file("nothing", "")}"\n')
         self.fails("no key ring", config=f'[secrets]\nkey_file = "{self.file("large", "#" * 20000)}"\n')
-        self.fails("they come from one of them", config=f'[secrets]\nkey_file = "{good}"\n', env={"BRIG_SECRETS_KEY": KEY})
+        self.fails("they come from one of them", config=f'[secrets]\nkey_file = "{good}"\n',
+                   env={"BRIG_SECRETS_KEY": KEY})
         self.fails("both set", config=f'[secrets]\nkey_file = "{good}"\nkey_command = ["/bin/true"]\n')
         self.fails("failed (exit status 1)", config='[secrets]\nkey_command = ["/bin/false"]\n')
         self.fails("failed (exit status 127)", config='[secrets]\nkey_command = ["/nonexistent"]\n')
@@ -329,15 +348,20 @@ class Keys(unittest.TestCase):
 
     def test_command_that_hangs(self):
         self.fails("has not ended after 10 s", config='[secrets]\nkey_command = ["/bin/sleep", "4242"]\n')
-        self.assertEqual(subprocess.run(["pgrep", "-f", "^/bin/sleep 4242$"], stdout=subprocess.DEVNULL, check=False).returncode, 1)
+        self.assertEqual(subprocess.run(["pgrep", "-f", "^/bin/sleep 4242$"], stdout=subprocess.DEVNULL,
+                                        check=False).returncode,
+                         1)
 
 
 class CommandLine(KeyedTest):
     def test_life(self):
-        done = self.brig("set", "GITHUB", "--broker", "host=api.example.com,host=*.example.org:8443,header=Authorization,format=Bearer %s, so", stdin=VALUE.encode() + b"\n")
+        done = self.brig("set", "GITHUB", "--broker",
+                         "host=api.example.com,host=*.example.org:8443,header=Authorization,format=Bearer %s, so",
+                         stdin=VALUE.encode() + b"\n")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"GITHUB\n", b""), done)
         self.assertEqual(self.d.ask("GET", "/v1/secrets/GITHUB").json["broker"],
-                         {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization", "format": "Bearer %s, so"})
+                         {"hosts": ["api.example.com", "*.example.org:8443"], "header": "Authorization",
+                          "format": "Bearer %s, so"})
         self.assertEqual(self.d.ask("GET", "/v1/secrets/GITHUB").json["size"], len(VALUE))  # the newline is cut, once
         self.assertEqual(json.loads(self.brig("ls", "-o", "json").stdout)["secrets"][0]["name"], "GITHUB")
         self.assertEqual(self.brig("ls", "-q").stdout, b"GITHUB\n")
@@ -355,19 +379,30 @@ class CommandLine(KeyedTest):
             self.assertEqual(self.d.ask("GET", "/v1/secrets/F").json["size"], 3)
         made = self.brig("set", "-o", "json", "--from-env", "MY_VALUE", "E", env={"MY_VALUE": "from env"})
         self.assertEqual(json.loads(made.stdout)["size"], 8)
-        for rule, key in (("host=a.b,query=api_key", "query"), ("basic=user,host=a.b", "basic"), ("host=a.b,basic=password", "basic")):
+        for rule, key in (("host=a.b,query=api_key", "query"), ("basic=user,host=a.b", "basic"),
+                          ("host=a.b,basic=password", "basic")):
             self.assertEqual(self.brig("set", "R", "--broker", rule, stdin=b"a-value-1").returncode, 0, rule)
             self.assertIn(key, self.d.ask("GET", "/v1/secrets/R").json["broker"])
-        self.assertEqual(self.brig("set", "R", "--broker", 'host="a.b",header=A,format="Bearer %s"', stdin=b"a-value-1").returncode, 0)
-        self.assertEqual(self.d.ask("GET", "/v1/secrets/R").json["broker"], {"hosts": ["a.b"], "header": "A", "format": "Bearer %s"})
-        self.assertEqual(self.brig("set", "R", "--broker", "host=a.b,kind=aws-sigv4", stdin=b"AKIA:secret").returncode, 0)
+        self.assertEqual(self.brig("set", "R", "--broker", 'host="a.b",header=A,format="Bearer %s"',
+                                   stdin=b"a-value-1").returncode,
+                         0)
+        self.assertEqual(self.d.ask("GET", "/v1/secrets/R").json["broker"],
+                         {"hosts": ["a.b"], "header": "A", "format": "Bearer %s"})
+        self.assertEqual(self.brig("set", "R", "--broker", "host=a.b,kind=aws-sigv4", stdin=b"AKIA:secret").returncode,
+                         0)
 
     def test_refusals(self):
-        for args, said in ((("X", VALUE), "not taken from the command line"), (("--from-env", "NONE_SUCH", "X"), "no such variable"),
-                           (("X", "--from-file", "/nonexistent"), "No such file"), (("X", "--from-file", "/dev/null", "--from-env", "HOME"), "only one of them"),
-                           (("X", "--from-file", "/dev/null"), "value: is empty"), (("X", "--from-file", "/dev/zero"), "at most 65536 bytes"), ((), "no name given"),
-                           (("X", "--broker", "hosts=a.b"), "must be host=NAME"), (("X", "--broker", "host=https://a.b,header=A"), "must be a host, not a URL"), (("X", "--broker", "host=a.b,header=A,header=B"), "header is there twice"),
-                           (("9", "--from-env", "HOME"), "a secret's name has"), (("X", "--broker", "host=1.2.3.4,header=A", "--from-env", "HOME"), "not a host name")):
+        for args, said in ((("X", VALUE), "not taken from the command line"),
+                           (("--from-env", "NONE_SUCH", "X"), "no such variable"),
+                           (("X", "--from-file", "/nonexistent"), "No such file"),
+                           (("X", "--from-file", "/dev/null", "--from-env", "HOME"), "only one of them"),
+                           (("X", "--from-file", "/dev/null"), "value: is empty"),
+                           (("X", "--from-file", "/dev/zero"), "at most 65536 bytes"), ((), "no name given"),
+                           (("X", "--broker", "hosts=a.b"), "must be host=NAME"),
+                           (("X", "--broker", "host=https://a.b,header=A"), "must be a host, not a URL"),
+                           (("X", "--broker", "host=a.b,header=A,header=B"), "header is there twice"),
+                           (("9", "--from-env", "HOME"), "a secret's name has"),
+                           (("X", "--broker", "host=1.2.3.4,header=A", "--from-env", "HOME"), "not a host name")):
             done = self.brig("set", *args, stdin=b"")
             self.assertEqual((done.returncode, done.stdout), (125, b""), done)
             self.assertIn(said, done.stderr.decode())

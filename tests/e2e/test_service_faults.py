@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service when the host has nothing left: connections, disk, descriptors, memory; and many lives at once. Answers stay clear, nothing is
-half made, and all is well again without a restart. (A08, A22, section "Bad input and faults".)"""
+"""The service when the host has nothing left: connections, disk, descriptors, memory; and many lives at once. Answers
+stay clear, nothing is half made, and all is well again without a restart. (A08, A22, section "Bad input and
+faults".)"""
 
 import collections
 import concurrent.futures
@@ -49,7 +50,8 @@ def set_limit(pid, what, limits):
 
 
 class Connections(HostileTest):
-    CONFIG = "[server]\nmax_connections = 30000\nmax_connections_per_peer = 30000\nidle_timeout = 120\nheader_timeout = 120\n"
+    CONFIG = ("[server]\nmax_connections = 30000\nmax_connections_per_peer = 30000\nidle_timeout = 120\n"
+              "header_timeout = 120\n")
 
     def test_idle_ones_disturb_nobody(self):
         want = scaled(10000, 2500)
@@ -147,7 +149,9 @@ class NoDescriptors(HostileTest):
 
             def one(i):
                 try:
-                    a = self.d.ask("POST", "/v1/sandboxes", {}, timeout=10) if i % 2 else self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["true"]}, timeout=10)
+                    a = self.d.ask("POST", "/v1/sandboxes", {},
+                                   timeout=10) if i % 2 else self.d.ask("POST", f"/v1/sandboxes/{sid}/run",
+                                                                        {"argv": ["true"]}, timeout=10)
                     statuses[a.status] += 1
                     if a.status not in (200, 201):
                         self.assertTrue(a.json["error"]["message"])
@@ -187,9 +191,13 @@ class NoMemory(HostileTest):
         statuses = collections.Counter()
         for extra, patience in ((0, 1), (1 << 20, 20), (3 << 20, 20)):
             self.limit(pid, extra)
-            calls = [("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["cat", "big"], "output": "64m"}), ("POST", "/v1/sandboxes", {}), ("GET", "/v1/sandboxes", None),
-                     ("POST", "/v1/sandboxes", b'{"metadata":' + b" " * (7 << 20) + b"{}}"), ("GET", f"/v1/sandboxes/{sid}/files?path=big", None), ("GET", "/v1/audit", None),
-                     ("POST", "/v1/keys", {}), ("GET", "/v1/openapi.json", None), ("POST", f"/v1/sandboxes/{sid}/shells", {}), ("GET", f"/v1/sandboxes/{sid}/files/tar?path=.", None)] * 3
+            calls = [("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["cat", "big"], "output": "64m"}),
+                     ("POST", "/v1/sandboxes", {}), ("GET", "/v1/sandboxes", None),
+                     ("POST", "/v1/sandboxes", b'{"metadata":' + b" " * (7 << 20) + b"{}}"),
+                     ("GET", f"/v1/sandboxes/{sid}/files?path=big", None), ("GET", "/v1/audit", None),
+                     ("POST", "/v1/keys", {}), ("GET", "/v1/openapi.json", None),
+                     ("POST", f"/v1/sandboxes/{sid}/shells", {}),
+                     ("GET", f"/v1/sandboxes/{sid}/files/tar?path=.", None)] * 3
 
             def one(call):
                 try:
@@ -263,7 +271,8 @@ class FullDisk(HostileTest):
         filler = self.fill()
         statuses = collections.Counter()
         for i in range(12):
-            a = self.d.ask("POST", "/v1/sandboxes", {"name": f"full{i}", "metadata": {f"m{k}": "x" * 4000 for k in range(60)}}, timeout=15)
+            a = self.d.ask("POST", "/v1/sandboxes",
+                           {"name": f"full{i}", "metadata": {f"m{k}": "x" * 4000 for k in range(60)}}, timeout=15)
             statuses[a.status] += 1
             if a.status == 201:
                 self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{a.json['id']}", timeout=15).status // 100, 2)
@@ -286,7 +295,8 @@ class FullDisk(HostileTest):
         self.assertEqual(self.d.run(sid, "echo", "alive")["stdout"], "alive\n")
         wait_until("no cgroup of the failed ones", lambda: not own_cgroups() - before)
         lines = self.audit()
-        self.assertEqual([x["seq"] for x in lines], list(range(lines[0]["seq"], lines[0]["seq"] + len(lines))), "the log has no hole that it does not tell")
+        self.assertEqual([x["seq"] for x in lines], list(range(lines[0]["seq"], lines[0]["seq"] + len(lines))),
+                         "the log has no hole that it does not tell")
 
     def again(self):
         a = self.d.ask("POST", "/v1/sandboxes", {})
@@ -309,7 +319,8 @@ class Lives(HostileTest):
                 pass
         found = {f"{name} descriptors": descriptors(pid) for name, pid in pids.items()}
         found.update({f"{name} mounts": mounts(pid) for name, pid in pids.items()})
-        found.update(processes=len(below), cgroups=len(own_cgroups()), networks=len(nets), files=sum(len(n) for top in ("run", "cache") for _, _, n in os.walk(f"{self.d.dir}/{top}")))
+        found.update(processes=len(below), cgroups=len(own_cgroups()), networks=len(nets),
+                     files=sum(len(n) for top in ("run", "cache") for _, _, n in os.walk(f"{self.d.dir}/{top}")))
         return found
 
     def settled(self):
@@ -368,7 +379,8 @@ class Lives(HostileTest):
         before = self.settled()
         for i in range(scaled(300, 40)):
             c = self.d.connection()
-            c.request("POST", "/v1/sandboxes" if i % 2 else "/v1/runs", b'{"metadata":{"left":"1"}}' if i % 2 else b'{"process":{"argv":["sleep","1000"]}}')
+            c.request("POST", "/v1/sandboxes" if i % 2 else "/v1/runs",
+                      b'{"metadata":{"left":"1"}}' if i % 2 else b'{"process":{"argv":["sleep","1000"]}}')
             time.sleep((i % 7) * 0.001)
             c.close()
 

@@ -44,7 +44,8 @@ class Files(ServiceTest):
 
     def test_ranges(self):
         self.ask("PUT", "?path=range", b"0123456789")
-        for field, status, body in (("bytes=2-4", 206, b"234"), ("bytes=7-", 206, b"789"), ("bytes=5-500", 206, b"56789"), ("bytes=x", 200, b"0123456789"),
+        for field, status, body in (("bytes=2-4", 206, b"234"), ("bytes=7-", 206, b"789"),
+                                    ("bytes=5-500", 206, b"56789"), ("bytes=x", 200, b"0123456789"),
                                     ("bytes=4-2", 200, b"0123456789")):
             answer = self.ask("GET", "?path=range", headers={"Range": field})
             self.assertEqual((answer.status, answer.body), (status, body), field)
@@ -107,7 +108,8 @@ class Files(ServiceTest):
         self.assertTrue(set(names) <= {os.path.basename(os.fsencode(m.name)) for m in tar})
 
     def test_special_files_do_not_block(self):
-        self.d.sh(self.sid, "mkdir -p special; cd special; mkfifo f; ln -s nowhere dangling; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'")
+        self.d.sh(self.sid, "mkdir -p special; cd special; mkfifo f; ln -s nowhere dangling; python3 -c 'import "
+                  "socket; socket.socket(socket.AF_UNIX).bind(\"s\")'")
         types = {e["path"]: e["type"] for e in self.ask("GET", "/list?path=special").json["entries"]}
         self.assertEqual(types, {"f": "fifo", "dangling": "symlink", "s": "socket"})
         self.assertEqual(self.ask("GET", "?path=special/f").status, 409)
@@ -153,7 +155,9 @@ class Files(ServiceTest):
         self.assertEqual(self.ask("PUT", "/tar?path=up", out.getvalue()).json["members"], 2)
         self.assertEqual(self.ask("GET", "?path=up/t/b/c").body, b"C" * 100000)
         packed = gzip.compress(out.getvalue())
-        self.assertEqual(self.ask("PUT", "/tar?path=up", packed, headers={"Content-Type": "application/gzip"}).json["members"], 2)
+        self.assertEqual(self.ask("PUT", "/tar?path=up", packed,
+                                  headers={"Content-Type": "application/gzip"}).json["members"],
+                         2)
         tar = tarfile.open(fileobj=io.BytesIO(self.ask("GET", "/tar?path=up").body))
         self.assertTrue([m for m in tar if m.name.endswith("t/b/c") and m.size == 100000])
 
@@ -208,20 +212,27 @@ class Files(ServiceTest):
 
         self.ask("POST", "/mkdir", {"path": "hostile"})
         link = member("l", type=tarfile.SYMTYPE, linkname="/tmp")
-        for data in (self.tar(member("../x", size=1)), self.tar(member("dev", type=tarfile.BLKTYPE)), self.tar(link, member("l/evil", size=1)),
-                     self.tar(member("h", type=tarfile.LNKTYPE, linkname="../../etc/passwd")), b"not a tar at all" * 100, self.tar(member("t", size=10000))[:3000]):
+        for data in (self.tar(member("../x", size=1)), self.tar(member("dev", type=tarfile.BLKTYPE)),
+                     self.tar(link, member("l/evil", size=1)),
+                     self.tar(member("h", type=tarfile.LNKTYPE, linkname="../../etc/passwd")),
+                     b"not a tar at all" * 100, self.tar(member("t", size=10000))[:3000]):
             answer = self.ask("PUT", "/tar?path=hostile", data)
             self.assertIn(answer.status, (400, 403), answer)
         self.assertEqual(self.ask("GET", "/stat?path=/tmp/evil").status, 404)
-        self.assertEqual(self.ask("PUT", "/tar?path=hostile&max_members=2", self.tar(*[member(f"m{i}") for i in range(5)])).status, 413)
-        self.assertEqual(self.ask("PUT", "/tar?path=hostile&max_bytes=10", self.tar(member("big", size=100))).status, 413)
+        self.assertEqual(self.ask("PUT", "/tar?path=hostile&max_members=2",
+                                  self.tar(*[member(f"m{i}") for i in range(5)])).status,
+                         413)
+        self.assertEqual(self.ask("PUT", "/tar?path=hostile&max_bytes=10", self.tar(member("big", size=100))).status,
+                         413)
         bomb = gzip.compress(bytes(64 << 20))
-        self.assertEqual(self.ask("PUT", "/tar?path=hostile", bomb, headers={"Content-Type": "application/gzip"}).status in (400, 413), True)
+        self.assertEqual(self.ask("PUT", "/tar?path=hostile", bomb, headers={"Content-Type": "application/gzip"}).status
+                         in (400, 413), True)
 
     def test_watch(self):
         self.ask("POST", "/mkdir", {"path": "watched"})
         events = self.d.events(f"/v1/sandboxes/{self.sid}/files/watch?path=watched&recursive=1")
-        self.d.sh(self.sid, "cd watched; mkdir deep; sleep 0.1; echo x > deep/file; mv deep/file deep/moved; rm deep/moved")
+        self.d.sh(self.sid,
+                  "cd watched; mkdir deep; sleep 0.1; echo x > deep/file; mv deep/file deep/moved; rm deep/moved")
         seen = []
         for event, _, data in events:
             seen.append((event, json.loads(data)["path"]))
@@ -236,10 +247,12 @@ class Files(ServiceTest):
         with open("/etc/brig-canary", "w", encoding="ascii") as f:
             f.write("untouched")
         self.addCleanup(os.unlink, "/etc/brig-canary")
-        swap = self.d.ask("POST", f"/v1/sandboxes/{self.sid}/processes", {"argv": ["sh", "-c", "mkdir -p r1; while :; do ln -sfn / race; rm -f race; mkdir race; rmdir race; done"]}).json
+        swap = self.d.ask("POST", f"/v1/sandboxes/{self.sid}/processes", {"argv": [
+            "sh", "-c", "mkdir -p r1; while :; do ln -sfn / race; rm -f race; mkdir race; rmdir race; done"]}).json
         c = self.d.connection()
         for i in range(1000):
-            a = self.d.ask("PUT", f"/v1/sandboxes/{self.sid}/files?path=race/etc/brig-canary&parents=0", b"EVIL", connection=c)
+            a = self.d.ask("PUT", f"/v1/sandboxes/{self.sid}/files?path=race/etc/brig-canary&parents=0", b"EVIL",
+                           connection=c)
             self.assertIn(a.status, (200, 403, 404, 409, 400), a)
         c.close()
         self.d.ask("DELETE", f"/v1/sandboxes/{self.sid}/processes/{swap['number']}")
@@ -264,7 +277,8 @@ class H(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def do_GET(self):
         text = (self.path + ' ' + str({k.lower(): v for k, v in self.headers.items()})).encode()
-        self.send_response(200); self.send_header('Content-Length', str(len(text))); self.send_header('X-From', 'inside'); self.end_headers(); self.wfile.write(text)
+        self.send_response(200); self.send_header('Content-Length', str(len(text))); self.send_header('X-From', \
+'inside'); self.end_headers(); self.wfile.write(text)
     def do_POST(self):
         n = int(self.headers.get('Content-Length', 0)); data = self.rfile.read(n)
         self.send_response(201); self.send_header('Transfer-Encoding', 'chunked'); self.end_headers()
@@ -280,7 +294,8 @@ class Previews(ServiceTest):
         sid = self.sandbox()
         self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path=s.py", SERVER.encode())
         self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["python3", "s.py"]})
-        wait_until("it listens", lambda: [p["port"] for p in self.d.ask("GET", f"/v1/sandboxes/{sid}/ports").json["ports"]] == [8080])
+        wait_until("it listens",
+                   lambda: [p["port"] for p in self.d.ask("GET", f"/v1/sandboxes/{sid}/ports").json["ports"]] == [8080])
         return sid
 
     def test_by_path_and_by_name(self):
@@ -305,11 +320,14 @@ class Previews(ServiceTest):
         self.assertEqual(first.status, 200)
         self.assertNotIn(made["token"].encode(), first.body)
         cookie = first.headers["Set-Cookie"].split(";")[0]
-        for path, host, own in ((f"/v1/sandboxes/{sid}/proxy/8080/x", "127.0.0.1", False), ("/x", f"8080-{sid}.localhost", True)):
+        for path, host, own in ((f"/v1/sandboxes/{sid}/proxy/8080/x", "127.0.0.1", False),
+                                ("/x", f"8080-{sid}.localhost", True)):
             again = self.d.ask("GET", path, tcp=True, headers={"Host": host, "Cookie": f"a=b; {cookie}"})
             self.assertEqual((again.status, b"a=b" in again.body), (200, own))
             self.assertNotIn(made["token"].encode(), again.body)
-        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}/proxy/8081/?brig_token={made['token']}", tcp=True).status, 401)
+        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}/proxy/8081/?brig_token={made['token']}",
+                                    tcp=True).status,
+                         401)
         short = self.d.ask("POST", f"/v1/sandboxes/{sid}/ports/8080/token", {"expires": 1}).json
         time.sleep(2.1)
         self.assertEqual(self.d.ask("GET", short["path"], tcp=True).status, 401)

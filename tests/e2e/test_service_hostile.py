@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile clients: requests that two readers could understand differently, bodies without measure, slow and silent peers, bad frames,
-other organisations' keys, forged cursors. (A01-A20 of the attack list.)"""
+"""Hostile clients: requests that two readers could understand differently, bodies without measure, slow and silent
+peers, bad frames, other organisations' keys, forged cursors. (A01-A20 of the attack list.)"""
 
 import concurrent.futures
 import itertools
 import json
-import re
-import os
 import socket
 import struct
 import threading
@@ -34,32 +32,46 @@ class Smuggling(HostileTest):
 
     def test_lengths(self):
         post = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n"
-        for fields in (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
-                       b"Content-Length: 5\r\nContent-Length: 6\r\n", b"Content-Length: 5, 6\r\n", b"Content-Length: +5\r\n", b"Content-Length: -1\r\n",
-                       b"Content-Length: 0x5\r\n", b"Content-Length: 5 5\r\n", b"Content-Length: 99999999999999999999\r\n", b"Content-Length:\r\n",
+        for fields in (b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                       b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+                       b"Content-Length: 5\r\nContent-Length: 6\r\n", b"Content-Length: 5, 6\r\n",
+                       b"Content-Length: +5\r\n", b"Content-Length: -1\r\n",
+                       b"Content-Length: 0x5\r\n", b"Content-Length: 5 5\r\n",
+                       b"Content-Length: 99999999999999999999\r\n", b"Content-Length:\r\n",
                        b"Content-Length : 5\r\n", b"Content\x00-Length: 5\r\n"):
             self.refused_once(post + fields + b"\r\n0\r\n\r\n", 400, 413)
 
     def test_transfer_encodings(self):
         post = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n"
-        for value in (b"xchunked", b"chunked, chunked", b"chunked, identity", b"gzip, chunked", b"identity", b"\x0bchunked", b"chunked\x00", b"chunked;q=1", b'"chunked"'):
+        for value in (b"xchunked", b"chunked, chunked", b"chunked, identity", b"gzip, chunked", b"identity",
+                      b"\x0bchunked", b"chunked\x00", b"chunked;q=1", b'"chunked"'):
             self.refused_once(post + b"Transfer-Encoding: " + value + b"\r\n\r\n0\r\n\r\n", 400, 501)
-        self.refused_once(b"POST /v1/sandboxes HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400)
+        self.refused_once(b"POST /v1/sandboxes HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+                          b"0\r\n\r\n", 400)
 
     def test_chunks(self):
         post = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-        for body in (b"5\n{}\r\n0\r\n\r\n", b"-1\r\n", b"0x2\r\n{}\r\n", b"ffffffffffffffffff\r\n", b"2 \r\n{}\r\n0\r\n\r\n", b"2\r\n{}x\r\n0\r\n\r\n", b"\r\n", b"2;" + b"a" * 70000 + b"\r\n"):
+        for body in (b"5\n{}\r\n0\r\n\r\n", b"-1\r\n", b"0x2\r\n{}\r\n", b"ffffffffffffffffff\r\n",
+                     b"2 \r\n{}\r\n0\r\n\r\n", b"2\r\n{}x\r\n0\r\n\r\n", b"\r\n", b"2;" + b"a" * 70000 + b"\r\n"):
             self.refused_once(post + body, 400, 401, 413)
 
     def test_heads(self):
-        for head in (b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1 \r\nHost: localhost\r\n\r\n", b"GET /healthz\r\n\r\n",
-                     b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n", b"get /healthz HTTP/1.1\nHost: localhost\n\n", b"GET /health\tz HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                     OK_HEAD + b"A: b\rc\r\n\r\n", OK_HEAD + b"A: b\nB: c\r\n\r\n", OK_HEAD + b"A: \x00\r\n\r\n", OK_HEAD + b"A : b\r\n\r\n", OK_HEAD + b" folded: b\r\n\r\n",
-                     OK_HEAD + b"A: b\r\n folded\r\n\r\n", OK_HEAD + b": b\r\n\r\n", OK_HEAD + b"A\r\n\r\n", OK_HEAD + b"\xc3\xa4: b\r\n\r\n",
-                     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", b"GET /healthz HTTP/1.1\r\n\r\n",
-                     b"GET http://evil/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /a/../healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                     b"CONNECT localhost:22 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00" + b"\x00" * 64 + b"\r\n\r\n",
-                     OK_HEAD + b"".join(b"A%d: b\r\n" % i for i in range(200)) + b"\r\n", OK_HEAD + b"A: " + b"x" * 70000 + b"\r\n\r\n",
+        for head in (b"GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                     b"GET /healthz HTTP/1.1 \r\nHost: localhost\r\n\r\n", b"GET /healthz\r\n\r\n",
+                     b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n", b"get /healthz HTTP/1.1\nHost: localhost\n\n",
+                     b"GET /health\tz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                     OK_HEAD + b"A: b\rc\r\n\r\n", OK_HEAD + b"A: b\nB: c\r\n\r\n", OK_HEAD + b"A: \x00\r\n\r\n",
+                     OK_HEAD + b"A : b\r\n\r\n", OK_HEAD + b" folded: b\r\n\r\n",
+                     OK_HEAD + b"A: b\r\n folded\r\n\r\n", OK_HEAD + b": b\r\n\r\n", OK_HEAD + b"A\r\n\r\n",
+                     OK_HEAD + b"\xc3\xa4: b\r\n\r\n",
+                     b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
+                     b"GET /healthz HTTP/1.1\r\n\r\n",
+                     b"GET http://evil/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                     b"GET /a/../healthz HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                     b"CONNECT localhost:22 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                     b"\x16\x03\x01\x02\x00" + b"\x00" * 64 + b"\r\n\r\n",
+                     OK_HEAD + b"".join(b"A%d: b\r\n" % i for i in range(200)) + b"\r\n",
+                     OK_HEAD + b"A: " + b"x" * 70000 + b"\r\n\r\n",
                      b"GET /" + b"x" * 70000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"A" * 100000):
             with self.subTest(head=head[:60]):
                 w = self.wire(tcp=False)
@@ -67,13 +79,15 @@ class Smuggling(HostileTest):
                 answer = w.answer()
                 self.assertIsNotNone(answer)
                 self.assertIn(answer[0], (400, 401, 404, 405, 414, 431, 501, 505), answer)
-                if answer[0] in (400, 414, 431, 501, 505) and b"/a/../" not in head and b"evil" not in head and b"CONNECT" not in head:
+                if answer[0] in (400, 414, 431, 501,
+                                 505) and b"/a/../" not in head and b"evil" not in head and b"CONNECT" not in head:
                     self.assertTrue(w.ended(), answer)
 
     def test_pipelined_requests_are_answered_in_order_and_exactly(self):
         body = b'{"name":"\xff"}'
         post = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-        chunked = b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n"
+        chunked = (b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n[]\r\n"
+                   b"0\r\n\r\n")
         w = self.wire(tcp=False)
         w.send(post + chunked + OK_HEAD + b"\r\n" + OK_HEAD + b"Connection: close\r\n\r\n")
         self.assertEqual([w.answer()[0] for _ in range(4)], [400, 400, 200, 200])
@@ -82,7 +96,8 @@ class Smuggling(HostileTest):
     def test_a_body_nobody_wants_is_not_a_request(self):
         inner = b"GET /v1/version HTTP/1.1\r\nHost: localhost\r\n\r\n"
         w = self.wire(tcp=False)
-        w.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(inner), inner) + OK_HEAD + b"Connection: close\r\n\r\n")
+        w.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+               b"Content-Length: %d\r\n\r\n%b" % (len(inner), inner) + OK_HEAD + b"Connection: close\r\n\r\n")
         answers = []
         while True:
             a = w.answer()
@@ -92,9 +107,13 @@ class Smuggling(HostileTest):
         self.assertEqual({a[2] for a in answers}, {b"ok\n"})
 
     def test_every_error_is_valid_json(self):
-        for target in (b"/v1/sandboxes/%ff%fe", b"/v1/sandboxes/" + b"%c3%a4" * 40, b"/v1/sandboxes/x" + b"%c3%a4" * 40, b"/v1/sandboxes?%ff=1", b"/v1/runs/%0d%0aX-Evil:%201",
-                       b"/v1/sandboxes?state=%0a%22", b"/v1/sandboxes?cursor=%f0%9f%98", b"/v1/sandboxes?limit=" + b"%c3%a4" * 100):
-            (status, body), = self.exchange(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", False)
+        for target in (b"/v1/sandboxes/%ff%fe", b"/v1/sandboxes/" + b"%c3%a4" * 40, b"/v1/sandboxes/x" + b"%c3%a4" * 40,
+                       b"/v1/sandboxes?%ff=1", b"/v1/runs/%0d%0aX-Evil:%201",
+                       b"/v1/sandboxes?state=%0a%22", b"/v1/sandboxes?cursor=%f0%9f%98",
+                       b"/v1/sandboxes?limit=" + b"%c3%a4" * 100):
+            (status,
+             body), = self.exchange(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+                                    False)
             self.assertIn(status, (400, 404), target)
             error = json.loads(body.decode())["error"]
             self.assertTrue(error["code"] and error["message"] and error["request_id"], (target, body))
@@ -118,7 +137,8 @@ class Bodies(HostileTest):
         self.json_body(b'{"metadata":{' + b",".join(b'"%d":"0"' % i for i in range(100000)) + b"}}", 400)
         self.json_body(b'{"env":{"A":"1","A":"2"}}', 400)
         self.json_body(b'{"env":{"A":"1","\\u0041":"2"}}', 400)
-        for value in (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"0x10", b"01", b"1.", b".5", b"+1", b"1e", b"tru", b"'x'", b"\xff", b'"\\ud800"', b'"\\x"', b'"\x01"', b'"\xc0\x80"',
+        for value in (b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"0x10", b"01", b"1.", b".5", b"+1",
+                      b"1e", b"tru", b"'x'", b"\xff", b'"\\ud800"', b'"\\x"', b'"\x01"', b'"\xc0\x80"',
                       b'"\xed\xa0\x80"', b"//c\n1", b"1,"):
             self.json_body(b'{"timeout":' + value + b"}", 400)
         for body in (b"", b"\xef\xbb\xbf{}", b"{}{}", b"{}x", b"\x00{}", b"{}\x00", b'"x"', b"null"):
@@ -159,7 +179,8 @@ class Bodies(HostileTest):
         before = rss(pid)
         wires = [self.wire(tcp=False) for _ in range(16)]
         for w in wires:
-            w.send(b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (8 << 20) + b" " * (2 << 20))
+            w.send(b"POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\n"
+                   b"Content-Length: %d\r\n\r\n" % (8 << 20) + b" " * (2 << 20))
         wait_until("they are held", lambda: rss(pid) - before > 20 << 10)
         for w in wires:
             w.close()
@@ -204,7 +225,8 @@ class Slow(HostileTest):
     def test_upload_that_stops(self):
         sid = self.sandbox()
         w = self.wire(tcp=False)
-        w.send(b"PUT /v1/sandboxes/%b/files?path=slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx" % sid.encode())
+        w.send(b"PUT /v1/sandboxes/%b/files?path=slow HTTP/1.1\r\nHost: localhost\r\n"
+               b"Content-Length: 1000\r\n\r\nx" % sid.encode())
         self.assertEqual(self.timed(w)[0][0], 408)
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}/files/list?path=.").json["entries"], [])
 
@@ -256,10 +278,15 @@ class Frames(HostileTest):
         self.assertIn(struct.unpack(">H", data[:2])[0], codes)
 
     def test_frames_that_cannot_be(self):
-        for send in (lambda ws: ws.send(b"x", mask=False), lambda ws: ws.sock.sendall(b"\x82\xff" + b"\xff" * 8 + b"mask"), lambda ws: ws.sock.sendall(b"\x82\xff" + b"\x7f" + b"\xff" * 7 + b"maskx"),
-                     lambda ws: ws.send(b"x", opcode=3), lambda ws: ws.send(b"x", opcode=11), lambda ws: ws.sock.sendall(b"\xf2\x81maskx"), lambda ws: ws.send(b"x" * 126, opcode=9),
-                     lambda ws: ws.send(b"x", opcode=9, fin=False), lambda ws: ws.send(b"x", opcode=0), lambda ws: (ws.send(b"x", fin=False), ws.send(b"y", opcode=2)),
-                     lambda ws: ws.sock.sendall(b"\x82\xfe\x00\x05mask12345"), lambda ws: ws.send(struct.pack(">H", 999), opcode=8)):
+        for send in (lambda ws: ws.send(b"x", mask=False),
+                     lambda ws: ws.sock.sendall(b"\x82\xff" + b"\xff" * 8 + b"mask"),
+                     lambda ws: ws.sock.sendall(b"\x82\xff" + b"\x7f" + b"\xff" * 7 + b"maskx"),
+                     lambda ws: ws.send(b"x", opcode=3), lambda ws: ws.send(b"x", opcode=11),
+                     lambda ws: ws.sock.sendall(b"\xf2\x81maskx"), lambda ws: ws.send(b"x" * 126, opcode=9),
+                     lambda ws: ws.send(b"x", opcode=9, fin=False), lambda ws: ws.send(b"x", opcode=0),
+                     lambda ws: (ws.send(b"x", fin=False), ws.send(b"y", opcode=2)),
+                     lambda ws: ws.sock.sendall(b"\x82\xfe\x00\x05mask12345"),
+                     lambda ws: ws.send(struct.pack(">H", 999), opcode=8)):
             ws = self.socket()
             send(ws)
             self.closed_with(ws, 1002, 1009)
@@ -268,7 +295,8 @@ class Frames(HostileTest):
         ws = self.socket()
         ws.send(b"\xff\xfe", opcode=1)
         self.closed_with(ws, 1007)
-        for text in ("", "{", "[]", '{"type":"nope"}', '{"type":"resize","rows":0,"cols":1}', '{"type":"signal","signal":"NOPE"}', '{"type":"signal","signal":65}', "[" * 100):
+        for text in ("", "{", "[]", '{"type":"nope"}', '{"type":"resize","rows":0,"cols":1}',
+                     '{"type":"signal","signal":"NOPE"}', '{"type":"signal","signal":65}', "[" * 100):
             ws = self.socket()
             ws.send(text)
             self.closed_with(ws, 1008)
@@ -313,10 +341,13 @@ class Frames(HostileTest):
         self.assertIn(codes[0], (1008, None))
 
     def test_handshakes(self):
-        for fields, status in (({"Sec-WebSocket-Version": "8"}, 400), ({"Sec-WebSocket-Key": "short"}, 400), ({"Upgrade": "h2c"}, 400), ({"Content-Length": "5"}, 400)):
-            lines = {"Host": "localhost", "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", **fields}
+        for fields, status in (({"Sec-WebSocket-Version": "8"}, 400), ({"Sec-WebSocket-Key": "short"}, 400),
+                               ({"Upgrade": "h2c"}, 400), ({"Content-Length": "5"}, 400)):
+            lines = {"Host": "localhost", "Upgrade": "websocket", "Connection": "Upgrade",
+                     "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", **fields}
             w = self.wire(tcp=False)
-            w.send(("GET /v1/runs/attach HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n").encode())
+            w.send(("GET /v1/runs/attach HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items())
+                    + "\r\n").encode())
             self.assertEqual(w.answer()[0], status, fields)
 
     def test_a_run_that_is_left_at_every_moment(self):
@@ -329,7 +360,8 @@ class Frames(HostileTest):
             if i % 6 > 1:
                 time.sleep((i % 6 - 1) * 0.002 * (i % 5))
             ws.close()
-        wait_until("their sandboxes are gone", lambda: [s["id"] for s in self.d.ask("GET", "/v1/sandboxes").json["sandboxes"]] == [self.sid])
+        wait_until("their sandboxes are gone",
+                   lambda: [s["id"] for s in self.d.ask("GET", "/v1/sandboxes").json["sandboxes"]] == [self.sid])
         self.settles("descriptors", lambda: descriptors(self.brigd()), fds + 2)
 
 
@@ -357,13 +389,18 @@ class Organisations(HostileTest):
         _, theirs = self.org("routes")
         made = self.call("POST", "/v1/sandboxes", self.mine, {"name": "private", "metadata": {"c": "canary-7f3a"}}).json
         self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made['id']}")
-        self.assertEqual(self.call("POST", f"/v1/sandboxes/{made['id']}/processes", self.mine, {"argv": ["sleep", "1000"]}).json["number"], 1)
+        self.assertEqual(self.call("POST", f"/v1/sandboxes/{made['id']}/processes", self.mine,
+                                   {"argv": ["sleep", "1000"]}).json["number"],
+                         1)
         seen, before = 0, self.audit_now()
         counted = self.denials()
         unknown = {}
         for name in (made["id"], "a" * 26):  # theirs, and one that does not exist: answered alike
             for method, path in self.routes():
-                concrete = path.replace("{id}", name).replace("{n}", "1").replace("{port}", "80").replace("/...", "/").replace("{path}", "")
+                concrete = path.replace("{id}", name).replace("{n}", "1").replace("{port}",
+                                                                                  "80").replace("/...",
+                                                                                                "/").replace("{path}",
+                                                                                                             "")
                 body = {} if method in ("POST", "PATCH") else b"x" if method == "PUT" else None
                 answer = self.call(method, concrete, theirs, body)
                 self.assertEqual(answer.status, 404, (method, concrete, answer))
@@ -383,19 +420,27 @@ class Organisations(HostileTest):
 
     def test_everything_else(self):
         org, theirs = self.org("else")
-        sid = self.call("POST", "/v1/sandboxes", self.mine, {"name": "else", "metadata": {"c": "canary-9911"}}).json["id"]
+        sid = self.call("POST", "/v1/sandboxes", self.mine,
+                        {"name": "else", "metadata": {"c": "canary-9911"}}).json["id"]
         run = self.call("POST", f"/v1/sandboxes/{sid}/run", self.mine, {"argv": ["echo", "canary-9911"]}).json["id"]
         key_id = [k["id"] for k in self.d.ask("GET", "/v1/keys").json["keys"] if k["name"] == "mine"][0]
         self.d.ask("DELETE", f"/v1/sandboxes/{sid}")
-        for method, path in (("GET", f"/v1/runs/{run}"), ("GET", f"/v1/certificates/{sid}"), ("DELETE", f"/v1/keys/{key_id}"), ("GET", f"/v1/sandboxes/{sid}")):
+        for method, path in (("GET", f"/v1/runs/{run}"), ("GET", f"/v1/certificates/{sid}"),
+                             ("DELETE", f"/v1/keys/{key_id}"), ("GET", f"/v1/sandboxes/{sid}")):
             self.assertEqual(self.call(method, path, theirs).status, 404, path)
-        self.assertEqual(self.call("POST", "/v1/keys", theirs, {"org": "org-00000000-0000-4000-8000-000000000000"}).status, 404)
-        for path in ("/v1/sandboxes", "/v1/runs", "/v1/certificates", f"/v1/runs?sandbox={sid}", f"/v1/runs?cursor={run}", "/v1/keys", "/v1/audit?limit=1000", f"/v1/certificates?cursor={sid}"):
+        self.assertEqual(self.call("POST", "/v1/keys", theirs,
+                                   {"org": "org-00000000-0000-4000-8000-000000000000"}).status,
+                         404)
+        for path in ("/v1/sandboxes", "/v1/runs", "/v1/certificates", f"/v1/runs?sandbox={sid}",
+                     f"/v1/runs?cursor={run}", "/v1/keys", "/v1/audit?limit=1000", f"/v1/certificates?cursor={sid}"):
             body = self.call("GET", path, theirs).body.decode()
-            for word in ("canary-9911",) if "audit" in path else (sid, run, key_id, "canary-9911"):  # their own attempts have the ids they sent
+            # their own attempts have the ids they sent
+            for word in ("canary-9911",) if "audit" in path else (sid, run, key_id, "canary-9911"):
                 self.assertNotIn(word, body, path)
-        for method, path in (("GET", "/v1/orgs"), ("POST", "/v1/orgs"), ("DELETE", f"/v1/orgs/{org}"), ("GET", "/v1/config"), ("POST", "/v1/config/reload")):
-            self.assertEqual(self.call(method, path, theirs, {"name": "x"} if method == "POST" else None).status, 403, path)
+        for method, path in (("GET", "/v1/orgs"), ("POST", "/v1/orgs"), ("DELETE", f"/v1/orgs/{org}"),
+                             ("GET", "/v1/config"), ("POST", "/v1/config/reload")):
+            self.assertEqual(self.call(method, path, theirs, {"name": "x"} if method == "POST" else None).status, 403,
+                             path)
         self.assertEqual(self.call("GET", "/v1/sandboxes", self.mine).status, 200, "its key lives")
 
     def test_metrics_are_not_for_tenants_ids(self):
@@ -407,7 +452,8 @@ class Organisations(HostileTest):
     def test_names_that_look_like_ids(self):
         sid = self.sandbox()
         _, theirs = self.org("names")
-        for name in (sid, "a" * 26, "run-x", "brig-x", "org-x", "key-x", ".", "..", "-x", "x" * 300, "a/b", "a%2fb", "", " ", "ä", "a\nb", "a\0b"):
+        for name in (sid, "a" * 26, "run-x", "brig-x", "org-x", "key-x", ".", "..", "-x", "x" * 300, "a/b", "a%2fb", "",
+                     " ", "ä", "a\nb", "a\0b"):
             answer = self.call("POST", "/v1/sandboxes", theirs, {"name": name})
             if answer.status == 201:
                 self.d.ask("DELETE", f"/v1/sandboxes/{answer.json['id']}")
@@ -429,7 +475,8 @@ class Organisations(HostileTest):
 
     def test_idempotency(self):
         _, theirs = self.org("idem")
-        ids = {self.call("POST", "/v1/sandboxes", k, {}, **{"Idempotency-Key": "the-same"}).json["id"] for k in (self.mine, theirs, self.mine, theirs)}
+        ids = {self.call("POST", "/v1/sandboxes", k, {}, **{"Idempotency-Key": "the-same"}).json["id"]
+               for k in (self.mine, theirs, self.mine, theirs)}
         for sid in ids:
             self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sid}")
         self.assertEqual(len(ids), 2)
@@ -440,7 +487,8 @@ class Organisations(HostileTest):
 
     def test_idempotency_race(self):
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
-            answers = list(pool.map(lambda _: self.call("POST", "/v1/sandboxes", self.mine, {}, **{"Idempotency-Key": "race"}), range(32)))
+            answers = list(pool.map(
+                lambda _: self.call("POST", "/v1/sandboxes", self.mine, {}, **{"Idempotency-Key": "race"}), range(32)))
         ids = {a.json["id"] for a in answers if a.status == 201}
         for sid in ids:
             self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{sid}")
@@ -450,7 +498,8 @@ class Organisations(HostileTest):
     def test_cursors(self):
         sids = [self.sandbox() for _ in range(3)]
         _, theirs = self.org("cursors")
-        for cursor in ("", "x", "-", "1", "1-", "-1-x", "99999999999999999999-x", "0-" + "a" * 10000, "%00", "1-..%2f..", "' OR 1=1 --", "18446744073709551615-" + sids[0], "1-" + sids[1]):
+        for cursor in ("", "x", "-", "1", "1-", "-1-x", "99999999999999999999-x", "0-" + "a" * 10000, "%00",
+                       "1-..%2f..", "' OR 1=1 --", "18446744073709551615-" + sids[0], "1-" + sids[1]):
             quoted = cursor.replace(" ", "%20").replace("'", "%27")
             answer = self.call("GET", f"/v1/sandboxes?cursor={quoted}", self.mine)
             self.assertIn(answer.status, (200, 400, 414), cursor)
@@ -514,11 +563,16 @@ class Keys(HostileTest):
 
     def test_keys_that_are_nearly(self):
         key = self.d.key()
-        for bad in (key[:-1], key + "0", key.upper(), " " + key, key[:-1] + ("0" if key[-1] != "0" else "1"), "E2B_" + key[4:], key.replace("e2b_", "e2c_"), "", key + ",x"):
-            self.assertEqual(self.d.ask("GET", "/v1/sandboxes", tcp=True, headers={"Authorization": f"Bearer {bad}"}).status, 401, bad)
+        for bad in (key[:-1], key + "0", key.upper(), " " + key, key[:-1] + ("0" if key[-1] != "0" else "1"),
+                    "E2B_" + key[4:], key.replace("e2b_", "e2c_"), "", key + ",x"):
+            self.assertEqual(self.d.ask("GET", "/v1/sandboxes", tcp=True,
+                                        headers={"Authorization": f"Bearer {bad}"}).status,
+                             401, bad)
         for field in (f"Basic {key}", key, f"Bearer{key}", f"Bearer  {key}", f"Token {key}"):
-            self.assertEqual(self.d.ask("GET", "/v1/sandboxes", tcp=True, headers={"Authorization": field}).status, 401, field)
-        self.assertEqual(self.d.ask("GET", "/v1/sandboxes", headers={"Authorization": "Bearer nonsense"}).status, 401, "a bad key on the socket is not the socket")
+            self.assertEqual(self.d.ask("GET", "/v1/sandboxes", tcp=True, headers={"Authorization": field}).status, 401,
+                             field)
+        self.assertEqual(self.d.ask("GET", "/v1/sandboxes", headers={"Authorization": "Bearer nonsense"}).status, 401,
+                         "a bad key on the socket is not the socket")
 
     def test_deleted_organisation(self):
         org, key = self.org("doomed")
@@ -535,7 +589,8 @@ class Keys(HostileTest):
         sid = self.sandbox()
         p = self.start(sid, "echo", "x")
         self.d.ask("GET", f"{p}/wait")
-        for field in ("", "x", "1", "1,", ",1", "1,2,3", "-1,0", "99999999999999999999,0", "18446744073709551614,18446744073709551614", "1,1\t", "0x1,0"):
+        for field in ("", "x", "1", "1,", ",1", "1,2,3", "-1,0", "99999999999999999999,0",
+                      "18446744073709551614,18446744073709551614", "1,1\t", "0x1,0"):
             c = self.d.connection(timeout=5)
             c.request("GET", f"{p}/output", headers={"Last-Event-ID": field})
             self.assertIn(b"event: end", c.getresponse().read(), field)
@@ -548,7 +603,8 @@ class Numbers(HostileTest):
     """A20, A14, R30: values and arguments at and beyond their edges. Nothing is made."""
 
     def test_integers(self):
-        odd = (0, -1, -(2**31), 2**63, 2**64, 1e308, -0.5, 1e-9, "", "-1", "9e99G", "1e999", "0x10", "1 ", " 1", "1\n", "１", "inf", "nan", None, True, [], {}, "1gg", "99999999999999999999g")
+        odd = (0, -1, -(2**31), 2**63, 2**64, 1e308, -0.5, 1e-9, "", "-1", "9e99G", "1e999", "0x10", "1 ", " 1", "1\n",
+               "１", "inf", "nan", None, True, [], {}, "1gg", "99999999999999999999g")
         for where in ("memory", "pids", "cpus", "disk", "timeout", "files", "output"):
             for value in odd:
                 if value is None:
@@ -568,11 +624,18 @@ class Numbers(HostileTest):
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes").json["sandboxes"], [])
 
     def test_types(self):
-        for spec in ({"binds": "a:b:rw,shared"}, {"binds": ["a:b:rw,shared"]}, {"binds": [{"source": "/etc", "target": "/x", "options": "rw,shared"}]}, {"binds": [{"source": "etc", "target": "/x"}]},
-                     {"binds": [{"source": "/etc", "target": "../x"}]}, {"binds": [{"source": "/etc\0/x", "target": "/x"}]}, {"privileged": True}, {"user": "-1"}, {"user": "--privileged"},
-                     {"user": -1}, {"user": "0:0:0"}, {"template": "-v/:/host"}, {"template": "../../etc"}, {"template": {}}, {"require": "x"}, {"require": [1]}, {"env": []}, {"env": {"": "x"}},
-                     {"env": {"A\0": "x"}}, {"env": {"A\n": "x"}}, {"metadata": {"": "x"}}, {"metadata": "x"}, {"name": 1}, {"workdir": "/a/../b"}, {"workdir": "/a\0"}, {"limits": 1}, {"limits": []},
-                     {"network": "--net=host"}, {"writable_root": "yes"}, {"idle_policy": "never"}, {"profile": "unconfined"}, {"binds": [{"source": "/", "target": "/proc"}]},
+        for spec in ({"binds": "a:b:rw,shared"}, {"binds": ["a:b:rw,shared"]},
+                     {"binds": [{"source": "/etc", "target": "/x", "options": "rw,shared"}]},
+                     {"binds": [{"source": "etc", "target": "/x"}]},
+                     {"binds": [{"source": "/etc", "target": "../x"}]},
+                     {"binds": [{"source": "/etc\0/x", "target": "/x"}]}, {"privileged": True}, {"user": "-1"},
+                     {"user": "--privileged"},
+                     {"user": -1}, {"user": "0:0:0"}, {"template": "-v/:/host"}, {"template": "../../etc"},
+                     {"template": {}}, {"require": "x"}, {"require": [1]}, {"env": []}, {"env": {"": "x"}},
+                     {"env": {"A\0": "x"}}, {"env": {"A\n": "x"}}, {"metadata": {"": "x"}}, {"metadata": "x"},
+                     {"name": 1}, {"workdir": "/a/../b"}, {"workdir": "/a\0"}, {"limits": 1}, {"limits": []},
+                     {"network": "--net=host"}, {"writable_root": "yes"}, {"idle_policy": "never"},
+                     {"profile": "unconfined"}, {"binds": [{"source": "/", "target": "/proc"}]},
                      {"metadata": {f"k{i}": "x" for i in range(65)}}, {"metadata": {"k": "x" * 5000}}):
             answer = self.d.ask("POST", "/v1/sandboxes", spec)
             self.assertIn(answer.status, (400, 422), (spec, answer))
@@ -583,20 +646,27 @@ class Numbers(HostileTest):
         for argv in (["--help"], ["-c", "id"], ["--", "id"], ["-"], ["/bin/sh -c id"], ["$(id)"], [";id"]):
             r = self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": argv}).json
             self.assertEqual((r["outcome"]["exit_code"], r["stdout"]), (127, ""), (argv, r))
-        self.assertEqual(self.d.run(sid, "printf", "%s|", "-n", "--", "$(id)", "a b", "\n", "'\"\\")["stdout"], "-n|--|$(id)|a b|\n|'\"\\|")
+        self.assertEqual(self.d.run(sid, "printf", "%s|", "-n", "--", "$(id)", "a b", "\n", "'\"\\")["stdout"],
+                         "-n|--|$(id)|a b|\n|'\"\\|")
 
     def test_sizes_of_a_program(self):
         """R30: refused by the API before anything is started."""
         sid = self.sandbox()
         before = self.d.ask("GET", f"/v1/sandboxes/{sid}/processes").json["processes"]
-        for body, status in (({"argv": ["x"], "env": {"PATH": ":".join(f"/d{i}" for i in range(100000))}}, 400), ({"argv": ["true"] * 100000}, 400), ({"argv": ["x" * (2 << 20)]}, 400),
-                             ({"argv": ["true", *["y" * 100000] * 30]}, 400), ({"argv": ["true"], "env": {f"V{i}": "z" * 30000 for i in range(200)}}, 400), ({"argv": ["true"], "env": {f"V{i}": "" for i in range(20000)}}, 400),
-                             ({"argv": ["true"], "env": {"A": "x" * (9 << 20)}}, 413), ({"command": "x" * (3 << 20)}, 400), ({"argv": ["true"], "cwd": "/" + "x" * 5000}, 400)):
+        for body, status in (({"argv": ["x"], "env": {"PATH": ":".join(f"/d{i}" for i in range(100000))}}, 400),
+                             ({"argv": ["true"] * 100000}, 400), ({"argv": ["x" * (2 << 20)]}, 400),
+                             ({"argv": ["true", *["y" * 100000] * 30]}, 400),
+                             ({"argv": ["true"], "env": {f"V{i}": "z" * 30000 for i in range(200)}}, 400),
+                             ({"argv": ["true"], "env": {f"V{i}": "" for i in range(20000)}}, 400),
+                             ({"argv": ["true"], "env": {"A": "x" * (9 << 20)}}, 413),
+                             ({"command": "x" * (3 << 20)}, 400), ({"argv": ["true"], "cwd": "/" + "x" * 5000}, 400)):
             answer = self.d.ask("POST", f"/v1/sandboxes/{sid}/run", body)
             self.assertEqual(answer.status, status, (str(body)[:60], answer))
-        self.refused(self.d.ask("POST", f"/v1/sandboxes/{sid}/run", b"{", {"Content-Length": str(1 << 30)}), 413, "too_large", "larger")
+        self.refused(self.d.ask("POST", f"/v1/sandboxes/{sid}/run", b"{", {"Content-Length": str(1 << 30)}), 413,
+                     "too_large", "larger")
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}/processes").json["processes"], before)
-        self.assertIn(self.d.ask("POST", "/v1/sandboxes", {"env": {f"V{i}": "z" * 30000 for i in range(200)}}).status, (400, 413))
+        self.assertIn(self.d.ask("POST", "/v1/sandboxes", {"env": {f"V{i}": "z" * 30000 for i in range(200)}}).status,
+                      (400, 413))
 
     def test_numbers_in_paths(self):
         sid = self.sandbox()
@@ -628,7 +698,8 @@ class Races(HostileTest):
             sid = self.d.create()["id"]
             path = f"/v1/sandboxes/{sid}"
             runs = [("POST", f"{path}/run", {"argv": ["sh", "-c", "sleep 0.0%d" % (i % 10)]})] * 3
-            *ran, gone, started = self.together(*runs, ("DELETE", path), ("POST", f"{path}/processes", {"argv": ["sleep", "100"]}))
+            *ran, gone, started = self.together(*runs, ("DELETE", path),
+                                                ("POST", f"{path}/processes", {"argv": ["sleep", "100"]}))
             self.assertEqual(gone.status, 204)
             for a in ran:
                 self.assertIn(a.status, (200, 404, 409, 503), a)
@@ -648,7 +719,8 @@ class Races(HostileTest):
     def test_pause_and_delete(self):
         for _ in range(scaled(100, 15)):
             path = f"/v1/sandboxes/{self.d.create()['id']}"
-            paused, resumed, gone, stopped = self.together(("POST", f"{path}/pause"), ("POST", f"{path}/resume"), ("DELETE", path), ("POST", f"{path}/pause"))
+            paused, resumed, gone, stopped = self.together(("POST", f"{path}/pause"), ("POST", f"{path}/resume"),
+                                                           ("DELETE", path), ("POST", f"{path}/pause"))
             for a in (paused, resumed, stopped):
                 self.assertIn(a.status, (200, 404, 409, 503), a)
             if gone.status != 204:
@@ -676,7 +748,8 @@ class Races(HostileTest):
         watcher.start()
         verbs = itertools.cycle(("pause", "resume"))
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda v: self.d.ask("POST", f"{path}/{v}"), [next(verbs) for _ in range(scaled(400, 60))]))
+            answers = list(pool.map(lambda v: self.d.ask("POST", f"{path}/{v}"),
+                                    [next(verbs) for _ in range(scaled(400, 60))]))
         stop.set()
         watcher.join()
         self.assertEqual({a.status for a in answers} - {200, 409}, set())
@@ -684,153 +757,3 @@ class Races(HostileTest):
         if self.d.ask("GET", path).json["state"] == "paused":
             self.assertEqual(self.d.ask("POST", f"{path}/resume").status, 200)
         self.assertEqual(self.d.run(sid, "echo", "alive")["stdout"], "alive\n")
-
-
-class Log(HostileTest):
-    """A19, A05, I13: what is logged stays on its line, and has no secrets."""
-
-    SECRET = "s3cr3t-" + os.urandom(8).hex()
-
-    def test_injection(self):
-        evil = 'x\n{"seq":999999,"action":"fake"}\r\n\x1b[2J\u2028'
-        before = self.audit_now()
-        for spec in ({"metadata": {"a": evil}}, {"metadata": {evil: "b"}}, {"name": evil}):
-            self.assertEqual(self.d.ask("POST", "/v1/sandboxes", spec).status, 400, spec)
-        sid = self.sandbox(env={"E": evil})
-        self.d.ask("GET", f"/v1/sandboxes/{sid}/files?path=x%0a%7b%22seq%22%3a1%7d%0d%0aSet-Cookie:%20a=b")
-        self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path=x%0a%7b%22seq%22%3a1%7d", b"x")
-        self.d.ask("GET", f"/v1/sandboxes/%0a%7b%22seq%22%3a1%7d")
-        self.d.ask("POST", "/v1/keys", {"name": evil[:60]})
-        self.d.run(sid, "echo", evil)
-        w = self.wire(tcp=False)
-        w.send(b"GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nUser-Agent: x\x0b{\"a\":1}\r\nX-Request-Id: forged\r\nConnection: close\r\n\r\n")
-        w.all()
-        seqs = []
-        for line in self.d.ask("GET", "/v1/audit?limit=100000").body.split(b"\n"):
-            if line:
-                value = json.loads(line)
-                seqs.append(value["seq"])
-                self.assertNotEqual(value["action"], "fake")
-        self.assertEqual(seqs, list(range(1, len(seqs) + 1)))
-        self.assertGreater(len(seqs), before)
-        for line in self.d.text().splitlines():
-            if line.startswith("{"):
-                self.assertNotEqual(json.loads(line).get("seq"), 999999)
-            self.assertFalse(line.startswith('{"seq":'), line)
-            self.assertNotIn("\x1b", line)
-
-    def test_headers_of_answers(self):
-        sid = self.sandbox()
-        name = "x%0d%0aSet-Cookie:%20evil=1%0d%0a%0d%0a%3cscript%3e"
-        for method, path in (("PUT", f"/v1/sandboxes/{sid}/files?path={name}"), ("GET", f"/v1/sandboxes/{sid}/files?path={name}"), ("GET", f"/v1/sandboxes/{sid}/files/tar?path={name}"),
-                             ("GET", f"/v1/sandboxes/{name}"), ("GET", f"/v1/{name}")):
-            answer = self.d.ask(method, path, b"x" if method == "PUT" else None)
-            self.assertIsNone(answer.headers["Set-Cookie"], path)
-            self.assertNotIn("html", answer.headers["Content-Type"] or "")
-        last = self.d.ask("GET", f"/v1/sandboxes/{sid}/files?path={name}")
-        self.assertEqual((last.status, last.headers["X-Content-Type-Options"]), (200, "nosniff"), last)
-
-    def test_secrets(self):
-        secret, key = self.SECRET, self.d.key(name="holder", role="admin")
-        sid = self.sandbox(env={"TOKEN": secret})
-        self.d.sh(sid, "true", env={"OTHER": secret})
-        self.d.run(sid, "wc", "-c", stdin=secret)
-        self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path=s", secret.encode())
-        token = self.d.ask("POST", f"/v1/sandboxes/{sid}/ports/80/token", {}).json["token"]
-        self.d.ask("GET", f"/v1/sandboxes/{sid}/proxy/80/?brig_token={token}", tcp=True)
-        self.d.ask("GET", f"/v1/sandboxes?metadata.{secret}=1&x={key}")
-        self.d.ask("GET", "/v1/sandboxes", tcp=True, key="e2b_" + secret)
-        self.d.ask("GET", "/v1/sandboxes", tcp=True, key=key)
-        places = {"log": self.d.text(), "audit": self.d.ask("GET", "/v1/audit?limit=100000").body.decode(), "list": self.d.ask("GET", "/v1/keys").body.decode(),
-                  "metrics": self.d.ask("GET", "/metrics").body.decode(), "runs": self.d.ask("GET", "/v1/runs").body.decode()}
-        time.sleep(0.2)
-        for d, _, names in os.walk(f"{self.d.dir}/state"):
-            for n in names:
-                with open(os.path.join(d, n), "rb") as f:
-                    places[n] = f.read().decode("latin-1")
-        for name, text in places.items():
-            self.assertNotIn(key, text, name)
-            self.assertNotIn(token, text, name)
-            if "box" not in name and "db" not in name and "sqlite" not in name:  # the spec with its environment is what the store is for
-                self.assertNotIn(secret, text, name)
-
-    def test_failed_runs_are_suspicious(self):
-        """Ten runs of one key that fail within a minute: one event; runs that end well, or that the caller ended, are none."""
-        _, key = self.org("failing")
-        box = self.d.ask("POST", "/v1/sandboxes", {}, tcp=True, key=key).json["id"]
-        before = self.audit_now()
-        for status, count in ((0, 12), (3, 9)):
-            for _ in range(count):
-                answer = self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["sh", "-c", f"exit {status}"]}, tcp=True, key=key)
-                self.assertEqual(answer.json["outcome"]["exit_code"], status)
-        self.assertEqual(self.audit(before, action="suspicious"), [])
-        for _ in range(12):
-            self.d.ask("POST", f"/v1/sandboxes/{box}/run", {"argv": ["false"]}, tcp=True, key=key)
-        found = self.audit(before, action="suspicious")
-        self.assertEqual([(x["detail"], x["outcome"]) for x in found], [("repeated failed runs", "failed")])
-        self.d.ask("DELETE", f"/v1/sandboxes/{box}", tcp=True, key=key)
-
-    def test_flood(self):
-        """Denials are never lost: the first is written, equal ones are counted; the log is whole afterwards."""
-        before, counted = self.audit_now(), self.denials()
-        n = scaled(3000, 300)
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            def some(_):
-                c = self.d.connection(tcp=True)
-                for _ in range(n // 8):
-                    self.d.ask("GET", "/v1/sandboxes", connection=c)
-                c.close()
-            list(pool.map(some, range(8)))
-        self.assertEqual(self.denials() - counted, n // 8 * 8)
-        self.assertIn(len(self.audit(before, action="denied")), (0, 1, 2), "one, unless there was one within a minute; and perhaps a count")
-        self.assertLessEqual(len(self.audit(before, action="suspicious")), n // 10)
-        seqs = [x["seq"] for x in self.audit(before)]
-        self.assertEqual(seqs, list(range(seqs[0], seqs[0] + len(seqs))))
-
-
-class Refusals(HostileTest):
-    """What is counted and not written one by one hides nothing of another kind."""
-
-    def refused(self, method, path, body=None):
-        answer = self.d.ask(method, path, body, tcp=True, key=self.key)
-        self.assertEqual(answer.status, 403, answer)
-        return answer.json["error"]["message"]
-
-    def test_a_flood_of_one_rule_does_not_hide_another(self):
-        org, self.key = self.org("noisy", role="user")
-        before = self.audit_now()
-        for i in range(30):
-            self.refused("POST", "/v1/sandboxes", {"template": f"/srv/{i}"})
-        binds = self.refused("POST", "/v1/sandboxes", {"binds": [{"source": "/etc", "target": "/mnt"}]})
-        lines = self.audit(before, action="denied", org=org, object="/v1/sandboxes")
-        self.assertEqual(sum(x["detail"].startswith("template /srv/") for x in lines), 20)
-        self.assertEqual([x["detail"] for x in lines if not x["detail"].startswith("template ")], [binds])
-
-    def test_the_name_is_told(self):
-        org, self.key = self.org("curious", role="user")
-        before = self.audit_now()
-        why = self.refused("DELETE", "/v1/policies/payroll")
-        lines = self.audit(before, action="denied", org=org)
-        self.assertEqual([(x["object"], x["detail"]) for x in lines], [("/v1/policies/payroll", why)])
-        for i in range(100):
-            self.refused("DELETE", f"/v1/policies/guess-{i}-" + "x" * 1000)
-        lines = self.audit(before, action="denied", org=org)
-        self.assertEqual(len(lines), 20, "made-up names do not fill the log")
-        self.assertEqual({len(x["object"]) for x in lines[1:]}, {255})
-
-
-class Streams(HostileTest):
-    def test_clients_that_leave(self):
-        """A11: streams of all kinds, left in the middle: the program goes on, nothing stays in the daemon."""
-        sid = self.sandbox()
-        p = self.start(sid, "sh", "-c", "while :; do echo x; sleep 0.01; done")
-        fds = descriptors(self.brigd())
-        for i in range(scaled(200, 40)):
-            c = self.d.connection()
-            c.request("GET", (f"{p}/output", f"{p}/output?stream=stdout", "/v1/events", f"/v1/sandboxes/{sid}/files/watch?path=.", f"{p}/wait")[i % 5])
-            if i % 5 < 4:
-                c.getresponse().read1(10 if i % 5 < 3 else 0)
-            c.close()
-        self.settles("descriptors", lambda: descriptors(self.brigd()), fds)
-        self.assertTrue(self.d.ask("GET", p).json["running"])
-        self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"], 1)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile programs and what they leave for the service to handle: paths that change under an upload, special files, archives without
-measure, output without end, previews that lie, readers that do not read. (F10, F13, F42, F43, R12, R19, R24, R25, I02, I07, I13, I14, I16, A13.)"""
+"""Hostile programs and what they leave for the service to handle: paths that change under an upload, special files,
+archives without measure, output without end, previews that lie, readers that do not read. (F10, F13, F42, F43, R12,
+R19, R24, R25, I02, I07, I13, I14, I16, A13.)"""
 
 import base64
 import gzip
@@ -79,7 +80,8 @@ class Paths(HostileTest):
         self.assertEqual([n for n in names if ".brig" in n], [], "nothing half-written is left")
 
     def test_links_to_files_of_the_host(self):
-        """F13: links in the workspace and in a bound directory, then everything is removed: the host's files are as before."""
+        """F13: links in the workspace and in a bound directory, then everything is removed: the host's files are as
+        before."""
         host = os.path.join(self.SHARED, "bound")
         os.makedirs(host)
         self.addCleanup(shutil.rmtree, self.SHARED)
@@ -91,10 +93,13 @@ class Paths(HostileTest):
         os.symlink(target, os.path.join(host, "out"))
         before = {w: os.stat(w)[:6] + (os.stat(w).st_mtime_ns,) for w in watched}
         sid = self.d.create(binds=[{"source": host, "target": "/data", "read_only": False}])["id"]
-        self.d.sh(sid, f"cd /workspace; for f in /etc/passwd /etc/shadow / /etc {target} ../../../../etc/passwd; do ln -s $f l$(echo $f | tr -dc a-z)$RANDOM; done; "
-                       "ln /etc/passwd hard 2>/dev/null; ln -s . loop; ln -s /data/out chain; mkdir -p d; ln -s /etc d/etc; chown -h nobody l* 2>/dev/null; true")
+        self.d.sh(sid, f"cd /workspace; for f in /etc/passwd /etc/shadow / /etc {target} ../../../../etc/passwd; do ln "
+                  "-s $f l$(echo $f | tr -dc a-z)$RANDOM; done; "
+                       "ln /etc/passwd hard 2>/dev/null; ln -s . loop; ln -s /data/out chain; mkdir -p d; ln -s /etc "
+                  "d/etc; chown -h nobody l* 2>/dev/null; true")
         for path in ("/data/out", "chain"):
-            self.files(sid, "PUT", f"?path={path}&offset=0", b"pwned")  # resolved in the sandbox's own root, where it may even succeed
+            # resolved in the sandbox's own root, where it may even succeed
+            self.files(sid, "PUT", f"?path={path}&offset=0", b"pwned")
         self.assertIn(self.files(sid, "GET", "/tar?path=.").status, (200,))
         self.files(sid, "DELETE", "?path=d&recursive=1")
         self.files(sid, "DELETE", "?path=loop&recursive=1")
@@ -106,14 +111,16 @@ class Paths(HostileTest):
     def test_names(self):
         """F42: every byte of a name comes back."""
         sid = self.sandbox()
-        names = [b"-rf", b"--", b"a\nb", b"\xff\xfe", b"x" * 255, b"..x", b" ", b"a\\b", b"'\"$(id)`", b"\x1b[2J", b"\xe2\x80\xae", b"%2e%2e", b"a\tb", b"\xed\xa0\x80", b"*", b"~", b"con.", b"a;b&c"]
+        names = [b"-rf", b"--", b"a\nb", b"\xff\xfe", b"x" * 255, b"..x", b" ", b"a\\b", b"'\"$(id)`", b"\x1b[2J",
+                 b"\xe2\x80\xae", b"%2e%2e", b"a\tb", b"\xed\xa0\x80", b"*", b"~", b"con.", b"a;b&c"]
         for i, name in enumerate(names):
             encoded = quote(base64.b64encode(b"n/" + name).decode())
             a = self.files(sid, "PUT", f"?path={encoded}&path_encoding=base64", b"%d" % i)
             self.assertEqual(a.status, 200, (name, a))
             self.assertEqual(self.files(sid, "GET", f"?path={encoded}&path_encoding=base64").body, b"%d" % i, name)
         entries = self.files(sid, "GET", "/list?path=n").json["entries"]
-        listed = {os.path.basename(base64.b64decode(e["path"]) if e["path_encoding"] == "base64" else e["path"].encode()) for e in entries}
+        listed = {os.path.basename(base64.b64decode(e["path"]) if e["path_encoding"] == "base64"
+                                   else e["path"].encode()) for e in entries}
         self.assertEqual(listed, set(names))
         tar = tarfile.open(fileobj=io.BytesIO(self.files(sid, "GET", "/tar?path=n").body), encoding="latin-1")
         packed = {os.path.basename(m.name.encode("latin-1")) for m in tar.getmembers() if m.isfile()}
@@ -122,10 +129,12 @@ class Paths(HostileTest):
             self.assertIn(self.files(sid, "PUT", f"?path={path}", b"").status, (400, 404, 409, 414, 422), path[:10])
         for body in ({"path": "a\0b"}, {"path": "../x"}, {"path": ""}, {"path": "x" * 5000}, {"path": 1}, {}):
             self.assertEqual(self.files(sid, "POST", "/mkdir", body).status, 400, body)
-        for bad in ("====", "Li4veA", quote(base64.b64encode(b"../x").decode()), quote(base64.b64encode(b"a\0b").decode())):
+        for bad in ("====", "Li4veA", quote(base64.b64encode(b"../x").decode()),
+                    quote(base64.b64encode(b"a\0b").decode())):
             self.assertEqual(self.files(sid, "GET", f"?path={bad}&path_encoding=base64").status, 400, bad)
         levels = scaled(2000, 300)
-        deep = self.d.run(sid, "python3", "-c", f"import os\nfor _ in range({levels}): os.mkdir('d'); os.chdir('d')\nprint('deep')")
+        deep = self.d.run(sid, "python3", "-c",
+                          f"import os\nfor _ in range({levels}): os.mkdir('d'); os.chdir('d')\nprint('deep')")
         self.assertIn("deep", deep["stdout"], deep)
         self.assertIn(self.files(sid, "GET", "/list?path=.&depth=100000").status, (200, 400, 422))
         self.files(sid, "DELETE", "?path=d&recursive=1")
@@ -134,12 +143,16 @@ class Paths(HostileTest):
         """A01."""
         sid, confined = self.sandbox(), self.sandbox(confine="workdir")
         before, counted = self.audit_now(), self.denials()
-        refused = ("..", "../x", "a/../../x", "/..", "/workspace/../../etc/shadow", "%2e%2e%2fx", "%2E%2E/x", "..%2f..%2fx", "a%00", "%2e%2e", "x/%2e%2e/y")
+        refused = ("..", "../x", "a/../../x", "/..", "/workspace/../../etc/shadow", "%2e%2e%2fx", "%2E%2E/x",
+                   "..%2f..%2fx", "a%00", "%2e%2e", "x/%2e%2e/y")
         for path in refused:
-            for method, tail in (("GET", "?path="), ("PUT", "?path="), ("DELETE", "?path="), ("GET", "/stat?path="), ("GET", "/list?path="), ("GET", "/tar?path="), ("PUT", "/tar?path=")):
-                self.assertEqual(self.files(sid, method, tail + path, b"x" if method == "PUT" else None).status, 400, (method, tail, path))
+            for method, tail in (("GET", "?path="), ("PUT", "?path="), ("DELETE", "?path="), ("GET", "/stat?path="),
+                                 ("GET", "/list?path="), ("GET", "/tar?path="), ("PUT", "/tar?path=")):
+                self.assertEqual(self.files(sid, method, tail + path, b"x" if method == "PUT" else None).status, 400,
+                                 (method, tail, path))
         self.assertEqual(self.denials() - counted, len([p for p in refused if "%00" not in p]) * 7, "each is a denial")
-        wait_until("the first are events, and equal ones are counted", lambda: self.audit(before, action="denied", object=sid))
+        wait_until("the first are events, and equal ones are counted",
+                   lambda: self.audit(before, action="denied", object=sid))
         for path in ("..;/x", "a\\..\\b", "%252e%252e/x", "%252e%252e%252fx", "....//x", "%c0%ae%c0%ae/x", "．．/x"):
             self.assertEqual(self.files(sid, "GET", f"?path={quote(path, safe='%/;')}").status, 404, path)
         with open("/etc/hostname", "rb") as f:
@@ -147,27 +160,35 @@ class Paths(HostileTest):
         answer = self.files(sid, "GET", "?path=/etc/hostname")
         self.assertNotEqual(answer.body, hostname)
         for path in ("/etc/passwd", "/", "/tmp/x", "//workspace/x"):
-            self.assertIn(self.files(confined, "GET", f"/stat?path={path}").status, (400, 404) if path.startswith("//") else (400,), path)
+            self.assertIn(self.files(confined, "GET", f"/stat?path={path}").status,
+                          (400, 404) if path.startswith("//") else (400,), path)
         self.assertEqual(self.files(confined, "PUT", "?path=/workspace/in", b"x").status, 200)
         self.d.sh(confined, "ln -s /tmp out; ln -s /etc/passwd pw")
         for path in ("out/x", "pw"):
             self.assertIn(self.files(confined, "GET", f"?path={path}").status, (400, 403, 404, 422), path)
-            self.assertIn(self.files(confined, "PUT", f"?path={path}&offset=0", b"x").status, (400, 403, 404, 409, 422), path)
+            self.assertIn(self.files(confined, "PUT", f"?path={path}&offset=0", b"x").status, (400, 403, 404, 409, 422),
+                          path)
 
     def test_special_files(self):
         """F43: reported, never waited for."""
         sid = self.sandbox()
-        r = self.d.sh(sid, "mkfifo fifo; ln -s nowhere dangling; ln -s loop loop; mkdir dir; mkdir /tmp/closed; chmod 0 /tmp/closed; "
+        r = self.d.sh(sid, "mkfifo fifo; ln -s nowhere dangling; ln -s loop loop; mkdir dir; mkdir /tmp/closed; chmod "
+                      "0 /tmp/closed; "
                            "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"sock\")'; ls")
         self.assertIn("sock", r["stdout"])
-        kinds = {e["path"].rsplit("/", 1)[-1]: e["type"] for e in self.files(sid, "GET", "/list?path=.").json["entries"]}
-        self.assertEqual((kinds["fifo"], kinds["sock"], kinds["dangling"], kinds["loop"], kinds["dir"]), ("fifo", "socket", "symlink", "symlink", "directory"))
+        kinds = {e["path"].rsplit("/", 1)[-1]: e["type"]
+                 for e in self.files(sid, "GET", "/list?path=.").json["entries"]}
+        self.assertEqual((kinds["fifo"], kinds["sock"], kinds["dangling"], kinds["loop"], kinds["dir"]),
+                         ("fifo", "socket", "symlink", "symlink", "directory"))
         begin = time.monotonic()
-        for path in ("fifo", "sock", "dangling", "loop", "dir", "/dev/null", "/dev/zero", "/dev/tty", "/dev/stdin", "/proc/kmsg", "/tmp/closed", "/proc/1/mem", "/proc/self/mem"):
+        for path in ("fifo", "sock", "dangling", "loop", "dir", "/dev/null", "/dev/zero", "/dev/tty", "/dev/stdin",
+                     "/proc/kmsg", "/tmp/closed", "/proc/1/mem", "/proc/self/mem"):
             self.assertIn(self.files(sid, "GET", f"?path={path}", timeout=5).status, (400, 403, 404, 409, 422), path)
-            self.assertIn(self.files(sid, "GET", f"/stat?path={path}", timeout=5).status, (200, 400, 403, 404, 409, 422), path)
+            self.assertIn(self.files(sid, "GET", f"/stat?path={path}", timeout=5).status,
+                          (200, 400, 403, 404, 409, 422), path)
         for path in ("fifo", "sock", "loop", "dir", "/dev/full"):
-            self.assertIn(self.files(sid, "PUT", f"?path={path}&offset=0", b"x", timeout=5).status, (400, 403, 404, 409, 422), path)
+            self.assertIn(self.files(sid, "PUT", f"?path={path}&offset=0", b"x", timeout=5).status,
+                          (400, 403, 404, 409, 422), path)
         tar = tarfile.open(fileobj=io.BytesIO(self.files(sid, "GET", "/tar?path=.", timeout=5).body))
         packed = {m.name.rsplit("/", 1)[-1]: m for m in tar.getmembers()}
         self.assertTrue(packed["dangling"].issym())
@@ -180,7 +201,8 @@ class Archives(HostileTest):
 
     def put(self, sid, data, query="", kind="application/x-tar"):
         self.d.ask("POST", f"/v1/sandboxes/{sid}/files/mkdir", {"path": "in", "parents": True})
-        return self.d.ask("PUT", f"/v1/sandboxes/{sid}/files/tar?path=in{query}", data, {"Content-Type": kind}, timeout=150)
+        return self.d.ask("PUT", f"/v1/sandboxes/{sid}/files/tar?path=in{query}", data, {"Content-Type": kind},
+                          timeout=150)
 
     def residue(self, sid):
         return [n for n in self.d.sh(sid, "find / -xdev -name '.brig*' 2>/dev/null; ls -A /tmp")["stdout"].split() if n]
@@ -205,7 +227,8 @@ class Archives(HostileTest):
         before = rss(pid)
         packer = zlib.compressobj(9, zlib.DEFLATED, 31)
         head = self.info("zeros", 1 << 30).tobuf()
-        bomb = packer.compress(head) + b"".join(packer.compress(b"\0" * (1 << 20)) for _ in range(scaled(1024, 200))) + packer.flush()
+        bomb = packer.compress(head) + b"".join(packer.compress(b"\0" * (1 << 20))
+                                                for _ in range(scaled(1024, 200))) + packer.flush()
         answer = self.put(sid, bomb, kind="application/gzip")
         self.assertEqual((answer.status, answer.json["error"]["code"]), (413, "too_large"), answer)
         nested = gzip.compress(gzip.compress(bomb))
@@ -215,8 +238,10 @@ class Archives(HostileTest):
         many = self.tar(*[(self.info(f"f{i}"), b"") for i in range(1200)])
         answer = self.put(sid, many, "&max_members=1000")
         self.assertEqual(answer.status, 413, answer)
-        gz = gzip.compress(b"".join(self.info(f"f{i}").tobuf() for i in range(1000)) * scaled(1001, 60) + b"\0" * 1024, 1)
-        answer = self.put(sid, gz, scaled("", "&max_members=50000"), kind="application/gzip")  # a million without being asked
+        gz = gzip.compress(b"".join(self.info(f"f{i}").tobuf() for i in range(1000)) * scaled(1001, 60) + b"\0" * 1024,
+                           1)
+        # a million without being asked
+        answer = self.put(sid, gz, scaled("", "&max_members=50000"), kind="application/gzip")
         self.assertEqual(answer.status, 413, answer)
         zipped = b"PK\x03\x04" + b"\0" * 1000
         self.assertIn(self.put(sid, zipped, kind="application/zip").status, (400, 415, 422))
@@ -229,15 +254,22 @@ class Archives(HostileTest):
 
     def test_members_that_reach_out(self):
         sid = self.sandbox(confine="workdir")
-        reg, sym, lnk, chr_, blk, fifo = tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE
-        cases = ([(self.info("../out", 1), b"x")], [(self.info("/tmp/out", 1), b"x")], [(self.info("a/../../out", 1), b"x")],
-                 [(self.info("l", type=sym, linkname="/tmp"), b""), (self.info("l/out", 1), b"x")], [(self.info("l", type=sym, linkname="../.."), b""), (self.info("l/tmp/out", 1), b"x")],
-                 [(self.info("h", type=lnk, linkname="../../etc/passwd"), b""), (self.info("h", 1), b"x")], [(self.info("h", type=lnk, linkname="/etc/passwd"), b"")],
-                 [(self.info("dev", type=chr_, devmajor=1, devminor=1), b"")], [(self.info("dev", type=blk, devmajor=8, devminor=0), b"")], [(self.info("x" * 5000, 1), b"x")])
+        reg, sym, lnk, chr_, blk, fifo = (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE,
+                                          tarfile.BLKTYPE, tarfile.FIFOTYPE)
+        cases = ([(self.info("../out", 1), b"x")], [(self.info("/tmp/out", 1), b"x")],
+                 [(self.info("a/../../out", 1), b"x")],
+                 [(self.info("l", type=sym, linkname="/tmp"), b""), (self.info("l/out", 1), b"x")],
+                 [(self.info("l", type=sym, linkname="../.."), b""), (self.info("l/tmp/out", 1), b"x")],
+                 [(self.info("h", type=lnk, linkname="../../etc/passwd"), b""), (self.info("h", 1), b"x")],
+                 [(self.info("h", type=lnk, linkname="/etc/passwd"), b"")],
+                 [(self.info("dev", type=chr_, devmajor=1, devminor=1), b"")],
+                 [(self.info("dev", type=blk, devmajor=8, devminor=0), b"")], [(self.info("x" * 5000, 1), b"x")])
         for members in cases:
             answer = self.put(sid, self.tar(*members))
-            self.assertIn(answer.status, (200, 400, 403, 404, 409, 413, 422), ([m[0].name[:20] for m in members], answer))
-            found = self.d.sh(sid, "ls -l /tmp/out /out /workspace/out 2>/dev/null; find /workspace -type c -o -type b; head -c1 /etc/passwd")["stdout"]
+            self.assertIn(answer.status, (200, 400, 403, 404, 409, 413, 422),
+                          ([m[0].name[:20] for m in members], answer))
+            found = self.d.sh(sid, "ls -l /tmp/out /out /workspace/out 2>/dev/null; find /workspace -type c -o -type "
+                              "b; head -c1 /etc/passwd")["stdout"]
             self.assertEqual(found, "r", ([m[0].name[:20] for m in members], found))
             self.d.sh(sid, "rm -rf /workspace/in /workspace/..?* 2>/dev/null")
         answer = self.put(sid, self.tar((self.info("suid", 1, mode=0o6777), b"x"), (self.info("fifo", type=fifo), b"")))
@@ -283,7 +315,8 @@ class Output(HostileTest):
 
         got = []
         before = rss(pid)
-        p = self.start(sid, "sh", "-c", f"sleep 0.3; head -c {size} /dev/zero | tr '\\0' x")  # what nobody reads goes round in the ring
+        # what nobody reads goes round in the ring
+        p = self.start(sid, "sh", "-c", f"sleep 0.3; head -c {size} /dev/zero | tr '\\0' x")
         top = self.peak_while(pid, lambda: got.append(read(f"{p}/output?stream=stdout")))
         self.assertEqual(got, [size])
         q = self.start(sid, "sh", "-c", f"sleep 0.3; head -c {size // 8} /dev/zero | tr '\\0' '\\r'")
@@ -291,14 +324,17 @@ class Output(HostileTest):
         self.assertGreater(got[1], size // 8)
         r = []
         top = max(top, self.peak_while(pid, lambda: r.append(self.d.sh(sid, f"head -c {size} /dev/zero", output="1m"))))
-        self.assertEqual((len(base64.b64decode(r[0]["stdout"]) if r[0]["stdout_encoding"] == "base64" else r[0]["stdout"]), r[0]["truncated"]["stdout"]), (1 << 20, True))
+        self.assertEqual(
+            (len(base64.b64decode(r[0]["stdout"]) if r[0]["stdout_encoding"] == "base64" else r[0]["stdout"]),
+             r[0]["truncated"]["stdout"]), (1 << 20, True))
         self.assertLess(top - before, 24 << 10, "KiB")
 
     def silent(self, path, websocket=False):
         s = socket.socket(socket.AF_UNIX)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         s.connect(self.d.socket)
-        extra = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n" if websocket else ""
+        extra = ("Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                 "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n" if websocket else "")
         s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{extra}\r\n".encode())
         self.addCleanup(s.close)
         return s
@@ -309,7 +345,8 @@ class Output(HostileTest):
         pid, fds = self.brigd(), descriptors(self.brigd())
         before = rss(pid)
         paths = [self.start(sid, "sh", "-c", "sleep 0.2; exec yes") for _ in range(3)]
-        sockets = [self.silent(f"{p}/{tail}", ws) for p in paths for tail, ws in (("output", False), ("output?stream=stdout", False), ("attach", True))]
+        sockets = [self.silent(f"{p}/{tail}", ws) for p in paths for tail,
+                   ws in (("output", False), ("output?stream=stdout", False), ("attach", True))]
         worst, top, begin = 0, 0, time.monotonic()
         while time.monotonic() - begin < 1.5:
             t = time.monotonic()
@@ -348,7 +385,8 @@ class Output(HostileTest):
         c.request("GET", f"/v1/sandboxes/{sid}/files/watch?path=.&recursive=1")
         r = c.getresponse()
         n = scaled(200000, 30000)
-        p = self.start(sid, "python3", "-c", f"import os\nfor i in range({n}): os.close(os.open('f%d' % i, os.O_CREAT)); os.unlink('f%d' % i)\nos.mkdir('last')")
+        p = self.start(sid, "python3", "-c", f"import os\nfor i in range({n}): os.close(os.open('f%d' % i, "
+                       f"os.O_CREAT)); os.unlink('f%d' % i)\nos.mkdir('last')")
         seen = b""
         try:
             while b"last" not in seen and b"overflow" not in seen:
@@ -371,7 +409,8 @@ class Output(HostileTest):
         for s, by in ((sid, "idle"), (other, "timeout")):
             wait_until(f"{by} ends it", lambda s=s: self.d.ask("GET", f"/v1/certificates/{s}").status == 200)
             self.assertEqual(self.d.ask("GET", f"/v1/certificates/{s}").json["ended_by"], by)
-        wait_until("nothing runs on", lambda: not [p for p in descendants(self.d.process.pid) if self.command(p)[:1] == [b"sleep"]])
+        wait_until("nothing runs on",
+                   lambda: not [p for p in descendants(self.d.process.pid) if self.command(p)[:1] == [b"sleep"]])
         lives = self.sandbox(idle_timeout=0.4)
         p = self.start(lives, "sleep", "infinity", timeout=1.2)
         self.assertEqual(self.d.ask("GET", f"{p}/wait").json["outcome"]["cause"], "timeout")
@@ -399,7 +438,8 @@ class Output(HostileTest):
         wait_until("all have ended", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] == 0)
         self.assertLess(rss(pid) - before, 40 << 10)
         self.assertEqual(self.d.run(sid, "echo", "alive")["stdout"], "alive\n")
-        running = [self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["sleep", "1000"]}).status for _ in range(scaled(1200, 100))]
+        running = [self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["sleep", "1000"]}).status
+                   for _ in range(scaled(1200, 100))]
         self.assertEqual(set(running) - {201, 429}, set())
         self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{sid}").status, 204)
 
@@ -417,7 +457,8 @@ class Output(HostileTest):
         r = self.d.ask("POST", run, {"command": "yes | head -c 80000000"}).json
         self.assertTrue(r["truncated"]["stdout"], r.keys())
         self.assertLess(rss(self.brigd()) - before, 80 << 10)
-        for command in ("echo '", "exit 3", "kill -9 $$", "kill -STOP $$", "trap '' TERM INT; while :; do :; done", ")", "\0", "set -e; false", "cat"):
+        for command in ("echo '", "exit 3", "kill -9 $$", "kill -STOP $$", "trap '' TERM INT; while :; do :; done", ")",
+                        "\0", "set -e; false", "cat"):
             a = self.d.ask("POST", run, {"command": command, "timeout": 0.2}, timeout=10)
             self.assertIn(a.status, (400,) if "\0" in command else (200,), (command, a))
             again = self.d.ask("POST", run, {"command": "set +e; echo usable", "timeout": 5}, timeout=10)
@@ -461,7 +502,8 @@ class Secrets(HostileTest):
         try:
             for _ in range(10):
                 sid = self.d.ask("POST", "/v1/sandboxes", {"env": {"SECRET": secret}}, tcp=True, key=key).json["id"]
-                self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["true"], "env": {"S": secret}, "stdin": secret}, tcp=True, key=key)
+                self.d.ask("POST", f"/v1/sandboxes/{sid}/run",
+                           {"argv": ["true"], "env": {"S": secret}, "stdin": secret}, tcp=True, key=key)
                 self.d.ask("POST", f"/v1/sandboxes/{sid}/shells", {"env": {"S": secret}}, tcp=True, key=key)
                 self.d.ask("DELETE", f"/v1/sandboxes/{sid}")
         finally:
@@ -474,17 +516,23 @@ class Secrets(HostileTest):
 
     def test_helpers_have_an_environment_of_their_own(self):
         """A13, I16: what a user sets and what lies in a workspace reaches programs, and nothing of ours."""
-        evil = {"LD_PRELOAD": "/workspace/evil.so", "LD_LIBRARY_PATH": "/workspace", "PYTHONPATH": "/workspace", "NODE_OPTIONS": "--require=/workspace/evil.js", "BASH_ENV": "/workspace/evil.sh",
-                "ENV": "/workspace/evil.sh", "GIT_SSH_COMMAND": "/workspace/evil.sh", "BRIG_LIBEXEC_DIR": "/workspace", "BRIG_STATE_DIR": "/workspace", "BRIG_DATABASE_URL": "sqlite:/workspace/x",
-                "OPENSSL_CONF": "/workspace/evil.cnf", "SSL_CERT_FILE": "/workspace/x", "MALLOC_TRACE": "/workspace/t", "GCONV_PATH": "/workspace", "TZ": ":/workspace/tz",
+        evil = {"LD_PRELOAD": "/workspace/evil.so", "LD_LIBRARY_PATH": "/workspace", "PYTHONPATH": "/workspace",
+                "NODE_OPTIONS": "--require=/workspace/evil.js", "BASH_ENV": "/workspace/evil.sh",
+                "ENV": "/workspace/evil.sh", "GIT_SSH_COMMAND": "/workspace/evil.sh", "BRIG_LIBEXEC_DIR": "/workspace",
+                "BRIG_STATE_DIR": "/workspace", "BRIG_DATABASE_URL": "sqlite:/workspace/x",
+                "OPENSSL_CONF": "/workspace/evil.cnf", "SSL_CERT_FILE": "/workspace/x", "MALLOC_TRACE": "/workspace/t",
+                "GCONV_PATH": "/workspace", "TZ": ":/workspace/tz",
                 "OPENSANDBOX_EGRESS_MITMPROXY_SCRIPT": "/workspace/evil.py"}
         sid = self.sandbox(env=evil)
-        for name in ("evil.so", "evil.js", "evil.sh", "sitecustomize.py", "libc.so.6", "brig-init", "brigd", "evil.cnf"):
-            self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path={name}&mode=0755", b"#!/bin/sh\ntouch /tmp/ran /workspace/ran\n")
+        for name in ("evil.so", "evil.js", "evil.sh", "sitecustomize.py", "libc.so.6", "brig-init", "brigd",
+                     "evil.cnf"):
+            self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path={name}&mode=0755",
+                       b"#!/bin/sh\ntouch /tmp/ran /workspace/ran\n")
         self.start(sid, "sleep", "1000", env=evil)
         self.d.ask("POST", f"/v1/sandboxes/{sid}/shells", {"env": evil})
         self.d.ask("GET", f"/v1/sandboxes/{sid}/files/tar?path=.")
-        ours = [pid for pid in self.processes() if self.read(pid, "comm").strip() in (b"brig", b"brigd", b"brig-spawner", b"brig-init")]
+        ours = [pid for pid in self.processes()
+                if self.read(pid, "comm").strip() in (b"brig", b"brigd", b"brig-spawner", b"brig-init")]
         self.assertGreaterEqual(len(ours), 4)
         for pid in ours:
             text = self.read(pid, "environ")
@@ -509,8 +557,10 @@ class Secrets(HostileTest):
         self.d.ask("PUT", f"/v1/sandboxes/{a}/files?path={secret}", secret.encode())
         p = self.start(a, "sh", "-c", f"echo {secret} > /tmp/{secret}; sleep 1000; : {secret}")
         b = self.sandbox()
-        found = self.d.sh(b, "cat /proc/mounts /proc/self/mountinfo /proc/*/cmdline /proc/*/environ /proc/net/unix /proc/self/cgroup /proc/sys/kernel/hostname 2>/dev/null | tr '\\0' '\\n'; "
-                             "ls -laR /tmp /dev/shm /run /var/tmp /workspace /dev 2>/dev/null; id; ps aux 2>/dev/null; env")
+        found = self.d.sh(b, "cat /proc/mounts /proc/self/mountinfo /proc/*/cmdline /proc/*/environ /proc/net/unix "
+                          "/proc/self/cgroup /proc/sys/kernel/hostname 2>/dev/null | tr '\\0' '\\n'; "
+                             "ls -laR /tmp /dev/shm /run /var/tmp /workspace /dev 2>/dev/null; id; ps aux "
+                          "2>/dev/null; env")
         text = found["stdout"] + found["stderr"]
         for word in (secret, a, "t" + secret[-8:], self.d.dir):
             self.assertNotIn(word, text)
@@ -530,7 +580,8 @@ class Secrets(HostileTest):
             self.assertIn("crypto_equal(", text, name)
             for compare in re.findall(r"(?:memcmp|strcmp|str_eq|strncmp)\(([^;]*)\)", text):
                 if re.search(r"hash|mac|token|signature|secret", compare):
-                    self.assertRegex(compare, r"hash, hash, 4", f"{name}: {compare}")  # four bytes of a hash choose the row, no more
+                    # four bytes of a hash choose the row, no more
+                    self.assertRegex(compare, r"hash, hash, 4", f"{name}: {compare}")
 
 
 class Previews(HostileTest):
@@ -553,12 +604,15 @@ def serve(c):
     elif path == b"split": c.sendall(head + b"X: a\rSet-Cookie: b=c\r\nContent-Length: 0\r\n\r\n")
     elif path == b"both": c.sendall(head + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
     elif path == b"two": c.sendall(head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nabc")
-    elif path == b"more": c.sendall(head + b"Content-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+    elif path == b"more":
+        c.sendall(head + b"Content-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
     elif path == b"less": c.sendall(head + b"Content-Length: 200\r\n\r\nhi")
     elif path == b"chunk": c.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n-1\r\nxx\r\n")
     elif path == b"huge": c.sendall(head + b"X: " + b"y" * 200000 + b"\r\n\r\n")
     elif path == b"fields": c.sendall(head + b"".join(b"X%d: y\r\n" % i for i in range(5000)) + b"\r\n")
-    elif path == b"switch": c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+    elif path == b"switch":
+        c.sendall(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+                  b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
     elif path == b"early":
         c.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" * 20 + head + b"Content-Length: 2\r\n\r\nhi")
     elif path == b"interim":
@@ -589,10 +643,12 @@ listen(8080)
         for sid in cls.sids:
             cls.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path=s.py", cls.SERVER.encode())
             cls.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["python3", "s.py"]})
-            wait_until("it listens", lambda sid=sid: {8080, 8081} <= {p["port"] for p in cls.d.ask("GET", f"/v1/sandboxes/{sid}/ports").json["ports"]})
+            wait_until("it listens", lambda sid=sid: {8080, 8081}
+                       <= {p["port"] for p in cls.d.ask("GET", f"/v1/sandboxes/{sid}/ports").json["ports"]})
 
     def proxy(self, path, sid=None, port=8080, **kw):
-        return self.d.ask(kw.pop("method", "GET"), f"/v1/sandboxes/{sid or self.sids[0]}/proxy/{port}/{path}", timeout=8, **kw)
+        return self.d.ask(kw.pop("method", "GET"), f"/v1/sandboxes/{sid or self.sids[0]}/proxy/{port}/{path}",
+                          timeout=8, **kw)
 
     def token(self, sid=None, port=8080, **members):
         a = self.d.ask("POST", f"/v1/sandboxes/{sid or self.sids[0]}/ports/{port}/token", members)
@@ -607,7 +663,8 @@ listen(8080)
         self.assertEqual([self.proxy(p).status for p in ("204", "304", "early")], [204, 304, 200])
         self.assertEqual(self.proxy("x", method="HEAD").body, b"")
         w = self.wire(tcp=False)
-        w.send(f"GET /v1/sandboxes/{self.sids[0]}/proxy/8080/more HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        w.send(f"GET /v1/sandboxes/{self.sids[0]}/proxy/8080/more HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+               + b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertEqual([w.answer()[2] for _ in range(2)], [b"hi", b"ok\n"], "what follows an answer is nobody's")
         for path in ("less", "chunk"):
             with self.assertRaises(Exception):
@@ -637,7 +694,8 @@ listen(8080)
         for _ in range(8):
             s = socket.socket(socket.AF_UNIX)
             s.connect(self.d.socket)
-            s.sendall(f"GET /v1/sandboxes/{self.sids[0]}/proxy/8080/endless HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            s.sendall(f"GET /v1/sandboxes/{self.sids[0]}/proxy/8080/endless HTTP/1.1\r\n"
+                      f"Host: localhost\r\n\r\n".encode())
             sockets.append(s)
         time.sleep(0.5)
         self.assertLess(rss(pid) - before, 8 * (3 << 10) + (8 << 10))
@@ -647,23 +705,29 @@ listen(8080)
 
     def test_keys_and_tokens_do_not_reach_the_program(self):
         key, token = self.d.key(), self.token()
-        for headers, query in (({"X-API-Key": key}, ""), ({"Authorization": f"Bearer {key}"}, ""), ({"X-Brig-Token": token}, ""), ({"Cookie": f"a=1; brig_token={token}; b=2"}, ""),
-                               ({}, f"?x=1&brig_token={token}&y=2"), ({}, f"?brig%5Ftoken={token}"), ({"Cookie": f"brig_token={token}"}, f"?brig_token={token}")):
+        for headers, query in (({"X-API-Key": key}, ""), ({"Authorization": f"Bearer {key}"}, ""),
+                               ({"X-Brig-Token": token}, ""), ({"Cookie": f"a=1; brig_token={token}; b=2"}, ""),
+                               ({}, f"?x=1&brig_token={token}&y=2"), ({}, f"?brig%5Ftoken={token}"),
+                               ({"Cookie": f"brig_token={token}"}, f"?brig_token={token}")):
             a = self.proxy("echo" + query, headers=headers, tcp=True)
             self.assertEqual(a.status, 200, (headers, a))
             self.assertNotIn(key.encode(), a.body)
             self.assertNotIn(token.encode(), a.body, (headers, query))
         headers = {"Cookie": f"a=1; brig_token={token}; b=2", "Host": f"8080-{self.sids[0]}.localhost"}
         self.assertIn(b"Cookie: a=1; b=2", self.d.ask("GET", "/echo", headers=headers, tcp=True).body)
-        self.assertNotIn(b"Cookie", self.proxy("echo", headers={"Cookie": f"a=1; brig_token={token}; b=2"}, tcp=True).body)
+        self.assertNotIn(b"Cookie",
+                         self.proxy("echo", headers={"Cookie": f"a=1; brig_token={token}; b=2"}, tcp=True).body)
 
     def test_a_token_is_for_one_port_of_one_sandbox(self):
         a, b = self.sids
         token = self.token()
         good = f"?brig_token={token}"
         self.assertEqual(self.proxy("x" + good, tcp=True).status, 200)
-        for sid, port, query in ((a, 8081, good), (b, 8080, good), (a, 8080, ""), (a, 8080, "?brig_token="), (a, 8080, f"?brig_token={token[:-1]}"), (a, 8080, f"?brig_token={token}x"),
-                                 (a, 8080, f"?brig_token={token.swapcase()}"), (a, 8080, f"?brig_token=x&brig_token={token}"), (a, 8080, "?brig_token=" + "A" * 3000)):
+        for sid, port, query in ((a, 8081, good), (b, 8080, good), (a, 8080, ""), (a, 8080, "?brig_token="),
+                                 (a, 8080, f"?brig_token={token[:-1]}"), (a, 8080, f"?brig_token={token}x"),
+                                 (a, 8080, f"?brig_token={token.swapcase()}"),
+                                 (a, 8080, f"?brig_token=x&brig_token={token}"),
+                                 (a, 8080, "?brig_token=" + "A" * 3000)):
             answer = self.proxy("x" + query, sid, port, tcp=True)
             self.assertEqual((answer.status, answer.json["error"]["code"]), (401, "unauthenticated"), (port, query))
         for cookie in (f"Brig_Token={token}", f"brig_token ={token}", f"x=brig_token={token}", f'brig_token="{token}"',
@@ -680,7 +744,9 @@ listen(8080)
         _, theirs = self.org("preview")
         self.assertEqual(self.proxy("x", tcp=True, key=theirs).status, 404)
         self.assertEqual(self.proxy("x" + good, tcp=True, key=theirs).status, 404)
-        answer = self.d.ask("GET", "/v1/sandboxes", tcp=True, headers={"X-Brig-Token": token, "Authorization": f"Bearer {token}", "Cookie": f"brig_token={token}"})
+        answer = self.d.ask("GET", "/v1/sandboxes", tcp=True,
+                            headers={"X-Brig-Token": token, "Authorization": f"Bearer {token}",
+                                     "Cookie": f"brig_token={token}"})
         self.assertEqual(answer.status, 401, "a token is no key")
 
     def test_reading_keys_only_read(self):
@@ -693,24 +759,33 @@ listen(8080)
     def test_hosts(self):
         a, key = self.sids[0], self.d.key()
         token = self.token()
-        for host, want in ((f"8080-{a}.localhost", 200), (f"8081-{a}.localhost", 401), (f"0-{a}.localhost", 404), (f"65536-{a}.localhost", 404), (f"-{a}.localhost", 401), (f"99999999999-{a}.localhost", 404),
-                           (f"8080-{a}x.localhost", 404), (f"8080-{a}.evil.localhost", 401), (f"8080-{a}.evil.example", 421), (f"x-{a}.localhost", 404), ("8080-.localhost", 404)):
+        for host, want in ((f"8080-{a}.localhost", 200), (f"8081-{a}.localhost", 401), (f"0-{a}.localhost", 404),
+                           (f"65536-{a}.localhost", 404), (f"-{a}.localhost", 401), (f"99999999999-{a}.localhost", 404),
+                           (f"8080-{a}x.localhost", 404), (f"8080-{a}.evil.localhost", 401),
+                           (f"8080-{a}.evil.example", 421), (f"x-{a}.localhost", 404), ("8080-.localhost", 404)):
             answer = self.d.ask("GET", f"/x?brig_token={token}", headers={"Host": host}, tcp=True)
             self.assertEqual(answer.status, want, (host, answer))
         answer = self.d.ask("GET", "/v1/sandboxes", headers={"Host": f"8080-{a}.localhost", "X-API-Key": key}, tcp=True)
         self.assertEqual(answer.body, b"hi", "a preview's host is only the preview")
         for origin, want in ((f"http://8080-{a}.localhost", 403), ("null", 403)):
-            self.assertEqual(self.d.ask("POST", "/v1/sandboxes", {}, {"Origin": origin, "Host": f"127.0.0.1:{self.d.port}"}, tcp=True, key=key).status, want, "a previewed page cannot call the API")
+            self.assertEqual(self.d.ask("POST", "/v1/sandboxes", {},
+                                        {"Origin": origin, "Host": f"127.0.0.1:{self.d.port}"}, tcp=True,
+                                        key=key).status,
+                             want, "a previewed page cannot call the API")
 
     def test_requests_are_written_anew(self):
-        raw = (f"POST /v1/sandboxes/{self.sids[0]}/proxy/8080/echo?a=%0d%0aX: HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
-               "Proxy-Connection: keep-alive\r\nX-Forwarded-Proto: https\r\n\r\n5\r\nhello\r\n0\r\n\r\n").replace(" HTTP/1.1", "1 HTTP/1.1", 1).encode()
+        raw = (f"POST /v1/sandboxes/{self.sids[0]}/proxy/8080/echo?a=%0d%0aX: HTTP/1.1\r\nHost: localhost\r\n"
+               "Transfer-Encoding: chunked\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nTE: trailers\r\n"
+               "Proxy-Connection: keep-alive\r\nX-Forwarded-Proto: https\r\n\r\n5\r\nhello\r\n"
+               "0\r\n\r\n").replace(" HTTP/1.1", "1 HTTP/1.1", 1).encode()
         (status, body), = self.exchange(raw, False)
         self.assertEqual(status, 200)
         head = body.split(b"\r\n\r\n")[0].lower()
         for word in (b"te: ", b"proxy-connection", b"x-hop", b"trailers"):
             self.assertNotIn(word, head)
-        self.assertEqual((head.count(b"transfer-encoding"), head.count(b"content-length"), head.count(b"connection: close"), head.count(b"host: ")), (1, 0, 1, 1))
+        self.assertEqual((head.count(b"transfer-encoding"), head.count(b"content-length"),
+                          head.count(b"connection: close"), head.count(b"host: ")),
+                         (1, 0, 1, 1))
         self.assertEqual(head.count(b"x-forwarded-proto"), 1)
         self.assertIn(b"x-forwarded-proto: http\r\n", head + b"\r\n")
 

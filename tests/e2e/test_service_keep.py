@@ -55,11 +55,13 @@ class Keep(unittest.TestCase):
         self.d.close()
         for pid in self.kept:
             wait_until("the spawner ends", lambda pid=pid: gone(pid))
-        wait_until("no cgroup is left", lambda: not [c for c in own_cgroups() if any(c.endswith(t) or f"{t}/" in c for t in self.tags)])
+        wait_until("no cgroup is left",
+                   lambda: not [c for c in own_cgroups() if any(c.endswith(t) or f"{t}/" in c for t in self.tags)])
 
     def create(self, **members):
         sid = self.d.create(**members)["id"]
-        self.tags |= {c[c.rindex("."):] for c in own_cgroups() if sid in c.rsplit("/", 1)[-1]}  # of all that this spawner makes
+        # of all that this spawner makes
+        self.tags |= {c[c.rindex("."):] for c in own_cgroups() if sid in c.rsplit("/", 1)[-1]}
         return sid
 
     def spawner(self):
@@ -76,7 +78,8 @@ class Keep(unittest.TestCase):
 
     def count(self, sid):
         answer = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes",
-                            {"argv": ["sh", "-c", "i=0; while [ $i -lt 120 ]; do i=$((i+1)); echo line $i; sleep 0.05; done"]})
+                            {"argv": ["sh", "-c",
+                                      "i=0; while [ $i -lt 120 ]; do i=$((i+1)); echo line $i; sleep 0.05; done"]})
         self.assertEqual(answer.status, 201, answer)
         return f"/v1/sandboxes/{sid}/processes/{answer.json['number']}"
 
@@ -241,10 +244,12 @@ class Keep(unittest.TestCase):
         sid = self.create()
         self.keep()
         code = ("import socket,sys\ns=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\ns.settimeout(20)\n"
-                "try:\n s.connect(sys.argv[1]); print('got', len(s.recv(4096)))\nexcept PermissionError: print('refused')\n")
+                "try:\n s.connect(sys.argv[1]); print('got', len(s.recv(4096)))\n"
+                "except PermissionError: print('refused')\n")
 
         def stranger():
-            return subprocess.run(["python3", "-c", code, self.file], user=STRANGER, group=STRANGER, extra_groups=[], cwd="/", check=True,
+            return subprocess.run(["python3", "-c", code, self.file], user=STRANGER, group=STRANGER, extra_groups=[],
+                                  cwd="/", check=True,
                                   capture_output=True, text=True, timeout=PATIENCE).stdout.strip()
 
         self.assertEqual(stranger(), "refused")
@@ -295,8 +300,10 @@ class Forged(unittest.TestCase):
         d.close()
         self.ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.addCleanup(self.ours.close)
-        env = {k: v for k, v in os.environ.items() if k == "PATH"} | {f"BRIG_{n}_DIR": f"{self.dir}/{n}" for n in ("STATE", "RUN", "CACHE")}
-        self.process = subprocess.Popen([f"{helpers}/brig-spawner", helpers], env=env, stderr=subprocess.DEVNULL, close_fds=False,
+        env = {k: v for k, v in os.environ.items() if k == "PATH"} | {f"BRIG_{n}_DIR": f"{self.dir}/{n}"
+                                                                      for n in ("STATE", "RUN", "CACHE")}
+        self.process = subprocess.Popen([f"{helpers}/brig-spawner", helpers], env=env, stderr=subprocess.DEVNULL,
+                                        close_fds=False,
                                         preexec_fn=lambda: os.dup2(theirs.fileno(), 3, inheritable=True))
         theirs.close()
         self.ours.settimeout(PATIENCE)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The life of the service: restarts of brigd, death of the spawner, drain, reload, upgrade, leftovers, and who the processes are."""
+"""The life of the service: restarts of brigd, death of the spawner, drain, reload, upgrade, leftovers, and who the
+processes are."""
 
 import http.client
 import json
@@ -43,7 +44,8 @@ class Life(unittest.TestCase):
         for name in ("brigd", "brig-egress"):
             with open(f"/proc/{children[name]}/status", encoding="utf-8") as f:
                 status = dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
-            self.assertEqual((status["NoNewPrivs"], status["Seccomp"], status["CapEff"]), ("1", "2", "0000000000000000"), name)
+            self.assertEqual((status["NoNewPrivs"], status["Seccomp"], status["CapEff"]),
+                             ("1", "2", "0000000000000000"), name)
             users |= set(status["Uid"].split())
         if os.geteuid() == 0:
             self.assertNotIn("0", users)
@@ -58,7 +60,9 @@ class Life(unittest.TestCase):
 
         before = places()
         sid = self.d.create()["id"]
-        self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["true"]}).json["outcome"]["exit_code"], 0)
+        self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/run",
+                                    {"argv": ["true"]}).json["outcome"]["exit_code"],
+                         0)
         self.assertEqual(places(), before)
 
     def test_sandboxes_outlive_brigd(self):
@@ -77,7 +81,8 @@ class Life(unittest.TestCase):
 
     def test_fifty_streams_and_a_kill(self):
         sids = [self.d.create()["id"] for _ in range(10)]
-        paths = [self.start(sid, "sh", "-c", "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo $i; sleep 0.03; done") for sid in sids for _ in range(5)]
+        paths = [self.start(sid, "sh", "-c", "i=0; while [ $i -lt 60 ]; do i=$((i+1)); echo $i; sleep 0.03; done")
+                 for sid in sids for _ in range(5)]
         got = [b""] * len(paths)
 
         def read(i):
@@ -125,7 +130,8 @@ class Life(unittest.TestCase):
         sid = self.d.create()["id"]
         old = self.d.children()
         os.kill(old["brig-spawner"], signal.SIGKILL)
-        wait_until("a new pair", lambda: self.d.children().get("brig-spawner", old["brig-spawner"]) != old["brig-spawner"] and
+        wait_until("a new pair",
+                   lambda: self.d.children().get("brig-spawner", old["brig-spawner"]) != old["brig-spawner"] and
                    self.d.children().get("brigd", old["brigd"]) != old["brigd"])
         self.d.wait_ready()
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{sid}").status, 404)
@@ -226,12 +232,14 @@ class Life(unittest.TestCase):
         wait_until("the new limit", lambda: self.d.ask("POST", "/v1/sandboxes", {}).status == 201)
 
     def test_second_daemon_is_refused(self):
-        done = subprocess.run([BRIG, "serve"], env=self.d.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
+        done = subprocess.run([BRIG, "serve"], env=self.d.env, stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 125)
         self.assertIn(b"another daemon answers there", done.stderr)
 
     def test_listening_elsewhere_needs_tls(self):
-        done = subprocess.run([BRIG, "serve", "--listen", "0.0.0.0:1"], env={**self.d.env, "BRIG_SOCKET": self.d.socket + "2", "BRIG_LISTEN": ""},
+        done = subprocess.run([BRIG, "serve", "--listen", "0.0.0.0:1"],
+                              env={**self.d.env, "BRIG_SOCKET": self.d.socket + "2", "BRIG_LISTEN": ""},
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 125)
         self.assertIn(b"0.0.0.0", done.stderr)
@@ -241,7 +249,9 @@ class Life(unittest.TestCase):
         spawned = [p for p in os.listdir("/proc") if p.isdigit() and self.is_init_of(p, made["id"])]
         self.assertEqual(len(spawned), 1)
         os.kill(int(spawned[0]), signal.SIGKILL)
-        wait_until("it is there again", lambda: self.d.ask("GET", f"/v1/sandboxes/{made['id']}").json.get("boot_id", made["boot_id"]) != made["boot_id"])
+        wait_until("it is there again",
+                   lambda: self.d.ask("GET", f"/v1/sandboxes/{made['id']}").json.get("boot_id", made["boot_id"])
+                   != made["boot_id"])
         self.assertEqual(self.d.run(made["id"], "echo", "again")["stdout"], "again\n")
 
     @staticmethod
@@ -251,6 +261,7 @@ class Life(unittest.TestCase):
                 if f.read().strip() != "brig-init":
                     return False
             with open(f"/proc/{pid}/cgroup", encoding="utf-8") as f:
-                return sid in f.read() and open(f"/proc/{pid}/status", encoding="utf-8").read().split("NSpid:")[1].split("\n")[0].split()[-1] == "1"
+                return sid in f.read() and open(f"/proc/{pid}/status", encoding="utf-8").read().split("NSpid:")[
+                    1].split("\n")[0].split()[-1] == "1"
         except (OSError, IndexError):
             return False

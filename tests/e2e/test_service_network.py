@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sandboxes of the service with a network: a real daemon with its brig-egress, and an internet of this machine's loopback that the test serves: a DNS
-server and web servers on 127.0.0.1, which a policy must name by its range, since it is not the public internet.
+"""Sandboxes of the service with a network: a real daemon with its brig-egress, and an internet of this machine's
+loopback that the test serves: a DNS server and web servers on 127.0.0.1, which a policy must name by its range, since
+it is not the public internet.
 """
 
 import json
@@ -76,7 +77,8 @@ class Loopback:
         self.dns = DnsServer(self, "127.0.0.1", self.dns_port)
         self.http, self.tls, self.more = free_port(), free_port(), free_port()
         self.servers = [WebServer(self, "127.0.0.1", self.http, "web"), WebServer(self, "127.0.0.1", self.more, "more"),
-                        WebServer(self, "127.0.0.1", self.tls, "tls", self.authority.certificate("api.test", "secret.test"))]
+                        WebServer(self, "127.0.0.1", self.tls, "tls",
+                                  self.authority.certificate("api.test", "secret.test"))]
         self.hold = free_port()
         self.held = []
         self.holder = self.listen("127.0.0.1", self.hold)
@@ -107,7 +109,8 @@ class Loopback:
     def policy(self, *names, ports=None, **members):
         ports = ports or [self.http, self.tls, self.hold]
         return {"default": "deny", "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": ports},
-                                             *({"action": "allow", "domain": name, "ports": ports} for name in names)], **members}
+                                             *({"action": "allow", "domain": name, "ports": ports} for name in names)],
+                **members}
 
     def close(self):
         for server in self.servers:
@@ -136,7 +139,9 @@ class NetworkTest(unittest.TestCase):
         os.chmod(cls.key, 0o600)
         if cls.USER is not None:
             os.chown(cls.key, cls.USER, cls.USER)
-        cls.d = Daemon(cls.net.config(f'[secrets]\nkey_file = "{cls.key}"\n[store]\nsuspicious_count = 1000\n' + cls.CONFIG), user=cls.USER)
+        cls.d = Daemon(cls.net.config(f'[secrets]\nkey_file = "{cls.key}"\n[store]\n'
+                                      f'suspicious_count = 1000\n' + cls.CONFIG),
+                       user=cls.USER)
 
     @classmethod
     def tearDownClass(cls):
@@ -172,7 +177,8 @@ class NetworkTest(unittest.TestCase):
         lines = []
         after = 0
         while True:
-            got = [json.loads(line) for line in self.d.ask("GET", f"/v1/audit?after={after}&limit=1000").body.splitlines()]
+            got = [json.loads(line)
+                   for line in self.d.ask("GET", f"/v1/audit?after={after}&limit=1000").body.splitlines()]
             if not got:
                 return [line for line in lines if line["object"] == sandbox]
             lines += got
@@ -184,13 +190,15 @@ class NetworkTest(unittest.TestCase):
     def hold(self, sandbox, name="api.test"):
         """A program with an open connection; (its number, the server's end)."""
         before = len(self.net.held)
-        answer = self.d.ask("POST", f"/v1/sandboxes/{sandbox}/processes", {"argv": ["/usr/bin/python3", "-c", HOLD, name, str(self.net.hold)]})
+        answer = self.d.ask("POST", f"/v1/sandboxes/{sandbox}/processes",
+                            {"argv": ["/usr/bin/python3", "-c", HOLD, name, str(self.net.hold)]})
         self.assertEqual(answer.status, 201, answer)
         wait_until("the connection has arrived", lambda: len(self.net.held) > before)
         return answer.json["process"] if "process" in answer.json else answer.json["number"], self.net.held[-1]
 
     def output(self, sandbox, number):
-        return self.d.ask("GET", f"/v1/sandboxes/{sandbox}/processes/{number}/output?stream=stdout&follow=0", headers={"Accept": "application/octet-stream"}).body.decode()
+        return self.d.ask("GET", f"/v1/sandboxes/{sandbox}/processes/{number}/output?stream=stdout&follow=0",
+                          headers={"Accept": "application/octet-stream"}).body.decode()
 
 
 class Policies(NetworkTest):
@@ -212,7 +220,8 @@ class Policies(NetworkTest):
         self.assertGreater(receipt["usage"]["net_out_bytes"], 50)
         again = self.d.run(s["id"], "/bin/true")  # of this run alone
         self.assertEqual((again["usage"]["net_in_bytes"], again["network"]["decisions"]["allowed"]), (0, 0))
-        self.assertEqual(self.says(s["id"], f"https://api.test:{self.net.tls}/a"), f"tls GET api.test:{self.net.tls} /a\n")
+        self.assertEqual(self.says(s["id"], f"https://api.test:{self.net.tls}/a"),
+                         f"tls GET api.test:{self.net.tls} /a\n")
         seen = self.inspect(s["id"])["network"]
         self.assertEqual((seen["policy"], seen["version"], seen["allowed"], seen["denied"]), ("custom", 1, 2, 0))
         self.assertGreater(seen["bytes_in"], 5000)
@@ -238,8 +247,10 @@ class Policies(NetworkTest):
         self.assertIn("FAILED", receipt["stdout"])
         self.assertGreater(receipt["network"]["decisions"]["denied"], 0)
         self.assertFalse([q for q in self.net.asked if q[0] == "other.test"])
-        wait_until("it is in the audit log", lambda: [e for e in self.events(s["id"], "network.deny") if "name=other.test" in e["detail"] and e["outcome"] == "denied"])
-        self.assertGreater(self.metric("network_connections_denied_total") + self.metric("network_names_refused_total"), before)
+        wait_until("it is in the audit log", lambda: [e for e in self.events(s["id"], "network.deny")
+                                                      if "name=other.test" in e["detail"] and e["outcome"] == "denied"])
+        self.assertGreater(self.metric("network_connections_denied_total") + self.metric("network_names_refused_total"),
+                           before)
 
     def test_limits_of_the_sandbox(self):
         s = self.d.create(network=self.net.policy("api.test"), limits={"net_bytes_in": 20000})
@@ -250,7 +261,9 @@ class Policies(NetworkTest):
         self.assertIn("net_bytes_in", receipt["outcome"]["limits_hit"])
 
     def test_refusals(self):
-        for network, status, words in (("nope", 422, "network"), ({"rules": [{"action": "permit", "domain": "x.org"}]}, 400, "rules[0].action"), ({"rulez": []}, 400, "rulez"), (7, 400, "network")):
+        for network, status, words in (("nope", 422, "network"),
+                                       ({"rules": [{"action": "permit", "domain": "x.org"}]}, 400, "rules[0].action"),
+                                       ({"rulez": []}, 400, "rulez"), (7, 400, "network")):
             answer = self.d.ask("POST", "/v1/sandboxes", {"network": network})
             self.assertEqual(answer.status, status, answer)
             self.assertIn(words, answer.json["error"]["message"])
@@ -258,7 +271,8 @@ class Policies(NetworkTest):
         self.assertEqual(self.metric("network_sandboxes"), 0)
 
     def test_learn(self):
-        s = self.d.create(network={"extends": "learn", "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [self.net.http], "protocol": "tcp"}]})
+        s = self.d.create(network={"extends": "learn", "rules": [{"action": "allow", "cidr": "127.0.0.1/32",
+                                                                  "ports": [self.net.http], "protocol": "tcp"}]})
         receipt = self.get(s["id"], f"http://third.test:{self.net.http}/")
         self.assertIn("web GET", receipt["stdout"])
         self.assertIn("third.test", json.dumps(receipt["network"]["learned"]))
@@ -268,17 +282,22 @@ class Policies(NetworkTest):
     def test_who_may_name_private_ranges(self):
         """The administrator on the socket, here or in a stored policy; a request of a key may not, in no spelling."""
         key = self.d.ask("POST", "/v1/keys", {"role": "admin"}).json["key"]
-        for range_ in ("127.0.0.1", "127.0.0.0/8", "169.254.169.254/32", "10.0.0.0/8", "::1", "fd00::/8", "::ffff:127.0.0.1"):
+        for range_ in ("127.0.0.1", "127.0.0.0/8", "169.254.169.254/32", "10.0.0.0/8", "::1", "fd00::/8",
+                       "::ffff:127.0.0.1"):
             rule = {"action": "allow", "cidr": range_}
-            for network in ({"rules": [rule]}, {"extends": "open", "rules": [rule]}, {"extends": {"rules": [rule]}, "rules": []}):
+            for network in ({"rules": [rule]}, {"extends": "open", "rules": [rule]},
+                            {"extends": {"rules": [rule]}, "rules": []}):
                 answer = self.d.ask("POST", "/v1/sandboxes", {"network": network}, tcp=True, key=key)
                 self.assertEqual(answer.status, 403, (network, answer))
                 self.assertIn("only the administrator on the unix socket may allow it", answer.json["error"]["message"])
-        made = self.d.ask("POST", "/v1/sandboxes", {"network": {"rules": [{"action": "allow", "domain": "x.test"}, {"action": "deny", "cidr": "10.0.0.0/8"}]}},
+        made = self.d.ask(
+            "POST", "/v1/sandboxes",
+            {"network": {"rules": [{"action": "allow", "domain": "x.test"}, {"action": "deny", "cidr": "10.0.0.0/8"}]}},
                           tcp=True, key=key)
         self.assertEqual(made.status, 201, made)
         path = f"/v1/sandboxes/{made.json['id']}"
-        answer = self.d.ask("PATCH", path, {"network": {"rules": [{"action": "allow", "cidr": "127.0.0.1"}]}}, tcp=True, key=key)
+        answer = self.d.ask("PATCH", path, {"network": {"rules": [{"action": "allow", "cidr": "127.0.0.1"}]}}, tcp=True,
+                            key=key)
         self.assertEqual(answer.status, 403, answer)
         self.d.ask("DELETE", path)
 
@@ -291,10 +310,13 @@ class Policies(NetworkTest):
         many, rule = {"connections": 65536}, {"action": "allow", "domain": "x.test"}
         rest = "65536: a key that is not an administrator's may ask for at most 1024 ([gate] user_connections)"
         for body, where in (({"network": {"rules": [rule], "limits": many}}, "network: limits.connections"),
-                            ({"network": {"extends": "packages", "rules": [rule], "limits": many}}, "network: limits.connections"),
+                            ({"network": {"extends": "packages", "rules": [rule], "limits": many}},
+                             "network: limits.connections"),
                             ({"network": {"rules": [rule]}, "limits": many}, "limits.connections")):
             self.forbidden(self.d.ask("POST", "/v1/sandboxes", body, tcp=True, key=user), f"{where} {rest}")
-            self.forbidden(self.d.ask("POST", "/v1/runs", {"sandbox": body, "process": {"argv": ["true"]}}, tcp=True, key=user), rest)
+            self.forbidden(self.d.ask("POST", "/v1/runs", {"sandbox": body, "process": {"argv": ["true"]}}, tcp=True,
+                                      key=user),
+                           rest)
             made = self.d.ask("POST", "/v1/sandboxes", body, tcp=True, key=admin)
             self.assertEqual(made.status, 201, made)
             self.d.ask("DELETE", f"/v1/sandboxes/{made.json['id']}")
@@ -317,29 +339,38 @@ class Changes(NetworkTest):
         number, server = self.hold(s["id"])
         server.sendall(b"one\n")
         wait_until("one has arrived", lambda: "one" in self.output(s["id"], number))
-        answer = self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": self.net.policy("other.test", ports=[self.net.http, self.net.more])})
+        answer = self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}",
+                            {"network": self.net.policy("other.test", ports=[self.net.http, self.net.more])})
         self.assertEqual(answer.status, 200, answer)
         self.assertEqual(answer.json["network"]["version"], 2)
         wait_until("the open connection is cut", lambda: any(w in self.output(s["id"], number) for w in ("CUT", "END")))
         self.assertIn("FAILED", self.says(s["id"], f"http://api.test:{self.net.http}/"))
         self.assertIn("web GET", self.says(s["id"], f"http://other.test:{self.net.http}/"))
-        self.assertIn("more GET", self.says(s["id"], f"http://other.test:{self.net.more}/"))  # a port that had no listener before
-        wait_until("it is in the audit log", lambda: [e for e in self.events(s["id"], "network.update") if e["outcome"] == "ok"])
+        # a port that had no listener before
+        self.assertIn("more GET", self.says(s["id"], f"http://other.test:{self.net.more}/"))
+        wait_until("it is in the audit log",
+                   lambda: [e for e in self.events(s["id"], "network.update") if e["outcome"] == "ok"])
         # Nothing, and back.
-        self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": "none", "metadata": {"a": "b"}}).status, 200)
+        self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}",
+                                    {"network": "none", "metadata": {"a": "b"}}).status,
+                         200)
         self.assertEqual(self.inspect(s["id"])["metadata"], {"a": "b"})
         self.assertIn("FAILED", self.says(s["id"], f"http://other.test:{self.net.http}/"))
-        self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": self.net.policy("api.test")}).json["network"]["version"], 4)
+        self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}",
+                                    {"network": self.net.policy("api.test")}).json["network"]["version"],
+                         4)
         self.assertIn("web GET", self.says(s["id"], f"http://api.test:{self.net.http}/"))
 
     def test_updates_under_load(self):
         s = self.d.create(network=self.net.policy("api.test"))
-        answer = self.d.ask("POST", f"/v1/sandboxes/{s['id']}/processes", {"argv": ["/usr/bin/python3", "-c", LOAD, f"http://api.test:{self.net.http}/load"]})
+        answer = self.d.ask("POST", f"/v1/sandboxes/{s['id']}/processes",
+                            {"argv": ["/usr/bin/python3", "-c", LOAD, f"http://api.test:{self.net.http}/load"]})
         number = answer.json.get("process", answer.json.get("number"))
         wait_until("it has begun", lambda: any(path == "/load" for _, _, path, _, _ in self.net.seen))
         for i in range(40):
             more = ["other.test"] if i % 2 == 0 else []
-            version = self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": self.net.policy("api.test", *more)}).json["network"]["version"]
+            version = self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}",
+                                 {"network": self.net.policy("api.test", *more)}).json["network"]["version"]
             self.assertEqual(version, i + 2)
         self.d.sh(s["id"], "touch /workspace/stop")
         self.d.ask("GET", f"/v1/sandboxes/{s['id']}/processes/{number}/wait?timeout=30")
@@ -388,7 +419,8 @@ class Deaths(NetworkTest):
         wait_until("they are connected", lambda: self.metric("network_up") == 1)
 
     def works(self, sandbox):
-        self.assertEqual(self.says(sandbox, f"http://api.test:{self.net.http}/"), f"web GET api.test:{self.net.http} /\n")
+        self.assertEqual(self.says(sandbox, f"http://api.test:{self.net.http}/"),
+                         f"web GET api.test:{self.net.http} /\n")
         self.assertIn("FAILED", self.says(sandbox, f"http://other.test:{self.net.http}/"))
 
     def test_brigd_dies(self):
@@ -403,7 +435,9 @@ class Deaths(NetworkTest):
         after = self.inspect(s["id"])["network"]
         self.assertEqual((after["policy"], after["version"]), (before["policy"], before["version"]))
         self.assertGreater(after["bytes_in"], before["bytes_in"])
-        self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}", {"network": self.net.policy("other.test")}).json["network"]["version"], before["version"] + 1)
+        self.assertEqual(self.d.ask("PATCH", f"/v1/sandboxes/{s['id']}",
+                                    {"network": self.net.policy("other.test")}).json["network"]["version"],
+                         before["version"] + 1)
 
     def test_brig_egress_dies(self):
         s = self.d.create(network=self.net.policy("api.test"))
@@ -413,7 +447,8 @@ class Deaths(NetworkTest):
         number, _ = self.hold(s["id"])
         self.kill("brig-egress")
         wait_until("its connections are cut", lambda: any(w in self.output(s["id"], number) for w in ("CUT", "END")))
-        wait_until("the same listeners are served again", lambda: "web GET" in self.says(s["id"], f"http://api.test:{self.net.http}/"))
+        wait_until("the same listeners are served again",
+                   lambda: "web GET" in self.says(s["id"], f"http://api.test:{self.net.http}/"))
         self.works(s["id"])
         self.assertGreater(self.inspect(s["id"])["network"]["bytes_in"], before)  # counters go on
         self.assertEqual(self.d.run(none["id"], "/bin/echo", "x")["stdout"], "x\n")
@@ -421,7 +456,8 @@ class Deaths(NetworkTest):
 
     def test_brig_egress_dies_under_load(self):
         s = self.d.create(network=self.net.policy("api.test"))
-        answer = self.d.ask("POST", f"/v1/sandboxes/{s['id']}/processes", {"argv": ["/usr/bin/python3", "-c", LOAD, f"http://api.test:{self.net.http}/stress"]})
+        answer = self.d.ask("POST", f"/v1/sandboxes/{s['id']}/processes",
+                            {"argv": ["/usr/bin/python3", "-c", LOAD, f"http://api.test:{self.net.http}/stress"]})
         number = answer.json.get("process", answer.json.get("number"))
         for _ in range(3):
             before = len(self.net.seen)
@@ -452,7 +488,8 @@ class Deaths(NetworkTest):
                 pass
         if not victims:
             self.skipTest("its init could not be found")
-        wait_until("it is made anew", lambda: self.inspect(s["id"])["boot_id"] != boot and self.inspect(s["id"])["state"] == "running")
+        wait_until("it is made anew",
+                   lambda: self.inspect(s["id"])["boot_id"] != boot and self.inspect(s["id"])["state"] == "running")
         self.works(s["id"])
         self.assertEqual(self.metric("network_sandboxes"), 1)
 
@@ -474,14 +511,16 @@ class Deaths(NetworkTest):
             s = self.d.create(network=self.net.policy("api.test"))
             self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{s['id']}").status, 204)
         self.assertEqual(self.metric("network_sandboxes"), 0)
-        wait_until("the descriptors are as before", lambda: all(descriptors(pids[name]) <= before[name] + 8 for name in pids))
+        wait_until("the descriptors are as before",
+                   lambda: all(descriptors(pids[name]) <= before[name] + 8 for name in pids))
         self.assertEqual(self.d.children(), pids)
 
     def test_creates_that_fail_leave_nothing(self):
         pids = self.d.children()
         before = descriptors(pids["brig-egress"])
         for _ in range(20):
-            answer = self.d.ask("POST", "/v1/sandboxes", {"network": self.net.policy("api.test"), "workdir": "/usr/not/here"})
+            answer = self.d.ask("POST", "/v1/sandboxes",
+                                {"network": self.net.policy("api.test"), "workdir": "/usr/not/here"})
             self.assertEqual(answer.status, 400, answer)
             self.assertIn("workdir /usr/not/here", answer.json["error"]["message"])
         wait_until("none is counted", lambda: self.metric("network_sandboxes") == 0)
@@ -489,7 +528,8 @@ class Deaths(NetworkTest):
 
 
 class Kept(NetworkTest):
-    """on_shutdown = "keep" (test_service_keep.py has the rest): nothing is carried while there is no brig-egress, and all of it again afterwards."""
+    """on_shutdown = "keep" (test_service_keep.py has the rest): nothing is carried while there is no brig-egress, and
+    all of it again afterwards."""
 
     CONFIG = '[server]\non_shutdown = "keep"\n'
 
@@ -524,49 +564,59 @@ class Secrets(NetworkTest):
 
     def test_a_secret_that_is_used_and_not_seen(self):
         self.put("TOKEN", self.broker("secret.test"))
-        s = self.d.create(network=self.net.policy("secret.test", "api.test"), secrets=[{"name": "TOKEN", "env": "API_TOKEN"}])
+        s = self.d.create(network=self.net.policy("secret.test", "api.test"),
+                          secrets=[{"name": "TOKEN", "env": "API_TOKEN"}])
         held = self.d.sh(s["id"], "echo $API_TOKEN; echo $SSL_CERT_FILE")["stdout"].split()
         self.assertTrue(held[0].startswith("brig-secret-"), held)
         self.assertEqual(held[1], "/etc/ssl/certs/ca-certificates.crt")
         code = ("import os, ssl, sys, urllib.request\n"
-                "r = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + os.environ['API_TOKEN']})\n"
+                "r = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + "
+                "os.environ['API_TOKEN']})\n"
                 "print(urllib.request.urlopen(r, timeout=20).read().decode())\n")
         receipt = self.d.run(s["id"], "/usr/bin/python3", "-c", code, f"https://secret.test:{self.net.tls}/with")
         self.assertEqual(receipt["outcome"]["exit_code"], 0, receipt)
         came = [h for _, host, path, h, _ in self.net.seen if path == "/with"]
         self.assertEqual(came[-1]["Authorization"], f"Bearer {self.VALUE}")
-        wait_until("its use is in the audit log", lambda: [e for e in self.events(s["id"], "secret.use") if "secret=TOKEN" in e["detail"]])
+        wait_until("its use is in the audit log",
+                   lambda: [e for e in self.events(s["id"], "secret.use") if "secret=TOKEN" in e["detail"]])
         # Elsewhere the placeholder stays one, and is told.
         self.d.run(s["id"], "/usr/bin/python3", "-c", code, f"http://api.test:{self.net.http}/else")
         came = [h for _, host, path, h, _ in self.net.seen if path == "/else"]
         for headers in came:
             self.assertNotIn(self.VALUE, headers["Authorization"])
-        wait_until("that is in the audit log", lambda: [e for e in self.events(s["id"], "secret.foreign") if "secret=TOKEN" in e["detail"]])
+        wait_until("that is in the audit log",
+                   lambda: [e for e in self.events(s["id"], "secret.foreign") if "secret=TOKEN" in e["detail"]])
         # Nothing of it is anywhere: not in the sandbox's document, the log, the audit.
-        self.assertNotIn(self.VALUE, json.dumps(self.inspect(s["id"])) + json.dumps(self.audit(s["id"])) + self.d.text())
+        self.assertNotIn(self.VALUE,
+                         json.dumps(self.inspect(s["id"])) + json.dumps(self.audit(s["id"])) + self.d.text())
 
     def test_the_authority_outlives_brig_egress(self):
         self.put("TOKEN", self.broker("secret.test"))
         s = self.d.create(network=self.net.policy("secret.test"), secrets=[{"name": "TOKEN", "env": "API_TOKEN"}])
         code = ("import os, sys, urllib.request\n"
-                "r = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + os.environ['API_TOKEN']})\n"
+                "r = urllib.request.Request(sys.argv[1], headers={'Authorization': 'Bearer ' + "
+                "os.environ['API_TOKEN']})\n"
                 "print(urllib.request.urlopen(r, timeout=20).read().decode())\n")
 
         def works():
-            return self.d.run(s["id"], "/usr/bin/python3", "-c", code, f"https://secret.test:{self.net.tls}/again")["outcome"]["exit_code"] == 0
+            return self.d.run(s["id"], "/usr/bin/python3", "-c", code,
+                              f"https://secret.test:{self.net.tls}/again")["outcome"]["exit_code"] == 0
 
         self.assertTrue(works())
         for _ in range(2):
             os.kill(self.d.children()["brig-egress"], signal.SIGKILL)
             wait_until("the same authority signs again", works)
         self.assertEqual(self.events(s["id"], "network.authority"), [])
-        self.assertEqual({h["Authorization"] for _, _, path, h, _ in self.net.seen if path == "/again"}, {f"Bearer {self.VALUE}"})
+        self.assertEqual({h["Authorization"] for _, _, path, h, _ in self.net.seen if path == "/again"},
+                         {f"Bearer {self.VALUE}"})
 
     def test_what_is_refused(self):
         self.put("BARE")
         self.put("FAR", self.broker("elsewhere.test"))
-        for secrets, network, words in (([{"name": "BARE"}], self.net.policy("api.test"), "has no broker rule"), ([{"name": "NOPE"}], "none", "no secret of that name"),
-                                        ([{"name": "FAR"}], self.net.policy("api.test"), "allows none of its hosts (elsewhere.test"),
+        for secrets, network, words in (([{"name": "BARE"}], self.net.policy("api.test"), "has no broker rule"),
+                                        ([{"name": "NOPE"}], "none", "no secret of that name"),
+                                        ([{"name": "FAR"}], self.net.policy("api.test"),
+                                         "allows none of its hosts (elsewhere.test"),
                                         ([{"name": "FAR"}], "none", "allows none of its hosts")):
             answer = self.d.ask("POST", "/v1/sandboxes", {"network": network, "secrets": secrets})
             self.assertEqual(answer.status, 422, answer)
@@ -603,7 +653,8 @@ class CommandLine(NetworkTest):
         with open(policy, "w", encoding="ascii") as f:
             json.dump(self.net.policy("api.test"), f)
         url = f"http://api.test:{self.net.http}/"
-        done = self.brig("create", "-q", "--policy", policy, "--deny", "other.test", "--net-bytes-in", "1m", "--connections", "7")
+        done = self.brig("create", "-q", "--policy", policy, "--deny", "other.test", "--net-bytes-in", "1m",
+                         "--connections", "7")
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         sandbox = done.stdout.decode().strip()
         self.assertEqual(self.inspect(sandbox)["limits"]["connections"], 7)
@@ -615,7 +666,8 @@ class CommandLine(NetworkTest):
 
     def test_secrets(self):
         broker = {"hosts": [f"secret.test:{self.net.tls}"], "header": "Authorization", "format": "Bearer %s"}
-        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "a-value-1", "broker": broker}).status // 100, 2)
+        self.assertEqual(self.d.ask("PUT", "/v1/secrets/TOKEN", {"value": "a-value-1", "broker": broker}).status // 100,
+                         2)
         done = self.brig("create", "-q", "--allow", f"secret.test:{self.net.tls}", "--secret", "TOKEN=MINE")
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertIn("brig-secret-", self.d.sh(done.stdout.decode().strip(), "echo $MINE")["stdout"])
@@ -640,7 +692,8 @@ class Packages(NetworkTest):
             f.write(f"[global]\nindex-url = http://{name}:{self.net.http}/simple\n")
 
     def reached(self, name):
-        s = self.d.create(network={"extends": "packages", "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [self.net.http]}]})
+        s = self.d.create(network={"extends": "packages",
+                                   "rules": [{"action": "allow", "cidr": "127.0.0.1/32", "ports": [self.net.http]}]})
         said = self.says(s["id"], f"http://{name}:{self.net.http}/simple/x")
         self.d.ask("DELETE", f"/v1/sandboxes/{s['id']}")
         return "web GET" in said
@@ -669,7 +722,8 @@ class Rootless(Policies):
     def test_open_and_back(self):
         s = self.d.create(network=self.net.policy("api.test"))
         os.kill(self.d.children()["brig-egress"], signal.SIGKILL)
-        wait_until("the same listeners are served again", lambda: "web GET" in self.says(s["id"], f"http://api.test:{self.net.http}/"))
+        wait_until("the same listeners are served again",
+                   lambda: "web GET" in self.says(s["id"], f"http://api.test:{self.net.http}/"))
 
 
 class WithoutEgress(unittest.TestCase):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Web pages that would like to drive the service: foreign hosts and origins, forms, WebSockets, fields that are there twice."""
+"""Web pages that would like to drive the service: foreign hosts and origins, forms, WebSockets, fields that are there
+twice."""
 
 import json
 
@@ -15,14 +16,16 @@ class Pages(HostileTest):
         return found[0][0]
 
     def test_host(self):
-        for host in (b"evil.example", b"localhost.evil.example", b"127.0.0.1.evil.example", b"evillocalhost", b"8.8.8.8", b"[::2]", b"0.0.0.0", b"127.0.0.1@evil.example", b"localhost:1:2",
+        for host in (b"evil.example", b"localhost.evil.example", b"127.0.0.1.evil.example", b"evillocalhost",
+                     b"8.8.8.8", b"[::2]", b"0.0.0.0", b"127.0.0.1@evil.example", b"localhost:1:2",
                      b"2130706433", b"localhost\\.evil", b"127.1"):
             self.assertIn(self.status(b"Host: " + host + b"\r\n"), (400, 421), host)
         for host in (b"localhost", b"LOCALHOST:80", b"127.0.0.1:2744", b"[::1]", b"a.localhost", b"127.9.9.9"):
             self.assertEqual(self.status(b"Host: " + host + b"\r\n"), 200, host)
 
     def test_origin(self):
-        for origin in (b"http://evil.example", b"null", b"http://localhost.evil.example", b"https://localhost", b"http://localhost:1", b"file://", b"http://localhost@evil.example", b"http://"):
+        for origin in (b"http://evil.example", b"null", b"http://localhost.evil.example", b"https://localhost",
+                       b"http://localhost:1", b"file://", b"http://localhost@evil.example", b"http://"):
             self.assertEqual(self.status(b"Host: localhost\r\nOrigin: " + origin + b"\r\n"), 403, origin)
             self.assertEqual(self.status(b"Host: localhost\r\nOrigin: " + origin + b"\r\n", False), 403, origin)
         self.assertEqual(self.status(b"Host: localhost\r\nOrigin: http://localhost\r\n"), 200)
@@ -45,7 +48,9 @@ class Pages(HostileTest):
             self.assertIn(self.status(b"Host: localhost\r\n" + head), (200, 100), name)
 
     def test_preflight_gives_nothing(self):
-        answer = self.d.ask("OPTIONS", "/v1/sandboxes", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}, tcp=True)
+        answer = self.d.ask("OPTIONS", "/v1/sandboxes",
+                            headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"},
+                            tcp=True)
         self.assertEqual(answer.status, 403)
         self.assertFalse([k for k in answer.headers if k.lower().startswith("access-control")])
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs in a sandbox: run, start, stream, feed, signal, wait; terminals; shells; what is left when they have ended."""
+"""Programs in a sandbox: run, start, stream, feed, signal, wait; terminals; shells; what is left when they have
+ended."""
 
 import base64
 import json
@@ -16,10 +17,12 @@ class Runs(ServiceTest):
     def test_output_and_status(self):
         sid = self.sandbox()
         r = self.d.sh(sid, "echo out; echo err >&2; exit 3")
-        self.assertEqual((r["stdout"], r["stderr"], r["outcome"]["cause"], r["outcome"]["exit_code"]), ("out\n", "err\n", "exited", 3))
+        self.assertEqual((r["stdout"], r["stderr"], r["outcome"]["cause"], r["outcome"]["exit_code"]),
+                         ("out\n", "err\n", "exited", 3))
         self.assertEqual((r["via"], r["sandbox_id"]), ("daemon", sid))
         kept = self.d.ask("GET", f"/v1/runs/{r['id']}")
-        wait_until("the receipt is in the store", lambda: self.d.ask("GET", f"/v1/runs/{r['id']}").json.get("outcome", {}).get("cause") == "exited")
+        wait_until("the receipt is in the store",
+                   lambda: self.d.ask("GET", f"/v1/runs/{r['id']}").json.get("outcome", {}).get("cause") == "exited")
 
     def test_working_directory_and_environment(self):
         sid = self.sandbox(env={"A": "box", "B": "box"})
@@ -35,7 +38,9 @@ class Runs(ServiceTest):
     def test_stdin(self):
         sid = self.sandbox()
         self.assertEqual(self.d.run(sid, "cat", stdin="hello")["stdout"], "hello")
-        self.assertEqual(self.d.run(sid, "cat", stdin=base64.b64encode(b"\xff\0").decode(), stdin_encoding="base64")["stdout_encoding"], "base64")
+        self.assertEqual(self.d.run(sid, "cat", stdin=base64.b64encode(b"\xff\0").decode(),
+                                    stdin_encoding="base64")["stdout_encoding"],
+                         "base64")
         self.assertEqual(self.d.run(sid, "cat")["stdout"], "")
         big = "x" * 3000000
         self.assertEqual(self.d.run(sid, "wc", "-c", stdin=big)["stdout"].strip(), "3000000")
@@ -68,7 +73,8 @@ class Runs(ServiceTest):
 
     def test_oom_is_told_and_the_sandbox_lives(self):
         sid = self.sandbox(limits={"memory": "64m"})
-        r = self.d.sh(sid, "python3 -c 'x = bytearray(300 << 20)'" if os.path.exists("/usr/bin/python3") else "head -c 300m /dev/zero | tail")
+        r = self.d.sh(sid, "python3 -c 'x = bytearray(300 << 20)'" if os.path.exists("/usr/bin/python3")
+                      else "head -c 300m /dev/zero | tail")
         self.assertEqual(r["outcome"]["cause"], "oom", r["outcome"])
         self.assertEqual(self.d.run(sid, "echo", "alive")["stdout"], "alive\n")
 
@@ -86,8 +92,10 @@ class Runs(ServiceTest):
 
     def test_refusals(self):
         sid = self.sandbox()
-        for body in ({}, {"argv": []}, {"argv": ["a\0b"]}, {"argv": "x"}, {"argv": ["x"], "command": "y"}, {"argv": ["x"], "timeout": 0}, {"argv": ["x"], "timeout": -1},
-                     {"argv": ["x"], "timeout": 1e308}, {"argv": ["x"], "cwd": "a/../b"}, {"argv": ["x"], "env": {"A": 1}}, {"argv": ["x"], "nope": 1},
+        for body in ({}, {"argv": []}, {"argv": ["a\0b"]}, {"argv": "x"}, {"argv": ["x"], "command": "y"},
+                     {"argv": ["x"], "timeout": 0}, {"argv": ["x"], "timeout": -1},
+                     {"argv": ["x"], "timeout": 1e308}, {"argv": ["x"], "cwd": "a/../b"},
+                     {"argv": ["x"], "env": {"A": 1}}, {"argv": ["x"], "nope": 1},
                      {"argv": ["x" * 2000000]}, {"argv": ["x"], "env": {"A": "y" * 2000000}}):
             answer = self.d.ask("POST", f"/v1/sandboxes/{sid}/run", body)
             self.assertEqual(answer.status, 400, str(body)[:60] + str(answer))
@@ -95,10 +103,12 @@ class Runs(ServiceTest):
     def test_client_leaves(self):
         sid = self.sandbox()
         c = self.d.connection()
-        c.request("POST", f"/v1/sandboxes/{sid}/run", json.dumps({"argv": ["sh", "-c", "sleep 0.2; while :; do sleep 0.05; done"]}))
+        c.request("POST", f"/v1/sandboxes/{sid}/run",
+                  json.dumps({"argv": ["sh", "-c", "sleep 0.2; while :; do sleep 0.05; done"]}))
         wait_until("it runs", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] > 0)
         c.sock.close()
-        wait_until("what nobody waits for is ended", lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] == 0)
+        wait_until("what nobody waits for is ended",
+                   lambda: self.d.ask("GET", f"/v1/sandboxes/{sid}").json["processes"] == 0)
 
 
 class Background(ServiceTest):
@@ -124,7 +134,8 @@ class Background(ServiceTest):
         sid = self.sandbox()
         p = self.start(sid, "sh", "-c", "for i in 1 2 3; do echo $i; echo e$i >&2; done")
         text, receipt, last, _ = self.output(f"{p}/output")
-        self.assertEqual((text["stdout"], text["stderr"], receipt["outcome"]["exit_code"]), ("1\n2\n3\n", "e1\ne2\ne3\n", 0))
+        self.assertEqual((text["stdout"], text["stderr"], receipt["outcome"]["exit_code"]),
+                         ("1\n2\n3\n", "e1\ne2\ne3\n", 0))
         self.assertEqual(last, "6,9")
         text, _, _, begin = self.output(f"{p}/output?stdout=2&stderr=3")
         self.assertEqual((text["stdout"], text["stderr"], begin["truncated"]), ("2\n3\n", "e2\ne3\n", False))
@@ -173,7 +184,8 @@ class Background(ServiceTest):
     def test_what_there_is_now(self):
         sid = self.sandbox()
         p = self.start(sid, "sh", "-c", "echo so far; sleep 1000")
-        wait_until("it has written", lambda: self.d.ask("GET", f"{p}/output?stream=stdout&follow=0").body == b"so far\n")
+        wait_until("it has written",
+                   lambda: self.d.ask("GET", f"{p}/output?stream=stdout&follow=0").body == b"so far\n")
 
     def test_logs(self):
         sid = self.sandbox()
@@ -280,8 +292,10 @@ class Shells(ServiceTest):
     def test_what_the_original_got_wrong(self):
         sid = self.sandbox()
         n = self.d.ask("POST", f"/v1/sandboxes/{sid}/shells", {"env": {"TEST_VAR": "test_value"}}).json["number"]
-        for command, stdout in (("echo 'test'", "test\n"), ("echo 123", "123\n"), ("echo a; echo 42; echo b", "a\n42\nb\n"), ("false", ""), ("printf abc", "abc"),
-                                ("echo; echo; echo x", "\n\nx\n"), ("echo a\necho b", "a\nb\n"), ("echo $TEST_VAR", "test_value\n"), ("pwd", "/workspace\n")):
+        for command, stdout in (("echo 'test'", "test\n"), ("echo 123", "123\n"),
+                                ("echo a; echo 42; echo b", "a\n42\nb\n"), ("false", ""), ("printf abc", "abc"),
+                                ("echo; echo; echo x", "\n\nx\n"), ("echo a\necho b", "a\nb\n"),
+                                ("echo $TEST_VAR", "test_value\n"), ("pwd", "/workspace\n")):
             self.assertEqual(self.run_in(sid, n, command)["stdout"], stdout, command)
         self.assertEqual(self.run_in(sid, n, "false")["exit_code"], 1)
         self.run_in(sid, n, "cd /tmp; X=kept; f() { echo function; }")
@@ -300,16 +314,25 @@ class Shells(ServiceTest):
         self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{sid}/shells/{n}").status in (204, 404), True)
 
     # `late` would be printed if anything of the line went on.
-    STOPPED = ("wait_for_it; echo late", "wait_for_it && echo late || echo late", "wait_for_it\necho late", "! wait_for_it; echo late",
-               "for i in 1 2 3; do for j in 1 2; do wait_for_it; echo late; done; done; echo late", "while :; do :; done; echo late",
-               "until false; do wait_for_it; echo late; done; echo late", "if wait_for_it; then echo late; else echo late; fi; echo late",
+    STOPPED = ("wait_for_it; echo late", "wait_for_it && echo late || echo late", "wait_for_it\necho late",
+               "! wait_for_it; echo late",
+               "for i in 1 2 3; do for j in 1 2; do wait_for_it; echo late; done; done; echo late",
+               "while :; do :; done; echo late",
+               "until false; do wait_for_it; echo late; done; echo late",
+               "if wait_for_it; then echo late; else echo late; fi; echo late",
                "wait_for_it | cat; echo late", "echo x | while read y; do wait_for_it; echo late; done; echo late",
-               "(wait_for_it; echo late); echo late", "(wait_for_it; echo late); (echo late) | cat", "(wait_for_it) || echo late",
-               "{ wait_for_it; echo late; }; echo late", "x=$(wait_for_it; echo late >&2); echo late", "case $(wait_for_it) in *) echo late;; esac",
-               "f() { wait_for_it; echo late; }; g() { f || echo late; (echo late); }; g; (echo late); echo late\necho late",
-               "f() { while :; do :; done; }; g() { f; echo late; }; g; echo late", "eval 'wait_for_it; echo late'; echo late",
-               "trap '' INT TERM HUP; wait_for_it; echo late", "sh -c 'trap \"\" INT TERM; wait_for_it; echo late'; echo late",
-               "wait_for_it & wait; echo late", "mkfifo p; read x <>p; rm p; echo late", "set -x; wait_for_it; echo la''te")
+               "(wait_for_it; echo late); echo late", "(wait_for_it; echo late); (echo late) | cat",
+               "(wait_for_it) || echo late",
+               "{ wait_for_it; echo late; }; echo late", "x=$(wait_for_it; echo late >&2); echo late",
+               "case $(wait_for_it) in *) echo late;; esac",
+               "f() { wait_for_it; echo late; }; g() { f || echo late; (echo late); }; g; (echo late); echo late\n"
+               "echo late",
+               "f() { while :; do :; done; }; g() { f; echo late; }; g; echo late",
+               "eval 'wait_for_it; echo late'; echo late",
+               "trap '' INT TERM HUP; wait_for_it; echo late",
+               "sh -c 'trap \"\" INT TERM; wait_for_it; echo late'; echo late",
+               "wait_for_it & wait; echo late", "mkfifo p; read x <>p; rm p; echo late",
+               "set -x; wait_for_it; echo la''te")
 
     def test_a_command_that_times_out_ends_as_a_whole(self):
         sid = self.sandbox()
@@ -317,8 +340,10 @@ class Shells(ServiceTest):
         self.run_in(sid, n, "cd /tmp; X=kept; fn() { echo function; }; set -- a b")
         for command in self.STOPPED:
             r = self.run_in(sid, n, "set +x; rm -f p\n" + command.replace("wait_for_it", "sleep 1000"), timeout=0.1)
-            self.assertEqual((r["timed_out"], r["ended"], r["exit_code"], r["stdout"], r["cwd"]), (True, False, 137, "", "/tmp"), (command, r))
+            self.assertEqual((r["timed_out"], r["ended"], r["exit_code"], r["stdout"], r["cwd"]),
+                             (True, False, 137, "", "/tmp"), (command, r))
             self.assertNotIn("late", r["stderr"].splitlines(), command)
             r = self.run_in(sid, n, "{ set +x; } 2>/dev/null; echo $X $# $PWD; fn; trap -p DEBUG")
-            self.assertEqual((r["stdout"], r["exit_code"], r["timed_out"], r["restarted"]), ("kept 2 /tmp\nfunction\n", 0, False, False), (command, r))
+            self.assertEqual((r["stdout"], r["exit_code"], r["timed_out"], r["restarted"]),
+                             ("kept 2 /tmp\nfunction\n", 0, False, False), (command, r))
 

@@ -27,12 +27,14 @@ class Basics(ServiceTest):
     def test_create_inspect_delete(self):
         made = self.d.create(name="first", metadata={"team": "a"}, env={"A": "1"})
         self.assertRegex(made["id"], "^[a-z0-9]{26}$")
-        self.assertEqual((made["state"], made["template"], made["name"], made["metadata"]), ("running", "host", "first", {"team": "a"}))
+        self.assertEqual((made["state"], made["template"], made["name"], made["metadata"]),
+                         ("running", "host", "first", {"team": "a"}))
         self.assertTrue(made["protection"]["complete"], made["protection"])
         self.assertEqual(self.d.ask("GET", f"/v1/sandboxes/{made['id']}").json["id"], made["id"])
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes/first").json["id"], made["id"])
         self.assertEqual(self.d.ask("DELETE", f"/v1/sandboxes/{made['id']}").status, 204)
-        self.refused(self.d.ask("GET", f"/v1/sandboxes/{made['id']}"), 404, "not_found", f"Sandbox {made['id']} not found")
+        self.refused(self.d.ask("GET", f"/v1/sandboxes/{made['id']}"), 404, "not_found",
+                     f"Sandbox {made['id']} not found")
         certificate = self.d.ask("GET", f"/v1/certificates/{made['id']}").json
         self.assertEqual((certificate["sandbox_id"], certificate["cause"]), (made["id"], "deleted"))
 
@@ -67,12 +69,14 @@ class Basics(ServiceTest):
         sid = self.sandbox(metadata={"a": "1"})
         changed = self.d.ask("PATCH", f"/v1/sandboxes/{sid}", {"metadata": {"b": "2"}, "timeout": 1000}).json
         self.assertEqual(changed["metadata"], {"b": "2"})
-        self.refused(self.d.ask("PATCH", f"/v1/sandboxes/{sid}", {"name": "x"}), 400, "invalid_argument", "name: not a member of this request")
+        self.refused(self.d.ask("PATCH", f"/v1/sandboxes/{sid}", {"name": "x"}), 400, "invalid_argument",
+                     "name: not a member of this request")
 
     def test_pause_and_resume(self):
         sid = self.sandbox()
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/pause").json["state"], "paused")
-        self.refused(self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["true"]}), 409, "conflict", f"sandbox {sid} is paused, not running")
+        self.refused(self.d.ask("POST", f"/v1/sandboxes/{sid}/run", {"argv": ["true"]}), 409, "conflict",
+                     f"sandbox {sid} is paused, not running")
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/pause").status, 409)
         self.assertEqual(self.d.ask("POST", f"/v1/sandboxes/{sid}/resume").json["state"], "running")
         self.assertEqual(self.d.run(sid, "true")["outcome"]["exit_code"], 0)
@@ -150,7 +154,8 @@ class Refusals(ServiceTest):
 
     def test_bad_bodies(self):
         deep = b"[" * 100000
-        for body, status in ((b"{", 400), (b"[]", 400), (b'{"a":1,"a":2}', 400), (b'{"a":NaN}', 400), (b'{"a":1e999}', 400), (b'{"name":"\xff"}', 400),
+        for body, status in ((b"{", 400), (b"[]", 400), (b'{"a":1,"a":2}', 400), (b'{"a":NaN}', 400),
+                             (b'{"a":1e999}', 400), (b'{"name":"\xff"}', 400),
                              (deep, 400), (b" " * (9 << 20), 413)):
             answer = self.d.ask("POST", "/v1/sandboxes", body)
             self.assertEqual(answer.status, status, body[:40])
@@ -166,7 +171,8 @@ class Refusals(ServiceTest):
 
 class Callers(ServiceTest):
     def test_without_a_key(self):
-        for path in ("/v1/sandboxes", "/v1/keys", "/v1/nothing", "/metrics", "/v1/sandboxes/aaaaaaaaaaaaaaaaaaaaaaaaaa"):
+        for path in ("/v1/sandboxes", "/v1/keys", "/v1/nothing", "/metrics",
+                     "/v1/sandboxes/aaaaaaaaaaaaaaaaaaaaaaaaaa"):
             answer = self.d.ask("GET", path, tcp=True)
             self.assertEqual((answer.status, answer.headers["WWW-Authenticate"]), (401, "Bearer"))
 
@@ -206,20 +212,23 @@ class Callers(ServiceTest):
         made = self.d.ask("POST", "/v1/sandboxes", {"name": "mine"}, tcp=True, key=mine).json
         self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made['id']}")
         run = self.d.ask("POST", f"/v1/sandboxes/{made['id']}/run", {"argv": ["true"]}, tcp=True, key=mine).json["id"]
-        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/processes"), ("GET", "/files?path=x"), ("GET", "/metrics")):
+        for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("GET", "/processes"),
+                             ("GET", "/files?path=x"), ("GET", "/metrics")):
             answer = self.d.ask(method, f"/v1/sandboxes/{made['id']}{path}", tcp=True, key=theirs)
             self.assertEqual(answer.status, 404, (method, path))
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes/mine", tcp=True, key=theirs).status, 404)
         self.assertEqual(self.d.ask("GET", f"/v1/runs/{run}", tcp=True, key=theirs).status, 404)
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes", tcp=True, key=theirs).json["sandboxes"], [])
         self.assertEqual(self.d.ask("GET", "/v1/runs", tcp=True, key=theirs).json["runs"], [])
-        wait_until("a denial in the log", lambda: f'"object":"{made["id"]}"' in self.d.ask("GET", "/v1/audit?limit=100000").body.decode() and
+        wait_until("a denial in the log",
+                   lambda: f'"object":"{made["id"]}"' in self.d.ask("GET", "/v1/audit?limit=100000").body.decode() and
                    '"action":"denied"' in self.d.ask("GET", "/v1/audit?limit=100000").body.decode())
 
     def test_idempotency_is_per_organisation(self):
         org = self.d.ask("POST", "/v1/orgs", {"name": "third"}).json["id"]
         keys = self.d.key(), self.d.key(org=org)
-        ids = [self.d.ask("POST", "/v1/sandboxes", {}, {"Idempotency-Key": "same"}, tcp=True, key=k).json["id"] for k in keys]
+        ids = [self.d.ask("POST", "/v1/sandboxes", {}, {"Idempotency-Key": "same"}, tcp=True, key=k).json["id"]
+               for k in keys]
         for i in ids:
             self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{i}")
         self.assertNotEqual(*ids)
@@ -248,7 +257,8 @@ class Limits(ServiceTest):
     def test_idle(self):
         sid = self.sandbox(idle_timeout=0.3)
         time.sleep(0.1)
-        wait_until("an idle sandbox is reaped", lambda: [s for s in self.d.ask("GET", "/v1/sandboxes").json["sandboxes"] if s["id"] == sid] == [])
+        wait_until("an idle sandbox is reaped",
+                   lambda: [s for s in self.d.ask("GET", "/v1/sandboxes").json["sandboxes"] if s["id"] == sid] == [])
         self.assertEqual(self.d.ask("GET", f"/v1/certificates/{sid}").json["ended_by"], "idle")
 
     def test_busy_is_not_idle(self):
@@ -283,7 +293,8 @@ class BindsAndTemplates(unittest.TestCase):
         os.chmod(self.dir, 0o755)  # brigd looks for templates as its own user
         os.mkdir(f"{self.dir}/shared")
         os.makedirs(f"{self.dir}/templates/tiny/bin")
-        shutil.copy("/bin/busybox" if os.path.exists("/bin/busybox") else BRIG, f"{self.dir}/templates/tiny/bin/program")
+        shutil.copy("/bin/busybox" if os.path.exists("/bin/busybox") else BRIG,
+                    f"{self.dir}/templates/tiny/bin/program")
         self.d = Daemon(f'[sandbox]\nbind_roots = "{self.dir}/shared"\ntemplates = "{self.dir}/templates"\n')
         self.addCleanup(self.d.close)
 

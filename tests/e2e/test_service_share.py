@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One organisation cannot take the service's connections from the others: streams, WebSockets, previews and idle clients together. (S04.)"""
+"""One organisation cannot take the service's connections from the others: streams, WebSockets, previews and idle
+clients together. (S04.)"""
 
 import base64
 import unittest
@@ -35,14 +36,16 @@ class Connections(HostileTest):
             if held[-1][1].status != 200:
                 break
         connection, refusal = held.pop()
-        self.assertEqual((refusal.status, FULL in refusal.read().decode(), refusal.headers["Retry-After"]), (429, True, "1"))
+        self.assertEqual((refusal.status, FULL in refusal.read().decode(), refusal.headers["Retry-After"]),
+                         (429, True, "1"))
         connection.close()
         self.assertIn(len(held), (10, 11, 12))  # half; a connection that the server has not seen close yet counts
         self.assertEqual(held[5][0].sock is not None and self.idle(modest)[1].status, 200)
         for _ in range(4):
             self.assertEqual(self.stream(modest)[1].status, 200)
         self.assertEqual(self.d.ask("GET", "/v1/sandboxes").status, 200, "the administrator always")
-        self.assertEqual(self.d.ask("GET", "/v1/version", key=more, connection=held[5][0]).status, 200, "who has a connection keeps it")
+        self.assertEqual(self.d.ask("GET", "/v1/version", key=more, connection=held[5][0]).status, 200,
+                         "who has a connection keeps it")
 
     def test_who_is_refused_has_no_connection(self):
         _, key = self.org("stubborn")
@@ -94,7 +97,8 @@ class KeptOutput(HostileTest):
         self.refused("/v1/sandboxes", {"limits": {"output": more}}, "limits.output")
         self.refused("/v1/run", {"code": "print(1)", "language": "python", "limits": {"output": more}}, "limits.output")
         self.refused(f"/v1/sandboxes/{sid}/run", {"argv": ["true"], "output": more}, "output")
-        started = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["true"], "output": more}, tcp=True, key=self.key)
+        started = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["true"], "output": more}, tcp=True,
+                             key=self.key)
         self.assertEqual(started.status, 201, "of a process nothing is kept: %r" % started)
 
     def test_control_bytes_are_not_text(self):

@@ -25,7 +25,8 @@ NO_WAY = f"user {BRIGD}, which brigd runs as, may not pass through"
 def make_certificate(directory, name="tls"):
     key, cert = f"{directory}/{name}.key", f"{directory}/{name}.crt"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                    "-keyout", key, "-out", cert, "-subj", f"/CN={name}", "-days", "2"], check=True, capture_output=True)
+                    "-keyout", key, "-out", cert, "-subj", f"/CN={name}", "-days", "2"],
+                   check=True, capture_output=True)
     os.chmod(key, 0o600)
     return cert, key
 
@@ -198,7 +199,8 @@ class Start(unittest.TestCase):
                    f'[store]\ndatabase_url = "sqlite:{self.dir}/db/brig.db"\n')
         done = self.brig("config", "check")
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{self.config}: ok\n", ""))
-        closed = subprocess.run(["/bin/sh", "-c", 'exec "$0" config check <&-', BRIG], env=self.env, capture_output=True,
+        closed = subprocess.run(["/bin/sh", "-c", 'exec "$0" config check <&-', BRIG], env=self.env,
+                                capture_output=True,
                                 text=True, timeout=PATIENCE, check=False)
         self.assertEqual((closed.returncode, closed.stdout, closed.stderr), (0, f"{self.config}: ok\n", ""))
         self.assertEqual([os.listdir(f"{self.dir}/{name}") for name in ("db", "log")], [[], []])

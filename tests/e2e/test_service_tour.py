@@ -18,7 +18,8 @@ class Tour(unittest.TestCase):
     def setUp(self):
         self.d = Daemon()
         self.addCleanup(self.d.close)
-        self.env = {**self.d.env, "PATH": os.path.dirname(os.path.abspath(BRIG)) + ":/usr/sbin:/usr/bin:/sbin:/bin", "KEY": self.d.key()}
+        self.env = {**self.d.env, "PATH": os.path.dirname(os.path.abspath(BRIG)) + ":/usr/sbin:/usr/bin:/sbin:/bin",
+                    "KEY": self.d.key()}
 
     def at_a_terminal(self, command, words):
         """A command that wants a terminal, and what is typed there."""
@@ -52,7 +53,8 @@ class Tour(unittest.TestCase):
                 if "X-API-Key" in command:
                     command = command.replace("127.0.0.1:2744", f"127.0.0.1:{self.d.port}")
                 for _ in range(50):
-                    done = subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.env,
+                    done = subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                          stderr=subprocess.PIPE, env=self.env,
                                           cwd=ROOT, timeout=PATIENCE, check=False)
                     if "curl" not in command or b"bad_gateway" not in done.stdout:
                         break  # what was started in the background may not listen yet

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traces: spans arrive at a collector, say what they may and nothing else, and a collector that is away or slow disturbs nobody."""
+"""Traces: spans arrive at a collector, say what they may and nothing else, and a collector that is away or slow
+disturbs nobody."""
 
 import http.server
 import json
@@ -22,7 +23,8 @@ class Collector(http.server.ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def spans(self):
-        return [s for b in list(self.batches) for r in b["resourceSpans"] for scope in r["scopeSpans"] for s in scope["spans"]]
+        return [s for b in list(self.batches) for r in b["resourceSpans"] for scope in r["scopeSpans"]
+                for s in scope["spans"]]
 
     def close(self):
         self.shutdown()
@@ -61,8 +63,10 @@ class Traces(unittest.TestCase):
         d = self.serve(f"http://127.0.0.1:{collector.server_port}")
         box = d.create()["id"]
         answer = d.ask("GET", f"/v1/sandboxes/{box}?", headers={"traceparent": PARENT})
-        d.ask("GET", "/v1/sandboxes/secret-token-in-a-path", headers={"traceparent": "00-" + "0" * 32 + "-b7ad6b7169203331-01"})
-        wait_until("they are there", lambda: len([s for s in collector.spans() if s["name"] == "GET /v1/sandboxes/{id}"]) >= 2)
+        d.ask("GET", "/v1/sandboxes/secret-token-in-a-path",
+              headers={"traceparent": "00-" + "0" * 32 + "-b7ad6b7169203331-01"})
+        wait_until("they are there",
+                   lambda: len([s for s in collector.spans() if s["name"] == "GET /v1/sandboxes/{id}"]) >= 2)
         found, missing = [s for s in collector.spans() if s["name"] == "GET /v1/sandboxes/{id}"][:2]
         self.assertEqual((found["traceId"], found["parentSpanId"]), (PARENT.split("-")[1], PARENT.split("-")[2]))
         self.assertEqual(attributes(found)["brig.request_id"], answer.headers["X-Request-Id"])
@@ -84,7 +88,8 @@ class Traces(unittest.TestCase):
                 self.assertEqual(d.ask("GET", "/v1/sandboxes").status, 200)
 
             def dropped(daemon=d):
-                return int(daemon.ask("GET", "/metrics").body.decode().split("\nbrig_trace_spans_dropped_total ")[1].split()[0])
+                return int(daemon.ask("GET", "/metrics").body.decode().split("\nbrig_trace_spans_dropped_total ")[1]
+                           .split()[0])
 
             wait_until("they are counted", lambda: dropped() >= 50)
             self.assertIn("\nbrig_trace_spans_sent_total 0\n", d.ask("GET", "/metrics").body.decode())
@@ -95,7 +100,8 @@ class Traces(unittest.TestCase):
         self.assertIn("\nbrig_trace_spans_dropped_total 0\n", d.ask("GET", "/metrics").body.decode())
 
     def test_names_are_refused(self):
-        for endpoint in ("http://collector.example:4318", "https://127.0.0.1:4318", "http://127.0.0.1", "http://[::1:4318"):
+        for endpoint in ("http://collector.example:4318", "https://127.0.0.1:4318", "http://127.0.0.1",
+                         "http://[::1:4318"):
             with self.assertRaisesRegex(AssertionError, "an address, not a name"):
                 Daemon(f'[server]\notlp_endpoint = "{endpoint}"\n')
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel memory that no cgroup counts, in sandboxes of the service (src/spawner/sandbox_watch.c): one that holds more of
-it than any honest program is ended as out of memory, its receipt and its certificate say why, and its neighbour goes
+"""Kernel memory that no cgroup counts, in sandboxes of the service (src/spawner/sandbox_watch.c): one that holds more
+of it than any honest program is ended as out of memory, its receipt and its certificate say why, and its neighbour goes
 on. The same in a run without a service: hostile S03-netlink and its siblings. (S03.)"""
 
 import threading
@@ -71,7 +71,8 @@ class Watched(ServiceTest):
 
     def test_processes_of_one_sandbox_are_one_sum(self):
         sid = self.sandbox()
-        started = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes", {"argv": ["/usr/bin/python3", "-c", NETLINK % 40]})
+        started = self.d.ask("POST", f"/v1/sandboxes/{sid}/processes",
+                             {"argv": ["/usr/bin/python3", "-c", NETLINK % 40]})
         self.assertEqual(started.status, 201, started)
         self.check_ended(sid, self.python(sid, NETLINK % 40))
 

@@ -28,7 +28,8 @@ def build_wheel(*a, **k):
 
 def freezer():
     """Our own cgroup of v1's freezer, where what is killed lives on until it is thawed; or None."""
-    return next((os.path.normpath(point + own) for point, own, v2 in hierarchies() if not v2 and point.endswith("/freezer")),
+    return next((os.path.normpath(point + own) for point, own,
+                 v2 in hierarchies() if not v2 and point.endswith("/freezer")),
                 None)
 
 
@@ -64,7 +65,8 @@ class Killed(unittest.TestCase):
 
     def install(self):
         try:
-            self.d.ask("POST", "/v1/run", {"language": "python", "code": "1", "pip_requirements": ["waits"]}, timeout=300)
+            self.d.ask("POST", "/v1/run", {"language": "python", "code": "1", "pip_requirements": ["waits"]},
+                       timeout=300)
         except (OSError, http.client.HTTPException):
             pass  # the service was killed
 
@@ -91,7 +93,8 @@ class Killed(unittest.TestCase):
     def kill(self, spare=()):
         """SIGKILL to all of the service but the sandboxes, which are to notice by themselves."""
         inside = set(self.sandbox())
-        pids = [p for p in below(self.d.process.pid) if p not in inside and read(f"/proc/{p}/comm").strip() not in spare]
+        pids = [p for p in below(self.d.process.pid) if p not in inside
+                and read(f"/proc/{p}/comm").strip() not in spare]
         for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: none is to do anything for another's end
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):  # brigd goes with the supervisor
@@ -112,7 +115,8 @@ class Killed(unittest.TestCase):
     def test_one_that_does_not_end(self):
         cold = f"{freezer()}/{os.path.basename(self.wheels)}"
         os.mkdir(cold)
-        self.addCleanup(lambda: wait_until("the cgroup is empty", lambda: not read(f"{cold}/cgroup.procs")) or os.rmdir(cold))
+        self.addCleanup(lambda: wait_until("the cgroup is empty", lambda: not read(f"{cold}/cgroup.procs"))
+                        or os.rmdir(cold))
         self.addCleanup(put, f"{cold}/freezer.state", "THAWED")
         for pid in self.sandbox():
             put(f"{cold}/cgroup.procs", str(pid))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one organisation can read about another one: nothing. Metrics, the audit log, events, lists and texts of refusals are read
-with an administrator's key of B before and after A was busy."""
+"""What one organisation can read about another one: nothing. Metrics, the audit log, events, lists and texts of
+refusals are read with an administrator's key of B before and after A was busy."""
 
 import json
 import unittest
@@ -79,25 +79,33 @@ class Others(ServiceTest):
         events = [json.loads(line) for line in self.as_b("GET", "/v1/audit?limit=100000").body.splitlines()]
         self.assertEqual([e["time"] for e in events], sorted({e["time"] for e in events}))
         self.as_b("PUT", "/v1/policies/second", {"default": "deny"})
-        more = [json.loads(line) for line in self.as_b("GET", f"/v1/audit?after={events[-1]['time']}").body.splitlines()]
+        more = [json.loads(line)
+                for line in self.as_b("GET", f"/v1/audit?after={events[-1]['time']}").body.splitlines()]
         self.assertEqual({e["object"] for e in more}, {"second"})
-        self.refused(self.as_b("GET", "/v1/audit?after=1"), 400, "invalid_argument", "after: must be the time of a line, such as 2024-02-29T12:00:00.000000000Z")
+        self.refused(self.as_b("GET", "/v1/audit?after=1"), 400, "invalid_argument",
+                     "after: must be the time of a line, such as 2024-02-29T12:00:00.000000000Z")
 
     def test_lists_and_refusals(self):
         words = self.busy()
-        paths = ("/v1/sandboxes", "/v1/runs", "/v1/certificates", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/pools", "/v1/providers",
-                 "/v1/approvals", "/v1/tools/", "/v1/agents/", "/v1/sandbox-config/", "/v1/version", "/healthz", "/readyz", "/metrics")
+        paths = ("/v1/sandboxes", "/v1/runs", "/v1/certificates", "/v1/keys", "/v1/policies", "/v1/secrets",
+                 "/v1/pools", "/v1/providers",
+                 "/v1/approvals", "/v1/tools/", "/v1/agents/", "/v1/sandbox-config/", "/v1/version", "/healthz",
+                 "/readyz", "/metrics")
         for path in paths:
             answer = self.as_b("GET", path)
             self.assertEqual(answer.status, 200, path)
             for word in words:
                 self.assertNotIn(word, answer.body.decode(), path)
         # what is another's and what is nobody's are refused in the same words
-        for kind, theirs, nobodys in (("sandboxes", words[0], "aaaaaaaaaaaaaaaaaaaaaaaaaa"), ("runs", words[1], "run-00000000-0000-4000-8000-000000000000"),
-                                      ("certificates", words[0], "aaaaaaaaaaaaaaaaaaaaaaaaaa"), ("policies", "a-secret-policy", "a-nobodys-policy"),
+        for kind, theirs, nobodys in (("sandboxes", words[0], "aaaaaaaaaaaaaaaaaaaaaaaaaa"),
+                                      ("runs", words[1], "run-00000000-0000-4000-8000-000000000000"),
+                                      ("certificates", words[0], "aaaaaaaaaaaaaaaaaaaaaaaaaa"),
+                                      ("policies", "a-secret-policy", "a-nobodys-policy"),
                                       ("secrets", "A_SECRET", "A_NOBODYS")):
             one, other = (self.as_b("GET", f"/v1/{kind}/{name}") for name in (theirs, nobodys))
-            said = [(a.status, a.json["error"]["code"], a.json["error"]["message"].replace(n, "NAME"), a.json["error"]["hint"]) for a, n in ((one, theirs), (other, nobodys))]
+            said = [(a.status, a.json["error"]["code"], a.json["error"]["message"].replace(n, "NAME"),
+                     a.json["error"]["hint"]) for a,
+                    n in ((one, theirs), (other, nobodys))]
             self.assertEqual(said[0], said[1])
             self.assertEqual(said[0][0], 404)
 

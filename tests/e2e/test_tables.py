@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that are filled from outside: each has a bound per organisation that is asked before the write, and a service that
-was filled up starts again. What the store refuses is not done in memory either.
+"""Tables that are filled from outside: each has a bound per organisation that is asked before the write, and a service
+that was filled up starts again. What the store refuses is not done in memory either.
 
 The data base is SQLite here, whatever the other tests use: its file is also written by the test."""
 
@@ -72,7 +72,8 @@ class Keys(Tables):
     def test_many_at_once(self):
         a = self.org("at once")
         statuses = []
-        threads = [threading.Thread(target=lambda: statuses.append(self.d.ask("POST", "/v1/keys", {"org": a}).status)) for _ in range(16)]
+        threads = [threading.Thread(target=lambda: statuses.append(self.d.ask("POST", "/v1/keys", {"org": a}).status))
+                   for _ in range(16)]
         for t in threads:
             t.start()
         for t in threads:
@@ -101,11 +102,13 @@ class Keys(Tables):
 
 
 class Overfull(Tables):
-    """The data base of a service that did not ask: 131,072 keys of one organisation. Then old ones, which are removed."""
+    """The data base of a service that did not ask: 131,072 keys of one organisation. Then old ones, which are
+    removed."""
 
     def fill(self, rows):
         with database(self.d) as db:
-            db.executemany("INSERT INTO keys (id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc)"
+            db.executemany(
+                "INSERT INTO keys (id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc)"
                            " VALUES (?, ?, 'n', ?, 'hint', 'user', ?, ?, ?, '{}')", rows)
 
     def test_a_full_store_starts_and_others_are_not_hurt(self):
@@ -117,7 +120,8 @@ class Overfull(Tables):
         key = "e2b_" + "ab" * 20
         self.fill([("key-of-b", b, hashlib.sha256(key.encode()).digest(), now + 10**12, 0, 0)])
         self.d.start()
-        self.assertIn(f"organisation {a}: 121073 of its keys are not taken, there is room for 10000 of one organisation and "
+        self.assertIn(
+            f"organisation {a}: 121073 of its keys are not taken, there is room for 10000 of one organisation and "
                       "100000 of all; delete rows of the table `keys`", self.d.all_text())
         for text in (first, key):
             self.assertEqual(self.d.ask("GET", "/v1/sandboxes", tcp=True, key=text).status, 200)
@@ -129,7 +133,8 @@ class Overfull(Tables):
         self.d.stop()
         now = time.time_ns()
         rows = [("long-revoked", now - 9 * DAY, 0, now - 8 * DAY), ("long-expired", now - 9 * DAY, now - 8 * DAY, 0),
-                ("just-revoked", now - 9 * DAY, 0, now - DAY), ("just-expired", now - 9 * DAY, now - DAY, 0), ("live", now - 9 * DAY, now + DAY, 0)]
+                ("just-revoked", now - 9 * DAY, 0, now - DAY), ("just-expired", now - 9 * DAY, now - DAY, 0),
+                ("live", now - 9 * DAY, now + DAY, 0)]
         self.fill((name, a, hashlib.sha256(name.encode()).digest(), *times) for name, *times in rows)
         self.d.start()
         wait_until("the old rows are gone", lambda: self.stored(a) == 3)
@@ -138,7 +143,8 @@ class Overfull(Tables):
 
 class Policies(Tables):
     def test_what_is_stored_can_be_read_again(self):
-        """Small as it was sent, more than can be read with what it extends: such a row would keep the service from starting."""
+        """Small as it was sent, more than can be read with what it extends: such a row would keep the service from
+        starting."""
         rules = [{"action": "allow", "domain": f"d{i:04}.example", "paths": ["/" + "x" * 200]} for i in range(1024)]
         self.assertEqual(self.d.ask("PUT", "/v1/policies/half", {"rules": rules[:512]}).status, 201)
         self.refused(self.d.ask("PUT", "/v1/policies/onto", {"extends": "half", "rules": rules[512:]}), 413,
@@ -157,21 +163,27 @@ class Policies(Tables):
 
 
 class Full(Tables):
-    """Every table of the data base, at its bound and past it. A table that is new is a failure here until it is filled too."""
+    """Every table of the data base, at its bound and past it. A table that is new is a failure here until it is filled
+    too."""
 
     BOUNDS = {"policy": 1000, "secret": 1000, "tool": 10000, "agent": 10000, "variable": 2000}
-    MESSAGES = {"policy": "an organisation has at most 1000 policies", "secret": "an organisation has at most 1000 secrets",
-                "tool": "an organisation has at most 10000 of tool", "agent": "an organisation has at most 10000 of agent",
+    MESSAGES = {"policy": "an organisation has at most 1000 policies",
+                "secret": "an organisation has at most 1000 secrets",
+                "tool": "an organisation has at most 10000 of tool",
+                "agent": "an organisation has at most 10000 of agent",
                 "variable": "a configuration has at most 1000 variables"}
     SOURCE = "def f() -> str:\n    \"\"\"\n    Says yes.\n    \"\"\"\n    return 'yes'\n"
 
-    SCHEMA = {"name": "f", "description": "Says yes.", "parameters": {"type": "object", "properties": {}}}  # else it would be asked for in a run
+    # else it would be asked for in a run
+    SCHEMA = {"name": "f", "description": "Says yes.", "parameters": {"type": "object", "properties": {}}}
 
     def one_more(self, kind):
         config = self.d.ask("POST", "/v1/sandbox-config/local/default").json["id"]
         method, path, body = {
-            "policy": ("PUT", "/v1/policies/p", {"default": "deny"}), "secret": ("PUT", "/v1/secrets/S", {"value": "0123456789"}),
-            "tool": ("POST", "/v1/tools/", {"source_code": self.SOURCE, "json_schema": self.SCHEMA}), "agent": ("POST", "/v1/agents/", {"name": "n"}),
+            "policy": ("PUT", "/v1/policies/p", {"default": "deny"}),
+            "secret": ("PUT", "/v1/secrets/S", {"value": "0123456789"}),
+            "tool": ("POST", "/v1/tools/", {"source_code": self.SOURCE, "json_schema": self.SCHEMA}),
+            "agent": ("POST", "/v1/agents/", {"name": "n"}),
             "variable": ("POST", f"/v1/sandbox-config/{config}/environment-variable", {"key": "K", "value": "v"})}[kind]
         return self.d.ask(method, path, body)
 
@@ -180,7 +192,9 @@ class Full(Tables):
         """Rows like this one, with names of their own."""
         for i in range(n):
             name = f"x{i:06}" if kind in ("policy", "secret") else f"{kind}-{i:08x}-0000-4000-8000-000000000000"
-            doc = row[-1].replace('"name":"f"', f'"name":"g{i}"').replace('"name": "f"', f'"name": "g{i}"').replace('"key":"K"', f'"key":"K{i}"')
+            doc = row[-1].replace('"name":"f"', f'"name":"g{i}"').replace('"name": "f"',
+                                                                          f'"name": "g{i}"').replace('"key":"K"',
+                                                                                                     f'"key":"K{i}"')
             yield (*row[:2], name, *row[3:-1], doc)
 
     def fill_objects(self, db):
@@ -196,8 +210,10 @@ class Full(Tables):
                        ((DEFAULT_ORG, f"k{i}", bytes(32), now + i) for i in range(70000)))
         db.executemany("INSERT INTO sandboxes VALUES (?, ?, '', ?, 'running', 'local', ?, ?, '{}')",
                        ((f"sb-{i}", DEFAULT_ORG, f"n{i}", now, now) for i in range(2000)))
-        db.executemany("INSERT INTO runs VALUES (?, ?, 'sb-1', 'process', '', ?, 0, 2, '{}')", ((f"run-{i}", DEFAULT_ORG, now) for i in range(2000)))
-        db.executemany("INSERT INTO certificates VALUES (?, ?, 'exited', ?, 2, '{}')", ((f"old-{i}", DEFAULT_ORG, now) for i in range(2000)))
+        db.executemany("INSERT INTO runs VALUES (?, ?, 'sb-1', 'process', '', ?, 0, 2, '{}')",
+                       ((f"run-{i}", DEFAULT_ORG, now) for i in range(2000)))
+        db.executemany("INSERT INTO certificates VALUES (?, ?, 'exited', ?, 2, '{}')",
+                       ((f"old-{i}", DEFAULT_ORG, now) for i in range(2000)))
         db.executemany("INSERT INTO orgs VALUES (?, 'n', ?, '{}')", ((f"org-{i}", now + i) for i in range(10005)))
 
     def test_every_table_full_and_a_start(self):
@@ -206,15 +222,18 @@ class Full(Tables):
         self.d.stop()
         with database(self.d) as db:
             tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            self.assertEqual(tables, {"meta", "audit_head", "orgs", "keys", "objects", "sandboxes", "runs", "certificates", "idempotency"})
+            self.assertEqual(tables, {"meta", "audit_head", "orgs", "keys", "objects", "sandboxes", "runs",
+                                      "certificates", "idempotency"})
             self.fill_objects(db)
             self.fill_others(db)
         self.d.start()
         for kind, message in self.MESSAGES.items():
             answer = self.one_more(kind)
             self.assertEqual((answer.status, message in answer.body.decode()), (429, True), answer)
-        self.refused(self.d.ask("POST", "/v1/orgs", {"name": "n"}), 429, "there are 10000 organisations already, and no more than that are kept")
-        self.assertIn("6 organisations are not taken, there are too many; delete rows of the table `orgs`", self.d.all_text())
+        self.refused(self.d.ask("POST", "/v1/orgs", {"name": "n"}), 429,
+                     "there are 10000 organisations already, and no more than that are kept")
+        self.assertIn("6 organisations are not taken, there are too many; delete rows of the table `orgs`",
+                      self.d.all_text())
         self.restart()
 
 
@@ -227,11 +246,13 @@ class StoreRefuses(Tables):
         with database(self.d) as db:
             for table in self.TABLES:
                 for verb in ("INSERT", "UPDATE", "DELETE"):
-                    db.execute(f"CREATE TRIGGER refuse_{table}_{verb} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'refused by the test'); END"
+                    db.execute(f"CREATE TRIGGER refuse_{table}_{verb} BEFORE {verb} ON {table} BEGIN SELECT "
+                               f"RAISE(ABORT, 'refused by the test'); END"
                                if on else f"DROP TRIGGER refuse_{table}_{verb}")
 
     def state(self):
-        paths = ("/v1/orgs", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/sandboxes", "/v1/tools/", "/v1/agents/", "/v1/sandbox-config/",
+        paths = ("/v1/orgs", "/v1/keys", "/v1/policies", "/v1/secrets", "/v1/sandboxes", "/v1/tools/", "/v1/agents/",
+                 "/v1/sandbox-config/",
                  f"/v1/orgs/{DEFAULT_ORG}/tools", f"/v1/keys/{self.key['id']}/tools", f"/v1/orgs/{self.other}/tools")
         return {path: self.d.ask("GET", path).json for path in paths}
 
@@ -246,13 +267,20 @@ class StoreRefuses(Tables):
         agent = ask("POST", "/v1/agents/", {"name": "n"}).json
         config = ask("POST", "/v1/sandbox-config/local/default").json
         before = self.state()
-        changes = [("POST", "/v1/orgs", {"name": "new"}), ("DELETE", f"/v1/orgs/{self.other}", None), ("POST", "/v1/keys", {}),
-                   ("PUT", "/v1/policies/p", {"default": "allow"}), ("PUT", "/v1/policies/q", {}), ("DELETE", "/v1/policies/p", None),
-                   ("PUT", "/v1/secrets/S", {"value": "9876543210"}), ("PUT", "/v1/secrets/T", {"value": "9876543210"}), ("DELETE", "/v1/secrets/S", None),
-                   ("PUT", f"/v1/orgs/{DEFAULT_ORG}/tools", {"deny": ["*"]}), ("PUT", f"/v1/keys/{self.key['id']}/tools", {"deny": ["*"]}),
-                   ("POST", "/v1/tools/", {"source_code": source.replace("def f", "def g")}), ("PATCH", f"/v1/tools/{tool['id']}", {"description": "other"}),
-                   ("DELETE", f"/v1/tools/{tool['id']}", None), ("POST", "/v1/agents/", {"name": "m"}), ("PATCH", f"/v1/agents/{agent['id']}", {"name": "o"}),
-                   ("DELETE", f"/v1/agents/{agent['id']}", None), ("PUT", f"/v1/agents/{agent['id']}/secrets", {"key": "K", "value": "v"}),
+        changes = [("POST", "/v1/orgs", {"name": "new"}), ("DELETE", f"/v1/orgs/{self.other}", None),
+                   ("POST", "/v1/keys", {}),
+                   ("PUT", "/v1/policies/p", {"default": "allow"}), ("PUT", "/v1/policies/q", {}),
+                   ("DELETE", "/v1/policies/p", None),
+                   ("PUT", "/v1/secrets/S", {"value": "9876543210"}), ("PUT", "/v1/secrets/T", {"value": "9876543210"}),
+                   ("DELETE", "/v1/secrets/S", None),
+                   ("PUT", f"/v1/orgs/{DEFAULT_ORG}/tools", {"deny": ["*"]}),
+                   ("PUT", f"/v1/keys/{self.key['id']}/tools", {"deny": ["*"]}),
+                   ("POST", "/v1/tools/", {"source_code": source.replace("def f", "def g")}),
+                   ("PATCH", f"/v1/tools/{tool['id']}", {"description": "other"}),
+                   ("DELETE", f"/v1/tools/{tool['id']}", None), ("POST", "/v1/agents/", {"name": "m"}),
+                   ("PATCH", f"/v1/agents/{agent['id']}", {"name": "o"}),
+                   ("DELETE", f"/v1/agents/{agent['id']}", None),
+                   ("PUT", f"/v1/agents/{agent['id']}/secrets", {"key": "K", "value": "v"}),
                    ("POST", f"/v1/sandbox-config/{config['id']}/environment-variable", {"key": "K", "value": "v"}),
                    ("DELETE", f"/v1/sandbox-config/{config['id']}", None), ("POST", "/v1/sandboxes", {"name": "s"})]
         self.refuse(True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees as tar, through the file worker: what GNU tar and Python make is read, what we make they read, and nothing hostile
-gets out of the destination (attacks D04, R19, F43)."""
+"""Trees as tar, through the file worker: what GNU tar and Python make is read, what we make they read, and nothing
+hostile gets out of the destination (attacks D04, R19, F43)."""
 
 import collections
 import contextlib
@@ -124,11 +124,13 @@ class Tar(unittest.TestCase):
         data = self.worker.tar_get("src")
         with tarfile.open(fileobj=io.BytesIO(data)) as tar:
             names = {os.fsencode(m.name) for m in tar}
-            tar.extractall(self.dst, **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))
+            tar.extractall(self.dst,
+                           **({"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}))
         self.assertEqual(names - {b"."}, set(look(src)[0]))
         ours, links = look(src)
         theirs, their_links = look(self.dst)
-        for entry in (*ours.values(), *theirs.values()):  # Python's clock is a float, and it does not set that of a link
+        # Python's clock is a float, and it does not set that of a link
+        for entry in (*ours.values(), *theirs.values()):
             entry[2] = 0 if stat.S_ISLNK(entry[0]) else round(entry[2] / 1e9, 3)
         self.assertEqual((ours, links), (theirs, their_links))
 
@@ -137,7 +139,8 @@ class Tar(unittest.TestCase):
         want = look(src)
         for fmt in ("gnu", "posix", "oldgnu"):
             with self.subTest(fmt=fmt):
-                data = subprocess.run(["tar", f"--format={fmt}", "-cf", "-", "-C", src, "."], capture_output=True, check=True).stdout
+                data = subprocess.run(["tar", f"--format={fmt}", "-cf", "-", "-C", src, "."], capture_output=True,
+                                      check=True).stdout
                 self.worker.mkdir(f"gnu-{fmt}")
                 self.worker.tar_put(f"gnu-{fmt}", data)
                 got = look(os.path.join(self.top, f"gnu-{fmt}"))
@@ -149,7 +152,9 @@ class Tar(unittest.TestCase):
 
     def test_old_formats(self):
         for fmt in ("ustar", "v7"):
-            data = subprocess.run(["tar", f"--format={fmt}", "--exclude=dst", "-cf", "-", "-C", "/etc", "passwd", "skel"], capture_output=True, check=True).stdout
+            data = subprocess.run(["tar", f"--format={fmt}", "--exclude=dst", "-cf", "-", "-C", "/etc", "passwd",
+                                   "skel"],
+                                  capture_output=True, check=True).stdout
             self.worker.mkdir(fmt)
             self.worker.tar_put(fmt, data)
             with open("/etc/passwd", "rb") as a, open(f"{self.top}/{fmt}/passwd", "rb") as b:
@@ -158,7 +163,8 @@ class Tar(unittest.TestCase):
     def test_python_formats(self):
         long = "d/" * 90 + "file"
         for fmt in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
-            self.worker.tar_put("dst", archive(member(long, content=b"x"), member("l", tarfile.SYMTYPE, linkname="y" * 300), fmt=fmt))
+            self.worker.tar_put("dst", archive(member(long, content=b"x"),
+                                               member("l", tarfile.SYMTYPE, linkname="y" * 300), fmt=fmt))
             self.assertTrue(os.path.isfile(f"{self.dst}/{long}"))
             self.assertEqual(os.readlink(f"{self.dst}/l"), "y" * 300)
 
@@ -240,7 +246,8 @@ class Tar(unittest.TestCase):
         with open(self.dst + "/kept/file", "w", encoding="ascii") as f:
             f.write("old")
         os.link(self.dst + "/kept/file", self.top + "/outside")
-        with open(self.top + "/canary", "w", encoding="ascii") as f:  # a file of ours: a worker that follows the link writes to it
+        # a file of ours: a worker that follows the link writes to it
+        with open(self.top + "/canary", "w", encoding="ascii") as f:
             f.write("untouched")
         os.symlink(self.top + "/canary", self.dst + "/link")
         done = self.worker.tar_put("dst", archive(
@@ -309,7 +316,8 @@ class Tar(unittest.TestCase):
         os.makedirs(outside)
         os.mkdir(self.dst + "/door")
         os.symlink("../outside", self.dst + "/link")
-        data = archive(*(member(f"door/{i}", content=b"x") for i in range(50)), member("door/deep/er/file", content=b"x"))
+        data = archive(*(member(f"door/{i}", content=b"x") for i in range(50)),
+                       member("door/deep/er/file", content=b"x"))
         self.swap(self.dst + "/door", self.dst + "/link")
         ends = collections.Counter()
         for _ in range(100):
@@ -356,8 +364,10 @@ class Tar(unittest.TestCase):
         os.mkdir(self.top + "/outside")
         for target in ("../outside", self.top + "/outside", "/etc", "."):
             for inside in ("link/file", "link/deep/file"):
-                self.refuses("ELOOP", archive(member("link", tarfile.SYMTYPE, linkname=target), member(inside, content=b"x")))
-        self.refuses("ELOOP", archive(member("link", tarfile.SYMTYPE, linkname="../outside"), member("link/d", tarfile.DIRTYPE)))
+                self.refuses("ELOOP",
+                             archive(member("link", tarfile.SYMTYPE, linkname=target), member(inside, content=b"x")))
+        self.refuses("ELOOP",
+                     archive(member("link", tarfile.SYMTYPE, linkname="../outside"), member("link/d", tarfile.DIRTYPE)))
         self.refuses("ELOOP", archive(member("link", tarfile.SYMTYPE, linkname="../outside"), member("f", content=b"x"),
                                       member("link/hard", tarfile.LNKTYPE, linkname="f")))
         self.assertEqual(os.listdir(self.top + "/outside"), [])
@@ -372,7 +382,8 @@ class Tar(unittest.TestCase):
         with open(self.dst + "/f", "rb") as f:
             self.assertEqual(f.read(), b"x")
         # A symlink gets a second name, not what it points to; a file that follows replaces it.
-        self.worker.tar_put("dst", archive(member("s", tarfile.SYMTYPE, linkname="../secret"), member("h", tarfile.LNKTYPE, linkname="s"),
+        self.worker.tar_put("dst", archive(member("s", tarfile.SYMTYPE, linkname="../secret"),
+                                           member("h", tarfile.LNKTYPE, linkname="s"),
                                            member("h", content=b"mine")))
         with open(self.top + "/secret", encoding="ascii") as f:
             self.assertEqual(f.read(), "secret")
@@ -385,7 +396,8 @@ class Tar(unittest.TestCase):
             f.truncate(1 << 20)
             f.write(b"x")
         for fmt in ("gnu", "posix"):
-            data = subprocess.run(["tar", "-S", f"--format={fmt}", "-cf", "-", "-C", self.top, "sparse"], capture_output=True, check=True).stdout
+            data = subprocess.run(["tar", "-S", f"--format={fmt}", "-cf", "-", "-C", self.top, "sparse"],
+                                  capture_output=True, check=True).stdout
             self.refuses("ENOTSUP", data)
         self.assertEqual(os.listdir(self.dst), ["ok"])
 

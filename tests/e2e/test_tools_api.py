@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Native runs of tools and code through a real daemon: answers, streams, the background, files, approvals, lists, rates, pools, providers, rotation."""
+"""Native runs of tools and code through a real daemon: answers, streams, the background, files, approvals, lists,
+rates, pools, providers, rotation."""
 
 import base64
 import io
@@ -10,8 +11,10 @@ import threading
 from helpers import wait_until
 from lettakit import ADD, KEY, LettaTest
 
-SLEEP = 'def sleeper() -> str:\n    """Sleeps."""\n    import time\n    print("begun", flush=True)\n    time.sleep(600)\n'
-ECHO = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
+SLEEP = ('def sleeper() -> str:\n    """Sleeps."""\n    import time\n    print("begun", flush=True)\n'
+         '    time.sleep(600)\n')
+ECHO = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"],
+        "additionalProperties": False}
 
 
 def schema(name, parameters=None):
@@ -32,15 +35,19 @@ class Runs(LettaTest):
         tool = self.tool(ADD)
         for who in (tool["name"], tool["id"]):
             ran = self.ask("POST", f"/tools/{who}/run", {"args": {"x": 2, "y": 3}})
-            self.assertEqual((ran["status"], ran["result"], ran["error"], ran["stdout"], ran["stderr"]), ("success", 5, None, "", ""))
-            self.assertEqual((ran["receipt"]["id"], ran["receipt"]["kind"], ran["receipt"]["outcome"]["cause"]), (ran["id"], "tool", "exited"))
+            self.assertEqual((ran["status"], ran["result"], ran["error"], ran["stdout"], ran["stderr"]),
+                             ("success", 5, None, "", ""))
+            self.assertEqual((ran["receipt"]["id"], ran["receipt"]["kind"], ran["receipt"]["outcome"]["cause"]),
+                             (ran["id"], "tool", "exited"))
         self.assertEqual(self.ask("GET", f"/runs/{ran['id']}")["id"], ran["id"])
         self.assertIn("Tool 'missing' not found", self.error("POST", "/tools/missing/run", {}, status=404))
-        for body in ({"args": []}, {"env_vars": []}, {"timeout": "soon"}, {"reuse": "x"}, {"unknown": 1}, {"stream": 1}, {"stream": True, "background": True}, {"network": 1},
+        for body in ({"args": []}, {"env_vars": []}, {"timeout": "soon"}, {"reuse": "x"}, {"unknown": 1}, {"stream": 1},
+                     {"stream": True, "background": True}, {"network": 1},
                      {"sandbox_id": "x", "reuse": "agent"}):
             self.error("POST", "/tools/add/run", body)
         self.assertIn("agent", self.error("POST", "/tools/add/run", {"agent_id": "agent-x"}, status=404))
-        self.assertIn("read-only", self.error("POST", "/tools/add/run", {}, status=403, key=self.d.key(role="read-only")))
+        self.assertIn("read-only",
+                      self.error("POST", "/tools/add/run", {}, status=403, key=self.d.key(role="read-only")))
 
     def test_arguments_are_checked(self):
         self.tool(ADD)
@@ -57,18 +64,22 @@ class Runs(LettaTest):
     def test_time_is_over(self):
         self.tool(SLEEP)
         ran = self.ask("POST", "/tools/sleeper/run", {"timeout": "500ms"})
-        self.assertEqual((ran["status"], ran["receipt"]["outcome"]["cause"], ran["stdout"]), ("error", "timeout", "begun\n"))
+        self.assertEqual((ran["status"], ran["receipt"]["outcome"]["cause"], ran["stdout"]),
+                         ("error", "timeout", "begun\n"))
 
     def test_stream(self):
-        self.tool('def talks() -> int:\n    """Talks."""\n    import sys\n    print("to stdout", flush=True)\n    print("to stderr", file=sys.stderr, flush=True)\n    return 7\n')
+        self.tool('def talks() -> int:\n    """Talks."""\n    import sys\n    print("to stdout", flush=True)\n'
+                  '    print("to stderr", file=sys.stderr, flush=True)\n    return 7\n')
         for body, headers in (({"stream": True}, {}), ({}, {"Accept": "text/event-stream"})):
             answer = self.d.ask("POST", "/v1/tools/talks/run", body, headers=headers)
             self.assertEqual((answer.status, answer.headers["Content-Type"]), (200, "text/event-stream"))
-            events = [(e.split("\n")[0].removeprefix("event: "), json.loads(e.split("\n")[1].removeprefix("data: "))) for e in answer.body.decode().strip().split("\n\n")]
+            events = [(e.split("\n")[0].removeprefix("event: "), json.loads(e.split("\n")[1].removeprefix("data: ")))
+                      for e in answer.body.decode().strip().split("\n\n")]
             self.assertEqual("".join(d["data"] for name, d in events if name == "stdout"), "to stdout\n")
             self.assertEqual("".join(d["data"] for name, d in events if name == "stderr"), "to stderr\n")
             self.assertEqual((events[-1][0], events[-1][1]["result"]), ("result", 7))
-        self.error("POST", "/tools/talks/run", {"stream": True, "sandbox_id": "nowhere"}, status=404)  # a refusal has its status all the same
+        # a refusal has its status all the same
+        self.error("POST", "/tools/talks/run", {"stream": True, "sandbox_id": "nowhere"}, status=404)
 
     def test_background_and_cancel(self):
         self.tool(SLEEP)
@@ -78,7 +89,8 @@ class Runs(LettaTest):
         other = self.d.key(org=self.ask("POST", "/orgs", {"name": "o"}, status=201)["id"])
         self.error("DELETE", path, status=404, key=other)
         self.ask("DELETE", path, status=202)
-        wait_until("the receipt is there", lambda: "outcome" in self.ask("GET", path) and self.ask("GET", path)["outcome"]["cause"] == "cancelled")
+        wait_until("the receipt is there", lambda: "outcome" in self.ask("GET", path)
+                   and self.ask("GET", path)["outcome"]["cause"] == "cancelled")
         self.error("DELETE", path, status=404)
         self.tool(ADD)
         done = self.ask("POST", "/tools/add/run", {"args": {"x": 1, "y": 1}, "background": True}, status=202)
@@ -91,19 +103,25 @@ class Runs(LettaTest):
         c.request("POST", "/v1/tools/sleeper/run", json.dumps({"stream": True}), {"Content-Type": "application/json"})
         self.assertEqual(c.getresponse().readline(), b"event: stdout\n")
         c.close()
-        wait_until("a receipt says so", lambda: [r for r in self.ask("GET", "/runs?cause=cancelled")["runs"] if (r.get("tool") or {}).get("name") == "sleeper"])
+        wait_until("a receipt says so", lambda: [r for r in self.ask("GET", "/runs?cause=cancelled")["runs"]
+                                                 if (r.get("tool") or {}).get("name") == "sleeper"])
 
     # ---- code and commands ------------------------------------------------------------------------------------------
 
     def test_once(self):
-        ran = self.ask("POST", "/run", {"language": "python", "code": "print(open('in.txt').read())\nopen('made.bin', 'wb').write(b'\\x00\\x01')\n", "collect": ["made.bin"], "files": [
-            {"path": "in.txt", "content": "put in"}, {"path": "b.bin", "base64": base64.b64encode(b"\0").decode()}]})
+        ran = self.ask("POST", "/run",
+                       {"language": "python", "code": "print(open('in.txt').read())\n"
+                        "open('made.bin', 'wb').write(b'\\x00\\x01')\n", "collect": ["made.bin"], "files": [
+                            {"path": "in.txt", "content": "put in"},
+                            {"path": "b.bin", "base64": base64.b64encode(b"\0").decode()}]})
         self.assertEqual((ran["status"], ran["stdout"], ran["receipt"]["kind"]), ("success", "put in\n", "code"), ran)
         self.assertEqual(base64.b64decode(ran["files"][0]["base64"]), b"\0\1")
-        for body in ({"command": ["/bin/echo", "a b"]}, {"command": "echo 'a b'"}, {"language": "bash", "code": "echo 'a b'"}):
+        for body in ({"command": ["/bin/echo", "a b"]}, {"command": "echo 'a b'"},
+                     {"language": "bash", "code": "echo 'a b'"}):
             ran = self.ask("POST", "/run", body)
             self.assertEqual((ran["status"], ran["stdout"]), ("success", "a b\n"), ran)
-        for body in ({}, {"code": "x", "command": "y"}, {"code": 1}, {"code": "x", "language": "cobol"}, {"code": "x", "files": [{}]}, {"code": "x", "collect": [1]}):
+        for body in ({}, {"code": "x", "command": "y"}, {"code": 1}, {"code": "x", "language": "cobol"},
+                     {"code": "x", "files": [{}]}, {"code": "x", "collect": [1]}):
             self.error("POST", "/run", body)
 
     def test_files_of_a_run(self):
@@ -131,11 +149,14 @@ class Runs(LettaTest):
         self.ask("PUT", f"/orgs/{org}/tools", {"allow": ["o*"]}, key=admin)
         self.assertEqual(self.ask("POST", "/tools/ok/run", {}, key=user)["result"], 1)
         # Source that is brought along is `run`, whatever it calls itself.
-        answer = self.d.ask("POST", "/v1/tools/run", {"source_code": "def ok():\n    return 1\n", "name": "ok", "args": {}}, key=user)
+        answer = self.d.ask("POST", "/v1/tools/run",
+                            {"source_code": "def ok():\n    return 1\n", "name": "ok", "args": {}}, key=user)
         self.assertEqual((answer.status, answer.json), (403, {"detail": "Tool 'run' not allowed"}))
-        self.assertEqual(self.error("POST", "/run", {"language": "python", "code": "print(1)"}, status=403, key=user), "Tool 'run' not allowed")
+        self.assertEqual(self.error("POST", "/run", {"language": "python", "code": "print(1)"}, status=403, key=user),
+                         "Tool 'run' not allowed")
         self.ask("PUT", f"/orgs/{org}/tools", {"allow": ["o*", "run"]}, key=admin)
-        self.assertEqual(self.ask("POST", "/run", {"language": "python", "code": "print(1)"}, key=user)["stdout"], "1\n")
+        self.assertEqual(self.ask("POST", "/run", {"language": "python", "code": "print(1)"}, key=user)["stdout"],
+                         "1\n")
         ident = [k["id"] for k in self.ask("GET", "/keys", key=admin)["keys"] if k["role"] == "user"][0]
         self.ask("PUT", f"/keys/{ident}/tools", {"default": "deny"}, key=admin)
         self.assertEqual(self.error("POST", "/tools/ok/run", {}, status=403, key=user), "Tool 'ok' not allowed")
@@ -146,7 +167,8 @@ class Runs(LettaTest):
             self.error("PUT", f"/orgs/{org}/tools", body, key=admin)
 
     def test_rate(self):
-        self.ask("POST", "/tools/", {"source_code": "def rated():\n    return 1\n", "json_schema": schema("rated"), "brig": {"rate_limit": {"max_calls": 2, "window_seconds": 3600}}})
+        self.ask("POST", "/tools/", {"source_code": "def rated():\n    return 1\n", "json_schema": schema("rated"),
+                                     "brig": {"rate_limit": {"max_calls": 2, "window_seconds": 3600}}})
         for _ in range(2):
             self.ask("POST", "/tools/rated/run")
         answer = self.d.ask("POST", "/v1/tools/rated/run", {})
@@ -154,9 +176,11 @@ class Runs(LettaTest):
         self.assertGreater(int(answer.headers["Retry-After"]), 0)
 
     def waiting(self, name):
-        """Starts a run that waits for a yes, with a key of its own: (the run's id, the thread, where its answer will be, the key)."""
+        """Starts a run that waits for a yes, with a key of its own: (the run's id, the thread, where its answer will
+        be, the key)."""
         key, answers = self.d.key(), []
-        thread = threading.Thread(target=lambda: answers.append(self.d.ask("POST", f"/v1/tools/{name}/run", {"args": {"text": "hi"}}, key=key)))
+        thread = threading.Thread(target=lambda: answers.append(self.d.ask("POST", f"/v1/tools/{name}/run",
+                                                                           {"args": {"text": "hi"}}, key=key)))
         thread.start()
         self.addCleanup(thread.join)
         found = []
@@ -168,10 +192,12 @@ class Runs(LettaTest):
         return found[0], thread, answers, key
 
     def test_approvals(self):
-        self.ask("POST", "/tools/", {"source_code": "def asks(text):\n    return text\n", "json_schema": schema("asks", ECHO), "default_requires_approval": True})
+        self.ask("POST", "/tools/", {"source_code": "def asks(text):\n    return text\n",
+                                     "json_schema": schema("asks", ECHO), "default_requires_approval": True})
         asked, thread, answers, key = self.waiting("asks")
         self.assertIn('"hi"', asked["arguments"])
-        self.assertIn("cannot approve its own", self.error("POST", f"/approvals/{asked['run_id']}/approve", {}, status=403, key=key))
+        self.assertIn("cannot approve its own",
+                      self.error("POST", f"/approvals/{asked['run_id']}/approve", {}, status=403, key=key))
         self.ask("POST", f"/approvals/{asked['run_id']}/approve", {"reason": "fine"}, status=204)
         thread.join()
         self.assertEqual((answers[0].status, answers[0].json["result"]), (200, "hi"))
@@ -221,13 +247,15 @@ class Settings(LettaTest):
         answer = self.d.ask("POST", "/v1/tools/t/run", {})
         self.assertEqual((answer.status, answer.json["error"]["message"]), (403, "Tool 't' not allowed"))
         agent = self.ask("POST", "/agents/", {"name": "n", "tool_ids": [self.ask("GET", "/tools/t")["id"]]})
-        self.assertEqual(self.detail("POST", f"/agents/{agent['id']}/tools/t/run", {}, status=403), "Tool 't' not allowed")
+        self.assertEqual(self.detail("POST", f"/agents/{agent['id']}/tools/t/run", {}, status=403),
+                         "Tool 't' not allowed")
 
 
 class Rotation(LettaTest):
     def test_sealed_again_with_the_new_key(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
-        variable = self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "V", "value": "one value"})["id"]
+        variable = self.ask("POST", f"/sandbox-config/{config}/environment-variable",
+                            {"key": "V", "value": "one value"})["id"]
         self.ask("PUT", "/secrets/NAMED", {"value": "a named one"}, status=201)
         agent = self.ask("POST", "/agents/", {"name": "r", "secrets": {"S": "one secret"}})["id"]
         self.d.stop()
@@ -242,5 +270,6 @@ class Rotation(LettaTest):
         self.d.env["BRIG_SECRETS_KEY"] = "k2:" + "ab" * 32
         self.d.start()
         self.assertEqual(self.ask("GET", "/secrets/NAMED")["key_id"], "k2")
-        self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{variable}/reveal")["value"], "one value")
+        self.assertEqual(self.ask("POST", f"/sandbox-config/environment-variable/{variable}/reveal")["value"],
+                         "one value")
         self.assertEqual(self.ask("POST", f"/agents/{agent}/secrets/S/reveal")["value"], "one secret")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A package that is being installed swaps directories for links while the service could be looking at its tree (attack S05): the service, which has
-the rights of the user who started it, changes nothing of that user's files."""
+"""A package that is being installed swaps directories for links while the service could be looking at its tree (attack
+S05): the service, which has the rights of the user who started it, changes nothing of that user's files."""
 
 import os
 import shutil
@@ -13,7 +13,8 @@ from lettakit import KEY, LettaTest
 from service import Daemon
 from wheelkit import HAS_PIP, sdist, wheel
 
-# Unreadable directories become links to the victim and directories again, as often as the processor allows. The last word says that it happened.
+# Unreadable directories become links to the victim and directories again, as often as the processor allows. The last
+# word says that it happened.
 SWAPPER = '''
 import ctypes, os, sys, time
 def build_wheel(*a, **k):
@@ -65,6 +66,7 @@ class LiveTree(LettaTest):
     def test_a_swapped_link(self):
         ran = self.ask("POST", "/run", {"language": "python", "code": "print('ran')", "pip_requirements": ["swapped"]})
         self.assertEqual(stat.S_IMODE(os.stat(self.victim).st_mode), 0o644)
-        # Nor did anything of the service look into the tree while it was alive: it would have made this directory readable.
+        # Nor did anything of the service look into the tree while it was alive: it would have made this directory
+        # readable.
         self.assertIn("SWAPPED True, mode 0", ran["receipt"]["error"]["message"], ran)
         self.assertEqual(os.stat(self.home).st_mode & 0o777, 0o755)

@@ -23,7 +23,8 @@ class Runs(LettaTest):
 
     def f(self, body, args=None, status=200, schema=None, **members):
         """The body of a function, run natively."""
-        tool = self.tool(source(body, args=", ".join(args or {})), json_schema={"name": "f", "description": "d", "parameters": schema or {"type": "object"}})
+        tool = self.tool(source(body, args=", ".join(args or {})),
+                         json_schema={"name": "f", "description": "d", "parameters": schema or {"type": "object"}})
         return self.ask("POST", f"/tools/{tool['name']}/run", {"args": args or {}, **members}, status=status)
 
     def audit(self, run_id):
@@ -63,7 +64,8 @@ class Runs(LettaTest):
 
     def test_ends(self):
         cases = (("import os\nos._exit(3)", "RuntimeError: the program ended without an answer: exit code 3", "exited"),
-                 ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "RuntimeError: the program was killed by signal 9", "signalled"),
+                 ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
+                  "RuntimeError: the program was killed by signal 9", "signalled"),
                  ("raise ZeroDivisionError('weird')", "ZeroDivisionError: weird", "exited"),
                  ("raise SystemExit(4)", "SystemExit", "exited"))
         for body, text, cause in cases:
@@ -76,13 +78,15 @@ class Runs(LettaTest):
             self.assertIn(text, ran["stderr"])
         # The clock: what was printed until then is there, and a child that it left does not hold the answer.
         ran = self.f("import time\nprint('tick', flush=True)\ntime.sleep(60)", timeout=0.5)
-        self.assertEqual(ran["error"], "Error executing function f: TimeoutError: Executing tool f timed out after 0.5 seconds.")
+        self.assertEqual(ran["error"],
+                         "Error executing function f: TimeoutError: Executing tool f timed out after 0.5 seconds.")
         self.assertEqual((ran["receipt"]["outcome"]["cause"], ran["stdout"]), ("timeout", "tick\n"))
         ran = self.f("import os, time\nif os.fork() == 0:\n    time.sleep(60)\nreturn 'early'")
         self.assertEqual((ran["status"], ran["result"]), ("success", "early"))
         # CPU time: of the run, not of its start, and of everything it has started.
         ran = self.f("import os\nos.fork()\nwhile True: pass", limits={"cpu_time": 0.3})
-        self.assertEqual((ran["receipt"]["outcome"]["cause"], ran["receipt"]["outcome"]["limits_hit"]), ("cpu-limit", ["cpu_time"]))
+        self.assertEqual((ran["receipt"]["outcome"]["cause"], ran["receipt"]["outcome"]["limits_hit"]),
+                         ("cpu-limit", ["cpu_time"]))
         self.assertEqual(ran["receipt"]["limits"]["cpu_time"], 0.3)
         ran = self.f("return 1", limits={"cpu_time": 0.3})
         self.assertEqual((ran["status"], ran["receipt"]["outcome"]["cause"]), ("success", "exited"))
@@ -95,7 +99,8 @@ class Runs(LettaTest):
     def test_forged_answers(self):
         """A frame of the tool's own on the channel is none: it has not the code of the run."""
         forged = json.dumps({"status": "ok", "result": "forged"})
-        ran = self.f(f"import os, struct\nbody = (b'0' * 64) + b'\\n' + {forged!r}.encode()\nfor fd in range(3, 32):\n    try:\n        os.write(fd, struct.pack('<I', len(body)) + body)\n"
+        ran = self.f(f"import os, struct\nbody = (b'0' * 64) + b'\\n' + {forged!r}.encode()\nfor fd in range(3, 32):\n"
+                     f"    try:\n        os.write(fd, struct.pack('<I', len(body)) + body)\n"
                      "    except OSError:\n        pass\nreturn 'mine'")
         self.assertNotIn("forged", json.dumps(ran["result"]))
         self.assertNotEqual((ran["status"], ran["result"]), ("success", "forged"))
@@ -103,7 +108,8 @@ class Runs(LettaTest):
         self.assertEqual((ran["result"], ran["stdout"]), (1, '{"status":"ok","result":"forged"}\n'))
 
     def test_secrets_do_not_leave(self):
-        ran = self.f("import os, base64\nv = os.environ['TOKEN']\nprint(v[:7], end='', flush=True)\nprint(v[7:], flush=True)\nprint(base64.b64encode(v.encode()).decode())\n"
+        ran = self.f("import os, base64\nv = os.environ['TOKEN']\nprint(v[:7], end='', flush=True)\n"
+                     "print(v[7:], flush=True)\nprint(base64.b64encode(v.encode()).decode())\n"
                      "return {'t': v, 'n': 5}", env_vars={"TOKEN": "correct-horse-battery"})
         self.assertEqual((ran["stdout"], ran["result"]), ("[secret]\n[secret]\n", {"t": "[secret]", "n": 5}))
         self.assertEqual(ran["receipt"]["scrubbed"], 3)
@@ -115,25 +121,32 @@ class Runs(LettaTest):
     def test_stored_secrets(self):
         """Exposed: in a variable, and scrubbed. Brokered: only a placeholder is in the sandbox."""
         self.ask("PUT", "/secrets/PLAIN", {"value": "plain-value-123"}, status=201)
-        self.ask("PUT", "/secrets/BROKERED", {"value": "brokered-value-123", "broker": {"hosts": ["api.example"], "header": "Authorization", "format": "Bearer %s"}}, status=201)
-        ran = self.f("import os\nreturn [os.environ['P'] == 'plain-' + 'value-123', os.environ['P']]", secrets=[{"name": "PLAIN", "env": "P", "expose": True}])
+        self.ask("PUT", "/secrets/BROKERED",
+                 {"value": "brokered-value-123",
+                  "broker": {"hosts": ["api.example"], "header": "Authorization", "format": "Bearer %s"}}, status=201)
+        ran = self.f("import os\nreturn [os.environ['P'] == 'plain-' + 'value-123', os.environ['P']]",
+                     secrets=[{"name": "PLAIN", "env": "P", "expose": True}])
         self.assertEqual(ran["result"], [True, "[secret]"], ran)
-        ran = self.f("import os\nreturn os.environ['B']", secrets=[{"name": "BROKERED", "env": "B"}], network={"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]})
+        ran = self.f("import os\nreturn os.environ['B']", secrets=[{"name": "BROKERED", "env": "B"}],
+                     network={"default": "deny", "rules": [{"action": "allow", "domain": "api.example"}]})
         self.assertEqual(ran["status"], "success", ran)
         self.assertGreater(len(ran["result"]), 16)
         self.assertNotIn("brokered-value", json.dumps(ran))
         sandbox = ran["receipt"]["sandbox_id"]
-        wait_until("the sandbox made for it is gone", lambda: self.d.ask("GET", f"/v1/sandboxes/{sandbox}").status == 404)
+        wait_until("the sandbox made for it is gone",
+                   lambda: self.d.ask("GET", f"/v1/sandboxes/{sandbox}").status == 404)
 
     def test_network(self):
         """None by default; with a policy the run has what it allows."""
-        body = "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 2)\nexcept OSError as e:\n    return type(e).__name__"
+        body = ("import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 2)\nexcept OSError as e:\n"
+                "    return type(e).__name__")
         self.assertEqual(self.f(body)["receipt"]["network"], {"policy": "none"})
         ran = self.f(body, network={"default": "deny"})
         self.assertEqual((ran["status"], ran["receipt"]["network"]["policy"]), ("success", "custom"), ran)
 
     def test_files_are_kept(self):
-        ran = self.f("import os\nos.makedirs('/workspace/out/sub')\nopen('/workspace/out/sub/a.txt', 'w').write('kept')\nreturn 1")
+        ran = self.f("import os\nos.makedirs('/workspace/out/sub')\n"
+                     "open('/workspace/out/sub/a.txt', 'w').write('kept')\nreturn 1")
         wait_until("the files are there", lambda: self.d.ask("GET", f"/v1/runs/{ran['id']}/files").status == 200)
         with tarfile.open(fileobj=io.BytesIO(self.d.ask("GET", f"/v1/runs/{ran['id']}/files").body)) as tar:
             self.assertEqual(tar.extractfile([m for m in tar.getnames() if m.endswith("a.txt")][0]).read(), b"kept")
@@ -141,25 +154,30 @@ class Runs(LettaTest):
         self.assertEqual(self.d.ask("GET", f"/v1/runs/{ran['id']}/files").status, 404)
 
     def test_background_and_cancel(self):
-        tool = self.tool(source("import time\ntime.sleep(60)"), json_schema={"name": "sleeper", "parameters": {"type": "object"}})
+        tool = self.tool(source("import time\ntime.sleep(60)"),
+                         json_schema={"name": "sleeper", "parameters": {"type": "object"}})
         tool["name"] = "sleeper"
         begun = self.ask("POST", "/tools/sleeper/run", {"background": True}, status=202)
         self.assertIn(begun["status"], ("queued", "running"))
         wait_until("it runs", lambda: self.ask("GET", f"/runs/{begun['id']}").get("status") == "running")
         self.ask("DELETE", f"/runs/{begun['id']}", status=202)
-        wait_until("it has ended", lambda: self.ask("GET", f"/runs/{begun['id']}").get("outcome", {}).get("cause") == "cancelled")
+        wait_until("it has ended",
+                   lambda: self.ask("GET", f"/runs/{begun['id']}").get("outcome", {}).get("cause") == "cancelled")
         self.assertEqual(len([e for e in self.audit(begun["id"]) if e["action"] == "tool.run"]), 1)
 
     def test_a_fresh_sandbox_each(self):
-        body = "import os\nfound = os.path.exists('/tmp/mark') or os.path.exists('/workspace/mark')\nopen('/tmp/mark', 'w').close()\nopen('/workspace/mark', 'w').close()\nreturn found"
+        body = ("import os\nfound = os.path.exists('/tmp/mark') or os.path.exists('/workspace/mark')\n"
+                "open('/tmp/mark', 'w').close()\nopen('/workspace/mark', 'w').close()\nreturn found")
         self.assertEqual([self.f(body)["result"] for _ in range(4)], [False] * 4)
-        ids = {self.f("import random, uuid\nreturn [random.random(), str(uuid.uuid4()), uuid.getnode()]")["result"][0] for _ in range(4)}
+        ids = {self.f("import random, uuid\nreturn [random.random(), str(uuid.uuid4()), uuid.getnode()]")["result"][0]
+               for _ in range(4)}
         self.assertEqual(len(ids), 4)
 
     def test_a_sandbox_that_lives_on(self):
         made = self.ask("POST", "/sandboxes", {}, status=201)
         self.addCleanup(self.d.ask, "DELETE", f"/v1/sandboxes/{made['id']}")
-        body = "import os\nfound = os.path.exists('/workspace/mark')\nopen('/workspace/mark', 'w').close()\nreturn found"
+        body = ("import os\nfound = os.path.exists('/workspace/mark')\nopen('/workspace/mark', 'w').close()\n"
+                "return found")
         ran = [self.f(body, sandbox_id=made["id"]) for _ in range(2)]
         self.assertEqual([r["result"] for r in ran], [False, True], ran)
         self.assertEqual(ran[0]["receipt"]["sandbox_id"], made["id"])
@@ -187,20 +205,24 @@ class Runs(LettaTest):
         self.assertNotIn(self.f("return 1", reuse="agent", agent_id=agent["id"])["receipt"]["sandbox_id"], kept)
 
     def test_code_and_commands(self):
-        ran = self.ask("POST", "/run", {"language": "python", "code": "print(6 * 7)\nopen('made.txt', 'w').write('x')", "collect": ["made.txt"]})
+        ran = self.ask("POST", "/run", {"language": "python", "code": "print(6 * 7)\nopen('made.txt', 'w').write('x')",
+                                        "collect": ["made.txt"]})
         self.assertEqual((ran["status"], ran["stdout"], ran["receipt"]["kind"]), ("success", "42\n", "code"))
         self.assertEqual([f["path"] for f in ran["files"]], ["made.txt"])
         ran = self.ask("POST", "/run", {"command": ["sh", "-c", "echo out; exit 3"]})
-        self.assertEqual((ran["stdout"], ran["receipt"]["kind"], ran["receipt"]["outcome"]["exit_code"]), ("out\n", "command", 3))
+        self.assertEqual((ran["stdout"], ran["receipt"]["kind"], ran["receipt"]["outcome"]["exit_code"]),
+                         ("out\n", "command", 3))
 
     def test_disk_of_the_tools_own(self):
         """Limits that a parked child cannot change have a pool of their own."""
-        body = "try:\n    open('/workspace/big', 'wb').write(b'x' * (8 << 20))\nexcept OSError as e:\n    return e.strerror\nreturn 'written'"
+        body = ("try:\n    open('/workspace/big', 'wb').write(b'x' * (8 << 20))\nexcept OSError as e:\n"
+                "    return e.strerror\nreturn 'written'")
         self.assertEqual(self.f(body, limits={"disk": "4m"})["result"], "No space left on device")
         self.assertEqual(self.f(body)["result"], "written")
 
     def test_too_many_at_once(self):
-        self.tool(source("import time\ntime.sleep(30)"), json_schema={"name": "waits", "parameters": {"type": "object"}})
+        self.tool(source("import time\ntime.sleep(30)"),
+                  json_schema={"name": "waits", "parameters": {"type": "object"}})
         begun = [self.d.ask("POST", "/v1/tools/waits/run", {"background": True}) for _ in range(41)]
         for b in begun[:40]:
             self.assertEqual(b.status, 202)
@@ -210,7 +232,8 @@ class Runs(LettaTest):
         self.assertIn("Maximum number of runs (40) reached", refused.body.decode())
         for b in begun[:40]:
             self.d.ask("DELETE", f"/v1/runs/{b.json['id']}")
-        wait_until("there is room again", lambda: self.d.ask("POST", "/v1/tools/waits/run", {"background": True, "timeout": 0.1}).status == 202)
+        wait_until("there is room again", lambda: self.d.ask("POST", "/v1/tools/waits/run",
+                                                             {"background": True, "timeout": 0.1}).status == 202)
 
     def test_burst_from_an_empty_pool(self):
         """Everybody gets a child of their own, and the right answer."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/TROUBLESHOOTING.md: every message in it is what a user gets to see. Each fenced block has the name of a case here; … is anything."""
+"""docs/TROUBLESHOOTING.md: every message in it is what a user gets to see. Each fenced block has the name of a case
+here; … is anything."""
 
 import http.server
 import json
@@ -18,7 +19,8 @@ from test_documents import text_of
 
 
 def function(name, body, args=""):
-    return f'def {name}({args}):\n    """Does what the test wants."""\n' + "".join(f"    {line}\n" for line in body.splitlines())
+    return f'def {name}({args}):\n    """Does what the test wants."""\n' + "".join(f"    {line}\n"
+                                                                                   for line in body.splitlines())
 
 
 def blocks():
@@ -30,7 +32,8 @@ def depends(directory, name, version, on):
     """A wheel that needs another one."""
     wheel(directory, name, version, {f"{name}.py": ""})
     with zipfile.ZipFile(os.path.join(directory, f"{name}-{version}-py3-none-any.whl"), "a") as z:
-        z.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: {on}\n")
+        z.writestr(f"{name}-{version}.dist-info/METADATA",
+                   f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Dist: {on}\n")
 
 
 class NoCredentials(http.server.BaseHTTPRequestHandler):
@@ -55,14 +58,16 @@ class Troubleshooting(LettaTest):
         cls.addClassCleanup(webhook.server_close)
         cls.addClassCleanup(webhook.shutdown)
         threading.Thread(target=webhook.serve_forever, daemon=True).start()
-        cls.d = Daemon(f'[tools]\nfind_links = "{cls.wheels}"\napproval_timeout = "100ms"\nmax_runs = 24\npool_max = 2\n'
+        cls.d = Daemon(f'[tools]\nfind_links = "{cls.wheels}"\napproval_timeout = "100ms"\nmax_runs = 24\n'
+                       'pool_max = 2\n'
                        f'webhook_url = "http://127.0.0.1:{webhook.server_port}"\nwebhook_key = "k"\n')
 
     # ---- ways to ask ------------------------------------------------------------------------------------------------
 
     def cli(self, *words, user=None, **env):
         who = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-        done = subprocess.run([BRIG, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, env={**self.d.env, **env}, timeout=PATIENCE, check=False, **who)
+        done = subprocess.run([BRIG, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              env={**self.d.env, **env}, timeout=PATIENCE, check=False, **who)
         return done.stdout + done.stderr
 
     def post(self, path, body, **more):
@@ -76,7 +81,8 @@ class Troubleshooting(LettaTest):
             return error["message"]
         if "receipt" in answer:
             failed = answer["receipt"].get("error", {})
-            return "\n".join([answer.get("error") or "", f"{failed.get('type')}: {failed.get('message')}", json.dumps(answer["receipt"], separators=(",", ":"), ensure_ascii=False)])
+            return "\n".join([answer.get("error") or "", f"{failed.get('type')}: {failed.get('message')}",
+                              json.dumps(answer["receipt"], separators=(",", ":"), ensure_ascii=False)])
         return str(answer["detail"])
 
     def register(self, source, **members):
@@ -149,18 +155,21 @@ class Troubleshooting(LettaTest):
     # ---- time-outs --------------------------------------------------------------------------------------------------
 
     def case_timeout(self):
-        return self.said(f"/tools/{self.register(function('slow', 'import time' + chr(10) + 'time.sleep(600)'))}/run", {"timeout": 0.5})
+        return self.said(f"/tools/{self.register(function('slow', 'import time' + chr(10) + 'time.sleep(600)'))}/run",
+                         {"timeout": 0.5})
 
     def case_no_network(self):
         return self.code("import urllib.request\nurllib.request.urlopen('http://example.com')")
 
     def case_rate_limit(self):
-        name = self.register(function("limited", "return 1"), brig={"rate_limit": {"max_calls": 1, "window_seconds": 600}})
+        name = self.register(function("limited", "return 1"),
+                             brig={"rate_limit": {"max_calls": 1, "window_seconds": 600}})
         self.said(f"/tools/{name}/run", {})
         return self.said(f"/tools/{name}/run", {})
 
     def case_too_many_runs(self):
-        begun = [self.ask("POST", "/run", {"command": ["sleep", "600"], "background": True}, status=202)["id"] for _ in range(24)]
+        begun = [self.ask("POST", "/run", {"command": ["sleep", "600"], "background": True}, status=202)["id"]
+                 for _ in range(24)]
         try:
             return self.code("1")
         finally:
@@ -181,7 +190,8 @@ class Troubleshooting(LettaTest):
         return self.code("nosuch", "bash")
 
     def case_url_requirement(self):
-        return self.said("/tools/run", {"source_code": ADD, "args": {"x": 1, "y": 2}, "pip_requirements": [{"name": "git+https://example.com/x"}]})
+        return self.said("/tools/run", {"source_code": ADD, "args": {"x": 1, "y": 2},
+                                        "pip_requirements": [{"name": "git+https://example.com/x"}]})
 
     def case_directory(self):
         return self.said("/sandbox-config/local", {"sandbox_dir": "/etc"})
@@ -203,7 +213,9 @@ class Troubleshooting(LettaTest):
     # ---- dependency conflicts ---------------------------------------------------------------------------------------
 
     def install(self, *wanted):
-        return self.said("/tools/run", {"source_code": ADD, "args": {"x": 1, "y": 2}, "pip_requirements": [dict(zip(("name", "version"), w.split("=="))) for w in wanted]})
+        return self.said("/tools/run",
+                         {"source_code": ADD, "args": {"x": 1, "y": 2},
+                          "pip_requirements": [dict(zip(("name", "version"), w.split("=="))) for w in wanted]})
 
     def case_conflict(self):
         return self.install("alpha==1.0", "beta==1.0")
@@ -237,7 +249,8 @@ class Troubleshooting(LettaTest):
         return self.f("return object()")
 
     def case_scrubbed(self):
-        return self.f("import os\nprint('token', os.environ['TOKEN'])", {"env_vars": {"TOKEN": "correct-horse-battery"}})
+        return self.f("import os\nprint('token', os.environ['TOKEN'])",
+                      {"env_vars": {"TOKEN": "correct-horse-battery"}})
 
     def case_binary(self):
         return self.f("import sys\nsys.stdout.buffer.write(b'\\xff')")
@@ -278,7 +291,8 @@ class Troubleshooting(LettaTest):
 
     def test_every_message(self):
         shown = blocks()
-        self.assertEqual(sorted(shown), sorted(name[5:].replace("_", "-") for name in dir(self) if name.startswith("case_")))
+        self.assertEqual(sorted(shown),
+                         sorted(name[5:].replace("_", "-") for name in dir(self) if name.startswith("case_")))
         seen = {}
         for name, text in shown.items():
             with self.subTest(name):

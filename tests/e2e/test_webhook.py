@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The credential webhook against a real server on loopback: what it is asked, what becomes of its answers, and what a run is without them. test_letta_api.py has Letta's own cases."""
+"""The credential webhook against a real server on loopback: what it is asked, what becomes of its answers, and what a
+run is without them. test_letta_webhook.py has Letta's own cases."""
 
 import http.server
 import json
@@ -16,7 +17,8 @@ from lettakit import USER, LettaTest
 from service import DEFAULT_ORG
 
 # Backwards, because what comes from the webhook is kept out of results.
-SOURCE = 'def f(name: str = "FROM_HOOK"):\n    """F.\n\n    Args:\n        name (str): Which.\n    """\n    import os\n    return os.environ.get(name, "none")[::-1]\n'
+SOURCE = ('def f(name: str = "FROM_HOOK"):\n    """F.\n\n    Args:\n        name (str): Which.\n    """\n'
+          '    import os\n    return os.environ.get(name, "none")[::-1]\n')
 VALUE = "value-of-the-hook-7391"
 KEY = "key-of-the-hook-5127"
 
@@ -78,7 +80,8 @@ class WebhookTest(LettaTest):
         self.server.answers = [(status, json.dumps(a).encode() if isinstance(a, dict) else a) for status, a in answers]
 
     def without(self, why):
-        """An ordinary tool runs without credentials, and its receipt says why; one that needs them does not run. Returns how often each asked."""
+        """An ordinary tool runs without credentials, and its receipt says why; one that needs them does not run.
+        Returns how often each asked."""
         self.server.asked = []
         ran = self.run_tool(self.plain)
         self.assertEqual((ran["status"], ran["result"]), ("success", "enon"), ran)
@@ -98,7 +101,8 @@ class WebhookTest(LettaTest):
 class Webhook(WebhookTest):
     @classmethod
     def configure(cls):
-        cls.CONFIG = f'[tools]\nwebhook_url = "http://127.0.0.1:{cls.server.server_port}/"\nwebhook_key = "{KEY}"\nwebhook_cache = 0\nwebhook_timeout = "2s"\n'
+        cls.CONFIG = (f'[tools]\nwebhook_url = "http://127.0.0.1:{cls.server.server_port}/"\nwebhook_key = "{KEY}"\n'
+                      f'webhook_cache = 0\nwebhook_timeout = "2s"\n')
 
     def setUp(self):
         self.tools()
@@ -109,7 +113,8 @@ class Webhook(WebhookTest):
         self.run_agent(agent, self.plain)
         self.run_tool(self.plain)
         for (path, headers, body), more in zip(self.server.asked, ({"agent_id": agent["id"]}, {})):
-            self.assertEqual((path, headers["Authorization"], headers["Content-Type"]), ("/webhook/sandbox-credentials", f"Bearer {KEY}", "application/json"))
+            self.assertEqual((path, headers["Authorization"], headers["Content-Type"]),
+                             ("/webhook/sandbox-credentials", f"Bearer {KEY}", "application/json"))
             self.assertEqual(body, {"user_id": USER, "organization_id": DEFAULT_ORG, "tool_name": "f", **more})
         self.assertEqual(len(self.server.asked), 2)
         self.ask("POST", "/run", {"language": "python", "code": "1"})  # no tool: nobody to ask for
@@ -117,9 +122,11 @@ class Webhook(WebhookTest):
 
     def test_its_layer(self):
         config = self.ask("POST", "/sandbox-config/local/default")["id"]
-        self.ask("POST", f"/sandbox-config/{config}/environment-variable", {"key": "OVER", "value": "of-the-configuration"})
+        self.ask("POST", f"/sandbox-config/{config}/environment-variable",
+                 {"key": "OVER", "value": "of-the-configuration"})
         agent = self.agent(self.plain, secrets={"MINE": "of-the-agent"}, project_id="project-of-the-agent")
-        self.hook((200, {name: f"of-the-hook-{name}" for name in ("OVER", "MINE", "CALLED", "PROJECT_ID", "LETTA_TOOL_ID")}))
+        self.hook((200,
+                   {name: f"of-the-hook-{name}" for name in ("OVER", "MINE", "CALLED", "PROJECT_ID", "LETTA_TOOL_ID")}))
 
         def value(name):
             ran = self.run_tool(self.plain, {"name": name}, agent_id=agent["id"], env_vars={"CALLED": "of-the-call"})
@@ -131,7 +138,8 @@ class Webhook(WebhookTest):
         self.assertEqual(value("LETTA_TOOL_ID")[0], self.plain["id"])
         project, layers = value("PROJECT_ID")
         self.assertEqual(project, "project-of-the-agent")
-        self.assertEqual([layers[n] for n in ("OVER", "MINE", "CALLED", "PROJECT_ID", "LETTA_TOOL_ID")], ["webhook", "agent", "runtime", "webhook", "forced"])
+        self.assertEqual([layers[n] for n in ("OVER", "MINE", "CALLED", "PROJECT_ID", "LETTA_TOOL_ID")],
+                         ["webhook", "agent", "runtime", "webhook", "forced"])
 
     def test_failures(self):
         self.hook((500, b"{}"), (503, b"{}"), (200, {"FROM_HOOK": VALUE}))  # they are over soon
@@ -159,13 +167,15 @@ class Webhook(WebhookTest):
 
     def test_nothing_of_it_is_kept(self):
         self.hook((200, {"FROM_HOOK": VALUE}))
-        ran = self.source('def g():\n    """G."""\n    import os\n    print(os.environ["FROM_HOOK"])\n    return os.environ["FROM_HOOK"]\n')
+        ran = self.source('def g():\n    """G."""\n    import os\n    print(os.environ["FROM_HOOK"])\n'
+                          '    return os.environ["FROM_HOOK"]\n')
         self.assertNotIn(VALUE, json.dumps(ran))
         self.hook((404, VALUE.encode()))
         self.without("the credential webhook answered 404")
         self.hook((200, VALUE.encode()))
         self.without("the credential webhook's answer is no JSON object")
-        seen = [self.d.all_text(), *(self.d.ask("GET", f"/v1{path}").body.decode() for path in ("/audit?limit=1000", "/runs?limit=100"))]
+        seen = [self.d.all_text(),
+                *(self.d.ask("GET", f"/v1{path}").body.decode() for path in ("/audit?limit=1000", "/runs?limit=100"))]
         for text in seen:
             self.assertNotIn(VALUE, text)
             self.assertNotIn(KEY, text)
@@ -211,8 +221,11 @@ class Tls(WebhookTest):
             os.mkdir(f"{cls.dir}/{name}")
         known, other = World(f"{cls.dir}/known"), World(f"{cls.dir}/other")
         os.chmod(known.ca, 0o644)
-        cls.certificates = {"known": known.certificate("localhost"), "other": other.certificate("localhost"), "name": known.certificate("elsewhere.example")}
-        cls.CONFIG = f'[gate]\nca_bundle = "{known.ca}"\n[tools]\nwebhook_url = "https://localhost:{cls.server.server_port}"\nwebhook_key = "{KEY}"\nwebhook_cache = 0\n'
+        cls.certificates = {"known": known.certificate("localhost"), "other": other.certificate("localhost"),
+                            "name": known.certificate("elsewhere.example")}
+        cls.CONFIG = (f'[gate]\nca_bundle = "{known.ca}"\n[tools]\n'
+                      f'webhook_url = "https://localhost:{cls.server.server_port}"\nwebhook_key = "{KEY}"\n'
+                      'webhook_cache = 0\n')
 
     def shows(self, which):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Children of a zygote: interpreters that were forked into their sandboxes (src/spawner/zygote.h).
 
-Each must be what an executed program is, layer by layer; each has random numbers of its own; and whatever happens to a zygote, the
-spawner goes on and nothing is left.
+Each must be what an executed program is, layer by layer; each has random numbers of its own; and whatever happens to a
+zygote, the spawner goes on and nothing is left.
 """
 
 import contextlib
@@ -18,9 +18,12 @@ from helpers import wait_until
 from jailkit import BUILD, PLAIN_ID, PREFIX, SubidUser, World, comm, needs_root, read
 from test_jail_service import LIBEXEC, ServiceTest
 
-TEST_SPAWNER = next((p for p in (f"{PREFIX}/tests/e2e/spawner_knobs", f"{BUILD}/tests/e2e/spawner_knobs") if os.path.exists(p)), "spawner_knobs")
+TEST_SPAWNER = next((p for p in (f"{PREFIX}/tests/e2e/spawner_knobs", f"{BUILD}/tests/e2e/spawner_knobs")
+                     if os.path.exists(p)),
+                    "spawner_knobs")
 MANY = 300
-SAME = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp",
+SAME = ("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "SigCgt", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb",
+        "NoNewPrivs", "Seccomp",
         "Seccomp_filters", "Name", "CoreDumping", "Speculation_Store_Bypass", "SigQ")
 
 # What a process can say of itself, executed or forked.
@@ -43,11 +46,13 @@ def look():
             pass
     return {
         "status": dict(line.split(":\\t", 1) for line in text("/proc/self/status").splitlines() if ":\\t" in line),
-        "limits": text("/proc/self/limits"), "fds": kinds, "mounts": text("/proc/self/mounts"), "cgroup": text("/proc/self/cgroup"),
+        "limits": text("/proc/self/limits"), "fds": kinds, "mounts": text("/proc/self/mounts"), \
+"cgroup": text("/proc/self/cgroup"),
         "ns": {name: os.stat("/proc/self/ns/" + name).st_ino for name in os.listdir("/proc/self/ns")},
         "session": [os.getsid(0), os.getpgid(0), os.getpid()], "adj": text("/proc/self/oom_score_adj"),
         "kill 1": outcome(lambda: os.kill(1, 9)), "read pid 1": outcome(lambda: os.open("/proc/1/mem", 2)),
-        "chroot": outcome(lambda: os.chroot("/")), "write /usr": outcome(lambda: os.mkdir("/usr/x")), "personality": outcome(lambda: text("/proc/self/personality")),
+        "chroot": outcome(lambda: os.chroot("/")), "write /usr": outcome(lambda: os.mkdir("/usr/x")), \
+"personality": outcome(lambda: text("/proc/self/personality")),
         "exe": outcome(lambda: os.open("/proc/self/exe", 0)) < 0, "dumpable": os.stat("/proc/self/maps").st_uid,
         "environ": sorted(k for k in os.environ),
     }
@@ -57,7 +62,8 @@ def look():
 def fresh():
     """The source of a tool whose results must differ between children."""
     return ("def fresh():\n    import os, random, uuid, secrets, tempfile\n"
-            "    return [random.random(), str(uuid.uuid4()), str(uuid.uuid1()), secrets.token_hex(8), os.urandom(8).hex(), next(tempfile._get_candidate_names())]\n")
+            "    return [random.random(), str(uuid.uuid4()), str(uuid.uuid1()), secrets.token_hex(8), "
+            "os.urandom(8).hex(), next(tempfile._get_candidate_names())]\n")
 
 
 class Traced:
@@ -142,7 +148,8 @@ class Kinds:
         self.assertEqual(read(f"/proc/{parent}/stat").rsplit(")", 1)[1].split()[1], str(self.spawner.pid))
 
         code = LOOK + "\nprint(json.dumps(look()))"
-        host.say("run", "a", "/usr/bin/python3", "-I", "-S", "-c", f"import json; exec(bytes.fromhex({code.encode().hex()!r}))")
+        host.say("run", "a", "/usr/bin/python3", "-I", "-S", "-c",
+                 f"import json; exec(bytes.fromhex({code.encode().hex()!r}))")
         heard, ended = [], False
         while not ended or not any("{" in line for line in heard):  # its end may be told before its output
             heard.append(host.hear())
@@ -155,7 +162,8 @@ class Kinds:
         self.assertEqual(two["status"]["PPid"], "1")
         self.assertEqual(two["status"]["Seccomp"], "2")
         self.assertEqual(two["status"]["NoNewPrivs"], "1")
-        self.assertEqual({two["status"][name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}, {"0" * 16})
+        self.assertEqual({two["status"][name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")},
+                         {"0" * 16})
         self.assertEqual(set(two["status"]["Uid"].split()), {"1000"})
         self.assertEqual(two["limits"], one["limits"])
         self.assertEqual(re.sub(r"\bsize=\w+", "", two["mounts"]), re.sub(r"\bsize=\w+", "", one["mounts"]))
@@ -164,12 +172,14 @@ class Kinds:
         for attempt in ("kill 1", "chroot", "write /usr", "read pid 1"):
             self.assertEqual(two[attempt], one[attempt], attempt)
         self.assertTrue(two["chroot"] < 0 and two["write /usr"] < 0 and two["read pid 1"] < 0, two)
-        self.assertTrue(two["exe"] or read("/sys/kernel/security/lsm").find("landlock") < 0, "the host's own file of the interpreter is out of reach")
+        self.assertTrue(two["exe"] or read("/sys/kernel/security/lsm").find("landlock") < 0,
+                        "the host's own file of the interpreter is out of reach")
         # stdin, stdout, stderr and the channel; nothing else. A character device, pipes, a socket.
         self.assertEqual(sorted(two["fds"].values()), sorted([0o020000, 0o010000, 0o010000, 0o140000]), two["fds"])
         own = {name: ino for name, ino in two["ns"].items() if not name.startswith("time")}
         host_ns = {name: os.stat(f"/proc/self/ns/{name}").st_ino for name in own}
-        self.assertFalse(set(own.values()) & (set(host_ns.values()) | {i for n, i in one["ns"].items() if not n.startswith("time")}))
+        self.assertFalse(set(own.values())
+                         & (set(host_ns.values()) | {i for n, i in one["ns"].items() if not n.startswith("time")}))
         self.end(host, "a")
         self.end(host, "z")
 
@@ -230,12 +240,14 @@ class Root(Kinds, ZygoteTest):
         self.end(host, "first")
 
     def test_what_a_zygote_has(self):
-        """No environment of the daemon's, no descriptor of a sandbox, every signal blocked; it ends with the spawner."""
+        """No environment of the daemon's, no descriptor of a sandbox, every signal blocked; it ends with the
+        spawner."""
         host = self.host()
         self.child(host, "a")
         (zygote,) = self.zygotes()
         self.assertNotIn("BRIG", read(f"/proc/{zygote}/environ"))
-        self.assertEqual([name for name in self.descriptors(zygote) if name != "/dev/null" and not name.startswith("socket:")], [])
+        self.assertEqual(
+            [name for name in self.descriptors(zygote) if name != "/dev/null" and not name.startswith("socket:")], [])
         self.assertEqual(len([name for name in self.descriptors(zygote) if name.startswith("socket:")]), 1)
         self.assertEqual(os.stat(f"/proc/{zygote}/root/t").st_ino, os.stat(f"/proc/{self.spawner.pid}/root/t").st_ino)
         self.assertEqual(read(f"/proc/{zygote}/cmdline").split("\0")[:2], ["/usr/bin/python3", "-I"])
@@ -317,13 +329,15 @@ class Root(Kinds, ZygoteTest):
             os.kill(zygote, signal.SIGKILL)
             os.waitpid(zygote, 0)  # as its tracer
         self.assertRegex(host.until("ended b")[-1], "ended b host-error .*zygote: ended before it answered")
-        wait_until("its child is collected", lambda: str(orphan) not in read(f"/proc/{self.spawner.pid}/task/{self.spawner.pid}/children").split())
+        wait_until("its child is collected", lambda:
+                   str(orphan) not in read(f"/proc/{self.spawner.pid}/task/{self.spawner.pid}/children").split())
         self.child(host, "c")
         for key in "ac":
             self.end(host, key)
 
     def children(self):
-        """Of the spawner: the dead (but for the helper that has made a network namespace ahead), and those of sandboxes."""
+        """Of the spawner: the dead (but for the helper that has made a network namespace ahead), and those of
+        sandboxes."""
         found = []
         for pid in read(f"/proc/{self.spawner.pid}/task/{self.spawner.pid}/children").split():
             state = read(f"/proc/{pid}/stat", ") gone").rsplit(")", 1)[1].split()[0]

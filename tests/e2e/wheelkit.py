@@ -25,7 +25,8 @@ HAS_NPM = shutil.which("npm", path=PATH) is not None
 def wheel(where, name, version, requires=(), text=None):
     about = f"{name}-{version}.dist-info/"
     files = {f"{name}.py": text or f"said = '{name} {version}'\n",
-             about + "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires),
+             about + "METADATA": f"Metadata-Version: 2.1\nName: {name}\n"
+             f"Version: {version}\n" + "".join(f"Requires-Dist: {r}\n" for r in requires),
              about + "WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
     path = f"{where}/{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as z:
@@ -40,7 +41,8 @@ def wheel(where, name, version, requires=(), text=None):
 def sdist(where, name, backend):
     """A source distribution that another package of the directory builds."""
     with tarfile.open(f"{where}/{name}-1.0.tar.gz", "w:gz") as tar:
-        for file, text in (("pyproject.toml", f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n"),
+        for file, text in (("pyproject.toml",
+                            f"[build-system]\nrequires = ['{backend}']\nbuild-backend = '{backend}'\n"),
                            ("PKG-INFO", f"Metadata-Version: 1.0\nName: {name}\nVersion: 1.0\n")):
             entry = tarfile.TarInfo(f"{name}-1.0/{file}")
             entry.size = len(text)

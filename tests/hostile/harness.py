@@ -104,7 +104,8 @@ class TestUser:
                 f.seek(0)
                 lines = f.read().splitlines()
                 if not any(line.startswith(self.name + ":") for line in lines):
-                    first = max([100000] + [int(x.split(":")[1]) + int(x.split(":")[2]) for x in lines if x.count(":") == 2])
+                    first = max([100000]
+                                + [int(x.split(":")[1]) + int(x.split(":")[2]) for x in lines if x.count(":") == 2])
                     f.write(f"{self.name}:{first}:65536\n")
         return pwd.getpwnam(self.name)
 
@@ -392,7 +393,8 @@ class Run:
 
     def describe(self):
         err = self.raw_err.decode("utf-8", "replace").strip()[-300:]
-        return f"cause {self.cause}, exit {self.outcome.get('exit_code')}, status {self.rc}" + (f"; stderr: {err}" if err else "")
+        return f"cause {self.cause}, exit {self.outcome.get('exit_code')}, status {self.rc}" + (f"; stderr: {err}"
+                                                                                                if err else "")
 
 
 class Held:
@@ -513,7 +515,8 @@ class Harness:
             st = os.stat(f"{self.share}/{name}")
             with open(f"{self.share}/{name}", "rb") as f:
                 state[name] = (st.st_uid, st.st_gid, st.st_mode, st.st_nlink, hash(f.read()))
-        for knob in ("kernel/core_pattern", "kernel/hostname", "kernel/modprobe", "vm/overcommit_memory", "user/max_user_namespaces"):
+        for knob in ("kernel/core_pattern", "kernel/hostname", "kernel/modprobe", "vm/overcommit_memory",
+                     "user/max_user_namespaces"):
             state[knob] = read_file(f"/proc/sys/{knob}")
         for program in (self.brig, self.brig_test):
             if program:
@@ -631,7 +634,8 @@ class Context:
 
     def _spawn_locked(self, argv, stdin, env, outer_spec):
         # A careless caller: secrets on inheritable descriptors, low and high, file and directory.
-        leaked = [os.open(self.mode.canary_path, os.O_RDONLY), os.open(os.path.dirname(self.mode.canary_path), os.O_RDONLY)]
+        leaked = [os.open(self.mode.canary_path, os.O_RDONLY),
+                  os.open(os.path.dirname(self.mode.canary_path), os.O_RDONLY)]
         leaked.append(os.dup2(leaked[0], 200, inheritable=True))
         cleanup = list(leaked)
         for fd in leaked:
@@ -639,10 +643,12 @@ class Context:
         spec_path = None
         if self.off and os.geteuid() == 0:
             spec_path = f"{self.h.base}/outer-{secrets.token_hex(4)}.json"
-            spec = {"argv": argv, "uid": self.mode.uid, "gid": self.mode.gid, "base": self.h.base, "status": spec_path + ".status", **outer_spec}
+            spec = {"argv": argv, "uid": self.mode.uid, "gid": self.mode.gid, "base": self.h.base,
+                    "status": spec_path + ".status", **outer_spec}
             with open(spec_path, "w", encoding="utf-8") as f:
                 json.dump(spec, f)
-            argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts", "--ipc", "--propagation", "private",
+            argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "--uts", "--ipc",
+                    "--propagation", "private",
                     sys.executable or "/usr/bin/python3", f"{HERE}/outer.py", spec_path]
 
         def prepare():
@@ -658,7 +664,8 @@ class Context:
                 os.close(fd)
         return proc, spec_path
 
-    def run(self, command, flags=(), env=None, json_out=True, stdin=b"", patience=180, caller_env=None, share=True, outer_spec=None, argv=None):
+    def run(self, command, flags=(), env=None, json_out=True, stdin=b"", patience=180, caller_env=None, share=True,
+            outer_spec=None, argv=None):
         """One brig to its end. Patience is the harness's own, far above any limit under test."""
         argv = argv or self.argv(command, flags, env, json_out, share)
         proc, spec_path = self._spawn(argv, subprocess.PIPE, caller_env, outer_spec or {})
@@ -669,7 +676,8 @@ class Context:
         if json_out:
             with contextlib.suppress(ValueError):
                 receipt = json.loads(out)
-        run = Run(argv, proc.returncode, out, err, receipt if isinstance(receipt, dict) else None, usage.ru_maxrss * 1024, hung)
+        run = Run(argv, proc.returncode, out, err, receipt if isinstance(receipt, dict) else None,
+                  usage.ru_maxrss * 1024, hung)
         if spec_path:
             with contextlib.suppress(OSError, ValueError):
                 with open(spec_path + ".status", encoding="utf-8") as f:
@@ -724,7 +732,8 @@ class Context:
     # --- afterwards ---
 
     def _state(self):
-        return {"mounts": self._mounts(), "loops": self._loops(), "fds": len(os.listdir("/proc/self/fd")), "host": self.h.host_files()}
+        return {"mounts": self._mounts(), "loops": self._loops(), "fds": len(os.listdir("/proc/self/fd")),
+                "host": self.h.host_files()}
 
     def _mounts(self):
         lines = read_file("/proc/self/mountinfo").splitlines()
@@ -794,7 +803,8 @@ def build_probe(out):
     compiler = shutil.which("cc", path=CALLER_PATH) or shutil.which("gcc", path=CALLER_PATH)
     if not compiler:
         raise Skip("a C compiler")
-    subprocess.run([compiler, "-std=gnu17", "-O2", "-static", "-o", out, *sources, "-lpthread"], check=True, env={"PATH": CALLER_PATH})
+    subprocess.run([compiler, "-std=gnu17", "-O2", "-static", "-o", out, *sources, "-lpthread"], check=True,
+                   env={"PATH": CALLER_PATH})
     return out
 
 

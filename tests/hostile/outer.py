@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """First process of the outer namespaces that a run with layers switched off gets.
 
-With the pid or mount namespace off, an attack that succeeds hits the caller's. So the caller is put into pid, mount, uts
-and ipc namespaces of its own, and "the host" of such a run is this process's world: the sentinel lives here, the
+With the pid or mount namespace off, an attack that succeeds hits the caller's. So the caller is put into pid, mount,
+uts and ipc namespaces of its own, and "the host" of such a run is this process's world: the sentinel lives here, the
 namespace ids the probe compares with are ours, and when we end, everything that escaped ends too.
 """
 
@@ -38,7 +38,8 @@ def main():
     mark = spec["base"] + "/mnt"
     os.makedirs(mark, exist_ok=True)
     subprocess.run(["mount", "--bind", mark, mark], check=False)
-    sentinel = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    sentinel = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL,
                                 preexec_fn=lambda: drop_to(uid, gid), start_new_session=True)
     words = {"@SENTINEL@": str(sentinel.pid)}
     for ns in NAMESPACES:

@@ -41,7 +41,8 @@ def judge_plain(case, ctx, run):
     problems += run.breaches()
     if run.receipt is None:
         return problems
-    if not case.command and run.cause == "exited" and run.outcome.get("exit_code") == 2 and not run.lines("ok") and not problems:
+    if not case.command and run.cause == "exited" and run.outcome.get("exit_code") == 2 and not run.lines(
+            "ok") and not problems:
         raise Skip("; ".join(line.split(": ", 1)[-1] for line in run.lines("untried")) or "the probe could not try")
     if run.cause not in want.cause:
         problems.append(f"expected {'|'.join(want.cause)}: {run.describe()}")
@@ -191,7 +192,8 @@ def arguments():
     p.add_argument("--jobs", type=int, default=1, choices=[1], help="resource cases must run alone")
     p.add_argument("--scale", type=float, default=1.0, help="multiplies every time limit (slow machines, emulation)")
     p.add_argument("--report", help="write the table to this file as markdown")
-    p.add_argument("--core-pattern", action="store_true", help="may set kernel.core_pattern of this machine for a moment")
+    p.add_argument("--core-pattern", action="store_true",
+                   help="may set kernel.core_pattern of this machine for a moment")
     args = p.parse_args()
     if args.core_pattern:
         os.environ["HOSTILE_CORE_PATTERN"] = "1"
@@ -204,7 +206,8 @@ def check_readable(harness, mode):
     try:
         run = ctx.run(["/bin/true"], argv=[harness.brig, "version"], json_out=False)
         if run.rc != 0:
-            raise Skip(f"a brig that {mode.name} can execute (install it to a world-readable directory): {run.raw_err[-200:]!r}")
+            raise Skip(f"a brig that {mode.name} can execute (install it to a world-readable directory): "
+                       f"{run.raw_err[-200:]!r}")
     except PermissionError as e:
         raise Skip(f"a brig that {mode.name} can execute (install it to a world-readable directory)") from e
     finally:

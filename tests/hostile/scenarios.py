@@ -96,7 +96,8 @@ def inotify_host(ctx):
     watcher.stop()
     found = [line for line in out if line.startswith("BREACH")]
     if not found and not any(line.startswith("ok") for line in out):
-        raise Skip("inotify") if any(line.startswith("untried") for line in out) else RuntimeError(f"the watcher did not report: {out}")
+        raise Skip("inotify") if any(line.startswith("untried")
+                                     for line in out) else RuntimeError(f"the watcher did not report: {out}")
     return found + ([] if ctx.off else status_problem(neighbour, "exited", 0))
 
 
@@ -124,9 +125,12 @@ def weird_argv(ctx):
 
 # --- roots that lie ---------------------------------------------------------------------------------------------------
 
-ROOT_DIRS = ("bin", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "usr/bin", "var", "var/tmp", "workspace", "home/user")
-LINKED = ("dev", "proc", "sys", "tmp", "run", "etc", "var", "var/tmp", "home", "home/user", "workspace", "dev/null", "dev/zero", "dev/pts", "dev/shm",
-          "dev/ptmx", "dev/fd", "dev/tty", "etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf", "etc/hostname", "etc/ssl", "probe", "usr")
+ROOT_DIRS = ("bin", "dev", "etc", "home", "lib", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "usr/bin", "var",
+             "var/tmp", "workspace", "home/user")
+LINKED = ("dev", "proc", "sys", "tmp", "run", "etc", "var", "var/tmp", "home", "home/user", "workspace", "dev/null",
+          "dev/zero", "dev/pts", "dev/shm",
+          "dev/ptmx", "dev/fd", "dev/tty", "etc/passwd", "etc/group", "etc/hosts", "etc/resolv.conf", "etc/hostname",
+          "etc/ssl", "probe", "usr")
 
 
 class Trap:
@@ -222,7 +226,8 @@ def symlink_tar(ctx):
 
     evil = {
         "link-then-file": [entry("dev", type=tarfile.SYMTYPE, linkname=trap.path), entry("dev/evil", mode=0o777)],
-        "link-then-file-relative": [entry("x", type=tarfile.SYMTYPE, linkname="../" * 14 + trap.path.lstrip("/")), entry("x/evil")],
+        "link-then-file-relative": [entry("x", type=tarfile.SYMTYPE, linkname="../" * 14 + trap.path.lstrip("/")),
+                                    entry("x/evil")],
         "dotdot": [entry("../" * 14 + trap.path.lstrip("/") + "/evil")],
         "absolute": [entry(trap.path + "/evil")],
         "hardlink-out": [entry("h", type=tarfile.LNKTYPE, linkname=trap.path + "/passwd"), entry("h")],
@@ -331,7 +336,8 @@ def _daemon(ctx, how, flags, cause, status):
     os.chmod(beat, 0o666)
     inside = beat if "mount_ns" in ctx.off else f"/shared/{os.path.basename(beat)}"
     env = ctx.h.probe_env(ctx.mode, ctx.off, {"HOSTILE_HEARTBEAT": inside})
-    run = ctx.run(ctx.probe("P22", *how), ["-v", f"{ctx.mode.dir}/shared:/shared", *flags], env, outer_spec={"watch": beat})
+    run = ctx.run(ctx.probe("P22", *how), ["-v", f"{ctx.mode.dir}/shared:/shared", *flags], env,
+                  outer_spec={"watch": beat})
     if ctx.off:
         # Still beating after brig ended, or it lived its whole life (300 beats) while brig waited for it.
         alive = run.outer.get("grew") or os.stat(beat).st_size >= 300
@@ -459,7 +465,8 @@ def output_flood(ctx):
 
 
 def output_kill(ctx):
-    run = ctx.run(ctx.probe("R12", "128"), ["--output", "1m", "--on-output-limit", "kill", "--timeout", ctx.seconds(60)])
+    run = ctx.run(ctx.probe("R12", "128"),
+                  ["--output", "1m", "--on-output-limit", "kill", "--timeout", ctx.seconds(60)])
     return status_problem(run, "output-limit", 137)
 
 
@@ -528,7 +535,8 @@ def cmdline_secret(ctx):
     os.chown(path, ctx.mode.uid, ctx.mode.gid)
     found = []
     if not ctx.off:
-        holder = ctx.start(["/bin/sh", "-c", '[ -n "$HOSTILE_API_KEY" ] && echo READY; sleep 50'], ["--env-file", path, *BOUND])
+        holder = ctx.start(["/bin/sh", "-c", '[ -n "$HOSTILE_API_KEY" ] && echo READY; sleep 50'],
+                           ["--env-file", path, *BOUND])
         for entry in os.listdir("/proc"):
             if entry.isdigit() and value in read_file(f"/proc/{entry}/cmdline"):
                 found.append(f"the secret is on the command line of {read_file(f'/proc/{entry}/comm').strip()}")
@@ -537,7 +545,8 @@ def cmdline_secret(ctx):
 
 
 def other_tenants(ctx):
-    holder = ctx.start(["/bin/sh", "-c", f"echo READY; exec sleep 5{ctx.h.canaries.tcp_port}"], [*BOUND, "--name", "other-tenant"])
+    holder = ctx.start(["/bin/sh", "-c", f"echo READY; exec sleep 5{ctx.h.canaries.tcp_port}"],
+                       [*BOUND, "--name", "other-tenant"])
     run = ctx.run(ctx.probe("I02"), BOUND)
     holder.stop()
     found = breaches(run, ctx)
@@ -558,12 +567,16 @@ def fresh_blocks(ctx):
 def helper_environment(ctx):
     """Variables that steer programs: the caller's do not reach the sandbox, the sandbox's do not reach the engine."""
     planted = f"{ctx.h.base}/planted"
-    steering = {"BASH_ENV": planted, "ENV": planted, "PYTHONPATH": planted, "PYTHONSTARTUP": planted, "NODE_OPTIONS": f"--require {planted}",
-                "GIT_DIR": planted, "GIT_SSH_COMMAND": planted, "PERL5OPT": "-Mplanted", "RUBYOPT": "-rplanted", "LD_LIBRARY_PATH": planted,
-                "GCONV_PATH": planted, "LOCPATH": planted, "TMPDIR": planted, "MALLOC_CHECK_": "3", "HTTP_PROXY": "http://planted"}
+    steering = {"BASH_ENV": planted, "ENV": planted, "PYTHONPATH": planted, "PYTHONSTARTUP": planted,
+                "NODE_OPTIONS": f"--require {planted}",
+                "GIT_DIR": planted, "GIT_SSH_COMMAND": planted, "PERL5OPT": "-Mplanted", "RUBYOPT": "-rplanted",
+                "LD_LIBRARY_PATH": planted,
+                "GCONV_PATH": planted, "LOCPATH": planted, "TMPDIR": planted, "MALLOC_CHECK_": "3",
+                "HTTP_PROXY": "http://planted"}
     run = ctx.run(ctx.probe("I01"), BOUND, caller_env=steering)
     problems = breaches(run, ctx)
-    inside = dict(ctx.h.probe_env(ctx.mode, ()), LD_PRELOAD="/probe/none.so", LD_AUDIT="/probe/none.so", GLIBC_TUNABLES="glibc.malloc.check=3",
+    inside = dict(ctx.h.probe_env(ctx.mode, ()), LD_PRELOAD="/probe/none.so", LD_AUDIT="/probe/none.so",
+                  GLIBC_TUNABLES="glibc.malloc.check=3",
                   BRIG_TEST_OFF="all", BRIG_STATE_DIR="/workspace", MALLOC_TRACE="/workspace/trace")
     return problems + breaches(ctx.run(ctx.probe("P11"), BOUND, env=inside), ctx)
 
@@ -596,7 +609,8 @@ def marker_forge(ctx):
 def partial_frame(ctx):
     text = b'{"result": [1, 2, \xe2\x82'
     problems = []
-    for how, cause, status, sig in (("kill", "signalled", 137, signal.SIGKILL), ("abort", "signalled", 134, signal.SIGABRT),
+    for how, cause, status, sig in (("kill", "signalled", 137, signal.SIGKILL),
+                                    ("abort", "signalled", 134, signal.SIGABRT),
                                     ("exit", "exited", 3, None), ("stop", "timeout", 124, None)):
         run = ctx.run(ctx.probe("C04", how), ["--timeout", ctx.seconds(1 if how == "stop" else 30)])
         problems += status_problem(run, cause, status, sig, f"{how}: ")
@@ -643,8 +657,10 @@ def interleave(ctx):
 
 
 def exit_games(ctx):
-    games = [(("exit", "0"), 0), (("exit", "42"), 42), (("exit", "256"), 0), (("exit", "259"), 3), (("exit", "-1"), 255), (("raw", "511"), 255),
-             (("thread", "21"), 21), (("leader", "22"), 22), (("child", "23"), 23), (("orphan", "24"), 24), (("late", "25"), 25), (("exec", "26"), 26)]
+    games = [(("exit", "0"), 0), (("exit", "42"), 42), (("exit", "256"), 0), (("exit", "259"), 3),
+             (("exit", "-1"), 255), (("raw", "511"), 255),
+             (("thread", "21"), 21), (("leader", "22"), 22), (("child", "23"), 23), (("orphan", "24"), 24),
+             (("late", "25"), 25), (("exec", "26"), 26)]
     problems = []
     for args, status in games:
         run = ctx.run(ctx.probe("C09", *args), BOUND)

@@ -88,8 +88,10 @@ def judge(idle, loaded, again):
     base99, base50 = max(idle["p99_us"], again["p99_us"]), max(idle["p50_us"], again["p50_us"])
     noisy = base99 >= 2 * min(idle["p99_us"], again["p99_us"])
     if noisy:
-        return loaded["p50_us"] < 1.5 * base50, f"p50 {loaded['p50_us']:.0f} us against {base50:.0f} idle (idle runs differ: p99 {idle['p99_us']:.0f} and {again['p99_us']:.0f})"
-    return loaded["p99_us"] < 2 * base99, f"p99 {loaded['p99_us']:.0f} us against {base99:.0f} idle; p50 {loaded['p50_us']:.0f} against {base50:.0f}"
+        return (loaded["p50_us"] < 1.5 * base50, f"p50 {loaded['p50_us']:.0f} us against {base50:.0f} idle (idle runs "
+                f"differ: p99 {idle['p99_us']:.0f} and {again['p99_us']:.0f})")
+    return (loaded["p99_us"] < 2 * base99,
+            f"p99 {loaded['p99_us']:.0f} us against {base99:.0f} idle; p50 {loaded['p50_us']:.0f} against {base50:.0f}")
 
 
 def others_busy():
@@ -167,7 +169,8 @@ def main():
                     # Nothing can be said of a neighbour where strangers take the CPUs as well.
                     if not good and text.startswith("p") and (busy := others_busy()) > 0.2:
                         skipped += 1
-                        print(f"skip {name} {kind}: processors of our own (others use {busy:.0%} of them): {text}", flush=True)
+                        print(f"skip {name} {kind}: processors of our own (others use {busy:.0%} of them): {text}",
+                              flush=True)
                         continue
                     passed, failed = passed + good, failed + (not good)
                     rows.append(f"| {name} | {kind} | {'held' if good else '**disturbed**'}: {text} |")

@@ -102,7 +102,8 @@ class Documents(unittest.TestCase):
     def test_require_all_is_the_enum(self):
         layers = [w.lower() for w in enum("include/brig.h", "brig_layer", "BRIG_LAYER_")]
         version = re.search(r"#define BRIG_REQUIRE_VERSION (\d+)", text_of("include/brig.h")).group(1)
-        listed = re.search(r"```\n(.*?)```", section("SECURITY.md", f"`require: all`, version {version}"), re.S).group(1).split()
+        listed = re.search(r"```\n(.*?)```", section("SECURITY.md", f"`require: all`, version {version}"),
+                           re.S).group(1).split()
         self.assertEqual(listed, layers[: layers.index("inodes") + 1])
 
     def test_what_the_whole_host_shares_is_tried(self):
@@ -110,7 +111,8 @@ class Documents(unittest.TestCase):
         sys.path.insert(0, str(ROOT / "tests/hostile"))
         import cases
         ids = {case.id for case in cases.CASES}
-        rows = [line.strip().strip("|").split("|") for line in section(ROOT / "SECURITY.md", "What the whole host shares").splitlines()
+        rows = [line.strip().strip("|").split("|")
+                for line in section(ROOT / "SECURITY.md", "What the whole host shares").splitlines()
                 if line.startswith("| ")][1:]
         self.assertGreater(len(rows), 20)
         for row in rows:
@@ -145,19 +147,22 @@ class Documents(unittest.TestCase):
     def test_set_up_order(self):
         stages = re.search(r"\bstages\[\] = \{(.*?)\n\};", text_of("src/jail/enter.c"), re.S).group(1)
         order = re.findall(r"\{SETUP_\w+, \w+, (\w+)\}", stages)
-        rows = [line.split("|")[2] for line in section(ARCHITECTURE, "The set-up, in order").splitlines() if line.startswith("| ")]
+        rows = [line.split("|")[2]
+                for line in section(ARCHITECTURE, "The set-up, in order").splitlines() if line.startswith("| ")]
         self.assertTrue(order)
         self.assertEqual([w for row in rows for w in re.findall(r"`(\w+)`", row)], order)
 
     def test_spawner_messages(self):
         types = enum("src/spawner/spawner_wire.h", "wire_type", "WIRE_TYPE_MAX|WIRE_")
         rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \|", section("docs/PROTOCOL.md", "Spawner messages"), re.M)
-        self.assertEqual([(int(n), name) for n, name in rows], [(i, t) for i, t in enumerate((t for t in types if t), 1)])
+        self.assertEqual([(int(n), name) for n, name in rows],
+                         [(i, t) for i, t in enumerate((t for t in types if t), 1)])
 
     def test_spawner_messages_have_these_sizes(self):
         """The compiler is asked; nothing is linked or run."""
         text = section("docs/PROTOCOL.md", "Spawner messages")
-        same = {"POOL_FULL": "pool", "ATTACH": "plain", "STATS": "plain", "LIST": "plain", "ATTACHED": "answer", "FROZEN": "answer",
+        same = {"POOL_FULL": "pool", "ATTACH": "plain", "STATS": "plain", "LIST": "plain", "ATTACHED": "answer",
+                "FROZEN": "answer",
                 "STATS_ARE": "stats", "LISTED": "started", "LIST_END": "ready", "KEEP": "plain", "TAKE": "plain"}
         facts = []
         for name, size in re.findall(r"^\| \d+ \| ([A-Z_]+) \| [^|]*\| (\d+) \|", text, re.M):
@@ -168,8 +173,10 @@ class Documents(unittest.TestCase):
                 for offset, name in zip(offsets.split(","), re.findall(r"`(\w+)`", names), strict=True):
                     facts.append(f"offsetof(struct {struct}, {name}) == {int(offset)}")
         self.assertGreater(len(facts), 20)
-        code = '#include "spawner/spawner_wire.h"\n' + "".join(f'_Static_assert({f}, "PROTOCOL.md: {f}");\n' for f in facts)
-        done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include", f"-I{ROOT}/src", "-xc", "-"],
+        code = '#include "spawner/spawner_wire.h"\n' + "".join(f'_Static_assert({f}, "PROTOCOL.md: {f}");\n'
+                                                               for f in facts)
+        done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include",
+                               f"-I{ROOT}/src", "-xc", "-"],
                               input=code, text=True, capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
@@ -177,19 +184,23 @@ class Documents(unittest.TestCase):
         text = section("docs/PROTOCOL.md", "Gate messages")
         rows = re.findall(r"^\| (\d+) \| ([A-Z_]+) \| \w+ \| (\d+) \|", text, re.M)
         types = enum("src/gate/gate_wire.h", "gate_type", "GATE_TYPE_MAX|GATE_")
-        self.assertEqual([(int(n), name) for n, name, _ in rows], [(i, t) for i, t in enumerate((t for t in types if t), 1)])
+        self.assertEqual([(int(n), name) for n, name, _ in rows],
+                         [(i, t) for i, t in enumerate((t for t in types if t), 1)])
         same = {"LISTENING": "answer", "FORGOTTEN": "counted"}
         plain = ("CONTROL", "PING", "PONG", "READY", "COUNT", "FORGET", "SYNC", "SYNCED")
         code = '#include "gate/gate_wire.h"\n' + "".join(
-            f'_Static_assert(sizeof(struct gate_{"plain" if name in plain else same.get(name, name.lower())}) == {size}, "PROTOCOL.md: {name}");\n'
+            f'_Static_assert(sizeof(struct gate_{"plain" if name in plain else same.get(name, name.lower())}) == '
+            f'{size}, "PROTOCOL.md: {name}");\n'
             for _, name, size in rows)
-        done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include", f"-I{ROOT}/src", "-xc", "-"],
+        done = subprocess.run(["gcc", "-std=gnu17", "-D_GNU_SOURCE", "-fsyntax-only", f"-I{ROOT}/include",
+                               f"-I{ROOT}/src", "-xc", "-"],
                               input=code, text=True, capture_output=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_file_map(self):
         """docs/FILES.md is what the files say of themselves."""
-        done = subprocess.run([sys.executable, ROOT / "tools/gen_map.py", "--check"], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, ROOT / "tools/gen_map.py", "--check"], capture_output=True, text=True,
+                              check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_links_lead_somewhere(self):

@@ -36,7 +36,8 @@ class S(unittest.TestCase):
     def test_signals(self):
         said = subprocess.check_output(["grep", "^Sig[IB]", "/proc/self/status"], text=True)
         masks = {line.split()[0]: int(line.split()[1], 16) for line in said.splitlines()}
-        libc = 3 << 31  # 32 and 33 are glibc's own: posix_spawn(3), by which make starts us, has its children ignore them
+        libc = 3 << 31  # 32 and 33 are glibc's own: posix_spawn(3), by which make starts us, \
+has its children ignore them
         self.assertEqual((masks["SigBlk:"], masks["SigIgn:"] & ~libc), (0, 0), said)
 """
 LATE = """import time, unittest

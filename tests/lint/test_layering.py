@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layering law: a room of src/ includes only itself and rooms below it.
 
-The order is not written here but in docs/ARCHITECTURE.md, in the fenced block ```layers, lowest room first, one per line; words
-after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who may use it.  Four laws more:
-the command line uses the library as any other program would, so it never looks into the rooms behind brig.h; a private header is
-included only by files of its own room; a folder has at most FOLDER_MAX files; and no file name stands in two rooms.
+The order is not written here but in docs/ARCHITECTURE.md, in the fenced block ```layers, lowest room first, one per
+line; words after the first are for the reader.  `include` stands for include/brig.h: its place in the order says who
+may use it.  Four laws more: the command line uses the library as any other program would, so it never looks into the
+rooms behind brig.h; a private header is included only by files of its own room; a folder has at most FOLDER_MAX files;
+and no file name stands in two rooms.
 """
 
 import collections
@@ -17,7 +18,8 @@ from tree import ROOT, bare_c, files, name
 
 FOLDER_MAX = 45
 ARCHITECTURE = ROOT / "docs/ARCHITECTURE.md"
-CLI_ONLY = {"include", "base", "loop", "codec", "gate", "config", "client", "supervisor", "cli"}  # behind brig.h lie jail, guest and engine
+# behind brig.h lie jail, guest and engine
+CLI_ONLY = {"include", "base", "loop", "codec", "gate", "config", "client", "supervisor", "cli"}
 PRIVATE = re.compile(r"(?:private|internal|.*_(?:priv|private|parts|int))\.h")  # a name that says: for this room only
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)', re.M)
 
@@ -27,7 +29,8 @@ def layers():
     block = re.search(r"^```layers[ \t]*\n(.*?)^```", text, re.M | re.S)
     if not block:
         raise AssertionError("docs/ARCHITECTURE.md has no fenced block ```layers")
-    return [line.split()[0] for line in block.group(1).splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return [line.split()[0] for line in block.group(1).splitlines() if line.strip()
+            and not line.lstrip().startswith("#")]
 
 
 def room_of(path, order):

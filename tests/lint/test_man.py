@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manual pages: every verb has one, with every flag of its table; mandoc finds nothing wrong but what it cannot know here."""
+"""Manual pages: every verb has one, with every flag of its table; mandoc finds nothing wrong but what it cannot know
+here."""
 
 import re
 import shutil
@@ -10,10 +11,12 @@ from tree import ROOT
 
 MAN = ROOT / "docs/man"
 CLI = ROOT / "src/cli"
-FLAG = re.compile(r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
+FLAG = re.compile(
+    r'\{"([a-z][a-z-]*)", (?:NULL|"[^"]*"), "[^"]* [^"]*"|\{\.name = "([a-z-]+)",\s*\.(?:value|help|letter|apply)')
 VERB = re.compile(r'\.name = "([a-z]+)",\s*\.summary')
 # of several verbs in one file; of verbs whose flags stand in another file
-SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"], "cli_tool_run": ["tool"]}
+SHARED = {"lifecycle": ["pause", "resume", "stop", "rm"], "run_flags": ["run"], "approve": ["approve", "deny"],
+          "cli_tool_run": ["tool"]}
 NETWORK = ["run", "create"]  # verbs with the flags of net_flags.h
 
 
@@ -57,7 +60,8 @@ class Man(unittest.TestCase):
     @unittest.skipUnless(shutil.which("mandoc"), "mandoc is not installed")
     def test_mandoc_is_content(self):
         for page in sorted(MAN.glob("*.1")):
-            done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(page)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            done = subprocess.run(["mandoc", "-Tlint", "-Wwarning", str(page)], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
             said = [line for line in done.stdout.splitlines() if "mandoc.db" not in line]
             self.assertFalse(said, "\n".join(said))
 

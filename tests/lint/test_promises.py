@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every promise of the documents is kept by a test, and that test exists.  Whether it passed is seen by tests/promises.py.
+"""Every promise of the documents is kept by a test, and that test exists.  Whether it passed is seen by
+tests/promises.py.
 
 tests/PROMISES.md holds tables of three columns: promise | where promised | test ids.  An id is one of
 
@@ -7,8 +8,8 @@ tests/PROMISES.md holds tables of three columns: promise | where promised | test
     compat:test_x.py:Class.test repro:test_x.py:Class.test
     hostile:CASE                vm:name                      bench:name                   fuzz:name
 
-in backquotes or separated by blanks or commas.  A document may mark a promise by `<!-- promise: name -->`; the name must then
-stand in the table, in the column "where promised", as document#name.
+in backquotes or separated by blanks or commas.  A document may mark a promise by `<!-- promise: name -->`; the name
+must then stand in the table, in the column "where promised", as document#name.
 """
 
 import ast
@@ -53,7 +54,8 @@ def word_in(word, top, what):
         return f"no directory {name(top)}"
     pattern = re.compile(r"(?<![\w-])" + re.escape(word) + r"(?![\w-])")
     for path in files(top):
-        if path.suffix in (".py", ".c", ".h", ".sh", ".json", ".toml", ".txt", ".inc") and pattern.search(path.read_text("utf-8", "replace")):
+        if path.suffix in (".py", ".c", ".h", ".sh", ".json", ".toml", ".txt",
+                           ".inc") and pattern.search(path.read_text("utf-8", "replace")):
             return None
     return f"no {what} {word} below {name(top)}"
 
@@ -65,7 +67,8 @@ def missing(kind, rest):
         path = ROOT / "tests/unit" / file
         if not path.is_file():
             return f"no file tests/unit/{file}"
-        if not function or not re.search(rf"\b{re.escape(function)}\s*\(\s*(?:UNUSED\s+)?void\s*\*\*", path.read_text(encoding="utf-8")):
+        if not function or not re.search(rf"\b{re.escape(function)}\s*\(\s*(?:UNUSED\s+)?void\s*\*\*",
+                                         path.read_text(encoding="utf-8")):
             return f"no test function {function or '(none named)'} in tests/unit/{file}"
         return None
     if kind in ("e2e", "lint", "long", "compat", "repro"):

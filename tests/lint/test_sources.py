@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""House rules that a program can check: licence lines, banned functions, file sizes, no paths of a developer's machine."""
+"""House rules that a program can check: licence lines, banned functions, file sizes, no paths of a developer's
+machine."""
 
 import re
 import unittest
@@ -12,7 +13,8 @@ MAX_LINES = 600
 MAX_TEST_LINES = 850  # tables of cases are long and flat
 MAX_CORPUS = 100 * 1024
 BANNED_H = "src/base/banned.h"
-# Banned in tests and examples too.  src/ obeys all of banned.h; a probe may call atoi on an argument that our own driver wrote.
+# Banned in tests and examples too.  src/ obeys all of banned.h; a probe may call atoi on an argument that our own
+# driver wrote.
 EVERYWHERE = "strcpy strcat sprintf vsprintf gets system popen strtok alloca mktemp tmpnam tempnam".split()
 
 
@@ -47,7 +49,8 @@ class Sources(unittest.TestCase):
 
     def test_spdx_line(self):
         wanted = "SPDX-License-Identifier: Apache-2.0"
-        self.check([name(p) for p in sources() if wanted not in "\n".join((text_of(p) or "").splitlines()[:3]) and (text_of(p) or "").strip()])
+        self.check([name(p) for p in sources() if wanted not in "\n".join((text_of(p) or "").splitlines()[:3])
+                    and (text_of(p) or "").strip()])
 
     def test_no_banned_functions(self):
         full, bad = banned_names(), []
@@ -60,10 +63,12 @@ class Sources(unittest.TestCase):
 
     def test_the_ban_bites(self):
         self.assertEqual(list(banned_in('x = 1;\n  strcpy(a, b); /* sprintf( */ "gets("', EVERYWHERE)), [(2, "strcpy")])
-        self.assertEqual(list(banned_in("o->system(1); my_system(2); vsnprintf(a, b, c, d); fgets(a);", EVERYWHERE)), [])
+        self.assertEqual(list(banned_in("o->system(1); my_system(2); vsnprintf(a, b, c, d); fgets(a);", EVERYWHERE)),
+                         [])
 
     def test_file_length(self):
-        self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines())) > (MAX_TEST_LINES if name(p).startswith("tests/") else MAX_LINES)])
+        self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines()))
+                    > (MAX_TEST_LINES if name(p).startswith("tests/") else MAX_LINES)])
 
     def test_no_path_of_this_machine(self):
         """The clone's own path, found at run time, stands in no file; nor does a person's home."""
@@ -87,7 +92,8 @@ class Sources(unittest.TestCase):
             text = text_of(path)
             if text is None or "corpus" in path.parts or path.name == "test_sources.py":
                 continue
-            bad += [f"{name(path)}:{number}" for number, line in enumerate(text.splitlines(), 1) if outside.search(line)]
+            bad += [f"{name(path)}:{number}" for number,
+                    line in enumerate(text.splitlines(), 1) if outside.search(line)]
         self.check(bad)
 
     def test_corpora_are_small(self):

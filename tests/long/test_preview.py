@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A preview's WebSocket with the service's own time limits: ten minutes with nothing but pings, then it goes on as before."""
+"""A preview's WebSocket with the service's own time limits: ten minutes with nothing but pings, then it goes on as
+before."""
 
 import pathlib
 import sys

@@ -21,7 +21,9 @@ from test_library import library_path  # noqa: E402
 CYCLES = int(os.environ.get("BRIG_TEST_CYCLES", "10000"))
 WARM = max(CYCLES // 20, 10)
 REPEAT = os.environ.get("BRIG_TEST_REPEAT", "100")
-CYCLE = next((p for p in (f"{PREFIX}/tests/e2e/library_cycle", f"{BUILD}/tests/e2e/library_cycle") if os.path.exists(p)), "library_cycle")
+CYCLE = next((p
+              for p in (f"{PREFIX}/tests/e2e/library_cycle", f"{BUILD}/tests/e2e/library_cycle") if os.path.exists(p)),
+             "library_cycle")
 
 
 def memory_kib(pid):
@@ -36,8 +38,10 @@ class Soak(JailTest):
     LIMIT_SECONDS = 4 * 3600
 
     def settled(self, pool):
-        """The spawner's own, once nothing but it and the parked sandboxes is there: what is dead is taken apart behind the answer."""
-        wait_until("no cgroup of a finished run", lambda: len({os.path.basename(d) for d in self.w.cgroups.below()} - {"brig-self"}) == pool)
+        """The spawner's own, once nothing but it and the parked sandboxes is there: what is dead is taken apart behind
+        the answer."""
+        wait_until("no cgroup of a finished run",
+                   lambda: len({os.path.basename(d) for d in self.w.cgroups.below()} - {"brig-self"}) == pool)
         spawner, counts = self.w.spawner(), []
 
         def steady():
@@ -49,7 +53,8 @@ class Soak(JailTest):
         return {"fds": counts[-1], "kib": memory_kib(spawner), "slab": slab_kib()}
 
     def cycle(self, pool):
-        host = self.w.popen(CYCLE, str(CYCLES), str(pool), str(WARM), env={"LD_LIBRARY_PATH": library_path()}, stdin=subprocess.PIPE)
+        host = self.w.popen(CYCLE, str(CYCLES), str(pool), str(WARM), env={"LD_LIBRARY_PATH": library_path()},
+                            stdin=subprocess.PIPE)
         seen = {}
         for word in ("warm", "done"):
             line = self.line(host)
@@ -64,7 +69,8 @@ class Soak(JailTest):
         self.assertLess(kib_end, kib + 512, "memory of the host")
         self.assertLessEqual(spawner_end["fds"], spawner["fds"] + 2, "descriptors of the spawner")
         self.assertLess(spawner_end["kib"], spawner["kib"] + 1024, "memory of the spawner")
-        # The kernel's: a leaked namespace, mount or cgroup costs tens of KiB. Others use the machine too, so only much is a leak.
+        # The kernel's: a leaked namespace, mount or cgroup costs tens of KiB. Others use the machine too, so only much
+        # is a leak.
         self.assertLess(spawner_end["slab"], spawner["slab"] + max(CYCLES * 8, 65536), "memory of the kernel")
 
     @staticmethod
@@ -109,7 +115,8 @@ class Hostile(unittest.TestCase):
 
     def test_every_case_many_times(self):
         env = dict(os.environ, BRIG_TEST_REPEAT=REPEAT)
-        done = subprocess.run([sys.executable, "-u", str(HERE.parent / "hostile/run.py"), "--repeat", REPEAT], env=env, stdin=subprocess.DEVNULL,
+        done = subprocess.run([sys.executable, "-u", str(HERE.parent / "hostile/run.py"), "--repeat", REPEAT], env=env,
+                              stdin=subprocess.DEVNULL,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         last = (done.stdout.strip().splitlines() or [""])[-1]
         self.assertRegex(last, r"^\d+ passed, 0 failed, \d+ skipped$", done.stdout[-4000:])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same source gives the same bytes, wherever it lies.
 
-Two copies of the tree, at absolute paths of different lengths and with differently named build directories, are built; what a user
-installs must be equal byte for byte, and must not contain the path it was built at.
+Two copies of the tree, at absolute paths of different lengths and with differently named build directories, are built;
+what a user installs must be equal byte for byte, and must not contain the path it was built at.
 """
 
 import json

@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make test-vm`: this build of brig on a Debian kernel with cgroup v2, inside QEMU.
 
-Development machines and CI runners often have hybrid or v1 cgroups, or a kernel much newer than the one our users run.  So the
-cases of tests/vm/guest/*.sh run on Debian's own cloud kernel (6.1: all v2 controllers, Landlock ABI 2), booted by software
-emulation; KVM is not needed.  Nothing is installed: the kernel and busybox packages are downloaded and unpacked into the build
-directory, and the machine is one initramfs that this script writes itself (so that ownership and setuid bits need no root).
+Development machines and CI runners often have hybrid or v1 cgroups, or a kernel much newer than the one our users run.
+So the cases of tests/vm/guest/*.sh run on Debian's own cloud kernel (6.1: all v2 controllers, Landlock ABI 2), booted
+by software emulation; KVM is not needed.  Nothing is installed: the kernel and busybox packages are downloaded and
+unpacked into the build directory, and the machine is one initramfs that this script writes itself (so that ownership
+and setuid bits need no root).
 
 How it goes:
   1. fetch:  apt-get download of the kernel and of busybox-static, once; kept in BUILD/vm
-  2. pack:   busybox, the installed tree of this build, mkfs.ext4, newuidmap, their libraries, the modules and the cases, as cpio
-  3. boot:   the init copies everything to a tmpfs and switches to it (pivot_root, which brig needs, fails on the initramfs),
-             mounts what a normal system mounts, runs the cases, prints one `@@` line per case, powers off
-  4. count:  those lines are the result; a machine that stops without its last line is a failure, one that was too slow was not run
+  2. pack:   busybox, the installed tree of this build, mkfs.ext4, newuidmap, their libraries, the modules and
+             the cases, as cpio
+  3. boot:   the init copies everything to a tmpfs and switches to it (pivot_root, which brig needs, fails on the
+             initramfs), mounts what a normal system mounts, runs the cases, prints one `@@` line per case, powers off
+  4. count:  those lines are the result; a machine that stops without its last line is a failure, one that was too slow
+             was not run
 
 The last line printed is `N passed, N failed, N skipped`.
 """
@@ -43,7 +46,8 @@ TEST_PROGRAMS = ("hostile/hostile-probe", "hostile/syscall_wall", "vm/engines", 
 TIMES = 20  # limits in time are stretched: emulation is slow
 HOSTILE_LEFT_OUT = {  # cases of tests/hostile that say nothing here
     "F12": "needs a file shared by the harness",
-    "F33": "Debian's 6.1 lets everybody set security.SMACK64 (the BPF LSM hides the check, fixed in Linux 6.9); no harm without Smack",
+    "F33": "Debian's 6.1 lets everybody set security.SMACK64 (the BPF LSM hides the check, fixed in Linux 6.9); no "
+    "harm without Smack",
     "F38": "needs a socket of the harness",
     "P17": "needs shared memory of the harness",
     "R07-deep": "half a minute of emulation",
@@ -174,7 +178,8 @@ def libraries(program, search=()):
 
 
 def pack_base(cpio, busy):
-    for d in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "sys", "dev", "run", "mnt", "root", "var/lib", "var/log", "vm/guest"):
+    for d in ("usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "proc", "sys", "dev", "run", "mnt", "root",
+              "var/lib", "var/log", "vm/guest"):
         cpio.mkdir(d)
     for d in ("bin", "sbin", "lib", "lib64"):
         cpio.link(d, "usr/" + d)
@@ -274,7 +279,8 @@ def pack(image, kernel, busy, build, only):
 
 
 def hostile_table():
-    """The plain cases of tests/hostile (one probe, one run, an expected end), a line each: id, causes, status, flags, -- command."""
+    """The plain cases of tests/hostile (one probe, one run, an expected end), a line each: id, causes, status, flags,
+    -- command."""
     spec = importlib.util.spec_from_file_location("cases", ROOT / "tests/hostile/cases.py")
     cases = importlib.util.module_from_spec(spec)
     sys.modules["cases"] = cases
@@ -318,7 +324,8 @@ class Tally:
 def boot(kernel, image, limit, log_path, memory, kvm):
     accel = ["-accel", "kvm", "-cpu", "host"] if kvm else ["-accel", "tcg", "-cpu", "max"]
     cmd = ["qemu-system-x86_64", "-machine", "pc", *accel, "-smp", "2", "-m", str(memory), "-nographic", "-no-reboot"]
-    cmd += ["-nodefaults", "-serial", "stdio", "-monitor", "none", "-nic", "none", "-kernel", str(kernel), "-initrd", str(image)]
+    cmd += ["-nodefaults", "-serial", "stdio", "-monitor", "none", "-nic", "none", "-kernel", str(kernel), "-initrd",
+            str(image)]
     cmd += ["-append", "console=ttyS0 quiet loglevel=3 panic=-1 oops=panic mitigations=off random.trust_cpu=on"]
     tally, end = Tally(), time.monotonic() + limit
     # The deadline belongs to timeout(1), so that a silent machine ends too and reading stays a plain loop.
@@ -331,7 +338,8 @@ def boot(kernel, image, limit, log_path, memory, kvm):
                 tally.line(text[text.find("@@ ") :] if "@@ " in text else text)
     tally.late = not tally.done and time.monotonic() >= end
     if not tally.done:
-        why = f"no end within {int(limit)} s" if tally.late else f"the machine stopped early (qemu status {qemu.returncode})"
+        why = (f"no end within {int(limit)} s" if tally.late
+               else f"the machine stopped early (qemu status {qemu.returncode})")
         tail = pathlib.Path(log_path).read_text(encoding="utf-8").splitlines()[-25:]
         print("\n".join("vm| " + t for t in tail))
         if not tally.late:
@@ -345,9 +353,11 @@ def main():
     ap.add_argument("--build", default=str(ROOT / "build"), help="build directory with the brig to test")
     ap.add_argument("--dummy", action="store_true", help="boot without brig: only the cases about the machine itself")
     ap.add_argument("--only", default="", help="run only the cases whose name matches this pattern of the shell")
-    ap.add_argument("--limit", type=float, default=24 * 60, help="seconds for the machine, boot to power-off (default %(default)s)")
+    ap.add_argument("--limit", type=float, default=24 * 60,
+                    help="seconds for the machine, boot to power-off (default %(default)s)")
     ap.add_argument("--memory", type=int, default=1024, help="MiB of the machine")
-    ap.add_argument("--kvm", action="store_true", help="use KVM (faster for debugging; the result that counts is without)")
+    ap.add_argument("--kvm", action="store_true",
+                    help="use KVM (faster for debugging; the result that counts is without)")
     args = ap.parse_args()
 
     build = pathlib.Path(args.build).resolve()
@@ -358,7 +368,8 @@ def main():
     try:
         kernel, busy = fetch(vmdir)
         pack(image, kernel, busy, None if args.dummy else build, args.only or "*")
-        print(f"vm: {kernel.name}, image {image.stat().st_size >> 20} MiB, ready after {time.monotonic() - started:.0f} s", flush=True)
+        print(f"vm: {kernel.name}, image {image.stat().st_size >> 20} MiB, ready after "
+              f"{time.monotonic() - started:.0f} s", flush=True)
         tally = boot(kernel, image, args.limit, log, args.memory, args.kvm)
     except Fail as why:
         print(f"vm: {why}")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the published letta-client does against a daemon, of its generation 0.1 (made by Fern). That generation takes whatever comes; what comes is held against its models here.
+"""What the published letta-client does against a daemon, of its generation 0.1 (made by Fern). That generation takes
+whatever comes; what comes is held against its models here.
 
 letta_0.py URL KEY
 """
@@ -8,13 +9,15 @@ import asyncio
 import sys
 
 import pydantic
-from letta_client import AgentState, AsyncLetta, ContinueToolRule, CreateBlock, Letta, PipRequirement, StreamableHttpServerConfig, Tool, ToolReturnMessage
+from letta_client import (AgentState, AsyncLetta, ContinueToolRule, CreateBlock, Letta, PipRequirement,
+                          StreamableHttpServerConfig, Tool, ToolReturnMessage)
 from letta_client.client import BaseTool
 from letta_client.core.api_error import ApiError
 from watch import Watched, refused, same
 
 URL, KEY = sys.argv[1:]
-SECRETS = 'def secrets() -> list:\n    """Tells what it was given."""\n    import os\n    return [os.environ.get(n, "")[::-1] for n in ("FIRST_WORD", "SECOND_WORD")]\n'
+SECRETS = ('def secrets() -> list:\n    """Tells what it was given."""\n    import os\n'
+           '    return [os.environ.get(n, "")[::-1] for n in ("FIRST_WORD", "SECOND_WORD")]\n')
 NOWHERE = "tool-00000000-0000-4000-8000-000000000000"
 
 client = Letta(base_url=URL, token=KEY, project="p")
@@ -72,18 +75,22 @@ class Greeting(BaseTool):
 
 def registry():
     made = valid(Tool, tools.create_from_function(func=roll, tags=["dice"], return_char_limit=900))
-    same((made.name, made.description, made.source_type, made.tool_type, made.tags, made.return_char_limit), ("roll", "Rolls dice that always show their last side.", "python", "custom",
-                                                                                                              ["dice"], 900))
+    same((made.name, made.description, made.source_type, made.tool_type, made.tags, made.return_char_limit),
+         ("roll", "Rolls dice that always show their last side.", "python", "custom",
+          ["dice"], 900))
     same(made.json_schema["parameters"]["required"], ["sides"])
     same(tools.retrieve(made.id), made)
-    after = valid(Tool, tools.modify(made.id, description="Dice.", metadata={"kept": True}, pip_requirements=[PipRequirement(name="idna", version="3.7")]))
-    same((after.description, after.metadata["kept"], [(p.name, p.version) for p in after.pip_requirements]), ("Dice.", True, [("idna", "3.7")]))
+    after = valid(Tool, tools.modify(made.id, description="Dice.", metadata={"kept": True},
+                                     pip_requirements=[PipRequirement(name="idna", version="3.7")]))
+    same((after.description, after.metadata["kept"], [(p.name, p.version) for p in after.pip_requirements]),
+         ("Dice.", True, [("idna", "3.7")]))
     after = tools.upsert_from_function(func=roll, description="More dice.")
     same((after.id, after.description, after.tags, after.pip_requirements), (made.id, "More dice.", ["dice"], None))
     other = valid(Tool, tools.create(source_code=SECRETS, default_requires_approval=False))
     same(tools.upsert(source_code=SECRETS, tags=["told"]).id, other.id)
     typed = valid(Tool, tools.upsert_from_function(func=stock, args_schema=Stock))
-    same((typed.name, typed.json_schema["parameters"]["required"], typed.args_json_schema["title"]), ("stock", ["item", "change"], "Stock"))
+    same((typed.name, typed.json_schema["parameters"]["required"], typed.args_json_schema["title"]),
+         ("stock", ["item", "change"], "Stock"))
     greeting = valid(Tool, tools.add(tool=Greeting()))
     same((greeting.name, greeting.description), ("greeting", "Greets."))
     same(tools.count(), 4)
@@ -98,13 +105,20 @@ def registry():
 
 
 def from_source():
-    ran = valid(ToolReturnMessage, tools.run_tool_from_source(source_code=SECRETS, args={}, env_vars={"FIRST_WORD": "stressed", "SECOND_WORD": "drawer"}))
+    ran = valid(ToolReturnMessage,
+                tools.run_tool_from_source(source_code=SECRETS, args={},
+                                           env_vars={"FIRST_WORD": "stressed", "SECOND_WORD": "drawer"}))
     same((ran.status, ran.tool_return, ran.stderr), ("success", "['desserts', 'reward']", []))
-    source = 'def twice(n: int) -> dict:\n    """\n    Doubles.\n\n    Args:\n        n (int): What.\n    """\n    print("doubling")\n    return {"n": n * 2}\n'
-    ran = valid(ToolReturnMessage, tools.run_tool_from_source(source_code=source, args={"n": 4}, name="twice", json_schema={
-        "name": "twice", "description": "Doubles.", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}))
+    source = ('def twice(n: int) -> dict:\n    """\n    Doubles.\n\n    Args:\n        n (int): What.\n    """\n'
+              '    print("doubling")\n    return {"n": n * 2}\n')
+    ran = valid(ToolReturnMessage,
+                tools.run_tool_from_source(source_code=source, args={"n": 4}, name="twice", json_schema={
+                    "name": "twice", "description": "Doubles.",
+                    "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}))
     same((ran.status, ran.tool_return, ran.stdout, ran.name), ("success", "{'n': 8}", ["doubling\n"], "twice"))
-    ran = valid(ToolReturnMessage, tools.run_tool_from_source(source_code='def f():\n    """F."""\n    raise KeyError("gone")\n', args={}, name="f"))
+    ran = valid(ToolReturnMessage,
+                tools.run_tool_from_source(source_code='def f():\n    """F."""\n    raise KeyError("gone")\n', args={},
+                                           name="f"))
     same((ran.status, ran.tool_return), ("error", "Error executing function f: KeyError: 'gone'"))
     refused(ApiError, 400, tools.run_tool_from_source, source_code="x = 1", args={})
 
@@ -112,29 +126,40 @@ def from_source():
 def not_served():
     """Servers of the Model Context Protocol and Composio are not brig's: refused, each of them."""
     server = StreamableHttpServerConfig(server_name="s", server_url="http://127.0.0.1:1/")
-    for call, args in ((tools.list_mcp_servers, ()), (tools.list_mcp_tools_by_server, ("s",)), (tools.add_mcp_tool, ("s", "t")), (tools.delete_mcp_server, ("s",)),
-                       (tools.list_composio_apps, ()), (tools.list_composio_actions_by_app, ("a",)), (tools.add_composio_tool, ("a",))):
+    for call, args in ((tools.list_mcp_servers, ()), (tools.list_mcp_tools_by_server, ("s",)),
+                       (tools.add_mcp_tool, ("s", "t")), (tools.delete_mcp_server, ("s",)),
+                       (tools.list_composio_apps, ()), (tools.list_composio_actions_by_app, ("a",)),
+                       (tools.add_composio_tool, ("a",))):
         refused(ApiError, 404, call, *args)
     refused(ApiError, 404, tools.update_mcp_server, "s", request={"server_url": "http://127.0.0.1:1/"})
-    for call in (tools.add_mcp_server, tools.test_mcp_server, lambda request: list(tools.connect_mcp_server(request=request))):
+    for call in (tools.add_mcp_server, tools.test_mcp_server,
+                 lambda request: list(tools.connect_mcp_server(request=request))):
         refused(ApiError, 404, call, request=server)
 
 
 def agent(dice, teller, typed):
-    made = valid(AgentState, agents.create(name="gambler", tool_ids=[dice.id], model="openai/gpt-4o-mini", embedding="openai/text-embedding-3-small", include_base_tools=False, tags=["t1"],
-                                           memory_blocks=[CreateBlock(label="human", value="Ada", limit=200)], metadata={"kept": [1, 2]}, timezone="Europe/Oslo",
-                                           tool_rules=[ContinueToolRule(tool_name="roll")], tool_exec_environment_variables={"FIRST_WORD": "stressed"}))
-    same((made.name, made.tags, made.metadata, made.timezone, [t.id for t in made.tools]), ("gambler", ["t1"], {"kept": [1, 2]}, "Europe/Oslo", [dice.id]))
+    made = valid(AgentState,
+                 agents.create(name="gambler", tool_ids=[dice.id], model="openai/gpt-4o-mini",
+                               embedding="openai/text-embedding-3-small", include_base_tools=False, tags=["t1"],
+                               memory_blocks=[CreateBlock(label="human", value="Ada", limit=200)],
+                               metadata={"kept": [1, 2]}, timezone="Europe/Oslo",
+                               tool_rules=[ContinueToolRule(tool_name="roll")],
+                               tool_exec_environment_variables={"FIRST_WORD": "stressed"}))
+    same((made.name, made.tags, made.metadata, made.timezone, [t.id for t in made.tools]),
+         ("gambler", ["t1"], {"kept": [1, 2]}, "Europe/Oslo", [dice.id]))
     same([(b.label, b.value, b.limit) for b in made.memory.blocks], [("human", "Ada", 200)])
     same([(r.type, r.tool_name) for r in made.tool_rules], [("continue_loop", "roll")])
-    same((made.llm_config.model, made.embedding_config.embedding_model), ("openai/gpt-4o-mini", "openai/text-embedding-3-small"))
+    same((made.llm_config.model, made.embedding_config.embedding_model),
+         ("openai/gpt-4o-mini", "openai/text-embedding-3-small"))
     # A secret is there under both names, and its value is not shown.
     same([(s.key, s.value, s.agent_id) for s in made.secrets], [("FIRST_WORD", "", made.id)])
     same(made.tool_exec_environment_variables, made.secrets)
     same(agents.retrieve(made.id, include_relationships=["tools"]), made)
-    after = valid(AgentState, agents.modify(made.id, name="teller", secrets={"SECOND_WORD": "drawer"}))  # replaces the set
+    # replaces the set
+    after = valid(AgentState, agents.modify(made.id, name="teller", secrets={"SECOND_WORD": "drawer"}))
     same((after.name, [s.key for s in after.secrets], after.metadata), ("teller", ["SECOND_WORD"], {"kept": [1, 2]}))
-    same([t.name for t in valid(AgentState, attached.attach(agent_id=made.id, tool_id=teller.id)).tools], ["roll", "secrets"])
+    same([t.name for t in valid(AgentState, attached.attach(agent_id=made.id, tool_id=teller.id)).tools],
+         ["roll", "secrets"])
     attached.attach(agent_id=made.id, tool_id=typed.id)
     same({t.name for t in attached.list(made.id)}, {"roll", "secrets", "stock"})
     same({t.name for t in attached.detach(agent_id=made.id, tool_id=dice.id).tools}, {"secrets", "stock"})
@@ -145,7 +170,8 @@ def agent(dice, teller, typed):
 
 
 def run_attached(made):
-    """This generation has no method for it; the newest one has. What its secrets do to a run is asked through its own transport."""
+    """This generation has no method for it; the newest one has. What its secrets do to a run is asked through its own
+    transport."""
     http = client._client_wrapper.httpx_client  # pylint: disable=protected-access
 
     def run(name, args):
@@ -177,7 +203,8 @@ def listing(first):
 
 async def asynchronous():
     c = AsyncLetta(base_url=URL, token=KEY)
-    made = await asyncio.gather(*(c.tools.upsert(source_code=f'def side_{n}() -> int:\n    """Number {n}."""\n    return {n}\n') for n in range(4)))
+    made = await asyncio.gather(*(c.tools.upsert(source_code=f'def side_{n}() -> int:\n    """Number {n}."""\n'
+                                                 f'    return {n}\n') for n in range(4)))
     ran = await asyncio.gather(*(c.tools.run_tool_from_source(source_code=t.source_code, args={}) for t in made))
     same([r.tool_return for r in ran], ["0", "1", "2", "3"])
     await asyncio.gather(*(c.tools.delete(t.id) for t in made))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which methods of a client a driver called: the list comes from the client itself, so that one nobody thought of is noticed."""
+"""Which methods of a client a driver called: the list comes from the client itself, so that one nobody thought of is
+noticed."""
 
 import inspect
 
