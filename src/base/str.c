@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounded string copies. Truncation is a failure: a path cut short names another file. */
+/* Bounded string copies. Truncation is a failure: a path cut short names another file. str_cut() is for messages. */
 #include "base/str.h"
 
 #include <stdarg.h>
@@ -15,6 +15,22 @@ int str_copy(char *out, size_t size, const char *text)
     }
     memcpy(out, text, len + 1);
     return 0;
+}
+
+void str_cut(char *out, size_t size, const char *text)
+{
+    size_t len = text ? strnlen(text, size) : 0;
+
+    if (size == 0)
+        return;
+    if (len == size) {
+        len--;
+        for (size_t back = 0; back < 3 && len > 0 && ((uint8_t)text[len] & 0xc0) == 0x80; back++)
+            len--;
+    }
+    if (len > 0)
+        memmove(out, text, len);
+    out[len] = '\0';
 }
 
 int str_format(char *out, size_t size, const char *format, ...)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* str.h: strings into buffers of known size. A result that does not fit is -ENAMETOOLONG, never a shorter string. */
+/*
+ * str.h: strings into buffers of known size. A result that does not fit is -ENAMETOOLONG, never a shorter string: a
+ * name that is cut short is another name. Only str_cut() shortens, and only what people read is given to it.
+ */
 #ifndef BRIG_BASE_STR_H
 #define BRIG_BASE_STR_H
 
@@ -7,6 +10,14 @@
 
 /* Copies text with its NUL. On failure out is the empty string. */
 int str_copy(char *out, size_t size, const char *text) MUST_CHECK;
+/* Copies between two arrays of which the compiler knows that the text fits: an id into the same id elsewhere. */
+#define str_assign(to, from)                                                                                     \
+    do {                                                                                                         \
+        _Static_assert(IS_ARRAY(to) && IS_ARRAY(from) && sizeof(to) >= sizeof(from), "may not fit: str_copy()"); \
+        (void)!str_copy((to), sizeof(to), (from));                                                               \
+    } while (0)
+/* Copies what fits, for messages: cuts between characters of UTF-8. text may be NULL: then out is the empty string. */
+void str_cut(char *out, size_t size, const char *text);
 /* Like snprintf(), but returns the length or -ENAMETOOLONG, and then out is the empty string. */
 int str_format(char *out, size_t size, const char *format, ...) PRINTF_LIKE(3, 4) MUST_CHECK;
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
+#include "base/list.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include "base/utf8.h"
@@ -71,6 +72,102 @@ static void str_never_truncates(void **state)
     assert_true(str_starts("/proc/self", "/proc"));
     assert_false(str_starts("/pro", "/proc"));
     assert_true(str_eq("a", "a"));
+}
+
+static void str_assign_copies_into_what_is_large_enough(void **state)
+{
+    char to[6] = "junk";
+    char from[4] = "abc";
+    (void)state;
+
+    str_assign(to, from);
+    assert_string_equal(to, "abc");
+    str_assign(to, "12345");
+    assert_string_equal(to, "12345");
+}
+
+static void str_cut_cuts_between_characters(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t size;
+        const char *want;
+    } cases[] = {
+        {"abc", 4, "abc"},
+        {"abcd", 4, "abc"},
+        {NULL, 4, ""},
+        {"", 1, ""},
+        {"abc", 1, ""},
+        {"a\xc3\xa9", 4, "a\xc3\xa9"},
+        {"a\xc3\xa9", 3, "a"},
+        {"a\xe2\x82\xac", 4, "a"},
+        {"a\xf0\x9f\x9a\xa2z", 5, "a"},
+        {"a\xf0\x9f\x9a\xa2z", 6, "a\xf0\x9f\x9a\xa2"},
+        {"\xf0\x9f\x9a\xa2", 4, ""},
+        {"\x80\x80\x80\x80\x80\x80", 6, "\x80\x80"}, /* no UTF-8: at most three bytes more are lost */
+    };
+    char out[8];
+    (void)state;
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        memset(out, 'x', sizeof out);
+        str_cut(out, cases[i].size, cases[i].text);
+        assert_string_equal(out, cases[i].want);
+        assert_int_equal(out[cases[i].size], 'x');
+    }
+    str_cut(NULL, 0, "abc");
+}
+
+struct thing {
+    struct thing *next, *prev;
+    char name;
+};
+
+/* The names both ways: "abc" is "abc cba". */
+static const char *walk(const struct thing *first, const struct thing *last)
+{
+    static char text[16];
+    size_t n = 0;
+
+    for (const struct thing *t = first; t; t = t->next)
+        text[n++] = t->name;
+    text[n++] = ' ';
+    for (const struct thing *t = last; t; t = t->prev)
+        text[n++] = t->name;
+    text[n] = '\0';
+    return text;
+}
+
+static void lists_are_linked_both_ways(void **state)
+{
+    struct thing a = {.name = 'a'}, b = {.name = 'b'}, c = {.name = 'c'}, *first = NULL, *last = NULL;
+    (void)state;
+
+    list_append(&first, &last, &a);
+    assert_string_equal(walk(first, last), "a a");
+    list_append(&first, &last, &b);
+    list_append(&first, &last, &c);
+    assert_string_equal(walk(first, last), "abc cba");
+    list_take(&first, &last, &b);
+    assert_string_equal(walk(first, last), "ac ca");
+    assert_true(b.next == NULL && b.prev == NULL);
+    list_append(&first, &last, &b);
+    list_take(&first, &last, &a);
+    assert_string_equal(walk(first, last), "cb bc");
+    list_take(&first, &last, &b);
+    list_take(&first, &last, &c);
+    assert_true(first == NULL && last == NULL);
+
+    list_push(&first, &a);
+    assert_string_equal(walk(first, &a), "a a");
+    list_push(&first, &b);
+    list_push(&first, &c);
+    assert_string_equal(walk(first, &a), "cba abc");
+    list_remove(&first, &b);
+    assert_string_equal(walk(first, &a), "ca ac");
+    list_remove(&first, &c);
+    list_remove(&first, &a);
+    assert_null(first);
 }
 
 static void utf8_takes_only_well_formed(void **state)
@@ -378,6 +475,9 @@ int main(void)
         cmocka_unit_test(ownership_is_handed_over_once),
         cmocka_unit_test(mem_fails_when_told),
         cmocka_unit_test(str_never_truncates),
+        cmocka_unit_test(str_assign_copies_into_what_is_large_enough),
+        cmocka_unit_test(str_cut_cuts_between_characters),
+        cmocka_unit_test(lists_are_linked_both_ways),
         cmocka_unit_test(utf8_takes_only_well_formed),
         cmocka_unit_test(utf8_writes_what_it_reads),
         cmocka_unit_test(a_filter_that_is_too_long_is_not_installed),
