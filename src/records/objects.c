@@ -251,6 +251,8 @@ int objects_create(struct store *store, const struct objects_kind *kind, struct 
         return err_nomem(err);
     objects->store = store;
     objects->kind = *kind;
+    if (objects->kind.org_bytes == 0)
+        objects->kind.org_bytes = OBJECTS_ORG_BYTES;
     struct table *const tables[] = {&objects->orgs, &objects->by_id, &objects->by_key, &objects->active,
                                     &objects->claims};
     int r = 0;
@@ -301,7 +303,7 @@ void objects_forget_org(struct objects *objects, const char *org_id)
     if (!org)
         return;
     org_empty(org);
-    if (org->coming == 0) { /* else a write that the store refuses for want of the organisation comes back to it */
+    if (org->changes == 0) { /* else a write that the store refuses for want of the organisation comes back to it */
         table_remove(&objects->orgs, &org->link);
         mem_free(org);
     }

@@ -32,8 +32,10 @@ struct change {
     void *make_ctx;
     objects_done_fn *done;
     void *ctx;
-    struct node *node;            /* what it will be; NULL: a deletion, or nothing to change */
-    struct objects_org *org;      /* of a new one: it is counted there */
+    struct node *node;       /* what it will be; NULL: a deletion, or nothing to change */
+    struct objects_org *org; /* where it is counted while it is being written */
+    size_t bytes;            /* so many more than before */
+    bool is_new;
     struct change *behind, *last; /* the one that is next, and the last in the row (of the active one) */
     size_t n_waiting;
     struct table_link link, claim;
@@ -78,10 +80,53 @@ static int check_key(const struct change *change, const struct node *node, struc
     return 0;
 }
 
-/* Ids, version and times of what it will be; a new one takes its place in the count. */
-static int enter(struct change *change, const struct node *old, struct object *ret, struct brig_err *err)
+static int check_count(const struct change *change, const struct objects_org *org, struct brig_err *err)
 {
-    struct objects *objects = change->objects;
+    const struct objects_kind *kind = &change->objects->kind;
+
+    if (org->count + org->coming < kind->per_org)
+        return 0;
+    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu %s%s", kind->per_org, kind->many ? "" : "of ",
+                   kind->many ? kind->many : kind->kind);
+}
+
+/* What is being written counts: many changes at once make no room. One that gets no larger is always taken. */
+static int check_bytes(const struct change *change, const struct objects_org *org, size_t more, struct brig_err *err)
+{
+    const struct objects_kind *kind = &change->objects->kind;
+
+    if (more == 0 || org->bytes + org->bytes_coming + more <= kind->org_bytes)
+        return 0;
+    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu bytes of %s", kind->org_bytes,
+                   kind->many ? kind->many : kind->kind);
+}
+
+/* The change takes its place in the counts of its organisation, if there is room. */
+static int reserve(struct change *change, const struct node *old, size_t len, struct brig_err *err)
+{
+    size_t was = old ? old->public.len : 0, more = len > was ? len - was : 0;
+    struct objects_org *org = old ? old->org : NULL;
+    int r = org ? 0 : objects_org_get(change->objects, change->org_id, &org);
+
+    if (r < 0)
+        return err_nomem(err);
+    r = check_bytes(change, org, more, err);
+    if (r == 0 && !old)
+        r = check_count(change, org, err);
+    if (r < 0)
+        return r;
+    change->org = org;
+    change->bytes = more;
+    change->is_new = !old;
+    org->changes++;
+    org->bytes_coming += more;
+    org->coming += change->is_new;
+    return 0;
+}
+
+/* Ids, version and times of what it will be. */
+static void describe(const struct change *change, const struct node *old, struct object *ret)
+{
     int64_t now = clock_real_ns();
 
     memcpy(ret->org_id, change->org_id, sizeof ret->org_id);
@@ -92,31 +137,23 @@ static int enter(struct change *change, const struct node *old, struct object *r
         ret->updated_at_ns = change->keep_time                 ? old->public.updated_at_ns
                              : now > old->public.updated_at_ns ? now
                                                                : old->public.updated_at_ns + 1;
-        return 0;
+        return;
     }
-    int r = objects_org_get(objects, change->org_id, &change->org);
-    if (r < 0)
-        return err_nomem(err);
-    if (change->org->count + change->org->coming >= objects->kind.per_org) {
-        change->org = NULL;
-        const struct objects_kind *kind = &objects->kind;
-        return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu %s%s", kind->per_org,
-                       kind->many ? "" : "of ", kind->many ? kind->many : kind->kind);
-    }
-    change->org->coming++;
     const struct object *last = change->org->last;
     if (last && now <= last->created_at_ns) /* the order of a list is the order of making, whatever the clock does */
         now = last->created_at_ns + 1;
     ret->version = change->after + 1;
     ret->created_at_ns = ret->updated_at_ns = now;
-    return 0;
 }
 
 static void leave(struct change *change)
 {
     table_remove(&change->objects->claims, &change->claim);
-    if (change->org)
-        change->org->coming--;
+    if (change->org) {
+        change->org->changes--;
+        change->org->bytes_coming -= change->bytes;
+        change->org->coming -= change->is_new;
+    }
     change->org = NULL;
 }
 
@@ -139,19 +176,6 @@ static int write_row(struct change *change, const struct object *object, struct 
     return store_put_object(change->objects->store, &row, on_committed, change, err);
 }
 
-/* One that gets no larger is always taken. */
-static int check_bytes(const struct change *change, const struct node *old, size_t len, struct brig_err *err)
-{
-    const struct objects_kind *kind = &change->objects->kind;
-    const struct objects_org *org = objects_org_find(change->objects, change->org_id);
-    size_t max = kind->org_bytes ? kind->org_bytes : OBJECTS_ORG_BYTES, was = old ? old->public.len : 0;
-
-    if (!org || len <= was || org->bytes - was + len <= max)
-        return 0;
-    return err_set(err, BRIG_E_LIMIT, 0, "an organisation has at most %zu bytes of %s", max,
-                   kind->many ? kind->many : kind->kind);
-}
-
 /* 0 and *ret, or 1: nothing to change. */
 static int make_node(struct change *change, struct node *old, struct node **ret, struct brig_err *err)
 {
@@ -163,11 +187,10 @@ static int make_node(struct change *change, struct node *old, struct node **ret,
     if (r == 1 && old)
         return 1;
     if (r == 0)
-        r = check_bytes(change, old, doc.len, err);
-    if (r == 0)
-        r = enter(change, old, &like, err);
+        r = reserve(change, old, doc.len, err);
     if (r < 0)
         return r;
+    describe(change, old, &like);
     char *text = buf_take(&doc, &len);
     if (!text)
         return err_nomem(err);
@@ -219,7 +242,7 @@ static void settle(struct change *change, const struct brig_err *err)
 {
     struct objects *objects = change->objects;
     struct node *old = node_find(objects, change->org_id, change->id);
-    struct objects_org *org = old ? old->org : change->org;
+    struct objects_org *org = old ? old->org : change->is_new ? change->org : NULL;
     /* without org: it was forgotten between the commit and now */
     struct node *node = err || !org ? NULL : change->node;
     bool gone = !err && !change->make && old;

@@ -9,8 +9,10 @@
 struct objects_org {
     char id[64];
     struct object *first, *last;
-    size_t bytes;         /* of the documents in the list */
-    size_t count, coming; /* coming: new ones that are being written */
+    size_t bytes, count; /* of the documents in the list, and how many they are */
+    size_t bytes_coming; /* what the changes that are being written add to them */
+    size_t coming;       /* how many of those changes make a new one */
+    size_t changes;      /* how many there are: while there is one, this stays */
     struct table_link link;
 };
 

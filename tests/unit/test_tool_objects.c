@@ -372,6 +372,18 @@ static void test_bytes(void **state)
     must_put(kit, objects, "a", "{\"n\":54321}"); /* no larger */
     must_put(kit, objects, "a", "{}");
     must_put(kit, objects, "c", "{\"n\":123}"); /* what went is free again */
+
+    /* what is on its way to the store counts as well, and one that is not written gives its bytes back */
+    must_put(kit, objects, "c", "{}");
+    assert_int_equal(put(objects, "d", "{\"n\":1}", 0, &told, &err), 0); /* 2, 9, 2 and 7 */
+    assert_true(put(objects, "a", "{\"n\":1}", 0, &told, &err) < 0);
+    assert_string_equal(err.message, "an organisation has at most 20 bytes of thing");
+    assert_true(put(objects, "e", "{}", 0, &told, &err) < 0);
+    wait_for(kit, &told, 1);
+    assert_int_equal(objects_delete(objects, ORG, "d", on_object, &told, &err), 0);
+    wait_for(kit, &told, 2);
+    assert_true(put(objects, "e", "{\"n\":", 0, &told, &err) < 0);
+    must_put(kit, objects, "e", "{\"n\":1}");
     kit_close(kit);
     objects_destroy(objects);
     kit_open(kit);
