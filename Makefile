@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# A thin front for people's habits: Meson does the building (meson.build), tools/setup.sh the packages, tests/run.py the testing.
-# BUILD=dir builds elsewhere; T=pattern narrows `make test`.
+# A thin front for people's habits: Meson does the building (meson.build), tools/setup.sh the packages, tests/run.py the
+# testing. BUILD=dir builds elsewhere; T=pattern narrows `make test`.
 
 BUILD ?= build
 ASAN ?= build-asan

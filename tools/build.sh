@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tools/build.sh DIR [-Doption=value...]: configures DIR once, reconfigures it only where an option differs, and builds it all.
-# A new DIR has no tests unless asked for, since `make run` installs nothing that only they need; an existing one keeps what it has.
+# tools/build.sh DIR [-Doption=value...]: configures DIR once, reconfigures it only where an option differs, and builds
+# it all. A new DIR has no tests unless asked for, since `make run` installs nothing that only they need; an existing
+# one keeps what it has.
 
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +32,8 @@ import json, sys
 for o in json.load(sys.stdin):
     if o["name"] == sys.argv[1]:
         v = o["value"]
-        print({True: "true", False: "false"}.get(v, v) if isinstance(v, (bool, str, int)) else ",".join(v))' "${name%%=*}")
+        words = {True: "true", False: "false"}
+        print(words.get(v, v) if isinstance(v, (bool, str, int)) else ",".join(v))' "${name%%=*}")
         [ "$now" = "${name#*=}" ] || meson configure "$dir" "$option"
     done
 fi

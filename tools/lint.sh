@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tools/lint.sh BUILD: clang-format (nothing is rewritten) and clang-tidy over our C files; fails on the first kind of complaint
-# only after both have spoken.
+# tools/lint.sh BUILD: clang-format (nothing is rewritten) and clang-tidy over our C files; fails on the first kind of
+# complaint only after both have spoken.
 
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1

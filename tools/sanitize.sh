@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# tools/sanitize.sh DIR SECONDS: builds the unit tests and the fuzzers with ASan and UBSan by clang, runs the unit tests, replays the
-# seed corpora, then fuzzes each target for SECONDS.  Only those are built, and brig-init, which has no libc and hence no ASan, for the tests that drive it.
-# With ONLY_FUZZ set, only the last part.  FUZZ_SEED makes the fuzzers go the same way each time; without it they explore.  New inputs go to DIR/corpus, never into the tree.
-# The last line is `N passed, N failed, N skipped`; a fuzz target counts as one.
+# tools/sanitize.sh DIR SECONDS: builds the unit tests and the fuzzers with ASan and UBSan by clang, runs the unit
+# tests, replays the seed corpora, then fuzzes each target for SECONDS.  Only those are built, and brig-init, which has
+# no libc and hence no ASan, for the tests that drive it. With ONLY_FUZZ set, only the last part.  FUZZ_SEED makes the
+# fuzzers go the same way each time; without it they explore.  New inputs go to DIR/corpus, never into the tree. The
+# last line is `N passed, N failed, N skipped`; a fuzz target counts as one.
 
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -41,7 +42,8 @@ export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0:strict_string_checks=1:detec
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 
 if [ -z "${ONLY_FUZZ:-}" ]; then
-    out=$(/usr/bin/python3 tests/run.py --build "$dir" --no-install --kind unit --kind replay | tee /dev/stderr | tail -n 1)
+    out=$(/usr/bin/python3 tests/run.py --build "$dir" --no-install --kind unit --kind replay |
+        tee /dev/stderr | tail -n 1)
     read -r p _ f _ s _ <<<"${out//,/}"
     if [[ $p$f$s =~ ^[0-9]+$ ]]; then
         passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
@@ -57,7 +59,8 @@ for fuzzer in "$dir"/tests/fuzz/fuzz_*; do
     seeds=tests/fuzz/corpus/$name
     [ -d "$seeds" ] || seeds=
     echo "fuzz $name: $seconds s"
-    if timeout $((seconds + 60)) "$fuzzer" -max_total_time="$seconds" -seed="${FUZZ_SEED:-0}" -rss_limit_mb=2048 -timeout=10 -verbosity=0 \
+    if timeout $((seconds + 60)) "$fuzzer" -max_total_time="$seconds" -seed="${FUZZ_SEED:-0}" -rss_limit_mb=2048 \
+        -timeout=10 -verbosity=0 \
         -print_final_stats=1 -artifact_prefix="$dir/crashes/$name-" "$dir/corpus/$name" ${seeds:+"$seeds"} \
         >"$dir/crashes/$name.log" 2>&1; then
         passed=$((passed + 1))

@@ -3,9 +3,9 @@
 #
 # tools/setup.sh SET...: makes sure that the Debian packages of the named sets are installed.
 #
-# What it will not do: remove or replace a package (--no-remove), install what nobody asked for (--no-install-recommends), start
-# a service, leave a file, or run apt at all when everything is there.  Without root and without sudo it prints the one line that
-# an administrator must run, and fails.
+# What it will not do: remove or replace a package (--no-remove), install what nobody asked for
+# (--no-install-recommends), start a service, leave a file, or run apt at all when everything is there.  Without root
+# and without sudo it prints the one line that an administrator must run, and fails.
 
 set -euo pipefail
 
@@ -21,10 +21,11 @@ clang_rt() {
 packages() {
     case $1 in
     # what `make run` needs: the compilers, and mkfs.ext4 for the store of a sandbox
-    build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs libidn2-dev libssl-dev libsqlite3-dev libpq-dev zlib1g-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
-    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`; what tests run
-    # inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for want of a package
-    # (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
+    build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs libidn2-dev libssl-dev \
+        libsqlite3-dev libpq-dev zlib1g-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
+    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`; what
+    # tests run inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for want of a
+    # package (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
     test)
         echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql
         echo curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild python3-numpy
@@ -75,8 +76,8 @@ else
     exit 1
 fi
 
-# No service is started: systemctl takes SYSTEMD_OFFLINE for a chroot and ignores `start`, and invoke-rc.d does nothing in
-# runlevel 1.  Both are read from the environment, so there is no policy-rc.d to leave behind.
+# No service is started: systemctl takes SYSTEMD_OFFLINE for a chroot and ignores `start`, and invoke-rc.d does nothing
+# in runlevel 1.  Both are read from the environment, so there is no policy-rc.d to leave behind.
 as+=(DEBIAN_FRONTEND=noninteractive SYSTEMD_OFFLINE=1 RUNLEVEL=1)
 echo "tools/setup.sh: installing ${missing[*]}"
 "${as[@]}" apt-get -q -o DPkg::Lock::Timeout=300 update

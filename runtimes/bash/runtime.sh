@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# The bash runtime (4.4 and later): started before anybody needs it, takes one request on descriptor 3, runs it, answers, ends. It also runs commands.
-# docs/PROTOCOL.md, "Runtime", is what goes over the descriptor; runtimes/README.md is how this text is started.
+# The bash runtime (4.4 and later): started before anybody needs it, takes one request on descriptor 3, runs it,
+# answers, ends. It also runs commands. docs/PROTOCOL.md, "Runtime", is what goes over the descriptor;
+# runtimes/README.md is how this text is started.
 #
-# Theory of operation. Nothing but bash and what every Debian or busybox has beside it: sha256sum, head, sed, tr, base64, mktemp, rm, mkdir, cat; iconv where there is one. Unlike in Python
-# and Node, user code is another process: it has neither the channel nor the key, which never leaves this shell's variables (sha256sum gets it on its stdin, not as an argument).
-# JSON is split at its quotes in one step (a word split), so that the work grows with the number of strings, not with their length.
+# Theory of operation. Nothing but bash and what every Debian or busybox has beside it: sha256sum, head, sed, tr,
+# base64, mktemp, rm, mkdir, cat; iconv where there is one. Unlike in Python and Node, user code is another process: it
+# has neither the channel nor the key, which never leaves this shell's variables (sha256sum gets it on its stdin, not as
+# an argument). JSON is split at its quotes in one step (a word split), so that the work grows with the number of
+# strings, not with their length.
 LC_ALL=C
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 shopt -s extglob
 set -f
 declare -A got member
 declare -a order
-LONG=8192 # ${x//a/b} and ${x%a} take time with the square of the length; longer texts go through sed, and are cut by number
+# ${x//a/b} and ${x%a} take time with the square of the length; longer texts go through sed, and are cut by number
+LONG=8192
 
-# --- the channel -----------------------------------------------------------------------------------------------------------------------------
+# --- the channel ------------------------------------------------------------------------------------------------------
 
 send() { # payload
     local n=${#1} head
@@ -33,7 +37,7 @@ read_length() {
     done
 }
 
-# --- JSON ------------------------------------------------------------------------------------------------------------------------------------
+# --- JSON -------------------------------------------------------------------------------------------------------------
 
 # scan TEXT: the members of an object, or the elements of an array by number, as JSON text: order[], member[]
 scan() {
@@ -74,7 +78,9 @@ scan() {
         [ $i -lt ${#parts[@]} ] || break
         pre=${parts[i++]}
         while ends_escaped "${parts[i - 1]}" && [ $i -lt ${#parts[@]} ]; do pre+=\"${parts[i++]}; done
-        if [ $depth = 1 ] && [ $value = 0 ]; then unescape "$pre"; key=$text; [ -n "$key" ] || key=_; else raw+=\"$pre\"; fi
+        if [ $depth = 1 ] && [ $value = 0 ]; then
+            unescape "$pre"; key=$text; [ -n "$key" ] || key=_
+        else raw+=\"$pre\"; fi
     done
 }
 
@@ -120,8 +126,12 @@ utf8() { # code point -> bytes, as \xHH
     if ((n == 0)); then bytes=
     elif ((n < 0x80)); then printf -v bytes '\\x%02x' $n
     elif ((n < 0x800)); then printf -v bytes '\\x%02x\\x%02x' $((n >> 6 | 0xc0)) $((n & 63 | 0x80))
-    elif ((n < 0x10000)); then printf -v bytes '\\x%02x\\x%02x\\x%02x' $((n >> 12 | 0xe0)) $((n >> 6 & 63 | 0x80)) $((n & 63 | 0x80))
-    else printf -v bytes '\\x%02x\\x%02x\\x%02x\\x%02x' $((n >> 18 | 0xf0)) $((n >> 12 & 63 | 0x80)) $((n >> 6 & 63 | 0x80)) $((n & 63 | 0x80)); fi
+    elif ((n < 0x10000)); then
+        printf -v bytes '\\x%02x\\x%02x\\x%02x' $((n >> 12 | 0xe0)) $((n >> 6 & 63 | 0x80)) $((n & 63 | 0x80))
+    else
+        printf -v bytes '\\x%02x\\x%02x\\x%02x\\x%02x' $((n >> 18 | 0xf0)) $((n >> 12 & 63 | 0x80)) \
+            $((n >> 6 & 63 | 0x80)) $((n & 63 | 0x80))
+    fi
 }
 
 # plain RAW -> text: a string's text, null as nothing, anything else as it is written
@@ -194,7 +204,7 @@ is_json() {
     case $left in N | S) return 0 ;; *) return 1 ;; esac
 }
 
-# --- the answer ------------------------------------------------------------------------------------------------------------------------------
+# --- the answer -------------------------------------------------------------------------------------------------------
 
 # The key becomes the two pads of HMAC at once.
 take_key() {
@@ -232,7 +242,7 @@ finish() {
     answer "$payload}"
 }
 
-# --- files -------------------------------------------------------------------------------------------------------------------------------------
+# --- files ------------------------------------------------------------------------------------------------------------
 
 put_files() {
     local -a all=()
@@ -244,7 +254,8 @@ put_files() {
         plain "${member[path]-}"; place=$text
         [[ $place != */* ]] || mkdir -p "${place%/*}" 2>/dev/null
         plain "${member[base64]-}"
-        { printf %s "$text" | base64 -d >"$place"; } 2>/dev/null || finish null null OSError "$place cannot be written" 1
+        { printf %s "$text" | base64 -d >"$place"; } 2>/dev/null \
+            || finish null null OSError "$place cannot be written" 1
     done
 }
 
@@ -256,14 +267,15 @@ get_files() {
         plain "${member[$one]}"
         quote "$text"
         if [ -r "$text" ] && [ ! -d "$text" ]; then
-            collected+=${collected:+,}"{\"path\":$quoted,\"base64\":\"$(head -c 33554432 "$text" | base64 | tr -d '\n')\"}"
+            collected+=${collected:+,}"{\"path\":$quoted,\"base64\":\""
+            collected+="$(head -c 33554432 "$text" | base64 | tr -d '\n')\"}"
         else
             collected+=${collected:+,}"{\"path\":$quoted,\"error\":\"No such file or directory\"}"
         fi
     done
 }
 
-# --- one request -------------------------------------------------------------------------------------------------------------------------------
+# --- one request ------------------------------------------------------------------------------------------------------
 
 # In the child: the request's environment and nothing else, the arguments as ARG_NAME, the result's descriptor.
 environment() {
@@ -326,7 +338,8 @@ run() {
     result=$(head -c $((limit + 1)) <&5 | tr -d '\0'; printf .)
     result=${result:0:${#result}-1}
     [ "${result: -1}" != $'\n' ] || result=${result:0:${#result}-1}
-    [ ${#result} -le "$limit" ] || finish null null ResultTooLarge "the result is larger than the $limit bytes that are allowed" 1
+    [ ${#result} -le "$limit" ] \
+        || finish null null ResultTooLarge "the result is larger than the $limit bytes that are allowed" 1
     [[ $result == *[![:space:]]* ]] || finish null null
     quote "$result"
     if [ "$clean" = "$result" ] && is_json "$result"; then finish "$result" json; else finish "$quoted" str; fi
@@ -346,12 +359,15 @@ serve() {
     if [ -n "$text" ]; then cd "$text" || finish null null FileNotFoundError "$text: no such directory" 1; fi
     [ "${got[files]-null}" = null ] || put_files
     [ "${got[collect]-null}" != null ] || unset 'got[collect]'
-    if [ "$kind" = command ]; then title=${got[command]:-$source}; scan "$title"; plain "${member[0]-null}"; title=$text; fi
+    if [ "$kind" = command ]; then
+        title=${got[command]:-$source}; scan "$title"; plain "${member[0]-null}"; title=$text
+    fi
     [ "$kind" != schema ] || finish null null TypeError "a tool in bash requires an explicit json_schema" 1
     run
 }
 
-send "{\"ready\":1,\"language\":\"bash\",\"version\":\"${BASH_VERSINFO[0]}.${BASH_VERSINFO[1]}.${BASH_VERSINFO[2]}\",\"pid\":$$}"
+version="${BASH_VERSINFO[0]}.${BASH_VERSINFO[1]}.${BASH_VERSINFO[2]}"
+send "{\"ready\":1,\"language\":\"bash\",\"version\":\"$version\",\"pid\":$$}"
 read_length
 request=$(head -c "$length" <&3)
 serve

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Node runtime (18 and later): started before anybody needs it, takes one request on descriptor 3, runs it, answers, ends.
-// docs/PROTOCOL.md, "Runtime", is what goes over the descriptor; runtimes/README.md is how the texts are started.
+// The Node runtime (18 and later): started before anybody needs it, takes one request on descriptor 3, runs it,
+// answers, ends. docs/PROTOCOL.md, "Runtime", is what goes over the descriptor; runtimes/README.md is how the texts are
+// started.
 //
-// Theory of operation. The text comes with `node -e`, so that nothing of ours must exist in a template. channel.js, encode.js and serve.js are one text. User code shares
-// this process: what the answer needs is captured here, before it begins; the key goes into one Hmac object and is in no variable afterwards. libuv marks
-// every inherited descriptor close-on-exec at start, so programs that a tool starts do not have the channel.
+// Theory of operation. The text comes with `node -e`, so that nothing of ours must exist in a template. channel.js,
+// encode.js and serve.js are one text. User code shares this process: what the answer needs is captured here, before it
+// begins; the key goes into one Hmac object and is in no variable afterwards. libuv marks every inherited descriptor
+// close-on-exec at start, so programs that a tool starts do not have the channel.
 'use strict';
 const fs = require('fs');
 const path = require('path');

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JavaScript values to JSON text, within a budget of bytes; docs/TOOLS.md, "Values", has the table, and the tests hold each row against it.
+// JavaScript values to JSON text, within a budget of bytes; docs/TOOLS.md, "Values", has the table, and the tests hold
+// each row against it.
 const DEPTH = 60; // the service reads 64 levels; the answer itself has some
 const MEMBERS = 1000000; // values and keys; the service reads some more
 const HUGE = 1n << 1020n; // a double's range: past it the service's reader refuses a number
@@ -9,7 +10,8 @@ class ResultTooLarge extends Error {
 }
 
 function quote(text) {
-  return stringify(/[\ud800-\udfff]/.test(text) ? bufferFrom(text, 'utf8').toString() : text); // half surrogates become U+FFFD
+  // half surrogates become U+FFFD
+  return stringify(/[\ud800-\udfff]/.test(text) ? bufferFrom(text, 'utf8').toString() : text);
 }
 
 function kindOf(value) {
@@ -60,19 +62,24 @@ function encoder(limit, notes) {
     }
     if (Array.isArray(value)) return list(Array.from(value), depth);
     if (value instanceof Map) {
-      if ([...value.keys()].some((key) => typeof key === 'object' && key !== null)) note('keys that are objects became their String()');
+      if ([...value.keys()].some((key) => typeof key === 'object' && key !== null)) {
+        note('keys that are objects became their String()');
+      }
       return members(value.entries(), depth);
     }
     if (value instanceof Set) return list([...value], depth);
     if (value instanceof ArrayBuffer || value instanceof Uint8Array || value instanceof DataView) {
-      const bytes = value instanceof ArrayBuffer ? bufferFrom(value) : bufferFrom(value.buffer, value.byteOffset, value.byteLength);
+      const bytes = value instanceof ArrayBuffer ? bufferFrom(value)
+        : bufferFrom(value.buffer, value.byteOffset, value.byteLength);
       spend(bytes.length);
       return put(`{"base64":"${bytes.toString('base64')}"}`);
     }
     if (ArrayBuffer.isView(value)) return list(Array.from(value), depth);
     if (value instanceof Error) return members([['name', value.name], ['message', value.message]], depth);
     if (value instanceof RegExp) return string(String(value));
-    if (value instanceof Number || value instanceof String || value instanceof Boolean || value instanceof BigInt) return encode(value.valueOf(), depth);
+    if (value instanceof Number || value instanceof String || value instanceof Boolean || value instanceof BigInt) {
+      return encode(value.valueOf(), depth);
+    }
     if (value instanceof Promise || value instanceof WeakMap || value instanceof WeakSet) {
       note(`a value of type ${value.constructor.name} became its String()`);
       return string(String(value));

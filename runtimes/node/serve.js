@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One request, from its environment to its answer. Goes behind encode.js in one text.
 
-// --- where modules come from -------------------------------------------------------------------------------------------------------------------
+// --- where modules come from -----------------------------------------------------------------------------------------
 
-let bases = []; // files, existing or not, whose folders are looked in: the working directory's, then the requirement set's
+// files, existing or not, whose folders are looked in: the working directory's, then the requirement set's
+let bases = [];
 let userRequire = null;
 
 function environment(request) {
@@ -13,7 +14,9 @@ function environment(request) {
   const here = process.cwd();
   bases = [path.join(here, 'tool.js')];
   if (request.site) {
-    const modules = [request.site, path.join(request.site, 'npm', 'node_modules'), path.join(request.site, 'node_modules')]
+    const modules = [
+      request.site, path.join(request.site, 'npm', 'node_modules'), path.join(request.site, 'node_modules'),
+    ]
       .find((one) => path.basename(one) === 'node_modules' && fs.existsSync(one));
     if (modules) {
       bases.push(path.join(path.dirname(modules), 'tool.js'));
@@ -25,15 +28,20 @@ function environment(request) {
   userRequire = Module.createRequire(bases[0]);
 }
 
-const missing = (error) => ['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND', 'ERR_PACKAGE_PATH_NOT_EXPORTED'].includes(error?.code);
+const MISSING = ['ERR_MODULE_NOT_FOUND', 'MODULE_NOT_FOUND', 'ERR_PACKAGE_PATH_NOT_EXPORTED'];
+const missing = (error) => MISSING.includes(error?.code);
 
-// import() as if it stood in one of the bases. Nodes before 20.12 have no loader for that; there import.meta.resolve() takes a parent (a flag
-// of the command line), and finds what import finds: require() does not see packages that are modules only.
+// import() as if it stood in one of the bases. Nodes before 20.12 have no loader for that; there import.meta.resolve()
+// takes a parent (a flag of the command line), and finds what import finds: require() does not see packages that are
+// modules only.
 const defaultLoader = vm.constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER;
 let resolver = null;
 
 function importer(base) {
-  if (defaultLoader) return vm.compileFunction('return import(what)', ['what'], { filename: base, importModuleDynamically: defaultLoader });
+  if (defaultLoader) {
+    const how = { filename: base, importModuleDynamically: defaultLoader };
+    return vm.compileFunction('return import(what)', ['what'], how);
+  }
   return async (what) => {
     resolver ??= (await import('data:text/javascript,export default import.meta.resolve')).default;
     return import(await resolver(what, url.pathToFileURL(base).href));
@@ -57,7 +65,7 @@ async function link(what) {
   }, { identifier: what });
 }
 
-// --- TypeScript --------------------------------------------------------------------------------------------------------------------------------
+// --- TypeScript ------------------------------------------------------------------------------------------------------
 
 let sourceMap = null; // of what was compiled: lines in tracebacks are the user's
 
@@ -66,12 +74,17 @@ class TypeScriptError extends Error {
 }
 
 function esbuild(source) {
-  const places = bases.slice(1).map((base) => path.join(path.dirname(base), 'node_modules', '.bin', 'esbuild')).concat('/usr/bin/esbuild', '/usr/local/bin/esbuild');
+  const places = bases.slice(1).map((base) => path.join(path.dirname(base), 'node_modules', '.bin', 'esbuild'))
+    .concat('/usr/bin/esbuild', '/usr/local/bin/esbuild');
   const program = places.find((place) => fs.existsSync(place));
   if (!program) {
-    throw new TypeScriptError(`Node ${process.version} cannot strip types (22.13 and later can), and there is no esbuild in this template`);
+    throw new TypeScriptError(`Node ${process.version} cannot strip types (22.13 and later can), `
+      + 'and there is no esbuild in this template');
   }
-  const done = require('child_process').spawnSync(program, ['--loader=ts', '--sourcemap=inline', '--sources-content=false', '--target=es2022', '--log-level=error'],
+  const options = [
+    '--loader=ts', '--sourcemap=inline', '--sources-content=false', '--target=es2022', '--log-level=error',
+  ];
+  const done = require('child_process').spawnSync(program, options,
     { input: source, encoding: 'utf8', maxBuffer: 64 << 20 });
   if (done.status !== 0) throw new SyntaxError(`esbuild: ${(done.stderr || String(done.error)).trim()}`);
   const [code, map] = done.stdout.split('//# sourceMappingURL=data:application/json;base64,');
@@ -89,15 +102,18 @@ function stripTypes(source) {
   }
 }
 
-// --- user code -----------------------------------------------------------------------------------------------------------------------------------
+// --- user code -------------------------------------------------------------------------------------------------------
 
 const ESM = /^\s*(?:import\s*(?:[\w$*{]|["'])|export\s)/m;
-const FUNCTIONS = /^(?:export\s+)?(?:default\s+)?(?:(?:async\s+)?function\s*\*?\s*([A-Za-z_$][\w$]*)|(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*(?::[^=]*)?=\s*(?:async\s*)?(?:function\b|\(|[A-Za-z_$][\w$]*\s*=>))/gm;
+const FUNCTIONS = new RegExp('^(?:export\\s+)?(?:default\\s+)?(?:(?:async\\s+)?function\\s*\\*?\\s*([A-Za-z_$][\\w$]*)'
+  + '|(?:const|let|var)\\s+([A-Za-z_$][\\w$]*)\\s*(?::[^=]*)?=\\s*(?:async\\s*)?'
+  + '(?:function\\b|\\(|[A-Za-z_$][\\w$]*\\s*=>))', 'gm');
 
 // V8 says where a syntax error is only for scripts; and the line we put behind the source must not be blamed.
 function misspelt(error, source, filename) {
   if (!(error instanceof SyntaxError)) return error;
-  const plain = source.replace(/^(\s*)export(\s+default)?(?=\s)/gm, (all) => all.replace(/\S/g, ' ')).replace(/^(\s*)import\b(?=[^(.])/gm, '$1//    ');
+  const plain = source.replace(/^(\s*)export(\s+default)?(?=\s)/gm, (all) => all.replace(/\S/g, ' '))
+    .replace(/^(\s*)import\b(?=[^(.])/gm, '$1//    ');
   try {
     vm.compileFunction(plain, [], { filename });
   } catch (sync) {
@@ -110,7 +126,8 @@ function misspelt(error, source, filename) {
   return error;
 }
 
-// Runs it and gives what `pick` (an expression, evaluated at its end) is. A module if it looks like one, else a script as CommonJS has it, else a module after all (await).
+// Runs it and gives what `pick` (an expression, evaluated at its end) is. A module if it looks like one, else a script
+// as CommonJS has it, else a module after all (await).
 async function evaluate(source, filename, pick) {
   const dynamic = (what) => load(what);
   const esm = async () => {
@@ -118,7 +135,8 @@ async function evaluate(source, filename, pick) {
       identifier: filename,
       importModuleDynamically: dynamic,
       initializeImportMeta(meta) {
-        Object.assign(meta, { url: url.pathToFileURL(bases[0]).href, filename: bases[0], dirname: path.dirname(bases[0]) });
+        const dirname = path.dirname(bases[0]);
+        Object.assign(meta, { url: url.pathToFileURL(bases[0]).href, filename: bases[0], dirname });
       },
     });
     await module.link(link);
@@ -136,14 +154,16 @@ async function evaluate(source, filename, pick) {
   if (ESM.test(source)) return asModule();
   let run;
   try {
-    run = vm.compileFunction(`${source}\nreturn ${pick};`, ['exports', 'require', 'module', '__filename', '__dirname'], { filename, importModuleDynamically: dynamic });
+    const given = ['exports', 'require', 'module', '__filename', '__dirname'];
+    run = vm.compileFunction(`${source}\nreturn ${pick};`, given, { filename, importModuleDynamically: dynamic });
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
     return asModule(); // `await` at top level
   }
   const module = { exports: {} };
   const picked = run.call(module.exports, module.exports, userRequire, module, bases[0], path.dirname(bases[0]));
-  return picked ?? (typeof module.exports === 'function' ? module.exports : Object.values(module.exports).filter((one) => typeof one === 'function').pop());
+  return picked ?? (typeof module.exports === 'function' ? module.exports
+    : Object.values(module.exports).filter((one) => typeof one === 'function').pop());
 }
 
 class NoFunctionError extends Error {
@@ -160,7 +180,8 @@ function positional(fn, args, schema) {
     const required = parameters.required ?? [];
     order = [...required, ...Object.keys(parameters.properties).filter((name) => !required.includes(name))];
   } else {
-    const head = /^(?:async\s+)?(?:function\s*\*?\s*[\w$]*\s*)?\(([^()]*)\)/.exec(shape)?.[1] ?? /^(?:async\s+)?([\w$]+)\s*=>/.exec(shape)?.[1] ?? '';
+    const head = /^(?:async\s+)?(?:function\s*\*?\s*[\w$]*\s*)?\(([^()]*)\)/.exec(shape)?.[1]
+      ?? /^(?:async\s+)?([\w$]+)\s*=>/.exec(shape)?.[1] ?? '';
     order = head.split(',').map((one) => one.split('=')[0].trim()).filter((one) => /^[\w$]+$/.test(one));
   }
   order.push(...Object.keys(args).filter((name) => !order.includes(name)));
@@ -173,7 +194,8 @@ async function client() {
   if (!process.env.LETTA_API_KEY) return null;
   try {
     const found = await load('@letta-ai/letta-client');
-    return found.LettaClient ? new found.LettaClient({ token: process.env.LETTA_API_KEY }) : new (found.Letta ?? found.default)({ apiKey: process.env.LETTA_API_KEY });
+    return found.LettaClient ? new found.LettaClient({ token: process.env.LETTA_API_KEY })
+      : new (found.Letta ?? found.default)({ apiKey: process.env.LETTA_API_KEY });
   } catch {
     return null;
   }
@@ -183,7 +205,8 @@ async function runTool(request, source, filename) {
   globalThis.client = await client();
   const names = [...source.matchAll(FUNCTIONS)].map((hit) => hit[1] ?? hit[2]);
   const last = names[names.length - 1];
-  const wanted = [request.name, last].filter((name) => name && /^[A-Za-z_$][\w$]*$/.test(name)).map((name) => `typeof ${name} === 'function' ? ${name} : `).join('');
+  const wanted = [request.name, last].filter((name) => name && /^[A-Za-z_$][\w$]*$/.test(name))
+    .map((name) => `typeof ${name} === 'function' ? ${name} : `).join('');
   const fn = await evaluate(source, filename, `${wanted}undefined`);
   if (typeof fn !== 'function') throw new NoFunctionError('No functions found in source code');
   return fn(...positional(fn, request.args ?? {}, request.schema));
@@ -200,15 +223,20 @@ function runCommand(request) {
   const result = fs.openSync(place, 'w+');
   fs.rmSync(folder, { recursive: true });
   const done = require('child_process').spawnSync(argv[0], argv.slice(1),
-    { input: stringify(request.args ?? {}), stdio: ['pipe', 'inherit', 'inherit', 'ignore', result], env: { ...process.env, BRIG_RESULT: '4' } });
+    {
+      input: stringify(request.args ?? {}), stdio: ['pipe', 'inherit', 'inherit', 'ignore', result],
+      env: { ...process.env, BRIG_RESULT: '4' },
+    });
   if (done.error && done.error.code !== 'EPIPE') throw done.error; // EPIPE: it did not read its arguments
   if (done.status !== 0) {
-    const error = new CommandError(`${argv[0]}: ${done.signal ? `signal ${require('os').constants.signals[done.signal]}` : `exit status ${done.status}`}`);
-    error.exitCode = done.status ?? 128 + require('os').constants.signals[done.signal];
+    const number = require('os').constants.signals[done.signal];
+    const error = new CommandError(`${argv[0]}: ${done.signal ? `signal ${number}` : `exit status ${done.status}`}`);
+    error.exitCode = done.status ?? 128 + number;
     throw error;
   }
   const size = fs.fstatSync(result).size;
-  if (size > (request.result_max || 16 << 20)) throw new ResultTooLarge(`the result is larger than the ${request.result_max || 16 << 20} bytes that are allowed`);
+  const most = request.result_max || 16 << 20;
+  if (size > most) throw new ResultTooLarge(`the result is larger than the ${most} bytes that are allowed`);
   const data = bufferAlloc(size);
   readSync(result, data, 0, size, 0);
   const text = data.toString();
@@ -219,16 +247,19 @@ function runCommand(request) {
   }
 }
 
-// --- errors, files, the answer ---------------------------------------------------------------------------------------------------------------------
+// --- errors, files, the answer ---------------------------------------------------------------------------------------
 
 function userLines(text, filename) {
-  return text.split('\n').filter((line) => !/^\s+at .*(\[eval\]|evalmachine|node:)/.test(line) && !/^\s+at async (?:Promise|file:)/.test(line)).map((line) => {
+  const own = /^\s+at .*(\[eval\]|evalmachine|node:)|^\s+at async (?:Promise|file:)/;
+  return text.split('\n').filter((line) => !own.test(line)).map((line) => {
     const at = line.lastIndexOf(`${filename}:`);
     const hit = at >= 0 && sourceMap ? /^:(\d+)(?::(\d+))?/.exec(line.slice(at + filename.length)) : null;
     if (!hit) return line;
     const entry = sourceMap.findEntry(hit[1] - 1, (hit[2] ?? 1) - 1);
     if (entry.originalLine === undefined) return line;
-    return `${line.slice(0, at)}${filename}:${entry.originalLine + 1}${hit[2] ? `:${entry.originalColumn + 1}` : ''}${line.slice(at + filename.length + hit[0].length)}`;
+    const column = hit[2] ? `:${entry.originalColumn + 1}` : '';
+    const rest = line.slice(at + filename.length + hit[0].length);
+    return `${line.slice(0, at)}${filename}:${entry.originalLine + 1}${column}${rest}`;
   }).join('\n');
 }
 
@@ -244,8 +275,10 @@ function described(thrown, filename) {
   }
   try {
     const stack = userLines(String(thrown.stack), filename);
-    const line = thrown instanceof SyntaxError ? new RegExp(`^${filename.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')}:(\\d+)\n`).exec(stack) : null;
-    return { type: String(thrown.name), message: String(thrown.message) + (line ? ` (${filename}, line ${line[1]})` : ''), traceback: `${stack}\n` };
+    const name = filename.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&');
+    const line = thrown instanceof SyntaxError ? new RegExp(`^${name}:(\\d+)\n`).exec(stack) : null;
+    const message = String(thrown.message) + (line ? ` (${filename}, line ${line[1]})` : '');
+    return { type: String(thrown.name), message, traceback: `${stack}\n` };
   } catch {
     return { type: 'Error', message: '<String() failed>', traceback: '' };
   }
@@ -315,7 +348,8 @@ function finisher(request, filename) {
       error = { type: error.type, message: error.message.slice(0, 65536), traceback: error.traceback.slice(-262144) };
     }
     answer(`{"status":"${error ? 'error' : 'ok'}","result":${text},"result_type":${quote(type)}`
-      + (error ? `,"error":{"type":${quote(error.type)},"message":${quote(error.message)},"traceback":${quote(error.traceback)}}` : '')
+      + (error ? `,"error":{"type":${quote(error.type)},"message":${quote(error.message)}`
+        + `,"traceback":${quote(error.traceback)}}` : '')
       + (collect?.length ? `,"files":${stringify(getFiles(collect))}` : '')
       + (nothingLeft() ? ',"out":false' : '')
       + (notes.length ? `,"notes":${stringify(notes)}` : '')
@@ -328,7 +362,9 @@ async function serve(request) {
   const filename = kind === 'code' ? '<code>' : `<tool ${request.name || 'source'}>`;
   const finish = finisher(request, filename);
   const fail = (thrown) => finish(null, described(thrown, filename), thrown?.exitCode);
-  process.reallyExit = (code) => finish(null, code ? { type: 'SystemExit', message: String(code), traceback: '' } : null, code);
+  process.reallyExit = (code) => {
+    finish(null, code ? { type: 'SystemExit', message: String(code), traceback: '' } : null, code);
+  };
   process.on('uncaughtException', fail);
   let drained = false; // process.exit() comes to reallyExit(); the end of the event loop does not
   process.on('beforeExit', () => { drained = true; });

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Python runtime (3.9 and later): it is started before anybody needs it, takes one request on descriptor 3, runs it, answers, ends.
-# docs/PROTOCOL.md, "Runtime", is what goes over the descriptor; runtimes/README.md is how this text is started and how a zygote uses it.
+# The Python runtime (3.9 and later): it is started before anybody needs it, takes one request on descriptor 3, runs it,
+# answers, ends. docs/PROTOCOL.md, "Runtime", is what goes over the descriptor; runtimes/README.md is how this text is
+# started and how a zygote uses it.
 #
-# Theory of operation. The text comes with `python3 -I -S -c`, so that nothing of ours must exist in a template. Its start is the refill cost of a
-# pool, so only what nearly every run needs is imported and compiled before the ready frame; rare things are parts: further texts (values.py,
-# schema.py), compiled at first use. User code shares this process. What the answer needs is therefore held in local variables and closures,
-# captured before user code begins: replacing json, hmac, os.write or builtins changes nothing. The key is turned into two hash states at once and is
-# in no variable afterwards. Only the process that took the request may answer: a forked child that comes back here ends without a word.
+# Theory of operation. The text comes with `python3 -I -S -c`, so that nothing of ours must exist in a template. Its
+# start is the refill cost of a pool, so only what nearly every run needs is imported and compiled before the ready
+# frame; rare things are parts: further texts (values.py, schema.py), compiled at first use. User code shares this
+# process. What the answer needs is therefore held in local variables and closures, captured before user code begins:
+# replacing json, hmac, os.write or builtins changes nothing. The key is turned into two hash states at once and is in
+# no variable afterwards. Only the process that took the request may answer: a forked child that comes back here ends
+# without a word.
 import _io
 import builtins
 import os
@@ -34,15 +37,18 @@ PART_NAMES = ("values", "schema")
 FLAG_AWAIT = 0x2000  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 FLAG_AST = 0x0400  # ast.PyCF_ONLY_AST
 TYPING = frozenset(
-    "Any AnyStr Annotated Awaitable AsyncIterator AsyncIterable AsyncGenerator Callable ClassVar Collection Coroutine DefaultDict Deque Dict Final FrozenSet Generator Generic Hashable IO Iterable "
-    "Iterator List Literal Mapping MutableMapping MutableSequence NamedTuple NewType NoReturn Optional Protocol Sequence Set Sized Tuple Type TypedDict TypeVar Union "
+    "Any AnyStr Annotated Awaitable AsyncIterator AsyncIterable AsyncGenerator Callable ClassVar Collection Coroutine "
+    "DefaultDict Deque Dict Final FrozenSet Generator Generic Hashable IO Iterable "
+    "Iterator List Literal Mapping MutableMapping MutableSequence NamedTuple NewType NoReturn Optional Protocol "
+    "Sequence Set Sized Tuple Type TypedDict TypeVar Union "
     "cast overload get_type_hints Never NotRequired OrderedDict Required Self Text TypeAlias".split())
 
 
-# --- the channel ---------------------------------------------------------------------------------------------------------------------------
+# --- the channel ------------------------------------------------------------------------------------------------------
 
 def _keep(fd):
-    """The channel at a high number, closed on exec: a tool that closes 3, 4, 5 ... or starts programs does not meet it."""
+    """The channel at a high number, closed on exec: a tool that closes 3, 4, 5 ... or starts programs does not meet
+    it."""
     import fcntl
     for number in (960, 230, 100, 40, 10):
         try:
@@ -112,7 +118,7 @@ else:
         return json.dumps(text, ensure_ascii=False)
 
 
-# --- parts and state -------------------------------------------------------------------------------------------------------------------------
+# --- parts and state --------------------------------------------------------------------------------------------------
 
 def part(name):
     space = PARTS.get(name)
@@ -127,7 +133,8 @@ def _ours(space):
     return space is OURS or any(space is other for other in PARTS.values())
 
 
-def load(parts=PART_NAMES, modules=("json", "typing", "inspect", "traceback", "linecache", "dataclasses", "datetime", "random", "re")):
+def load(parts=PART_NAMES,
+         modules=("json", "typing", "inspect", "traceback", "linecache", "dataclasses", "datetime", "random", "re")):
     """For a zygote: everything a run may want, before the fork."""
     for name in parts:
         part(name)
@@ -166,7 +173,8 @@ def park(fd=3):
 
 
 def _answerer(fd, request):
-    """answer(payload bytes): keyed, once, only from this process, and then the end. The key is in no variable afterwards."""
+    """answer(payload bytes): keyed, once, only from this process, and then the end. The key is in no variable
+    afterwards."""
     key = bytes.fromhex(request.pop("key")).ljust(64, b"\0")
     inner = _sha256(bytes(b ^ 0x36 for b in key))
     outer = _sha256(bytes(b ^ 0x5c for b in key))
@@ -183,9 +191,13 @@ def _answerer(fd, request):
             try:
                 send(fd, second.hexdigest().encode() + b"\n" + payload)
                 if lingers:
-                    read(fd, 1)  # killed here, with the sandbox, once the answer is handed out: an end of its own would take a processor from those who hand it out
+                    # killed here, with the sandbox, once the answer is handed out: an end of its own would take a
+                    # processor from those who hand it out
+                    read(fd, 1)
             except exception:
-                pass  # the channel was closed by the tool: no answer, and the service says so; or a handler of its signals has spoken
+                # the channel was closed by the tool: no answer, and the service says so; or a handler of its signals
+                # has spoken
+                pass
         leave(0)
 
     return answer

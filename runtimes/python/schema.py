@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# A part of the Python runtime: the JSON Schema of a tool, from its source and its Google-style docstring. The source is read, never run.
-# The rules are Letta's (docs/TOOLS.md, "Schema"): the last function at top level, `async def` included; every parameter but self and agent_state has an annotation and a
-# description; Optional is "not required". Classes of the source that are models (BaseModel, dataclass, TypedDict) become objects with their fields.
+# A part of the Python runtime: the JSON Schema of a tool, from its source and its Google-style docstring. The source is
+# read, never run. The rules are Letta's (docs/TOOLS.md, "Schema"): the last function at top level, `async def`
+# included; every parameter but self and agent_state has an annotation and a description; Optional is "not required".
+# Classes of the source that are models (BaseModel, dataclass, TypedDict) become objects with their fields.
 import ast
 import inspect
 
@@ -9,11 +10,13 @@ SCALARS = {"str": "string", "int": "integer", "float": "number", "bool": "boolea
 ARRAYS = ("list", "List", "Sequence", "Iterable", "set", "Set", "frozenset", "FrozenSet")
 OBJECTS = ("dict", "Dict", "Mapping", "MutableMapping")
 SKIPPED = ("self", "agent_state")
-SECTIONS = {"args": "args", "arguments": "args", "parameters": "args", "params": "args", "example": "examples", "examples": "examples", "returns": "", "return": "",
-            "yields": "", "yield": "", "raises": "", "raise": "", "exceptions": "", "except": "", "attributes": "", "note": "", "notes": "", "warnings": "", "warns": "", "todo": ""}
+SECTIONS = {"args": "args", "arguments": "args", "parameters": "args", "params": "args", "example": "examples",
+            "examples": "examples", "returns": "", "return": "",
+            "yields": "", "yield": "", "raises": "", "raise": "", "exceptions": "", "except": "", "attributes": "",
+            "note": "", "notes": "", "warnings": "", "warns": "", "todo": ""}
 
 
-# --- the docstring ---------------------------------------------------------------------------------------------------------------------------
+# --- the docstring ----------------------------------------------------------------------------------------------------
 
 def _indent(line):
     return len(line) - len(line.lstrip())
@@ -46,7 +49,8 @@ def _entries(lines):
             entries[name] = [rest.strip()]
         elif name is not None:
             entries[name].append(line)
-    return {key: (text[0] + "\n" + inspect.cleandoc("\n".join([""] + text[1:]))).strip() for key, text in entries.items()}
+    return {key: (text[0] + "\n" + inspect.cleandoc("\n".join([""] + text[1:]))).strip()
+            for key, text in entries.items()}
 
 
 def _docstring(text):
@@ -66,7 +70,7 @@ def _docstring(text):
     return description, described
 
 
-# --- annotations -------------------------------------------------------------------------------------------------------------------------------
+# --- annotations ------------------------------------------------------------------------------------------------------
 
 def _name(node):
     if isinstance(node, ast.Name):
@@ -164,13 +168,15 @@ def _type(node, classes):
 
 
 def _field(value):
-    """(has a default, description) of what stands behind `=` in a model: Field(...), field(...) or the default itself."""
+    """(has a default, description) of what stands behind `=` in a model: Field(...), field(...) or the default
+    itself."""
     if value is None:
         return False, None
     if not (isinstance(value, ast.Call) and _name(value.func) in ("Field", "field")):
         return True, None
     given = {word.arg: word.value for word in value.keywords}
-    ellipsis = [one for one in value.args[:1] + [given.get("default")] if isinstance(one, ast.Constant) and one.value is Ellipsis]
+    ellipsis = [one for one in value.args[:1] + [given.get("default")]
+                if isinstance(one, ast.Constant) and one.value is Ellipsis]
     text = given.get("description")
     described = text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else None
     return bool(value.args or "default" in given or "default_factory" in given) and not ellipsis, described
@@ -181,7 +187,8 @@ def _class_fields(node, classes):
     fields = {}
     for base in node.bases:
         if _name(base) in classes:
-            fields.update(_class_fields(classes[_name(base)], {name: one for name, one in classes.items() if name != _name(base)}))
+            fields.update(_class_fields(classes[_name(base)],
+                                        {name: one for name, one in classes.items() if name != _name(base)}))
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and not line.target.id.startswith("_"):
             fields[line.target.id] = (line.annotation, line.value)
@@ -189,7 +196,8 @@ def _class_fields(node, classes):
 
 
 def _object(node, classes):
-    classes = {name: one for name, one in classes.items() if one is not node}  # one that holds itself has no finite schema
+    # one that holds itself has no finite schema
+    classes = {name: one for name, one in classes.items() if one is not node}
     properties, required = {}, []
     for name, (annotation, value) in _class_fields(node, classes).items():
         properties[name] = _type(annotation, classes)
@@ -201,7 +209,7 @@ def _object(node, classes):
     return {"type": "object", "properties": properties, "required": required}
 
 
-# --- the function --------------------------------------------------------------------------------------------------------------------------------
+# --- the function -----------------------------------------------------------------------------------------------------
 
 def _parameters(function, described, classes):
     spec = function.args
@@ -214,7 +222,8 @@ def _parameters(function, described, classes):
         if one.annotation is None:
             raise TypeError("Parameter '%s' in function '%s' lacks a type annotation" % (one.arg, function.name))
         if not described.get(one.arg):
-            raise ValueError("Parameter '%s' in function '%s' lacks a description in the docstring" % (one.arg, function.name))
+            raise ValueError("Parameter '%s' in function '%s' lacks a description in the docstring"
+                             % (one.arg, function.name))
         try:
             found = _type(one.annotation, classes)
         except ValueError as why:
@@ -227,7 +236,8 @@ def _parameters(function, described, classes):
 
 
 def derive(source, arguments=None):
-    """{name, description, parameters}; with `arguments` (args_json_schema) those are the parameters, and a docstring is not needed."""
+    """{name, description, parameters}; with `arguments` (args_json_schema) those are the parameters, and a docstring is
+    not needed."""
     tree = ast.parse(source, "<tool source>")
     functions = [node for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     if not functions:
@@ -236,10 +246,12 @@ def derive(source, arguments=None):
     text = ast.get_docstring(function, clean=False)
     if arguments is not None:
         description = _docstring(text)[0] if text else "The %s tool" % function.name
-        parameters = {**arguments, "type": "object", "properties": arguments.get("properties", {}), "required": arguments.get("required", [])}
+        parameters = {**arguments, "type": "object", "properties": arguments.get("properties", {}),
+                      "required": arguments.get("required", [])}
         return {"name": function.name, "description": description, "parameters": parameters}
     if not text or not text.strip():
-        raise ValueError("Function '%s' has no docstring: a Google-style docstring describes the tool and its parameters" % function.name)
+        raise ValueError("Function '%s' has no docstring: a Google-style docstring describes the tool "
+                         "and its parameters" % function.name)
     description, described = _docstring(text)
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     return {"name": function.name, "description": description, "parameters": _parameters(function, described, classes)}

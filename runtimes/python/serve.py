@@ -25,13 +25,15 @@ def _environment(request):
         path[1:1] = [entry for entry in extra.split(":") if entry]
     if site:
         environ["VIRTUAL_ENV"] = site
-        environ["PATH"] = site + "/bin:" + environ.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        environ["PATH"] = site + "/bin:" + environ.get(
+            "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
         import site as module
         module.addsitedir(site + "/lib/" + version + "/site-packages")
         sys.prefix = sys.exec_prefix = site
         sys.executable = site + "/bin/python3"
     else:  # as the interpreter would without -S, but for .pth files
-        path += [base + "/local/lib/" + version + "/dist-packages", base + "/lib/python3/dist-packages", base + "/lib/" + version + "/dist-packages",
+        path += [base + "/local/lib/" + version + "/dist-packages", base + "/lib/python3/dist-packages",
+                 base + "/lib/" + version + "/dist-packages",
                  base + "/local/lib/" + version + "/site-packages", base + "/lib/" + version + "/site-packages"]
 
 
@@ -166,7 +168,8 @@ def _arguments(function, request, state):
 
 
 def _await(awaitable, loop):
-    """Drives it on the run's own loop. What it raises is caught inside, so that no frame of asyncio gets into the traceback."""
+    """Drives it on the run's own loop. What it raises is caught inside, so that no frame of asyncio gets into the
+    traceback."""
     import asyncio
     if not loop:
         loop.append(asyncio.new_event_loop())
@@ -344,18 +347,22 @@ def _serve(request, answer):
     if kind in ("code", "command"):
         fields.append('"exit_code":%d' % code)
     answer(utf8('{"status":"%s","result":%s,"result_type":%s%s}' % (
-        "ok" if trouble is None else "error", values[1], quote(values[0]), "".join([",%s" % field for field in fields]))))
+        "ok" if trouble is None else "error", values[1], quote(values[0]),
+        "".join([",%s" % field for field in fields]))))
 
 
-# --- rehearsal -------------------------------------------------------------------------------------------------------------------------------
+# --- rehearsal --------------------------------------------------------------------------------------------------------
 
-REHEARSAL = ('{"kind":"tool","name":"f","source":"def f(x: int, y: int) -> int:\\n    return x + y\\n","args":{"x":2,"y":3},"env":{"BRIG":"1"},"limits":{"a":[1.5,null,true]},"key":"'
+REHEARSAL = ('{"kind":"tool","name":"f","source":"def f(x: int, y: int) -> int:\\n    return x + y\\n",'
+             '"args":{"x":2,"y":3},"env":{"BRIG":"1"},"limits":{"a":[1.5,null,true]},"key":"'
              + "00" * 32 + '"}')
 
 
 def _rehearse(here):
-    """The way of a run, without a word and without a trace. A child of a zygote that has gone it before it is parked has made the pages that a run writes to its own: two hundred
-    faults that the run need not wait for. In the zygote, where here is false and streams and files are nobody's, the interpreter learns these functions once for all children."""
+    """The way of a run, without a word and without a trace. A child of a zygote that has gone it before it is parked
+    has made the pages that a run writes to its own: two hundred faults that the run need not wait for. In the zygote,
+    where here is false and streams and files are nobody's, the interpreter learns these functions once for all
+    children."""
     request = _loads(REHEARSAL)
     _answerer(-1, request)
     digest = _sha256(b"").copy()
@@ -378,7 +385,9 @@ def _rehearse(here):
     function = _find(request, source, filename, space)
     first, named = _arguments(function, request, None)
     result = function(*first, **named)
-    text = _utf8('{"status":"%s","result":%s,"result_type":%s%s}' % ("ok", _encoder(1 << 20, [])(result), _quote(type(result).__name__), "".join([",%s" % part for part in ("a", "b")])))
+    text = _utf8('{"status":"%s","result":%s,"result_type":%s%s}' % (
+        "ok", _encoder(1 << 20, [])(result), _quote(type(result).__name__),
+        "".join([",%s" % part for part in ("a", "b")])))
     memoryview(len(text).to_bytes(4, "little") + digest.hexdigest().encode() + b"\n" + text)[1:]
     source.splitlines(True)
     if here:
@@ -396,4 +405,5 @@ def rehearse(here, times=1):
 
 
 if "BRIG_ZYGOTE" not in OURS:
-    eval("park(3)", {"park": park, "__builtins__": __builtins__})  # 3.9 hands on the builtins of a caller with the same globals: this one has others
+    # 3.9 hands on the builtins of a caller with the same globals: this one has others
+    eval("park(3)", {"park": park, "__builtins__": __builtins__})

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# A part of the Python runtime: values that are not plain JSON, arguments that are not what their annotation says, the agent's state, errors, files, commands.
-# Compiled when a run first needs one of them; `core` is the namespace of runtime.py. The tables of docs/TOOLS.md, "Values", are tested against this row by row.
+# A part of the Python runtime: values that are not plain JSON, arguments that are not what their annotation says, the
+# agent's state, errors, files, commands. Compiled when a run first needs one of them; `core` is the namespace of
+# runtime.py. The tables of docs/TOOLS.md, "Values", are tested against this row by row.
 os, sys = core["os"], core["sys"]  # not imported: a tool may have emptied sys.modules
 
 
-# --- Python to JSON --------------------------------------------------------------------------------------------------------------------------
+# --- Python to JSON ---------------------------------------------------------------------------------------------------
 
 def _base64(data):
     import binascii
@@ -16,7 +17,8 @@ def _of_module(value, *names):
 
 
 def _is_model(kind):
-    return hasattr(kind, "model_dump") and hasattr(kind, "model_validate") or hasattr(kind, "__fields__") and hasattr(kind, "parse_obj")
+    return (hasattr(kind, "model_dump") and hasattr(kind, "model_validate")
+            or hasattr(kind, "__fields__") and hasattr(kind, "parse_obj"))
 
 
 def _binary(value, limit):
@@ -39,7 +41,8 @@ def _array(value, limit):
 
 
 def _fields(value):
-    names = [name for name, field in type(value).__dataclass_fields__.items() if getattr(field._field_type, "name", "") == "_FIELD"]
+    names = [name for name, field in type(value).__dataclass_fields__.items()
+             if getattr(field._field_type, "name", "") == "_FIELD"]
     return {name: getattr(value, name) for name in names}
 
 
@@ -51,7 +54,8 @@ def _sorted(value):
 
 
 def _dated(value):
-    """datetime, date, time as ISO 8601; timedelta in seconds. The module is not imported for this: without it there is no such value."""
+    """datetime, date, time as ISO 8601; timedelta in seconds. The module is not imported for this: without it there is
+    no such value."""
     module = sys.modules.get("datetime")
     if module is None:
         return None
@@ -85,7 +89,8 @@ def rare(value, note, spend, limit, encode):
             return simpler
     if _of_module(value, "decimal", "uuid", "pathlib", "fractions", "ipaddress") or isinstance(value, os.PathLike):
         return str(value)
-    if isinstance(value, range) or kind.__name__ in ("deque", "dict_keys", "dict_values", "UserList") and _of_module(value, "builtins", "collections"):
+    if (isinstance(value, range) or kind.__name__ in ("deque", "dict_keys", "dict_values", "UserList")
+            and _of_module(value, "builtins", "collections")):
         return list(value)
     if hasattr(kind, "keys") and hasattr(kind, "__getitem__") and not isinstance(value, type):
         return {name: value[name] for name in value.keys()}
@@ -94,7 +99,7 @@ def rare(value, note, spend, limit, encode):
     return text if type(text) is str else str.__str__(text)
 
 
-# --- JSON to what an annotation says ----------------------------------------------------------------------------------------------------------
+# --- JSON to what an annotation says ----------------------------------------------------------------------------------
 
 class _No(Exception):
     pass
@@ -117,7 +122,8 @@ def _to_int(value):
                 value = float(value)
             except ValueError:
                 raise _No from None
-    if isinstance(value, float) and value == value and value not in (float("inf"), float("-inf")) and value == int(value):
+    if (isinstance(value, float) and value == value and value not in (float("inf"), float("-inf"))
+            and value == int(value)):
         return int(value)
     raise _No
 
@@ -232,7 +238,8 @@ def _by_name(value, kind):
     try:
         if where == "datetime" and name in ("datetime", "date", "time"):
             return kind.fromisoformat(value[:-1] + "+00:00" if value.endswith("Z") and name != "date" else value)
-        if (where, name) in (("decimal", "Decimal"), ("uuid", "UUID"), ("fractions", "Fraction")) or where.startswith("pathlib"):
+        if ((where, name) in (("decimal", "Decimal"), ("uuid", "UUID"), ("fractions", "Fraction"))
+                or where.startswith("pathlib")):
             return kind(value)
     except (ValueError, ArithmeticError):
         pass
@@ -245,7 +252,8 @@ def _class(value, kind):
     enum = sys.modules.get("enum")
     if enum is not None and issubclass(kind, enum.Enum):
         for member in kind:
-            if member.value == value and type(member.value) is type(value) or member.name == value or isinstance(value, str) and str(member.value) == value:
+            if (member.value == value and type(member.value) is type(value) or member.name == value
+                    or isinstance(value, str) and str(member.value) == value):
                 return member
         raise _No
     if _is_model(kind):
@@ -265,15 +273,17 @@ def _convert(value, want):
         want = want.__origin__
     origin = getattr(want, "__origin__", None)
     args = getattr(want, "__args__", ())
-    if origin is None and type(want).__name__ == "UnionType" or str(origin) == "typing.Union" or origin is not None and type(want).__name__ in ("Union", "_UnionGenericAlias"):
+    if (origin is None and type(want).__name__ == "UnionType" or str(origin) == "typing.Union"
+            or origin is not None and type(want).__name__ in ("Union", "_UnionGenericAlias")):
         return _union(value, args)
     if type(want).__name__ == "Union":  # 3.14: one class for both spellings
         return _union(value, args)
     if str(origin) == "typing.Literal":
         return _literal(value, args)
     kind = origin or want
-    kind = {"Sequence": list, "Iterable": list, "Collection": list, "Mapping": dict, "MutableMapping": dict, "MutableSequence": list}.get(getattr(kind, "__name__", ""), kind) \
-        if getattr(kind, "__module__", "") in ("collections.abc", "typing") else kind
+    kind = ({"Sequence": list, "Iterable": list, "Collection": list, "Mapping": dict, "MutableMapping": dict,
+             "MutableSequence": list}.get(getattr(kind, "__name__", ""), kind)
+            if getattr(kind, "__module__", "") in ("collections.abc", "typing") else kind)
     if not isinstance(kind, type) or kind.__module__ == "typing":  # Any is a class since 3.11
         raise _No
     if kind in PLAIN:
@@ -315,10 +325,11 @@ def parameters(function):
     return tuple(one.name for one in names), sum(one.kind is one.POSITIONAL_ONLY for one in names)
 
 
-# --- the agent's state -------------------------------------------------------------------------------------------------------------------------
+# --- the agent's state ------------------------------------------------------------------------------------------------
 
 class State(dict):
-    """An object of the state: state.memory and state["memory"] are the same. A key named like a method of dict is reached by [] only."""
+    """An object of the state: state.memory and state["memory"] are the same. A key named like a method of dict is
+    reached by [] only."""
 
     def __getattr__(self, name):
         try:
@@ -352,7 +363,8 @@ class Memory(State):
         for block in self["blocks"]:
             if block["label"] == label:
                 return block
-        raise KeyError("Block field %s does not exist (available sections = %s)" % (label, ", ".join(self.list_block_labels())))
+        raise KeyError("Block field %s does not exist (available sections = %s)"
+                       % (label, ", ".join(self.list_block_labels())))
 
     def update_block_value(self, label, value):
         if not isinstance(value, str):
@@ -367,7 +379,8 @@ class Memory(State):
         self["blocks"].append(block)
 
     def compile(self, *_, **__):
-        return "\n\n".join("<%s>\n%s\n</%s>" % (block["label"], block.get("value", ""), block["label"]) for block in self["blocks"])
+        return "\n\n".join("<%s>\n%s\n</%s>" % (block["label"], block.get("value", ""), block["label"])
+                           for block in self["blocks"])
 
 
 def state(value, name=""):
@@ -377,7 +390,7 @@ def state(value, name=""):
     return [state(item) for item in value] if isinstance(value, list) else value
 
 
-# --- errors ------------------------------------------------------------------------------------------------------------------------------------
+# --- errors -----------------------------------------------------------------------------------------------------------
 
 def _text(error):
     try:
@@ -394,7 +407,8 @@ def _cut(error, seen):
         return
     seen.add(id(error))
     trace = error.__traceback__
-    while trace is not None and (core["_ours"](trace.tb_frame.f_globals) or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")):
+    while trace is not None and (core["_ours"](trace.tb_frame.f_globals)
+                                 or trace.tb_frame.f_code.co_filename.startswith("<frozen importlib")):
         trace = trace.tb_next
     try:
         error.__traceback__ = trace
@@ -411,7 +425,8 @@ def _trace(error):
         import traceback
         _cut(error, set())
         lines = traceback.format_exception(type(error), error, error.__traceback__)
-        return "".join([line[9:] if line.startswith("__tool__.") else line for line in lines])  # the tool's own classes, as in a script
+        # the tool's own classes, as in a script
+        return "".join([line[9:] if line.startswith("__tool__.") else line for line in lines])
     except BaseException as why:  # a broken exception class, or no memory
         return "%s: <traceback failed: %s>\n" % (type(error).__name__, type(why).__name__)
 
@@ -434,10 +449,11 @@ def error(trouble):
     except BaseException:
         pass
     quote = core["_quote"]
-    return '{"type":%s,"message":%s,"traceback":%s}' % (quote(name), quote(message[:65536]), quote(trace[-262144:])), code
+    return '{"type":%s,"message":%s,"traceback":%s}' % (quote(name), quote(message[:65536]),
+                                                        quote(trace[-262144:])), code
 
 
-# --- files and commands ------------------------------------------------------------------------------------------------------------------------
+# --- files and commands -----------------------------------------------------------------------------------------------
 
 def put_files(files):
     import base64
@@ -471,7 +487,8 @@ class CommandError(Exception):
 
 
 def command(request):
-    """argv, with the arguments as JSON on its stdin; what it writes to the descriptor BRIG_RESULT is the result: JSON, or else text."""
+    """argv, with the arguments as JSON on its stdin; what it writes to the descriptor BRIG_RESULT is the result: JSON,
+    or else text."""
     import json
     import subprocess
     import tempfile

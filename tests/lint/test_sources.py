@@ -11,10 +11,12 @@ CODE = {".c", ".h", ".inc", ".S", ".py", ".sh", ".js", ".ts", ".map"}
 NAMED = {"meson.build", "meson_options.txt", "Makefile", "run"}  # .ci/run
 MAX_LINES = 600
 MAX_TEST_LINES = 850  # tables of cases are long and flat
+MAX_COLUMNS = 120  # of code; documents have 100 (test_documents.py)
 MAX_CORPUS = 100 * 1024
 BANNED_H = "src/base/banned.h"
 # Banned in tests and examples too.  src/ obeys all of banned.h; a probe may call atoi on an argument that our own
 # driver wrote.
+WIDE = {".py", ".sh", ".js"}
 EVERYWHERE = "strcpy strcat sprintf vsprintf gets system popen strtok alloca mktemp tmpnam tempnam".split()
 
 
@@ -27,6 +29,11 @@ def text_of(path):
 
 def sources():
     return [p for p in files(ROOT, None) if (p.suffix in CODE or p.name in NAMED) and "corpus" not in p.parts]
+
+
+def too_long(line):
+    """An address cannot be broken: it may stand alone on a line of its own."""
+    return len(line) > MAX_COLUMNS and not re.fullmatch(r"\W*https?://\S+\W*", line)
 
 
 def banned_names():
@@ -69,6 +76,16 @@ class Sources(unittest.TestCase):
     def test_file_length(self):
         self.check([f"{name(p)}: {n} lines" for p in sources() if (n := len((text_of(p) or "").splitlines()))
                     > (MAX_TEST_LINES if name(p).startswith("tests/") else MAX_LINES)])
+
+    def test_line_length(self):
+        self.check([f"{name(p)}:{n}: {len(line)} columns" for p in sources() if p.suffix in WIDE
+                    for n, line in enumerate((text_of(p) or "").splitlines(), 1) if too_long(line)])
+
+    def test_the_line_length_bites(self):
+        self.assertTrue(too_long("x" * 121))
+        self.assertTrue(too_long("# " + "word " * 25))
+        self.assertFalse(too_long("é" * 120))
+        self.assertFalse(too_long("// https://example.org/" + "x" * 120))
 
     def test_no_path_of_this_machine(self):
         """The clone's own path, found at run time, stands in no file; nor does a person's home."""

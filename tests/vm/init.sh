@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Stage 1, pid 1 on the initramfs.  The kernel refuses pivot_root(2) as long as the root is the initramfs itself, and brig's
-# spawner pivots; so everything is copied to a tmpfs and that becomes the root.  switch_root frees the first copy.
+# Stage 1, pid 1 on the initramfs.  The kernel refuses pivot_root(2) as long as the root is the initramfs itself, and
+# brig's spawner pivots; so everything is copied to a tmpfs and that becomes the root.  switch_root frees the first
+# copy.
 PATH=/usr/sbin:/usr/bin
 export PATH
 mount -t devtmpfs dev /dev

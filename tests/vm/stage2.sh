@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Stage 2, pid 1 of the test machine: the mounts of an ordinary system, then every t_* function of /vm/guest/*.sh in a shell of
-# its own, then power off.  The host reads only lines that begin with `@@ `.
+# Stage 2, pid 1 of the test machine: the mounts of an ordinary system, then every t_* function of /vm/guest/*.sh in a
+# shell of its own, then power off.  The host reads only lines that begin with `@@ `.
 PATH=/usr/sbin:/usr/bin
 [ -f /vm/path ] && PATH=$PATH:$(cat /vm/path)
 export PATH HOME=/root LANG=C.UTF-8

@@ -12,7 +12,10 @@ t_machine_controllers() {
 }
 
 t_machine_lsm() {
-    case $(cat /sys/kernel/security/lsm) in *landlock*) ;; *) fail "no Landlock: $(cat /sys/kernel/security/lsm)" ;; esac
+    case $(cat /sys/kernel/security/lsm) in
+    *landlock*) ;;
+    *) fail "no Landlock: $(cat /sys/kernel/security/lsm)" ;;
+    esac
 }
 
 t_machine_ext4_on_loop() {
@@ -35,7 +38,8 @@ t_machine_overlay() {
 
 t_machine_pivot_root() {
     # shellcheck disable=SC2016
-    unshare -m sh -c 'mount --make-rprivate / && mount -t tmpfs x /mnt && mkdir /mnt/old && pivot_root /mnt /mnt/old' || fail "pivot_root"
+    unshare -m sh -c 'mount --make-rprivate / && mount -t tmpfs x /mnt && mkdir /mnt/old && pivot_root /mnt /mnt/old' \
+        || fail "pivot_root"
 }
 
 t_machine_rootless_namespaces() {

@@ -2,8 +2,8 @@
 # shellcheck shell=sh
 # Root on a pure v2 machine: everything is on, and every limit ends a run by its own name.
 
-ALL_LAYERS="user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock root_readonly proc fds
-    memory cpu pids disk inodes"
+ALL_LAYERS="user_ns mount_ns pid_ns net_ns ipc_ns uts_ns cgroup_ns uid_range caps no_new_privs seccomp landlock
+    root_readonly proc fds memory cpu pids disk inodes"
 
 t_root_require_all() {
     need_brig
@@ -50,8 +50,8 @@ t_root_beside_a_shell() {
     receipt_has '"complete":true'
 }
 
-# The sandbox's cgroup is below the caller's, so whatever bounds the caller bounds it too.  Often: a helper that brig has at
-# work at that moment must not be taken for a stranger.
+# The sandbox's cgroup is below the caller's, so whatever bounds the caller bounds it too.  Often: a helper that brig
+# has at work at that moment must not be taken for a stranger.
 t_root_stays_below_the_callers_cgroup() {
     need_brig
     for i in 1 2 3 4 5; do stays_below below root; done
@@ -64,7 +64,8 @@ t_root_many_at_once() {
     in_scope many root sh -c '
         for i in 1 2 3 4 5 6 7 8 9 10 11 12; do brig run --require all -- sh -c "echo $i" & done
         wait'
-    [ "$(sort -n "$WORK/out" | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] || fail "output: $(cat "$WORK/out" "$WORK/err")"
+    [ "$(sort -n "$WORK/out" | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] \
+        || fail "output: $(cat "$WORK/out" "$WORK/err")"
 }
 
 t_root_engines_of_one_process() {
@@ -92,14 +93,16 @@ t_root_memory_oom() {
 # An oom of a child takes the whole run down (memory.oom.group), it does not leave a lame one.
 t_root_memory_oom_child() {
     need_brig
-    in_scope oomchild root brig run -o json -m 64m -- sh -c 'dd if=/dev/zero of=/dev/null bs=256M count=1 & wait; sleep 1000'
+    in_scope oomchild root brig run -o json -m 64m \
+        -- sh -c 'dd if=/dev/zero of=/dev/null bs=256M count=1 & wait; sleep 1000'
     status_is 137
     receipt_has '"cause":"oom"'
 }
 
 t_root_pids_limit() {
     need_brig
-    in_scope pids root brig run -o json --pids 16 -- sh -c 'i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i + 1)); done; echo all'
+    in_scope pids root brig run -o json --pids 16 \
+        -- sh -c 'i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i + 1)); done; echo all'
     [ "$STATUS" != 0 ] || fail "64 processes fit into --pids 16"
     receipt_has '"cause":"pids-limit"'
     receipt_lacks '"stdout":"all'
@@ -116,7 +119,8 @@ t_root_cpu_time() {
 # CPU seconds of the whole run count, not of one process.
 t_root_cpu_time_of_children() {
     need_brig
-    in_scope cputree root brig run -o json --cpu-time 2 -- sh -c 'while :; do sh -c "i=0; while [ \$i -lt 2000 ]; do i=\$((i+1)); done"; done'
+    in_scope cputree root brig run -o json --cpu-time 2 \
+        -- sh -c 'while :; do sh -c "i=0; while [ \$i -lt 2000 ]; do i=\$((i+1)); done"; done'
     status_is 137
     receipt_has '"cause":"cpu-limit"'
 }
@@ -134,7 +138,8 @@ t_root_disk_full() {
 # Without --disk the store is memory, half of it: full is ENOSPC, never oom.
 t_root_disk_full_in_memory() {
     need_brig
-    in_scope diskmem root brig run -o json -m 64m -- sh -c 'dd if=/dev/zero of=/workspace/x bs=1M count=128; dd if=/dev/zero of=/dev/shm/y bs=1M count=128'
+    in_scope diskmem root brig run -o json -m 64m \
+        -- sh -c 'dd if=/dev/zero of=/workspace/x bs=1M count=128; dd if=/dev/zero of=/dev/shm/y bs=1M count=128'
     [ "$STATUS" != 0 ] && [ "$STATUS" != 137 ] || fail "exit status $STATUS of a full disk"
     receipt_has '"cause":"disk-limit"'
     receipt_has '"disk":{"on":true,"by":"memory-backed"}'
@@ -143,7 +148,8 @@ t_root_disk_full_in_memory() {
 
 t_root_io_limit() {
     need_brig
-    in_scope io root brig run -o json --disk 32m --io-write-bps 1m --io-read-bps 1m -- dd if=/dev/zero of=/workspace/x bs=64k count=8
+    in_scope io root brig run -o json --disk 32m --io-write-bps 1m --io-read-bps 1m \
+        -- dd if=/dev/zero of=/workspace/x bs=64k count=8
     status_is 0
     grep -qE '"io":\{"on":true,"by":"cgroupv2"' "$WORK/flat" || fail "$(grep -oE '"io":\{[^}]*\}' "$WORK/flat")"
 }
@@ -152,8 +158,11 @@ t_root_io_limit() {
 t_root_disk_is_one_sum() {
     need_brig
     in_scope disksum root brig run -o json --disk 16m -- sh -c '
-        for d in /workspace /home/user /tmp /var/tmp /run /dev/shm; do dd if=/dev/zero of=$d/x bs=1M count=6 2>/dev/null; done
-        du -skx /workspace /home/user /tmp /var/tmp /run /dev/shm 2>/dev/null | awk "{s+=\$1} END {print \"sum=\" s; exit s > 17000}"'
+        for d in /workspace /home/user /tmp /var/tmp /run /dev/shm; do
+            dd if=/dev/zero of=$d/x bs=1M count=6 2>/dev/null
+        done
+        du -skx /workspace /home/user /tmp /var/tmp /run /dev/shm 2>/dev/null |
+            awk "{s+=\$1} END {print \"sum=\" s; exit s > 17000}"'
     status_is 0
     receipt_has 'sum='
     receipt_has '"limits_hit":["disk"'
@@ -161,7 +170,8 @@ t_root_disk_is_one_sum() {
 
 t_root_inodes() {
     need_brig
-    in_scope inodes root brig run -o json --inodes 256 -- sh -c 'i=0; while [ $i -lt 2000 ]; do : >/tmp/$i || exit 9; i=$((i + 1)); done'
+    in_scope inodes root brig run -o json --inodes 256 \
+        -- sh -c 'i=0; while [ $i -lt 2000 ]; do : >/tmp/$i || exit 9; i=$((i + 1)); done'
     [ "$STATUS" != 0 ] || fail "2000 files with --inodes 256"
     layer_on inodes
 }
@@ -201,7 +211,9 @@ t_root_frozen_dies_at_its_timeout() {
     need_brig
     in_scope frozen root brig run -o json --timeout 5 -- sleep 8765 &
     until_process 'sleep 8765' >/dev/null
-    for d in $CG/case-frozen/brig-?????*; do [ "${d##*/}" = brig-self ] || echo 1 >"$d/cgroup.freeze" || fail "no cgroup to freeze"; done
+    for d in $CG/case-frozen/brig-?????*; do
+        [ "${d##*/}" = brig-self ] || echo 1 >"$d/cgroup.freeze" || fail "no cgroup to freeze"
+    done
     wait $!
     receipt_has '"cause":"timeout"'
     no_process 'sleep 8765'
@@ -219,14 +231,16 @@ t_root_pipe_holder() {
 t_root_killed_engine_leaves_nothing() {
     need_brig
     # shellcheck disable=SC2016
-    in_scope killed root sh -c 'brig run -- sh -c "echo up; sleep 6543" >"$1" & p=$!; until grep -q up "$1"; do usleep 100000; done; kill -9 $p' sh "$WORK/up"
+    in_scope killed root sh -c 'brig run -- sh -c "echo up; sleep 6543" >"$1" & p=$!
+        until grep -q up "$1"; do usleep 100000; done; kill -9 $p' sh "$WORK/up"
     no_process 'sleep 6543'
 }
 
 t_root_profiles() {
     need_brig
     for p in paranoid compat; do
-        in_scope profile root brig run -o json --require all --profile $p -- sh -c 'cat /proc/self/cgroup /proc/meminfo /proc/cmdline'
+        in_scope profile root brig run -o json --require all --profile $p \
+            -- sh -c 'cat /proc/self/cgroup /proc/meminfo /proc/cmdline'
         receipt_has '"complete":true'
         receipt_has '0::/\n'
         receipt_lacks 'loglevel='
@@ -243,7 +257,8 @@ t_root_terminal() {
 
 t_root_writable_root() {
     need_brig
-    in_scope wroot root brig run -o json --writable-root -- sh -c 'echo x >/usr/new && echo y >/etc/new && echo z >/new && cat /usr/new /etc/new /new'
+    in_scope wroot root brig run -o json --writable-root \
+        -- sh -c 'echo x >/usr/new && echo y >/etc/new && echo z >/new && cat /usr/new /etc/new /new'
     status_is 0
     receipt_has '"stdout":"x\ny\nz\n"'
     if [ -e /usr/new ] || [ -e /etc/new ] || [ -e /new ]; then fail "it was written to the host"; fi
@@ -264,10 +279,12 @@ bind_mapped() {
     mkdir /mnt/ext4/d
     echo theirs >/mnt/ext4/d/f
     chown -R plain:plain /mnt/ext4/d
-    in_scope bind root brig run -o json -v /mnt/ext4/d:/data -- sh -c 'stat -c %u:%g /data/f; echo mine >/data/g; cat /data/f'
+    in_scope bind root brig run -o json -v /mnt/ext4/d:/data \
+        -- sh -c 'stat -c %u:%g /data/f; echo mine >/data/g; cat /data/f'
     status_is 0
     receipt_has '"stdout":"1000:1000\ntheirs\n"'
-    [ "$(stat -c %u:%g /mnt/ext4/d/g 2>&1)" = 1001:1001 ] || fail "a new file belongs to $(stat -c %u:%g /mnt/ext4/d/g 2>&1), not to the owner of the directory"
+    [ "$(stat -c %u:%g /mnt/ext4/d/g 2>&1)" = 1001:1001 ] \
+        || fail "a new file belongs to $(stat -c %u:%g /mnt/ext4/d/g 2>&1), not to the owner of the directory"
 }
 
 rootfs_mapped() {
@@ -277,7 +294,8 @@ rootfs_mapped() {
     ln -s busybox /mnt/ext4/r/bin/stat
     ln -s /etc /mnt/ext4/r/proc
     chown 1000:1000 /mnt/ext4/r/usr
-    in_scope rootfs root brig run -o json --require all --rootfs /mnt/ext4/r -- sh -c 'stat -c %u:%g /bin/busybox /usr; echo x >/usr/new; stat -f -c %T /proc'
+    in_scope rootfs root brig run -o json --require all --rootfs /mnt/ext4/r \
+        -- sh -c 'stat -c %u:%g /bin/busybox /usr; echo x >/usr/new; stat -f -c %T /proc'
     receipt_has '"stdout":"0:0\n1000:1000\nproc\n"'
     receipt_has '"complete":true'
     [ "$(stat -c %u:%g /mnt/ext4/r/bin/busybox)" = 0:0 ] || fail "the root file system was changed"

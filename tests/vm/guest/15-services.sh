@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# Long-lived sandboxes on a pure v2 machine: pid 1 in a leaf of its own, every process in another, counted and killed there.
+# Long-lived sandboxes on a pure v2 machine: pid 1 in a leaf of its own, every process in another, counted and killed
+# there.
 
-# services OWNER LINE...: what service_host tells when it is told these lines (blanks are its tabs, _ a blank) is in $WORK/out.
+# services OWNER LINE...: what service_host tells when it is told these lines (blanks are its tabs, _ a blank) is in
+# $WORK/out.
 services() {
     owner=$1
     shift
@@ -18,7 +20,8 @@ told() {
 
 t_service_life() {
     need_brig
-    services root 'await recovered' 'create a require=all' 'await hello_a' 'run a /bin/sh -c exit_3' 'await exit_a' 'stats a' 'await stats_a' \
+    services root 'await recovered' 'create a require=all' 'await hello_a' 'run a /bin/sh -c exit_3' 'await exit_a' \
+        'stats a' 'await stats_a' \
         'attach a' 'await hello_a' 'freeze a' 'await frozen_a' 'thaw a' 'await frozen_a' 'end a' 'await ended_a'
     told '^up a .* complete=1'
     told '^exit a status=768 leaf=1 oom=0 refused=0 cpu=[0-9]+ '
@@ -28,7 +31,8 @@ t_service_life() {
 
 t_service_from_the_pool() {
     need_brig
-    services root 'await recovered' 'pool 1' 'create b' 'await hello_b' 'create a require=all' 'await hello_a' 'run a /bin/true' 'await exit_a' \
+    services root 'await recovered' 'pool 1' 'create b' 'await hello_b' 'create a require=all' 'await hello_a' \
+        'run a /bin/true' 'await exit_a' \
         'pool 0' 'end a' 'await ended_a' 'end b' 'await ended_b'
     told '^exit a status=0 leaf=1'
 }
@@ -37,8 +41,10 @@ t_service_from_the_pool() {
 t_service_counts_for_each_process() {
     need_brig
     services root 'await recovered' 'create a memory=64000000 pids=24' 'await hello_a' \
-        'run a /bin/dd if=/dev/zero of=/dev/null bs=200M count=1' 'await exit_a' 'run a /bin/true' 'await exit_a_status=0' \
-        'run a /bin/sh -c i=0;while_[_$i_-lt_60_];do_sleep_7531&_i=$((i+1));done;wait' 'await exit_a' 'run a /bin/true' 'await exit_a_status=0' \
+        'run a /bin/dd if=/dev/zero of=/dev/null bs=200M count=1' 'await exit_a' 'run a /bin/true' \
+        'await exit_a_status=0' \
+        'run a /bin/sh -c i=0;while_[_$i_-lt_60_];do_sleep_7531&_i=$((i+1));done;wait' 'await exit_a' \
+        'run a /bin/true' 'await exit_a_status=0' \
         'stats a' 'await stats_a' 'end a' 'await ended_a'
     told '^exit a status=9 leaf=1 oom=[1-9]'
     told '^exit a status=0 leaf=1 oom=0 refused=0'
@@ -50,7 +56,8 @@ t_service_counts_for_each_process() {
 
 t_service_daemons_die_with_their_process() {
     need_brig
-    services root 'await recovered' 'create a' 'await hello_a' 'run a /bin/sh -c setsid_sleep_7532&setsid_setsid_sleep_7532&_exit_4' 'await exit_a' \
+    services root 'await recovered' 'create a' 'await hello_a' \
+        'run a /bin/sh -c setsid_sleep_7532&setsid_setsid_sleep_7532&_exit_4' 'await exit_a' \
         'stats a' 'await stats_a' 'end a' 'await ended_a'
     told '^exit a status=1024 leaf=1'
     told '^stats a .* pids=1 '
@@ -59,13 +66,15 @@ t_service_daemons_die_with_their_process() {
 
 t_service_of_a_delegated_user() {
     need_brig
-    services tester:delegated 'await recovered' 'create a' 'await hello_a' 'run a /bin/true' 'await exit_a' 'freeze a' 'await frozen_a' 'end a' 'await ended_a'
+    services tester:delegated 'await recovered' 'create a' 'await hello_a' 'run a /bin/true' 'await exit_a' 'freeze a' \
+        'await frozen_a' 'end a' 'await ended_a'
     told '^exit a status=0 leaf=1'
     told '^ended a cancelled'
 }
 
 t_service_killed_with_its_spawner() {
     need_brig
-    services root 'await recovered' 'create a' 'await hello_a' 'run a /bin/sleep 7533' 'await started_a' 'create b' 'await hello_b' 'freeze b' 'await frozen_b'
+    services root 'await recovered' 'create a' 'await hello_a' 'run a /bin/sleep 7533' 'await started_a' 'create b' \
+        'await hello_b' 'freeze b' 'await frozen_b'
     no_process 'sleep 7533'
 }

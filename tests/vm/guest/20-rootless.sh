@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# A plain user: with a delegated cgroup and subordinate ids all layers are on; without, the statement says what is missing.
+# A plain user: with a delegated cgroup and subordinate ids all layers are on; without, the statement says what is
+# missing.
 
 t_rootless_delegated_require_all() {
     need_brig
@@ -56,7 +57,8 @@ t_rootless_delegated_oom() {
 
 t_rootless_delegated_pids() {
     need_brig
-    in_scope deleg tester:delegated brig run -o json --pids 16 -- sh -c 'i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i + 1)); done; echo all'
+    in_scope deleg tester:delegated brig run -o json --pids 16 \
+        -- sh -c 'i=0; while [ $i -lt 64 ]; do sleep 1000 & i=$((i + 1)); done; echo all'
     [ "$STATUS" != 0 ] || fail "64 processes fit into --pids 16"
     receipt_has '"cause":"pids-limit"'
     no_process 'sleep 1000'
@@ -64,7 +66,8 @@ t_rootless_delegated_pids() {
 
 t_rootless_delegated_timeout_kills_daemons() {
     need_brig
-    in_scope deleg tester:delegated brig run -o json --timeout 5 -- sh -c 'setsid sh -c "echo up; exec sleep 2345" & sleep 2345'
+    in_scope deleg tester:delegated brig run -o json --timeout 5 \
+        -- sh -c 'setsid sh -c "echo up; exec sleep 2345" & sleep 2345'
     status_is 124
     receipt_has '"cause":"timeout"'
     receipt_has '"stdout":"up'
@@ -90,7 +93,8 @@ t_rootless_undelegated_cpu_time_refused() {
 # A plain user's store is memory: full is ENOSPC all the same, never oom, and the statement says what it is.
 t_rootless_disk_is_memory_backed() {
     need_brig
-    in_scope deleg tester:delegated brig run -o json -m 128m --disk 16m -- dd if=/dev/zero of=/workspace/x bs=1M count=64
+    in_scope deleg tester:delegated brig run -o json -m 128m --disk 16m \
+        -- dd if=/dev/zero of=/workspace/x bs=1M count=64
     [ "$STATUS" != 0 ] && [ "$STATUS" != 137 ] || fail "exit status $STATUS of a full disk"
     receipt_has '"cause":"disk-limit"'
     receipt_has 'memory-backed'
@@ -145,7 +149,8 @@ t_rootless_without_subids_require_uid_range_refused() {
 
 t_rootless_kills_daemons_without_cgroup() {
     need_brig
-    in_scope undel tester brig run -o json -- sh -c 'setsid sh -c "echo >/tmp/1; exec sleep 3456" & until [ -e /tmp/1 ]; do usleep 10000; done; echo main'
+    in_scope undel tester brig run -o json \
+        -- sh -c 'setsid sh -c "echo >/tmp/1; exec sleep 3456" & until [ -e /tmp/1 ]; do usleep 10000; done; echo main'
     status_is 0
     receipt_has '"stdout":"main'
     no_process 'sleep 3456'
@@ -154,7 +159,8 @@ t_rootless_kills_daemons_without_cgroup() {
 t_rootless_profiles() {
     need_brig
     for p in paranoid compat; do
-        in_scope deleg tester:delegated brig run -o json --require all --profile $p -- sh -c 'cat /proc/self/cgroup /proc/meminfo /proc/cmdline'
+        in_scope deleg tester:delegated brig run -o json --require all --profile $p \
+            -- sh -c 'cat /proc/self/cgroup /proc/meminfo /proc/cmdline'
         receipt_has '"complete":true'
         receipt_has '0::/\n'
         receipt_lacks 'loglevel='
@@ -164,7 +170,8 @@ t_rootless_profiles() {
 # tmpfs of kernel 6.1 has no user.* attributes, which an overlay of a plain user would like to have.
 t_rootless_writable_root() {
     need_brig
-    in_scope deleg tester:delegated brig run -o json --writable-root -- sh -c 'echo x >/usr/new && echo y >/etc/new && echo z >/new && cat /usr/new /etc/new /new'
+    in_scope deleg tester:delegated brig run -o json --writable-root \
+        -- sh -c 'echo x >/usr/new && echo y >/etc/new && echo z >/new && cat /usr/new /etc/new /new'
     status_is 0
     receipt_has '"stdout":"x\ny\nz\n"'
 }
@@ -177,7 +184,8 @@ t_rootless_bind() {
     in_scope deleg tester:delegated brig run -o json -v "$WORK/d:/data" -- sh -c 'cat /data/f; echo mine >/data/g'
     status_is 0
     receipt_has '"stdout":"theirs\n"'
-    [ "$(stat -c %u:%g "$WORK/d/g" 2>&1)" = 1000:1000 ] || fail "a new file belongs to $(stat -c %u:%g "$WORK/d/g" 2>&1)"
+    [ "$(stat -c %u:%g "$WORK/d/g" 2>&1)" = 1000:1000 ] \
+        || fail "a new file belongs to $(stat -c %u:%g "$WORK/d/g" 2>&1)"
     in_scope deleg tester:delegated brig run -o json -v "$WORK/d:/data:ro" -- sh -c 'echo more >/data/h'
     [ "$STATUS" != 0 ] && [ ! -e "$WORK/d/h" ] || fail "a read-only bind was written to"
 }

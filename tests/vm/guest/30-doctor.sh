@@ -28,7 +28,8 @@ t_doctor_rootless_undelegated_names_the_fix() {
     need_brig
     in_scope doctor tester brig doctor
     [ "$STATUS" != 0 ] || fail "doctor is content without delegation"
-    grep -qi 'Delegate=yes' "$WORK/out" || fail "no word of systemd-run --user --scope -p Delegate=yes: $(cat "$WORK/out")"
+    grep -qi 'Delegate=yes' "$WORK/out" \
+        || fail "no word of systemd-run --user --scope -p Delegate=yes: $(cat "$WORK/out")"
 }
 
 t_doctor_rootless_without_subids_names_the_fix() {
@@ -48,7 +49,8 @@ t_doctor_without_loop_devices() {
     need_brig
     # Only in this case's mount namespace: /dev without loop-control or loop devices.
     # shellcheck disable=SC2016
-    in_scope doctor root unshare -m sh -c 'mount -t tmpfs none /mnt && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /mnt &&
+    in_scope doctor root unshare -m sh -c \
+        'mount -t tmpfs none /mnt && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /mnt &&
         mkdir /mnt/shm /mnt/pts && mount --move /mnt /dev && exec brig doctor'
     grep -qi loop "$WORK/out" || fail "no word of the missing loop devices: $(cat "$WORK/out")"
 }

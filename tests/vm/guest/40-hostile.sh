@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# The plain cases of tests/hostile on this kernel: what is refused on the newest must be refused here too.  /vm/hostile is made
-# of tests/hostile/cases.py by run.py: id, expected causes, expected status of brig, flags, -- and the probe.
+# The plain cases of tests/hostile on this kernel: what is refused on the newest must be refused here too.  /vm/hostile
+# is made of tests/hostile/cases.py by run.py: id, expected causes, expected status of brig, flags, -- and the probe.
 
 # hostile OWNER PATTERN: every case whose id matches.
 hostile() {
@@ -18,9 +18,14 @@ hostile() {
         # shellcheck disable=SC2086 # words on purpose
         in_scope hostile "$owner" brig run -o json -e HOSTILE_MODE=root "$@" $rest
         cause=$(grep -oE '"cause":"[a-z-]*"' "$WORK/flat" | cut -d '"' -f 4)
-        case ,$causes, in *,"$cause",*) ;; *) fail "$id: cause $cause, expected $causes; $(head -c 300 "$WORK/err")" ;; esac
+        case ,$causes, in
+        *,"$cause",*) ;;
+        *) fail "$id: cause $cause, expected $causes; $(head -c 300 "$WORK/err")" ;;
+        esac
         [ "$status" = - ] || [ "$status" = "$STATUS" ] || fail "$id: exit status $STATUS, expected $status"
-        if grep -q BREACH "$WORK/out"; then fail "$id: $(grep -oE 'BREACH[^\\]*' "$WORK/out" | head -n 3 | tr '\n' ' ')"; fi
+        if grep -q BREACH "$WORK/out"; then
+            fail "$id: $(grep -oE 'BREACH[^\\]*' "$WORK/out" | head -n 3 | tr '\n' ' ')"
+        fi
         kill -0 "$sentinel" 2>/dev/null || fail "$id: the sentinel outside died"
     done </vm/hostile
     kill "$sentinel"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# What every case may use.  A case is a function t_NAME in a numbered file; it runs in a shell of its own, as root, and fails by
-# `fail TEXT`; several failures are all printed.  Only busybox is here: receipts are compared as text with all blanks removed.
+# What every case may use.  A case is a function t_NAME in a numbered file; it runs in a shell of its own, as root, and
+# fails by `fail TEXT`; several failures are all printed.  Only busybox is here: receipts are compared as text with all
+# blanks removed.
 
 CG=/sys/fs/cgroup
 WORK=/tmp/case.$$
@@ -28,7 +29,8 @@ leftovers() {
     ps -o pid,comm,args | grep -E '^ *[0-9]+ (brig|hostile)'
 }
 
-# Called by the driver after the case: leaves nothing behind, and turns failures into a status.  Polled: death is asynchronous.
+# Called by the driver after the case: leaves nothing behind, and turns failures into a status.  Polled: death is
+# asynchronous.
 finish() {
     n=0
     while [ -n "$(leftovers)" ]; do
@@ -48,8 +50,9 @@ need_brig() {
     command -v brig >/dev/null || skip "no brig in this image (--dummy)"
 }
 
-# in_scope NAME OWNER CMD...: CMD alone in a new cgroup, as `systemd-run --scope` would put it there.  OWNER is root, tester, plain;
-# tester:delegated and plain:delegated also own the cgroup (Delegate=yes).  brig's own output goes to $WORK/out and $WORK/err.
+# in_scope NAME OWNER CMD...: CMD alone in a new cgroup, as `systemd-run --scope` would put it there.  OWNER is root,
+# tester, plain; tester:delegated and plain:delegated also own the cgroup (Delegate=yes).  brig's own output goes to
+# $WORK/out and $WORK/err.
 in_scope() {
     scope=$CG/case-$1
     owner=${2%:delegated}
@@ -83,7 +86,8 @@ in_scope() {
 
 # After in_scope ... brig run -o json: what the receipt says.
 receipt_has() {
-    grep -qF -- "$1" "$WORK/flat" || fail "the receipt lacks $1: $(head -c 3000 "$WORK/flat") stderr: $(head -c 600 "$WORK/err")"
+    grep -qF -- "$1" "$WORK/flat" \
+        || fail "the receipt lacks $1: $(head -c 3000 "$WORK/flat") stderr: $(head -c 600 "$WORK/err")"
 }
 
 receipt_lacks() {
@@ -96,11 +100,13 @@ status_is() {
 
 # layer_on NAME: that layer of the protection statement is on.
 layer_on() {
-    grep -qE "\"$1\":\{\"on\":true" "$WORK/flat" || fail "layer $1 is not on: $(grep -oE "\"$1\":\{[^}]*\}" "$WORK/flat")"
+    grep -qE "\"$1\":\{\"on\":true" "$WORK/flat" \
+        || fail "layer $1 is not on: $(grep -oE "\"$1\":\{[^}]*\}" "$WORK/flat")"
 }
 
 layer_off() {
-    grep -qE "\"$1\":\{\"on\":false" "$WORK/flat" || fail "layer $1 is not off: $(grep -oE "\"$1\":\{[^}]*\}" "$WORK/flat")"
+    grep -qE "\"$1\":\{\"on\":false" "$WORK/flat" \
+        || fail "layer $1 is not off: $(grep -oE "\"$1\":\{[^}]*\}" "$WORK/flat")"
 }
 
 # processes TEXT: pid, name and command line of everything alive, in any namespace, that has TEXT in its command line.
