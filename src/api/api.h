@@ -20,7 +20,7 @@
 #include "config/config.h"
 #include "http/server.h"
 #include "loop/workers.h"
-#include "provider/provider.h"
+#include "provider/providers.h"
 #include "records/policies.h"
 #include "records/secrets.h"
 #include "sandbox/manager.h"
@@ -50,7 +50,8 @@ struct api {
     struct store *store;
     struct audit *audit;
     struct crypto_signer *signer;
-    struct provider *provider;
+    struct providers *providers;
+    struct provider *provider; /* of the list: where sandboxes are made */
     struct manager *manager;
     struct policies *policies;
     struct server *server;

@@ -414,6 +414,21 @@ static void on_ready(void *ctx)
     (void)!sup_send(SUP_SOCKET_FD, SUP_READY, NULL, -1);
 }
 
+static int start_local(struct daemon_state *d, struct brig_err *err)
+{
+    struct provider *local = NULL;
+    int r = provider_local_create(d->api.loop, d->spawner_fd, &local, err);
+
+    if (r < 0)
+        return r;
+    r = providers_add(d->api.providers, local, err);
+    if (r < 0)
+        local->ops->destroy(local);
+    else
+        d->api.provider = local;
+    return r;
+}
+
 /* Stage 5. */
 static int start(struct daemon_state *d, struct brig_err *err)
 {
@@ -421,9 +436,11 @@ static int start(struct daemon_state *d, struct brig_err *err)
     const struct server_options options = {
         .http = http_options(config), .handler = api_handle, .ctx = &d->api, .log = api_log};
     static const struct route_table *const tables[] = {&api_table, &letta_table, NULL};
-    int r = provider_local_create(d->api.loop, d->spawner_fd, &d->api.provider, err);
+    int r = providers_create(config, &d->api.providers, err);
 
     d->api.tables = tables;
+    if (r == 0)
+        r = start_local(d, err);
     if (r == 0) {
         d->api.provider->gone = on_provider_gone;
         d->api.provider->ctx = d;

@@ -133,8 +133,7 @@ void daemon_close(struct daemon_state *d)
     manager_destroy(d->api.manager);
     base_close_fd(&d->gate_fd);
     mem_free(d->packages);
-    if (d->api.provider)
-        d->api.provider->ops->destroy(d->api.provider);
+    providers_destroy(d->api.providers);
     audit_close(d->api.audit);
     if (d->api.loop) /* its last head is on its way to the store */
         (void)!loop_run_once(d->api.loop, 0, NULL);

@@ -133,6 +133,7 @@ int api_tools_start(struct api *api, struct brig_err *err)
         return r;
     const struct executor_options options = {.loop = api->loop,
                                              .manager = api->manager,
+                                             .providers = api->providers,
                                              .store = api->store,
                                              .audit = api->audit,
                                              .config = config,

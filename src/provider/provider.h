@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * provider.h: where long-lived sandboxes come from. One struct of functions per kind (local; later Docker, VMs,
- * clouds); the room `sandbox` knows nothing else of them. What happens inside a sandbox (processes, files, ports)
- * is not a provider's business: it hands out a byte stream to the sandbox's brig-init, and link/link.h talks.
+ * provider.h: where sandboxes come from: one struct of functions per provider, and what is given to it and comes back.
+ * providers.h has the list of all of them. A provider has one of two forms:
+ *
+ *   stream   create() hands out a byte stream to the sandbox's brig-init (box_up.stream_fd), and link/link.h talks over
+ *            it: processes, files, ports, parked interpreters. The room `sandbox` knows nothing else of it. This is
+ *            `local`; containers and virtual machines come here.
+ *   narrow   only commands and files can be carried, as in most clouds: run() takes the claim of one tool run and
+ *            answers with the same done as a parked child (claim.h). It has none of the other functions.
  *
  * All functions return at once. What takes time completes later on the loop, through the callback given; every
  * callback is called exactly once, never from within the function that was given it, and not after box_destroy() or
@@ -19,6 +24,7 @@
 
 struct provider;
 struct box; /* one sandbox, from the provider's side */
+struct child_claim;
 
 enum provider_cap {
     PROVIDER_PAUSE = 1 << 0,
@@ -95,9 +101,18 @@ struct box_events {
 };
 
 struct provider_ops {
-    const char *name;                           /* "local" */
-    uint32_t caps;                              /* PROVIDER_* */
+    const char *name; /* "local" */
+    uint32_t caps;    /* PROVIDER_* */
+    /* Mask of BRIG_LAYER_BIT(): the layers that it can put on and read back. Any other is only the provider's word: it
+     * is off in the statement, and a sandbox that requires it is not made here. */
+    uint64_t protects;
     void (*destroy)(struct provider *provider); /* boxes of a provider that can recover them live on */
+    /* ---- the narrow form ---- */
+    /* One tool run. claim is valid for the call; its done follows unless this fails. BRIG_E_BUSY: may be tried again.
+     */
+    int (*run)(struct provider *provider, const struct child_claim *claim, void **ret_run, struct brig_err *err);
+    void (*cancel)(struct provider *provider, void *run); /* done follows with BRIG_CAUSE_CANCELLED */
+    /* ---- the stream form ---- */
     /* Checks everything first: on a negative return nothing was made. */
     int (*create)(struct provider *provider, const struct provider_spec *spec, const struct box_events *events,
                   struct box **ret, struct brig_err *err);
@@ -118,13 +133,13 @@ struct provider_ops {
                    bool (*found)(void *ctx, struct box *box, const struct box_up *up, struct box_events *ret),
                    void (*done)(void *ctx), void *ctx, struct brig_err *err);
     int (*pool)(struct provider *provider, unsigned count, struct brig_err *err); /* keep so many ready */
-    /* With PROVIDER_GATE; may be NULL without. Its listeners again, with those of ports it did not have yet. NULL and
+    /* With PROVIDER_GATE; NULL without. Its listeners again, with those of ports it did not have yet. NULL and
      * err on failure. */
     int (*gate)(struct box *box, const struct provider_gate *want,
                 void (*done)(void *ctx, struct box_listeners *listeners, const struct brig_err *err), void *ctx,
                 struct brig_err *err);
     /* memory, cpus, pids of a live box from now on (all three; the rest is not looked at): in force when done is
-     * called, with those that are. May be NULL: it cannot. */
+     * called, with those that are. NULL if it cannot. */
     int (*limits)(struct box *box, const struct brig_limits *limits,
                   void (*done)(void *ctx, const struct brig_limits *limits, const struct brig_err *err), void *ctx,
                   struct brig_err *err);
@@ -146,7 +161,7 @@ struct box {
     struct box_events events;
 };
 
-/* local.c: spawner_fd is the engine end of a spawner's socket (spawner/spawner_wire.h), not owned. */
+/* local/local.c: spawner_fd is the engine end of a spawner's socket (spawner/spawner_wire.h), not owned. */
 int provider_local_create(struct loop *loop, int spawner_fd, struct provider **ret, struct brig_err *err) MUST_CHECK;
 
 #endif

@@ -2,13 +2,12 @@
 /*
  * execute.c: runs: made from a request, led through their steps, ended with a receipt.
  *
- * Theory of operation. executor_run() copies what it needs, asks the questions that need no waiting (allowed, rate,
- * arguments) while the request is still there, and advances: each step returns at once (0), or waits (1) for one
- * callback that advances again, or refuses. With a child parked, everything up to the write of the request happens in
- * that one call, without a timer; the next thing is the answer. Nobody is called from within executor_run(): a refusal
- * is told from the loop.
+ * Theory of operation. executor_run() copies what it needs and advances: each step (step_*.c, in the order of enum
+ * run_step) returns at once (0), or waits (1) for one callback that goes on with run_next(), or refuses. With a child
+ * parked, everything up to the write of the request happens in that one call, without a timer; the next thing is the
+ * answer. Nobody is called from within executor_run(): a refusal is told from the loop.
  *
- * The end is one way: outcome -> agent's state -> receipt -> store (not waited for) -> audit -> done -> freed.
+ * The answer leads to the last two steps: step_result(), then step_receipt(), which tells the caller and frees the run.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -62,7 +61,7 @@ int run_keep(struct run *run, const struct json_value *value, const struct json_
     return 0;
 }
 
-static void run_free(struct run *run)
+void run_free(struct run *run)
 {
     struct executor *executor = run->executor;
 
@@ -126,7 +125,7 @@ static void tell_refused(struct run *run)
     uint64_t retry = run->retry_s;
 
     if (run->background)
-        run_store(run, NULL);
+        run_store_refused(run);
     run_free(run);
     if (events.done)
         events.done(events.ctx, NULL, &why, retry);
@@ -146,112 +145,40 @@ static void on_later(struct loop_timer *timer)
         run_advance(run);
 }
 
-void run_refuse(struct run *run, const struct brig_err *why, uint64_t retry_s)
+void run_refuse(struct run *run, const struct brig_err *why)
 {
     run->refused = *why;
     if (!run->refused.code)
         run->refused.code = BRIG_E_HOST;
-    run->retry_s = retry_s;
     run_drop_waits(run);
     run_audit_refused(run);
-    run->step = STEP_OVER;
+    run->step = STEP_RECEIPT;
     if (!run->entered || loop_timer_set(run->executor->o.loop, &run->later, loop_now_ns(), NULL) < 0)
         tell_refused(run);
-}
-
-static void fill_result(struct run *run, const struct buf *receipt, struct run_result *ret)
-{
-    const struct outcome *o = run->outcome;
-
-    *ret = (struct run_result){.run_id = run->id,
-                               .ok = o->ok,
-                               .func_return = o->func_return.data ? o->func_return.data : "null",
-                               .func_return_len = o->func_return.data ? o->func_return.len : 4,
-                               .text = o->text.data ? o->text.data : "",
-                               .text_len = o->text.len,
-                               .fingerprint = run->fingerprint[0] ? run->fingerprint : NULL,
-                               .receipt = receipt->data ? receipt->data : "{}",
-                               .receipt_len = receipt->data ? receipt->len : 2,
-                               .tool_name = run->tool.name,
-                               .files = o->files};
-    for (int i = 1; i < 3; i++) {
-        ret->out[i] = o->out[i].data ? o->out[i].data : "";
-        ret->out_len[i] = o->out[i].len;
-    }
-    ret->agent_state = o->state_changed && o->state.data ? o->state.data : NULL;
-}
-
-static void finish(struct run *run)
-{
-    AUTO_BUF struct buf receipt = BUF_INIT(TEXT_MAX);
-    struct run_result result;
-    struct brig_err err = {0};
-    uint64_t seq = run_audit(run);
-    int r = run_receipt(run, seq, &receipt);
-
-    run->step = STEP_OVER;
-    if (r == 0)
-        run_store(run, receipt.data);
-    fill_result(run, &receipt, &result);
-    if (r < 0)
-        (void)err_nomem(&err);
-    if (run->events.done)
-        run->events.done(run->events.ctx, r < 0 ? NULL : &result, r < 0 ? &err : NULL, 0);
-    run_free(run);
-}
-
-static void on_state(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
-{
-    struct run *run = ctx;
-
-    if (!run->executor) { /* the run was dropped with its executor */
-        mem_free(run);
-        return;
-    }
-    if (err)
-        snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err->message);
-    finish(run);
-}
-
-void run_over(struct run *run)
-{
-    struct outcome *o = run->outcome;
-    struct executor_options *opt = &run->executor->o;
-    struct brig_err err = {0};
-
-    run_drop_waits(run);
-    if (run->entered && loop_timer_set(opt->loop, &run->later, loop_now_ns(), NULL) == 0)
-        return;
-    if (o->ok && o->state_changed && run->agent_version && opt->agents) {
-        run->step = STEP_STATE;
-        if (agents_set_state(opt->agents, run->caller.org_id, run->agent_id, run->agent_version, o->state.data,
-                             o->state.len, on_state, run, &err) == 0)
-            return;
-        snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err.message);
-    }
-    finish(run);
 }
 
 /* ---- the steps ------------------------------------------------------------------------------------------ */
 
 void run_advance(struct run *run)
 {
+    static int (*const steps[])(struct run * run, struct brig_err * err) = {
+        [STEP_CHECK] = step_check, [STEP_ENVIRONMENT] = step_environment,
+        [STEP_DEPS] = step_deps,   [STEP_PLACE] = step_place,
+        [STEP_SEND] = step_send,
+    };
     struct brig_err err = {0};
-    int r = 0;
+    int r;
 
-    while (r == 0 && run->step < STEP_RUNNING) {
-        switch (run->step) {
-        case STEP_APPROVAL: r = step_approval(run, &err); break;
-        case STEP_CREDENTIALS: r = step_credentials(run, &err); break;
-        case STEP_ENVIRONMENT: r = step_environment(run, &err); break;
-        case STEP_SET: r = step_set(run, &err); break;
-        default: r = step_provider(run, &err); break;
-        }
-        if (r == 0)
-            run->step++;
-    }
+    while ((r = steps[run->step](run, &err)) == 0)
+        run->step++;
     if (r < 0)
-        run_refuse(run, &err, 0);
+        run_refuse(run, &err);
+}
+
+void run_next(struct run *run)
+{
+    run->step++;
+    run_advance(run);
 }
 
 /* ---- a request ------------------------------------------------------------------------------------------ */
@@ -360,35 +287,11 @@ static int copy_ask(struct run *run, const struct run_ask *ask)
     return r == 0 ? run_keep(run, ask->collect, &run->collect) : r;
 }
 
-static int prepare(struct run *run, const struct run_ask *ask, uint64_t *ret_retry, struct brig_err *err)
-{
-    struct steps_ask checks = {.ask = ask};
-    int r = copy_ask(run, ask);
-
-    if (r < 0)
-        return r == -ENOMEM ? err_nomem(err) : err_set(err, BRIG_E_TOO_LARGE, -r, "the request is too large");
-    if (run->executor->n_runs > run->executor->o.config->tools_max_runs)
-        return err_set(err, BRIG_E_LIMIT, 0, "Maximum number of runs (%" PRIu64 ") reached",
-                       run->executor->o.config->tools_max_runs);
-    r = step_checks(run, &checks, err);
-    *ret_retry = checks.retry_s;
-    if (r == 0)
-        r = run_network(run, ask, err);
-    if (r == 0)
-        r = run_limits(run, ask, err);
-    if (r == 0)
-        r = run_environment_begin(run, ask, err);
-    if (r == 0)
-        provider_order(run, ask);
-    return r;
-}
-
 int executor_run(struct executor *executor, const struct run_ask *ask, const struct run_events *events,
                  struct run **ret, struct brig_err *err)
 {
     struct run *run = mem_zalloc(sizeof *run);
     struct brig_err why = {0};
-    uint64_t retry = 0;
 
     if (!run)
         return err_nomem(err);
@@ -411,13 +314,14 @@ int executor_run(struct executor *executor, const struct run_ask *ask, const str
     executor->runs = run;
     executor->n_runs++;
     *ret = run;
-    r = prepare(run, ask, &retry, &why);
+    r = copy_ask(run, ask);
     if (r < 0) {
-        run_refuse(run, &why, retry);
+        (void)(r == -ENOMEM ? err_nomem(&why) : err_set(&why, BRIG_E_TOO_LARGE, -r, "the request is too large"));
+        run_refuse(run, &why);
     } else {
-        if (run->background)
-            run_store_open(run);
+        run->ask = ask;
         run_advance(run);
+        run->ask = NULL;
     }
     run->entered = false;
     return 0;
@@ -432,12 +336,12 @@ const char *run_id(const struct run *run)
 
 bool run_waits(const struct run *run)
 {
-    return run->step == STEP_APPROVAL && run->asked;
+    return run->step == STEP_CHECK && run->asked;
 }
 
 bool run_is_refused(const struct run *run)
 {
-    return run->step == STEP_OVER && run->refused.code;
+    return run->refused.code != 0;
 }
 
 void run_detach(struct run *run)
@@ -447,13 +351,13 @@ void run_detach(struct run *run)
 
 void run_cancel(struct run *run, const char *why)
 {
-    if (run->step >= STEP_STATE || run->cancelled)
+    if (run->step >= STEP_RESULT || run->cancelled)
         return; /* it is over already */
     run->cancelled = true;
     if (run->child) {
         child_cancel(run->child, why);
     } else if (run->provider_run) {
-        run->provider->cancel(run->provider->ctx, run->provider_run);
+        run->provider->ops->cancel(run->provider, run->provider_run);
     } else {
         run_drop_waits(run);
         snprintf(run->note, sizeof run->note, "%s", why);
@@ -465,21 +369,22 @@ void run_cancel(struct run *run, const char *why)
 struct run *executor_find(struct executor *executor, const char *org, const char *id)
 {
     for (struct run *run = executor->runs; run; run = run->next)
-        if (str_eq(run->id, id) && run->step != STEP_OVER && (!org[0] || str_eq(run->caller.org_id, org)))
+        if (str_eq(run->id, id) && run->step != STEP_RECEIPT && (!org[0] || str_eq(run->caller.org_id, org)))
             return run;
     return NULL;
 }
 
 void run_json(const struct run *run, struct json *json)
 {
-    static const char *const names[] = {
-        "waiting_for_approval", "queued", "queued", "installing", "queued", "running", "running", "running"};
+    static const char *const names[STEP_MAX] = {
+        "waiting_for_approval", "queued", "installing", "queued", "running", "running", "running"};
+    const bool placed = run->wait || run->reusing; /* a child or a sandbox is being made for it */
     static const char *const kinds[] = {"tool", "code", "command", "schema"};
 
     json_object(json);
     json_key(json, "id"), json_string(json, run->id);
     json_key(json, "kind"), json_string(json, kinds[run->kind]);
-    json_key(json, "status"), json_string(json, names[run->step]);
+    json_key(json, "status"), json_string(json, placed ? "running" : names[run->step]);
     json_key(json, "organization_id"), json_string(json, run->caller.org_id);
     if (run->tool.name && run->kind == FRAME_TOOL) {
         json_key(json, "tool"), json_object(json);
@@ -502,11 +407,6 @@ int executor_create(const struct executor_options *options, struct executor **re
     if (!executor)
         return err_nomem(err);
     executor->o = *options;
-    int r = providers_init(executor, err);
-    if (r < 0) {
-        mem_free(executor);
-        return r;
-    }
     *ret = executor;
     return 0;
 }
@@ -519,7 +419,7 @@ void executor_destroy(struct executor *executor)
         return;
     while (executor->runs) {
         struct run *run = executor->runs;
-        if (run->step == STEP_STATE) { /* the objects call back with it: what is left is freed there */
+        if (run->step == STEP_RESULT) { /* the agents' objects call back with it: what is left is freed there */
             executor->runs = run->next;
             if (run->next)
                 run->next->prev = NULL;

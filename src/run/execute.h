@@ -9,7 +9,7 @@
  *
  * Providers are tried in the order of the wish (tool), the organisation's configuration, and what is enabled; a failure
  * that the provider calls transient is retried twice with back-off, and falls back to the next; once the request was
- * sent (child_done.started) nothing is run a second time. execute_provider() adds one: local is built in.
+ * sent (child_done.started) nothing is run a second time.
  */
 #ifndef BRIG_RUN_EXECUTE_H
 #define BRIG_RUN_EXECUTE_H
@@ -17,6 +17,7 @@
 #include "audit/audit.h"
 #include "deps/sets.h"
 #include "pool/pool.h"
+#include "provider/providers.h"
 #include "records/agents.h"
 #include "records/configs.h"
 #include "records/registry.h"
@@ -31,6 +32,7 @@ struct executor;
 struct executor_options {
     struct loop *loop;
     struct manager *manager;
+    struct providers *providers;
     struct store *store;
     struct audit *audit;
     const struct config *config;
@@ -117,19 +119,6 @@ int executor_schema(struct executor *executor, const struct caller *caller, cons
                     const char *language, const char *args_json_schema /* or NULL */,
                     void (*done)(void *ctx, const char *json, size_t len, const struct brig_err *err), void *ctx,
                     struct brig_err *err) MUST_CHECK;
-
-/* A provider of runs beside local, for the ones that come later and for tests. Returns from start(): 0, or BRIG_E_BUSY
- * (transient) or anything else (final). */
-struct run_provider {
-    const char *name;
-    const char *off; /* why it is not enabled, for `brig config show`; NULL: it is */
-    int (*start)(void *ctx, const struct child_claim *claim, const struct frame_request *request, void **ret_run,
-                 struct brig_err *err);
-    void (*cancel)(void *ctx, void *run);
-    void *ctx;
-};
-int executor_provider(struct executor *executor, const struct run_provider *provider, struct brig_err *err) MUST_CHECK;
-void executor_providers_json(const struct executor *executor, struct json *json); /* [{name, enabled, why}] */
 
 /* Files a run left under /workspace/out: kept as a tar below the state directory until retention ends. */
 int executor_artifact(struct executor *executor, const char *org, const char *run_id, int *ret_fd,

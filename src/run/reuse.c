@@ -52,39 +52,21 @@ void reuse_cancel(struct reuse_wait *wait)
         wait_free(wait);
 }
 
-/* ---- the process ---------------------------------------------------------------------------------------- */
+/* ---- the place ------------------------------------------------------------------------------------------ */
 
-int reuse_claim(struct run *run, struct sbox *sbox, struct brig_err *err)
+static int use(struct run *run, struct sbox *sbox, struct brig_err *err)
 {
-    AUTO_BUF struct buf buf = BUF_INIT(CHILD_FRAME_MAX);
-    struct frame_request request;
-    struct child_claim claim;
-    struct child_spec spec = {.argv = runtime_argv(run->tool.language)};
     int r = sbox_usable(sbox, err);
 
     if (r < 0)
         return r;
-    if (!spec.argv)
+    if (!runtime_argv(run->tool.language))
         return err_set(err, BRIG_E_UNSUPPORTED, 0, "%s: there is no runtime for it",
                        tool_language_name(run->tool.language));
-    snprintf(spec.org_id, sizeof spec.org_id, "%s", run->caller.org_id);
     if (run->needs < STANDING_ADMIN && sbox_is_gifted(sbox))
         run->needs = STANDING_ADMIN; /* what it says is then not for everybody */
     run->live = sbox;
-    r = run_request(run, &buf, &request, err);
-    run->live = NULL;
-    if (r == 0) {
-        run_claim(run, &claim, &buf);
-        claim.network = NULL; /* the sandbox has its own, and its limits */
-        claim.n_secrets = 0;
-        claim.limits = (struct brig_limits){0};
-        r = child_in_sandbox(sbox, &spec, &claim, &run->child, err);
-    }
-    if (buf.data)
-        crypto_wipe(buf.data, buf.len);
-    if (r == 0)
-        run->provider = &run->executor->providers[0];
-    return r;
+    return 0;
 }
 
 static void go(struct reuse_wait *wait, struct sbox *sbox)
@@ -94,8 +76,10 @@ static void go(struct reuse_wait *wait, struct sbox *sbox)
 
     run->reusing = NULL;
     wait_free(wait);
-    if (reuse_claim(run, sbox, &err) < 0)
-        provider_failed(run, &err, err.code == BRIG_E_BUSY);
+    if (use(run, sbox, &err) == 0)
+        run_next(run);
+    else
+        place_failed(run, &err, err.code == BRIG_E_BUSY);
 }
 
 static void fail(struct reuse_wait *wait, const struct brig_err *why)
@@ -104,7 +88,7 @@ static void fail(struct reuse_wait *wait, const struct brig_err *why)
 
     run->reusing = NULL;
     wait_free(wait);
-    provider_failed(run, why, why->code == BRIG_E_BUSY);
+    place_failed(run, why, why->code == BRIG_E_BUSY);
 }
 
 /* ---- making one ----------------------------------------------------------------------------------------- */
@@ -293,7 +277,7 @@ static int mark_of(const struct run *run, char *out, size_t size)
     return str_copy(out, size, hex);
 }
 
-int reuse_start(struct run *run, struct brig_err *err)
+int place_live(struct run *run, struct brig_err *err)
 {
     struct executor *executor = run->executor;
 
@@ -302,7 +286,7 @@ int reuse_start(struct run *run, struct brig_err *err)
         if (!sbox)
             return err_set(err, BRIG_E_NOT_FOUND, ENOENT, "sandbox %.64s not found", run->sandbox_id);
         int may = sbox_check_use(sbox, &run->caller, err);
-        return may < 0 ? may : reuse_claim(run, sbox, err);
+        return may < 0 ? may : use(run, sbox, err);
     }
     if (run->reuse == REUSE_AGENT && !run->agent_id[0])
         return err_usage(err, "reuse agent: the run has no agent");
@@ -327,7 +311,7 @@ int reuse_start(struct run *run, struct brig_err *err)
         return r;
     }
     run->reusing = wait;
-    return 0;
+    return 1;
 }
 
 void executor_retire(struct executor *executor, const char *org, const char *fingerprint)

@@ -71,7 +71,7 @@ static void describe(struct run *run, struct buf *out)
         (void)!buf_printf(out, ", result sha256:%s %zu bytes", hash(o->func_return.data, o->func_return.len, result),
                           o->func_return.len);
     (void)!buf_printf(out, ", timeout %" PRIu64 " ms, provider %s", run->timeout_ms,
-                      run->provider ? run->provider->name : "none");
+                      run->provider ? run->provider->ops->name : "none");
     if (run->agent_id[0])
         (void)!buf_printf(out, ", agent %s", run->agent_id);
 }

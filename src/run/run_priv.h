@@ -26,7 +26,6 @@
 #include "run/state.h"
 #include "run/tool_rights.h"
 
-#define PROVIDERS_MAX 16u
 #define TRIED_MAX 24u
 #define ATTEMPTS_MAX 3u     /* one, and two more after failures that may pass */
 #define RETRY_FIRST_MS 100u /* then four times as long */
@@ -41,15 +40,16 @@ struct run_chunk {
     char data[];
 };
 
+/* One file each: step_check.c ... */
 enum run_step {
-    STEP_APPROVAL,
-    STEP_CREDENTIALS,
-    STEP_ENVIRONMENT,
-    STEP_SET,
-    STEP_PROVIDER,
-    STEP_RUNNING, /* with a provider; the next is its done */
-    STEP_STATE,   /* the agent's new state is on its way to the store */
-    STEP_OVER,
+    STEP_CHECK,       /* allowed, rate, arguments, limits, network, secrets; then perhaps a person's yes */
+    STEP_ENVIRONMENT, /* credentials of the webhook; variables of all layers */
+    STEP_DEPS,        /* the dependency set */
+    STEP_PLACE,       /* a provider, and a child or sandbox of it */
+    STEP_SEND,        /* the request; the answer is waited for */
+    STEP_RESULT,      /* the answer, scrubbed and cut; the agent's new state is on its way to the store */
+    STEP_RECEIPT,     /* audit, receipt, store; the caller is told. Also a refusal that is yet to be told */
+    STEP_MAX
 };
 
 struct tried {
@@ -79,6 +79,7 @@ struct run {
     struct loop_timer later; /* a refusal or a retry, from the loop */
     uint64_t created_ns;     /* monotonic */
     int64_t created_at_ns;
+    const struct run_ask *ask; /* the request; NULL after executor_run() */
     struct caller caller;
     enum frame_kind kind;
     struct run_chunk *chunks;
@@ -122,11 +123,12 @@ struct run {
     bool breathes; /* its child came from pool_try() */
     struct child *child;
     struct reuse_wait *reusing;
-    struct sbox *live;    /* during run_request() only: the sandbox it goes to */
+    struct sbox *live;    /* between STEP_PLACE and STEP_SEND only: the sandbox it goes to */
     char own_sandbox[32]; /* made for this run alone, to be ended with it */
     void *provider_run;
-    const struct run_provider *provider; /* the one that has it; NULL: none yet */
-    size_t at;                           /* place in order */
+    struct provider *place;    /* the one that is tried */
+    struct provider *provider; /* the one that has it; NULL: none yet */
+    size_t at;                 /* in order */
     const char *order[PROVIDERS_MAX];
     size_t n_order;
     unsigned attempts;
@@ -162,9 +164,6 @@ struct executor {
     struct executor_options o;
     struct run *runs;
     size_t n_runs;
-    struct run_provider providers[PROVIDERS_MAX];
-    size_t n_providers;
-    char why_off[PROVIDERS_MAX][80];
     struct fingerprint_of fingerprints[FINGERPRINTS];
     struct {
         char path[4096];
@@ -187,51 +186,47 @@ static inline char *run_copy_text(struct run *run, const char *text)
 }
 /* a copy of its own */
 int run_keep(struct run *run, const struct json_value *value, const struct json_value **ret) MUST_CHECK;
-void run_advance(struct run *run);                                              /* from run->step on */
-void run_refuse(struct run *run, const struct brig_err *why, uint64_t retry_s); /* nothing has run */
-void run_over(struct run *run);       /* run->outcome is complete: receipt, audit, done; the run is gone */
-void run_drop_waits(struct run *run); /* whatever it waits for does not call back any more */
+void run_advance(struct run *run);                            /* from run->step on */
+void run_next(struct run *run);                               /* the step that waited is done: the next one */
+void run_refuse(struct run *run, const struct brig_err *why); /* nothing has run */
+void run_drop_waits(struct run *run);                         /* whatever it waits for does not call back any more */
+void run_free(struct run *run);
 
-/* step_check.c: 0 go on, 1 run_advance() follows, or an error: refused */
-struct steps_ask {
-    const struct run_ask *ask;
-    uint64_t retry_s;
-};
-int step_checks(struct run *run, struct steps_ask *ask, struct brig_err *err) MUST_CHECK; /* allowed, rate, arguments */
-int step_approval(struct run *run, struct brig_err *err) MUST_CHECK;
-int step_credentials(struct run *run, struct brig_err *err) MUST_CHECK;
-int step_set(struct run *run, struct brig_err *err) MUST_CHECK;
-/* step_environment.c */
+/*
+ * The steps, in order. The first five: 0 go on with the next, 1 something else goes on (run_next(), place_failed() or
+ * step_result() follows, or has been called already: the run may be gone), negative: refused.
+ */
+int step_check(struct run *run, struct brig_err *err) MUST_CHECK;
 int step_environment(struct run *run, struct brig_err *err) MUST_CHECK;
-int run_environment_begin(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
-int run_scrub_make(struct run *run, struct brig_err *err) MUST_CHECK;
+int step_deps(struct run *run, struct brig_err *err) MUST_CHECK;
+int step_place(struct run *run, struct brig_err *err) MUST_CHECK;
+int step_send(struct run *run, struct brig_err *err) MUST_CHECK;
+void step_result(struct run *run, const struct child_done *done);
+void step_receipt(struct run *run); /* run->outcome is complete: the run is gone afterwards */
+
+/* check_bounds.c: with run->ask */
+int check_limits(struct run *run, struct brig_err *err) MUST_CHECK;
+int check_network(struct run *run, struct brig_err *err) MUST_CHECK; /* and secrets */
+struct secret_use run_secret_use(const struct run *run, size_t i);
+/* step_environment.c: what the call itself brings; with run->ask */
+int environment_begin(struct run *run, struct brig_err *err) MUST_CHECK;
 /* step_deps.c: what the organisation's local configuration says */
 const struct json_value *run_config(const struct run *run); /* or NULL: none is stored */
 void run_fingerprint(struct run *run);
-int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
-struct secret_use run_secret_use(const struct run *run, size_t i);
-int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err) MUST_CHECK;
-/* requirements: the text of its requirements.txt; or NULL */
-int run_workspace(struct run *run, struct buf *requirements) MUST_CHECK;
 /* step_place.c */
-int providers_init(struct executor *executor, struct brig_err *err) MUST_CHECK;
-int step_provider(struct run *run, struct brig_err *err) MUST_CHECK; /* 1, or an error: there is none left */
-void provider_order(struct run *run, const struct run_ask *ask);
-void provider_failed(struct run *run, const struct brig_err *why, bool transient); /* before the request was sent */
-/* step_send.c */
-int local_start(struct run *run, struct brig_err *err) MUST_CHECK; /* 0: it is on its way */
-void run_claim(struct run *run, struct child_claim *ret, const struct buf *request);
-int run_request(struct run *run, struct buf *out, struct frame_request *ret, struct brig_err *err) MUST_CHECK;
-void run_child_done(void *ctx, const struct child_done *done);
+void place_order(struct run *run); /* with run->ask */
+/* Nothing was sent: the same again after a pause, the next provider, or the run is refused. */
+void place_failed(struct run *run, const struct brig_err *why, bool transient);
+/* reuse.c: a sandbox that lives on, or one for this run alone: 0 it is run->live, 1 it is waited for */
+int place_live(struct run *run, struct brig_err *err) MUST_CHECK;
+void reuse_cancel(struct reuse_wait *wait);
 /* step_result.c */
-/* fills run->outcome; whether files may have been left */
-bool run_result(struct run *run, const struct child_done *done);
-void run_result_error(struct run *run, enum brig_cause cause, const char *type,
-                      const char *message); /* without a child; run_over() with it */
+/* without a child; the run is told and gone (from the loop, within executor_run()) */
+void run_result_error(struct run *run, enum brig_cause cause, const char *type, const char *message);
+void run_over(struct run *run); /* run->outcome is complete: the agent's state, then step_receipt() */
 void outcome_done(struct outcome *o);
 /* step_receipt.c */
-int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out) MUST_CHECK;
-void run_store(struct run *run, const char *receipt);
+void run_store_refused(struct run *run);
 void run_store_open(struct run *run); /* a background run has begun */
 /* run_audit.c */
 uint64_t run_audit(struct run *run);
@@ -241,9 +236,5 @@ void schemas_free(struct executor *executor);
 /* artifacts.c: takes the child over, and releases it */
 void artifact_fetch(struct executor *executor, const char *org, const char *run_id, struct child *child);
 void artifacts_free(struct executor *executor);
-/* reuse.c */
-int reuse_start(struct run *run, struct brig_err *err) MUST_CHECK; /* 0: reuse_ready() follows, or provider_failed() */
-void reuse_cancel(struct reuse_wait *wait);
-int reuse_claim(struct run *run, struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 
 #endif

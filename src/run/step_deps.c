@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_deps.c: what a run is bounded and fed by: limits and wall clock (call over tool over configuration over
- * settings), network and secrets, and the organisation's local configuration: its fingerprint, its directory and that
- * directory's requirements.txt.
+ * step_deps.c: the third step: what the run finds installed: the organisation's local configuration with its
+ * fingerprint, its directory and that directory's requirements.txt, and the dependency set of all packages that tool
+ * and configuration name.
  *
  * The directory is only looked at: whether it is there and holds anything decides which pool a run comes from, so that
  * the common case, an empty one, shares one pool.
@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "deps/config_set.h"
-#include "records/secrets.h"
 #include "run/run_priv.h"
-#include "sandbox/spec.h"
+
+#define RUN_REQUIREMENTS_MAX 512u
 
 static const struct object *config_object(const struct run *run)
 {
@@ -75,192 +75,6 @@ void run_fingerprint(struct run *run)
     snprintf(run->fingerprint, sizeof run->fingerprint, "%s", slot->text);
 }
 
-/* ---- limits --------------------------------------------------------------------------------------------- */
-
-/* Those that are given win over those before. */
-int run_limits(struct run *run, const struct run_ask *ask, struct brig_err *err)
-{
-    const struct config *config = run->executor->o.config;
-    const struct json_value *own = json_get(run_config(run), "timeout");
-    uint64_t of_config = 0;
-    int r = 0;
-
-    if (ask->tool->limits && ask->tool->limits->type != JSON_NULL)
-        r = spec_limits_asked(ask->tool->limits, &run->limits, err);
-    if (r == 0) /* the tool's own are of who registered it */
-        r = spec_connections((int64_t)run->limits.connections, "limits.connections",
-                             run->of_row ? run->tool.registrant.as : caller_standing(&run->caller), config, err);
-    uint64_t of_tool = run->limits.timeout;
-    if (r == 0 && ask->limits && ask->limits->type != JSON_NULL) {
-        run->limits.timeout = 0;
-        r = spec_limits_asked(ask->limits, &run->limits, err);
-        if (r == 0 && json_get(ask->limits, "connections"))
-            r = spec_connections((int64_t)run->limits.connections, "limits.connections", caller_standing(&run->caller),
-                                 config, err);
-    }
-    if (r < 0)
-        return r;
-    uint64_t of_call = ask->timeout_ms ? ask->timeout_ms : ask->limits ? run->limits.timeout : 0;
-    if (own && own->type == JSON_NUMBER && spec_duration(own, "timeout", &of_config, NULL) < 0)
-        of_config = 0;
-    run->timeout_ms = of_call ? of_call : of_tool ? of_tool : of_config ? of_config : config->tools_timeout;
-    if (run->timeout_ms > config->tools_max_timeout)
-        run->timeout_ms = config->tools_max_timeout;
-    run->limits.timeout = 0; /* the claim has it */
-    return 0;
-}
-
-/* ---- network and secrets -------------------------------------------------------------------------------- */
-
-static bool is_none(const struct json_value *network)
-{
-    return !network || network->type == JSON_NULL || (network->type == JSON_STRING && str_eq(network->string, "none"));
-}
-
-struct secret_use run_secret_use(const struct run *run, size_t i)
-{
-    return (struct secret_use){.caller = &run->caller,
-                               .registrant = run->row_secrets ? &run->tool.registrant.as : NULL,
-                               .name = run->secrets[i].name,
-                               .object = run->id,
-                               .audit = run->executor->o.audit};
-}
-
-/* Those of the list that are not exposed. */
-static int keep_brokered(struct run *run, const struct json_value *list)
-{
-    AUTO_BUF struct buf text = BUF_INIT(1u << 20);
-    struct json json = JSON_INIT(&text);
-    const struct json_value *item = list->first;
-    size_t n = 0;
-
-    json_array(&json);
-    for (size_t i = 0; i < run->n_secrets; i++, item = item->next)
-        if (!run->secrets[i].expose) {
-            json_value_put(&json, item);
-            n++;
-        }
-    json_end(&json);
-    if (n == 0)
-        return 0;
-    if (run->n_docs >= ARRAY_SIZE(run->docs) || json_finish(&json) < 0 ||
-        json_read(text.data, text.len, JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
-        return -ENOMEM;
-    run->secrets_json = json_root(run->docs[run->n_docs++]);
-    return 0;
-}
-
-/* Who could have asked for this network. */
-static enum standing network_needs(const struct run *run)
-{
-    enum standing who = STANDING_USER;
-
-    while (run->network && who < STANDING_SOCKET &&
-           policy_ranges_check(run->network, who, run->executor->o.config, NULL) < 0)
-        who++;
-    return who;
-}
-
-static int read_secrets(struct run *run, const struct json_value *list, struct brig_err *err)
-{
-    if (!list || list->type == JSON_NULL || !list->count)
-        return 0;
-    int r = spec_secrets_read(list, &run->secrets_memory, &run->secrets, &run->n_secrets, err);
-    for (size_t i = 0; r == 0 && i < run->n_secrets; i++) {
-        const struct secret_use use = run_secret_use(run, i);
-        if (!run->secrets[i].expose)
-            continue;
-        run->exposes = true;
-        run->needs = STANDING_ADMIN;
-        r = secrets_may_expose(run->executor->o.secrets, &use, err);
-    }
-    /* whoever was there before could read it */
-    if (r == 0 && run->exposes && (run->sandbox_id[0] || run->reuse != REUSE_NONE))
-        r = err_set(err, BRIG_E_REFUSED, 0,
-                    "secrets.expose: needs a sandbox of the run's own, without sandbox_id and reuse");
-    if (r == 0 && keep_brokered(run, list) < 0)
-        r = err_nomem(err);
-    return r;
-}
-
-/* Credentials that an administrator's tool asks the webhook for are for that tool, as an exposed value is. */
-static bool has_credentials(const struct run *run)
-{
-    return run->of_row && run->tool.needs_credentials && run->tool.registrant.as >= STANDING_ADMIN;
-}
-
-static int guard_credentials(struct run *run, struct brig_err *err)
-{
-    if (!has_credentials(run))
-        return 0;
-    run->exposes = true; /* variables that user keys write stay out */
-    run->needs = STANDING_ADMIN;
-    if (run->sandbox_id[0] || run->reuse != REUSE_NONE)
-        return err_set(err, BRIG_E_REFUSED, 0,
-                       "needs_credentials: needs a sandbox of the run's own, without sandbox_id and reuse");
-    return 0;
-}
-
-/*
- * An administrator's tool that gets the value of a secret runs as he wrote it: its caller does not say what is around
- * it, or where that may go.
- */
-static int check_overrides(const struct run *run, const struct run_ask *ask, struct brig_err *err)
-{
-    const struct {
-        const char *name;
-        bool given;
-    } members[] = {{"env_vars", ask->env_vars && ask->env_vars->count > 0},
-                   {"network", ask->network},
-                   {"secrets", ask->secrets},
-                   {"provider", ask->provider}};
-
-    const bool given = (run->of_row && tool_exposes(ask->tool)) || has_credentials(run);
-    if (!given || caller_is_admin(&run->caller))
-        return 0;
-    for (size_t i = 0; i < ARRAY_SIZE(members); i++)
-        if (members[i].given)
-            return err_set(err, BRIG_E_FORBIDDEN, 0, "%s: only an administrator may say it for a tool that is given %s",
-                           members[i].name, tool_exposes(ask->tool) ? "a secret's value" : "credentials");
-    return 0;
-}
-
-int run_network(struct run *run, const struct run_ask *ask, struct brig_err *err)
-{
-    const struct config *config = run->executor->o.config;
-    const struct json_value *asked = ask->network ? ask->network : ask->tool->network,
-                            *secrets = ask->secrets ? ask->secrets : ask->tool->secrets;
-    enum standing who = caller_standing(&run->caller);
-    AUTO_FREE char *text = NULL;
-
-    run->row_secrets = run->of_row && !ask->secrets;
-    int r = check_overrides(run, ask, err);
-    if (r == 0)
-        r = read_secrets(run, secrets, err);
-    if (r == 0)
-        r = guard_credentials(run, err);
-    if (r < 0 || run->kind == FRAME_SCHEMA)
-        return r;
-    /* A tool's own policy was written by who registered it, and is used by who runs it: the weaker counts. */
-    if (run->of_row && !ask->network)
-        who = standing_weaker(who, run->tool.registrant.as);
-    const bool given = asked && asked->type != JSON_NULL;
-    r = given ? spec_network(asked, who, config, &text, err) : spec_network_default(config, &text, err);
-    if (r < 0 || !text)
-        return r;
-    if (run->n_docs >= ARRAY_SIZE(run->docs) ||
-        json_read(text, strlen(text), JSON_READ_VALUES, &run->docs[run->n_docs], NULL) < 0)
-        return err_nomem(err);
-    run->network = json_root(run->docs[run->n_docs++]);
-    run->has_network = !is_none(run->network);
-    if (!run->has_network)
-        run->network = NULL;
-    const enum standing needs = network_needs(run);
-    if (run->needs < needs)
-        run->needs = needs;
-    return 0;
-}
-
 /* ---- the directory -------------------------------------------------------------------------------------- */
 
 static bool look(const char *path)
@@ -291,7 +105,8 @@ static bool dir_filled(struct executor *executor, const char *path)
     return executor->dir.filled;
 }
 
-int run_workspace(struct run *run, struct buf *requirements)
+/* requirements: gets the text of its requirements.txt; or NULL */
+static int find_workspace(struct run *run, struct buf *requirements)
 {
     const struct json_value *config = run_config(run), *persist = json_get(config, "persist");
     const char *path = config_set_dir(config, run->executor->o.config);
@@ -305,4 +120,122 @@ int run_workspace(struct run *run, struct buf *requirements)
         return -ENOMEM;
     run->persist = persist && persist->type == JSON_BOOL && persist->boolean;
     return requirements ? config_set_file(path, requirements) : 0;
+}
+
+/* ---- the dependency set --------------------------------------------------------------------------------- */
+
+struct wants {
+    const char *pip[RUN_REQUIREMENTS_MAX], *npm[REQUIREMENTS_MAX];
+    size_t n_pip, n_config_pip, n_npm;
+};
+
+static int add(struct run *run, const char **list, size_t *n, const char *name, const char *version, bool npm)
+{
+    char text[512];
+    bool bare = !version || !version[0], compared = !bare && strchr("=<>~!", version[0]);
+
+    if (*n >= RUN_REQUIREMENTS_MAX)
+        return -E2BIG;
+    int r = str_format(text, sizeof text, "%s%s%s", name,
+                       bare       ? ""
+                       : npm      ? "@"
+                       : compared ? ""
+                                  : "==",
+                       bare ? "" : version);
+    if (r < 0)
+        return r;
+    list[*n] = run_copy_text(run, text);
+    if (!list[*n])
+        return -ENOMEM;
+    (*n)++;
+    return 0;
+}
+
+/* Of a configuration: [{name, version}] or ["name==1"]. */
+static int add_json(struct run *run, const struct json_value *list, const char **out, size_t *n, bool npm)
+{
+    int r = 0;
+
+    for (const struct json_value *v = list && list->type == JSON_ARRAY ? list->first : NULL; v && r == 0; v = v->next) {
+        const struct json_value *name = v->type == JSON_OBJECT ? json_get(v, "name") : v,
+                                *version = json_get(v, "version");
+        if (name && name->type == JSON_STRING)
+            r = add(run, out, n, name->string, version && version->type == JSON_STRING ? version->string : NULL, npm);
+    }
+    return r;
+}
+
+static int collect(struct run *run, struct wants *wants, const struct json_value *config)
+{
+    int r = run->tool.language == TOOL_PYTHON
+                ? add_json(run, json_get(config, "pip_requirements"), wants->pip, &wants->n_pip, false)
+                : 0;
+
+    wants->n_config_pip = wants->n_pip;
+    for (size_t i = 0; r == 0 && i < run->tool.n_pip; i++)
+        r = add(run, wants->pip, &wants->n_pip, run->tool.pip[i].name, run->tool.pip[i].version, false);
+    for (size_t i = 0; r == 0 && i < run->tool.n_npm; i++)
+        r = add(run, wants->npm, &wants->n_npm, run->tool.npm[i].name, run->tool.npm[i].version, true);
+    if (r == 0 && (run->tool.language == TOOL_JAVASCRIPT || run->tool.language == TOOL_TYPESCRIPT))
+        r = add_json(run, json_get(config, "npm_requirements"), wants->npm, &wants->n_npm, true);
+    return r;
+}
+
+static void on_set(void *ctx, const struct set *set, const struct brig_err *why)
+{
+    struct run *run = ctx;
+
+    struct set_build *build = take_ptr(&run->build);
+    if (!set && why->code == BRIG_E_INVALID) {
+        const char *whole = build ? set_build_error(build) : NULL;
+        run_result_error(run, BRIG_CAUSE_POLICY, "RuntimeError", whole && whole[0] ? whole : why->message);
+        return;
+    }
+    if (!set) {
+        run_refuse(run, why);
+        return;
+    }
+    run->set = set;
+    run_next(run);
+}
+
+int step_deps(struct run *run, struct brig_err *err)
+{
+    const struct executor_options *o = &run->executor->o;
+    const struct json_value *config = run_config(run);
+    struct wants wants = {.n_pip = 0};
+    AUTO_BUF struct buf text = BUF_INIT(CONFIG_TXT_MAX);
+
+    if (run->sandbox_id[0] || run->reuse != REUSE_NONE || run->kind == FRAME_SCHEMA)
+        return 0; /* a live sandbox has what it has */
+    int r = find_workspace(run, run->tool.language == TOOL_PYTHON ? &text : NULL);
+    if (r == -EACCES)
+        return err_set(err, BRIG_E_FORBIDDEN, 0,
+                       "sandbox_dir %.200s: is not below a directory of [sandbox] allowed_dirs any more",
+                       config_set_dir(config, o->config));
+    if (r == 0)
+        r = collect(run, &wants, config);
+    if (r < 0)
+        return r == -ENOMEM ? err_nomem(err)
+                            : err_set(err, BRIG_E_TOO_LARGE, -r, "requirements: too many, or too long");
+    if (wants.n_pip + wants.n_npm + text.len == 0)
+        return 0;
+    if (!o->sets)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "requirements cannot be installed here");
+    const struct set_want want = {.org_id = run->caller.org_id,
+                                  .pip = wants.pip,
+                                  .n_pip = wants.n_pip,
+                                  .n_config_pip = wants.n_config_pip,
+                                  .npm = wants.npm,
+                                  .n_npm = wants.n_npm,
+                                  .venv_name = config_set_venv(config, o->config),
+                                  .python = "/usr/bin/python3",
+                                  .requirements_txt = text.len ? text.data : NULL};
+    r = sets_get(o->sets, &run->caller, &want, false, on_set, run, &run->build, err);
+    if (r < 0 && err->code == BRIG_E_INVALID) {
+        struct brig_err why = *err;
+        run_result_error(run, BRIG_CAUSE_POLICY, "RuntimeError", why.message);
+        return 1;
+    }
+    return r < 0 ? r : 1;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_environment.c: the environment of a run, put together from everything that has a say, and the automaton that keeps
- * its secrets out of what the run says. Variables of the call and the forced ids are added while the request is there;
- * the rest is looked up when it is due, so that a run that waited for an approval has today's.
+ * step_environment.c: the second step: the environment of a run, put together from everything that has a say, and the
+ * automaton that keeps its secrets out of what the run says. Variables of the call and the forced ids are added while
+ * the request is there; the rest is looked up when it is due, so that a run that waited for an approval has today's.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "crypto/keyring.h"
@@ -15,13 +16,13 @@ static int add_text(struct run *run, enum env_layer layer, const char *name, con
     return value && value[0] ? environment_add(run->env, layer, name, value, strlen(value), false, err) : 0;
 }
 
-int run_environment_begin(struct run *run, const struct run_ask *ask, struct brig_err *err)
+int environment_begin(struct run *run, struct brig_err *err)
 {
     if (environment_create(&run->env) < 0)
         return err_nomem(err);
     int r = environment_add_base(run->env, run->executor->o.config->tools_pass_env, err);
     if (r == 0)
-        r = environment_add_json(run->env, ENV_RUNTIME, ask->env_vars, err);
+        r = environment_add_json(run->env, ENV_RUNTIME, run->ask->env_vars, err);
     if (r == 0)
         r = add_text(run, ENV_WEBHOOK, "PROJECT_ID", run->project, err);
     if (r == 0)
@@ -100,7 +101,7 @@ static void add_secret(void *ctx, const char *value, size_t len)
         run->refused.code = r == -E2BIG ? BRIG_E_TOO_LARGE : BRIG_E_NOMEM;
 }
 
-int run_scrub_make(struct run *run, struct brig_err *err)
+static int make_scrub(struct run *run, struct brig_err *err)
 {
     environment_each_secret(run->env, add_secret, run);
     int failed = run->refused.code;
@@ -125,7 +126,7 @@ static bool runs_alone(const struct run *run)
     return run->exposes || run->needs > STANDING_USER || (sbox && sbox_is_gifted(sbox));
 }
 
-int step_environment(struct run *run, struct brig_err *err)
+static int look_up(struct run *run, struct brig_err *err)
 {
     const struct executor_options *o = &run->executor->o;
     const bool alone = runs_alone(run);
@@ -139,5 +140,75 @@ int step_environment(struct run *run, struct brig_err *err)
             return err_set(err, BRIG_E_NOT_FOUND, 0, "%.64s not found", run->agent_id);
         r = agent_secrets(o->agents, agent, add_agent, &adding, err);
     }
-    return r == 0 ? run_scrub_make(run, err) : r;
+    return r == 0 ? make_scrub(run, err) : r;
+}
+
+/* ---- credentials ---------------------------------------------------------------------------------------- */
+
+static void on_credentials(void *ctx, const struct json_value *vars, const struct brig_err *why)
+{
+    struct run *run = ctx;
+    struct brig_err err = {0};
+    int r = 0;
+
+    run->webhook = NULL;
+    if (vars) {
+        r = environment_add_json(run->env, ENV_WEBHOOK, vars, &err);
+        if (r == 0 && run->project && run->project[0]) /* in the same layer, and the agent's own wins */
+            r = environment_add(run->env, ENV_WEBHOOK, "PROJECT_ID", run->project, strlen(run->project), false, &err);
+    } else if (run->tool.needs_credentials) {
+        r = err_set(&err, BRIG_E_BUSY, 0, "credentials: %.200s", why ? why->message : "none came");
+    } else {
+        snprintf(run->note, sizeof run->note, "without credentials: %.200s", why ? why->message : "none came");
+    }
+    r = r < 0 ? r : look_up(run, &err);
+    if (r < 0)
+        run_refuse(run, &err);
+    else
+        run_next(run);
+}
+
+/*
+ * Whose credentials to ask for. By the tool's name only where no user key says what is called that, or what runs beside
+ * it: an administrator registered the tool, and an administrator runs it or it is guarded (guard_credentials()).
+ */
+static const char *credentials_of(const struct run *run)
+{
+    bool guarded = run->tool.needs_credentials || caller_is_admin(&run->caller);
+
+    return run->of_row && run->tool.registrant.as >= STANDING_ADMIN && guarded ? run->tool.name : TOOL_UNREGISTERED;
+}
+
+/* 1: on_credentials() follows. */
+static int ask_credentials(struct run *run, struct brig_err *err)
+{
+    const struct executor_options *o = &run->executor->o;
+    const char *org = run->caller.org_id;
+    char user[80]; /* the organisation's, as in every document of Letta's interface */
+    const struct webhook_ask ask = {.user_id = user,
+                                    .org_id = org,
+                                    .tool_name = credentials_of(run),
+                                    .agent_id = run->agent_id[0] ? run->agent_id : NULL};
+
+    snprintf(user, sizeof user, "user-%s", str_starts(org, "org-") ? org + 4 : org);
+
+    if (run->kind != FRAME_TOOL)
+        return 0;
+    if (!o->webhook) {
+        if (!run->tool.needs_credentials)
+            return 0;
+        return err_set(err, BRIG_E_BUSY, 0, "credentials: the tool needs them, and no webhook is configured");
+    }
+    if (run->of_row && !str_eq(ask.tool_name, run->tool.name)) /* an answer's absence is told in its place */
+        snprintf(run->note, sizeof run->note, "credentials: asked for as %s, not as %.100s", ask.tool_name,
+                 run->tool.name);
+    int r = webhook_fetch(o->webhook, &ask, on_credentials, run, &run->webhook, err);
+    return r < 0 ? r : 1;
+}
+
+int step_environment(struct run *run, struct brig_err *err)
+{
+    int r = ask_credentials(run, err);
+
+    return r == 0 ? look_up(run, err) : r;
 }

@@ -1,80 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_place.c: who runs it. The order is: what the call wishes, what the tool wishes, what the organisation
- * wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of the call, the tool, or `[tools]
- * fallback`) leaves only the first.
+ * step_place.c: the fourth step: who runs it, and where. The order is: what the call wishes, what the tool wishes, what
+ * the organisation wishes, then E2B where it is enabled, then local; each once. `fallback: none` (of the call, the
+ * tool, or `[tools] fallback`) leaves only the first. The list of providers (provider/providers.h) says who can be
+ * used; one of the stream form gives a parked child or a live sandbox (reuse.c), one of the narrow form needs nothing
+ * before the request is sent.
  *
- * The started boundary: a failure before the request was sent is, when the provider calls it transient (BRIG_E_BUSY, or
- * a child that died before it began), tried twice more with a pause, and then the next provider's turn; once the
- * request was sent nothing is run again, whatever happens. Everything that was passed over is in the receipt, with why.
+ * The started boundary: a failure before the request was sent is, when it may pass (BRIG_E_BUSY, or a child that died
+ * before it began), tried twice more with a pause, and then it is the next provider's turn; once the request was sent
+ * nothing is run again, whatever happens. Everything that was passed over is in the receipt, with why. This is the only
+ * way back in a run: place_failed().
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "run/run_priv.h"
-
-static const struct run_provider *find(const struct executor *executor, const char *name)
-{
-    for (size_t i = 0; i < executor->n_providers; i++)
-        if (str_eq(executor->providers[i].name, name))
-            return &executor->providers[i];
-    return NULL;
-}
-
-/* One of ours that is not built yet. A key or address that is this server's own is no remote provider. */
-static int add_missing(struct executor *executor, const char *name, bool key, const char *variable,
-                       struct brig_err *err)
-{
-    char *why = executor->why_off[executor->n_providers];
-    const struct run_provider provider = {.name = name, .off = why};
-
-    snprintf(why, sizeof executor->why_off[0], variable && !key ? "no key: %s" : "not built yet%.0s",
-             variable ? variable : "");
-    return executor_provider(executor, &provider, err);
-}
-
-int providers_init(struct executor *executor, struct brig_err *err)
-{
-    const struct config *c = executor->o.config;
-    const struct run_provider local = {.name = "local", .off = executor->o.pool ? NULL : "there is no pool"};
-    int r = executor_provider(executor, &local, err);
-
-    if (r == 0)
-        r = add_missing(executor, "modal", c->tools_modal_id[0] && c->tools_modal_secret[0],
-                        "MODAL_TOKEN_ID, MODAL_TOKEN_SECRET", err);
-    if (r == 0)
-        r = add_missing(executor, "e2b", c->tools_e2b_key[0] != '\0', "E2B_API_KEY", err);
-    if (r == 0)
-        r = add_missing(executor, "daytona", false, NULL, err);
-    return r == 0 ? add_missing(executor, "docker", false, NULL, err) : r;
-}
-
-int executor_provider(struct executor *executor, const struct run_provider *provider, struct brig_err *err)
-{
-    for (size_t i = 0; i < executor->n_providers; i++)
-        if (str_eq(executor->providers[i].name, provider->name)) {
-            executor->providers[i] = *provider; /* one that is built takes the place of the one that was not */
-            return 0;
-        }
-    if (executor->n_providers >= PROVIDERS_MAX)
-        return err_set(err, BRIG_E_LIMIT, 0, "more than %u providers", PROVIDERS_MAX);
-    executor->providers[executor->n_providers++] = *provider;
-    return 0;
-}
-
-void executor_providers_json(const struct executor *executor, struct json *json)
-{
-    json_array(json);
-    for (size_t i = 0; i < executor->n_providers; i++) {
-        const struct run_provider *p = &executor->providers[i];
-        json_object(json);
-        json_key(json, "name"), json_string(json, p->name);
-        json_key(json, "enabled"), json_bool(json, p->off == NULL);
-        json_key(json, "why"), p->off ? json_string(json, p->off) : json_null(json);
-        json_end(json);
-    }
-    json_end(json);
-}
 
 /* ---- order ---------------------------------------------------------------------------------------------- */
 
@@ -88,18 +28,20 @@ static void wish(struct run *run, const char *name)
     run->order[run->n_order++] = name;
 }
 
-void provider_order(struct run *run, const struct run_ask *ask)
+void place_order(struct run *run)
 {
     const struct executor *executor = run->executor;
+    const struct run_ask *ask = run->ask;
     const struct json_value *own = json_get(json_get(ask->org_doc, "tools"), "provider");
-    const struct run_provider *e2b = find(executor, "e2b");
+    struct provider *e2b = NULL;
 
     snprintf(run->wish, sizeof run->wish, "%s", ask->provider ? ask->provider : "");
     snprintf(run->org_wish, sizeof run->org_wish, "%s", own && own->type == JSON_STRING ? own->string : "");
     wish(run, run->wish);
     wish(run, run->tool.provider);
     wish(run, run->org_wish);
-    if (!run->sandbox_id[0] && run->reuse == REUSE_NONE && e2b && !e2b->off)
+    if (!run->sandbox_id[0] && run->reuse == REUSE_NONE &&
+        providers_find(executor->o.providers, "e2b", &e2b, NULL) == 0)
         wish(run, "e2b");
     wish(run, "local");
     run->no_fallback = (ask->fallback ? str_eq(ask->fallback, "none") : run->tool.no_fallback) ||
@@ -119,26 +61,7 @@ static void passed_over(struct run *run, const char *name, const char *why)
     snprintf(t->why, sizeof t->why, "%.*s", (int)sizeof t->why - 1, why);
 }
 
-/* ---- starting ------------------------------------------------------------------------------------------- */
-
-static int remote_start(struct run *run, const struct run_provider *provider, struct brig_err *err)
-{
-    AUTO_BUF struct buf buf = BUF_INIT(CHILD_FRAME_MAX);
-    struct frame_request request;
-    struct child_claim claim;
-    int r = run_request(run, &buf, &request, err);
-
-    if (r == 0) {
-        run_claim(run, &claim, &buf);
-        run->provider = provider;
-        r = provider->start(provider->ctx, &claim, &request, &run->provider_run, err);
-    }
-    if (r < 0)
-        run->provider = NULL;
-    if (buf.data)
-        crypto_wipe(buf.data, buf.len);
-    return r;
-}
+/* ---- a failure before the request was sent -------------------------------------------------------------- */
 
 static void pause_before(struct run *run)
 {
@@ -150,61 +73,93 @@ static void pause_before(struct run *run)
         run_advance(run);
 }
 
-/* 1: a pause, then the same again; 0: the next, if there is one; or there is none. */
-static int failed(struct run *run, const char *name, const struct brig_err *why, bool transient, struct brig_err *err)
+void place_failed(struct run *run, const struct brig_err *why, bool transient)
 {
-    passed_over(run, name, why->message);
+    run->step = STEP_PLACE;
+    passed_over(run, run->order[run->at], why->message);
     run->provider = NULL;
     run->provider_run = NULL;
     if (transient && ++run->attempts < ATTEMPTS_MAX) {
         pause_before(run);
-        return 1;
+        return;
     }
     run->attempts = 0;
     run->at++;
     if (run->at < run->n_order && !run->no_fallback)
-        return 0;
-    *err = *why;
-    return -(why->errnum ? why->errnum : EIO);
-}
-
-int step_provider(struct run *run, struct brig_err *err)
-{
-    struct executor *executor = run->executor;
-
-    for (;;) {
-        const char *name = run->order[run->at];
-        const struct run_provider *provider = find(executor, name);
-        struct brig_err why = {0};
-        int r;
-
-        run->step = STEP_PROVIDER;
-        if (!provider)
-            r = err_set(&why, BRIG_E_USAGE, 0, "provider %.31s: there is no such one", name);
-        else if (provider->off)
-            r = err_set(&why, BRIG_E_UNSUPPORTED, 0, "provider %s: %s", name, provider->off);
-        else if (str_eq(name, "local") && !provider->start)
-            r = local_start(run, &why);
-        else
-            r = remote_start(run, provider, &why);
-        if (r >= 0) {
-            run->step = STEP_RUNNING;
-            return 1;
-        }
-        r = failed(run, name, &why, why.code == BRIG_E_BUSY, err);
-        if (r != 0)
-            return r;
-    }
-}
-
-void provider_failed(struct run *run, const struct brig_err *why, bool transient)
-{
-    struct brig_err err = {0};
-
-    run->step = STEP_PROVIDER;
-    int r = failed(run, run->order[run->at], why, transient, &err);
-    if (r == 0)
         run_advance(run);
-    else if (r < 0)
-        run_refuse(run, &err, 0);
+    else
+        run_refuse(run, why);
+}
+
+/* ---- a place -------------------------------------------------------------------------------------------- */
+
+static void on_given(void *ctx, struct child *child, const struct brig_err *why)
+{
+    struct run *run = ctx;
+
+    run->wait = NULL;
+    run->child = child;
+    if (child)
+        run_next(run);
+    else
+        place_failed(run, why, why->code == BRIG_E_BUSY);
+}
+
+/* What a claim cannot change: it is part of the key. */
+static struct brig_limits fixed_limits(const struct brig_limits *limits)
+{
+    struct brig_limits fixed = *limits;
+
+    fixed.memory = fixed.cpus = fixed.pids = fixed.cpu_time = fixed.timeout = fixed.output = 0;
+    return fixed;
+}
+
+/* A sandbox that brig-init answers in: of the pool, or one that lives on. 1: it is waited for. */
+static int place_stream(struct run *run, struct brig_err *err)
+{
+    struct pool *pool = run->executor->o.pool;
+    struct pool_want want = {.org_id = run->caller.org_id,
+                             .language = run->tool.language,
+                             .set = run->set,
+                             .strict = run->strict,
+                             .network = run->has_network,
+                             .workspace = run->workspace,
+                             .persist = run->persist,
+                             .limits = fixed_limits(&run->limits)};
+
+    if (!pool)
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "there is no pool");
+    if (!run->fingerprint[0])
+        run_fingerprint(run);
+    if (run->sandbox_id[0] || run->reuse != REUSE_NONE || run->secrets_json)
+        return place_live(run, err);
+    int r = run->has_network
+                ? network_shape(run->executor->o.manager, run->caller.org_id, run->network, &want.shape, err)
+                : 0;
+    if (r < 0)
+        return r;
+    run->keep_files = run->executor->o.artifacts_fd >= 0 && run->kind != FRAME_SCHEMA;
+    run->child = pool_try(pool, &want);
+    if (!run->child) {
+        r = pool_take(pool, &want, on_given, run, &run->wait, err);
+        return r < 0 ? r : 1;
+    }
+    if (run->breathes)
+        pool_breathe(pool); /* the second one: the first is gone */
+    run->breathes = true;
+    return 0;
+}
+
+int step_place(struct run *run, struct brig_err *err UNUSED)
+{
+    struct brig_err why = {0};
+    int r = providers_find(run->executor->o.providers, run->order[run->at], &run->place, &why);
+
+    if (r == 0 && !run->place->ops->run)
+        r = place_stream(run, &why);
+    if (r < 0) {
+        place_failed(run, &why, why.code == BRIG_E_BUSY);
+        return 1;
+    }
+    return r;
 }

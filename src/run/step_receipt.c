@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_receipt.c: the receipt of a run of a tool or of code, by the same writer as every other run's; and its row in
- * the store. The row is written when the run is over and not waited for; only a run in the background has one before,
- * so that it can be asked about, and so that a restart closes it as host-error. Values of variables are in neither.
+ * step_receipt.c: the last step: the receipt of a run of a tool or of code, by the same writer as every other run's;
+ * and its row in the store. The row is written when the run is over and not waited for; only a run in the background
+ * has one before, so that it can be asked about, and so that a restart closes it as host-error. Values of variables are
+ * in neither.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@ static void name_network(struct run *run)
         snprintf(n->policy, sizeof n->policy, "%.63s", name);
 }
 
-int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
+static int put_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
 {
     struct outcome *o = run->outcome;
     struct receipt_tried tried[TRIED_MAX];
@@ -44,7 +45,7 @@ int run_receipt(struct run *run, uint64_t audit_seq, struct buf *out)
     const struct receipt_service service = {
         .readers = run->needs > STANDING_USER ? caller_reads(&run->caller) : NULL,
         .organization_id = run->caller.org_id,
-        .provider = run->provider ? run->provider->name : "local",
+        .provider = run->provider ? run->provider->ops->name : "local",
         .note = run->note,
         .audit_seq = audit_seq,
         .of_tool_room = true,
@@ -83,13 +84,15 @@ static void fill_row(const struct run *run, struct store_run *row)
 }
 
 /* A run that was refused leaves a row only when it has one already. */
-static void store_refused(struct run *run)
+void run_store_refused(struct run *run)
 {
     AUTO_BUF struct buf buf = BUF_INIT(1u << 20);
     struct json json = JSON_INIT(&buf);
     struct brig_receipt r = {.cause = BRIG_CAUSE_POLICY};
     struct store_run row;
 
+    if (!run->executor->o.store || run->kind == FRAME_SCHEMA)
+        return;
     fill_row(run, &row);
     snprintf(r.detail, sizeof r.detail, "%s", run->refused.message);
     json_object(&json);
@@ -109,16 +112,12 @@ static void store_refused(struct run *run)
     (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL);
 }
 
-void run_store(struct run *run, const char *receipt)
+static void store(struct run *run, const char *receipt)
 {
     struct store_run row;
 
     if (!run->executor->o.store || run->kind == FRAME_SCHEMA)
         return;
-    if (!receipt) {
-        store_refused(run);
-        return;
-    }
     const struct outcome *o = run->outcome;
     fill_row(run, &row);
     row.started_at_ns = o->r.started_at_ns;
@@ -144,4 +143,48 @@ void run_store_open(struct run *run)
         return;
     row.doc = buf.data;
     (void)!store_put_run(run->executor->o.store, &row, NULL, NULL, NULL);
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------ */
+
+static void fill_result(struct run *run, const struct buf *receipt, struct run_result *ret)
+{
+    const struct outcome *o = run->outcome;
+
+    *ret = (struct run_result){.run_id = run->id,
+                               .ok = o->ok,
+                               .func_return = o->func_return.data ? o->func_return.data : "null",
+                               .func_return_len = o->func_return.data ? o->func_return.len : 4,
+                               .text = o->text.data ? o->text.data : "",
+                               .text_len = o->text.len,
+                               .fingerprint = run->fingerprint[0] ? run->fingerprint : NULL,
+                               .receipt = receipt->data ? receipt->data : "{}",
+                               .receipt_len = receipt->data ? receipt->len : 2,
+                               .tool_name = run->tool.name,
+                               .files = o->files};
+    for (int i = 1; i < 3; i++) {
+        ret->out[i] = o->out[i].data ? o->out[i].data : "";
+        ret->out_len[i] = o->out[i].len;
+    }
+    ret->agent_state = o->state_changed && o->state.data ? o->state.data : NULL;
+}
+
+void step_receipt(struct run *run)
+{
+    AUTO_BUF struct buf receipt = BUF_INIT(TEXT_MAX);
+    struct run_result result;
+    struct brig_err err = {0};
+
+    run->step = STEP_RECEIPT;
+    uint64_t seq = run_audit(run);
+    int r = put_receipt(run, seq, &receipt);
+
+    if (r == 0)
+        store(run, receipt.data);
+    fill_result(run, &receipt, &result);
+    if (r < 0)
+        (void)err_nomem(&err);
+    if (run->events.done)
+        run->events.done(run->events.ctx, r < 0 ? NULL : &result, r < 0 ? &err : NULL, 0);
+    run_free(run);
 }

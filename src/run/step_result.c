@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_result.c: what a run came to. An answer counts only when the run ended with it; everything else (a time-out,
- * a kill, an exit without a word) is an error with a type and a sentence, in the words that users of Letta know.
- * Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that was
- * cut in two escapes.
+ * step_result.c: the sixth step: what a run came to. An answer counts only when the run ended with it; everything else
+ * (a time-out, a kill, an exit without a word) is an error with a type and a sentence, in the words that users of Letta
+ * know. Then the agent's state, then secrets are taken out, then the result is cut: in this order, so that nothing that
+ * was cut in two escapes.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -371,7 +371,17 @@ static int judge(struct run *run, const struct child_done *done)
     return r == 0 && o->ok ? take_result(run, &o->answer) : r;
 }
 
-bool run_result(struct run *run, const struct child_done *done)
+static void flush_output(struct run *run)
+{
+    for (unsigned i = 1; i < 3 && run->scrub && run->events.output; i++) {
+        AUTO_BUF struct buf clean = BUF_INIT(TEXT_MAX);
+        if (scrub_end(run->scrub, &run->streams[i], &clean) == 0 && clean.len)
+            run->events.output(run->events.ctx, i, clean.data, clean.len);
+    }
+}
+
+/* Fills run->outcome; whether files may have been left. */
+static bool take_outcome(struct run *run, const struct child_done *done)
 {
     struct outcome *o = outcome_begin(run);
     uint64_t before = run->scrub ? scrub_count(run->scrub) : 0;
@@ -396,6 +406,62 @@ bool run_result(struct run *run, const struct child_done *done)
     }
     o->scrubbed = run->scrub ? scrub_count(run->scrub) - before : 0;
     return done->started && !o->answer.nothing_left;
+}
+
+/* ---- the end of the step -------------------------------------------------------------------------------- */
+
+static void on_state(void *ctx, const struct object *object UNUSED, const struct brig_err *err)
+{
+    struct run *run = ctx;
+
+    if (!run->executor) { /* the run was dropped with its executor */
+        mem_free(run);
+        return;
+    }
+    if (err)
+        snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err->message);
+    step_receipt(run);
+}
+
+void run_over(struct run *run)
+{
+    struct outcome *o = run->outcome;
+    struct executor_options *opt = &run->executor->o;
+    struct brig_err err = {0};
+
+    run_drop_waits(run);
+    if (run->entered && loop_timer_set(opt->loop, &run->later, loop_now_ns(), NULL) == 0)
+        return;
+    if (o->ok && o->state_changed && run->agent_version && opt->agents) {
+        if (agents_set_state(opt->agents, run->caller.org_id, run->agent_id, run->agent_version, o->state.data,
+                             o->state.len, on_state, run, &err) == 0)
+            return;
+        snprintf(run->note, sizeof run->note, "the agent's state was not stored: %.200s", err.message);
+    }
+    step_receipt(run);
+}
+
+void step_result(struct run *run, const struct child_done *done)
+{
+    struct executor *executor = run->executor;
+    struct child *child = run->child; /* its sandbox and its zygote are looked at */
+    const bool keep = run->keep_files;
+    char org[64], id[48];
+
+    run->step = STEP_RESULT;
+    flush_output(run);
+    snprintf(org, sizeof org, "%s", run->caller.org_id);
+    snprintf(id, sizeof id, "%s", run->id);
+    const bool look = take_outcome(run, done) && keep;
+    run->child = NULL;
+    struct sbox *own = run->own_sandbox[0] ? sbox_by_id(executor->o.manager, run->own_sandbox) : NULL;
+    run_over(run); /* the answer first: files can wait */
+    if (own)
+        (void)!sbox_end(own, NULL, "over", NULL, NULL, NULL);
+    if (child && look)
+        artifact_fetch(executor, org, id, child);
+    else if (child && keep)
+        child_release(child);
 }
 
 void run_result_error(struct run *run, enum brig_cause cause, const char *type, const char *message)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * step_send.c: the built-in provider: a parked child of the pool, or a new process in a sandbox that lives on; the
- * request that goes down its channel, and the done that comes back.
+ * step_send.c: the fifth step: the request of the run as one frame, given to whoever has it: a parked child, a new
+ * process in a sandbox that lives on, or a provider of the narrow form. All take the same claim, and all answer with
+ * the same done.
  */
 #include <stdio.h>
 #include <string.h>
@@ -46,36 +47,37 @@ static int add_network(struct run *run, struct brig_err *err)
     return r;
 }
 
-int run_request(struct run *run, struct buf *out, struct frame_request *ret, struct brig_err *err)
+static int build_frame(struct run *run, struct buf *out, struct brig_err *err)
 {
+    struct frame_request request;
     int r = add_set(run, err);
 
     if (r == 0)
         r = add_network(run, err);
     if (r < 0)
         return r;
-    *ret = (struct frame_request){.kind = run->kind,
-                                  .tool = &run->tool,
-                                  .schema = run->schema,
-                                  .schema_len = run->schema_len,
-                                  .args = run->args,
-                                  .args_len = run->args_len,
-                                  .agent_state = run->state_before,
-                                  .agent_state_len = run->state_before_len,
-                                  .agent_id = run->agent_id[0] ? run->agent_id : NULL,
-                                  .site = !run->set                           ? NULL
-                                          : run->tool.language == TOOL_PYTHON ? run->set->venv
-                                                                              : run->set->node_path,
-                                  .cwd = "/workspace",
-                                  .files = run->files,
-                                  .collect = run->collect};
-    memcpy(ret->key, run->key, sizeof ret->key);
-    ret->n_env = environment_pairs(run->env, &ret->env);
+    request = (struct frame_request){.kind = run->kind,
+                                     .tool = &run->tool,
+                                     .schema = run->schema,
+                                     .schema_len = run->schema_len,
+                                     .args = run->args,
+                                     .args_len = run->args_len,
+                                     .agent_state = run->state_before,
+                                     .agent_state_len = run->state_before_len,
+                                     .agent_id = run->agent_id[0] ? run->agent_id : NULL,
+                                     .site = !run->set                           ? NULL
+                                             : run->tool.language == TOOL_PYTHON ? run->set->venv
+                                                                                 : run->set->node_path,
+                                     .cwd = "/workspace",
+                                     .files = run->files,
+                                     .collect = run->collect};
+    memcpy(request.key, run->key, sizeof request.key);
+    request.n_env = environment_pairs(run->env, &request.env);
     /* One allocation, not one per doubling: the sizes are known but for escapes. */
     r = buf_reserve(out, 1024 + run->tool.source_len + run->tool.source_len / 8 + run->args_len + run->schema_len +
-                             run->state_before_len + 96 * ret->n_env);
+                             run->state_before_len + 96 * request.n_env);
     if (r == 0)
-        r = frame_request_put(ret, out);
+        r = frame_request_put(&request, out);
     return r < 0 ? err_set(err, r == -ENOMEM ? BRIG_E_NOMEM : BRIG_E_TOO_LARGE, -r, "the request of the run") : 0;
 }
 
@@ -94,51 +96,30 @@ static void on_output(void *ctx, unsigned stream, const uint8_t *data, size_t le
         run->events.output(run->events.ctx, stream, clean.data, clean.len);
 }
 
-static void flush_output(struct run *run)
-{
-    for (unsigned i = 1; i < 3 && run->scrub && run->events.output; i++) {
-        AUTO_BUF struct buf clean = BUF_INIT(TEXT_MAX);
-        if (scrub_end(run->scrub, &run->streams[i], &clean) == 0 && clean.len)
-            run->events.output(run->events.ctx, i, clean.data, clean.len);
-    }
-}
+/* ---- the answer ----------------------------------------------------------------------------------------- */
 
-void run_child_done(void *ctx, const struct child_done *done)
+static void on_answered(void *ctx, const struct child_done *done)
 {
     struct run *run = ctx;
     struct brig_err why = {0};
-    struct child *child = take_ptr(&run->child);
 
     run->provider_run = NULL;
-    if (!done->started && !run->cancelled &&
-        (done->cause == BRIG_CAUSE_HOST_ERROR || done->cause == BRIG_CAUSE_SANDBOX_GONE)) {
-        if (child && run->keep_files)
-            child_release(child);
-        (void)err_set(&why, done->unsupported ? BRIG_E_UNSUPPORTED : BRIG_E_BUSY, 0, "%.200s",
-                      done->detail && done->detail[0] ? done->detail : "it ended before it began");
-        provider_failed(run, &why, !done->unsupported);
+    if (done->started || run->cancelled ||
+        (done->cause != BRIG_CAUSE_HOST_ERROR && done->cause != BRIG_CAUSE_SANDBOX_GONE)) {
+        step_result(run, done);
         return;
     }
-    flush_output(run);
-    run->child = child; /* its sandbox and its zygote are looked at */
-    char org[64], id[48];
-    struct executor *executor = run->executor;
-    bool keep = run->keep_files;
-    snprintf(org, sizeof org, "%s", run->caller.org_id);
-    snprintf(id, sizeof id, "%s", run->id);
-    bool look = run_result(run, done) && keep;
-    run->child = NULL;
-    struct sbox *own = run->own_sandbox[0] ? sbox_by_id(executor->o.manager, run->own_sandbox) : NULL;
-    run_over(run); /* the answer first: files can wait */
-    if (own)
-        (void)!sbox_end(own, NULL, "over", NULL, NULL, NULL);
-    if (child && look)
-        artifact_fetch(executor, org, id, child);
-    else if (child && keep)
+    struct child *child = take_ptr(&run->child);
+    if (child && run->keep_files)
         child_release(child);
+    (void)err_set(&why, done->unsupported ? BRIG_E_UNSUPPORTED : BRIG_E_BUSY, 0, "%.200s",
+                  done->detail && done->detail[0] ? done->detail : "it ended before it began");
+    place_failed(run, &why, !done->unsupported);
 }
 
-void run_claim(struct run *run, struct child_claim *ret, const struct buf *request)
+/* ---- the claim ------------------------------------------------------------------------------------------ */
+
+static void fill_claim(struct run *run, struct child_claim *ret, const struct buf *request)
 {
     *ret = (struct child_claim){.caller = &run->caller,
                                 .request = request->data,
@@ -153,88 +134,46 @@ void run_claim(struct run *run, struct child_claim *ret, const struct buf *reque
                                 .network = run->network,
                                 .keep_files = run->keep_files,
                                 .output_data = run->events.output ? on_output : NULL,
-                                .done = run_child_done,
+                                .done = on_answered,
                                 .ctx = run};
     snprintf(ret->run_id, sizeof ret->run_id, "%s", run->id);
 }
 
-/* ---- local ---------------------------------------------------------------------------------------------- */
+/* The sandbox has its own network, and its limits. */
+static int send_live(struct run *run, struct sbox *sbox, struct child_claim *claim, struct brig_err *err)
+{
+    struct child_spec spec = {.argv = runtime_argv(run->tool.language)};
 
-/* On a negative return the child is gone, and nothing was sent. */
-static int claim(struct run *run, struct child *child, struct brig_err *err)
+    snprintf(spec.org_id, sizeof spec.org_id, "%s", run->caller.org_id);
+    claim->network = NULL;
+    claim->n_secrets = 0;
+    claim->limits = (struct brig_limits){0};
+    return child_in_sandbox(sbox, &spec, claim, &run->child, err);
+}
+
+int step_send(struct run *run, struct brig_err *err UNUSED)
 {
     AUTO_BUF struct buf buf = BUF_INIT(CHILD_FRAME_MAX);
-    struct frame_request request;
+    const bool parked = run->child != NULL;
+    struct brig_err why = {0};
     struct child_claim claim;
+    int r = build_frame(run, &buf, &why);
+    struct sbox *live = take_ptr(&run->live);
 
-    run->child = child;
-    int r = run_request(run, &buf, &request, err);
-    if (r < 0) {
-        child_end(child);
-    } else {
-        run_claim(run, &claim, &buf);
-        r = child_claim(child, &claim, err);
+    if (r == 0) {
+        fill_claim(run, &claim, &buf);
+        r = parked ? child_claim(run->child, &claim, &why)
+            : live ? send_live(run, live, &claim, &why)
+                   : run->place->ops->run(run->place, &claim, &run->provider_run, &why);
+    } else if (parked) {
+        child_end(run->child);
     }
     if (buf.data)
         crypto_wipe(buf.data, buf.len);
-    if (r < 0)
+    run->provider = run->place;
+    if (r < 0) { /* the child is gone, and nothing was sent */
         run->child = NULL;
-    else
-        run->provider = &run->executor->providers[0];
-    return r;
-}
-
-static void on_given(void *ctx, struct child *child, const struct brig_err *why)
-{
-    struct run *run = ctx;
-    struct brig_err err = {0};
-
-    run->wait = NULL;
-    if (!child) {
-        provider_failed(run, why, why->code == BRIG_E_BUSY);
-        return;
+        place_failed(run, &why, why.code == BRIG_E_BUSY || (parked && why.code == BRIG_E_GONE));
     }
-    if (claim(run, child, &err) < 0)
-        provider_failed(run, &err, err.code == BRIG_E_BUSY || err.code == BRIG_E_GONE);
-}
-
-/* What a claim cannot change: it is part of the key. */
-static struct brig_limits fixed_limits(const struct brig_limits *limits)
-{
-    struct brig_limits fixed = *limits;
-
-    fixed.memory = fixed.cpus = fixed.pids = fixed.cpu_time = fixed.timeout = fixed.output = 0;
-    return fixed;
-}
-
-int local_start(struct run *run, struct brig_err *err)
-{
-    struct pool *pool = run->executor->o.pool;
-    struct pool_want want = {.org_id = run->caller.org_id,
-                             .language = run->tool.language,
-                             .set = run->set,
-                             .strict = run->strict,
-                             .network = run->has_network,
-                             .workspace = run->workspace,
-                             .persist = run->persist,
-                             .limits = fixed_limits(&run->limits)};
-
-    if (!run->fingerprint[0])
-        run_fingerprint(run);
-    if (run->sandbox_id[0] || run->reuse != REUSE_NONE || run->secrets_json)
-        return reuse_start(run, err);
-    int r = run->has_network
-                ? network_shape(run->executor->o.manager, run->caller.org_id, run->network, &want.shape, err)
-                : 0;
-    if (r < 0)
-        return r;
-    run->keep_files = run->executor->o.artifacts_fd >= 0 && run->kind != FRAME_SCHEMA;
-    struct child *child = pool_try(pool, &want);
-    if (child) {
-        if (run->breathes)
-            pool_breathe(pool); /* the second one: the first is gone */
-        run->breathes = true;
-        return claim(run, child, err);
-    }
-    return pool_take(pool, &want, on_given, run, &run->wait, err);
+    return 1;
 }

@@ -68,7 +68,7 @@ static void on_link_grace(struct loop_timer *timer)
     if (priv->link_gone)
         link_destroy(take_ptr(&priv->link));
     if (priv->box && sbox->state != SBOX_STOPPING)
-        sbox->manager->provider->ops->end(priv->box); /* unasked: `ended` finds the state as it is */
+        sbox_ops(sbox)->end(priv->box); /* unasked: `ended` finds the state as it is */
 }
 
 void sbox_link_gone(void *ctx, const struct brig_err *why)
@@ -113,7 +113,7 @@ void sbox_stop(struct sbox *sbox, const struct caller *caller, const char *why, 
     snprintf(ending->request_id, sizeof ending->request_id, "%s", caller ? caller->request_id : "");
     loop_timer_clear(sbox->manager->loop, &priv->deadline);
     if (priv->box)
-        sbox->manager->provider->ops->end(priv->box);
+        sbox_ops(sbox)->end(priv->box);
     else
         later(sbox, on_no_box, 0); /* between two lives */
 }

@@ -238,6 +238,12 @@ struct manager {
     void *shut_ctx;
 };
 
+/* The functions of the provider that has its box; while it has none, of the one that will make it. */
+static inline const struct provider_ops *sbox_ops(const struct sbox *sbox)
+{
+    return (sbox->priv->box ? sbox->priv->box->provider : sbox->manager->provider)->ops;
+}
+
 /* ---- store_op.c ---------------------------------------------------------------------------------------- */
 struct store_op *store_op_new(struct manager *manager, struct sbox *sbox, store_done_fn *done, store_rows_fn *rows,
                               void *ctx);

@@ -69,7 +69,7 @@ void recover_late(struct manager *manager)
         if (!sbox->priv->unsettled)
             continue;
         if (sbox->priv->box)
-            manager->provider->ops->end(sbox->priv->box); /* unasked: its end is a fault */
+            sbox_ops(sbox)->end(sbox->priv->box); /* unasked: its end is a fault */
         recover_sbox_settled(sbox);
     }
 }
@@ -103,7 +103,7 @@ static void on_stream(void *ctx, int fd, const struct brig_err *err)
 int recover_attach(struct sbox *sbox, void (*done)(struct sbox *sbox, const struct brig_err *err), struct brig_err *err)
 {
     sbox->priv->attach_done = done;
-    int r = sbox->manager->provider->ops->attach(sbox->priv->box, on_stream, sbox, err);
+    int r = sbox_ops(sbox)->attach(sbox->priv->box, on_stream, sbox, err);
     if (r < 0)
         sbox->priv->attach_done = NULL;
     return r;
@@ -116,7 +116,7 @@ static void on_attached(struct sbox *sbox, const struct brig_err *err)
     if (err) {
         sandbox_audit(manager, NULL, sbox->org_id, "sandbox.recover", sbox->id, "failed", err->message, false);
         if (sbox->priv->box)
-            manager->provider->ops->end(sbox->priv->box);
+            sbox_ops(sbox)->end(sbox->priv->box);
     } else {
         manager->stats.recovered++;
         sandbox_audit(manager, NULL, sbox->org_id, "sandbox.recover", sbox->id, "ok", "", false);
@@ -142,15 +142,15 @@ static void on_freezer(void *ctx, const struct brig_err *err)
 
 static void take_up(struct sbox *sbox)
 {
-    struct provider *provider = sbox->manager->provider;
+    const struct provider_ops *ops = sbox_ops(sbox);
     struct brig_err err = {0};
 
     sbox->priv->unsettled = true;
     sbox->manager->recovery->waiting++;
     network_recovered(sbox);
-    if (!(provider->ops->caps & PROVIDER_PAUSE))
+    if (!(ops->caps & PROVIDER_PAUSE))
         on_freezer(sbox, NULL);
-    else if (provider->ops->freeze(sbox->priv->box, sbox->state == SBOX_PAUSED, on_freezer, sbox, &err) < 0)
+    else if (ops->freeze(sbox->priv->box, sbox->state == SBOX_PAUSED, on_freezer, sbox, &err) < 0)
         on_freezer(sbox, &err);
 }
 

@@ -51,7 +51,7 @@ int row_write(struct sbox *sbox, store_done_fn *done, void *ctx, struct brig_err
     snprintf(row.key_id, sizeof row.key_id, "%s", sbox->key_id);
     snprintf(row.name, sizeof row.name, "%s", sbox->spec.name);
     snprintf(row.state, sizeof row.state, "%s", sbox_state_name(state));
-    snprintf(row.provider, sizeof row.provider, "%s", sbox->manager->provider->ops->name);
+    snprintf(row.provider, sizeof row.provider, "%s", sbox_ops(sbox)->name);
     row.doc = buf.data;
     struct store_op *op = r == 0 && done ? store_op_new(sbox->manager, sbox, done, NULL, ctx) : NULL;
     if (r == 0 && done && !op)

@@ -14,6 +14,7 @@
  */
 #include "base/id.h"
 #include "codec/wire/guest_svc.h"
+#include "provider/providers.h"
 #include "sandbox/private.h"
 #include "sandbox/processes.h"
 
@@ -238,15 +239,10 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
         .n_binds = spec->n_binds,
         .zygote = spec->zygote,
     };
-    uint32_t need = (rootfs[0] ? PROVIDER_ROOTFS : 0u) | (spec->writable_root ? PROVIDER_WRITABLE_ROOT : 0u) |
-                    (spec->n_binds ? PROVIDER_BINDS : 0u);
-    if (need & ~manager->provider->ops->caps)
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s has no %s", manager->provider->ops->name,
-                       need & ~manager->provider->ops->caps & PROVIDER_ROOTFS  ? "other roots"
-                       : need & ~manager->provider->ops->caps & PROVIDER_BINDS ? "binds"
-                                                                               : "writable root");
     AUTO_FD int trust = -1;
-    r = network_want(sbox, &asked.gate, &trust, err);
+    r = provider_fits(manager->provider->ops, &asked, err);
+    if (r == 0)
+        r = network_want(sbox, &asked.gate, &trust, err);
     return r < 0 ? r : manager->provider->ops->create(manager->provider, &asked, &events, &sbox->priv->box, err);
 }
 

@@ -108,7 +108,7 @@ void sbox_json(const struct sbox *sbox, struct json *json)
     json_key(json, "organization_id"), json_string(json, sbox->org_id);
     if (sbox->key_id[0])
         json_key(json, "key_id"), json_string(json, sbox->key_id);
-    json_key(json, "provider"), json_string(json, sbox->manager->provider->ops->name);
+    json_key(json, "provider"), json_string(json, sbox_ops(sbox)->name);
     json_key(json, "boot_id"), json_string(json, sbox->boot_id);
     json_spec(json, &sbox->spec, false);
     network_put(json, sbox);

@@ -124,15 +124,15 @@ static void on_frozen(void *ctx, const struct brig_err *err)
 int sbox_pause_by(struct sbox *sbox, const struct caller *caller, bool by_timeout, sbox_done_fn *done, void *ctx,
                   struct brig_err *err)
 {
-    struct provider *provider = sbox->manager->provider;
+    const struct provider_ops *ops = sbox_ops(sbox);
     struct sbox_private *priv = sbox->priv;
 
-    if (!(provider->ops->caps & PROVIDER_PAUSE))
-        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s cannot pause", provider->ops->name);
+    if (!(ops->caps & PROVIDER_PAUSE))
+        return err_set(err, BRIG_E_UNSUPPORTED, 0, "the provider %s cannot pause", ops->name);
     int r = sbox_move(sbox, SBOX_PAUSING, err);
     if (r < 0)
         return r;
-    r = provider->ops->freeze(priv->box, true, on_frozen, sbox, err);
+    r = ops->freeze(priv->box, true, on_frozen, sbox, err);
     if (r < 0) {
         sbox_moved(sbox, SBOX_RUNNING);
         return r;
@@ -177,7 +177,7 @@ static void on_attached(struct sbox *sbox, const struct brig_err *err)
     audit_change(sbox, "sandbox.resume", err);
     tell_change(sbox, err);
     if (sbox->priv->box)
-        sbox->manager->provider->ops->end(sbox->priv->box);
+        sbox_ops(sbox)->end(sbox->priv->box);
 }
 
 static void on_thawed(void *ctx, const struct brig_err *err)
@@ -209,7 +209,7 @@ int sbox_resume(struct sbox *sbox, const struct caller *caller, sbox_done_fn *do
 
     if (r < 0)
         return r;
-    r = sbox->manager->provider->ops->freeze(priv->box, false, on_thawed, sbox, err);
+    r = sbox_ops(sbox)->freeze(priv->box, false, on_thawed, sbox, err);
     if (r < 0) {
         sbox_moved(sbox, SBOX_PAUSED);
         return r;
@@ -379,7 +379,7 @@ int sbox_set_limits(struct sbox *sbox, const struct brig_limits *limits,
                     struct brig_err *err)
 {
     struct sbox_private *priv = sbox->priv;
-    const struct provider_ops *ops = sbox->manager->provider->ops;
+    const struct provider_ops *ops = sbox_ops(sbox);
 
     if (!priv->box || !priv->up || sbox->state >= SBOX_STOPPING)
         return err_set(err, BRIG_E_CONFLICT, 0, "sandbox %s is %s", sbox_label(sbox), sbox_state_name(sbox->state));
@@ -415,7 +415,7 @@ int sbox_stats(struct sbox *sbox, void (*done)(void *ctx, const struct box_stats
     if (!ticket)
         return -ENOMEM;
     ticket->stats_done = done;
-    int r = sbox->manager->provider->ops->stats(priv->box, on_stats, ticket, err);
+    int r = sbox_ops(sbox)->stats(priv->box, on_stats, ticket, err);
     if (r < 0)
         ticket_drop(ticket);
     return r;

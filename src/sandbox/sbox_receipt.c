@@ -63,7 +63,7 @@ int process_receipt(struct process *process)
     const struct receipt_service service = {
         .organization_id = sbox->org_id,
         .readers = sbox_is_gifted(sbox) ? caller_reads(&process->caller) : NULL,
-        .provider = sbox->manager->provider->ops->name,
+        .provider = sbox_ops(sbox)->name,
         .note = sbox->spec.note,
         .audit_seq = process->audit_seq,
         .process = process->number,

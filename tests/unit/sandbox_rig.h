@@ -459,6 +459,7 @@ static inline struct rig *rig_create(void)
     rig->fake.ops = (struct provider_ops){.name = "fake",
                                           .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS |
                                                   PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER | PROVIDER_POOL,
+                                          .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
                                           .create = fake_create,
                                           .attach = fake_attach,
                                           .freeze = fake_freeze,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs from the request to the receipt, with providers that the test registers in place of children: one that refuses,
- * one that dies before it starts, one that dies after, one that answers. The answers are made with the key of the
- * request, as a runtime would.
+ * Runs from the request to the receipt, with providers of the narrow form that the test adds to the list: one that
+ * refuses, one that dies before it starts, one that dies after, one that answers. The answers are made with the key of
+ * the request, as a runtime would.
  */
 #include "audit_rig.h"
 
@@ -16,6 +16,8 @@
 enum how { ANSWERS, REFUSES, BUSY, DIES_BEFORE, DIES_AFTER, HANGS };
 
 struct double_ {
+    struct provider provider;
+    struct provider_ops ops;
     struct test *test;
     enum how how;
     unsigned starts, cancels;
@@ -24,7 +26,6 @@ struct double_ {
     struct child_done done; /* over what the case says */
     bool wrong_key;
     struct child_claim claim;
-    struct frame_request request;
     char *request_text;
     uint8_t key[FRAME_KEY];
     struct loop_timer timer;
@@ -34,6 +35,7 @@ struct test {
     struct rig *rig;
     struct config_loaded *loaded;
     struct config config;
+    struct providers *providers;
     struct executor *executor;
     struct rates *rates;
     struct approvals *approvals;
@@ -82,10 +84,21 @@ static void on_timer(struct loop_timer *timer)
     finish(timer->ctx);
 }
 
-static int start(void *ctx, const struct child_claim *claim, const struct frame_request *request, void **ret_run,
-                 struct brig_err *err)
+/* As a runtime finds it: {"v":1,"key":"64 hex digits",... */
+static void read_key(struct double_ *d)
 {
-    struct double_ *d = ctx;
+    const char *at = strstr(d->request_text, "\"key\":\"");
+
+    assert_non_null(at);
+    for (size_t i = 0; i < sizeof d->key; i++) {
+        const char digits[3] = {at[7 + 2 * i], at[8 + 2 * i], '\0'};
+        d->key[i] = (uint8_t)strtoul(digits, NULL, 16);
+    }
+}
+
+static int start(struct provider *provider, const struct child_claim *claim, void **ret_run, struct brig_err *err)
+{
+    struct double_ *d = (struct double_ *)provider;
 
     d->starts++;
     if (d->how == REFUSES)
@@ -95,22 +108,26 @@ static int start(void *ctx, const struct child_claim *claim, const struct frame_
     d->claim = *claim;
     free(d->request_text);
     d->request_text = strndup(claim->request, claim->request_len);
-    memcpy(d->key, request->key, sizeof d->key);
+    read_key(d);
     *ret_run = d;
     if (d->how != HANGS)
         assert_int_equal(loop_timer_set(d->test->rig->loop, &d->timer, loop_now_ns(), NULL), 0);
     return 0;
 }
 
-static void cancel(void *ctx, void *run)
+static void cancel(struct provider *provider, void *run)
 {
-    struct double_ *d = ctx;
+    struct double_ *d = (struct double_ *)provider;
 
     assert_ptr_equal(run, d);
     d->cancels++;
     d->done.cause = BRIG_CAUSE_CANCELLED;
     d->answer = NULL;
     assert_int_equal(loop_timer_set(d->test->rig->loop, &d->timer, loop_now_ns(), NULL), 0);
+}
+
+static void destroy(struct provider *provider UNUSED)
+{
 }
 
 static void double_init(struct test *t, struct double_ *d)
@@ -125,9 +142,9 @@ static void double_init(struct test *t, struct double_ *d)
 
 static void provide(struct test *t, const char *name, struct double_ *d)
 {
-    const struct run_provider provider = {.name = name, .start = start, .cancel = cancel, .ctx = d};
-
-    assert_int_equal(executor_provider(t->executor, &provider, NULL), 0);
+    d->ops = (struct provider_ops){.name = name, .destroy = destroy, .run = start, .cancel = cancel};
+    d->provider = (struct provider){.ops = &d->ops, .loop = t->rig->loop};
+    assert_int_equal(providers_add(t->providers, &d->provider, NULL), 0);
 }
 
 /* ---- a test --------------------------------------------------------------------------------------------- */
@@ -146,7 +163,9 @@ static int set_up(void **state)
     t->config = *config_get(t->loaded);
     assert_int_equal(rates_create(&t->rates, NULL), 0);
     assert_int_equal(approvals_create(t->rig->loop, &t->approvals, NULL), 0);
+    assert_int_equal(providers_create(&t->config, &t->providers, NULL), 0);
     const struct executor_options options = {.loop = t->rig->loop,
+                                             .providers = t->providers,
                                              .audit = t->rig->audit,
                                              .config = &t->config,
                                              .rates = t->rates,
@@ -166,6 +185,7 @@ static int tear_down(void **state)
     void *rig = t->rig;
 
     executor_destroy(t->executor);
+    providers_destroy(t->providers);
     approvals_destroy(t->approvals);
     rates_destroy(t->rates);
     config_free(t->loaded);
@@ -640,12 +660,49 @@ static void providers_say_why_they_are_off(void **state)
     struct buf out = BUF_INIT(65536);
     struct json json = JSON_INIT(&out);
 
-    executor_providers_json(t->executor, &json);
+    providers_json(t->providers, &json);
     assert_int_equal(json_finish(&json), 0);
-    assert_non_null(strstr(out.data, "{\"name\":\"local\",\"enabled\":true,\"why\":null}"));
-    assert_non_null(strstr(out.data, "{\"name\":\"e2b\",\"enabled\":false,\"why\":\"no key: E2B_API_KEY\"}"));
-    assert_non_null(strstr(out.data, "{\"name\":\"docker\",\"enabled\":false,\"why\":\"not built yet\"}"));
+    assert_string_equal(out.data,
+                        "[{\"name\":\"local\",\"enabled\":true,\"why\":null},"
+                        "{\"name\":\"modal\",\"enabled\":false,\"why\":\"no key: MODAL_TOKEN_ID, MODAL_TOKEN_SECRET\"},"
+                        "{\"name\":\"e2b\",\"enabled\":false,\"why\":\"no key: E2B_API_KEY\"},"
+                        "{\"name\":\"daytona\",\"enabled\":false,\"why\":\"not built yet\"},"
+                        "{\"name\":\"docker\",\"enabled\":false,\"why\":\"not built yet\"}]");
     buf_done(&out);
+    /* a name is one provider's */
+    assert_true(providers_add(t->providers, &t->local.provider, NULL) < 0);
+}
+
+/* E2B comes before local where it can be used, and nobody says otherwise. */
+static void e2b_before_local(void **state)
+{
+    struct test *t = *state;
+    struct tool tool = add_tool();
+
+    provide(t, "e2b", &t->other);
+    run_to_end(t, &(struct run_ask){.caller = &caller, .tool = &tool});
+    assert_int_equal(t->other.starts, 1);
+    assert_int_equal(t->local.starts, 0);
+    assert_non_null(strstr(t->receipt, "\"provider\":\"e2b\",\"providers_tried\":[]"));
+}
+
+/* What a provider has not, and what it can only promise, is not asked of it. */
+static void a_provider_makes_what_it_can(void **state UNUSED)
+{
+    const struct provider_ops ops = {
+        .name = "some", .caps = PROVIDER_ROOTFS, .protects = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP)};
+    struct provider_spec spec = {.rootfs = "/", .require = BRIG_LAYER_BIT(BRIG_LAYER_SECCOMP)};
+    struct brig_err err = {0};
+
+    assert_int_equal(provider_fits(&ops, &spec, &err), 0);
+    spec.n_binds = 1;
+    assert_true(provider_fits(&ops, &spec, &err) < 0);
+    assert_string_equal(err.message, "the provider some has no binds");
+    spec.n_binds = 0;
+    spec.require |= BRIG_LAYER_BIT(BRIG_LAYER_LANDLOCK);
+    assert_true(provider_fits(&ops, &spec, &err) < 0);
+    assert_int_equal(err.code, BRIG_E_UNSUPPORTED);
+    assert_string_equal(err.message, "the provider some cannot show the layer landlock");
 }
 
 /* ---- wall clock and state ------------------------------------------------------------------------------- */
@@ -718,6 +775,8 @@ int main(void)
         CASE(never_a_second_time),
         CASE(a_running_one_is_cancelled),
         CASE(providers_say_why_they_are_off),
+        CASE(e2b_before_local),
+        cmocka_unit_test(a_provider_makes_what_it_can),
         CASE(whose_time_counts),
         CASE(only_block_values_change),
     };

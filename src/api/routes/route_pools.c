@@ -77,7 +77,7 @@ void route_provider_list(struct request *rq)
     struct json json = JSON_INIT(&out);
 
     json_object(&json);
-    json_key(&json, "providers"), executor_providers_json(rq->api->executor, &json);
+    json_key(&json, "providers"), providers_json(rq->api->providers, &json);
     json_end(&json);
     request_json(rq, 200, &json);
 }

@@ -393,6 +393,7 @@ static const struct provider_ops local_ops = {
     .name = "local",
     .caps = PROVIDER_PAUSE | PROVIDER_BINDS | PROVIDER_ROOTFS | PROVIDER_WRITABLE_ROOT | PROVIDER_RECOVER |
             PROVIDER_POOL | PROVIDER_GATE,
+    .protects = BRIG_LAYER_BIT(BRIG_LAYER_MAX) - 1,
     .destroy = op_destroy,
     .create = op_create,
     .attach = local_attach,

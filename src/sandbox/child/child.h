@@ -19,9 +19,9 @@
  * used. Between claim and done nothing is stored, and with the limits and the network it was made with nothing else is
  * asked.
  *
- * Whose numbers (struct child_done.usage): the kernel's counters of the whole sandbox, brig-init included; cpu and io
- * since it was parked, peaks of its whole life. In a long-lived sandbox those of the process's own cgroup. None is the
- * program's word.
+ * Whose numbers (child_done.usage, provider/claim.h): the kernel's counters of the whole sandbox, brig-init included;
+ * cpu and io since it was parked, peaks of its whole life. In a long-lived sandbox those of the process's own cgroup.
+ * None is the program's word.
  *
  * A child belongs to its creator until lost(), child_end(), a refused child_claim() or done() (keep_files:
  * child_release(), also from within done()). One that the manager is destroyed under is gone without a word. Its
@@ -33,9 +33,8 @@
 #ifndef BRIG_SANDBOX_CHILD_CHILD_H
 #define BRIG_SANDBOX_CHILD_CHILD_H
 
+#include "provider/claim.h"
 #include "sandbox/manager.h"
-
-#define CHILD_FRAME_MAX (64u << 20) /* either way; a claim may say less for the answer */
 
 struct child;
 
@@ -88,51 +87,6 @@ uint64_t child_memory(const struct child *child); /* bytes, as measured when it 
 const char *child_sandbox_id(const struct child *child);
 bool child_of_zygote(const struct child *child);
 
-/* How the run in it ended. Valid during the call. */
-struct child_done {
-    enum brig_cause cause; /* exited with code 0 when the answer came and nothing else ended it first */
-    int exit_code, signal;
-    uint32_t limits_hit;
-    const char *detail;
-    const char *answer; /* the payload of the answer frame, or NULL: none came */
-    size_t answer_len;
-    bool answer_too_large, answer_broken; /* none because of that; broken: not a frame, or more than one */
-    const char *output[3];                /* [1], [2]: stdout, stderr, capped */
-    size_t output_len[3];
-    bool truncated[3];
-    struct brig_usage usage;
-    struct brig_limits limits;             /* as enforced */
-    const struct brig_layer_state *layers; /* BRIG_LAYER_MAX */
-    bool protection_complete;
-    struct brig_network network;        /* name and version of the policy when it began; what it allowed and denied */
-    const char *learned;                /* what it tried under the network `learn`, as a policy; else NULL */
-    int64_t started_at_ns, ended_at_ns; /* wall; started: the claim */
-    bool started;                       /* user code may have begun: the request was sent */
-    bool unsupported;                   /* not started, and never will be: nothing on this host enforces such limits */
-    const char *sandbox_id;
-};
-
-struct child_claim {
-    const struct caller *caller;
-    char run_id[48];
-    const void *request; /* payload of the request frame; copied, into wiping memory (it may hold secrets) */
-    size_t request_len;
-    uint64_t timeout_ms; /* wall clock of the run; required */
-    uint64_t output;     /* stdout and stderr together; 0: limits.output */
-    bool kill_on_output;
-    uint64_t answer_max;              /* 0: CHILD_FRAME_MAX */
-    struct brig_limits limits;        /* zero members: as it was made */
-    const struct json_value *network; /* with child_spec.network; NULL: deny all */
-    /* refused (BRIG_E_UNSUPPORTED) unless none: an authority and its bundle are made with the sandbox */
-    const struct sbox_secret *secrets;
-    size_t n_secrets;
-    bool keep_files; /* do not end it with the answer: child_release() does (fetching /workspace/out) */
-    /* As it comes, before it is capped for the receipt; may be NULL. stream 1 or 2. */
-    void (*output_data)(void *ctx, unsigned stream, const uint8_t *data, size_t len);
-    /* exactly once; the child is dead afterwards (with keep_files: after child_release()) */
-    void (*done)(void *ctx, const struct child_done *done);
-    void *ctx;
-};
 /* Only a parked one. On a negative return the child is dead and done is not called; nothing was sent: another may be
  * tried. */
 int child_claim(struct child *child, const struct child_claim *claim, struct brig_err *err) MUST_CHECK;

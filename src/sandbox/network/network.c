@@ -316,7 +316,7 @@ int network_relisten(struct sbox_network *net, struct brig_err *err)
     if (net->unheard || !sbox->priv->up)
         return 0; /* with its box: network_recovered(), network_listen() */
     memcpy(want.ports, net->ports, want.n_ports * sizeof want.ports[0]);
-    return sbox->manager->provider->ops->gate(sbox->priv->box, &want, on_fetched, sbox, err);
+    return sbox_ops(sbox)->gate(sbox->priv->box, &want, on_fetched, sbox, err);
 }
 
 void network_recovered(struct sbox *sbox)

@@ -255,7 +255,7 @@ static int begin(struct sbox_network *net, struct network_choice *choice, char *
         swap_policy(update);
         return 0;
     }
-    int r = sbox->manager->provider->ops->gate(sbox->priv->box, &want, on_opened, sbox, err);
+    int r = sbox_ops(sbox)->gate(sbox->priv->box, &want, on_opened, sbox, err);
     if (r < 0) {
         net->update = NULL;
         update_free(update);
