@@ -127,9 +127,8 @@ static void add_detail(struct sandbox *s, struct wire_done *done)
             done->limits_hit |= 1u << limits[i].limit;
     if (done->detail[0])
         return;
-    if (done->cause == BRIG_CAUSE_OOM && s->too_many_sockets)
-        snprintf(done->detail, sizeof done->detail,
-                 "too many netlink sockets, or too much in the queues of sockets: no cgroup counts that memory");
+    if (done->cause == BRIG_CAUSE_OOM && s->over)
+        snprintf(done->detail, sizeof done->detail, "%s", s->over);
     if (done->cause == BRIG_CAUSE_OOM && s->locks_over > 0)
         snprintf(done->detail, sizeof done->detail,
                  "%" PRIu32 " file locks, more than %" PRIu32 ": no cgroup counts that memory", s->locks,

@@ -132,12 +132,13 @@ struct sandbox {
     struct brig_usage usage;
     uint32_t store_now, store_seen; /* GUEST_STORE_*: when it was last looked at, and ever */
     bool grace;
-    bool too_many_sockets;   /* sandbox_watch.c has ended it */
-    uint32_t locks;          /* of its processes, at the last count; 0: few */
-    uint32_t locks_over;     /* sandbox_watch.c has ended it, because it had more than so many; 0: it has not */
-    bool watched;            /* a service's: its timer is set */
-    uint64_t watched_cpu_ns; /* when that last looked at it */
-    int pending_signal;      /* asked for before START could be sent */
+    const char *over;         /* sandbox_watch.c has ended it, and this is why; NULL: it has not */
+    uint64_t neighbours_sent; /* packets of IPv6, when its neighbours were last few */
+    uint32_t locks;           /* of its processes, at the last count; 0: few */
+    uint32_t locks_over;      /* sandbox_watch.c has ended it, because it had more than so many; 0: it has not */
+    bool watched;             /* a service's: its timer is set */
+    uint64_t watched_cpu_ns;  /* when that last looked at it */
+    int pending_signal;       /* asked for before START could be sent */
     uint64_t disk_peak;
     uint8_t in[512];
     size_t in_len;

@@ -41,6 +41,42 @@ while not os.path.exists("/workspace/enough"):
     pass
 """
 
+DETACHED_WHY = "too many TCP connections that were closed or not accepted: no cgroup counts them"
+# Connections to a listener that accepts none and reads nothing, closed while half of what they sent still waits.
+DETACHED = """
+import os, socket
+many, held = %d, []
+while many > 0:
+    held.append(socket.socket())
+    held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    held[-1].bind(("127.0.0.1", 0))
+    held[-1].listen(4096)
+    for _ in range(min(many, 2000) // 2):
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        client.connect(held[-1].getsockname())
+        client.setblocking(False)
+        try:
+            while True:
+                client.send(b"x" * 2000)
+        except BlockingIOError:
+            client.close()
+        many -= 2
+print("open", flush=True)
+while not os.path.exists("/workspace/enough"):
+    pass
+"""
+NEIGHBOURS_WHY = "it has sent to too many IPv6 addresses: no cgroup counts the memory of the host's table of neighbours"
+NEIGHBOURS = """
+import os, socket
+s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+for i in range(%d):
+    s.sendto(b"x", (f"2001:db8::{i >> 16:x}:{i & 65535:x}", 9))
+print("open", flush=True)
+while not os.path.exists("/workspace/enough"):
+    pass
+"""
+
 
 class Watched(ServiceTest):
     def python(self, sid, code):
@@ -59,15 +95,19 @@ class Watched(ServiceTest):
                          ("oom", "sandbox", why, ["memory"]))
         self.assertLess(told["usage"]["memory_peak_bytes"], told["limits"]["memory"], "what the cgroup saw was little")
 
-    def test_one_netlink_socket_too_many(self):
-        honest, greedy = self.sandbox(), self.sandbox()
+    def beside(self, honest, greedy, why, **spec):
+        """A program at the bound goes on beside one that is over it."""
+        one, other = self.sandbox(**spec), self.sandbox(**spec)
         answers = []
-        neighbour = threading.Thread(target=lambda: answers.append(self.python(honest, NETLINK % 64)))
+        neighbour = threading.Thread(target=lambda: answers.append(self.python(one, honest)))
         neighbour.start()
-        self.check_ended(greedy, self.python(greedy, NETLINK % 65))
-        self.d.ask("PUT", f"/v1/sandboxes/{honest}/files?path=enough", b"")
+        self.check_ended(other, self.python(other, greedy), why)
+        self.d.ask("PUT", f"/v1/sandboxes/{one}/files?path=enough", b"")
         neighbour.join()
         self.assertEqual((answers[0]["outcome"]["cause"], answers[0]["outcome"]["exit_code"]), ("exited", 0), answers)
+
+    def test_one_netlink_socket_too_many(self):
+        self.beside(NETLINK % 64, NETLINK % 65, WHY)
 
     def test_processes_of_one_sandbox_are_one_sum(self):
         sid = self.sandbox()
@@ -81,14 +121,20 @@ class Watched(ServiceTest):
         self.check_ended(sid, self.python(sid, HELD_BACK))
 
     def test_one_file_lock_too_many(self):
-        honest, greedy = self.sandbox(), self.sandbox()
-        answers = []
-        neighbour = threading.Thread(target=lambda: answers.append(self.python(honest, LOCKS % 1024)))
-        neighbour.start()
-        self.check_ended(greedy, self.python(greedy, LOCKS % 1025), LOCKS_WHY)
-        self.d.ask("PUT", f"/v1/sandboxes/{honest}/files?path=enough", b"")
-        neighbour.join()
-        self.assertEqual((answers[0]["outcome"]["cause"], answers[0]["outcome"]["exit_code"]), ("exited", 0), answers)
+        self.beside(LOCKS % 1024, LOCKS % 1025, LOCKS_WHY)
+
+    def test_connections_that_no_descriptor_holds(self):
+        self.beside(DETACHED % 4000, DETACHED % 4400, DETACHED_WHY)
+
+    def test_what_an_ended_process_leaves_behind(self):
+        sid = self.sandbox(network="packages")
+        self.d.ask("PUT", f"/v1/sandboxes/{sid}/files?path=enough", b"")
+        self.python(sid, NEIGHBOURS % 17000)  # ends by itself, or is ended if it is slow
+        wait_until("it is ended", lambda: self.d.ask("GET", f"/v1/certificates/{sid}").status == 200)
+        self.assertEqual(self.d.ask("GET", f"/v1/certificates/{sid}").json["detail"], NEIGHBOURS_WHY)
+
+    def test_neighbours(self):
+        self.beside(NEIGHBOURS % 16000, NEIGHBOURS % 17000, NEIGHBOURS_WHY, network="packages")
 
 
 if __name__ == "__main__":
