@@ -23,13 +23,14 @@ packages() {
     # what `make run` needs: the compilers, and mkfs.ext4 for the store of a sandbox
     build) echo gcc libc6-dev meson ninja-build pkg-config libseccomp-dev python3 e2fsprogs libidn2-dev libssl-dev \
         libsqlite3-dev libpq-dev zlib1g-dev libwslay-dev libpcre2-dev libcurl4-openssl-dev python3-yaml ;;
-    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, commit in `brig version`; what
-    # tests run inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for want of a
-    # package (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
+    # unit tests, rootless tests (newuidmap), sanitizers and fuzzers, man page check, the look of C, commit in `brig
+    # version`; what tests run inside sandboxes; the clients of the gate and of the broker, since nothing is skipped for
+    # want of a package (a nodejs that is not Debian's brings its own npm and cannot be installed beside the package)
     test)
-        echo libcmocka-dev uidmap clang "$(clang_rt)" mandoc git procps ca-certificates openssl perl iproute2 postgresql
-        echo curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild python3-numpy
-        echo python3-pydantic python3-pip python3-venv chromium python3-botocore nftables golang-go default-jdk-headless
+        echo libcmocka-dev uidmap clang clang-format "$(clang_rt)" mandoc git procps ca-certificates openssl perl
+        echo iproute2 postgresql curl dns2tcp iodine wget python3-requests dnsmasq-base nginx-light nodejs esbuild
+        echo python3-numpy python3-pydantic python3-pip python3-venv chromium python3-botocore nftables golang-go
+        echo default-jdk-headless
         [ -x /usr/bin/npm ] || echo npm
         ;;
     # the kernel and busybox are only downloaded, by tests/vm/run.py

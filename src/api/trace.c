@@ -257,7 +257,8 @@ void trace_add(struct trace *trace, const struct trace_span *span)
 static int put_batch(struct trace *trace)
 {
     static const char before[] =
-        "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{\"stringValue\":\"brigd\"}}]},"
+        "{\"resourceSpans\":[{\"resource\":{\"attributes\":[{\"key\":\"service.name\",\"value\":{\"stringValue\":"
+        "\"brigd\"}}]},"
         "\"scopeSpans\":[{\"scope\":{\"name\":\"brig\"},\"spans\":[";
     static const char after[] = "]}]}]}";
     char length[24];

@@ -194,7 +194,8 @@ static int fail_end(int r, const char *name, struct brig_err *err)
     if (r == -EBADMSG)
         return err_set(
             err, BRIG_E_REFUSED, EBADMSG,
-            "%s does not end with an audit line; `brig audit verify` says more, and a new log begins when the directory is moved away",
+            "%s does not end with an audit line; `brig audit verify` says more, and a new log begins when the "
+            "directory is moved away",
             name);
     return err_set(err, BRIG_E_HOST, -r, "read %s", name);
 }

@@ -302,9 +302,9 @@ static int run_verify(const struct audit_verb_options *options, int dir_fd)
     if (audit_verify(dir_fd, &how, &report, &err) < 0)
         return audit_trouble("%s", err.message);
     if (!store)
-        add_note(
-            &report,
-            "there is no store that has noted its head: an end that was cut off together with its heads would not be seen");
+        add_note(&report,
+                 "there is no store that has noted its head: an end that was cut off together with its heads would "
+                 "not be seen");
     return print_report(&report, options->json);
 }
 

@@ -267,7 +267,8 @@ int net_flags_finish(struct net_flags *flags, struct brig_err *err)
     if (none && allows == 0 && limits)
         return err_usage(
             err,
-            "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; say --net, --policy or --allow too");
+            "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; say --net, --policy or "
+            "--allow too");
     if (flags->expose && flags->n_secrets == 0)
         return err_usage(err, "--expose: there is no --secret");
     return flags->file ? net_policy_read(flags->file, &flags->doc, err) : 0;

@@ -56,17 +56,18 @@ int net_flag_secret(void *ctx, const struct flag *flag, const char *given, char 
 int net_flag_size(void *ctx, const struct flag *flag, const char *given, char *value, struct brig_err *err);
 
 /* clang-format off */
+#define NET_FLAG_AT(at, member) ((at) + offsetof(struct net_flags, member))
 #define NET_FLAG_ROWS(at) \
     {"net", "WHAT", "none (default), packages, open, learn, or a policy's name", net_flag_net, (at), 0}, \
     {"allow", "HOST[:PORT]", "a host it may reach: a name, *.name, an address or a range", net_flag_allow, (at), 0}, \
     {"deny", "HOST[:PORT]", "a host it may not reach; wins over every --allow", net_flag_deny, (at), 0}, \
     {"policy", "FILE", "a network policy as JSON; --allow and --deny add to it", net_flag_file, (at), 0}, \
     {"secret", "NAME[=VARIABLE]", "a stored secret as a placeholder in a variable", net_flag_secret, (at), 0}, \
-    {"expose", NULL, "secrets that nothing brokers go in as they are", flag_set_true, (at) + offsetof(struct net_flags, expose), 0}, \
-    {"net-bytes-in", "SIZE", "bytes it may receive in all", net_flag_size, (at) + offsetof(struct net_flags, bytes_in), 0}, \
-    {"net-bytes-out", "SIZE", "bytes it may send in all", net_flag_size, (at) + offsetof(struct net_flags, bytes_out), 0}, \
-    {"net-bps", "SIZE", "bytes per second, both directions together", net_flag_size, (at) + offsetof(struct net_flags, bps), 0}, \
-    {"connections", "N", "connections open at once (default 256)", flag_set_count, (at) + offsetof(struct net_flags, connections), 0}
+    {"expose", NULL, "secrets that nothing brokers go in as they are", flag_set_true, NET_FLAG_AT(at, expose), 0}, \
+    {"net-bytes-in", "SIZE", "bytes it may receive in all", net_flag_size, NET_FLAG_AT(at, bytes_in), 0}, \
+    {"net-bytes-out", "SIZE", "bytes it may send in all", net_flag_size, NET_FLAG_AT(at, bytes_out), 0}, \
+    {"net-bps", "SIZE", "bytes per second, both directions together", net_flag_size, NET_FLAG_AT(at, bps), 0}, \
+    {"connections", "N", "connections open at once (default 256)", flag_set_count, NET_FLAG_AT(at, connections), 0}
 /* clang-format on */
 
 /* What only the flags together can be right or wrong about. */

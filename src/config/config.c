@@ -189,9 +189,9 @@ int config_check(const struct config_loaded *loaded, struct brig_err *err)
     const struct config *config = &loaded->config;
 
     if (config->socket[0] == '\0')
-        return err_usage(
-            err,
-            "no place for the socket: set BRIG_SOCKET, BRIG_RUN_DIR, XDG_RUNTIME_DIR or HOME (at most 107 bytes in all)");
+        return err_usage(err,
+                         "no place for the socket: set BRIG_SOCKET, BRIG_RUN_DIR, XDG_RUNTIME_DIR or HOME (at most 107 "
+                         "bytes in all)");
     if ((config->tls_cert[0] == '\0') != (config->tls_key[0] == '\0'))
         return err_usage(err, "server.tls_cert and server.tls_key belong together; only one of them is set");
     if (!config_is_loopback(config->listen) && config->tls_cert[0] == '\0' && !config->insecure)

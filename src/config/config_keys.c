@@ -160,8 +160,8 @@ const struct config_key config_keys[] = {
     {"sandbox", "templates", CONFIG_TEXT, AT(templates), .fallback = "", .rule = config_rule_file,
      .help = "directory of templates: NAME/ or NAME.tar"},
     {"sandbox", "allowed_dirs", CONFIG_TEXT, AT(allowed_dirs), .fallback = "", .rule = config_rule_dirs, LIVE,
-     .help =
-         "directories that a configuration's sandbox_dir may be in, with colons between them; empty: only the default one"},
+     .help = "directories that a configuration's sandbox_dir may be in, with colons between them; empty: only the "
+             "default one"},
 
     /* ---- [tools]: runs of tools and code ---- */
     {"tools", "exec_dir", CONFIG_TEXT, AT(tools_exec_dir), .fallback = "", .rule = config_rule_file,

@@ -337,7 +337,8 @@ const char *config_rule_resolvers(const char *text)
 {
     return all_words(text, is_resolver)
                ? NULL
-               : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or 127.0.0.1:5353";
+               : "must be addresses of name servers, each with a port if it is not 53, such as 10.0.0.53 or "
+                 "127.0.0.1:5353";
 }
 
 /* ---- [tools] ------------------------------------------------------------------------------------------ */

@@ -152,7 +152,8 @@ int wish_sentence(const struct wish *wish, bool npm, struct buf *out)
     if (r >= 0)
         r = buf_append_str(
             out,
-            "). This may be due to package version incompatibility. Consider updating package versions or removing version constraints.");
+            "). This may be due to package version incompatibility. Consider updating package versions or removing "
+            "version constraints.");
     return r < 0 ? r : 0;
 }
 

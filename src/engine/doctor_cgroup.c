@@ -184,9 +184,8 @@ static void fix_v1(const struct doctor *d, struct brig_doctor_row *row)
 
     names_of(d->cgroup.v1 & (NEEDED | 1u << CONTROLLER_CPUACCT), names, sizeof names);
     if (d->host.systemd)
-        row_fix(
-            row,
-            "boot with systemd.unified_cgroup_hierarchy=1, then: systemd-run --user --scope -p Delegate=yes brig run ...");
+        row_fix(row, "boot with systemd.unified_cgroup_hierarchy=1, then: systemd-run --user --scope -p Delegate=yes "
+                     "brig run ...");
     else
         row_fix(row,
                 "sudo sh -c 'for c in %s; do d=" CGROUP_ROOT

@@ -154,10 +154,10 @@ static void boot_with_landlock(const struct doctor *d, struct brig_doctor_row *r
     if (fd_read_file(AT_FDCWD, "/sys/kernel/security/lsm", list, sizeof list) <= 0)
         snprintf(list, sizeof list, "lockdown,capability,yama,apparmor,bpf");
     list[strcspn(list, "\n")] = '\0';
-    row_fix(
-        row,
-        "boot with the parameter lsm=landlock,%s (GRUB_CMDLINE_LINUX in /etc/default/grub), then %supdate-grub and reboot",
-        list, d->host.host_sudo);
+    row_fix(row,
+            "boot with the parameter lsm=landlock,%s (GRUB_CMDLINE_LINUX in /etc/default/grub), then %supdate-grub "
+            "and reboot",
+            list, d->host.host_sudo);
 }
 
 void find_landlock(const struct doctor *d, struct brig_doctor_row *row)

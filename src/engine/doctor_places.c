@@ -94,7 +94,8 @@ void find_helpers(const struct doctor *d, struct brig_doctor_row *row)
         row_off(row, "%.100s/%s: %s", d->helper_dir, names[i], strerror(errno));
         row_fix(
             row,
-            "unset BRIG_LIBEXEC_DIR, or set it to the directory of brig-init and brig-spawner (a program: helper_dir of its engine's options)");
+            "unset BRIG_LIBEXEC_DIR, or set it to the directory of brig-init and brig-spawner (a program: helper_dir "
+            "of its engine's options)");
         return;
     }
     row_on(row, "brig-init and brig-spawner %s%.100s",

@@ -51,7 +51,8 @@ static const struct {
          find_delegation,
          false,
          {"cgroup", "memory.", "cpu.", "pids.max"},
-         "run brig in a cgroup of its own: systemd-run --scope -p Delegate=yes brig run ... (a plain user: with --user)"},
+         "run brig in a cgroup of its own: systemd-run --scope -p Delegate=yes brig run ... (a plain user: "
+         "with --user)"},
     [FEATURE_IMAGES] =
         {"image_store",
          find_images,
@@ -65,7 +66,8 @@ static const struct {
          find_helpers,
          true,
          {"brig-init", "brig-spawner", "helper directory"},
-         "install brig with its helpers (meson install -C build), or set BRIG_LIBEXEC_DIR to where they are, not on a noexec mount"},
+         "install brig with its helpers (meson install -C build), or set BRIG_LIBEXEC_DIR to where they are, not on a "
+         "noexec mount"},
     [FEATURE_CORE_DUMPS] = {"core_dumps", find_core_dumps, false, {NULL}, ""},
     [FEATURE_FILTER_ROOM] = {"filter_room",
                              find_filter_room,

@@ -31,7 +31,8 @@ static void fix_apparmor(const struct doctor *d, struct brig_doctor_row *row)
     n = str_format(
         fix, sizeof fix,
         "%ssysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or a profile: echo 'abi <abi/4.0>, "
-        "profile brig %s flags=(unconfined) { userns, }' | %stee /etc/apparmor.d/brig && %sapparmor_parser -r /etc/apparmor.d/brig",
+        "profile brig %s flags=(unconfined) { userns, }' | %stee /etc/apparmor.d/brig && %sapparmor_parser -r "
+        "/etc/apparmor.d/brig",
         sudo, exe, sudo, sudo);
     if (n > 0)
         row_fix(row, "%s", fix);

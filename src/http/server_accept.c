@@ -121,19 +121,21 @@ void peer_leave(struct conn *conn)
 
 /* ---- connections -------------------------------------------------------------------------------- */
 
-#define BUSY_BODY \
-    "{\"error\":{\"code\":\"busy\",\"message\":\"too many connections\",\"hint\":\"try again later\",\"request_id\":null}}\n"
-#define LIMIT_BODY \
-    "{\"error\":{\"code\":\"limit\",\"message\":\"too many connections from this peer\",\"hint\":\"try again later\",\"request_id\":null}}\n"
+#define BUSY_BODY                                                                                      \
+    "{\"error\":{\"code\":\"busy\",\"message\":\"too many connections\",\"hint\":\"try again later\"," \
+    "\"request_id\":null}}\n"
+#define LIMIT_BODY                                                                                             \
+    "{\"error\":{\"code\":\"limit\",\"message\":\"too many connections from this peer\",\"hint\":\"try again " \
+    "later\",\"request_id\":null}}\n"
 
 static void send_refusal(int fd, bool busy)
 {
     char text[512];
     const char *body = busy ? BUSY_BODY : LIMIT_BODY;
-    int n = snprintf(
-        text, sizeof(text),
-        "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
-        busy ? "503 Service Unavailable" : "429 Too Many Requests", strlen(body), body);
+    int n = snprintf(text, sizeof(text),
+                     "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nRetry-After: 1\r\n"
+                     "Connection: close\r\n\r\n%s",
+                     busy ? "503 Service Unavailable" : "429 Too Many Requests", strlen(body), body);
 
     (void)!send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);

@@ -304,9 +304,10 @@ static const struct seccomp_clause seccomp_rule_fcntl[] = {
 
 /*
  * chmod, fchmod, creat (mode is argument 1), fchmodat, fchmodat2 (argument 2): no set-id bits, so that no set-id file
- * is left in a directory the host sees. Inside, nosuid and no_new_privs already make them inert. In `default` the bits can
- * still be asked for when a file is created (open, and openat2, whose mode is behind a pointer): there the rule stops
- * archives and copies, not an attacker. `paranoid` closes the whole class and pays with an argument check on open.
+ * is left in a directory the host sees. Inside, nosuid and no_new_privs already make them inert. In `default` the bits
+ * can still be asked for when a file is created (open, and openat2, whose mode is behind a pointer): there the rule
+ * stops archives and copies, not an attacker. `paranoid` closes the whole class and pays with an argument check on
+ * open.
  */
 static const struct seccomp_clause seccomp_rule_mode1[] = {
     SC_IF1(SC_ALLOW, SC_MASK(1, 06000, 0)),

@@ -39,7 +39,8 @@ static const struct route routes[] = {
      route_variable_create},
 
     {"GET", "/v1/tools/",
-     "before after limit order order_by name names tool_ids search tool_types exclude_tool_types return_only_letta_tools *",
+     "before after limit order order_by name names tool_ids search tool_types exclude_tool_types "
+     "return_only_letta_tools *",
      0, route_tool_list},
     {"POST", "/v1/tools/", "*", W | JSON, route_tool_upsert},
     {"PUT", "/v1/tools/", "*", W | JSON, route_tool_upsert},

@@ -60,7 +60,8 @@ static bool wanted(void *ctx, const struct object *object)
 static bool types_ok(struct request *rq)
 {
     static const char types[] =
-        " custom letta_core letta_memory_core letta_multi_agent_core letta_sleeptime_core letta_voice_sleeptime_core letta_builtin letta_files_core "
+        " custom letta_core letta_memory_core letta_multi_agent_core letta_sleeptime_core letta_voice_sleeptime_core "
+        "letta_builtin letta_files_core "
         "external_langchain external_composio external_mcp ";
     const struct http_target *target = exchange_target(rq->x);
 

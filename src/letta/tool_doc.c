@@ -108,7 +108,8 @@ bool tool_body_check(struct request *rq, bool update)
     if (!update && is_typescript(json_get(rq->json, "source_type")) && (!schema || schema->type == JSON_NULL)) {
         letta_invalid(
             rq, "body", NULL, "value_error",
-            "Value error, TypeScript tools require an explicit json_schema parameter. Only Python tools have theirs derived from the source.");
+            "Value error, TypeScript tools require an explicit json_schema parameter. Only Python tools have theirs "
+            "derived from the source.");
         return false;
     }
     return true;

@@ -205,7 +205,8 @@ static int check_type(const struct config_put *put, const struct json_value *con
     if (r == 0 && !str_eq(type, stored))
         r = err_usage(
             err,
-            "Mismatched type for sandbox config update: tried to update sandbox_config of type %s with config of type %s",
+            "Mismatched type for sandbox config update: tried to update sandbox_config of type %s with config "
+            "of type %s",
             stored, type);
     return r;
 }

@@ -257,7 +257,8 @@ static int choose_word(const struct policies *policies, const char *org, const c
         if (!named)
             return err_set(
                 err, BRIG_E_NOT_FOUND, 0,
-                "network: there is no policy \"%.64s\"; there are \"none\", \"packages\", \"open\", \"learn\", and what brig policy ls shows",
+                "network: there is no policy \"%.64s\"; there are \"none\", \"packages\", \"open\", \"learn\", and "
+                "what brig policy ls shows",
                 word);
         out->policy = policy_ref(named->extra);
         out->named = true;

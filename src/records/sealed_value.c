@@ -21,7 +21,8 @@ int sealer_check(const struct sealer *sealer, struct brig_err *err)
         return 0;
     return err_set(
         err, BRIG_E_CONFLICT, 0,
-        "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml (or key_env, "
+        "no key to seal values with: `brig secret keygen > FILE`, then key_file = \"FILE\" in [secrets] of config.toml "
+        "(or key_env, "
         "key_command), and restart the service");
 }
 

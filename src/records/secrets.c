@@ -318,7 +318,8 @@ int secrets_put_slot(const struct secrets *secrets, const char *org, const char 
     if (!secret->info.brokered)
         return err_set(
             err, BRIG_E_REFUSED, 0,
-            "secret %s has no broker rule, so the sandbox would see its value: say --expose (\"expose\": true) if it may",
+            "secret %s has no broker rule, so the sandbox would see its value: say --expose (\"expose\": true) "
+            "if it may",
             name);
     r = context_of(org, name, context, err);
     if (r < 0)

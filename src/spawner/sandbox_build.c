@@ -99,7 +99,8 @@ static int check_overlay(const struct host *host, const char *source, bool is_di
     if (fsetxattr(file, "user.brig", "", 0, 0) < 0)
         return err_set(
             err, BRIG_E_UNSUPPORTED, 0,
-            "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 and later do)",
+            "bind source %s: an overlay without root needs user xattrs on tmpfs, which this kernel does not have (6.6 "
+            "and later do)",
             source);
     return 0;
 }

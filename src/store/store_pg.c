@@ -317,7 +317,8 @@ static int set_up(struct pg_conn *conn, bool writer, struct brig_err *err)
      * soon. */
     int r = pg_script(
         &conn->base,
-        "SET lock_timeout = '10s'; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3;"
+        "SET lock_timeout = '10s'; SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET "
+        "tcp_keepalives_count = 3;"
         " SET tcp_user_timeout = '30s';"
         " SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
         err);

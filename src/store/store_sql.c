@@ -23,24 +23,30 @@ static const char *const fixed[SQL_FIXED_MAX] = {
     [SQL_DELETE_ORG] = "DELETE FROM orgs WHERE id = $1",
     [SQL_PUT_KEY] =
         "INSERT INTO keys (id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = excluded.hash,"
-        " hint = excluded.hint, role = excluded.role, expires_at = excluded.expires_at, revoked_at = excluded.revoked_at, doc = excluded.doc"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = "
+        "excluded.hash,"
+        " hint = excluded.hint, role = excluded.role, expires_at = excluded.expires_at, revoked_at = "
+        "excluded.revoked_at, doc = excluded.doc"
         " WHERE keys.org_id = excluded.org_id",
     [SQL_FORGET_KEYS] =
-        "DELETE FROM keys WHERE ($1 = '' OR org_id = $1) AND ((revoked_at <> 0 AND revoked_at < $2) OR (expires_at <> 0 AND expires_at < $2))",
+        "DELETE FROM keys WHERE ($1 = '' OR org_id = $1) AND ((revoked_at <> 0 AND revoked_at < $2) OR (expires_at <> "
+        "0 AND expires_at < $2))",
     [SQL_PUT_SANDBOX] =
         "INSERT INTO sandboxes (id, org_id, key_id, name, state, provider, created_at, updated_at, doc)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET key_id = excluded.key_id, name = excluded.name,"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET key_id = excluded.key_id, name = "
+        "excluded.name,"
         " state = excluded.state, provider = excluded.provider, updated_at = excluded.updated_at, doc = excluded.doc"
         " WHERE sandboxes.org_id = excluded.org_id",
     [SQL_DELETE_SANDBOX] = "DELETE FROM sandboxes WHERE id = $1 AND org_id = $2",
     [SQL_PUT_CERTIFICATE] =
         "INSERT INTO certificates (sandbox_id, org_id, cause, ended_at, bytes, doc) VALUES ($1, $2, $3, $4, $5, $6)"
-        " ON CONFLICT (sandbox_id) DO UPDATE SET cause = excluded.cause, ended_at = excluded.ended_at, bytes = excluded.bytes, doc = excluded.doc"
+        " ON CONFLICT (sandbox_id) DO UPDATE SET cause = excluded.cause, ended_at = excluded.ended_at, bytes = "
+        "excluded.bytes, doc = excluded.doc"
         " WHERE certificates.org_id = excluded.org_id",
     [SQL_PUT_RUN] =
         "INSERT INTO runs (id, org_id, sandbox_id, kind, cause, started_at, ended_at, bytes, doc)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, cause = excluded.cause,"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, cause = "
+        "excluded.cause,"
         " ended_at = excluded.ended_at, bytes = excluded.bytes, doc = excluded.doc"
         " WHERE runs.org_id = excluded.org_id AND (runs.ended_at = 0 OR excluded.ended_at <> 0)",
     [SQL_PUT_IDEMPOTENCY] =
@@ -48,17 +54,21 @@ static const char *const fixed[SQL_FIXED_MAX] = {
         " ON CONFLICT (org_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, created_at = excluded.created_at,"
         " status = excluded.status, doc = excluded.doc",
     [SQL_PUT_OBJECT] =
-        "INSERT INTO objects (kind, org_id, name, version, created_at, updated_at, doc) VALUES ($1, $2, $3, $4, $5, $6, $7)"
-        " ON CONFLICT (kind, org_id, name) DO UPDATE SET version = excluded.version, updated_at = excluded.updated_at, doc = excluded.doc",
+        "INSERT INTO objects (kind, org_id, name, version, created_at, updated_at, doc) VALUES ($1, $2, $3, $4, "
+        "$5, $6, $7)"
+        " ON CONFLICT (kind, org_id, name) DO UPDATE SET version = excluded.version, updated_at = excluded.updated_at, "
+        "doc = excluded.doc",
     [SQL_DELETE_OBJECT] = "DELETE FROM objects WHERE kind = $1 AND org_id = $2 AND name = $3",
     [SQL_PUT_AUDIT_HEAD] =
         "INSERT INTO audit_head (one, seq, hash, time) VALUES (1, $1, $2, $3)"
         " ON CONFLICT (one) DO UPDATE SET seq = excluded.seq, hash = excluded.hash, time = excluded.time",
 
     [SQL_DOC_BYTES] =
-        "SELECT CAST((SELECT COALESCE(sum(bytes), 0) FROM runs) + (SELECT COALESCE(sum(bytes), 0) FROM certificates) AS BIGINT)",
+        "SELECT CAST((SELECT COALESCE(sum(bytes), 0) FROM runs) + (SELECT COALESCE(sum(bytes), 0) FROM certificates) "
+        "AS BIGINT)",
     [SQL_PRUNE_IDEMPOTENCY] =
-        "DELETE FROM idempotency WHERE (org_id, key) IN (SELECT org_id, key FROM idempotency WHERE created_at < $1 LIMIT $2)",
+        "DELETE FROM idempotency WHERE (org_id, key) IN (SELECT org_id, key FROM idempotency WHERE created_at < $1 "
+        "LIMIT $2)",
     /* What still runs stays, however old. */
     [SQL_PRUNE_RUNS] =
         "DELETE FROM runs WHERE id IN (SELECT id FROM runs WHERE started_at < $1 AND ended_at <> 0 AND ended_at < $1"
@@ -77,13 +87,16 @@ static const char *const fixed[SQL_FIXED_MAX] = {
 
     [SQL_EACH_ORG] = "SELECT id, name, created_at, doc FROM orgs ORDER BY created_at, id",
     [SQL_EACH_KEY] =
-        "SELECT id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc FROM keys ORDER BY org_id, created_at, id",
+        "SELECT id, org_id, name, hash, hint, role, created_at, expires_at, revoked_at, doc FROM keys ORDER BY org_id, "
+        "created_at, id",
     [SQL_EACH_SANDBOX] =
-        "SELECT id, org_id, key_id, name, state, provider, created_at, updated_at, doc FROM sandboxes ORDER BY created_at, id",
+        "SELECT id, org_id, key_id, name, state, provider, created_at, updated_at, doc FROM sandboxes ORDER BY "
+        "created_at, id",
     [SQL_EACH_IDEMPOTENCY] =
         "SELECT org_id, key, fingerprint, created_at, status, doc FROM idempotency ORDER BY created_at, org_id, key",
     [SQL_EACH_OBJECT] =
-        "SELECT kind, org_id, name, version, created_at, updated_at, doc FROM objects WHERE kind = $1 ORDER BY org_id, name",
+        "SELECT kind, org_id, name, version, created_at, updated_at, doc FROM objects WHERE kind = $1 ORDER BY "
+        "org_id, name",
     [SQL_AUDIT_HEAD] = "SELECT seq, hash, time FROM audit_head",
     [SQL_RUN_TIME] = "SELECT started_at FROM runs WHERE id = $1 AND ($2 = '' OR org_id = $2)",
     [SQL_CERTIFICATE_TIME] = "SELECT ended_at FROM certificates WHERE sandbox_id = $1 AND ($2 = '' OR org_id = $2)",

@@ -231,10 +231,10 @@ static int set_up(struct sqlite_conn *conn, const char *path, bool writer, struc
     if (!wal)
         return err_set(err, BRIG_E_UNSUPPORTED, 0,
                        "database %s: SQLite cannot use a write-ahead log on this file system", path);
-    if (sqlite3_exec(
-            conn->db,
-            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA journal_size_limit = 67108864",
-            NULL, NULL, NULL) != SQLITE_OK)
+    if (sqlite3_exec(conn->db,
+                     "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY; PRAGMA "
+                     "journal_size_limit = 67108864",
+                     NULL, NULL, NULL) != SQLITE_OK)
         return failed(conn, path, err);
     return writer ? 0 : sqlite_script(&conn->base, "PRAGMA query_only = ON", err);
 }

@@ -239,17 +239,17 @@ static void output(const char *id, unsigned long long bytes)
     long long length;
 
     snprintf(path, sizeof path, "/v1/sandboxes/%s/processes", id);
-    snprintf(
-        content, sizeof content,
-        "{\"argv\":[\"/bin/sh\",\"-c\",\"read go; exec head -c %llu /dev/zero\"],\"stdin_open\":true,\"timeout\":\"300s\"}",
-        bytes);
+    snprintf(content, sizeof content,
+             "{\"argv\":[\"/bin/sh\",\"-c\",\"read go; exec head -c %llu /dev/zero\"],\"stdin_open\":true,"
+             "\"timeout\":\"300s\"}",
+             bytes);
     ask("POST", path, content, 201);
     const char *at = strstr(body, "\"number\":");
     unsigned long number = at ? strtoul(at + 9, NULL, 10) : 0;
-    snprintf(
-        path, sizeof path,
-        "GET /v1/sandboxes/%s/processes/%lu/output?stream=stdout HTTP/1.1\r\nHost: localhost\r\nAccept: application/octet-stream\r\n\r\n",
-        id, number);
+    snprintf(path, sizeof path,
+             "GET /v1/sandboxes/%s/processes/%lu/output?stream=stdout HTTP/1.1\r\nHost: localhost\r\n"
+             "Accept: application/octet-stream\r\n\r\n",
+             id, number);
     send_all(&main_conn, path, strlen(path));
     if (read_head(&main_conn, &length) != 200)
         die("output", "no stream");

@@ -2,7 +2,10 @@
 """House rules that a program can check: licence lines, banned functions, file sizes, no paths of a developer's
 machine."""
 
+import pathlib
 import re
+import subprocess
+import tempfile
 import unittest
 
 from tree import ROOT, bare_c, files, name
@@ -13,10 +16,11 @@ MAX_LINES = 600
 MAX_TEST_LINES = 850  # tables of cases are long and flat
 MAX_COLUMNS = 120  # of code; documents have 100 (test_documents.py)
 MAX_CORPUS = 100 * 1024
+CLANG_FORMAT = "14"  # Debian 12's; each version breaks lines in its own way
 BANNED_H = "src/base/banned.h"
 # Banned in tests and examples too.  src/ obeys all of banned.h; a probe may call atoi on an argument that our own
 # driver wrote.
-WIDE = {".py", ".sh", ".js"}
+WIDE = {".c", ".h", ".inc", ".py", ".sh", ".js"}
 EVERYWHERE = "strcpy strcat sprintf vsprintf gets system popen strtok alloca mktemp tmpnam tempnam".split()
 
 
@@ -34,6 +38,16 @@ def sources():
 def too_long(line):
     """An address cannot be broken: it may stand alone on a line of its own."""
     return len(line) > MAX_COLUMNS and not re.fullmatch(r"\W*https?://\S+\W*", line)
+
+
+def clang_format(*args):
+    return subprocess.run(["clang-format", *args], cwd=ROOT, capture_output=True, text=True)
+
+
+def misformatted(paths):
+    """The lines that clang-format would change."""
+    told = clang_format("--dry-run", "-Werror", "--style=file:" + str(ROOT / ".clang-format"), *map(str, paths))
+    return [line for line in told.stderr.splitlines() if ": error: " in line] or [told.stderr] * bool(told.returncode)
 
 
 def banned_names():
@@ -86,6 +100,17 @@ class Sources(unittest.TestCase):
         self.assertTrue(too_long("# " + "word " * 25))
         self.assertFalse(too_long("é" * 120))
         self.assertFalse(too_long("// https://example.org/" + "x" * 120))
+
+    def test_clang_format(self):
+        version = re.search(r"version (\d+)", clang_format("--version").stdout)[1]
+        if version != CLANG_FORMAT:
+            self.skipTest(f"clang-format {version}: that of Debian 12 is {CLANG_FORMAT}")
+        ours = [p for top in ("src", "include", "tests", "examples") for p in files(ROOT / top, {".c", ".h"})]
+        self.check(misformatted(ours))
+        with tempfile.TemporaryDirectory() as top:
+            bad = pathlib.Path(top, "x.c")
+            bad.write_text("int x=1;\n", encoding="utf-8")
+            self.assertTrue(misformatted([bad]), "the check does not bite")
 
     def test_no_path_of_this_machine(self):
         """The clone's own path, found at run time, stands in no file; nor does a person's home."""

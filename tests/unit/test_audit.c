@@ -33,7 +33,8 @@ static void writes_a_chain(void **state)
         assert_true(
             str_format(
                 want, sizeof(want),
-                "{\"seq\":%u,\"time\":\"%.30s\",\"actor\":\"%s\",\"org\":\"%s\",\"action\":\"%s\",\"object\":\"%s\",\"outcome\":\"ok\",\"detail\":\"%s\",\"request_id\":\"%s\",\"prev\":\"%s\"}",
+                "{\"seq\":%u,\"time\":\"%.30s\",\"actor\":\"%s\",\"org\":\"%s\",\"action\":\"%s\",\"object\":\"%s\","
+                "\"outcome\":\"ok\",\"detail\":\"%s\",\"request_id\":\"%s\",\"prev\":\"%s\"}",
                 i, line + 17, i == 4 ? "system" : "key-1", i == 4 ? "" : "org-1",
                 i == 4 ? "key.create" : "process.start", i == 4 ? "key-9" : "sb1", i == 4 ? "" : "a line",
                 i == 4 ? "" : "r", prev) > 0);
@@ -162,10 +163,10 @@ static void cuts_off_a_torn_line(void **state)
         AUTO_FREE char *after = rig_read(rig->dir_fd, AUDIT_CURRENT, &len);
         char want[160];
         assert_true(
-            str_format(
-                want, sizeof(want),
-                "\"audit.repaired\",\"object\":\"audit.jsonl\",\"outcome\":\"ok\",\"detail\":\"%u bytes of an unfinished line were cut off\"",
-                torn) > 0);
+            str_format(want, sizeof(want),
+                       "\"audit.repaired\",\"object\":\"audit.jsonl\",\"outcome\":\"ok\",\"detail\":\"%u bytes of an "
+                       "unfinished line were cut off\"",
+                       torn) > 0);
         assert_non_null(strstr(after, want));
     }
     /* a torn line is all there is */

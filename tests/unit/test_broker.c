@@ -243,7 +243,8 @@ static void test_rewrite_drops_what_is_of_one_hop(UNUSED void **state)
 {
     set_up(BROKER_HEADER, "Authorization", "%s", VALUE);
     expect_head(
-        "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\nUpgrade: h2c\r\n"
+        "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n"
+        "Upgrade: h2c\r\n"
         "Accept-Encoding: gzip\r\nProxy-Authorization: x\r\nX-Stays: 1\r\n\r\n",
         "GET / HTTP/1.1\r\n" FIRST "X-Stays: 1\r\n\r\n", 0, 0);
     expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 007\r\nExpect: 100-continue\r\n\r\n",
@@ -253,7 +254,8 @@ static void test_rewrite_drops_what_is_of_one_hop(UNUSED void **state)
     expect_head("POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n",
                 "POST / HTTP/1.1\r\n" FIRST "Content-Length: 0\r\n\r\n", 0, 0);
     expect_head(
-        "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: x\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Extensions: "
+        "x\r\n\r\n",
         "GET / HTTP/1.1\r\n" FIRST "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", 0, 0);
 }
 
@@ -268,7 +270,8 @@ static void test_rewrite_query_and_basic(UNUSED void **state)
                 "GET /?KEY=" MARK_A "&key=aa" MARK_A " HTTP/1.1\r\n" FIRST "\r\n", 0, 1);
     set_up(BROKER_BASIC_PASSWORD, "", "%s", "pw");
     expect_head(
-        "GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: basic bWU6YnJpZy1zZWNyZXQtMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDBhYWE=\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: basic bWU6YnJpZy1zZWNyZXQtMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA"
+        "wMDBhYWE=\r\n\r\n",
         "GET / HTTP/1.1\r\n" FIRST "Authorization: Basic bWU6cHc=\r\n\r\n", 1, 0);
     /* not base64: left as it is */
     expect_head("GET / HTTP/1.1\r\nHost: a.test\r\nAuthorization: Basic !!\r\n\r\n",
@@ -469,10 +472,10 @@ static void put_spec(const struct keyring *ring, struct buf *out, const char *pl
     assert_int_equal(base64_append(&nonce, sealed.nonce, sizeof(sealed.nonce)), 0);
     assert_int_equal(base64_append(&data, sealed.data, sealed.len), 0);
     assert_int_equal(
-        buf_printf(
-            out,
-            "[{\"name\":\"A\",\"placeholder\":\"%s\",\"key_id\":\"k1\",\"nonce\":\"%s\",\"sealed\":\"%s\",\"context\":\"org|A\",\"broker\":%s}]",
-            placeholder, nonce.data, data.data, rule),
+        buf_printf(out,
+                   "[{\"name\":\"A\",\"placeholder\":\"%s\",\"key_id\":\"k1\",\"nonce\":\"%s\",\"sealed\":\"%s\","
+                   "\"context\":\"org|A\",\"broker\":%s}]",
+                   placeholder, nonce.data, data.data, rule),
         0);
     sealed_done(&sealed);
 }

@@ -367,8 +367,10 @@ static void asks_and_keeps_the_connection(void **state)
 {
     static const char *const scripts[] = {
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{\"a\":1}",
-        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n0\r\n\r\n",
-        "HTTP/1.1 404 Not Found\r\nContent-Length: 62\r\n\r\n{\"error\":{\"code\":\"not_found\",\"message\":\"no x\",\"hint\":\"try y\"}}",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n[1,\r\n2\r\n2]\r\n"
+        "0\r\n\r\n",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 62\r\n\r\n{\"error\":{\"code\":\"not_found\",\"message\":\"no x\","
+        "\"hint\":\"try y\"}}",
         "HTTP/1.1 204 No Content\r\n\r\n",
         NULL,
     };
@@ -464,7 +466,8 @@ static ssize_t endless(void *ctx, void *data, size_t size, struct brig_err *err)
 static void hears_an_early_refusal(void **state)
 {
     static const char *const scripts[] = {
-        "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 52\r\n\r\n{\"error\":{\"code\":\"too_large\",\"message\":\"too large\"}}",
+        "HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 52\r\n\r\n{\"error\":{\"code\":\"too_large\","
+        "\"message\":\"too large\"}}",
         NULL};
     struct server server = serve(scripts, "\r\n\r\n");
     size_t given = 0;

@@ -118,10 +118,13 @@ static void reads_every_kind_of_value(void **state)
 {
     struct config_loaded *loaded = load(
         "[server]\nlisten = ''\nmax_body = 1024\nbody_timeout = 1.5\nidle_timeout = '2m'\nmetrics_per_sandbox = true\n"
-        "allowed_hosts = 'a.example b.example 10.0.0.1 [fe80::1]'\nallowed_origins = 'https://ui.example:8443 http://[::1]:80'\n"
+        "allowed_hosts = 'a.example b.example 10.0.0.1 [fe80::1]'\nallowed_origins = 'https://ui.example:8443 "
+        "http://[::1]:80'\n"
         "[manager]\norg_max_cpus = 2.5\norg_max_memory = '4g'\nidle_timeout = 0\n"
-        "[sandbox]\nmemory = '1g'\ncpus = '0.5'\ntimeout = 5\nmax_age = '24h'\npids = 64\nrequire = 'all'\ntemplates = '/srv/t'\n"
-        "disk = '2g'\ninodes = 5000\nopen_files = 99\nfile_size = '1m'\ncpu_time = '10s'\noutput = '1m'\nio_read_bps = '1m'\n",
+        "[sandbox]\nmemory = '1g'\ncpus = '0.5'\ntimeout = 5\nmax_age = '24h'\npids = 64\nrequire = 'all'\n"
+        "templates = '/srv/t'\n"
+        "disk = '2g'\ninodes = 5000\nopen_files = 99\nfile_size = '1m'\ncpu_time = '10s'\noutput = '1m'\n"
+        "io_read_bps = '1m'\n",
         NULL);
     const struct config *c = config_get(loaded);
     (void)state;
@@ -171,8 +174,10 @@ static void takes_an_openmanus_file(void **state)
         "[llm]\nmodel = 'm'\napi_key = 'sk-secret'\nmax_tokens = 8192\ntemperature = 0.0\nbase_url = 'https://x'\n"
         "[llm.vision]\nmodel = 'v'\n[browser]\nheadless = false\n[browser.proxy]\nserver = 'http://p'\n"
         "[search]\nnewer = 1\nfallback_engines = ['a', 'b']\n"
-        "[sandbox]\nuse_sandbox = false\nimage = 'python:3.12-slim'\nwork_dir = '/workspace'\nmemory_limit = '1g'\ncpu_limit = 2.0\ntimeout = 300\nnetwork_enabled = true\n"
-        "[mcp]\nserver_reference = 'app.mcp.server'\n[runflow]\nuse_data_analysis_agent = false\n[daytona]\ndaytona_api_key = ''\n";
+        "[sandbox]\nuse_sandbox = false\nimage = 'python:3.12-slim'\nwork_dir = '/workspace'\nmemory_limit = '1g'\n"
+        "cpu_limit = 2.0\ntimeout = 300\nnetwork_enabled = true\n"
+        "[mcp]\nserver_reference = 'app.mcp.server'\n[runflow]\nuse_data_analysis_agent = false\n[daytona]\n"
+        "daytona_api_key = ''\n";
     struct config_loaded *loaded = NULL;
     struct brig_err err = {0};
     (void)state;
@@ -270,9 +275,9 @@ static void refuses_what_breaks_a_rule(void **state)
     assert_refused(
         "[server]\nallowed_origins = '*'\n",
         ":2: [server] allowed_origins = *: must be origins with blanks between them, such as https://ui.example:8443");
-    assert_refused(
-        "[server]\nallowed_origins = 'https://a/b'\n",
-        ":2: [server] allowed_origins = https://a/b: must be origins with blanks between them, such as https://ui.example:8443");
+    assert_refused("[server]\nallowed_origins = 'https://a/b'\n",
+                   ":2: [server] allowed_origins = https://a/b: must be origins with blanks between them, such as "
+                   "https://ui.example:8443");
     assert_refused("[server]\nlog_level = 'loud'\n",
                    ":2: [server] log_level = loud: must be debug, info, warn or error");
     assert_refused("[server]\nlog_file = 'x'\n", ":2: [server] log_file = x: must be an absolute path, or empty");
@@ -285,7 +290,8 @@ static void refuses_what_breaks_a_rule(void **state)
     assert_refused("[sandbox]\nimage = '../x'\n", ":2: [sandbox] image = ../x: must be the name of a template");
     assert_refused(
         "[sandbox]\nrequire = 'seccomp,magic'\n",
-        ":2: [sandbox] require = seccomp,magic: must be all, or names of layers with commas (brig doctor lists them), or empty");
+        ":2: [sandbox] require = seccomp,magic: must be all, or names of layers with commas (brig doctor lists them), "
+        "or empty");
     assert_refused("[sandbox]\nmemory_limit = '1k'\n",
                    ":2: [sandbox] memory_limit = 1k: must be a size (bytes, or like 512m) from 4m to 64t");
     assert_refused("[sandbox]\ncpu_limit = 0.001\n",
@@ -429,11 +435,12 @@ static void masks_secrets(void **state)
 
 static void says_what_needs_a_restart(void **state)
 {
-    struct config_loaded *
-        now = load("", NULL),
-       *next = load(
-           "[server]\nlisten = '127.0.0.1:5'\nlog_level = 'debug'\n[store]\ndatabase_url = 'sqlite:/x'\n[sandbox]\npids = 5\n",
-           NULL);
+    struct config_loaded
+        *now = load("", NULL),
+        *next = load(
+            "[server]\nlisten = '127.0.0.1:5'\nlog_level = 'debug'\n[store]\ndatabase_url = 'sqlite:/x'\n[sandbox]\n"
+            "pids = 5\n",
+            NULL);
     char text[256], small[16];
     (void)state;
 

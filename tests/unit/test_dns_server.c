@@ -6,8 +6,9 @@
 #include "base/mem.h"
 #include "egress/egress.h"
 
-#define POLICY \
-    "{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}, {\"action\": \"allow\", \"domain\": \"*.wild.org\"}]}"
+#define POLICY                                                                                                    \
+    "{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}, {\"action\": \"allow\", \"domain\": " \
+    "\"*.wild.org\"}]}"
 #define OPEN "{\"default\": \"allow\"}"
 
 struct rig {

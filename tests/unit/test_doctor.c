@@ -116,9 +116,11 @@ static void proc_full(void **state)
     (void)state;
     static const char *const full[] = {
         "22 27 0:21 / /proc rw,nosuid - proc proc rw\n",
-        "22 27 0:21 / /proc rw shared:5 master:1 - proc proc rw\n23 22 0:40 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw\n",
+        "22 27 0:21 / /proc rw shared:5 master:1 - proc proc rw\n23 22 0:40 / /proc/sys/fs/binfmt_misc rw - autofs "
+        "systemd-1 rw\n",
         /* masked, but another one is whole */
-        "22 27 0:21 / /proc rw - proc proc rw\n23 22 0:40 / /proc/kcore rw - tmpfs none rw\n30 27 0:21 / /mnt rw - proc proc rw\n",
+        "22 27 0:21 / /proc rw - proc proc rw\n23 22 0:40 / /proc/kcore rw - tmpfs none rw\n30 27 0:21 / /mnt rw - "
+        "proc proc rw\n",
     };
     static const char *const masked[][2] = {
         {"22 27 0:21 / /proc rw - proc proc rw\n23 22 0:40 / /proc/kcore rw - tmpfs none rw\n", "/proc/kcore"},

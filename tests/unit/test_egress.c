@@ -148,9 +148,9 @@ static void test_heads_are_made_anew(void **state UNUSED)
         true, "GET /a?b HTTP/1.1\r\nHost: x.org\r\n\r\n");
     assert_head("GET http://x.org HTTP/1.0\r\nHost: x.org\r\n\r\n", true, "GET / HTTP/1.0\r\nHost: x.org\r\n\r\n");
     assert_head("GET http://x.org?q HTTP/1.1\r\nHost: x.org\r\n\r\n", true, "GET /?q HTTP/1.1\r\nHost: x.org\r\n\r\n");
-    assert_head(
-        "GET / HTTP/1.1\r\nHost: x.org\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\nHTTP2-Settings: a\r\n\r\n",
-        false, "GET / HTTP/1.1\r\nHost: x.org\r\n\r\n");
+    assert_head("GET / HTTP/1.1\r\nHost: x.org\r\nConnection: upgrade, http2-settings\r\nUpgrade: h2c\r\n"
+                "HTTP2-Settings: a\r\n\r\n",
+                false, "GET / HTTP/1.1\r\nHost: x.org\r\n\r\n");
 }
 
 static void test_paths(void **state UNUSED)

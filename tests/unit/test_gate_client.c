@@ -478,8 +478,8 @@ static void test_host_files(void **state)
         assert_string_equal(name, i == 0 ? "resolv.conf" : i == 1 ? "hosts" : "ca");
         if (i == 0)
             assert_string_equal(
-                text,
-                "nameserver 127.0.0.1#5353\nnameserver 10.0.0.1\nnameserver fd00::1\nnameserver fd00::2#54\nnameserver 10.0.0.2#55\n");
+                text, "nameserver 127.0.0.1#5353\nnameserver 10.0.0.1\nnameserver fd00::1\nnameserver fd00::2#54\n"
+                      "nameserver 10.0.0.2#55\n");
         if (i == 2)
             assert_string_equal(text, "one\n");
     }

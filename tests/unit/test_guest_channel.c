@@ -29,7 +29,8 @@ static void bytes_go_both_ways(void **state)
             &rig, &start, 1, &(struct start_opts){.flags = SVC_PROC_CHANNEL | SVC_PROC_HOLD},
             ARGV(
                 "sh", "-c",
-                "for i in 4 5 6 7 8 9 10 11 12 13 14 15 16; do [ -e /proc/self/fd/$i ] && echo open $i >&2; done; echo ready >&3;"
+                "for i in 4 5 6 7 8 9 10 11 12 13 14 15 16; do [ -e /proc/self/fd/$i ] && echo open $i >&2; done; echo "
+                "ready >&3;"
                 "while read x <&3; do echo got $x >&3; done; echo end; echo last >&3"));
         rig_attach_proc(&rig, &output, 1, 6, 0);
         rig_number(&rig, &call, SVC_CHANNEL, 1);

@@ -23,8 +23,9 @@ static struct json_doc *must_read(const char *text, size_t len)
 
 static void reads_every_type(void **state)
 {
-    struct json_doc *doc = READ(
-        " {\"n\":null,\"t\":true,\"f\":false,\"i\":-12,\"d\":1.5e2,\r\n\t\"s\":\"x\\ty\",\"a\":[1,[],{}],\"o\":{\"k\":\"v\"}} ");
+    struct json_doc *doc =
+        READ(" {\"n\":null,\"t\":true,\"f\":false,\"i\":-12,\"d\":1.5e2,\r\n\t\"s\":\"x\\ty\",\"a\":[1,[],{}],"
+             "\"o\":{\"k\":\"v\"}} ");
     const struct json_value *root = json_root(doc), *value;
     (void)state;
 
@@ -74,7 +75,8 @@ static void assert_raw(const struct json_value *value, const char *want)
 static void remembers_the_text(void **state)
 {
     static const char text[] =
-        " { \"big\" : 123456789012345678901234567890 , \"f\":1.50e+00,\"s\":\"a\\u0041\" , \"a\" : [ 1 ,[ ], {} , true ] } ";
+        " { \"big\" : 123456789012345678901234567890 , \"f\":1.50e+00,\"s\":\"a\\u0041\" , \"a\" : [ 1 ,[ ], {} , "
+        "true ] } ";
     struct json_doc *doc = READ(text);
     const struct json_value *root = json_root(doc), *array = json_get(root, "a");
     (void)state;

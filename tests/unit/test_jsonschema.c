@@ -144,7 +144,8 @@ static void multiples_are_exact(void **state)
 static void objects(void **state)
 {
     static const char person[] =
-        "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"to\":{\"items\":{\"properties\":{\"address\":{\"type\":\"string\"}}}},\"a.b\":{\"type\":\"null\"}},"
+        "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"to\":{\"items\":{\"properties\":"
+        "{\"address\":{\"type\":\"string\"}}}},\"a.b\":{\"type\":\"null\"}},"
         "\"required\":[\"city\"],\"additionalProperties\":false}";
     const struct sample cases[] = {
         {person, "{\"city\":\"Oslo\"}", ""},
@@ -229,7 +230,8 @@ static void logic(void **state)
     static const char optional[] =
         "{\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"type\":\"null\"}]}}}";
     static const char when[] =
-        "{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"v\"]},\"else\":{\"required\":[\"w\"]}}";
+        "{\"if\":{\"properties\":{\"k\":{\"const\":1}},\"required\":[\"k\"]},\"then\":{\"required\":[\"v\"]},"
+        "\"else\":{\"required\":[\"w\"]}}";
     const struct sample cases[] = {
         {optional, "{\"a\":null}", ""},
         {optional, "{\"a\":7}", "a: must be null or a string, is a number"},
@@ -257,10 +259,13 @@ static void logic(void **state)
 static void unevaluated(void **state)
 {
     static const char branches[] =
-        "{\"anyOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{\"properties\":{\"b\":true},\"required\":[\"b\"]}],\"unevaluatedProperties\":false}";
+        "{\"anyOf\":[{\"properties\":{\"a\":{\"const\":1}},\"required\":[\"a\"]},{\"properties\":{\"b\":true},"
+        "\"required\":[\"b\"]}],\"unevaluatedProperties\":false}";
     static const char mixed[] =
-        "{\"properties\":{\"p\":true},\"patternProperties\":{\"^x\":true},\"if\":{\"required\":[\"i\"],\"properties\":{\"i\":true}},\"then\":{\"properties\":{\"t\":true}},"
-        "\"dependentSchemas\":{\"d\":{\"properties\":{\"d\":true}}},\"$ref\":\"#/$defs/r\",\"$defs\":{\"r\":{\"properties\":{\"r\":true}}},\"not\":{\"properties\":{\"n\":true},\"required\":[\"z\"]},"
+        "{\"properties\":{\"p\":true},\"patternProperties\":{\"^x\":true},\"if\":{\"required\":[\"i\"],"
+        "\"properties\":{\"i\":true}},\"then\":{\"properties\":{\"t\":true}},"
+        "\"dependentSchemas\":{\"d\":{\"properties\":{\"d\":true}}},\"$ref\":\"#/$defs/r\","
+        "\"$defs\":{\"r\":{\"properties\":{\"r\":true}}},\"not\":{\"properties\":{\"n\":true},\"required\":[\"z\"]},"
         "\"unevaluatedProperties\":false}";
     const struct sample cases[] = {
         {branches, "{\"a\":1}", ""},
@@ -288,13 +293,17 @@ static void unevaluated(void **state)
 static void references(void **state)
 {
     static const char tree[] =
-        "{\"properties\":{\"kids\":{\"items\":{\"$ref\":\"#\"}},\"v\":{\"$ref\":\"#/$defs/v\"}},\"required\":[\"v\"],\"$defs\":{\"v\":{\"type\":\"integer\"}}}";
+        "{\"properties\":{\"kids\":{\"items\":{\"$ref\":\"#\"}},\"v\":{\"$ref\":\"#/$defs/v\"}},\"required\":[\"v\"],"
+        "\"$defs\":{\"v\":{\"type\":\"integer\"}}}";
     static const char ids[] =
-        "{\"$id\":\"http://x.y/root.json\",\"properties\":{\"a\":{\"$ref\":\"item.json\"},\"b\":{\"$ref\":\"http://x.y/d/e.json#name\"},\"c\":{\"$ref\":\"#/$defs/two/$defs/in\"}},"
-        "\"$defs\":{\"one\":{\"$id\":\"/item.json\",\"type\":\"string\"},\"two\":{\"$id\":\"d/./x/../e.json\",\"$defs\":{\"in\":{\"$anchor\":\"name\",\"type\":\"null\"}}}}}";
+        "{\"$id\":\"http://x.y/root.json\",\"properties\":{\"a\":{\"$ref\":\"item.json\"},\"b\":{\"$ref\":\"http://x.y/"
+        "d/e.json#name\"},\"c\":{\"$ref\":\"#/$defs/two/$defs/in\"}},"
+        "\"$defs\":{\"one\":{\"$id\":\"/item.json\",\"type\":\"string\"},\"two\":{\"$id\":\"d/./x/../e.json\","
+        "\"$defs\":{\"in\":{\"$anchor\":\"name\",\"type\":\"null\"}}}}}";
     static const char dynamic[] =
         "{\"$id\":\"http://x/strict\",\"$dynamicAnchor\":\"node\",\"$ref\":\"tree\",\"unevaluatedProperties\":false,"
-        "\"$defs\":{\"tree\":{\"$id\":\"tree\",\"$dynamicAnchor\":\"node\",\"properties\":{\"kids\":{\"items\":{\"$dynamicRef\":\"#node\"}}}}}}";
+        "\"$defs\":{\"tree\":{\"$id\":\"tree\",\"$dynamicAnchor\":\"node\",\"properties\":{\"kids\":{\"items\":"
+        "{\"$dynamicRef\":\"#node\"}}}}}}";
     const struct sample cases[] = {
         {tree, "{\"v\":1,\"kids\":[{\"v\":2,\"kids\":[]},{\"v\":\"x\"}]}",
          "kids[1].v: must be a whole number, is a string"},
@@ -563,7 +572,8 @@ static void many_items_take_little(void **state)
 static void deep_instances(void **state)
 {
     static const char schema[] =
-        "{\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}},{\"type\":\"null\"}]}},\"allOf\":[{\"$ref\":\"#/$defs/n\"}]}";
+        "{\"$defs\":{\"n\":{\"anyOf\":[{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/n\"}},{\"type\":\"null\"}]}},"
+        "\"allOf\":[{\"$ref\":\"#/$defs/n\"}]}";
     char text[200] = {0};
     (void)state;
 
@@ -578,7 +588,8 @@ static void deep_instances(void **state)
 static void survives_without_memory(void **state)
 {
     static const char schema_text[] =
-        "{\"$id\":\"http://x/\",\"$defs\":{\"a\":{\"$id\":\"y\",\"$anchor\":\"z\",\"pattern\":\"^a\",\"uniqueItems\":true,\"type\":[\"string\",\"array\"]}},"
+        "{\"$id\":\"http://x/\",\"$defs\":{\"a\":{\"$id\":\"y\",\"$anchor\":\"z\",\"pattern\":\"^a\","
+        "\"uniqueItems\":true,\"type\":[\"string\",\"array\"]}},"
         "\"anyOf\":[{\"$ref\":\"y#z\"},{\"properties\":{\"q\":true},\"unevaluatedProperties\":false}]}";
     struct json_doc *doc = must_read(schema_text), *instance = must_read("[1,2,{\"r\":1}]"),
                     *object = must_read("{\"r\":1}");

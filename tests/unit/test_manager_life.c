@@ -462,9 +462,9 @@ static void shuts_down_and_keeps(void **state)
 static void recovers(void **state)
 {
     struct rig *rig = *state;
-    struct sbox *a = rig_sandbox(
-        rig,
-        "{\"name\":\"lives\",\"timeout\":1000,\"env\":{\"A\":\"b\"},\"limits\":{\"memory\":\"64m\"},\"metadata\":{\"k\":\"v\"}}");
+    struct sbox *a =
+        rig_sandbox(rig, "{\"name\":\"lives\",\"timeout\":1000,\"env\":{\"A\":\"b\"},\"limits\":{\"memory\":\"64m\"},"
+                         "\"metadata\":{\"k\":\"v\"}}");
     struct sbox *b = rig_sandbox(rig, "{\"name\":\"dies\"}"), *c = rig_sandbox(rig, "{\"name\":\"paused\"}");
     uint64_t ends = a->ends_at_boot_ns;
     char ids[3][32], boot[32];

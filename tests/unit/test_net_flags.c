@@ -81,11 +81,11 @@ static void hosts(void **state)
     says("--allow *.x.org:8443 --deny bad.x.org:any",
          "{\"network\":{\"rules\":[{\"action\":\"allow\",\"domain\":\"*.x.org\",\"ports\":[8443]},"
          "{\"action\":\"deny\",\"domain\":\"bad.x.org\",\"ports\":\"any\"}]},\"limits\":{}}");
-    says(
-        "--allow 10.1.2.3:80 --allow 10.0.0.0/8 --allow fd00::/8 --allow [2001:db8::1]:443 --allow ::1",
-        "{\"network\":{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.1.2.3\",\"ports\":[80]},{\"action\":\"allow\",\"cidr\":\"10.0.0.0/8\"},"
-        "{\"action\":\"allow\",\"cidr\":\"fd00::/8\"},{\"action\":\"allow\",\"cidr\":\"2001:db8::1\",\"ports\":[443]},"
-        "{\"action\":\"allow\",\"cidr\":\"::1\"}]},\"limits\":{}}");
+    says("--allow 10.1.2.3:80 --allow 10.0.0.0/8 --allow fd00::/8 --allow [2001:db8::1]:443 --allow ::1",
+         "{\"network\":{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.1.2.3\",\"ports\":[80]},{\"action\":\"allow\","
+         "\"cidr\":\"10.0.0.0/8\"},"
+         "{\"action\":\"allow\",\"cidr\":\"fd00::/8\"},{\"action\":\"allow\",\"cidr\":\"2001:db8::1\",\"ports\":[443]},"
+         "{\"action\":\"allow\",\"cidr\":\"::1\"}]},\"limits\":{}}");
     says("--allow [fd00::/8]:22",
          "{\"network\":{\"rules\":[{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":[22]}]},\"limits\":{}}");
     says("--net packages --allow b\xc3\xbc"
@@ -94,9 +94,9 @@ static void hosts(void **state)
          "cher.example\"}]},\"limits\":{}}");
     says("--net none --allow a.test",
          "{\"network\":{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"}]},\"limits\":{}}");
-    says(
-        "--net open --deny 198.51.100.0/24",
-        "{\"network\":{\"extends\":\"open\",\"rules\":[{\"action\":\"deny\",\"cidr\":\"198.51.100.0/24\"}]},\"limits\":{}}");
+    says("--net open --deny 198.51.100.0/24",
+         "{\"network\":{\"extends\":\"open\",\"rules\":[{\"action\":\"deny\",\"cidr\":\"198.51.100.0/24\"}]},"
+         "\"limits\":{}}");
 }
 
 static void hosts_refused(void **state)
@@ -132,9 +132,9 @@ static void hosts_refused(void **state)
 static void secrets(void **state)
 {
     (void)state;
-    says(
-        "--secret GITHUB --secret my.key=API_KEY",
-        "{\"secrets\":[{\"name\":\"GITHUB\",\"env\":\"GITHUB\"},{\"name\":\"my.key\",\"env\":\"API_KEY\"}],\"limits\":{}}");
+    says("--secret GITHUB --secret my.key=API_KEY",
+         "{\"secrets\":[{\"name\":\"GITHUB\",\"env\":\"GITHUB\"},{\"name\":\"my.key\",\"env\":\"API_KEY\"}],"
+         "\"limits\":{}}");
     says("--secret A --expose", "{\"secrets\":[{\"name\":\"A\",\"env\":\"A\",\"expose\":true}],\"limits\":{}}");
     refuses("--secret my.key", "--secret my.key: must be NAME=VARIABLE, with a variable of letters, digits and _");
     refuses("--secret 1a", "--secret 1a: a secret's name is 1 to 63 of letters, digits, _ . and -, not a digit first");
@@ -147,9 +147,9 @@ static void secrets(void **state)
 static void limits(void **state)
 {
     (void)state;
-    says(
-        "--net open --net-bytes-in 1m --net-bytes-out 2k --net-bps 3 --connections 4",
-        "{\"network\":\"open\",\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":2048,\"net_bps\":3,\"connections\":4}}");
+    says("--net open --net-bytes-in 1m --net-bytes-out 2k --net-bps 3 --connections 4",
+         "{\"network\":\"open\",\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":2048,\"net_bps\":3,"
+         "\"connections\":4}}");
     refuses("--net open --connections 0", "--connections 0: must be a whole number of 1 or more");
     refuses("--net open --net-bps 0", "--net-bps 0: must be a size above zero: bytes, or a number with k, m, g or t");
     refuses("--net-bytes-in 1m", "--net-bytes-in, --net-bytes-out, --net-bps, --connections: there is no network; "
@@ -178,16 +178,18 @@ static void file_says(const char *text, const char *more, const char *expected, 
 static void files(void **state)
 {
     (void)state;
-    file_says(
-        "{\"default\": \"deny\", \"rules\": [{\"action\":\"allow\",\"domain\":\"a.test\"}], \"limits\": {\"lifetime\": 1.5}}",
-        "",
-        "{\"network\":{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"}],\"limits\":{\"lifetime\":1.5}},"
-        "\"limits\":{}}",
-        NULL);
+    file_says("{\"default\": \"deny\", \"rules\": [{\"action\":\"allow\",\"domain\":\"a.test\"}], \"limits\": "
+              "{\"lifetime\": 1.5}}",
+              "",
+              "{\"network\":{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"}],"
+              "\"limits\":{\"lifetime\":1.5}},"
+              "\"limits\":{}}",
+              NULL);
     file_says(
         "{\"extends\":\"packages\",\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"}], \"odd\": [1, null, true]}",
         "--deny b.test",
-        "{\"network\":{\"extends\":\"packages\",\"odd\":[1,null,true],\"rules\":[{\"action\":\"allow\",\"domain\":\"a.test\"},"
+        "{\"network\":{\"extends\":\"packages\",\"odd\":[1,null,true],\"rules\":[{\"action\":\"allow\","
+        "\"domain\":\"a.test\"},"
         "{\"action\":\"deny\",\"domain\":\"b.test\"}]},\"limits\":{}}",
         NULL);
     file_says("[]", "", NULL, "must be a JSON object");

@@ -100,31 +100,32 @@ static void test_files(void **state)
     AUTO_BUF struct buf out = BUF_INIT(1u << 16);
 
     (void)state;
-    put_file(
-        "etc/pip.conf",
-        "[global]\nindex-url = https://user:s3cret@Pip.Example:8443/simple\nextra_index_url =\n    http://extra1.example/x\n\thttps://extra2.example/simple?x=1\n"
-        "# index-url = http://comment.example\ntimeout = 5\ntrusted-host = http://nothost.example\n[install]\nfind-links = https://links.example/a /local/dir\n");
+    put_file("etc/pip.conf",
+             "[global]\nindex-url = https://user:s3cret@Pip.Example:8443/simple\nextra_index_url =\n"
+             "    http://extra1.example/x\n\thttps://extra2.example/simple?x=1\n"
+             "# index-url = http://comment.example\ntimeout = 5\ntrusted-host = http://nothost.example\n[install]\n"
+             "find-links = https://links.example/a /local/dir\n");
     put_file("etc/xdg/pip/pip.conf", "[global]\r\nindex-url=https://xdg.example/simple\r\n");
     put_file("home/u/.config/pip/pip.conf", "[global]\nindex-url: x\nindex-url = https://home.example/\n");
     put_file("home/u/.pip/pip.conf", "index-url=http://[2001:db8::5]:8080/simple\n");
-    put_file(
-        "etc/npmrc",
-        "registry=https://npm.example/\n//npm.example/:_authToken=topsecret\n@acme:registry = \"http://10.1.2.3:4873/\"\nproxy=http://proxy.example\n");
+    put_file("etc/npmrc", "registry=https://npm.example/\n//npm.example/:_authToken=topsecret\n"
+                          "@acme:registry = \"http://10.1.2.3:4873/\"\nproxy=http://proxy.example\n");
     put_file("usr/etc/npmrc", "registry=${REG}\n");
     put_file("home/u/.npmrc", "registry=https://token@homenpm.example:443/x/\n");
     put_file(
         "etc/apt/sources.list",
-        "# deb http://off.example/ x\ndeb [ arch=amd64 signed-by=/x.gpg ] http://apt1.example/debian bookworm main # http://c.example\n"
+        "# deb http://off.example/ x\ndeb [ arch=amd64 signed-by=/x.gpg ] http://apt1.example/debian bookworm main # "
+        "http://c.example\n"
         "deb-src https://apt2.example/debian bookworm main\ndeb cdrom:[x]/ bookworm main\ndebug http://no.example\n");
     put_file("etc/apt/sources.list.d/a.list", "deb http://apt3.example/ x main\n");
-    put_file(
-        "etc/apt/sources.list.d/b.sources",
-        "Types: deb\nURIs: http://apt4.example/debian\n https://apt5.example/debian\nSuites: x\nSigned-By: http://no.example\n\n"
-        "Types: deb\nEnabled: no\nURIs: http://off.example/debian\n\nTypes: deb\nURIs: http://apt6.example\n");
+    put_file("etc/apt/sources.list.d/b.sources",
+             "Types: deb\nURIs: http://apt4.example/debian\n https://apt5.example/debian\nSuites: x\n"
+             "Signed-By: http://no.example\n\n"
+             "Types: deb\nEnabled: no\nURIs: http://off.example/debian\n\nTypes: deb\nURIs: http://apt6.example\n");
     put_file("etc/apt/sources.list.d/c.save", "deb http://off.example/ x main\n");
-    put_file(
-        "home/u/.config/uv/uv.toml",
-        "[[index]]\nname = \"x\"\nurl = \"https://uv.example/simple\"\n[pip]\nextra-index-url = [\"https://uv2.example/a\",\n  \"https://uv3.example/b\"]\n");
+    put_file("home/u/.config/uv/uv.toml",
+             "[[index]]\nname = \"x\"\nurl = \"https://uv.example/simple\"\n[pip]\n"
+             "extra-index-url = [\"https://uv2.example/a\",\n  \"https://uv3.example/b\"]\n");
     put_file("home/u/.cargo/config.toml", "[source.mirror]\nregistry = \"sparse+https://cargo.example/index/\"\n");
     make(&out, NULL);
     has(&out, "domain\":\"pip.example", "8443");
@@ -182,11 +183,12 @@ static void test_broken(void **state)
     char path[300];
 
     (void)state;
-    put_file(
-        "etc/pip.conf",
-        "index-url = https://\nindex-url = http://:80/\nindex-url = https://a..b/\nindex-url=http://127.1/\nindex-url=http://2130706433/\nindex-url=http://x.0x7f/\n"
-        "index-url=http://h:0/\nindex-url=http://h:99999/\nindex-url=http://h:1a/\nindex-url=http://[::1/\nindex-url=http://user:12/34@h.example/\nindex-url=http://bad_\x80.example\n"
-        "index-url=http://*.example\nindex-url=http://good.example\n");
+    put_file("etc/pip.conf",
+             "index-url = https://\nindex-url = http://:80/\nindex-url = https://a..b/\nindex-url=http://127.1/\n"
+             "index-url=http://2130706433/\nindex-url=http://x.0x7f/\n"
+             "index-url=http://h:0/\nindex-url=http://h:99999/\nindex-url=http://h:1a/\nindex-url=http://[::1/\n"
+             "index-url=http://user:12/34@h.example/\nindex-url=http://bad_\x80.example\n"
+             "index-url=http://*.example\nindex-url=http://good.example\n");
     while (large.len < 300000)
         assert_int_equal(buf_append_str(&large, "registry=http://large.example/\n"), 0);
     put_file("etc/npmrc", large.data);

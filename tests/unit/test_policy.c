@@ -238,9 +238,10 @@ static void test_names(void **state)
 
 static void test_idn(void **state)
 {
-    struct policy *policy = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"B\\u00dcCHER.example\"},{\"action\":\"allow\",\"domain\":\"*.fa\\u00df.de\"},"
-        "{\"action\":\"allow\",\"domain\":\"r3---sn_a.video\"}]}");
+    struct policy *policy =
+        compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"B\\u00dcCHER.example\"},{\"action\":\"allow\","
+                "\"domain\":\"*.fa\\u00df.de\"},"
+                "{\"action\":\"allow\",\"domain\":\"r3---sn_a.video\"}]}");
 
     (void)state;
     allowed(policy, "xn--bcher-kva.example", NULL, 443, POLICY_SEEN_TLS);
@@ -252,9 +253,11 @@ static void test_idn(void **state)
 
 static void test_deny_wins(void **state)
 {
-    struct policy *policy = compile(
-        "{\"rules\":[{\"action\":\"deny\",\"domain\":\"bad.x.org\",\"ports\":\"any\"},{\"action\":\"allow\",\"domain\":\"*.x.org\"},"
-        "{\"action\":\"allow\",\"domain\":\"bad.x.org\"},{\"action\":\"deny\",\"domain\":\"*.sub.x.org\",\"ports\":[443]}]}");
+    struct policy *policy =
+        compile("{\"rules\":[{\"action\":\"deny\",\"domain\":\"bad.x.org\",\"ports\":\"any\"},{\"action\":\"allow\","
+                "\"domain\":\"*.x.org\"},"
+                "{\"action\":\"allow\",\"domain\":\"bad.x.org\"},{\"action\":\"deny\",\"domain\":\"*.sub.x.org\","
+                "\"ports\":[443]}]}");
 
     (void)state;
     denied(policy, "bad.x.org", NULL, 443, POLICY_SEEN_TLS);
@@ -287,11 +290,13 @@ static void test_private(void **state)
         "100.100.100.200", "0.0.0.0",         "224.0.0.1",      "::1",           "fe80::1",
         "fd00:ec2::254",   "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::1", "::"};
     struct policy *open = compile("{\"default\":\"allow\"}");
-    struct policy *wide = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"cidr\":\"0.0.0.0/0\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"::/0\",\"ports\":\"any\"},"
-        "{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
-    struct policy *named = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.0.0.0/8\",\"ports\":[443]},{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
+    struct policy *wide =
+        compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"0.0.0.0/0\",\"ports\":\"any\"},{\"action\":\"allow\","
+                "\"cidr\":\"::/0\",\"ports\":\"any\"},"
+                "{\"action\":\"allow\",\"domain\":\"x.org\"}]}");
+    struct policy *named =
+        compile("{\"rules\":[{\"action\":\"allow\",\"cidr\":\"10.0.0.0/8\",\"ports\":[443]},{\"action\":\"allow\","
+                "\"domain\":\"x.org\"}]}");
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(private); i++) {
@@ -374,10 +379,14 @@ static void test_cidr_denies(void **state)
 static void test_protocols(void **state)
 {
     struct policy *policy = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"web.org\"},{\"action\":\"allow\",\"domain\":\"tls.org\",\"protocol\":\"tls\"},"
-        "{\"action\":\"allow\",\"domain\":\"http.org\",\"protocol\":\"http\"},{\"action\":\"allow\",\"domain\":\"tcp.org\",\"ports\":[22],\"protocol\":\"tcp\"},"
-        "{\"action\":\"allow\",\"domain\":\"mixed.org\",\"ports\":[443],\"protocol\":\"tcp\"},{\"action\":\"deny\",\"domain\":\"mixed.org\",\"protocol\":\"http\"},"
-        "{\"action\":\"allow\",\"domain\":\"shut.org\",\"protocol\":\"tcp\"},{\"action\":\"deny\",\"domain\":\"shut.org\"}]}");
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"web.org\"},{\"action\":\"allow\",\"domain\":\"tls.org\","
+        "\"protocol\":\"tls\"},"
+        "{\"action\":\"allow\",\"domain\":\"http.org\",\"protocol\":\"http\"},{\"action\":\"allow\","
+        "\"domain\":\"tcp.org\",\"ports\":[22],\"protocol\":\"tcp\"},"
+        "{\"action\":\"allow\",\"domain\":\"mixed.org\",\"ports\":[443],\"protocol\":\"tcp\"},{\"action\":\"deny\","
+        "\"domain\":\"mixed.org\",\"protocol\":\"http\"},"
+        "{\"action\":\"allow\",\"domain\":\"shut.org\",\"protocol\":\"tcp\"},{\"action\":\"deny\","
+        "\"domain\":\"shut.org\"}]}");
     static const struct {
         const char *name;
         uint16_t port;
@@ -408,7 +417,8 @@ static void test_protocols(void **state)
 static void test_methods(void **state)
 {
     struct policy *policy = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"HEAD\"]},{\"action\":\"allow\",\"domain\":\"y.org\"},"
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"HEAD\"]},{\"action\":\"allow\","
+        "\"domain\":\"y.org\"},"
         "{\"action\":\"deny\",\"domain\":\"y.org\",\"methods\":[\"POST\"]}]}");
 
     (void)state;
@@ -467,9 +477,11 @@ static void test_paths(void **state)
         {"/v1%2fx", false, false},
         {"/v1/x?y", false, false},
     };
-    struct policy *policy = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\",\"paths\":[\"/v1\"]},{\"action\":\"allow\",\"domain\":\"b.org\",\"paths\":[\"/v1/\"]},"
-        "{\"action\":\"allow\",\"domain\":\"c.org\"},{\"action\":\"deny\",\"domain\":\"c.org\",\"paths\":[\"/admin\"]}]}");
+    struct policy *policy =
+        compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\",\"paths\":[\"/v1\"]},{\"action\":\"allow\","
+                "\"domain\":\"b.org\",\"paths\":[\"/v1/\"]},"
+                "{\"action\":\"allow\",\"domain\":\"c.org\"},{\"action\":\"deny\",\"domain\":\"c.org\","
+                "\"paths\":[\"/admin\"]}]}");
 
     (void)state;
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -490,7 +502,8 @@ static void test_ports(void **state)
 {
     struct policy *policy = compile(
         "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"ports\":[8443,\"8000-8002\",8002,\"8003-8004\"]},"
-        "{\"action\":\"deny\",\"domain\":\"x.org\",\"ports\":[9000]},{\"action\":\"allow\",\"domain\":\"dns.org\",\"ports\":[53]}]}");
+        "{\"action\":\"deny\",\"domain\":\"x.org\",\"ports\":[9000]},{\"action\":\"allow\",\"domain\":\"dns.org\","
+        "\"ports\":[53]}]}");
     static const uint16_t want[] = {80, 443, 8000, 8001, 8002, 8003, 8004, 8443};
     uint16_t ports[POLICY_PORTS_MAX];
     bool any = true;
@@ -519,13 +532,19 @@ static void test_ports(void **state)
 static void test_canonical(void **state)
 {
     static const char text[] =
-        "{\"rules\":[{\"domain\":\"*.B\\u00dccher.Example.\",\"action\":\"allow\",\"ports\":[9,\"7-8\",443],\"methods\":[\"GET\"],\"paths\":[\"/v1/\"],\"protocol\":\"http\"},"
-        "{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
-        "\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_in\":\"1m\",\"lifetime\":\"1.5s\",\"connections_per_second\":7,\"net_bps\":4096,\"net_bytes_out\":5}}";
+        "{\"rules\":[{\"domain\":\"*.B\\u00dccher.Example.\",\"action\":\"allow\",\"ports\":[9,\"7-8\",443],"
+        "\"methods\":[\"GET\"],\"paths\":[\"/v1/\"],\"protocol\":\"http\"},"
+        "{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\","
+        "\"protocol\":\"tcp\"}],"
+        "\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_in\":\"1m\",\"lifetime\":\"1.5s\","
+        "\"connections_per_second\":7,\"net_bps\":4096,\"net_bytes_out\":5}}";
     static const char want[] =
-        "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"*.xn--bcher-kva.example\",\"ports\":[\"7-9\",443],\"protocol\":\"http\",\"methods\":[\"GET\"],"
-        "\"paths\":[\"/v1/\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\",\"ports\":\"any\"},{\"action\":\"allow\",\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
-        "\"tls\":{\"ech\":\"allow\",\"no_sni\":\"deny\"},\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":5,\"net_bps\":4096,\"connections\":256,"
+        "{\"default\":\"deny\",\"rules\":[{\"action\":\"allow\",\"domain\":\"*.xn--bcher-kva.example\","
+        "\"ports\":[\"7-9\",443],\"protocol\":\"http\",\"methods\":[\"GET\"],"
+        "\"paths\":[\"/v1/\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\",\"ports\":\"any\"},{\"action\":\"allow\","
+        "\"cidr\":\"fd00::/8\",\"ports\":\"any\",\"protocol\":\"tcp\"}],"
+        "\"tls\":{\"ech\":\"allow\",\"no_sni\":\"deny\"},\"limits\":{\"net_bytes_in\":1048576,\"net_bytes_out\":5,"
+        "\"net_bps\":4096,\"connections\":256,"
         "\"connections_per_second\":7,\"lifetime\":1.5}}";
     AUTO_BUF struct buf first = BUF_INIT(1u << 16), second = BUF_INIT(1u << 16);
 
@@ -547,9 +566,11 @@ static void test_canonical(void **state)
 static void test_onto(void **state)
 {
     static const char text[] =
-        "{\"extends\":\"packages\",\"learn\":true,\"rules\":[{\"action\":\"deny\",\"domain\":\"a.org\"}],\"limits\":{\"net_bytes_in\":7}}";
-    struct policy *base = compile(
-        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\"},{\"action\":\"allow\",\"domain\":\"b.org\"}],\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_out\":9}}");
+        "{\"extends\":\"packages\",\"learn\":true,\"rules\":[{\"action\":\"deny\",\"domain\":\"a.org\"}],"
+        "\"limits\":{\"net_bytes_in\":7}}";
+    struct policy *base =
+        compile("{\"rules\":[{\"action\":\"allow\",\"domain\":\"a.org\"},{\"action\":\"allow\",\"domain\":\"b.org\"}],"
+                "\"tls\":{\"ech\":\"allow\"},\"limits\":{\"net_bytes_out\":9}}");
     struct policy *policy = NULL;
     struct json_doc *doc = NULL;
     struct brig_err err;
@@ -639,7 +660,8 @@ static void test_fast(void **state)
 static void test_no_memory(void **state)
 {
     static const char text[] =
-        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"PUT\"],\"paths\":[\"/a\",\"/b\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"}]}";
+        "{\"rules\":[{\"action\":\"allow\",\"domain\":\"x.org\",\"methods\":[\"GET\",\"PUT\"],\"paths\":[\"/a\","
+        "\"/b\"]},{\"action\":\"deny\",\"cidr\":\"10.0.0.0/8\"}]}";
 
     (void)state;
     for (size_t n = 0;; n++) {

@@ -78,7 +78,8 @@ static void golden(void **state UNUSED)
     struct brig_receipt r = plain();
     char *text = json_of(&r);
     static const char head[] =
-        "{\"id\":\"run-1\",\"kind\":\"command\",\"via\":\"local\",\"sandbox_id\":\"abc\",\"provider\":\"local\",\"providers_tried\":[],"
+        "{\"id\":\"run-1\",\"kind\":\"command\",\"via\":\"local\",\"sandbox_id\":\"abc\",\"provider\":\"local\","
+        "\"providers_tried\":[],"
         "\"command\":[\"/bin/echo\",\"\\\"x\\\"\"],"
         "\"outcome\":{\"cause\":\"exited\",\"exit_code\":3,\"signal\":null,\"limits_hit\":[]},"
         "\"stdout\":\"out\\n\",\"stdout_encoding\":\"utf-8\",\"stderr\":\"/w==\",\"stderr_encoding\":\"base64\","
@@ -134,10 +135,10 @@ static void outcomes(void **state UNUSED)
     expect(&r, "\"exit_code\":null,\"signal\":null");
     r = plain();
     r.limits_hit = (1u << BRIG_LIMIT_MAX) - 1;
-    expect(
-        &r,
-        "\"limits_hit\":[\"memory\",\"cpus\",\"cpu_time\",\"pids\",\"disk\",\"inodes\",\"open_files\",\"file_size\",\"io_read_bps\",\"io_write_bps\","
-        "\"timeout\",\"output\",\"net_bytes_in\",\"net_bytes_out\",\"net_bps\",\"connections\"]");
+    expect(&r,
+           "\"limits_hit\":[\"memory\",\"cpus\",\"cpu_time\",\"pids\",\"disk\",\"inodes\",\"open_files\",\"file_size\","
+           "\"io_read_bps\",\"io_write_bps\","
+           "\"timeout\",\"output\",\"net_bytes_in\",\"net_bytes_out\",\"net_bps\",\"connections\"]");
     expect_not(&r, "\"detail\"");
     snprintf(r.detail, sizeof r.detail, "because\n\"so\"");
     expect(&r, "\"detail\":\"because\\n\\\"so\\\"\"");

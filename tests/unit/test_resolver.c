@@ -265,7 +265,8 @@ static void test_hosts(UNUSED void **state)
     static const char hosts[] =
         "# a comment\n127.0.0.1 localhost\n::1\tlocalhost ip6-localhost # another\n\n"
         "192.0.2.80  One.Test. two.test\r\n192.0.2.81 one.test\n2001:db8::80 one.test\n"
-        "10.0.0.1 bad!name 10.0.0.2 fine.test#x\n127.1 short.test\nfe80::1%lo zone.test\nnonsense\n192.0.2.90 last.test";
+        "10.0.0.1 bad!name 10.0.0.2 fine.test#x\n127.1 short.test\nfe80::1%lo zone.test\nnonsense\n"
+        "192.0.2.90 last.test";
     struct result r;
 
     configure(hosts, "nameserver 127.0.0.1#%u\n", server.port);
@@ -303,10 +304,10 @@ static void test_configure(UNUSED void **state)
     assert_int_equal(resolve("www.test").n, 2);
     assert_int_equal(server.asked, 1);
     /* comments, blanks, other words; one good line among bad ones */
-    configure(
-        NULL,
-        "; x\n# nameserver 127.0.0.9\nsearch a.b\ndomain c\n  nameserver\t127.0.0.1#%u \r\nnameserver bad\noptions ndots:5 timeout:x attempts:0 edns0\n",
-        server.port);
+    configure(NULL,
+              "; x\n# nameserver 127.0.0.9\nsearch a.b\ndomain c\n  nameserver\t127.0.0.1#%u \r\nnameserver bad\n"
+              "options ndots:5 timeout:x attempts:0 edns0\n",
+              server.port);
     assert_int_equal(resolve("www.test").n, 2); /* asked again: the cache was emptied */
     assert_int_equal(server.asked, 2);
     assert_int_equal(resolver_configure(resolver, NULL, NULL, NULL), 0);

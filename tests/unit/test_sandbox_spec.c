@@ -129,11 +129,11 @@ static void specs_are_read(void **state)
     assert_int_equal(err.code, BRIG_E_FORBIDDEN);
     rig->caller.role = STORE_ROLE_ADMIN;
     assert_int_equal(
-        rig_spec(
-            rig,
-            "{\"network\":{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]},\"secrets\":[{\"name\":\"T\",\"env\":\"TOKEN\"},"
-            "{\"name\":\"U\",\"expose\":true}]}",
-            &spec, &err),
+        rig_spec(rig,
+                 "{\"network\":{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]},"
+                 "\"secrets\":[{\"name\":\"T\",\"env\":\"TOKEN\"},"
+                 "{\"name\":\"U\",\"expose\":true}]}",
+                 &spec, &err),
         0);
     assert_string_equal(spec.network,
                         "{\"default\":\"deny\",\"rules\":[{\"domain\":\"x.org\",\"ports\":[443,\"80-90\"]}]}");
@@ -157,9 +157,12 @@ static void specs_are_read(void **state)
     assert_int_equal(
         rig_spec(
             rig,
-            "{\"name\":\"a.b\",\"metadata\":{\"k\":\"v\"},\"env\":{\"A\":\"b\\nc\"},\"limits\":{\"memory\":\"64m\",\"cpus\":0.5,\"timeout\":1.5,"
-            "\"pids\":10,\"output\":100},\"require\":[\"seccomp\"],\"profile\":\"paranoid\",\"workdir\":\"/w\",\"user\":\"user\",\"network\":\"none\","
-            "\"timeout\":\"2m\",\"idle_timeout\":null,\"on_timeout\":\"pause\",\"on_death\":\"recreate\",\"idle_policy\":\"requests\","
+            "{\"name\":\"a.b\",\"metadata\":{\"k\":\"v\"},\"env\":{\"A\":\"b\\nc\"},\"limits\":{\"memory\":\"64m\","
+            "\"cpus\":0.5,\"timeout\":1.5,"
+            "\"pids\":10,\"output\":100},\"require\":[\"seccomp\"],\"profile\":\"paranoid\",\"workdir\":\"/w\","
+            "\"user\":\"user\",\"network\":\"none\","
+            "\"timeout\":\"2m\",\"idle_timeout\":null,\"on_timeout\":\"pause\",\"on_death\":\"recreate\","
+            "\"idle_policy\":\"requests\","
             "\"confine\":\"workdir\",\"writable_root\":true,\"template\":\"python:2.7\"}",
             &spec, &err),
         0);
@@ -253,7 +256,8 @@ static void process_specs(void **state)
     spec_refused(sbox, "{\"command\":\"a\",\"x\":1}", "x: there is no such member");
 
     doc = rig_json(
-        "{\"command\":\"ls -l\",\"cwd\":\"sub\",\"env\":{\"A\":\"b=c\"},\"stdin\":\"/wA=\",\"stdin_encoding\":\"base64\",\"timeout\":\"1.5s\","
+        "{\"command\":\"ls -l\",\"cwd\":\"sub\",\"env\":{\"A\":\"b=c\"},\"stdin\":\"/wA=\","
+        "\"stdin_encoding\":\"base64\",\"timeout\":\"1.5s\","
         "\"output\":\"1k\",\"on_output_limit\":\"kill\",\"ring\":\"1m\",\"rows\":3,\"cols\":4,\"stdin_open\":true}");
     assert_int_equal(process_spec_parse(json_root(doc), sbox, &parsed, NULL), 0);
     json_doc_free(doc);

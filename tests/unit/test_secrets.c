@@ -104,7 +104,8 @@ static void test_rule_refusals(void **state)
         "{\"hosts\":[\"a.b\"],\"kind\":\"none\"}",
         "{\"hosts\":[\"a.b\"],\"kind\":1}",
         "{\"hosts\":[\"a.b\"],\"header\":\"X\",\"extra\":1}",
-        "{\"hosts\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"],\"header\":\"X\"}",
+        ("{\"hosts\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+         "\"a\"],\"header\":\"X\"}"),
     };
 
     (void)state;
@@ -335,12 +336,12 @@ static void test_moved_rows(void **state)
     put(kit, &box, "org-1", "B", "b", NULL);
     put(kit, &box, "org-2", "A", "2", NULL);
     kit_close(kit);
-    kit_exec(
-        kit,
-        "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = 'org-2' AND name = 'A'");
-    kit_exec(
-        kit,
-        "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = 'org-1' AND name = 'B'");
+    kit_exec(kit,
+             "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = "
+             "'org-2' AND name = 'A'");
+    kit_exec(kit,
+             "UPDATE objects SET doc = (SELECT doc FROM objects WHERE org_id = 'org-1' AND name = 'A') WHERE org_id = "
+             "'org-1' AND name = 'B'");
     box_close(&box);
     kit_open(kit);
     box_open(kit, &box, K1, false);
@@ -349,9 +350,9 @@ static void test_moved_rows(void **state)
     assert_shut(&box, "org-1", "B", -EBADMSG, "does not open");
 
     kit_close(kit); /* one bit of the sealed bytes */
-    kit_exec(
-        kit,
-        "UPDATE objects SET doc = replace(doc, '\"sealed\":\"', '\"sealed\":\"AAAA') WHERE name = 'A' AND org_id = 'org-1'");
+    kit_exec(kit,
+             "UPDATE objects SET doc = replace(doc, '\"sealed\":\"', '\"sealed\":\"AAAA') WHERE name = 'A' AND org_id "
+             "= 'org-1'");
     box_close(&box);
     kit_open(kit);
     box_open(kit, &box, K1, false);

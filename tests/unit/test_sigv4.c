@@ -34,10 +34,10 @@ static void expect(struct sigv4_request request, const char *names, const char *
     assert_int_equal(sigv4_authorization(&request, &out), 0);
     assert_int_equal(wbuf_append(&out, "", 1), 0);
     assert_true(
-        snprintf(
-            want, sizeof(want),
-            "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/%s/aws4_request, SignedHeaders=%s, Signature=%s",
-            request.service, names, signature) > 0);
+        snprintf(want, sizeof(want),
+                 "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/%s/aws4_request, SignedHeaders=%s, "
+                 "Signature=%s",
+                 request.service, names, signature) > 0);
     assert_string_equal(wbuf_at(&out), want);
     wbuf_done(&out);
 }
@@ -57,7 +57,8 @@ static void test_query_is_sorted(UNUSED void **state)
     expect(
         vector(
             "GET",
-            "/?-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz=-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"),
+            "/?-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz=-._~0123456789ABCDEFGHIJKLMNOPQRSTUVW"
+            "XYZabcdefghijklmnopqrstuvwxyz"),
         "host;x-amz-date", "9c3e54bfcdf0b19771a7f523ee5669cdf59bc7cc0884027167c21bb143a40197");
 }
 

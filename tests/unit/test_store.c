@@ -609,7 +609,8 @@ static void test_close_open_runs(void **state)
     assert_int_equal(page->n, 150);
     assert_string_equal(
         page->doc,
-        "{\"id\":\"x\",\"n\":[{\"ended_at\":1}],\"outcome\":{\"cause\":\"host-error\",\"exit_code\":null,\"signal\":null,"
+        "{\"id\":\"x\",\"n\":[{\"ended_at\":1}],\"outcome\":{\"cause\":\"host-error\",\"exit_code\":null,"
+        "\"signal\":null,"
         "\"limits_hit\":[],\"detail\":\"brigd ended while it ran\"},\"ended_at\":\"2023-11-14T22:13:20.123456Z\"}");
     assert_string_equal(FIND_RUNS(kit, .org_id = "org-1", .id = "run-1")->doc, "{\"outcome\":{\"cause\":\"exited\"}}");
     kit_put_run(kit, "run-open-000", "org-1", 20, 0, "{\"late\":1}"); /* an ended run is not opened again */
@@ -620,8 +621,9 @@ static void test_close_open_runs(void **state)
 
 static void test_closed_documents(void **state)
 {
-#define TAIL \
-    "\"outcome\":{\"cause\":\"c\",\"exit_code\":null,\"signal\":null,\"limits_hit\":[],\"detail\":\"brigd ended while it ran\"},\"ended_at\":\"1970-01-01T00:00:01.000000Z\"}"
+#define TAIL                                                                                                      \
+    "\"outcome\":{\"cause\":\"c\",\"exit_code\":null,\"signal\":null,\"limits_hit\":[],\"detail\":\"brigd ended " \
+    "while it ran\"},\"ended_at\":\"1970-01-01T00:00:01.000000Z\"}"
     static const struct {
         const char *doc, *head;
     } cases[] = {

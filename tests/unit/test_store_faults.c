@@ -178,14 +178,15 @@ static void describe(const struct kit *kit, struct buf *out)
 {
     if (kit->pg) {
         char sql[1024];
-        snprintf(
-            sql, sizeof sql,
-            "SELECT replace(indexdef, 't%d.', '') AS d FROM pg_indexes WHERE schemaname = 't%d' UNION ALL"
-            " SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, collation_name) FROM information_schema.columns"
-            " WHERE table_schema = 't%d' UNION ALL"
-            " SELECT conrelid::regclass::text || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 't%d'::regnamespace"
-            " ORDER BY d",
-            (int)getpid(), (int)getpid(), (int)getpid(), (int)getpid());
+        snprintf(sql, sizeof sql,
+                 "SELECT replace(indexdef, 't%d.', '') AS d FROM pg_indexes WHERE schemaname = 't%d' UNION ALL"
+                 " SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, collation_name) FROM "
+                 "information_schema.columns"
+                 " WHERE table_schema = 't%d' UNION ALL"
+                 " SELECT conrelid::regclass::text || ' ' || pg_get_constraintdef(oid) FROM pg_constraint WHERE "
+                 "connamespace = 't%d'::regnamespace"
+                 " ORDER BY d",
+                 (int)getpid(), (int)getpid(), (int)getpid(), (int)getpid());
         PGconn *pg = PQconnectdb(kit->url);
         PGresult *result = PQexec(pg, sql);
         assert_int_equal(PQresultStatus(result), PGRES_TUPLES_OK);

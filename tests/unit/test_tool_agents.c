@@ -107,12 +107,12 @@ static void test_life(void **state)
     assert_int_equal(keyring_parse(K1, strlen(K1), &ring, NULL), 0);
     kit_put_org(kit, ORG);
     assert_int_equal(agents_create(kit->store, ring, false, &agents, NULL), 0);
-    must_put(
-        kit, agents, NULL,
-        "{\"name\":\"a\",\"project_id\":\"p\",\"tool_ids\":[\"" T1 "\",\"" T1
-        "\"],\"secrets\":{\"TOKEN\":\"hunter2\",\"E\":\"\"},\"model\":\"m\",\"llm_config\":{\"x\":[1.50]},"
-        "\"state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"v\",\"limit\":10}]},\"free\":12345678901234567890123}}",
-        &told);
+    must_put(kit, agents, NULL,
+             "{\"name\":\"a\",\"project_id\":\"p\",\"tool_ids\":[\"" T1 "\",\"" T1
+             "\"],\"secrets\":{\"TOKEN\":\"hunter2\",\"E\":\"\"},\"model\":\"m\",\"llm_config\":{\"x\":[1.50]},"
+             "\"state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"v\",\"limit\":10}]},"
+             "\"free\":12345678901234567890123}}",
+             &told);
     memcpy(id, told.id, sizeof id);
     assert_true(objects_id_ok("agent", id));
     assert_null(strstr(told.text, "hunter2"));

@@ -182,12 +182,15 @@ static void test_complete(void **state)
         {"local", "{\"use_venv\":\"yes\",\"venv_name\":null,\"foo\":1,\"type\":\"local\"}", NULL,
          "{\"sandbox_dir\":\"" DIR "\",\"use_venv\":true,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
         {"local",
-         "{\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\",\"x\":1},{\"name\":\"b\",\"version\":null},\"c==2\"]}",
+         "{\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\",\"x\":1},{\"name\":\"b\",\"version\":null},"
+         "\"c==2\"]}",
          NULL,
          "{\"sandbox_dir\":\"" DIR
-         "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\"},{\"name\":\"b\"},{\"name\":\"c==2\"}]}"},
+         "\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[{\"name\":\"a\",\"version\":\"1.0\"},"
+         "{\"name\":\"b\"},{\"name\":\"c==2\"}]}"},
         {"local", "{\"persist\":true,\"sandbox_dir\":\"/srv/tools/./x//y/\"}", NULL,
-         "{\"sandbox_dir\":\"/srv/tools/x/y\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[],\"persist\":true}"},
+         "{\"sandbox_dir\":\"/srv/tools/x/y\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[],"
+         "\"persist\":true}"},
         {"local", "{\"persist\":\"off\",\"sandbox_dir\":\"/opt/a/c\"}", NULL,
          "{\"sandbox_dir\":\"/opt/a/c\",\"use_venv\":false,\"venv_name\":\"venv\",\"pip_requirements\":[]}"},
         {"e2b", "{\"timeout\":\" 60 \",\"template\":\"x\",\"pip_requirements\":[\"cowsay\"]}", NULL,
@@ -201,7 +204,8 @@ static void test_complete(void **state)
         {"modal", "{\"npm_requirements\":[\"left-pad@1.0.0\"],\"language\":\"typescript\"}", NULL,
          "{\"timeout\":60,\"npm_requirements\":[\"left-pad@1.0.0\"],\"language\":\"typescript\"}"},
         {"docker",
-         "{\"type\":\"docker\",\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"nothing\":null,\"deep\":{\"a\":1},\"pip_requirements\":[\"a\"]}",
+         "{\"type\":\"docker\",\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"nothing\":null,\"deep\":{\"a\":1},"
+         "\"pip_requirements\":[\"a\"]}",
          NULL, "{\"image\":\"python:3\",\"cpus\":1.50,\"on\":true,\"pip_requirements\":[\"a\"]}"},
         {"docker", "{\"image\":null,\"more\":1}", "{\"image\":\"python:3\",\"cpus\":2}", "{\"cpus\":2,\"more\":1}"},
     };
@@ -307,12 +311,14 @@ static void test_fingerprint(void **state)
          "{\"timeout\": 60, \"pip_requirements\":[\"pandas\",\"numpy==1.26.0\"],\"language\":\"python\"}",
          "52681298111758279050376097631774737680188320195422229229485678694039453213978"},
         {"local", ORG,
-         "{\"sandbox_dir\":\"/tmp/\xf0\x9f\x98\x80\\u007f\\u0001\",\"venv_name\":\"v\\\"\\\\\\/\\n\",\"use_venv\":true,\"pip_requirements\":[]}",
+         "{\"sandbox_dir\":\"/tmp/\xf0\x9f\x98\x80\\u007f\\u0001\",\"venv_name\":\"v\\\"\\\\\\/\\n\",\"use_venv\":true,"
+         "\"pip_requirements\":[]}",
          "87266598068102464539401844771970422258617355580625999566612993636084372537096"},
         {"e2b", NULL, "{}", "79350436413130118329505768474406966444199322842811470381120996735566180700588"},
         /* numbers as Python prints them, keys by code point: from Python's own json and hashlib */
         {"e2b", NULL,
-         "{\"b\":[1.0,1e16,1e-5,0.1,123456789012345678901234567890,-0,-0.0,1.5e300,100000000000000000.0,0.0001],\"a\":null,\"\xc3\xa9\":true,\"B\":{}}",
+         "{\"b\":[1.0,1e16,1e-5,0.1,123456789012345678901234567890,-0,-0.0,1.5e300,100000000000000000.0,0.0001],"
+         "\"a\":null,\"\xc3\xa9\":true,\"B\":{}}",
          "41780855297969472690572376653657415446415558406272158193398303556680077600514"},
     };
 
@@ -397,7 +403,8 @@ static void test_life(void **state)
     assert_true(put(configs, id, NULL, "{\"sandbox_dir\":\"/x\"}", false, &told, &err) < 0);
     assert_string_equal(
         err.message,
-        "Mismatched type for sandbox config update: tried to update sandbox_config of type modal with config of type local");
+        "Mismatched type for sandbox config update: tried to update sandbox_config of type modal with config of "
+        "type local");
     assert_int_equal(err.code, BRIG_E_USAGE);
     assert_true(put(configs, id, NULL, "{\"type\":\"e2b\",\"timeout\":5}", false, &told, &err) < 0);
     assert_int_equal(err.code, BRIG_E_USAGE);

@@ -333,8 +333,8 @@ static void errors_are_friendly(void **state)
     struct tool tool = add_tool();
     const struct run_ask ask = {.caller = &caller, .tool = &tool};
 
-    t->local.answer =
-        "{\"status\":\"error\",\"error\":{\"type\":\"ZeroDivisionError\",\"message\":\"weird\",\"traceback\":\"Traceback ...\\nZeroDivisionError: weird\\n\"}}";
+    t->local.answer = "{\"status\":\"error\",\"error\":{\"type\":\"ZeroDivisionError\",\"message\":\"weird\","
+                      "\"traceback\":\"Traceback ...\\nZeroDivisionError: weird\\n\"}}";
     t->local.err = "warned";
     run_to_end(t, &ask);
     assert_false(t->ok);
@@ -403,7 +403,8 @@ static void results_are_cut(void **state)
     run_to_end(t, &ask);
     assert_string_equal(
         t->text,
-        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9... [NOTE: function output was truncated since it exceeded the character limit: 5 > 4]");
+        "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9... [NOTE: function output was truncated since it exceeded the character "
+        "limit: 5 > 4]");
     assert_true(t->ok);
     t->local.answer = "{\"status\":\"ok\",\"result\":{\"a\":1}}";
     run_to_end(t, &ask);
@@ -442,7 +443,8 @@ static void secrets_do_not_leave(void **state)
     run_to_end(t, &ask);
     assert_string_equal(t->func_return, "\"[[secret]]\"");
     t->local.answer =
-        "{\"status\":\"error\",\"error\":{\"type\":\"E\",\"message\":\"hunter2-hunter2\",\"traceback\":\"E: hunter2-hunter2\"}}";
+        "{\"status\":\"error\",\"error\":{\"type\":\"E\",\"message\":\"hunter2-hunter2\",\"traceback\":\"E: "
+        "hunter2-hunter2\"}}";
     run_to_end(t, &ask);
     assert_null(strstr(t->text, "hunter2"));
     assert_null(strstr(t->out[2], "hunter2"));
@@ -575,8 +577,8 @@ static void falls_back_and_says_why(void **state)
     run_to_end(t, &ask);
     assert_true(t->ok);
     assert_non_null(strstr(
-        t->receipt,
-        "\"providers_tried\":[{\"provider\":\"modal\",\"why\":\"provider modal: no key: MODAL_TOKEN_ID, MODAL_TOKEN_SECRET\"}]"));
+        t->receipt, "\"providers_tried\":[{\"provider\":\"modal\",\"why\":\"provider modal: no key: MODAL_TOKEN_ID, "
+                    "MODAL_TOKEN_SECRET\"}]"));
     provide(t, "modal", &t->other);
     t->other.how = REFUSES;
     run_to_end(t, &ask);
@@ -739,18 +741,21 @@ static void only_block_values_change(void **state)
     const struct run_ask ask = {.caller = &caller, .tool = &tool, .agent_state = json_root(before)};
 
     t->local.answer =
-        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"b\",\"limit\":10}]},\"name\":\"x\"}}";
+        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"b\","
+        "\"limit\":10}]},\"name\":\"x\"}}";
     run_to_end(t, &ask);
     assert_true(t->ok);
     assert_non_null(strstr(t->state, "\"value\":\"b\""));
     assert_non_null(strstr(t->receipt, "\"agent_state\":{\"blocks\":{\"human\":"));
     t->local.answer =
-        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":10}]},\"name\":\"x\"}}";
+        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\","
+        "\"limit\":10}]},\"name\":\"x\"}}";
     run_to_end(t, &ask);
     assert_true(t->ok);
     assert_string_equal(t->state, "");
     t->local.answer =
-        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\",\"limit\":99}]},\"name\":\"x\"}}";
+        "{\"status\":\"ok\",\"result\":1,\"agent_state\":{\"memory\":{\"blocks\":[{\"label\":\"human\",\"value\":\"a\","
+        "\"limit\":99}]},\"name\":\"x\"}}";
     run_to_end(t, &ask);
     assert_false(t->ok);
     assert_string_equal(t->state, "");

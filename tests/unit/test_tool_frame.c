@@ -128,7 +128,8 @@ static void errors_are_structured(void **state UNUSED)
 
     assert_int_equal(
         read_answer(
-            "{\"status\":\"error\",\"error\":{\"type\":\"ValueError\",\"message\":\"no\",\"traceback\":\"Traceback\"},\"out\":false}",
+            "{\"status\":\"error\",\"error\":{\"type\":\"ValueError\",\"message\":\"no\",\"traceback\":\"Traceback\"},"
+            "\"out\":false}",
             &a),
         0);
     assert_false(a.ok);

@@ -21,10 +21,14 @@ static void test_parse(void **state)
     static const char text[] =
         "{\"name\":\"f\"," SRC
         ",\"source_type\":\"python\",\"description\":\"does\",\"tags\":[\"a\"],\"return_char_limit\":7,"
-        "\"json_schema\":{\"name\":\"f\",\"description\":\"other\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"integer\"}}}},"
-        "\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},\"requests>=2\",{\"name\":\"a\",\"version\":null}],\"npm_requirements\":null,"
-        "\"default_requires_approval\":false,\"enable_parallel_execution\":true,\"metadata_\":{\"sandbox\":\"modal\",\"x\":1},\"project_id\":null,\"unknown\":5,"
-        "\"brig\":{\"network\":\"packages\",\"secrets\":[\"KEY\"],\"limits\":{\"memory\":\"64m\"},\"rate_limit\":{\"max_calls\":10,\"window_seconds\":60},"
+        "\"json_schema\":{\"name\":\"f\",\"description\":\"other\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"x\":{\"type\":\"integer\"}}}},"
+        "\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},\"requests>=2\",{\"name\":\"a\","
+        "\"version\":null}],\"npm_requirements\":null,"
+        "\"default_requires_approval\":false,\"enable_parallel_execution\":true,\"metadata_\":{\"sandbox\":\"modal\","
+        "\"x\":1},\"project_id\":null,\"unknown\":5,"
+        "\"brig\":{\"network\":\"packages\",\"secrets\":[\"KEY\"],\"limits\":{\"memory\":\"64m\"},"
+        "\"rate_limit\":{\"max_calls\":10,\"window_seconds\":60},"
         "\"approval\":true,\"needs_credentials\":true,\"fallback\":\"none\"}}";
     struct tool tool = {0};
     struct json_doc *doc;
@@ -185,8 +189,8 @@ static void test_hash(void **state)
         const char *text, *want;
     } cases[] = {
         {"{\"name\":\"f\"," SRC "}", "f3c5e04f87b1"}, /* Letta's own */
-        {"{\"name\":\"f\",\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},{\"name\":\"it's\"}],\"npm_requirements\":[{\"name\":\"a\"}]," SRC
-         "}",
+        {"{\"name\":\"f\",\"pip_requirements\":[{\"name\":\"numpy\",\"version\":\"1.26.0\"},{\"name\":\"it's\"}],"
+         "\"npm_requirements\":[{\"name\":\"a\"}]," SRC "}",
          "bba8297c2493"},
     };
 

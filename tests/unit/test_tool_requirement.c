@@ -202,8 +202,8 @@ static void test_lines(void **state)
     (void)state;
     assert_int_equal(
         requirements_read(
-            "# comment\n\nnumpy==1.26 # why\r\n  \nx>=1 ; python_version < '3.12' and sys_platform == \"linux\"\ny==1 \\\n  --hash=sha256:" H64
-            " \\\n --hash=sha256:" H64 "\nlast",
+            "# comment\n\nnumpy==1.26 # why\r\n  \nx>=1 ; python_version < '3.12' and sys_platform == \"linux\"\n"
+            "y==1 \\\n  --hash=sha256:" H64 " \\\n --hash=sha256:" H64 "\nlast",
             false, put, all, &err),
         0);
     assert_string_equal(

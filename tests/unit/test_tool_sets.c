@@ -144,7 +144,8 @@ static void test_wishes(void **state)
     assert_int_equal(wish_sentence(&wish, false, &out), 0);
     assert_string_equal(
         out.data,
-        "Failed to install pip packages (sandbox requirements: zero, one; tool requirements: two, three). This may be due to package version incompatibility. "
+        "Failed to install pip packages (sandbox requirements: zero, one; tool requirements: two, three). This may be "
+        "due to package version incompatibility. "
         "Consider updating package versions or removing version constraints.");
     wish_done(&wish);
 }
@@ -243,10 +244,10 @@ static void test_index(void **state)
     unsetenv("PIP_TRUSTED_HOST");
     unsetenv("npm_config_registry");
     unsetenv("NPM_CONFIG_REGISTRY");
-    set_index_read(
-        &index,
-        "[global]\n# index-url = no\nindex-url = https://me:p%40ss@h.example/simple/ \nextra-index-url =\n    https://u@x/a\n    https://y/b\ntrusted-host=h.example\r\n",
-        "fund=false\nregistry=https://n:p@npm.example/\n");
+    set_index_read(&index,
+                   "[global]\n# index-url = no\nindex-url = https://me:p%40ss@h.example/simple/ \nextra-index-url =\n"
+                   "    https://u@x/a\n    https://y/b\ntrusted-host=h.example\r\n",
+                   "fund=false\nregistry=https://n:p@npm.example/\n");
     assert_string_equal(index.pip, "https://h.example/simple/");
     assert_string_equal(index.extra, "https://x/a https://y/b");
     assert_string_equal(index.trusted, "h.example");

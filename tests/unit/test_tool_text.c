@@ -99,12 +99,14 @@ static void truncation(void **state UNUSED)
     assert_true(text_truncate(&out, 3));
     assert_string_equal(
         out.data,
-        "\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80... [NOTE: function output was truncated since it exceeded the character limit: 4 > 3]");
+        "\xc3\xa9\xc3\xa9\xf0\x9f\x98\x80... [NOTE: function output was truncated since it exceeded the character "
+        "limit: 4 > 3]");
     buf_done(&out);
 }
 
-#define STATE \
-    "{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\",\"value\":\"Bob\",\"limit\":5},{\"label\":\"persona\",\"value\":\"kind\",\"limit\":100}]}}"
+#define STATE                                                                                                        \
+    "{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\"," \
+    "\"value\":\"Bob\",\"limit\":5},{\"label\":\"persona\",\"value\":\"kind\",\"limit\":100}]}}"
 
 static int apply(const char *changed, struct buf *out, struct buf *diff, struct brig_err *err)
 {
@@ -127,15 +129,18 @@ static void state_changes(void **state UNUSED)
     assert_string_equal(out.data, STATE);
     assert_int_equal(
         apply(
-            "{\"memory\":{\"blocks\":[{\"label\":\"persona\",\"value\":\"\",\"limit\":100},{\"limit\":5,\"label\":\"human\",\"value\":\"Bob\"}],\"kind\":\"x\"},\"id\":\"agent-1\",\"big\":123456789012345678901}",
+            "{\"memory\":{\"blocks\":[{\"label\":\"persona\",\"value\":\"\",\"limit\":100},{\"limit\":5,"
+            "\"label\":\"human\",\"value\":\"Bob\"}],\"kind\":\"x\"},\"id\":\"agent-1\",\"big\":123456789012345678901}",
             &out, &diff, &err),
         1);
     assert_string_equal(
         out.data,
-        "{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\",\"value\":\"Bob\",\"limit\":5},{\"label\":\"persona\",\"value\":\"\",\"limit\":100}]}}");
+        "{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\","
+        "\"value\":\"Bob\",\"limit\":5},{\"label\":\"persona\",\"value\":\"\",\"limit\":100}]}}");
     assert_string_equal(
         diff.data,
-        "{\"blocks\":{\"persona\":{\"before_sha256\":\"0b27c158feb36ab18a10ff687909ec730ece6280581dd407e2672359be7725dd\",\"after\":\"\"}}}");
+        "{\"blocks\":{\"persona\":{\"before_sha256\":\"0b27c158feb36ab18a10ff687909ec730ece6280581dd407e2672359be7725dd"
+        "\",\"after\":\"\"}}}");
     buf_done(&out);
     buf_done(&diff);
 }
@@ -154,13 +159,21 @@ static void state_refusals(void **state UNUSED)
          "agent_state: `memory.kind` was changed; only values of its blocks may be"},
         {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[]}}",
          "agent_state: blocks were added or removed; only their values may change"},
-        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\",\"value\":\"Bob\",\"limit\":5},{\"label\":\"other\",\"value\":\"kind\",\"limit\":100}]}}",
+        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\","
+         "\"blocks\":[{\"label\":\"human\",\"value\":\"Bob\",\"limit\":5},{\"label\":\"other\",\"value\":\"kind\","
+         "\"limit\":100}]}}",
          "agent_state: block `persona` is missing"},
-        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\",\"value\":\"Bob\",\"limit\":50},{\"label\":\"persona\",\"value\":\"kind\",\"limit\":100}]}}",
+        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\","
+         "\"blocks\":[{\"label\":\"human\",\"value\":\"Bob\",\"limit\":50},{\"label\":\"persona\",\"value\":\"kind\","
+         "\"limit\":100}]}}",
          "agent_state: `limit` of block `human` was changed; only values may be"},
-        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\",\"value\":\"Robert\",\"limit\":5},{\"label\":\"persona\",\"value\":\"kind\",\"limit\":100}]}}",
+        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\","
+         "\"blocks\":[{\"label\":\"human\",\"value\":\"Robert\",\"limit\":5},{\"label\":\"persona\",\"value\":\"kind\","
+         "\"limit\":100}]}}",
          "agent_state: block `human` has 6 characters, its limit is 5"},
-        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\",\"blocks\":[{\"label\":\"human\",\"value\":7,\"limit\":5},{\"label\":\"persona\",\"value\":\"kind\",\"limit\":100}]}}",
+        {"{\"id\":\"agent-1\",\"big\":123456789012345678901,\"memory\":{\"kind\":\"x\","
+         "\"blocks\":[{\"label\":\"human\",\"value\":7,\"limit\":5},{\"label\":\"persona\",\"value\":\"kind\","
+         "\"limit\":100}]}}",
          "agent_state: the value of block `human` is no string"},
     };
     struct buf out = BUF_INIT(65536), diff = BUF_INIT(65536);

@@ -89,7 +89,8 @@ static int open_image(void)
 {
     static const char script[] =
         "set -e; truncate -s 256M \"$1/image\"; mkdir \"$1/mnt\";"
-        "mkfs.ext4 -q -F -b 4096 -I 256 -m 0 -O ^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,sparse_super2,encrypt"
+        "mkfs.ext4 -q -F -b 4096 -I 256 -m 0 -O ^has_journal,^resize_inode,^metadata_csum,^64bit,uninit_bg,"
+        "sparse_super2,encrypt"
         " -E num_backup_sb=0,lazy_itable_init=1 \"$1/image\";"
         "mount -o loop,nosuid,nodev,noatime,nobarrier,noinit_itable \"$1/image\" \"$1/mnt\"";
     char directory[64], mount_point[96];

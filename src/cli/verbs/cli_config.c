@@ -52,7 +52,8 @@ static const struct flag config_flags[] = {
 static const struct flag_table check_table = {
     .usage = "brig config check [--config FILE] [-o FORMAT]",
     .purpose =
-        "Reads the configuration as the daemon would, and says what is wrong with it or has no effect. Tries the files and\n"
+        "Reads the configuration as the daemon would, and says what is wrong with it or has no effect. Tries the "
+        "files and\n"
         "directories that it needs as the user that will open them; asks no database server.\n"
         "Exit status: 0 it is right, 1 it is not.",
     .flags = config_flags,
@@ -62,7 +63,8 @@ static const struct flag_table check_table = {
 static const struct flag_table sample_table = {
     .usage = "brig config sample",
     .purpose =
-        "Prints a configuration file with every setting, what it means, its variable and its default, all commented out.\n\n"
+        "Prints a configuration file with every setting, what it means, its variable and its default, all commented "
+        "out.\n\n"
         "  brig config sample > /etc/brig/config.toml",
 };
 
@@ -201,8 +203,8 @@ static int put_sample(struct buf *out, const struct config_loaded *defaults)
     struct config_row row;
     const char *section = "";
     int r = buf_append_str(
-        out,
-        "# Every setting with its default. A line without its # sets it; so does the variable, which wins over this file.\n");
+        out, "# Every setting with its default. A line without its # sets it; so does the variable, which wins over "
+             "this file.\n");
 
     for (size_t i = 0; r == 0 && config_each(defaults, i, &row); i++) {
         if (strcmp(section, row.section) != 0)

@@ -52,7 +52,8 @@ static const struct flag check_flags[] = {
 static const struct flag_table set_table = {
     .usage = "brig policy set [-q] [-o FORMAT] NAME FILE|-",
     .purpose =
-        "Makes a policy, or replaces it: sandboxes that use it by name follow at once, and connections it forbids are cut.\n\n"
+        "Makes a policy, or replaces it: sandboxes that use it by name follow at once, and connections it forbids are "
+        "cut.\n\n"
         "  echo '{\"rules\": [{\"action\": \"allow\", \"domain\": \"api.example.com\"}]}' | brig policy set web -",
     .flags = set_flags,
     .n_flags = ARRAY_SIZE(set_flags),
@@ -72,8 +73,10 @@ static const struct flag_table rm_table = {
 static const struct flag_table check_table = {
     .usage = "brig policy check NAME|FILE|- HOST[:PORT] [flags]",
     .purpose =
-        "Says what a policy would say, and which rule decides. A word with a slash or ending in .json is a file, - is stdin;\n"
-        "others are names of policies and presets. The port is 443 when none is given. Exit status: 0 allowed, 1 denied.\n\n"
+        "Says what a policy would say, and which rule decides. A word with a slash or ending in .json is a file, - is "
+        "stdin;\n"
+        "others are names of policies and presets. The port is 443 when none is given. Exit status: 0 allowed, 1 "
+        "denied.\n\n"
         "  brig policy check packages pypi.org:443\n"
         "  brig policy check ./web.json api.example.com --method GET --path /v1/models",
     .flags = check_flags,

@@ -31,8 +31,10 @@ static const struct flag run_flags[] = {
 static const struct flag_table run_table = {
     .usage = "brig tool run NAME|FILE [--args JSON] [flags]",
     .purpose =
-        "Runs a registered tool, or one in a file (a word with a slash, or ending in .py, .ts, .js or .sh), in a fresh sandbox. Without a daemon\n"
-        "a service is started for this command. The result is printed as JSON; what the tool prints goes to stderr. Exit status: 0, 1 when\n"
+        "Runs a registered tool, or one in a file (a word with a slash, or ending in .py, .ts, .js or .sh), in a fresh "
+        "sandbox. Without a daemon\n"
+        "a service is started for this command. The result is printed as JSON; what the tool prints goes to stderr. "
+        "Exit status: 0, 1 when\n"
         "the tool failed, otherwise as of `brig run`.\n\n"
         "  brig tool run examples/weather.py --args '{\"city\": \"Oslo\"}'",
     .flags = run_flags,

@@ -217,7 +217,8 @@ static void find_index(const char *const *variables, const char *path, const cha
 static void tell_index(struct tool_rows *out, const char *name, const char *url, const char *text, const char *why)
 {
     static const char fix[] =
-        "look at proxies and name servers; another index: PIP_INDEX_URL, npm_config_registry, or [tools] find_links in config.toml";
+        "look at proxies and name servers; another index: PIP_INDEX_URL, npm_config_registry, or [tools] find_links in "
+        "config.toml";
     struct brig_doctor_row *row = tool_row(out, name);
     char rest[120] = "";
 

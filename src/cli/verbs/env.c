@@ -150,7 +150,8 @@ static int set(int argc, char **argv)
         return status;
     if (argc > rest + 1)
         return cli_error(
-            "a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
+            "a value is not taken from the command line, where every process can read it: use stdin, --from-file or "
+            "--from-env");
     status =
         secret_value_read(&options.from, argv[rest], &value) ? send_value(argv[rest], &options, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);

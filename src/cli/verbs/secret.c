@@ -49,9 +49,12 @@ static const struct flag keygen_flags[] = {
 static const struct flag_table set_table = {
     .usage = "brig secret set NAME [flags]",
     .purpose =
-        "Stores a secret, or replaces it. The value is read from stdin unless a flag says otherwise; one newline at its end is cut.\n"
-        "With --broker a sandbox gets a placeholder instead of the value, and the gate puts the value in its place, in requests to\n"
-        "these hosts and there only. Instead of header= there can be query=NAME, basic=user, basic=password or kind=aws-sigv4.\n\n"
+        "Stores a secret, or replaces it. The value is read from stdin unless a flag says otherwise; one newline at "
+        "its end is cut.\n"
+        "With --broker a sandbox gets a placeholder instead of the value, and the gate puts the value in its place, in "
+        "requests to\n"
+        "these hosts and there only. Instead of header= there can be query=NAME, basic=user, basic=password or "
+        "kind=aws-sigv4.\n\n"
         "  brig secret set GITHUB --broker 'host=api.github.com,header=Authorization,format=Bearer %s' < token",
     .flags = set_flags,
     .n_flags = ARRAY_SIZE(set_flags),
@@ -65,7 +68,8 @@ static const struct flag_table rm_table = {
 static const struct flag_table rotate_table = {
     .usage = "brig secret rotate [-o FORMAT]",
     .purpose =
-        "Seals everything that is under an older key with the first key of the ring again: secrets, variables of configurations and of agents.\n"
+        "Seals everything that is under an older key with the first key of the ring again: secrets, variables of "
+        "configurations and of agents.\n"
         "The service goes on meanwhile. Afterwards the older keys can be taken out of the ring.",
     .flags = set_flags + 4,
     .n_flags = 1,
@@ -73,7 +77,8 @@ static const struct flag_table rotate_table = {
 static const struct flag_table keygen_table = {
     .usage = "brig secret keygen [--id ID] > FILE",
     .purpose =
-        "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: without it the\n"
+        "Makes a key that the service seals secrets with, for key_file in [secrets] of config.toml. Keep a copy: "
+        "without it the\n"
         "secrets are lost. A file that it is written to becomes readable by its owner only.",
     .flags = keygen_flags,
     .n_flags = ARRAY_SIZE(keygen_flags),
@@ -120,7 +125,8 @@ static bool put_broker(struct json *json, const char *rule)
         for (const char *at = rule; *at;) {
             if (!starts_pair(at, &key_len)) {
                 cli_error(
-                    "--broker %.60s: must be host=NAME[:PORT][,host=...] and header=NAME[,format=TEXT], query=NAME, basic=user|password or kind=aws-sigv4",
+                    "--broker %.60s: must be host=NAME[:PORT][,host=...] and header=NAME[,format=TEXT], query=NAME, "
+                    "basic=user|password or kind=aws-sigv4",
                     at);
                 return false;
             }
@@ -195,7 +201,8 @@ static int set(int argc, char **argv)
     const char *name = argv[rest];
     if (argc > rest + 1)
         return cli_error(
-            "a value is not taken from the command line, where every process can read it: use stdin, --from-file or --from-env");
+            "a value is not taken from the command line, where every process can read it: use stdin, --from-file or "
+            "--from-env");
     status = secret_value_read(&options.from, name, &value) ? send_value(&options, name, &value) : CLI_FAILED;
     explicit_bzero(&value, sizeof value);
     return status;

@@ -34,8 +34,8 @@ static int set_listen(void *ctx, const struct flag *flag, const char *given UNUS
 static const struct flag serve_flags[] = {
     {.name = "config",
      .value = "FILE",
-     .help =
-         "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, /etc/brig/config.toml)",
+     .help = "configuration (default: BRIG_CONFIG, ./config/config.toml, ~/.config/brig/config.toml, "
+             "/etc/brig/config.toml)",
      .apply = flag_set_text,
      .field = offsetof(struct serve_options, config)},
     {.name = "listen",
@@ -52,9 +52,9 @@ static const struct flag serve_flags[] = {
 
 static const struct flag_table serve_table = {
     .usage = "brig serve [--listen ADDRESS:PORT] [--socket PATH] [--config FILE]",
-    .purpose =
-        "Starts the service and stays in the foreground. SIGTERM drains and ends it, SIGHUP reloads the configuration,\n"
-        "SIGUSR1 reopens the log file, SIGUSR2 replaces brigd without touching the sandboxes.",
+    .purpose = "Starts the service and stays in the foreground. SIGTERM drains and ends it, SIGHUP reloads the "
+               "configuration,\n"
+               "SIGUSR1 reopens the log file, SIGUSR2 replaces brigd without touching the sandboxes.",
     .flags = serve_flags,
     .n_flags = ARRAY_SIZE(serve_flags),
 };

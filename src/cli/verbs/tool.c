@@ -54,7 +54,8 @@ static const struct flag rm_flags[] = {
 static const struct flag_table add_table = {
     .usage = "brig tool add [flags] FILE",
     .purpose =
-        "Registers the tool in a file, or replaces the one of that name: its next version. The language is the file's: .py, .ts, .js, .sh.\n"
+        "Registers the tool in a file, or replaces the one of that name: its next version. The language is the file's: "
+        ".py, .ts, .js, .sh.\n"
         "All but Python needs --schema.",
     .flags = add_flags,
     .n_flags = ARRAY_SIZE(add_flags),

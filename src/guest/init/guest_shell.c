@@ -36,8 +36,9 @@
 #define RESULT_TURNS 16u /* as much as a pipe has */
 
 /* Where a round begins. __brig_t: the command's status, if it is not $?; __brig_k: what a stop has changed. */
-#define LOOP_BEGIN \
-    "while { __brig_s=${__brig_t:-$?} __brig_r= __brig_x=; case $-$__brig_k in *x*) set +x; __brig_x='set -x\n';; esac; "
+#define LOOP_BEGIN                                                                                              \
+    "while { __brig_s=${__brig_t:-$?} __brig_r= __brig_x=; case $-$__brig_k in *x*) set +x; __brig_x='set -x\n" \
+    "';; esac; "
 #define LOOP_RECORD "} 2>/dev/null; printf '%s\\0%s\\0' \"$__brig_s\" \"$PWD\" >&8; "
 #define STOP_QUIETLY "{ case $- in *x*) set +x; __brig_k=x;; esac; } 2>/dev/null; __brig_t=137; "
 

@@ -357,7 +357,8 @@ static void on_prepared_again(void *ctx, const struct gate_prepared *prepared, c
     if (ca && net->ca && !crypto_same_authority(ca, net->ca)) /* a new one, which the sandbox does not know */
         sandbox_audit(
             net->sbox->manager, NULL, net->sbox->org_id, "network.authority", net->sbox->id, "failed",
-            "brig-egress is new, and with it the authority of brokered connections (its key is no more): they fail until the sandbox is recreated",
+            "brig-egress is new, and with it the authority of brokered connections (its key is no more): they fail "
+            "until the sandbox is recreated",
             false);
     if (network_relisten(net, &why) < 0)
         say_lost(net, &why);

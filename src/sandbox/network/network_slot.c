@@ -154,10 +154,10 @@ int slot_check_secrets(const struct sbox *sbox, const struct network_choice *cho
         } else if (info->brokered)
             r = check_hosts(choice, secret->name, &info->rule, err);
         else
-            r = err_set(
-                err, BRIG_E_REFUSED, 0,
-                "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true (--expose) to allow that",
-                secret->name);
+            r = err_set(err, BRIG_E_REFUSED, 0,
+                        "secrets.name %s: it has no broker rule, so the sandbox would see its value; say expose: true "
+                        "(--expose) to allow that",
+                        secret->name);
         if (r < 0)
             return r;
     }
