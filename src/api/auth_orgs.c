@@ -212,8 +212,8 @@ void route_org_delete(struct request *rq)
         request_refuse(rq, BRIG_E_CONFLICT, "the first organisation stays");
         return;
     }
-    for (const struct sbox *s = manager_first(rq->api->manager); s; s = s->next)
-        if (str_eq(s->org_id, org->id)) {
+    for (const struct sbox *s = manager_first(rq->api->manager); s; s = sbox_next(s))
+        if (str_eq(sbox_org(s), org->id)) {
             request_refuse(rq, BRIG_E_CONFLICT, "organisation %s has sandboxes; delete them first", org->id);
             return;
         }

@@ -56,7 +56,7 @@ static int decode_base64(const char *text, size_t len, char *out, size_t size)
 
 static bool refuse_path(struct request *rq, const char *rule)
 {
-    api_denied(rq->api, &rq->caller, rq->sbox->id, rule);
+    api_denied(rq->api, &rq->caller, sbox_id(rq->sbox), rule);
     request_refuse(rq, BRIG_E_USAGE, "path: %s", rule);
     return false;
 }
@@ -91,7 +91,7 @@ static bool take_path(struct request *rq, const char *text, size_t len, const ch
 
 static void put_path(struct request *rq, struct svc_cursor *out, unsigned flags, const char *path, size_t len)
 {
-    const struct sbox_spec *spec = &rq->sbox->spec;
+    const struct sbox_spec *spec = sbox_spec(rq->sbox);
     size_t base = strlen(spec->workdir);
 
     /* Confined, an absolute path below the working directory means the same as the relative one. */
@@ -171,7 +171,7 @@ bool files_call(struct request *rq, enum svc_type type, const struct svc_cursor 
         request_refuse(rq, BRIG_E_USAGE, "path: is too long");
         return false;
     }
-    if (link_call(rq->sbox->link, type, start, (size_t)(payload->at - start), events, ret, &err) < 0) {
+    if (link_call(sbox_link(rq->sbox), type, start, (size_t)(payload->at - start), events, ret, &err) < 0) {
         request_fail(rq, &err);
         return false;
     }

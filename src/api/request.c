@@ -342,8 +342,8 @@ struct sbox *api_sandbox_by_id(struct api *api, const char *id)
 {
     struct sbox *s = manager_first(api->manager);
 
-    while (s && !str_eq(s->id, id))
-        s = s->next;
+    while (s && !str_eq(sbox_id(s), id))
+        s = sbox_next(s);
     return s;
 }
 
@@ -353,8 +353,9 @@ struct sbox *request_find(struct request *rq, const char *id)
 
     const struct sbox *other = sbox ? NULL : api_sandbox_by_id(rq->api, id);
 
-    if (other && !str_eq(other->org_id, rq->caller.org_id)) /* another organisation's: the manager has written the event
-                                                             */
+    if (other && !str_eq(sbox_org(other), rq->caller.org_id)) /* another organisation's: the manager has written the
+                                                               * event
+                                                               */
         api_count_denial(rq->api, &rq->caller, "", id);
     return sbox;
 }
@@ -369,8 +370,9 @@ static bool find_sandbox(struct request *rq)
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", rq->arg[0]);
         return false;
     }
-    if ((route->flags & ROUTE_RUNNING) && (sbox->state != SBOX_RUNNING || !sbox->link)) {
-        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
+    if ((route->flags & ROUTE_RUNNING) && (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox))) {
+        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
+                       sbox_state_name(sbox_state(sbox)));
         return false;
     }
     /* Every route but those that only show the sandbox: what runs in it, and what its files say, is what it holds. */
@@ -385,7 +387,7 @@ static bool find_sandbox(struct request *rq)
     rq->process = parse_u32(rq->arg[1], &number) < 0 ? NULL : process_find(sbox, number);
     if (rq->process)
         return true;
-    request_refuse(rq, BRIG_E_NOT_FOUND, "process %.32s of sandbox %s not found", rq->arg[1], sbox->id);
+    request_refuse(rq, BRIG_E_NOT_FOUND, "process %.32s of sandbox %s not found", rq->arg[1], sbox_id(sbox));
     return false;
 }
 

@@ -138,9 +138,9 @@ static int put_each(struct buf *out, const struct api *api, const char *org)
 {
     int r = head(out, "sandbox_processes", "gauge", "Running processes, per sandbox (server.metrics_per_sandbox).");
 
-    for (const struct sbox *s = manager_first(api->manager); r == 0 && s; s = s->next)
-        if (!org[0] || str_eq(s->org_id, org))
-            r = buf_printf(out, "brig_sandbox_processes{sandbox=\"%s\"} %u\n", s->id, s->processes);
+    for (const struct sbox *s = manager_first(api->manager); r == 0 && s; s = sbox_next(s))
+        if (!org[0] || str_eq(sbox_org(s), org))
+            r = buf_printf(out, "brig_sandbox_processes{sandbox=\"%s\"} %u\n", sbox_id(s), sbox_processes(s));
     return r;
 }
 
@@ -149,10 +149,10 @@ static int put_own(struct buf *out, const struct api *api, const char *org)
     uint64_t states[SBOX_ENDED] = {0}, processes = 0;
     int r = head(out, "sandboxes", "gauge", "Sandboxes by state.");
 
-    for (const struct sbox *s = manager_first(api->manager); s; s = s->next)
-        if (str_eq(s->org_id, org) && !s->spec.service && s->state < SBOX_ENDED) {
-            states[s->state]++;
-            processes += s->processes;
+    for (const struct sbox *s = manager_first(api->manager); s; s = sbox_next(s))
+        if (str_eq(sbox_org(s), org) && !sbox_spec(s)->service && sbox_state(s) < SBOX_ENDED) {
+            states[sbox_state(s)]++;
+            processes += sbox_processes(s);
         }
     for (int i = 0; r == 0 && i < SBOX_ENDED; i++)
         r = buf_printf(out, "brig_sandboxes{state=\"%s\"} %" PRIu64 "\n", sbox_state_name((enum sbox_state)i),

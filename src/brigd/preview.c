@@ -401,7 +401,7 @@ void preview_start(struct request *rq, const struct preview_way *way, const char
     if (r < 0)
         (void)err_usage(&err, "the request is too long to be passed on");
     else
-        r = link_call(rq->sbox->link, SVC_PORT_CONNECT, payload, sizeof payload, &events, &p->call, &err);
+        r = link_call(sbox_link(rq->sbox), SVC_PORT_CONNECT, payload, sizeof payload, &events, &p->call, &err);
     if (r < 0) {
         preview_free(p);
         request_fail(rq, &err);

@@ -164,7 +164,7 @@ static bool to_its_own_host(struct request *rq, const struct entry *entry, const
     if (!entry->way.prefix[0] || !reads(head) || !is_word(head, "Sec-Fetch-Mode", "navigate") ||
         !preview_host(config_get(rq->api->config)->domain, http_field(head, "Host"), &entry->way, host, sizeof(host)))
         return false;
-    int r = ticket_issue(&rq->api->tickets, sbox->org_id, &entry->way, entry->until, ticket);
+    int r = ticket_issue(&rq->api->tickets, sbox_org(sbox), &entry->way, entry->until, ticket);
     if (r == -EAGAIN)
         request_refuse(rq, BRIG_E_LIMIT, "too many browsers are being sent to their previews");
     else if (r < 0)
@@ -283,17 +283,18 @@ static void admit(struct request *rq, const char *id, const char *port_text, str
         request_refuse(rq, BRIG_E_NOT_FOUND, "Sandbox %.64s not found", id);
         return;
     }
-    snprintf(entry->way.id, sizeof(entry->way.id), "%s", sbox->id);
-    if (!let_in(rq, entry, sbox) || !request_join(rq, sbox->org_id) || to_its_own_host(rq, entry, sbox))
+    snprintf(entry->way.id, sizeof(entry->way.id), "%s", sbox_id(sbox));
+    if (!let_in(rq, entry, sbox) || !request_join(rq, sbox_org(sbox)) || to_its_own_host(rq, entry, sbox))
         return;
-    if (sbox->state != SBOX_RUNNING || !sbox->link) {
-        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox->id, sbox_state_name(sbox->state));
+    if (sbox_state(sbox) != SBOX_RUNNING || !sbox_link(sbox)) {
+        request_refuse(rq, BRIG_E_CONFLICT, "sandbox %s is %s, not running", sbox_id(sbox),
+                       sbox_state_name(sbox_state(sbox)));
         return;
     }
     if (query_to_cookie(rq, entry))
         return;
     request_use_sandbox(rq, sbox);
-    request_audit(rq, "port.open", sbox->id, "ok", port_text);
+    request_audit(rq, "port.open", sbox_id(sbox), "ok", port_text);
     preview_start(rq, &entry->way, entry->path, entry->path_len);
 }
 

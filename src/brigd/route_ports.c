@@ -79,7 +79,7 @@ void route_port_list(struct request *rq)
         return;
     }
     ports->rq = rq;
-    if (link_call(rq->sbox->link, SVC_PORT_LIST, NULL, 0, &events, &ports->call, &err) < 0) {
+    if (link_call(sbox_link(rq->sbox), SVC_PORT_LIST, NULL, 0, &events, &ports->call, &err) < 0) {
         mem_free(ports);
         request_fail(rq, &err);
         return;
@@ -116,7 +116,7 @@ static void put_url(struct json *json, const struct request *rq, uint32_t port, 
     char host[300], own[400], url[TOKEN_MAX + 700];
 
     find_host(rq, host, sizeof(host));
-    snprintf(way.id, sizeof(way.id), "%s", rq->sbox->id);
+    snprintf(way.id, sizeof(way.id), "%s", sbox_id(rq->sbox));
     json_key(json, "url");
     if (host[0] == '\0') {
         json_null(json);
@@ -153,14 +153,14 @@ void route_port_token(struct request *rq)
         return;
     }
     int64_t until = clock_real_ns() / (int64_t)NS_PER_SEC + (int64_t)(ms / 1000);
-    snprintf(subject, sizeof subject, "%u-%s", port, rq->sbox->id);
+    snprintf(subject, sizeof subject, "%u-%s", port, sbox_id(rq->sbox));
     if (crypto_token_make(rq->api->token_key, "preview", subject, until, token) < 0 ||
         api_time(until * (int64_t)NS_PER_SEC, time, sizeof time) < 0) {
         request_refuse(rq, BRIG_E_HOST, "make a token");
         return;
     }
-    snprintf(url, sizeof url, "/v1/sandboxes/%s/proxy/%u/?brig_token=%s", rq->sbox->id, port, token);
-    request_audit(rq, "port.token", rq->sbox->id, "ok", rq->arg[1]);
+    snprintf(url, sizeof url, "/v1/sandboxes/%s/proxy/%u/?brig_token=%s", sbox_id(rq->sbox), port, token);
+    request_audit(rq, "port.token", sbox_id(rq->sbox), "ok", rq->arg[1]);
     json_object(&json);
     json_key(&json, "token");
     json_string(&json, token);
@@ -168,7 +168,7 @@ void route_port_token(struct request *rq)
     json_key(&json, "path");
     json_string(&json, url);
     json_key(&json, "host");
-    snprintf(url, sizeof url, "%u-%s.%s", port, rq->sbox->id, config_get(rq->api->config)->domain);
+    snprintf(url, sizeof url, "%u-%s.%s", port, sbox_id(rq->sbox), config_get(rq->api->config)->domain);
     json_string(&json, url);
     json_key(&json, "expires_at");
     json_string(&json, time);

@@ -272,7 +272,7 @@ static int ask(struct artifact *a, enum svc_type type, const struct call_events 
                                    .path = {path, sizeof path - 1}};
     struct sbox *sbox = child_sbox(a->child);
 
-    if (!sbox || !sbox->link)
+    if (!sbox || !sbox_link(sbox))
         return -ENOTCONN;
     svc_put_path(&out, &where);
     if (type == SVC_FILE_LIST) {
@@ -280,7 +280,7 @@ static int ask(struct artifact *a, enum svc_type type, const struct call_events 
         svc_put_u32(&out, 1); /* one is enough */
     }
     int n = svc_put_done(&out, payload);
-    return n < 0 ? n : link_call(sbox->link, type, payload, (size_t)n, events, &a->call, NULL);
+    return n < 0 ? n : link_call(sbox_link(sbox), type, payload, (size_t)n, events, &a->call, NULL);
 }
 
 static void on_entry(void *ctx, const uint8_t *data UNUSED, size_t len UNUSED)

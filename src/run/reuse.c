@@ -116,7 +116,7 @@ static void on_made(void *ctx, struct sbox *sbox, const struct brig_err *err)
         wait_free(wait);
     } else if (!err) {
         if (wait->ephemeral)
-            snprintf(wait->run->own_sandbox, sizeof wait->run->own_sandbox, "%s", sbox->id);
+            snprintf(wait->run->own_sandbox, sizeof wait->run->own_sandbox, "%s", sbox_id(sbox));
         go(wait, sbox);
     } else if (err->code == BRIG_E_CONFLICT) {
         look_later(wait); /* somebody else makes it */
@@ -200,31 +200,20 @@ static int make(struct reuse_wait *wait, struct brig_err *err)
     return r;
 }
 
-/* By the mark, and made by this key in this organisation; whatever state it is in. */
-static struct sbox *find_marked(struct manager *manager, const struct caller *caller, const char *mark)
-{
-    struct sbox *sbox = manager_first(manager);
-
-    while (sbox && !(str_eq(sbox->spec.reuse, mark) && str_eq(sbox->org_id, caller->org_id) &&
-                     str_eq(sbox->key_id, caller->key_id)))
-        sbox = sbox->next;
-    return sbox;
-}
-
 /* Found, made, or waited for. */
 static void look(struct reuse_wait *wait)
 {
     struct run *run = wait->run;
     struct manager *manager = run->executor->o.manager;
-    struct sbox *sbox = wait->ephemeral ? NULL : find_marked(manager, &run->caller, wait->mark);
+    struct sbox *sbox = wait->ephemeral ? NULL : sbox_by_reuse(manager, &run->caller, wait->mark);
     struct brig_err err = {0};
 
-    if (sbox && sbox->state == SBOX_RUNNING && str_eq(sbox->spec.reuse_config, run->fingerprint)) {
+    if (sbox && sbox_state(sbox) == SBOX_RUNNING && str_eq(sbox_spec(sbox)->reuse_config, run->fingerprint)) {
         go(wait, sbox);
         return;
     }
     if (sbox) {
-        if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
+        if (sbox_state(sbox) == SBOX_RUNNING || sbox_state(sbox) == SBOX_PAUSED)
             (void)!sbox_end(sbox, &run->caller, "replaced", NULL, NULL, NULL);
         look_later(wait);
         return;
@@ -317,10 +306,11 @@ int place_live(struct run *run, struct brig_err *err)
 void executor_retire(struct executor *executor, const char *org, const char *fingerprint)
 {
     for (struct sbox *sbox = manager_first(executor->o.manager), *next; sbox; sbox = next) {
-        next = sbox->next;
-        if (!sbox->spec.reuse[0] || !str_eq(sbox->org_id, org) || str_eq(sbox->spec.reuse_config, fingerprint))
+        next = sbox_next(sbox);
+        if (!sbox_spec(sbox)->reuse[0] || !str_eq(sbox_org(sbox), org) ||
+            str_eq(sbox_spec(sbox)->reuse_config, fingerprint))
             continue;
-        if (sbox->state == SBOX_RUNNING || sbox->state == SBOX_PAUSED)
+        if (sbox_state(sbox) == SBOX_RUNNING || sbox_state(sbox) == SBOX_PAUSED)
             /* one that is not to be ended now is found by the next run */
             (void)!sbox_end(sbox, NULL, "replaced", NULL, NULL, NULL);
     }

@@ -176,6 +176,61 @@ struct sbox *manager_first(struct manager *manager)
     return manager->first;
 }
 
+struct sbox *sbox_next(const struct sbox *sbox)
+{
+    return sbox->next;
+}
+
+struct sbox *sbox_by_reuse(struct manager *manager, const struct caller *caller, const char *mark)
+{
+    struct sbox *sbox = manager->first;
+
+    while (sbox && !(str_eq(sbox->spec.reuse, mark) && str_eq(sbox->org_id, caller->org_id) &&
+                     str_eq(sbox->key_id, caller->key_id)))
+        sbox = sbox->next;
+    return sbox;
+}
+
+const char *sbox_id(const struct sbox *sbox)
+{
+    return sbox->id;
+}
+
+const char *sbox_org(const struct sbox *sbox)
+{
+    return sbox->org_id;
+}
+
+enum sbox_state sbox_state(const struct sbox *sbox)
+{
+    return sbox->state;
+}
+
+int64_t sbox_created(const struct sbox *sbox)
+{
+    return sbox->created_at_ns;
+}
+
+const struct sbox_spec *sbox_spec(const struct sbox *sbox)
+{
+    return &sbox->spec;
+}
+
+const struct brig_limits *sbox_limits(const struct sbox *sbox)
+{
+    return &sbox->limits;
+}
+
+unsigned sbox_processes(const struct sbox *sbox)
+{
+    return sbox->processes;
+}
+
+struct link *sbox_link(const struct sbox *sbox)
+{
+    return sbox->link;
+}
+
 /* ---- the end of one -------------------------------------------------------------------------------------- */
 
 static void list_remove(struct sbox *sbox, struct sbox **head)

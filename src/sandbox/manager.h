@@ -105,27 +105,16 @@ int sbox_template_check(const char *name, const struct config *config, const str
  * those that the spawner lets this service bind for runs. BRIG_E_REFUSED. */
 int sbox_spec_check_binds(const struct sbox_spec *spec, struct brig_err *err) MUST_CHECK;
 
-struct sbox {
-    char id[32]; /* "" until the provider has chosen it */
-    char org_id[64], key_id[64];
-    char boot_id[32]; /* new with each (re)creation */
-    enum sbox_state state;
-    struct sbox_spec spec;
-    struct brig_limits limits; /* as enforced */
-    struct brig_layer_state layers[BRIG_LAYER_MAX];
-    bool protection_complete;
-    int64_t created_at_ns, updated_at_ns; /* wall */
-    uint64_t ends_at_boot_ns;             /* CLOCK_BOOTTIME; 0: none */
-    uint64_t last_used_boot_ns;
-    unsigned busy;      /* requests, streams, terminals in flight */
-    unsigned processes; /* running */
-    struct link *link;  /* NULL unless it can be talked to (running) */
-    uint32_t next_proc; /* numbers of processes: struct svc_proc_start */
-    struct sbox *next, *prev;
-    struct manager *manager;
-    /* private */
-    struct sbox_private *priv;
-};
+/* A sandbox. Its inside is this room's (private.h); what others may know of it: */
+struct sbox;
+const char *sbox_id(const struct sbox *sbox); /* "" until the provider has chosen it */
+const char *sbox_org(const struct sbox *sbox);
+enum sbox_state sbox_state(const struct sbox *sbox);
+int64_t sbox_created(const struct sbox *sbox); /* wall clock, ns */
+const struct sbox_spec *sbox_spec(const struct sbox *sbox);
+const struct brig_limits *sbox_limits(const struct sbox *sbox); /* as enforced */
+unsigned sbox_processes(const struct sbox *sbox);               /* running */
+struct link *sbox_link(const struct sbox *sbox);                /* NULL unless it can be talked to (running) */
 
 struct manager_options {
     struct loop *loop;
@@ -161,6 +150,8 @@ int manager_create_sandbox(struct manager *manager, const struct caller *caller,
  */
 struct sbox *manager_find(struct manager *manager, const struct caller *caller, const char *id); /* id or name */
 struct sbox *sbox_by_id(struct manager *manager, const char *id); /* whoever asks: for one that the service made */
+/* Made by this key in this organisation with this mark (sbox_spec.reuse), whatever state it is in; or NULL. */
+struct sbox *sbox_by_reuse(struct manager *manager, const struct caller *caller, const char *mark);
 /* BRIG_E_CONFLICT unless it runs and can be talked to. */
 int sbox_usable(const struct sbox *sbox, struct brig_err *err) MUST_CHECK;
 /*
@@ -177,8 +168,9 @@ const char *caller_reads(const struct caller *caller);
  * BRIG_E_FORBIDDEN.
  */
 int sbox_check_change(const struct sbox *sbox, const struct caller *caller, struct brig_err *err) MUST_CHECK;
-/* newest first; follow ->next; the caller filters by organisation */
+/* newest first; the caller filters by organisation */
 struct sbox *manager_first(struct manager *manager);
+struct sbox *sbox_next(const struct sbox *sbox); /* the one that was made before it; or NULL */
 
 int sbox_pause(struct sbox *sbox, const struct caller *caller, sbox_done_fn *done, void *ctx,
                struct brig_err *err) MUST_CHECK;

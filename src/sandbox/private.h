@@ -115,6 +115,27 @@ struct sbox_network {
     void (*over)(struct sbox *sbox); /* network_end(): waits for the last counts */
 };
 
+struct sbox {
+    char id[32]; /* "" until the provider has chosen it */
+    char org_id[64], key_id[64];
+    char boot_id[32]; /* new with each (re)creation */
+    enum sbox_state state;
+    struct sbox_spec spec;
+    struct brig_limits limits; /* as enforced */
+    struct brig_layer_state layers[BRIG_LAYER_MAX];
+    bool protection_complete;
+    int64_t created_at_ns, updated_at_ns; /* wall */
+    uint64_t ends_at_boot_ns;             /* CLOCK_BOOTTIME; 0: none */
+    uint64_t last_used_boot_ns;
+    unsigned busy;      /* requests, streams, terminals in flight */
+    unsigned processes; /* running */
+    struct link *link;  /* NULL unless it can be talked to (running) */
+    uint32_t next_proc; /* numbers of processes: struct svc_proc_start */
+    struct sbox *next, *prev;
+    struct manager *manager;
+    struct sbox_private *priv;
+};
+
 struct sbox_private {
     struct sbox_network *network;
     struct box *box;   /* NULL: none (between death and recreation) */

@@ -172,7 +172,7 @@ static void download_start(struct download *down, enum svc_type type, const stru
     }
     rq->state = down;
     rq->left = download_left;
-    request_audit(rq, "file.read", rq->sbox->id, "ok", request_query(rq, "path"));
+    request_audit(rq, "file.read", sbox_id(rq->sbox), "ok", request_query(rq, "path"));
 }
 
 void route_file_get(struct request *rq)
@@ -357,7 +357,8 @@ static void upload_reply(void *ctx, uint32_t errnum, uint32_t stage UNUSED, cons
 
     up->call = NULL;
     rq->left = NULL;
-    request_audit(rq, "file.write", rq->sbox ? rq->sbox->id : "", errnum ? "failed" : "ok", request_query(rq, "path"));
+    request_audit(rq, "file.write", rq->sbox ? sbox_id(rq->sbox) : "", errnum ? "failed" : "ok",
+                  request_query(rq, "path"));
     if (errnum == 0) {
         answer_upload(up, data, len);
         return;

@@ -128,7 +128,7 @@ void route_file_mkdir(struct request *rq)
         return;
     svc_put_u32(&out, mode);
     svc_put_u32(&out, parents);
-    request_audit(rq, "file.mkdir", rq->sbox->id, "ok", json_get(rq->json, "path")->string);
+    request_audit(rq, "file.mkdir", sbox_id(rq->sbox), "ok", json_get(rq->json, "path")->string);
     simple(rq, SVC_FILE_MKDIR, &out, buffer, &events);
 }
 
@@ -144,7 +144,7 @@ void route_file_move(struct request *rq)
         !files_put_member(rq, &out, "from", 0) || !files_put_bytes(rq, &out, "to"))
         return;
     svc_put_u32(&out, replace);
-    request_audit(rq, "file.move", rq->sbox->id, "ok", json_get(rq->json, "from")->string);
+    request_audit(rq, "file.move", sbox_id(rq->sbox), "ok", json_get(rq->json, "from")->string);
     simple(rq, SVC_FILE_MOVE, &out, buffer, &events);
 }
 
@@ -158,7 +158,7 @@ void route_file_delete(struct request *rq)
     if (!request_query_bool(rq, "recursive", &recursive) || !files_put_path(rq, &out, SVC_PATH_NOFOLLOW))
         return;
     svc_put_u32(&out, recursive);
-    request_audit(rq, "file.remove", rq->sbox->id, "ok", request_query(rq, "path"));
+    request_audit(rq, "file.remove", sbox_id(rq->sbox), "ok", request_query(rq, "path"));
     simple(rq, SVC_FILE_REMOVE, &out, buffer, &events);
 }
 

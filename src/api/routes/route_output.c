@@ -456,7 +456,7 @@ void route_process_attach(struct request *rq)
         request_fail(rq, &err);
         return;
     }
-    request_audit(rq, "terminal.open", rq->sbox->id, "ok", NULL);
+    request_audit(rq, "terminal.open", sbox_id(rq->sbox), "ok", NULL);
     reader->rq = NULL;
     exchange_on_gone(rq->x, NULL, NULL);
     rq->x = NULL; /* the WebSocket is the reader's now; closed() is the only end */

@@ -32,7 +32,7 @@ static void on_created(void *ctx, struct sbox *sbox, const struct brig_err *err)
     }
     if (rq->x) {
         char location[64];
-        snprintf(location, sizeof location, "/v1/sandboxes/%s", sbox->id);
+        snprintf(location, sizeof location, "/v1/sandboxes/%s", sbox_id(sbox));
         exchange_add_field(rq->x, "Location", location);
     }
     answer_sandbox(rq, 201, sbox);
@@ -74,9 +74,9 @@ void route_sandbox_create(struct request *rq)
 
 static bool has_metadata(const struct sbox *sbox, const char *name, const char *value)
 {
-    for (size_t i = 0; i < sbox->spec.n_metadata; i++)
-        if (str_eq(sbox->spec.metadata[i].name, name))
-            return str_eq(sbox->spec.metadata[i].value, value);
+    for (size_t i = 0; i < sbox_spec(sbox)->n_metadata; i++)
+        if (str_eq(sbox_spec(sbox)->metadata[i].name, name))
+            return str_eq(sbox_spec(sbox)->metadata[i].value, value);
     return false;
 }
 
@@ -84,14 +84,14 @@ static bool passes(const struct request *rq, const struct sbox *sbox)
 {
     const struct http_target *target = exchange_target(rq->x);
 
-    if (!rq->caller.socket && (sbox->spec.service || !str_eq(sbox->org_id, rq->caller.org_id)))
+    if (!rq->caller.socket && (sbox_spec(sbox)->service || !str_eq(sbox_org(sbox), rq->caller.org_id)))
         return false;
     for (size_t i = 0; i < target->n_query; i++) {
         const char *name = target->query[i].name, *value = target->query[i].value;
 
-        if (str_eq(name, "state") && !str_eq(value, sbox_state_name(sbox->state)))
+        if (str_eq(name, "state") && !str_eq(value, sbox_state_name(sbox_state(sbox))))
             return false;
-        if (str_eq(name, "name") && !str_eq(value, sbox->spec.name))
+        if (str_eq(name, "name") && !str_eq(value, sbox_spec(sbox)->name))
             return false;
         if (str_starts(name, "metadata.") && !has_metadata(sbox, name + strlen("metadata."), value))
             return false;
@@ -118,9 +118,10 @@ static bool after_cursor(struct request *rq, const char *cursor, const struct sb
         request_refuse(rq, BRIG_E_USAGE, "cursor=%.64s: not one of ours", cursor);
         return false;
     }
-    while (s && ((uint64_t)s->created_at_ns > created || ((uint64_t)s->created_at_ns == created && !str_eq(s->id, id))))
-        s = s->next;
-    *ret = s && str_eq(s->id, id) ? s->next : s;
+    while (s &&
+           ((uint64_t)sbox_created(s) > created || ((uint64_t)sbox_created(s) == created && !str_eq(sbox_id(s), id))))
+        s = sbox_next(s);
+    *ret = s && str_eq(sbox_id(s), id) ? sbox_next(s) : s;
     return true;
 }
 
@@ -142,16 +143,16 @@ void route_sandbox_list(struct request *rq)
     if (cursor && !after_cursor(rq, cursor, &s))
         return;
     request_list_begin(&json, "sandboxes");
-    for (; s && n < limit; s = s->next)
+    for (; s && n < limit; s = sbox_next(s))
         if (passes(rq, s)) {
             sbox_json(s, &json);
             last = s;
             n++;
         }
     while (s && !passes(rq, s))
-        s = s->next;
+        s = sbox_next(s);
     if (last)
-        snprintf(next, sizeof next, "%lld-%s", (long long)last->created_at_ns, last->id);
+        snprintf(next, sizeof next, "%lld-%s", (long long)sbox_created(last), sbox_id(last));
     request_page_end(rq, &json, s && last ? next : NULL);
 }
 
@@ -335,8 +336,8 @@ void route_sandbox_stop(struct request *rq)
         return;
     }
     stopping->rq = rq;
-    memcpy(stopping->id, rq->sbox->id, sizeof stopping->id);
-    memcpy(stopping->org_id, rq->sbox->org_id, sizeof stopping->org_id);
+    snprintf(stopping->id, sizeof stopping->id, "%s", sbox_id(rq->sbox));
+    snprintf(stopping->org_id, sizeof stopping->org_id, "%s", sbox_org(rq->sbox));
     if (sbox_end(rq->sbox, &rq->caller, "stopped", on_stopped, stopping, &err) < 0) {
         mem_free(stopping);
         request_fail(rq, &err);
@@ -382,10 +383,10 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
     put_usage(&json, "oom_kills", stats->oom_kills);
     put_usage(&json, "pids_refused", stats->pids_refused);
     if (rq->sbox) {
-        put_usage(&json, "processes", rq->sbox->processes);
-        put_usage(&json, "memory_limit_bytes", rq->sbox->limits.memory);
-        put_usage(&json, "disk_limit_bytes", rq->sbox->limits.disk);
-        put_usage(&json, "pids_limit", rq->sbox->limits.pids);
+        put_usage(&json, "processes", sbox_processes(rq->sbox));
+        put_usage(&json, "memory_limit_bytes", sbox_limits(rq->sbox)->memory);
+        put_usage(&json, "disk_limit_bytes", sbox_limits(rq->sbox)->disk);
+        put_usage(&json, "pids_limit", sbox_limits(rq->sbox)->pids);
     }
     json_end(&json);
     request_json(rq, 200, &json);
@@ -446,9 +447,9 @@ void route_prune(struct request *rq)
     }
     *pruning = (struct pruning){.rq = rq, .left = 1};
     for (struct sbox *s = manager_first(rq->api->manager), *next; s; s = next) {
-        next = s->next;
-        bool mine = rq->caller.socket || str_eq(s->org_id, rq->caller.org_id);
-        if (!mine || s->state != SBOX_PAUSED)
+        next = sbox_next(s);
+        bool mine = rq->caller.socket || str_eq(sbox_org(s), rq->caller.org_id);
+        if (!mine || sbox_state(s) != SBOX_PAUSED)
             continue;
         pruning->left++;
         if (sbox_end(s, &rq->caller, "pruned", on_pruned, pruning, NULL) < 0)

@@ -47,7 +47,7 @@ static bool find(struct request *rq, struct shell **ret)
     struct shell *shell = parse_u32(rq->arg[1], &number) < 0 ? NULL : shell_find(rq->sbox, number);
 
     if (!shell)
-        request_refuse(rq, BRIG_E_NOT_FOUND, "shell %.32s of sandbox %s not found", rq->arg[1], rq->sbox->id);
+        request_refuse(rq, BRIG_E_NOT_FOUND, "shell %.32s of sandbox %s not found", rq->arg[1], sbox_id(rq->sbox));
     *ret = shell;
     return shell != NULL;
 }
@@ -76,7 +76,7 @@ void route_shell_run(struct request *rq)
     static const char *const known[] = {"command", "timeout", NULL};
     const struct json_value *command = json_get(rq->json, "command"), *timeout = json_get(rq->json, "timeout");
     struct shell *shell = NULL;
-    uint64_t ms = rq->sbox->limits.timeout;
+    uint64_t ms = sbox_limits(rq->sbox)->timeout;
     struct brig_err err;
 
     if (!api_only_members(rq, rq->json, known) || !find(rq, &shell))
