@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * banned.h: functions nobody here may call, because they cannot be told how large their buffer is, run a
- * shell, keep state that threads share, or turn bad input into a silent zero. Using one is a compile error
- * that names it (the idea is git's). The headers that declare them are included first, so that including
- * them again later is harmless.
+ * banned.h: the functions that no file of brig may call. Each of them cannot be told how large its buffer is, or runs a
+ * shell, or keeps state that threads share, or turns bad input into a silent zero. A call is a compile error that names
+ * the function (the idea is git's). The headers that declare the functions are included first, so that a later #include
+ * of them is harmless.
  *
- * Instead:  str_copy(), str_format() (base/str.h), struct buf (base/buf.h), parse_u64() (base/parse.h),
- *           the _r variants of the time functions, memfd_create() or openat() with O_TMPFILE.
+ *   Use instead: str_copy() and str_format() (base/str.h), struct buf (base/buf.h), parse_u64() (base/parse.h),
+ *                the _r variants of the time functions, memfd_create(), or openat() with O_TMPFILE.
  */
 #ifndef BRIG_BASE_BANNED_H
 #define BRIG_BASE_BANNED_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base.h: what every file may use: ownership attributes, array sizes, checked arithmetic. */
+/* base.h: ownership attributes, array sizes and checked arithmetic, for every file. */
 #ifndef BRIG_BASE_BASE_H
 #define BRIG_BASE_BASE_H
 
@@ -18,7 +18,10 @@
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 #define UNUSED __attribute__((unused))
 
-/* Ownership: AUTO_FD int fd = -1; AUTO_FREE char *p = NULL; hand over with take_fd(&fd), take_ptr(&p). */
+/*
+ * Ownership. A variable that is declared as AUTO_FD int fd = -1, or as AUTO_FREE char *p = NULL, is closed or freed at
+ * the end of its scope. take_fd(&fd) and take_ptr(&p) hand the value to another owner and empty the variable.
+ */
 static inline void base_close_fd(int *fd)
 {
     if (*fd >= 0) {

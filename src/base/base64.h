@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base64.h: the letters of base64 (RFC 4648). Each reader decides what else it
- * accepts (padding, both alphabets, blanks). */
+/*
+ * base64.h: the letters of base64 (RFC 4648). Each reader decides what else it accepts: padding, both alphabets,
+ * blanks.
+ */
 #ifndef BRIG_BASE_BASE64_H
 #define BRIG_BASE_BASE64_H
 
-/* The value of a letter, or -1. last: how 62 and 63 are written, "+/" or, in addresses and tokens, "-_". */
+/*
+ * Returns the value of a letter, or -1 if it is no letter of base64. last has the letters for 62 and 63: "+/", or "-_"
+ * in addresses and tokens.
+ */
 static inline int base64_value(char c, const char last[2])
 {
     if (c >= 'A' && c <= 'Z')
@@ -16,7 +21,7 @@ static inline int base64_value(char c, const char last[2])
     return c == last[0] ? 62 : c == last[1] ? 63 : -1;
 }
 
-/* The same for both alphabets. */
+/* Returns the value of a letter of either alphabet, or -1. */
 static inline int base64_value_any(char c)
 {
     int value = base64_value(c, "+/");

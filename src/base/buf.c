@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Growable buffers with a ceiling. Once memory was allocated, data[len] is a NUL that len does not count, so
+ * buf.c: growable buffers with a ceiling. Once memory was allocated, data[len] is a NUL that len does not count, so
  * text can be used as a C string. A call that fails leaves the content as it was.
  */
 #include "base/buf.h"

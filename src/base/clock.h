@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* clock.h: the two clocks, in nanoseconds. Durations and deadlines use the monotonic one; receipts show the other. */
+/*
+ * clock.h: the two clocks, in nanoseconds. Durations and deadlines use the monotonic clock; receipts show the real
+ * time.
+ */
 #ifndef BRIG_BASE_CLOCK_H
 #define BRIG_BASE_CLOCK_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error messages. They quote values that came from outside and end up on terminals and in logs, so every
- * control character and every byte that is not UTF-8 is written as \xNN, and a message cut at the end is cut
- * between characters. errno is left as it was.
+ * err.c: error messages. They quote values that came from outside, and they reach terminals and logs. So every control
+ * character and every byte that is not UTF-8 is written as \xNN, and a message that is too long is cut between
+ * characters. errno stays as it was.
  */
 #include "base/err.h"
 
@@ -32,8 +32,8 @@ static int code_errno(enum brig_code code)
 }
 
 /*
- * What an errno says. 524 is a number of the kernel's own (ENOTSUPP) that no libc knows: seccomp answers it when the
- * machine code of the filter has no room left in the host's one budget for all filters.
+ * Returns the text of an errno. libc has no text for 524, the kernel's own ENOTSUPP: seccomp answers it when the host's
+ * one budget for the machine code of all filters is used up.
  */
 static const char *reason_of(int errnum)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * err.h: one line that returns a negative number and carries a message.
+ * err.h: errors. One call fills in the message and returns the negative number.
  *
  *   return err_set(err, BRIG_E_HOST, errno, "mount %s", path);      -> -errno, "mount /x: Permission denied"
  *   return err_set(err, BRIG_E_USAGE, 0, "--pids %s: ...", value);  -> -EINVAL
  *
- * err may be NULL. The message is truncated, never overrun; control bytes from outside are escaped.
+ * err may be NULL. A message that is too long is truncated. Control bytes in it are escaped.
  */
 #ifndef BRIG_BASE_ERR_H
 #define BRIG_BASE_ERR_H

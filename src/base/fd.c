@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors. Used on both sides of the sandbox wall, so nothing here allocates and nothing a peer sends can
- * leave a descriptor behind: either the caller gets every descriptor of a message, or all of them are closed.
+ * fd.c: descriptors. Code inside and outside of sandboxes uses these functions, so nothing here allocates memory, and
+ * no message of a peer can leave a descriptor behind: the caller gets every descriptor of a message, or all of them are
+ * closed.
  */
 #include "base/fd.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * holes.h: how a new file is written with holes, so that it takes no more of the disk than the one it is a copy of.
- * Whoever writes asks for the next run, writes it or seeks over it, and gives the file its length at the end, since it
- * may end with a hole. Nothing here needs a C library: brig-init's file worker has none.
+ * holes.h: writes a new file with holes, so that a copy takes no more of the disk than its source. The writer asks for
+ * the next run, writes it or seeks over it, and gives the file its length at the end, since the file may end with a
+ * hole. Nothing here needs a C library: brig-init's file worker has none.
  */
 #ifndef BRIG_BASE_HOLES_H
 #define BRIG_BASE_HOLES_H
@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HOLE_SIZE 4096u /* a block of most file systems */
+#define HOLE_SIZE 4096u /* The size of a block on most file systems. */
 
-/* How many bytes are left of this block of the file; *ret_zero: whether they are all zero. */
+/* Returns how many of the len bytes lie in the same block of the file. *ret_zero says whether they are all zero. */
 static inline size_t hole_piece(const uint8_t *data, size_t len, uint64_t at, bool *ret_zero)
 {
     size_t n = HOLE_SIZE - (size_t)(at % HOLE_SIZE);
@@ -26,9 +26,9 @@ static inline size_t hole_piece(const uint8_t *data, size_t len, uint64_t at, bo
 }
 
 /*
- * The first of len bytes (at least one) that belong at `at` of the file, as many as are all zero (*ret_zero: they need
- * not be written) or are all to be written. What a new file skips reads as zeroes, be it a whole block or a part of
- * one.
+ * Returns the length of the first run of the len bytes (at least one) that belong at offset `at` of the file. Either
+ * all blocks of the run are zero (*ret_zero: they need not be written), or none is. A new file reads as zeroes wherever
+ * it was skipped, in a whole block or in a part of one.
  */
 static inline size_t hole_run(const uint8_t *data, size_t len, uint64_t at, bool *ret_zero)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random ids. A failing generator is an error, never a weaker id. */
+/* id.c: random ids. If the generator fails, that is an error; no weaker id is made. */
 #include "base/id.h"
 
 #include <sys/random.h>

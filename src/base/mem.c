@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Failing allocations on purpose, in test builds only; elsewhere mem.h is inline and this file is empty.
- * The counters are the one piece of global state in the library, which is why they exist in no other build.
+ * mem.c: makes allocations fail on purpose, in test builds only; in other builds mem.h is inline and this file is
+ * empty. The counters are the one piece of global state in the library, so they exist in no other build.
  */
 #include "base/mem.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mem.h: the heap, through one door. Memory from here may be given to free() (AUTO_FREE does). Nothing exits
- * when memory is short: NULL is returned and the caller reports -ENOMEM.
+ * mem.h: all memory of the heap comes from here. It may be given to free() (AUTO_FREE does). No function exits when
+ * memory is short: it returns NULL and the caller reports -ENOMEM.
  *
- * In builds with -DBRIG_TEST the door can be shut: after mem_fail_after(n), n more allocations succeed and
- * every later one fails, until mem_fail_after(MEM_FAIL_NEVER). Tests walk n upwards until nothing failed.
+ * In builds with -DBRIG_TEST a test can make allocations fail. After mem_fail_after(n), n more allocations succeed and
+ * every later one fails, until mem_fail_after(MEM_FAIL_NEVER). A test raises n until nothing fails any more.
  */
 #ifndef BRIG_BASE_MEM_H
 #define BRIG_BASE_MEM_H
@@ -17,11 +17,11 @@
 
 void *mem_alloc(size_t size) MUST_CHECK;
 void *mem_zalloc(size_t size) MUST_CHECK;
-void *mem_realloc(void *ptr, size_t size) MUST_CHECK; /* the old block is kept on failure */
+void *mem_realloc(void *ptr, size_t size) MUST_CHECK; /* On failure the old block stays valid. */
 char *mem_strdup(const char *text) MUST_CHECK;
 
 void mem_fail_after(size_t n);
-bool mem_has_failed(void); /* since the last mem_fail_after() */
+bool mem_has_failed(void); /* Has an allocation failed since the last mem_fail_after()? */
 
 #else
 
@@ -52,7 +52,7 @@ static inline void mem_free(void *ptr)
     free(ptr);
 }
 
-/* n elements of size bytes; NULL also when the product overflows. */
+/* Makes room for n elements of size bytes. Returns NULL also when the product overflows. */
 static inline MUST_CHECK void *mem_realloc_array(void *ptr, size_t n, size_t size)
 {
     size_t bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The shared vocabulary as text: one table per enum, each checked against the enum's length. The names are
- * part of the receipt, the flags and the API: they are added to, never renamed.
+ * names.c: the words that all rooms share, as text: one table per enum, each checked against the enum's length.
+ * Receipts, flags and the API contain these names, so a name may be added but never changed.
  */
 #include <brig.h>
 

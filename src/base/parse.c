@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Strict numbers. The form is judged before the value: nonsense is -EINVAL however large its digits are, and
- * -ERANGE is kept for a well-formed number that is too large. Integers only, so there is no rounding to argue about.
+ * parse.c: strict numbers. The form is judged before the value: a text that is no number is -EINVAL, however many
+ * digits it has, and -ERANGE means a well-formed number that is too large. Only integers are used, so nothing is
+ * rounded.
  */
 #include "base/parse.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounded string copies. Truncation is a failure: a path cut short names another file. str_cut() is for messages. */
+/*
+ * str.c: bounded string copies. Truncation is a failure, because a path that is cut short names another file. Only
+ * str_cut() shortens, for messages.
+ */
 #include "base/str.h"
 
 #include <stdarg.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * str.h: strings into buffers of known size. A result that does not fit is -ENAMETOOLONG, never a shorter string: a
- * name that is cut short is another name. Only str_cut() shortens, and only what people read is given to it.
+ * str.h: writes strings into buffers of known size. If a result does not fit, the function returns -ENAMETOOLONG and
+ * makes no shorter string, because a name that is cut short is another name. Only str_cut() shortens, and only texts
+ * that people read are given to it.
  */
 #ifndef BRIG_BASE_STR_H
 #define BRIG_BASE_STR_H
@@ -31,7 +32,9 @@ static inline bool str_starts(const char *text, const char *prefix)
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
-/* FNV-1a of both, for tables of a fixed size; b may be NULL. Anybody can find texts that collide: table.h has a seed.
+/*
+ * Returns the FNV-1a hash of both texts, for tables of a fixed size; b may be NULL. Anybody can find texts that
+ * collide, so a table for names from outside needs a seed (table.h).
  */
 uint32_t str_hash(const char *a, const char *b);
 

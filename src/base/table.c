@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c: two strings to a thing; see table.h. Chains, doubled when there are as many things as slots. */
+/* table.c: the hash table of table.h. It has chains, and it doubles when there are as many things as places. */
 #include "base/table.h"
 
 #include <string.h>

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* utf8.h: one well-formed UTF-8 sequence at a time, read or written (RFC 3629: no surrogates, no overlong forms, up to
- * U+10FFFF). */
+/*
+ * utf8.h: reads and writes one well-formed UTF-8 sequence at a time (RFC 3629: no surrogates, no overlong forms, up to
+ * U+10FFFF).
+ */
 #ifndef BRIG_BASE_UTF8_H
 #define BRIG_BASE_UTF8_H
 
 #include "base/base.h"
 
-/* Length (1 to 4) of the sequence at the start of data, or 0 when there is none. *ret_point may be NULL. */
+/* Returns the length (1 to 4) of the sequence at the start of data, or 0 if there is none. ret_point may be NULL. */
 static inline size_t utf8_sequence(const void *data, size_t len, uint32_t *ret_point)
 {
     const uint8_t *s = data;
@@ -70,7 +72,7 @@ static inline size_t utf8_put(void *out, uint32_t point)
     return 4;
 }
 
-/* C0, DEL and C1: what could steer a terminal. */
+/* Is it a control character (C0, DEL or C1)? Those could steer a terminal. */
 static inline bool utf8_is_control(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7f && point <= 0x9f);

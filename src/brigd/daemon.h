@@ -26,7 +26,8 @@ struct daemon_state {
     int status;
 };
 
-/* Stage 3: store, policies, secrets, keys, audit log and what tools need; everything that is there before a client is.
+/*
+ * Stage 3: store, policies, secrets, keys, audit log and what tools need; everything that is there before a client is.
  */
 int daemon_open(struct daemon_state *d, struct brig_err *err) MUST_CHECK;
 /* All of it, the server first. What was never opened is left alone. */

@@ -42,7 +42,8 @@ void receipt_read(const struct json_value *json, struct brig_receipt *ret)
     ret->exit_code = (int)get_i64(outcome, "exit_code", 0);
     ret->signal = (int)get_i64(outcome, "signal", 0);
     snprintf(ret->detail, sizeof(ret->detail), "%s", get_text(outcome, "detail", ""));
-    /* A program that could not be executed has a detail and the shell's status; one that exits so itself has no detail.
+    /*
+     * A program that could not be executed has a detail and the shell's status; one that exits so itself has no detail.
      */
     bool has_end = get_i64(outcome, "exit_code", -1) >= 0 || ret->signal != 0;
     bool no_exec =

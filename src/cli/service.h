@@ -52,7 +52,8 @@ void service_client_close(struct client **client);
 
 /* Both say what is wrong. true: done. */
 bool service_open(struct client **ret);
-/* body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made.
+/*
+ * body may be NULL; ret may be NULL, and then the answer stays in client_reply(). target is what client_target() made.
  */
 bool service_ask(struct client *client, const char *method, const struct buf *target, const struct buf *body,
                  struct json_doc **ret);

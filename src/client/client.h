@@ -33,7 +33,8 @@ int client_open_socket(const char *path, struct client **ret, struct brig_err *e
 bool client_is_remote(void);                           /* BRIG_HOST is set: there is no fallback to this machine */
 void client_close(struct client *client);              /* takes NULL */
 const char *client_where(const struct client *client); /* "/run/brig/brig.sock", "http://127.0.0.1:2744" */
-/* A descriptor that becomes readable (a signalfd) makes every call end with -ECANCELED. -1: none. Not read, not owned.
+/*
+ * A descriptor that becomes readable (a signalfd) makes every call end with -ECANCELED. -1: none. Not read, not owned.
  */
 void client_set_cancel(struct client *client, int fd);
 

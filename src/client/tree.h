@@ -20,7 +20,8 @@ struct tree_reader;
 
 /* root: an open directory, taken over. prefix: put before every name ("" or a name), and then a member of its own. */
 int tree_reader_create(int root, const char *prefix, struct tree_reader **ret, struct brig_err *err) MUST_CHECK;
-/* Bytes of the archive; 0 at its end; a negative errno. Files that change meanwhile are cut or filled up with zeroes.
+/*
+ * Bytes of the archive; 0 at its end; a negative errno. Files that change meanwhile are cut or filled up with zeroes.
  */
 ssize_t tree_reader_read(struct tree_reader *reader, void *data, size_t size, struct brig_err *err) MUST_CHECK;
 uint64_t tree_reader_skipped(const struct tree_reader *reader); /* sockets, devices, what could not be read */

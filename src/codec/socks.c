@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SOCKS5, the server's side. A refusal is said as soon as it is certain; nothing is read past the end of a message. */
+/*
+ * socks.c: the server's side of SOCKS5. A refusal is sent as soon as it is certain; nothing is read past the end of a
+ * message.
+ */
 #include "codec/socks.h"
 
 enum { VERSION = 5, CONNECT = 1, TYPE_V4 = 1, TYPE_NAME = 3, TYPE_V6 = 4, NO_AUTHENTICATION = 0, NO_METHOD = 0xff };
@@ -68,7 +71,8 @@ void socks_put_method(uint8_t out[2], bool accepted)
     out[1] = accepted ? NO_AUTHENTICATION : NO_METHOD;
 }
 
-/* The bound address is 0.0.0.0:0: which one it is says something about this host, and no client needs it for CONNECT.
+/*
+ * The bound address is 0.0.0.0:0. The real one would say something about this host, and no client needs it for CONNECT.
  */
 void socks_put_reply(uint8_t out[10], enum socks_reply reply)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * socks.h: the server's side of SOCKS5 (RFC 1928), CONNECT only, no authentication. SOCKS4, BIND and UDP ASSOCIATE are
- * refused. A name is bytes with a length: it goes through dns_name_canonical() with that length, so that a NUL in it is
- * a refusal. Pure.
+ * socks.h: the server's side of SOCKS5 (RFC 1928): only CONNECT, no authentication. SOCKS4, BIND and UDP ASSOCIATE are
+ * refused. A name is bytes with a length, and dns_name_canonical() gets that length, so a NUL in it is refused. It has
+ * no sockets.
  */
 #ifndef BRIG_CODEC_SOCKS_H
 #define BRIG_CODEC_SOCKS_H
@@ -29,13 +29,18 @@ struct socks_request {
     uint16_t port;
 };
 
-/* "05 n methods": bytes taken, 0 for more, -EPROTO (not version 5), -EACCES (it does not offer "no authentication"). */
+/*
+ * Parses "05 n methods". Returns the bytes taken, 0 if more are needed, -EPROTO (not version 5) or -EACCES ("no
+ * authentication" is not offered).
+ */
 int socks_greeting_parse(const uint8_t *data, size_t len) MUST_CHECK;
-/* The request: bytes taken, 0 for more, or a negative errno with *ret_reply set: -EPROTO, -EOPNOTSUPP (another command,
- * address type), -EINVAL (name). */
+/*
+ * Parses the request. Returns the bytes taken, 0 if more are needed, or a negative errno with *ret_reply set: -EPROTO,
+ * -EOPNOTSUPP (another command or address type) or -EINVAL (a bad name).
+ */
 int socks_request_parse(const uint8_t *data, size_t len, struct socks_request *ret,
                         enum socks_reply *ret_reply) MUST_CHECK;
-/* The 2 bytes that choose a method (0x00, or 0xff for none), and the 10 that answer a request. */
+/* Write the 2 bytes that choose a method (0x00, or 0xff for none) and the 10 bytes that answer a request. */
 void socks_put_method(uint8_t out[2], bool accepted);
 void socks_put_reply(uint8_t out[10], enum socks_reply reply);
 

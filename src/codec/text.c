@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.c: values as text. What Python prints for a value is what models were trained on and what clients of Letta
- * compare with, so str() and repr() are followed to the letter, but for one thing: characters that no version
- * of Unicode knows yet are printed, not escaped.
+ * text.c: values as text. Models were trained on what Python prints for a value, and clients of Letta compare with it.
+ * So str() and repr() are followed to the letter, except that characters which no version of Unicode knows yet are
+ * printed and not escaped.
  */
 #include "codec/text.h"
 

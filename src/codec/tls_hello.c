@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ClientHello, read by somebody who is not the server. What matters is that the server cannot read another name out
- * of the same bytes: so everything is refused on which implementations differ (repeated extensions, several names,
- * names with other bytes than a host name has, lengths that leave a rest, a hello that ends in the middle of a record).
+ * tls_hello.c: reads a ClientHello on behalf of somebody who is not the server. The server must not be able to read
+ * another name out of the same bytes. So everything is refused on which implementations differ: repeated extensions,
+ * several names, names with other bytes than a host name has, lengths that leave a rest, a hello that ends in the
+ * middle of a record.
  *
- * The records are walked first, which costs nothing while bytes are missing; the message is put together only when it
- * is all there, and in place when one record holds it.
+ * The records are walked first, which costs nothing while bytes are missing. The message is put together only when it
+ * is complete, and in place when one record holds it.
  */
 #include "codec/tls_hello.h"
 
@@ -145,8 +146,8 @@ static bool read_hello(struct part body, struct tls_hello *ret)
 }
 
 /*
- * Walks the records: how many bytes of `data` the hello takes, and the length of the message. 0: more are needed.
- * header gets the message's first bytes, wherever the records cut them.
+ * Walks the records. Returns how many bytes of `data` the hello takes, or 0 if more are needed, and the length of the
+ * message. header gets the first bytes of the message, wherever the records cut them.
  */
 static int walk_records(const uint8_t *data, size_t len, size_t *ret_message)
 {

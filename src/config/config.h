@@ -63,7 +63,8 @@ struct config {
     char *bind_roots;          /* absolute directories with colons between them; "" none */
     char *templates;           /* directory with templates: <name>/ or <name>.tar; "" none */
 
-    /* host directories that a configuration's sandbox_dir may be in, with colons between them; "" only the default one
+    /*
+     * host directories that a configuration's sandbox_dir may be in, with colons between them; "" only the default one
      */
     char *allowed_dirs;
 

@@ -48,7 +48,8 @@ void config_where(const struct config_loaded *loaded, unsigned line, char *out, 
 
 /* ---- words that were meant ---------------------------------------------------------------------------- */
 
-/* How many letters have to be put in, taken out, replaced or swapped with their neighbour (optimal string alignment).
+/*
+ * How many letters have to be put in, taken out, replaced or swapped with their neighbour (optimal string alignment).
  */
 static unsigned distance(const char *a, const char *b)
 {

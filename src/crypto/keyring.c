@@ -2,11 +2,11 @@
 /*
  * keyring.c: AES-256-GCM over OpenSSL's EVP, with keys that have names.
  *
- * Invariants. Keys are only ever in memory from crypto_secret_alloc(): pages of their own, locked, out of core dumps,
- * zero in a forked child, wiped when freed; the copy OpenSSL makes of a key in its context is wiped by it when the
- * context is freed. A nonce is 96 random bits and used once: at 2^32 seals with one key the chance of a repeat is 2^-33
- * (NIST SP 800-38D, 8.3), and secrets are set by people. What was not authenticated is wiped before it could be looked
- * at. Errors tell a line's number and never its text.
+ * Invariants. Keys are only in memory from crypto_secret_alloc(): pages of their own, locked, out of core dumps, zero
+ * in a forked child, wiped when freed. OpenSSL wipes its own copy of a key when the context is freed. A nonce is 96
+ * random bits and used once: at 2^32 seals with one key the chance of a repeat is 2^-33 (NIST SP 800-38D, 8.3), and
+ * secrets are set by people. A plaintext that was not authenticated is wiped before anybody can look at it. An error
+ * names a line's number and never its text.
  */
 #include "crypto/keyring.h"
 
@@ -40,8 +40,8 @@ struct keyring {
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
 /*
- * Whole pages: locks and advice are the kernel's per page, and a neighbour on the heap would share them, or undo them.
- * Where the limit on locked memory is reached it is memory like any other, but for the dumps and forks.
+ * These are whole pages: the kernel locks and advises per page, and a neighbour on the heap would share that or undo
+ * it. Where the limit on locked memory is reached, the memory is not locked, but it still stays out of dumps and forks.
  */
 static size_t pages_of(size_t len)
 {
@@ -53,8 +53,7 @@ static size_t pages_of(size_t len)
     return up / page * page;
 }
 
-/* Single pages are kept, wiped, for the next: mapping, advising and locking one costs more than what is done with it.
- */
+/* Single pages are wiped and kept for the next caller: mapping, advising and locking one costs more than its use. */
 static struct {
     pthread_mutex_t lock;
     void *pages[SPARE_PAGES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * legacy.c: Letta's stored values, opened. See legacy.h. The derived key and what was not authenticated are
+ * legacy.c: opens Letta's stored values (legacy.h). The derived key and any plaintext that was not authenticated are
  * wiped; nothing here writes the format.
  */
 #include "crypto/legacy.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signer.c: Ed25519 keys in files. The private key is PKCS#8 PEM, as `openssl genpkey -algorithm ed25519` writes it; it
- * is made here when it is missing, and beside it lies the public one (PATH.pub, for whoever verifies). A private key
- * that others can read is refused, not repaired: whoever could read it may have done so.
+ * signer.c: Ed25519 keys in files. The private key is PKCS#8 PEM, as `openssl genpkey -algorithm ed25519` writes it. If
+ * it is missing it is made here, with the public key beside it (PATH.pub, for those who verify). A private key that
+ * others can read is refused and not repaired: somebody may have read it.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -65,8 +65,8 @@ static int read_private(int fd, const char *path, EVP_PKEY **ret, struct brig_er
 }
 
 /*
- * Written aside and linked into place: a key is there whole or not at all, and of two that start at once one wins
- * (-EEXIST for the other, who then reads it).
+ * The key is written aside and linked into place, so it is there whole or not at all. If two processes start at once,
+ * one wins; the other gets -EEXIST and reads that key.
  */
 static int write_new(int dir_fd, const char *path, const char *text, size_t len, mode_t mode)
 {

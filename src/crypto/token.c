@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * token.c: text that says "whoever has this may do PURPOSE with SUBJECT until EXPIRY", and cannot be made without the
+ * token.c: tokens that say "whoever has this may do PURPOSE with SUBJECT until EXPIRY". Nobody can make one without the
  * key.
  *
- *     base64url(subject "." expiry) "." base64url(HMAC-SHA256(key, "brig-token-v1" NUL purpose NUL subject NUL expiry
- * NUL))
+ *     base64url(subject "." expiry) "." base64url(MAC)
+ *     MAC = HMAC-SHA256(key, "brig-token-v1" NUL purpose NUL subject NUL expiry NUL)
  *
- * The purpose is under the signature but not in the token, so a token for one thing is none for another. Every part is
- * followed by a NUL, which none of them can contain: no two different lists of parts are the same bytes. The caller
- * knows the subject it asks about; the token is made again from it and compared, in constant time, and nothing in it is
- * parsed but the expiry.
+ * The purpose is under the signature but not in the token, so a token for one purpose is invalid for another. A NUL
+ * follows every part, and no part can contain one: no two different lists of parts are the same bytes. The caller knows
+ * the subject that it asks about. The token is made again from it and compared in constant time; nothing in the token
+ * is parsed except the expiry.
  */
 #include <inttypes.h>
 

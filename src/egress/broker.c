@@ -19,7 +19,8 @@ static const char *text_member(const struct json_value *object, const char *key)
                                                                                                         : NULL;
 }
 
-/* PLACEHOLDER_PREFIX and 32 lower-case hexadecimal digits: what can be found in any text, and be mistaken for nothing.
+/*
+ * PLACEHOLDER_PREFIX and 32 lower-case hexadecimal digits: what can be found in any text, and be mistaken for nothing.
  */
 static bool placeholder_ok(const char *text)
 {

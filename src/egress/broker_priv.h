@@ -192,7 +192,8 @@ struct sigv4_request {
     struct sigv4_field fields[SIGV4_FIELDS]; /* to be signed; one with a repeated name is joined by the caller */
     size_t n_fields;
 };
-/* "AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=.." appended. Sorts fields. -EINVAL, -EMSGSIZE, -ENOMEM.
+/*
+ * "AWS4-HMAC-SHA256 Credential=.., SignedHeaders=.., Signature=.." appended. Sorts fields. -EINVAL, -EMSGSIZE, -ENOMEM.
  */
 int sigv4_authorization(struct sigv4_request *request, struct wbuf *out) MUST_CHECK;
 struct sigv4_scope {

@@ -239,7 +239,8 @@ static void judged(struct conn *conn, const struct http_head *head, size_t took)
     conn_dial(conn);
 }
 
-/* Through the proxy, to a host with a brokered secret: the broker gets what a program without a proxy would have sent.
+/*
+ * Through the proxy, to a host with a brokered secret: the broker gets what a program without a proxy would have sent.
  */
 static void hand_over(struct conn *conn, const struct http_head *head, size_t took)
 {

@@ -49,7 +49,8 @@ static void refuse(struct conn *conn, unsigned status, const char *why)
 
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
 
-/* A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it.
+/*
+ * A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it.
  */
 static bool host_agrees(const struct http_head *head, const struct authority *target)
 {

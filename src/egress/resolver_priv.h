@@ -36,7 +36,8 @@ size_t resolver_config_find(const struct resolver_config *config, const char *na
 
 /* ---- resolver_query.c: one question, asked until somebody answers -------------------------------------------- */
 
-/* r: 0 with a reply that is NOERROR or NXDOMAIN; -ETIMEDOUT, -EREMOTEIO (a server's failure), or what went wrong here.
+/*
+ * r: 0 with a reply that is NOERROR or NXDOMAIN; -ETIMEDOUT, -EREMOTEIO (a server's failure), or what went wrong here.
  */
 typedef void query_fn(void *ctx, int r, const struct dns_reply *reply);
 struct query {

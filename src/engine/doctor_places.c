@@ -107,7 +107,8 @@ void find_helpers(const struct doctor *d, struct brig_doctor_row *row)
 
 /* ---- core dumps --------------------------------------------------------------------------------------- */
 
-/* A pattern that is a pipe starts a program of the host's for every crash, as root, whatever the limit; unless it is 1.
+/*
+ * A pattern that is a pipe starts a program of the host's for every crash, as root, whatever the limit; unless it is 1.
  */
 void find_core_dumps(const struct doctor *d, struct brig_doctor_row *row)
 {

@@ -105,7 +105,8 @@ void run_gate_free(struct brig_run *run);
 extern const char *const engine_base_env[];
 void run_readings(struct brig_receipt *receipt, const struct reading readings[BRIG_LAYER_MAX]);
 
-/* engine_receipt.c: the members, for those who show parts of them. They write a key and its value into an open object.
+/*
+ * engine_receipt.c: the members, for those who show parts of them. They write a key and its value into an open object.
  */
 struct json;
 void receipt_put_time(struct json *json, const char *key, int64_t ns);

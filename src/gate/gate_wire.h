@@ -162,7 +162,8 @@ union gate_any {
 size_t gate_wire_size(uint16_t type); /* 0: unknown */
 /* 0 or -EPROTO: magic, version, type, size; counts and text ends too */
 int gate_wire_check(const union gate_any *msg, size_t len) MUST_CHECK;
-/* One packet, non-blocking. Receive: 0, -EAGAIN, -EPIPE (closed), -EPROTO; *n_fds: room in, received out; all CLOEXEC.
+/*
+ * One packet, non-blocking. Receive: 0, -EAGAIN, -EPIPE (closed), -EPROTO; *n_fds: room in, received out; all CLOEXEC.
  */
 int gate_send(int sock, const void *msg, const int *fds, size_t n_fds) MUST_CHECK;
 int gate_receive(int sock, union gate_any *ret, int *fds, size_t *n_fds) MUST_CHECK;

@@ -120,7 +120,8 @@ bool cg_has_leaves(const struct cg *cg);
 int cg_open(struct cg *cg, const struct cg_host *host, const char *name, bool split) MUST_CHECK;
 /* pids: the sandbox's own limit. 0 or a negative errno. */
 int cg_leaf_create(struct cg *cg, uint32_t leaf, uint64_t pids) MUST_CHECK;
-/* Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more).
+/*
+ * Moves a process of the sandbox that is in no leaf yet; init: its pid 1. -ESRCH: there is no such process (any more).
  */
 int cg_leaf_enter(struct cg *cg, uint32_t leaf, int proc_fd, pid_t pid, pid_t init) MUST_CHECK;
 void cg_leaf_limit(const struct cg *cg, uint32_t leaf, uint64_t pids); /* the sandbox's own is another now */

@@ -249,7 +249,8 @@ static void init_v2(struct cg_host *host, const char *mount, char *path, const c
     const unsigned needed = 1u << CG_MEMORY | 1u << CG_PIDS | 1u << CG_CPU;
     size_t len = strlen(path), tail = strlen("/" SELF_LEAF);
 
-    /* Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too.
+    /*
+     * Another engine of this process has moved us already (or one did that was killed): what it divides, we divide too.
      */
     if (len >= tail && strcmp(path + len - tail, "/" SELF_LEAF) == 0)
         path[len - tail] = '\0';

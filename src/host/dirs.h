@@ -35,7 +35,8 @@ int dirs_open(enum brig_dir which, struct brig_err *err) MUST_CHECK;
  */
 int dirs_look(enum brig_dir which, int *ret_fd, struct brig_err *err) MUST_CHECK;
 
-/* Removes what is in a directory of ours, depth levels down. Follows nothing; what cannot be removed stays, silently.
+/*
+ * Removes what is in a directory of ours, depth levels down. Follows nothing; what cannot be removed stays, silently.
  */
 void dirs_remove_content(int dir_fd, unsigned depth);
 

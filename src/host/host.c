@@ -151,7 +151,8 @@ static unsigned landlock_abi(void)
     return abi > 0 ? (unsigned)abi : 0;
 }
 
-/* What the service's users may share, and what the service itself shares for them: for the spawner they are one list.
+/*
+ * What the service's users may share, and what the service itself shares for them: for the spawner they are one list.
  */
 static int read_roots(struct host *host, struct brig_err *err)
 {

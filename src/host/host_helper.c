@@ -72,7 +72,8 @@ static int helper_run(const struct host *host, helper_fn *fn, const void *arg, s
 
 /* ---- sources of binds ---------------------------------------------------------------------------- */
 
-/* Nothing at, below or above these is ever bound: the kernel's own trees and the sockets and state that rule the host.
+/*
+ * Nothing at, below or above these is ever bound: the kernel's own trees and the sockets and state that rule the host.
  */
 static const char *const forbidden[] = {
     "/proc",

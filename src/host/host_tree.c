@@ -16,7 +16,8 @@ static const char *const dirs[] = {"r",     "r2",  "s",    "x", "x2", "t",    "e
                                    "empty", "old", "proc", "d", "l",  "trust"};
 static const char *const nodes[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
-/* A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree.
+/*
+ * A detached copy of one mount. A plain user's namespace may not split the host's mounts apart: then the whole subtree.
  */
 static int clone_place(const char *path, bool whole)
 {

@@ -23,7 +23,8 @@ int limits_check_image(const struct brig_limits *limits, struct brig_err *err) M
 /* A memory-backed store is charged to memory: it must fill before memory does. */
 int limits_check_memory_store(const struct brig_limits *limits, struct brig_err *err) MUST_CHECK;
 
-/* what: "working directory", ... Absolute, no "..", no control bytes, not in /proc, /dev or /sys, at most 1023 bytes.
+/*
+ * what: "working directory", ... Absolute, no "..", no control bytes, not in /proc, /dev or /sys, at most 1023 bytes.
  */
 int check_inside_path(const char *what, const char *path, struct brig_err *err) MUST_CHECK;
 /* The same, and not one of the places the sandbox itself mounts. */

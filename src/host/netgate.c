@@ -173,7 +173,8 @@ static int set_options(const struct job *job, int fd, const struct gate_listener
 
     if (v6 && SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only)) < 0)
         return -errno;
-    /* A local route is enough for IPv4; IPv6 wants an address of an interface, to bind and to answer from, unless told.
+    /*
+     * A local route is enough for IPv4; IPv6 wants an address of an interface, to bind and to answer from, unless told.
      */
     if (v6 && (own || what->kind == GATE_DNS_UDP) &&
         SYS(setsockopt(fd, IPPROTO_IPV6, IPV6_FREEBIND, &one, sizeof one)) < 0)

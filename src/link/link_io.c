@@ -220,7 +220,8 @@ void link_send_soon(struct link *link)
         link_want_writable(link, true);
 }
 
-/* The rest of what was given to one sendmsg(), past the first `sent` bytes, goes to the queue, which has room for it.
+/*
+ * The rest of what was given to one sendmsg(), past the first `sent` bytes, goes to the queue, which has room for it.
  */
 static void queue_rest(struct send_queue *out, const struct iovec *iov, unsigned n, size_t sent)
 {

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation
+ * loop.c: the epoll loop and its timers. Theory of operation:
  *
- * Sources. Registered sources stand in a table; epoll carries "generation << 32 | slot", never a pointer. Removing
- * a source empties its slot and raises the slot's generation, so events of the same batch that were already fetched
- * for it no longer match and are dropped, even when the slot (or the descriptor number) has a new owner by then.
+ * Sources. Registered sources stand in a table; epoll carries "generation << 32 | slot", never a pointer. When a source
+ * is removed, its slot becomes empty and the slot's generation rises. So events of the same batch that were already
+ * fetched for it no longer match and are dropped, even when the slot (or the descriptor number) has a new owner by
+ * then.
  *
- * Timers. A binary heap of pointers ordered by (deadline, order of arming); each timer knows its place, so moving and
- * clearing one is O(log n). Waiting uses the timeout of epoll_pwait2(), so a loop that is only run costs one system
- * call per round and timers cost none. A deadline in the past is raised to the time of the last round: a timer that
- * keeps re-arming itself sorts after those already due and is not fired twice in one round.
+ * Timers. They stand in a binary heap of pointers, ordered by deadline and then by the order of arming. Each timer
+ * knows its place, so moving or clearing one is O(log n). The wait uses the timeout of epoll_pwait2(), so a loop that
+ * is only run costs one system call per round and timers cost none. A deadline in the past is raised to the time of the
+ * last round: a timer that arms itself again and again sorts after those that are due already, and is not fired twice
+ * in one round.
  *
- * Outer loops. Only when loop_fd() was asked for, a timerfd is added to the epoll set so that the epoll descriptor
- * itself becomes readable when a timer is due. It is set again only when the earliest deadline moves forward or when
- * it has expired; a deadline that moved back is found out when the old one wakes us for nothing.
+ * Outer loops. When loop_fd() was asked for, a timerfd is added to the epoll set, so that the epoll descriptor itself
+ * becomes readable when a timer is due. The timerfd is set again only when the earliest deadline moves forward or when
+ * it has expired; if a deadline moved back, the loop wakes once for nothing and notices it then.
  */
 #include "loop/loop.h"
 

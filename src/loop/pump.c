@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pump. One chunk per event, so that a flood on one descriptor leaves the others and the timers their turn; only
- * once the writer is gone (EPOLLHUP), when no more than the kernel's buffer can be left, it is read to its end at once.
+ * pump.c: the pump. It reads one chunk per event, so that a flood on one descriptor leaves the others and the timers
+ * their turn. Only when the writer is gone (EPOLLHUP), and no more than the kernel's buffer can be left, it reads to
+ * the end at once.
  *
- * A stopped pump is taken out of epoll rather than left in with no events: EPOLLHUP cannot be masked and would spin.
+ * A stopped pump is taken out of epoll; it is not left in with no events, because EPOLLHUP cannot be masked and would
+ * make the loop spin.
  */
 #include "loop/pump.h"
 

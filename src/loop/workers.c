@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pool. Two lists under one lock: jobs that wait for a thread, and what waits for the loop (finished jobs and
- * posted calls, in the order in which they came). An eventfd wakes the loop; it is written only when the second list
- * was empty, so a burst costs one write.
+ * workers.c: the pool of threads. One lock protects two lists: the jobs that wait for a thread, and what waits for the
+ * loop (finished jobs and posted calls, in the order in which they came). An eventfd wakes the loop; it is written only
+ * when the second list was empty, so a burst costs one write.
  *
- * The loop's turn handles as many as there were when it began and takes them one at a time: a callback that posts
- * again does not starve the loop, and one that runs the loop inside itself does not hide the others.
+ * In its turn the loop handles as many entries as there were when the turn began, and takes them one at a time. So a
+ * callback that posts again does not starve the loop, and a callback that runs the loop inside itself does not hide the
+ * others.
  */
 #include "loop/workers.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workers.h: a small pool of threads for what would block the loop (queries, gzip). A job's work() runs on some
- * thread; done() afterwards on the loop's thread. Jobs of one pool are started in order. Threads have every signal
- * blocked.
+ * workers.h: a small pool of threads for work that would block the loop (queries, gzip). A job's work() runs on one of
+ * the threads; afterwards done() runs on the loop's thread. The jobs of a pool are started in order. The threads block
+ * every signal.
  */
 #ifndef BRIG_LOOP_WORKERS_H
 #define BRIG_LOOP_WORKERS_H
@@ -11,15 +11,19 @@
 
 struct workers;
 struct job {
-    void (*work)(struct job *job); /* not on the loop's thread */
-    void (*done)(struct job *job); /* on the loop's thread; may free the job */
+    void (*work)(struct job *job); /* Runs on a thread of the pool. */
+    void (*done)(struct job *job); /* Runs on the loop's thread and may free the job. */
     struct job *next;              /* private */
 };
 
 int workers_create(struct loop *loop, unsigned threads, struct workers **ret, struct brig_err *err) MUST_CHECK;
-void workers_destroy(struct workers *workers); /* finishes what is queued, calls done() for it; takes NULL */
+/* Finishes the queued jobs and calls their done(). workers may be NULL. */
+void workers_destroy(struct workers *workers);
 void workers_add(struct workers *workers, struct job *job);
-/* From any thread: fn(ctx) on the loop's thread, soon. -ENOMEM. For threads of one's own (store's writer, audit's). */
+/*
+ * Makes fn(ctx) run soon on the loop's thread. Any thread may call it, such as the store's and the audit log's writers.
+ * Returns 0 or -ENOMEM.
+ */
 int workers_post(struct workers *workers, void (*fn)(void *ctx), void *ctx) MUST_CHECK;
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agent.c: `brig agent add|ls|show|rm|attach|detach`: whom tools run for: variables, state, and which tools it may use.
+/*
+ * agent.c: `brig agent add|ls|show|rm|attach|detach`: whom tools run for: variables, state, and which tools it may use.
  */
 #include <string.h>
 

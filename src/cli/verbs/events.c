@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* events.c: `brig events`: what happens to sandboxes, as it happens. Goes on where it was when the daemon is restarted.
+/*
+ * events.c: `brig events`: what happens to sandboxes, as it happens. Goes on where it was when the daemon is restarted.
  */
 #include <signal.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* key.c: `brig key create|ls|revoke`: API keys. The daemon keeps only a hash: what create prints is never seen again.
+/*
+ * key.c: `brig key create|ls|revoke`: API keys. The daemon keeps only a hash: what create prints is never seen again.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DNS messages, the writing half, and the one spelling of host names.
+ * dns.c: writes DNS messages, and brings host names into their one spelling.
  *
- * Answers repeat the question's bytes as they came (a resolver that randomises the case of letters compares them) and
- * point to it for the records' names. Nothing is compressed otherwise: there is nothing to compress.
+ * An answer repeats the bytes of the question as they came, because a resolver that randomises the case of letters
+ * compares them. The records' names point to the question. Nothing else is compressed: there is nothing to compress.
  */
 #include "codec/dns/dns.h"
 
@@ -146,8 +146,8 @@ int dns_query_put(struct buf *out, uint16_t id, const char *name, uint16_t type)
 /* ---- names -------------------------------------------------------------------------------------------------- */
 
 /*
- * Would a resolver somewhere take it for a number? inet_aton() reads one to four parts, decimal, octal or hexadecimal.
- * No real name ends in such a part (RFC 3696, 2), so that the last one decides, as in URLs of the WHATWG.
+ * Could a resolver somewhere read this name as a number? inet_aton() reads one to four parts that are decimal, octal or
+ * hexadecimal. No real name ends in such a part (RFC 3696, 2), so the last part decides, as in the URLs of WHATWG.
  */
 static bool ends_in_number(const char *name)
 {

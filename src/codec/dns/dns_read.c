@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * DNS messages, the reading half. Nothing here trusts a length: every byte is fetched through a cursor that knows the
- * end of the message. Names are text from the moment they are read and have one spelling; a name that cannot be written
- * that way makes its record unusable, and the message malformed where the record was wanted.
+ * dns_read.c: reads DNS messages. Nothing here trusts a length: every byte is fetched through a cursor that knows the
+ * end of the message. A name is text from the moment it is read and has one spelling. If a name cannot be written that
+ * way, its record cannot be used; and if that record was wanted, the message is malformed.
  *
- * A reply is looked at only after its id and its question have been compared; until then it is somebody else's
+ * A reply is looked at only after its id and its question have been compared. Until then it belongs to somebody else
  * (-ENOMSG), so that a forged datagram cannot end a query by being malformed.
  */
 #include "codec/dns/dns.h"
@@ -67,9 +67,9 @@ static bool put_label(char out[DNS_NAME_MAX], size_t *out_len, const uint8_t *la
 }
 
 /*
- * The name at the cursor, which then stands behind it. -EBADMSG: it is no name at all. *ret_ok false: it is one, but
- * not in our bytes or too long. Each pointer must lead to before the place where the run of labels it ends began: so it
- * ends.
+ * Reads the name at the cursor and moves the cursor behind it. Returns -EBADMSG if it is no name at all. *ret_ok is
+ * false if it is a name that is too long or has other bytes than ours. Each pointer must lead to a place before the
+ * start of the labels that it ends, so the walk ends.
  */
 static int read_name(struct cursor *c, bool pointers, char out[DNS_NAME_MAX], bool *ret_ok)
 {
@@ -197,7 +197,9 @@ static int read_target(const struct cursor *c, const struct record *record, char
     return 0;
 }
 
-/* All records of the answer that `name` owns: addresses of the type into ret, or a CNAME's target into next ("": none).
+/*
+ * Reads all records of the answer that `name` owns: addresses of the type into ret, or the target of a CNAME into next
+ * ("" if there is none).
  */
 static int read_answers(struct cursor c, unsigned n_records, uint16_t type, const char *name, struct dns_reply *ret,
                         char next[DNS_NAME_MAX], uint32_t *ttl)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heads. A head is looked for first (an empty line, every line ended by CR LF), then cut into its parts in place.
- * Where two readers of one message could differ about where it ends (RFC 9112 sections 6.3 and 11.2), it is refused
- * rather than repaired: that is the whole defence against request smuggling.
+ * http.c: parses the heads of HTTP messages. It looks for the end of the head first (an empty line; every line ends
+ * with CR LF), then cuts the head into its parts in place. Where two readers could disagree about the end of a message
+ * (RFC 9112 sections 6.3 and 11.2), the message is refused and never repaired: that is the whole defence against
+ * request smuggling.
  *
- * struct http_head is large, so that only what is used of it is written.
+ * struct http_head is large, so only the used part of it is written.
  */
 #include "codec/http/http.h"
 

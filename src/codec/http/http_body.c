@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bodies. The chunked coding is read byte by byte outside of the data and in one step within it; a call returns after
- * one piece of content, so that the caller decides what to do with it. Chunk extensions and trailers are thrown away,
- * together at most EXTRA_MAX bytes of them in one body.
+ * http_body.c: reads the bodies of HTTP messages. The chunked coding is read byte by byte outside of the data and in
+ * one step within it. A call returns after one piece of content, so that the caller decides what to do with it. Chunk
+ * extensions and trailers are thrown away; one body may have at most EXTRA_MAX bytes of both together.
  *
  *   SIZE -> (EXT) -> SIZE_LF -> DATA -> DATA_CR -> DATA_LF -> SIZE ...
  *   size 0: SIZE_LF -> LINE -> (NAME -> VALUE -> VALUE_LF -> LINE ...) -> LAST_LF -> END

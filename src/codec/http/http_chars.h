@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_chars.h: the character classes of RFC 9110, shared by the http*.c files only. */
+/* http_chars.h: the character classes of RFC 9110. Only the http*.c files use it. */
 #ifndef BRIG_CODEC_HTTP_HTTP_CHARS_H
 #define BRIG_CODEC_HTTP_HTTP_CHARS_H
 
@@ -8,7 +8,7 @@
 #define HTTP_TOKEN 1u /* tchar: methods, field names */
 #define HTTP_VALUE 2u /* bytes of a field value: SP, HTAB, VCHAR, obs-text */
 #define HTTP_URI \
-    4u /* bytes of a target: RFC 3986's, and those that browsers do not encode in a query: [ ] { } | \ ^ ` */
+    4u /* Bytes of a target: those of RFC 3986, and those that browsers do not encode in a query: [ ] { } | \ ^ ` */
 #define HTTP_PLAIN 8u /* unreserved of RFC 3986 */
 
 extern const uint8_t http_chars[256];
@@ -23,7 +23,7 @@ static inline char http_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
 }
 
-/* The digit's value, or -1. */
+/* Returns the value of a hexadecimal digit, or -1. */
 static inline int http_hex(char c)
 {
     if (c >= '0' && c <= '9')

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Targets. The path is split at "/" before anything is decoded, so that an encoded slash stays inside its part; each
- * part is decoded exactly once, and the dot segments are judged after that. Nothing is normalised: a path that would
- * need it is refused, so no two readers can understand it differently.
+ * http_target.c: parses the targets of requests. The path is split at "/" before anything is decoded, so that an
+ * encoded slash stays inside its part. Each part is decoded exactly once, and dot segments are judged after that.
+ * Nothing is normalised: a path that would need it is refused, so no two readers can understand it differently.
  */
 #include "codec/http/http.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing heads. Every name and value is checked on its way out, so no caller can split a message. */
+/*
+ * http_write.c: writes heads. Every name and value is checked before it is written, so no caller can split a message.
+ */
 #include "codec/http/http.h"
 
 #include "codec/http/http_chars.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The JSON writer. It keeps one bit per nesting level for "object or array" and one for "has items", which is all that
- * commas and the check for nonsense (a key in an array, a value without a key, a second top-level value) need.
+ * json.c: the JSON writer. It keeps two bits per nesting level: "object or array" and "has items". Commas need no more,
+ * nor does the check for wrong calls (a key in an array, a value without a key, a second top-level value).
  */
 #include "codec/json/json.h"
 

@@ -34,32 +34,34 @@ struct json {
 
 void json_object(struct json *json);
 void json_array(struct json *json);
-void json_end(struct json *json); /* of the innermost object or array */
+void json_end(struct json *json); /* Ends the innermost object or array. */
 void json_key(struct json *json, const char *name);
 
 void json_string(struct json *json, const char *text);
 void json_string_n(struct json *json, const void *data, size_t len);
-void json_base64(struct json *json, const void *data, size_t len); /* a string, RFC 4648 with padding */
+/* Writes a string in base64 with padding (RFC 4648). */
+void json_base64(struct json *json, const void *data, size_t len);
 void json_u64(struct json *json, uint64_t value);
 void json_i64(struct json *json, int64_t value);
 void json_thousandths(struct json *json, uint64_t value); /* 1500 is 1.5, 2000 is 2 */
 void json_bool(struct json *json, bool value);
 void json_null(struct json *json);
-/* One value that is JSON already: written by this writer, or read by json_read(). */
+/* Writes one value that is JSON already: this writer wrote it, or json_read() read it. */
 void json_raw(struct json *json, const char *text, size_t len);
-/* A value that json_read() has read, as it was read. */
+/* Writes a value that json_read() has read, as it was read. */
 struct json_value;
 void json_value_put(struct json *json, const struct json_value *v);
 
-/* 0 when exactly one complete value was written, else the first failure. */
+/* Returns 0 if exactly one complete value was written, else the first failure. */
 int json_finish(struct json *json) MUST_CHECK;
 
 bool json_utf8_valid(const void *data, size_t len);
 /*
- * Whether bytes of a program are to be a string; else base64. They are where they are UTF-8 and do not become more than
- * twice as long by escapes: six bytes for each NUL would make of one program's output the work and memory of many.
+ * Should these bytes of a program become a string? If not, they become base64. They do if they are UTF-8 and if escapes
+ * make them at most twice as long: with six bytes for each NUL, the output of one program would cost the work and
+ * memory of many.
  */
-#define JSON_ESCAPES_MAX (64u << 10) /* as many are always fine */
+#define JSON_ESCAPES_MAX (64u << 10) /* So many escapes are always accepted. */
 bool json_is_text(const void *data, size_t len);
 int base64_append(struct buf *buf, const void *data, size_t len) MUST_CHECK;
 

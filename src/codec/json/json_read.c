@@ -7,9 +7,10 @@
  *
  *     struct json_doc | values | sorted indexes | strings
  *
- * The strings' area is as long as the text, and a string lies in it where it stood in the text: unescaping only makes
- * shorter, and the closing quote leaves room for the NUL. So a place in it is also the byte offset for a message, and
- * no string is ever measured twice. Numbers that need strtod() are copied there the same way for the moment.
+ * The strings' area is as long as the text, and a string lies in it where it stood in the text: unescaping only makes a
+ * string shorter, and the closing quote leaves room for the NUL. So a place in it is also the byte offset for a
+ * message, and no string is ever measured twice. Numbers that need strtod() are copied there the same way for the
+ * moment.
  *
  * The reader walks with a stack of its own, not the C stack. Keys are compared when an object closes: a few pairwise,
  * many by sorting pointers to the members (heap sort: n log n for the worst order too, no memory), which json_get()

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema.c: Theory of operation
+ * jsonschema.c: JSON Schema, the two public steps: compile once, check many times. Theory of operation:
  *
  * A schema is copied as text, read again, and kept as that tree, with a table beside it (jsonschema_priv.h). Compiling
- * has three steps:
+ * has two steps.
  *
- *   walk      (jsonschema_compile.c) every value that stands where a schema may stand is read as one: the shape of each
- * known keyword is checked, patterns are compiled, $id and $anchor are written down, $ref waits in a list resolve
- * (jsonschema_ref.c) each $ref finds its target, by name or by JSON pointer; a target that was not walked (below an
- * unknown keyword, or beside a $ref of draft 7) is walked now, and may add to the list
+ *   walk     (jsonschema_compile.c) Every value that stands where a schema may stand is read as one. The shape of
+ *            each known keyword is checked, patterns are compiled, $id and $anchor are noted, $ref waits in a list.
+ *   resolve  (jsonschema_ref.c) Each $ref finds its target, by name or by JSON pointer. A target that was not
+ *            walked (below an unknown keyword, or beside a $ref of draft 7) is walked now and may add to the list.
  *
- * Validating (jsonschema_check.c) goes down both trees at once. It ends for every input: each application of a schema,
- * comparison and step of a pattern is paid from one budget, and schemas within schemas have a depth. When either runs
- * out there is no answer, which is an error and nothing that `not` could turn around.
+ * The check (jsonschema_check.c) goes down both trees at once. It ends for every input: each application of a schema,
+ * each comparison and each step of a pattern is paid from one budget, and schemas within schemas have a largest depth.
+ * When either runs out there is no answer. That is an error, and `not` cannot turn it around.
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonschema_array.c: the keywords about an array's items. Draft 7 says `items: [...]` and `additionalItems` for what
- * is prefixItems and items now. */
+/*
+ * jsonschema_array.c: the keywords about the items of an array. Draft 7 writes `items: [...]` and `additionalItems` for
+ * what 2020-12 calls prefixItems and items.
+ */
 #include "codec/schema/jsonschema_priv.h"
 
 #include "base/err.h"

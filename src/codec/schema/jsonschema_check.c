@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_check.c: one schema at one instance. `type` is asked first, for what follows says little about a value of
- * the wrong kind; then the other keywords as they stand in the schema; unevaluated* last, since they depend on all of
- * them. The first that fails ends it.
+ * jsonschema_check.c: applies one schema to one instance. `type` is checked first, because the other keywords say
+ * little about a value of the wrong kind. The other keywords follow as they stand in the schema, and unevaluated* last,
+ * because it depends on all of them. The first keyword that fails ends the check.
  *
- * Marks: an array or object at which some schema above has unevaluated* gets a set of its children here, filled by the
- * keywords that look at them and by schemas applied in place. It is handed up only when this schema holds: a branch
- * that failed has evaluated nothing.
+ * Marks: if a schema above has unevaluated* for this array or object, a set of its children is made here. The keywords
+ * that look at children fill it, and so do schemas that are applied in place. The set is handed up only if this schema
+ * holds: a branch that failed has evaluated nothing.
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_compile.c: reads a value as a schema: one table says which keywords there are, in which draft, and what
- * shape their value has. A known keyword with a value of another shape is refused: whoever wrote it meant something
- * that would silently not be checked. Unknown keywords, and those that only describe (title, default, examples,
- * content...), mean nothing, as the standard wants.
+ * jsonschema_compile.c: reads a value as a schema. One table says which keywords exist, in which draft, and what shape
+ * their value has. A known keyword with a value of another shape is refused: its author meant something that would
+ * silently not be checked. Unknown keywords, and those that only describe (title, default, examples, content...), mean
+ * nothing, as the standard says.
  */
 #include "codec/schema/jsonschema_priv.h"
 

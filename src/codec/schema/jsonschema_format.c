@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_format.c: `format`, for those who ask that it asserts: one table of names, and here the times and the
- * small ones. A name that is not in the table asserts nothing, as the standard wants.
+ * jsonschema_format.c: `format`, if it asserts. This file has the table of names, the times and the small formats. A
+ * name that is not in the table asserts nothing, as the standard says.
  */
 #include "codec/schema/jsonschema_priv.h"
 

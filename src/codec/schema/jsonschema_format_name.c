@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_format_name.c: `format` of hosts, addresses and mailboxes (RFC 1123, 2673, 4291, 5321; 5890 to 5892 for
- * names of the world, where libidn2 has the tables; 6531 for idn-email).
+ * jsonschema_format_name.c: `format` for hosts, addresses and mailboxes (RFC 1123, 2673, 4291, 5321; 5890 to 5892 for
+ * international names, with the tables of libidn2; 6531 for idn-email).
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonschema_format_uri.c: `format` of URIs (RFC 3986), IRIs (RFC 3987: the same with letters of the world) and URI
- * templates (RFC 6570). */
+/*
+ * jsonschema_format_uri.c: `format` for URIs (RFC 3986), IRIs (RFC 3987: the same with letters of all languages) and
+ * URI templates (RFC 6570).
+ */
 #include "codec/schema/jsonschema_priv.h"
 
 #include "base/utf8.h"

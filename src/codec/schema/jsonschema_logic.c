@@ -2,9 +2,9 @@
 /*
  * jsonschema_logic.c: the keywords that apply further schemas to the same value: references, and, or, not, if.
  *
- * A failed anyOf says what is wanted where that can be told: the types, when the value has none of them, or what is
- * wrong with the one branch that takes a value of this type. So "must be a string or null" is said of the optional
- * argument that every generator writes as anyOf.
+ * If anyOf fails, the message says what is wanted, where that can be told: the types, if the value has none of them, or
+ * what is wrong with the one branch that takes a value of this type. So for an optional argument, which every generator
+ * writes as anyOf, the message is "must be a string or null".
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_number.c: JSON's numbers compared and divided exactly, from the text they were written in, because neither
- * int64 nor double holds them all. A number is its sign, its digits without zeros at either end, and where the point
- * is:
+ * jsonschema_number.c: compares and divides JSON's numbers exactly, from the text in which they were written, because
+ * neither int64 nor double holds them all. A number is its sign, its digits without zeros at either end, and where the
+ * point is:
  *
  *     -0.01200e5  ->  negative, "12", point 4:  0.12 x 10^4
  *
- * No digit is copied; time is linear in the text. Exponents beyond +-10^15 are all the same, which only absurd numbers
- * notice.
+ * No digit is copied; time is linear in the text. All exponents beyond +-10^15 count as the same; no real number is so
+ * large.
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonschema_object.c: the keywords about an object's members. Members are taken in the order in which the instance has
- * them. */
+/*
+ * jsonschema_object.c: the keywords about the members of an object. Members are checked in the order in which the
+ * instance has them.
+ */
 #include "codec/schema/jsonschema_priv.h"
 
 #include "base/err.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_priv.h: what the files of the JSON Schema validator share. Nobody else includes it, but for tests of the
- * parts.
+ * jsonschema_priv.h: what the files of the JSON Schema validator share. Only they and the tests of their parts include
+ * it.
  *
  *     schema->text     the schema's own copy of its JSON
  *     schema->values   that, read: an array in the order of the text, the root first (json_read.h)
@@ -16,13 +16,14 @@
 #include "base/buf.h"
 #include "codec/schema/jsonschema.h"
 
-#define SCHEMA_VALUES (1u << 15) /* of a schema */
-#define SCHEMA_PATTERNS 256u     /* a compiled one may take 64 KiB */
-#define SCHEMA_NAMES 256u        /* $id and $anchor, each */
-#define SCHEMA_REFS 4096u        /* each looks through the names, or down a list */
-#define SCHEMA_URI 1024u         /* bytes of an absolute one */
-#define SCHEMA_DEPTH 400u        /* schemas within schemas while one validates; a document has 64 levels */
-#define SCHEMA_BUDGET 4000000u   /* steps of one validation, patterns included */
+#define SCHEMA_VALUES (1u << 15) /* The largest number of values in a schema. */
+#define SCHEMA_PATTERNS 256u     /* A compiled pattern may take 64 KiB. */
+#define SCHEMA_NAMES 256u        /* The most $id, and the most $anchor. */
+#define SCHEMA_REFS 4096u        /* Each reference looks through the names, or down a list. */
+#define SCHEMA_URI 1024u         /* The length of an absolute URI. */
+/* The depth of schemas within schemas during one validation; a document has 64 levels. */
+#define SCHEMA_DEPTH 400u
+#define SCHEMA_BUDGET 4000000u /* The steps of one validation, patterns included. */
 #define SCHEMA_DIVISOR_DIGITS 18u
 #define PATTERN_BUDGET 4000000u
 #define PATTERN_REPEAT 4096u
@@ -44,7 +45,7 @@ enum keyword {
     KW_MAX_ITEMS,
     KW_MIN_ITEMS,
     KW_UNIQUE_ITEMS,
-    KW_MAX_CONTAINS, /* read by contains */
+    KW_MAX_CONTAINS, /* contains reads these two. */
     KW_MIN_CONTAINS,
     KW_MAX_PROPERTIES,
     KW_MIN_PROPERTIES,
@@ -57,7 +58,7 @@ enum keyword {
     KW_ONE_OF,
     KW_NOT,
     KW_IF,
-    KW_THEN, /* read by if */
+    KW_THEN, /* if reads these two. */
     KW_ELSE,
     KW_DEPENDENT_SCHEMAS,
     KW_DEPENDENCIES,
@@ -75,27 +76,27 @@ enum keyword {
     KW_MAX
 };
 
-#define TYPE_INTEGER JSON_TYPE_MAX /* a bit beside those of enum json_type */
+#define TYPE_INTEGER JSON_TYPE_MAX /* One more bit beside those of enum json_type. */
 
 struct slot {
     uint8_t keyword, format;
     uint8_t types;           /* KW_TYPE: bits of enum json_type and TYPE_INTEGER */
-    bool schema;             /* was read as a schema: resource is set */
-    bool draft7, only_ref;   /* a schema's; only_ref: draft 7, where $ref silences its neighbours */
-    bool unevaluated;        /* has unevaluatedItems or unevaluatedProperties */
-    uint32_t resource;       /* a schema's: of schema->resources */
-    uint32_t target, anchor; /* $ref and $dynamicRef: where to; the dynamic anchor + 1 */
-    uint64_t count;          /* of maxLength and its kind */
-    struct pattern *pattern; /* pattern; a member of patternProperties */
+    bool schema;             /* It was read as a schema; resource is set. */
+    bool draft7, only_ref;   /* For a schema. only_ref: draft 7, where $ref silences its neighbours. */
+    bool unevaluated;        /* It has unevaluatedItems or unevaluatedProperties. */
+    uint32_t resource;       /* For a schema: an index of schema->resources. */
+    uint32_t target, anchor; /* $ref and $dynamicRef: the target, and the dynamic anchor + 1. */
+    uint64_t count;          /* The value of maxLength and similar keywords. */
+    struct pattern *pattern; /* For `pattern` and each member of patternProperties. */
 };
 
 struct resource {
-    char *uri; /* absolute, or relative to nothing; without fragment */
+    char *uri; /* Absolute, or without a base; without a fragment. */
     uint32_t root;
 };
 
 struct anchor {
-    const char *name; /* into the values */
+    const char *name; /* It points into the values. */
     uint32_t resource, slot;
     bool dynamic;
 };
@@ -123,13 +124,13 @@ static inline struct slot *schema_slot(const struct schema *schema, const struct
     return &schema->slots[value - schema->values];
 }
 
-/* The neighbour of that name, when this draft knows it. */
+/* Returns the neighbour of that name if this draft knows it. */
 const struct json_value *schema_sibling(const struct schema *schema, const struct json_value *node, const char *name);
 /* BRIG_E_USAGE: "<JSON pointer>: <what>". */
 int schema_refuse(const struct schema *schema, const struct json_value *at, struct brig_err *err, const char *format,
                   ...) PRINTF_LIKE(4, 5);
 
-/* jsonschema_compile.c: reads one value, and all below it, as schemas of the given resource. */
+/* jsonschema_compile.c: reads one value and all below it as schemas of the given resource. */
 int schema_walk(struct schema *schema, const struct json_value *json, uint32_t resource, bool draft7,
                 struct brig_err *err) MUST_CHECK;
 
@@ -139,13 +140,13 @@ int schema_identify(struct schema *schema, const struct json_value *json, uint32
 int schema_add_ref(struct schema *schema, const struct json_value *keyword, const struct json_value *node,
                    struct brig_err *err) MUST_CHECK;
 int schema_resolve(struct schema *schema, struct brig_err *err) MUST_CHECK;
-/* jsonschema_uri.c: RFC 3986, 5.2; -ENAMETOOLONG. The fragment is not part of the result. */
+/* jsonschema_uri.c: resolves a reference (RFC 3986, 5.2). The result has no fragment. Returns 0 or -ENAMETOOLONG. */
 int schema_uri_resolve(const char *base, const char *reference, size_t len, char out[static SCHEMA_URI]) MUST_CHECK;
 
-/* jsonschema_format.c: 0 when it is none that we know. */
+/* jsonschema_format.c: returns 0 for an unknown format. */
 uint8_t schema_format_find(const char *name);
 bool schema_format_check(uint8_t format, const char *text, size_t len);
-uint64_t schema_format_price(uint8_t format, size_t len); /* steps of the budget */
+uint64_t schema_format_price(uint8_t format, size_t len); /* The price in steps of the budget. */
 /* jsonschema_format_uri.c, jsonschema_format_name.c */
 bool format_uri(const char *text, size_t len);
 bool format_uri_reference(const char *text, size_t len);
@@ -159,15 +160,17 @@ bool format_idn_hostname(const char *text, size_t len);
 bool format_ipv4(const char *text, size_t len);
 bool format_ipv6(const char *text, size_t len);
 
-/* jsonschema_value.c: values as JSON Schema sees them: 1 is 1.0, members have no order. They pay from the budget; it is
- * 0 when that ran out. */
+/*
+ * jsonschema_value.c: values as JSON Schema sees them: 1 is 1.0, and members have no order. The functions pay from the
+ * budget, which is 0 when it ran out.
+ */
 bool value_equal(const struct json_value *a, const struct json_value *b, uint64_t *budget);
 int value_unique(const struct json_value *array, uint64_t *budget, bool *ret); /* -ENOMEM */
-/* jsonschema_number.c: exact, whatever the size */
+/* jsonschema_number.c: exact for numbers of any size. */
 bool number_is_whole(const struct json_value *number);
 int number_compare(const struct json_value *a, const struct json_value *b);
 bool number_is_multiple(const struct json_value *number, const struct json_value *divisor);
-size_t number_digits(const struct json_value *number); /* significant ones */
+size_t number_digits(const struct json_value *number); /* The number of significant digits. */
 uint64_t number_hash(const struct json_value *number);
 
 /* pattern.c, pattern_ecma.c */
@@ -189,19 +192,20 @@ struct check {
     struct brig_err *err;
     uint64_t budget;
     unsigned depth;
-    unsigned quiet; /* within a schema whose failure is no news: anyOf, not, if, ... */
+    unsigned quiet; /* More than 0 inside a schema whose failure is not reported: anyOf, not, if, ... */
     unsigned n_scope;
-    uint32_t scope[SCHEMA_DEPTH + 1]; /* resources entered, for $dynamicRef */
+    uint32_t scope[SCHEMA_DEPTH + 1]; /* The resources that were entered, for $dynamicRef. */
 };
 
 /* One keyword at one instance. */
 struct at {
     const struct json_value *node, *rule, *value;
-    const struct slot *slot; /* of rule */
-    struct marks *marks;     /* NULL: nobody asks */
+    const struct slot *slot; /* The slot of rule. */
+    struct marks *marks;     /* NULL if nobody asks for them. */
 };
 
-typedef int keyword_fn(struct check *check, const struct at *at); /* 1 valid, 0 not, or a negative errno: no answer */
+/* Returns 1 if valid, 0 if not, or a negative errno if there is no answer. */
+typedef int keyword_fn(struct check *check, const struct at *at);
 
 int check_node(struct check *check, const struct json_value *node, const struct json_value *value,
                struct marks *marks) MUST_CHECK;
@@ -211,7 +215,7 @@ int check_fail(struct check *check, const struct json_value *value, const char *
 int check_give_up(struct check *check);
 const char *say_type(enum json_type type);
 
-/* Work that no schema's application pays for. At 0 the keyword that ran ends without an answer. */
+/* Pays for work that no application of a schema pays for. At 0 the running keyword ends without an answer. */
 static inline void check_pay(struct check *check, uint64_t price)
 {
     check->budget -= check->budget < price ? check->budget : price;

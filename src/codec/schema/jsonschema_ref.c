@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * jsonschema_ref.c: the names in a schema, and what refers to them. A resource is the document or a part with its own
- * $id; an anchor is a name within a resource. References are resolved once all names are known. One that no resource of
- * the document answers to is refused: nothing is fetched.
+ * $id; an anchor is a name within a resource. References are resolved once all names are known. A reference that no
+ * resource of the document answers is refused: nothing is fetched.
  */
 #include "codec/schema/jsonschema_priv.h"
 

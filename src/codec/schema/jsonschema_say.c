@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_say.c: a failure in words: "<field>: <rule>". The field is found anew, from the root down, by where the
- * value lies: an instance's values are in the order of its text, so the way to one leads through the last child that
- * does not lie behind it. Nothing is noted on the way down.
+ * jsonschema_say.c: puts a failure into words: "<field>: <rule>". The field is found again from the root down, by the
+ * place of the value: the values of an instance are in the order of its text, so the way to one leads through the last
+ * child that does not lie behind it. Nothing is noted on the way down.
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_uri.c: a reference against a base (RFC 3986, 5.2), only so that two names can be compared: nothing is ever
- * fetched. Names are compared as bytes after that; no percent sign is decoded, no host lowered.
+ * jsonschema_uri.c: resolves a reference against a base (RFC 3986, 5.2), only to compare two names: nothing is ever
+ * fetched. Names are then compared as bytes; no percent sign is decoded and no host is brought into lower case.
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonschema_value.c: when two values are the same, and whether an array has one twice. The second sorts by a hash that
- * is blind to the order of members, and compares only what has the same one: n log n, whatever the items are. Somebody
- * who makes hashes collide pays with the budget of the validation, and gets no answer.
+ * jsonschema_value.c: says whether two values are equal, and whether an array has one twice. The second question is
+ * answered by sorting by a hash that ignores the order of members, and by comparing only items with the same hash: n
+ * log n for any items. If somebody makes hashes collide, the budget of the validation runs out and there is no answer.
  */
 #include "codec/schema/jsonschema_priv.h"
 

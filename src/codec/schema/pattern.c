@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pattern.c: regular expressions of strangers on text of strangers, with work that ends.
+ * pattern.c: matches regular expressions of strangers with text of strangers, with bounded work.
  *
  * pcre2's own match limit counts anew for each place where a match may start, so a pattern of quadratic cost passes
  * under it. Instead every item is preceded by a callout (PCRE2_AUTO_CALLOUT) that takes from one budget: a price per

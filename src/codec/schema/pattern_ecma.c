@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pattern_ecma.c: a regular expression as ECMA 262 writes it, in pcre2's words. Both look alike and differ in the small
- * print, so every element is read and written anew: what ECMA does not know (\A, (?i), (?P<n>), possessive repeats,
- * POSIX classes, callouts, verbs) is refused, what means something else there (\s, \v, `.`, \cX, \uXXXX, [^], a `]`
- * alone) is spelled out. So nothing of pcre2's own language is within a tenant's reach. Stricter than a browser without
- * the `u` flag in letters (`\a` is no escape), as lenient in punctuation (`\@`, `[\w-.]`), because schemas of real
- * tools have both.
+ * pattern_ecma.c: translates a regular expression of ECMA 262 into pcre2's language. The two look alike and differ in
+ * details, so every element is read and written again. What ECMA does not know (\A, (?i), (?P<n>), possessive repeats,
+ * POSIX classes, callouts, verbs) is refused; what means something else there (\s, \v, `.`, \cX, \uXXXX, [^], a `]`
+ * alone) is spelled out. So a tenant reaches nothing of pcre2's own language. It is stricter than a browser without the
+ * `u` flag about letters (`\a` is no escape) and as lenient about punctuation (`\@`, `[\w-.]`), because the schemas of
+ * real tools have both.
  */
 #include "codec/schema/jsonschema_priv.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tar_make.c: headers of a PAX archive. A ustar header says all that it can say; a PAX header comes before it only for
- * what it cannot: long names, large sizes and ids, times with a fraction or outside of 1970 to 2242. Names are bytes:
+ * tar_make.c: makes the headers of a PAX archive. A ustar header says all that it can; a PAX header precedes it only
+ * for the rest: long names, large sizes and ids, times with a fraction or outside of 1970 to 2242. Names are bytes:
  * where a name in a PAX header is not UTF-8, hdrcharset=BINARY says so.
  */
 #include "codec/tar/tar.h"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tar_pax.c: PAX headers: records of the form "LENGTH KEY=VALUE\n", fed in pieces of any size.
+ * tar_pax.c: reads PAX headers: records of the form "LENGTH KEY=VALUE\n", in pieces of any size.
  *
- * Known are path, linkpath, size and mtime. Owners cannot be restored, extended attributes are not; what is not known
- * is skipped, as POSIX asks, except sparse files (GNU's formats 0.0, 0.1 and 1.0): their content is not the file's, so
- * such a member is refused, by the name that GNU.sparse.name gives it. A global header may set a time for all members;
- * one that names or measures them is refused, because no honest archive does that and readers differ.
+ * It knows path, linkpath, size and mtime. Owners cannot be restored, and extended attributes are not. Unknown keys are
+ * skipped, as POSIX asks. Sparse files (GNU's formats 0.0, 0.1 and 1.0) are refused under the name that GNU.sparse.name
+ * gives them, because the content of such a member is not that of the file. A global header may set a time for all
+ * members; a global header that gives them names or sizes is refused, because no honest archive has one and readers
+ * differ.
  */
 #include "codec/tar/tar.h"
 

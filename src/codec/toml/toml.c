@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The TOML reader: documents, tables and arrays. (Strings and keys: toml_string.c. Numbers and dates: toml_scalar.c.)
+ * toml.c: reads TOML documents, tables and arrays. Strings and keys are in toml_string.c, numbers and dates in
+ * toml_scalar.c.
  *
  * Theory of operation. One pass checks that the whole text is UTF-8 without control characters, so that nothing after
  * it has to; a second one reads statements: `[header]`, `[[header]]` or `key = value`. Values are nodes of a tree in an

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* toml_priv.h: what the files of the TOML reader share. Nobody else includes it. */
+/* toml_priv.h: what the files of the TOML reader share. No other file includes it. */
 #ifndef BRIG_CODEC_TOML_TOML_PRIV_H
 #define BRIG_CODEC_TOML_TOML_PRIV_H
 
@@ -7,18 +7,18 @@
 #include "codec/toml/toml.h"
 
 /*
- * A value, and what the rules about defining a table once need to know about it. `section` numbers the [headers]: a
- * dotted key may add to a table only in the section in which dotted keys made it.
+ * A value, with what the rules about a table's definition need. `section` numbers the [headers]: a dotted key may add
+ * to a table only in the section in which dotted keys made it.
  */
 struct toml_node {
-    struct toml_value value; /* first: a node and its value are one address */
+    struct toml_value value; /* This is the first member, so that a node and its value have one address. */
     struct toml_node *parent, *last;
     struct toml_node *same_hash;
     uint32_t hash;
-    unsigned dotted; /* the section in which a dotted key passed through this table; 0: none did */
-    bool header;     /* a [header] defined it */
-    bool frozen;     /* an inline table or a written-out array: complete, with all that is in it */
-    bool of_tables;  /* an array that [[headers]] add to */
+    unsigned dotted; /* The section in which a dotted key passed through this table, or 0. */
+    bool header;     /* A [header] defined it. */
+    bool frozen;     /* An inline table or a written-out array: it is complete with all that is in it. */
+    bool of_tables;  /* An array to which [[headers]] add. */
 };
 
 struct toml_text {
@@ -29,7 +29,7 @@ struct toml_text {
 struct toml_reader {
     const char *at, *end;
     unsigned line;
-    unsigned depth; /* of arrays and inline tables being read */
+    unsigned depth; /* The depth of arrays and inline tables that are being read. */
     unsigned section;
     struct toml_doc *doc;
     struct brig_err *err;
@@ -70,9 +70,9 @@ static inline bool toml_starts(const struct toml_reader *in, const char *word)
 
 /* toml_string.c */
 int toml_read_string(struct toml_reader *in, bool multi_line, struct toml_text *ret) MUST_CHECK;
-int toml_read_key(struct toml_reader *in, struct toml_text *ret) MUST_CHECK; /* one part of a dotted key */
+int toml_read_key(struct toml_reader *in, struct toml_text *ret) MUST_CHECK; /* Reads one part of a dotted key. */
 
-/* toml_scalar.c: true, false, numbers, dates and times. */
+/* toml_scalar.c: reads true, false, numbers, dates and times. */
 int toml_read_scalar(struct toml_reader *in, struct toml_value *ret) MUST_CHECK;
 
 #endif

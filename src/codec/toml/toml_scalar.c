@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TOML's values that are no strings: true and false, integers, floats, and the four kinds of date and time (RFC 3339).
- * What follows a value is its reader's business: `1979-05-27T` is read as a date, and then nobody knows what T is.
+ * toml_scalar.c: reads the values of TOML that are no strings: true and false, integers, floats, and the four kinds of
+ * date and time (RFC 3339). The caller judges what follows a value: `1979-05-27T` is read as a date, and then the
+ * caller refuses the T.
  */
 #include <math.h>
 

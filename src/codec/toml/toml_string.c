@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * TOML's four kinds of string, and keys. A string never grows by being unescaped, so the room for it is its length in
- * the document. Control characters and bad UTF-8 were refused before reading began (toml.c); what is left to refuse
- * here is a newline where none may be, a bad escape, and a missing end.
+ * toml_string.c: reads TOML's four kinds of string, and keys. Unescaping never makes a string longer, so the room for
+ * it is its length in the document. Control characters and bad UTF-8 were refused before (toml.c). This file refuses a
+ * newline where none may be, a bad escape and a missing end.
  */
 #include "base/utf8.h"
 #include "codec/toml/toml_priv.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * frame.h: the frames between the engine side and brig-init (docs/PROTOCOL.md). A byte stream of
+ * frame.h: the frames between the spawner and brig-init (docs/PROTOCOL.md): a byte stream of
  *
  *     0       4      6      8        12        16
  *     | length | type | flags | stream | request | payload (length bytes, at most 64 KiB)
  *
- * All numbers little-endian. `length` counts the payload only. Parsing never reads past what it was given.
+ * All numbers are little-endian. `length` counts the payload only. The parser never reads past what it was given.
  */
 #ifndef BRIG_CODEC_WIRE_FRAME_H
 #define BRIG_CODEC_WIRE_FRAME_H
@@ -22,7 +22,7 @@ enum frame_type {
     FRAME_STARTED = 3, /* from init: struct frame_started; a PTY master travels beside it on a local socket */
     FRAME_EXITED = 4,  /* from init: struct frame_exited; the last frame */
     FRAME_SIGNAL = 5,  /* to init: u32 signal number for the main process */
-    /* of an init that serves (GUEST_START_SERVICE) */
+    /* For an init that serves (GUEST_START_SERVICE): */
     FRAME_ATTACH = 6, /* to init: empty; beside it the stream that replaces the one it has */
     FRAME_LEAF = 7,   /* from a child of init, with its SCM_CREDENTIALS: guest_leaf; it waits for a cgroup of its own */
     FRAME_LEAF_READY = 8, /* to init: guest_leaf_ready; the child is in it, or why not */
@@ -31,7 +31,7 @@ enum frame_type {
     FRAME_TYPE_MAX
 };
 
-#define FRAME_MORE 0x0001u /* the payload goes on in the next frame of the same type and request */
+#define FRAME_MORE 0x0001u /* The payload goes on in the next frame of the same type and request. */
 
 struct frame {
     uint32_t length;
@@ -39,15 +39,15 @@ struct frame {
     uint16_t flags;
     uint32_t stream;
     uint32_t request;
-    const uint8_t *payload; /* into the caller's buffer */
+    const uint8_t *payload; /* It points into the caller's buffer. */
 };
 
 /* Writes the 16 header bytes. */
 void frame_put_header(uint8_t out[FRAME_HEADER], const struct frame *frame);
 /*
- * Parses one frame at the start of buf. Returns bytes consumed (> 0), 0 when more bytes are needed, or
- * -EPROTO: unknown type, unknown flag, a stream other than 0, FRAME_MORE where it does not belong (not START, or
- * empty), or a length over the limit. The header alone decides that.
+ * Parses one frame at the start of buf. Returns the number of bytes (> 0), 0 when more are needed, or -EPROTO: an
+ * unknown type or flag, a stream other than 0, FRAME_MORE where it does not belong (not START, or empty), or a length
+ * over the limit. The header alone decides that.
  */
 int frame_parse(const uint8_t *buf, size_t len, struct frame *ret) MUST_CHECK;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Payloads between the engine side and brig-init. Layouts are in docs/PROTOCOL.md; the numbers below are its offsets.
- * Both directions are untrusted: brig-init runs beside the program it guards and may have been taken over by it, and
- * START carries what users wrote. So a parser accepts exactly what an encoder of this or the previous version can make,
- * every enum is in range, every string ends inside the payload, and nothing is left over at the end.
+ * guest_msg.c: writes and parses the payloads between the spawner and brig-init. docs/PROTOCOL.md has the layouts; the
+ * numbers below are its offsets. Both directions are untrusted: the program beside brig-init may have taken it over,
+ * and START carries what users wrote. So a parser accepts exactly what an encoder of this or the previous version can
+ * make: every enum is in range, every string ends inside the payload, and nothing is left over at the end.
  *
  * brig-init links this file and frame.c without a C library: only mem*() and strlen() may be called here.
  */

@@ -2,9 +2,9 @@
 /*
  * guest_msg.h: the payloads of the frames between the spawner and brig-init (docs/PROTOCOL.md).
  *
- * Encoders write into a caller's buffer and return the bytes used, or -EMSGSIZE. Parsers check every count
- * and length against what was received and return 0 or -EPROTO; strings point into the payload, each
- * NUL-terminated within it. All numbers are little-endian.
+ * An encoder writes into a caller's buffer and returns the number of bytes, or -EMSGSIZE. A parser checks every count
+ * and length against what was received and returns 0 or -EPROTO. Strings point into the payload, and each ends with a
+ * NUL within it. All numbers are little-endian.
  */
 #ifndef BRIG_CODEC_WIRE_GUEST_MSG_H
 #define BRIG_CODEC_WIRE_GUEST_MSG_H
@@ -22,29 +22,29 @@ enum reading_by {
     BY_RLIMIT_AS,
     BY_RLIMIT_NPROC,
     BY_EXT4_IMAGE,
-    BY_MEMORY,         /* tmpfs, charged to memory */
+    BY_MEMORY,         /* A tmpfs, which counts as memory. */
     BY_SUBSET_PID,     /* /proc with subset=pid */
     BY_MASKED,         /* /proc, full but masked */
-    BY_UID_RANGE,      /* ids nobody else has */
+    BY_UID_RANGE,      /* Ids that nobody else has. */
     BY_SUBIDS,         /* the user's subordinate ids */
-    BY_UID_RANGE_HERE, /* ids nobody else in this container has; what the host's root gives out is not known */
+    BY_UID_RANGE_HERE, /* Ids that nobody else in this container has; what the host's root gives out is not known. */
     BY_MAX
 };
 
 enum reading_why {
     WHY_NONE,
     WHY_NOT_ASKED,
-    WHY_KERNEL,        /* the kernel lacks it */
-    WHY_READ_BACK,     /* the kernel read back something else than was set: value holds an errno or 0 */
-    WHY_NO_DELEGATION, /* no cgroup of ours to put it in */
-    WHY_PER_PROCESS,   /* bounds each process, not the sum */
-    WHY_ONE_ID,        /* program, pid 1 and the calling user share one id */
+    WHY_KERNEL,        /* The kernel does not have it. */
+    WHY_READ_BACK,     /* The kernel's answer differs from what was set; value holds an errno or 0. */
+    WHY_NO_DELEGATION, /* There is no cgroup of ours to put it in. */
+    WHY_PER_PROCESS,   /* It bounds each process, not the sum. */
+    WHY_ONE_ID,        /* The program, pid 1 and the calling user share one id. */
     WHY_WRITABLE_ROOT,
-    WHY_NO_DEVICE, /* no block device behind the store */
+    WHY_NO_DEVICE, /* There is no block device behind the store. */
     WHY_NOT_SAMPLED,
-    WHY_SWITCHED_OFF,  /* test builds only */
-    WHY_OWN_ID,        /* writable binds: the program has the calling user's id */
-    WHY_IDS_NOT_KNOWN, /* no lock that all services of the host share */
+    WHY_SWITCHED_OFF,  /* Only in test builds. */
+    WHY_OWN_ID,        /* Writable binds: the program has the id of the calling user. */
+    WHY_IDS_NOT_KNOWN, /* There is no lock that all services of the host share. */
     WHY_MAX
 };
 
@@ -66,7 +66,7 @@ struct guest_hello {
 };
 #define GUEST_CAP_RUN (1u << 0)
 #define GUEST_CAP_TTY (1u << 1)
-#define GUEST_CAP_FDS (1u << 2) /* descriptors may travel beside frames (a local socket) */
+#define GUEST_CAP_FDS (1u << 2) /* Descriptors may travel beside frames (a local socket). */
 #define GUEST_CAP_SERVICE (1u << 3)
 
 #define GUEST_HELLO_SIZE 8u
@@ -74,59 +74,68 @@ int guest_hello_put(uint8_t *out, size_t size, const struct guest_hello *msg) MU
 int guest_hello_parse(const uint8_t *in, size_t len, struct guest_hello *ret) MUST_CHECK;
 
 /*
- * The version both sides go on with: the lower of ours and theirs, which may differ by one. -EPROTO otherwise.
+ * Returns the version that both sides use from now on: the lower of the two, which may differ by one. Otherwise
+ * -EPROTO.
  */
 int guest_hello_agree(const struct guest_hello *theirs, uint32_t *ret_version) MUST_CHECK;
 
 /* ---- START: a program ---------------------------------------------------------------------------- */
 
-#define GUEST_START_TTY (1u << 0)   /* make a PTY inside; its master goes back beside STARTED */
-#define GUEST_START_STDIN (1u << 1) /* stdin, stdout and stderr travel beside START; else the last two; TTY: none */
+#define GUEST_START_TTY (1u << 0) /* Makes a PTY inside; its master goes back beside STARTED. */
+/* stdin, stdout and stderr travel beside START. Without the flag the last two do; with a TTY none does. */
+#define GUEST_START_STDIN (1u << 1)
 /*
- * No program: init serves processes on a stream (guest_svc.h), the one descriptor beside START. n_argv and n_env are 0,
- * the other flags but LEAVES and ADOPT are off; STARTED is what a process of the program's ids has read back.
+ * There is no program: init serves processes on a stream (guest_svc.h), the one descriptor beside START. n_argv and
+ * n_env are 0, and all other flags except LEAVES and ADOPT are off. STARTED has what a process with the program's ids
+ * has read back.
  */
 #define GUEST_START_SERVICE (1u << 2)
-#define GUEST_START_LEAVES (1u << 3) /* with SERVICE: the spawner makes a cgroup for every process that asks (LEAF) */
+/* With SERVICE: the spawner makes a cgroup for every process that asks for one (LEAF). */
+#define GUEST_START_LEAVES (1u << 3)
 /*
  * With SERVICE: a program that was forked into the sandbox beforehand is process number 1 of the service (jail/plan.h,
  * INIT_FD_ADOPT_*).
  */
 #define GUEST_START_ADOPT (1u << 4)
-#define GUEST_STRINGS_MAX (1u << 20) /* argv and environment together */
+#define GUEST_STRINGS_MAX (1u << 20) /* For argv and environment together. */
 
-#define GUEST_START_HEAD 104u   /* the fixed part; workdir follows */
-#define GUEST_WORKDIR_MAX 4096u /* with its NUL */
+#define GUEST_START_HEAD 104u   /* The length of the fixed part; workdir follows. */
+#define GUEST_WORKDIR_MAX 4096u /* This includes the NUL. */
 
 enum guest_ns { NS_USER, NS_MNT, NS_PID, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_MAX };
 
 struct guest_start {
     uint32_t flags;
-    uint32_t uid, gid; /* of the program, as seen inside */
+    uint32_t uid, gid; /* The ids of the program, as seen inside. */
     uint16_t rows, cols;
     uint32_t profile; /* enum brig_profile */
-    uint64_t require; /* layers the program's process must read back as on, else it is not executed */
-    uint64_t skip;    /* layers switched off on purpose (test builds): not checked, reported WHY_SWITCHED_OFF */
+    uint64_t require; /* The layers that the program's process must read back as on; otherwise it is not executed. */
+    /*
+     * The layers that are switched off on purpose (test builds). They are not checked, and are reported as
+     * WHY_SWITCHED_OFF.
+     */
+    uint64_t skip;
     uint64_t disk, inodes;
-    uint32_t ns_host[NS_MAX]; /* inode numbers of the spawner's own namespaces: ours must differ */
+    uint32_t ns_host[NS_MAX]; /* The inode numbers of the spawner's own namespaces; the sandbox's must differ. */
     uint32_t store_by;        /* enum reading_by: BY_EXT4_IMAGE or BY_MEMORY */
-    uint32_t landlock_abi;    /* what was asked for */
+    uint32_t landlock_abi;    /* The ABI that was asked for. */
     uint32_t writable_root;
     uint32_t n_argv, n_env;
-    const char *workdir; /* parse: first string; then argv, then env */
-    const char *strings; /* parse: start of argv[0]; n_argv + n_env NUL-terminated strings follow each other */
+    const char *workdir; /* When parsed: the first string; argv and env follow. */
+    const char *strings; /* When parsed: the start of argv[0]; n_argv + n_env strings with NULs follow each other. */
 };
 
-/* The fixed part and workdir only; the caller appends argv and env strings (with their NULs) itself. */
+/* Writes only the fixed part and workdir. The caller appends the strings of argv and env with their NULs. */
 int guest_start_put_head(uint8_t *out, size_t size, const struct guest_start *msg) MUST_CHECK;
-/* The whole reassembled message. */
+/* Parses the whole message, put together from its frames. */
 int guest_start_parse(const uint8_t *in, size_t len, struct guest_start *ret) MUST_CHECK;
 
 /* ---- STARTED, EXITED ----------------------------------------------------------------------------- */
 
 struct guest_started {
-    uint64_t at_ns;   /* CLOCK_MONOTONIC just before execve */
-    uint64_t missing; /* required layers that are not on: then nothing was executed and EXITED follows */
+    uint64_t at_ns; /* CLOCK_MONOTONIC just before execve */
+    /* The required layers that are not on. If there are any, nothing was executed and EXITED follows. */
+    uint64_t missing;
     struct reading readings[BRIG_LAYER_MAX];
 };
 #define GUEST_STARTED_SIZE (24u + 8u * BRIG_LAYER_MAX)
@@ -138,8 +147,8 @@ enum guest_stage { STAGE_EXEC, STAGE_WORKDIR, STAGE_IDS, STAGE_TTY, STAGE_CHECK,
 struct guest_exited {
     uint64_t at_ns;  /* CLOCK_MONOTONIC when the main process had ended */
     uint32_t status; /* as wait(2) gives it */
-    uint32_t failed; /* 0, or 1 + enum guest_stage: the program was not executed */
-    uint32_t errnum; /* of that stage */
+    uint32_t failed; /* 0, or 1 + enum guest_stage if the program was not executed. */
+    uint32_t errnum; /* The error of that stage. */
 };
 #define GUEST_EXITED_SIZE 20u
 int guest_exited_put(uint8_t *out, size_t size, const struct guest_exited *msg) MUST_CHECK;
@@ -153,13 +162,15 @@ int guest_signal_parse(const uint8_t *in, size_t len, uint32_t *ret) MUST_CHECK;
 
 /* ---- LEAF, LEAF_READY, LEAF_END, LEAF_GONE: a cgroup per process of a service ----------------------- */
 
-#define GUEST_LEAF_SIZE 4u /* LEAF and LEAF_END: the number of the leaf, which is that of its process; not 0 */
+#define GUEST_LEAF_SIZE                                                                           \
+    4u /* LEAF and LEAF_END carry the number of the leaf, which is that of its process and not 0. \
+        */
 int guest_leaf_put(uint8_t *out, size_t size, uint32_t leaf) MUST_CHECK;
 int guest_leaf_parse(const uint8_t *in, size_t len, uint32_t *ret) MUST_CHECK;
 
 struct guest_leaf_ready {
     uint32_t leaf;
-    uint32_t errnum; /* 0: the process is in it */
+    uint32_t errnum; /* 0 if the process is in it. */
 };
 #define GUEST_LEAF_READY_SIZE 8u
 int guest_leaf_ready_put(uint8_t *out, size_t size, const struct guest_leaf_ready *msg) MUST_CHECK;
@@ -173,8 +184,9 @@ int guest_leaf_ready_parse(const uint8_t *in, size_t len, struct guest_leaf_read
 struct guest_leaf_gone {
     uint32_t leaf;
     uint32_t oom_kills, pids_refused;
-    uint32_t store;                          /* GUEST_STORE_*: of the sandbox, when the leaf was gone */
-    uint64_t cpu_ns, memory_peak, pids_peak; /* UINT64_MAX: not known */
+    /* GUEST_STORE_*: the state of the sandbox's store when the leaf was gone. */
+    uint32_t store;
+    uint64_t cpu_ns, memory_peak, pids_peak; /* UINT64_MAX means that it is not known. */
 };
 #define GUEST_LEAF_GONE_SIZE 40u
 int guest_leaf_gone_put(uint8_t *out, size_t size, const struct guest_leaf_gone *msg) MUST_CHECK;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Payloads of the service protocol. Layouts are in docs/PROTOCOL.md, "Service"; a message is its fields in the order of
- * its struct, without padding, and of an array over streams only [1] and [2].
+ * guest_svc.c: writes and parses the payloads of the service protocol. docs/PROTOCOL.md, "Service", has the layouts. A
+ * message is its fields in the order of its struct, without padding. Arrays over streams travel without [0].
  *
- * Both directions are untrusted: brig-init runs beside programs that may have taken it over, and what goes to it was
- * written by users. So a parser accepts exactly what an encoder can make: enums and lengths in range, nothing left
- * over. brig-init links this file without a C library: only mem*() and strlen() may be called here.
+ * Both directions are untrusted: programs beside brig-init may have taken it over, and users wrote what goes to it. So
+ * a parser accepts exactly what an encoder can make: enums and lengths in range, nothing left over. brig-init links
+ * this file without a C library: only mem*() and strlen() may be called here.
  */
 #include "codec/wire/guest_svc.h"
 

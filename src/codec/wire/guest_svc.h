@@ -32,23 +32,25 @@
 
 #define SVC_VERSION 1u
 #define SVC_WINDOW (1u << 20)
-#define SVC_OPEN_MAX (GUEST_STRINGS_MAX + 16384u) /* of a reassembled open */
+#define SVC_OPEN_MAX (GUEST_STRINGS_MAX + 16384u) /* The longest open, put together from its frames. */
 #define SVC_PATH_MAX 4096u
-#define SVC_CALLS_MAX 1024u /* open at once on a connection; more: SVC_REPLY with EAGAIN */
+#define SVC_CALLS_MAX                                                                              \
+    1024u /* The calls that are open at once on a connection; one more gets SVC_REPLY with EAGAIN. \
+           */
 
-/* Frame types of the service connection (frame.h has 1 to 5). */
+/* The frame types of the service connection (frame.h has 1 to 10). */
 enum svc_type {
     SVC_HELLO = 16, /* both ways, first: struct svc_hello; request 0 */
 
-    /* of any call */
+    /* For any call: */
     SVC_DATA = 17,
-    SVC_EOF = 18,    /* no more SVC_DATA on this stream */
-    SVC_CREDIT = 19, /* u32: so many bytes of the stream were consumed */
+    SVC_EOF = 18,    /* No more SVC_DATA follows on this stream. */
+    SVC_CREDIT = 19, /* u32: the number of bytes of the stream that were consumed */
     SVC_EVENT = 20,  /* payload depends on the call */
     SVC_REPLY = 21,  /* struct svc_reply, then a payload that depends on the call (only when errnum is 0) */
-    SVC_CANCEL = 22, /* the caller has lost interest; REPLY (ECANCELED, or what had happened before) still comes */
+    SVC_CANCEL = 22, /* The caller has lost interest. REPLY (ECANCELED, or what had happened before) still comes. */
 
-    /* calls: processes (guest/proc*.c) */
+    /* Calls for processes (guest/init/proc*.c): */
     SVC_PROC_START = 32,  /* struct svc_proc_start -> REPLY struct svc_proc_started */
     SVC_PROC_ATTACH = 33, /* struct svc_proc_attach -> EVENT svc_attached, DATA 1 and 2, EOF 1 and 2, REPLY */
     SVC_PROC_INPUT = 34,  /* u32 proc; DATA 0, EOF 0 -> REPLY; errnum EPIPE when it no longer reads */
@@ -57,18 +59,22 @@ enum svc_type {
     SVC_PROC_RESIZE = 37, /* u32 proc, u16 rows, u16 cols -> REPLY */
     SVC_PROC_LIST = 38,   /* -> EVENT struct svc_proc_info each, REPLY */
     SVC_PROC_FORGET = 39, /* u32 proc -> REPLY; its ring and status are dropped (EBUSY while it runs) */
-    /* u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY
-       svc_shell_result */
+    /*
+     * u32 proc, string command -> EVENT svc_attached (where its output begins), DATA and EOF 1/2, REPLY
+     * svc_shell_result
+     */
     SVC_SHELL_RUN = 40,
-    /* u32 proc; DATA 0, EOF 0 -> DATA 1, EOF 1, REPLY, when the process has closed its end or is gone, and all was
-       sent; EBUSY: one at a time; ENOTCONN: it has none */
+    /*
+     * u32 proc; DATA 0, EOF 0 -> DATA 1, EOF 1, and REPLY when the process has closed its end or is gone and all was
+     * sent. EBUSY: another call has the channel. ENOTCONN: the process has no channel.
+     */
     SVC_CHANNEL = 41,
 
-    /* calls: ports */
+    /* Calls for ports: */
     SVC_PORT_LIST = 48,    /* -> EVENT struct svc_port each, REPLY */
     SVC_PORT_CONNECT = 49, /* u16 port -> EVENT (empty) when connected, DATA both ways, EOF both ways, REPLY */
 
-    /* calls: files (guest/files*.c, in the worker that has the user's ids); each begins with struct svc_path */
+    /* Calls for files (guest/files/, in the worker that has the user's ids). Each begins with struct svc_path. */
     SVC_FILE_STAT = 64,    /* path -> REPLY entry */
     SVC_FILE_LIST = 65,    /* path, u32 depth, u32 max -> EVENT entries, REPLY u32 more (1: cut at max) */
     SVC_FILE_READ = 66,    /* path, u64 offset, u64 length (0: to the end) -> EVENT entry, DATA 1, EOF 1, REPLY */
@@ -78,23 +84,27 @@ enum svc_type {
     SVC_FILE_REMOVE = 70,  /* path, u32 recursive -> REPLY */
     SVC_FILE_WATCH = 71,   /* path, u32 recursive -> EVENT (empty) when armed, EVENT svc_file_change each, REPLY */
     SVC_FILE_TAR_GET = 72, /* path -> DATA 1 (a PAX tar), EOF 1, REPLY u64 members, u64 bytes */
-    /* path (a directory), svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes; where it fails at a member,
-     * an EVENT before that: svc_bytes, the member's name */
+    /*
+     * path (a directory), svc_tar_limits; DATA 0, EOF 0 -> REPLY u64 members, u64 bytes. If it fails at a member, an
+     * EVENT with the member's name (svc_bytes) precedes the REPLY.
+     */
     SVC_FILE_TAR_PUT = 73,
     SVC_TYPE_MAX
 };
-#define SVC_CALL_MIN 32u /* from here on a type opens a call; numbers between the groups are answered ENOSYS */
+/* From this number on a type opens a call. Numbers between the groups are answered with ENOSYS. */
+#define SVC_CALL_MIN 32u
 #define SVC_FILE_MIN 64u
 #define SVC_REQUEST_MAX 0x7fffffffu
 
 /*
- * One frame at the start of buf, as frame_parse(): bytes consumed, 0 when more are needed, or -EPROTO, which the
- * header alone decides: a type that is none, a length over the limit, FRAME_MORE on anything but an open with a
- * payload, a stream above 2 or on a frame that has none, a request of 0 (HELLO: any other) or above SVC_REQUEST_MAX.
+ * Parses one frame at the start of buf, as frame_parse() does. Returns the number of bytes, 0 when more are needed, or
+ * -EPROTO, which the header alone decides: an unknown type, a length over the limit, FRAME_MORE on anything but an open
+ * with a payload, a stream above 2 or on a frame that has none, a request of 0 (HELLO: any other) or above
+ * SVC_REQUEST_MAX.
  */
 int svc_frame_parse(const uint8_t *buf, size_t len, struct frame *ret) MUST_CHECK;
 
-/* A bounded view of bytes; into the caller's buffer when parsed. */
+/* A bounded view of bytes. After parsing it points into the caller's buffer. */
 struct svc_bytes {
     const char *data;
     uint32_t len;
@@ -103,8 +113,8 @@ struct svc_bytes {
 /* ---- reading and writing fields ------------------------------------------------------------------- */
 
 /*
- * A cursor. Every put/get is safe after a failure: `bad` sticks, gets return zeroes, and svc_done() tells at the
- * end whether all was well and (reading) nothing is left.
+ * A cursor. Every put or get is safe after a failure: `bad` stays set, a get returns zeroes, and svc_put_done() or
+ * svc_done() says at the end whether all was well. When reading, nothing may be left over.
  */
 struct svc_cursor {
     uint8_t *at, *end;
@@ -119,24 +129,25 @@ void svc_put_u8(struct svc_cursor *out, uint8_t value);
 void svc_put_u16(struct svc_cursor *out, uint16_t value);
 void svc_put_u32(struct svc_cursor *out, uint32_t value);
 void svc_put_u64(struct svc_cursor *out, uint64_t value);
-void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes);              /* u32 length, bytes */
-void svc_put_raw(struct svc_cursor *out, const void *data, size_t len);          /* the bytes alone */
-int svc_put_done(const struct svc_cursor *out, const uint8_t *begin) MUST_CHECK; /* bytes since begin, or -EMSGSIZE */
+void svc_put_bytes(struct svc_cursor *out, struct svc_bytes bytes);     /* A u32 length, then the bytes. */
+void svc_put_raw(struct svc_cursor *out, const void *data, size_t len); /* the bytes alone */
+/* Returns the bytes since begin, or -EMSGSIZE. */
+int svc_put_done(const struct svc_cursor *out, const uint8_t *begin) MUST_CHECK;
 uint8_t svc_get_u8(struct svc_reader *in);
 uint16_t svc_get_u16(struct svc_reader *in);
 uint32_t svc_get_u32(struct svc_reader *in);
 uint64_t svc_get_u64(struct svc_reader *in);
 struct svc_bytes svc_get_bytes(struct svc_reader *in);
-int svc_done(const struct svc_reader *in) MUST_CHECK; /* 0 or -EPROTO */
+int svc_done(const struct svc_reader *in) MUST_CHECK; /* Returns 0 or -EPROTO. */
 
 /* ---- the messages --------------------------------------------------------------------------------- */
-/* X_put returns the bytes written or -EMSGSIZE; X_parse 0 or -EPROTO. */
+/* X_put returns the number of bytes or -EMSGSIZE; X_parse returns 0 or -EPROTO. */
 
-#define SVC_CAP_LEAVES (1u << 0) /* every process has a cgroup of its own */
+#define SVC_CAP_LEAVES (1u << 0) /* Every process has a cgroup of its own. */
 struct svc_hello {
     uint32_t version;      /* SVC_VERSION */
-    uint32_t capabilities; /* of init: SVC_CAP_*; 0 from brigd */
-    uint64_t boot;         /* of init: random, chosen at its start; 0 from brigd */
+    uint32_t capabilities; /* From init SVC_CAP_*, from brigd 0. */
+    uint64_t boot;         /* From init a random number, chosen at its start; from brigd 0. */
 };
 int svc_hello_put(uint8_t *out, size_t size, const struct svc_hello *msg) MUST_CHECK;
 int svc_hello_parse(const uint8_t *in, size_t len, struct svc_hello *ret) MUST_CHECK;
@@ -147,54 +158,56 @@ struct svc_reply {
 };
 #define SVC_REPLY_SIZE 8u
 int svc_reply_put(uint8_t *out, size_t size, const struct svc_reply *msg) MUST_CHECK;
-/* What follows the first SVC_REPLY_SIZE bytes is the call's payload; with an errnum there is none. */
+/* The payload of the call follows the first SVC_REPLY_SIZE bytes; with an errnum there is none. */
 int svc_reply_parse(const uint8_t *in, size_t len, struct svc_reply *ret) MUST_CHECK;
 
 /* flags of struct svc_proc_start */
-#define SVC_PROC_TTY (1u << 0)   /* a PTY; output is stream 1 */
-#define SVC_PROC_STDIN (1u << 1) /* a pipe fed by SVC_PROC_INPUT; else /dev/null. A TTY always has input */
+#define SVC_PROC_TTY (1u << 0) /* It has a PTY, and its output is stream 1. */
+/* stdin is a pipe that SVC_PROC_INPUT feeds, else /dev/null. A TTY always has input. */
+#define SVC_PROC_STDIN (1u << 1)
 #define SVC_PROC_SHELL \
-    (1u << 2) /* a persistent shell: argv is the interpreter (bash or sh); commands by SVC_SHELL_RUN */
-#define SVC_PROC_HOLD (1u << 3) /* somebody is about to attach: until then a full ring waits, instead of forgetting */
+    (1u << 2) /* A persistent shell: argv is the interpreter (bash or sh), and SVC_SHELL_RUN sends commands. */
+#define SVC_PROC_HOLD (1u << 3) /* Somebody is about to attach. Until then a full ring waits and forgets nothing. */
 /*
- * Descriptor 3 of the program is a stream socket of its own, carried by SVC_CHANNEL; not with SHELL. Without a call, or
- * without credit, its writes wait: nothing is forgotten. What it wrote to stdout and stderr before it wrote to the
+ * Descriptor 3 of the program is a stream socket, which SVC_CHANNEL carries; not with SHELL. Without a call, or without
+ * credit, its writes wait and nothing is forgotten. What the program wrote to stdout and stderr before it wrote to the
  * channel is sent first, to those who are attached.
  */
 #define SVC_PROC_CHANNEL (1u << 4)
 
 struct svc_proc_start {
-    uint32_t proc; /* chosen by brigd, not 0, never used before in this sandbox */
+    uint32_t proc; /* brigd chooses it. It is not 0 and was never used before in this sandbox. */
     uint32_t flags;
     uint16_t rows, cols;
-    uint32_t ring; /* bytes of output kept per stream, for those who come back; 0: 256 KiB; at most 64 MiB */
+    /* The bytes of output that are kept per stream for those who come back; 0 means 256 KiB; at most 64 MiB. */
+    uint32_t ring;
     uint32_t n_argv, n_env;
     struct svc_bytes workdir; /* absolute */
-    const uint8_t *strings;   /* parse: n_argv + n_env NUL-terminated strings, one after the other, to the end */
+    const uint8_t *strings;   /* When parsed: n_argv + n_env strings with NULs, one after the other, to the end. */
     size_t strings_len;
 };
 int svc_proc_start_put(uint8_t *out, size_t size, const struct svc_proc_start *msg) MUST_CHECK;
 int svc_proc_start_parse(const uint8_t *in, size_t len, struct svc_proc_start *ret) MUST_CHECK;
 
 struct svc_proc_started {
-    uint32_t pid;   /* inside */
+    uint32_t pid;   /* The pid inside the sandbox. */
     uint64_t at_ns; /* CLOCK_MONOTONIC just before execve */
 };
 int svc_proc_started_put(uint8_t *out, size_t size, const struct svc_proc_started *msg) MUST_CHECK;
 int svc_proc_started_parse(const uint8_t *in, size_t len, struct svc_proc_started *ret) MUST_CHECK;
 
-#define SVC_FROM_NOW UINT64_MAX /* as an offset: only what comes from now on */
+#define SVC_FROM_NOW UINT64_MAX /* As an offset: only what comes from now on. */
 
 /*
- * While somebody is attached, a program that writes faster than they read is slowed down (init stops reading its
- * pipe when the ring holds only bytes they have not had). With nobody attached the ring forgets its oldest bytes (with
- * SVC_PROC_HOLD: only once somebody has been). Then `first` of svc_attached is greater than what was asked for: so much
- * is lost, and that is said.
+ * While somebody is attached, a program that writes faster than they read is slowed down: init stops reading its pipe
+ * when the ring holds only bytes that they have not had. With nobody attached the ring forgets its oldest bytes (with
+ * SVC_PROC_HOLD only after somebody has been attached). Then `first` of svc_attached is greater than the offset that
+ * was asked for: the bytes between are lost, and the caller sees how many.
  */
 struct svc_proc_attach {
     uint32_t proc;
     uint32_t streams;   /* bit 1: stdout, bit 2: stderr */
-    uint64_t offset[3]; /* [1] and [2]: where to go on from */
+    uint64_t offset[3]; /* [1] and [2]: the offsets to go on from. */
 };
 int svc_proc_attach_put(uint8_t *out, size_t size, const struct svc_proc_attach *msg) MUST_CHECK;
 int svc_proc_attach_parse(const uint8_t *in, size_t len, struct svc_proc_attach *ret) MUST_CHECK;
@@ -206,22 +219,24 @@ int svc_attached_put(uint8_t *out, size_t size, const struct svc_attached *msg) 
 int svc_attached_parse(const uint8_t *in, size_t len, struct svc_attached *ret) MUST_CHECK;
 
 struct svc_proc_exit {
-    uint32_t status;                         /* as wait(2) gives it */
-    uint64_t started_ns, ended_ns;           /* CLOCK_MONOTONIC */
-    uint64_t output[3];                      /* [1] and [2]: bytes ever written */
-    uint64_t cpu_ns, memory_peak, pids_peak; /* of its leaf cgroup, or of wait4's rusage; UINT64_MAX: not known */
-    uint32_t oom_kills, pids_refused;        /* its leaf's counters; 0 where there is no leaf */
-    uint32_t leaf;                           /* 1: it had a cgroup of its own */
-    uint32_t killed; /* 1: by SVC_PROC_SIGNAL with SVC_SIGNAL_ALL and SIGKILL, before it ended by itself */
-    uint32_t store;  /* GUEST_STORE_*: what the sandbox's store had run out of at its end; 0 where there is no leaf */
+    uint32_t status;               /* as wait(2) gives it */
+    uint64_t started_ns, ended_ns; /* CLOCK_MONOTONIC */
+    uint64_t output[3];            /* [1] and [2]: the bytes that were ever written. */
+    /* From its leaf cgroup, or from wait4's rusage; UINT64_MAX if it is not known. */
+    uint64_t cpu_ns, memory_peak, pids_peak;
+    uint32_t oom_kills, pids_refused; /* The counters of its leaf; 0 without a leaf. */
+    uint32_t leaf;                    /* 1 if it had a cgroup of its own. */
+    uint32_t killed; /* 1 if SVC_PROC_SIGNAL with SVC_SIGNAL_ALL and SIGKILL ended it, before it ended by itself. */
+    uint32_t store;  /* GUEST_STORE_*: what the sandbox's store had run out of at its end; 0 without a leaf. */
 };
 int svc_proc_exit_put(uint8_t *out, size_t size, const struct svc_proc_exit *msg) MUST_CHECK;
 int svc_proc_exit_parse(const uint8_t *in, size_t len, struct svc_proc_exit *ret) MUST_CHECK;
 
-#define SVC_SIGNAL_ALL (1u << 0)      /* everything the process has started, wherever it went; only with SIGKILL */
-#define SVC_SIGNAL_CHILDREN (1u << 1) /* the same, but not the main process */
-#define SVC_SIGNAL_GROUP (1u << 2)    /* the foreground process group of a TTY, else the main process's group */
-#define SVC_SHELL_STOP 64u /* to a shell: its command line ends, the shell goes on (guest/init/guest_shell.c) */
+/* Everything that the process has started, wherever it went; only with SIGKILL. */
+#define SVC_SIGNAL_ALL (1u << 0)
+#define SVC_SIGNAL_CHILDREN (1u << 1) /* The same without the main process. */
+#define SVC_SIGNAL_GROUP (1u << 2)    /* The foreground process group of a TTY, else the main process's group. */
+#define SVC_SHELL_STOP 64u /* For a shell: its command line ends, the shell goes on (guest/init/guest_shell.c). */
 #define SVC_SHELL_STOP_TEXT "64"
 struct svc_proc_signal {
     uint32_t proc, signum, flags;
@@ -233,8 +248,8 @@ struct svc_proc_info {
     uint32_t proc, pid, flags;
     uint32_t running;
     uint64_t started_ns;
-    uint64_t output[3], oldest[3]; /* written, and the oldest offset the ring still has */
-    struct svc_proc_exit exit;     /* valid when not running */
+    uint64_t output[3], oldest[3]; /* The bytes written, and the oldest offset that the ring still has. */
+    struct svc_proc_exit exit;     /* This is valid if it is not running. */
     struct svc_bytes command;      /* argv[0], cut at 255 */
 };
 int svc_proc_info_put(uint8_t *out, size_t size, const struct svc_proc_info *msg) MUST_CHECK;
@@ -242,7 +257,7 @@ int svc_proc_info_parse(const uint8_t *in, size_t len, struct svc_proc_info *ret
 
 struct svc_shell_result {
     uint32_t status;      /* the command's $? (0 to 255) */
-    uint32_t ended;       /* 1: the shell itself ended (exit, exec, killed); status is as wait(2) gives it */
+    uint32_t ended;       /* 1 if the shell itself ended (exit, exec, killed); status is then as wait(2) gives it. */
     struct svc_bytes cwd; /* empty when ended */
 };
 int svc_shell_result_put(uint8_t *out, size_t size, const struct svc_shell_result *msg) MUST_CHECK;
@@ -251,18 +266,18 @@ int svc_shell_result_parse(const uint8_t *in, size_t len, struct svc_shell_resul
 struct svc_port {
     uint16_t port;
     uint8_t family;   /* 4 or 6 */
-    uint8_t loopback; /* bound to loopback only */
+    uint8_t loopback; /* 1 if it is bound to loopback only. */
     uint32_t uid;
 };
 int svc_port_put(uint8_t *out, size_t size, const struct svc_port *msg) MUST_CHECK;
 int svc_port_parse(const uint8_t *in, size_t len, struct svc_port *ret) MUST_CHECK;
 
-/* Every file call begins with it. A component `..`, a NUL, or more than SVC_PATH_MAX bytes: REPLY with EINVAL. */
-#define SVC_PATH_CONFINE (1u << 0)  /* only below base, whatever symlinks say: EXDEV */
-#define SVC_PATH_NOFOLLOW (1u << 1) /* the last component is not followed */
+/* Every file call begins with a path. A component `..`, a NUL, or more than SVC_PATH_MAX bytes: REPLY with EINVAL. */
+#define SVC_PATH_CONFINE (1u << 0)  /* Only below base, whatever symbolic links say: EXDEV. */
+#define SVC_PATH_NOFOLLOW (1u << 1) /* The last component is not followed. */
 struct svc_path {
     uint32_t flags;
-    struct svc_bytes base; /* the working directory: absolute; relative paths start there */
+    struct svc_bytes base; /* The working directory, which is absolute. Relative paths start there. */
     struct svc_bytes path;
 };
 void svc_put_path(struct svc_cursor *out, const struct svc_path *path);
@@ -271,32 +286,35 @@ struct svc_path svc_get_path(struct svc_reader *in);
 enum svc_file_type { SVC_FILE, SVC_DIR, SVC_SYMLINK, SVC_FIFO, SVC_SOCKET, SVC_CHAR, SVC_BLOCK, SVC_FILE_TYPE_MAX };
 struct svc_entry {
     uint32_t type, mode, uid, gid, nlink;
-    uint64_t size, blocks, inode; /* blocks of 512 bytes: sparse files show */
+    uint64_t size, blocks, inode; /* blocks has units of 512 bytes, so sparse files show. */
     int64_t mtime_ns, ctime_ns;
-    struct svc_bytes path;   /* as listed, relative to the directory that was asked for; "" for a single one */
-    struct svc_bytes target; /* of a symlink */
+    struct svc_bytes path;   /* As listed, relative to the directory that was asked for; "" for a single file. */
+    struct svc_bytes target; /* The target of a symbolic link. */
 };
 void svc_put_entry(struct svc_cursor *out, const struct svc_entry *entry);
 struct svc_entry svc_get_entry(struct svc_reader *in);
 
-#define SVC_WRITE_ATOMIC (1u << 0) /* a new file beside it, renamed over it at EOF; cancelled: nothing changed */
-#define SVC_WRITE_AT (1u << 1)     /* into the existing file at `offset` (made when missing); excludes ATOMIC */
+/* A new file beside it is renamed over it at EOF. If the call is cancelled, nothing has changed. */
+#define SVC_WRITE_ATOMIC (1u << 0)
+/* Writes into the existing file at `offset`; a missing file is made. It excludes ATOMIC. */
+#define SVC_WRITE_AT (1u << 1)
 #define SVC_WRITE_APPEND (1u << 2)
-#define SVC_WRITE_PARENTS (1u << 3) /* missing directories are made */
-#define SVC_WRITE_EXCL (1u << 4)    /* must not exist */
+#define SVC_WRITE_PARENTS (1u << 3) /* Missing directories are made. */
+#define SVC_WRITE_EXCL (1u << 4)    /* The file must not exist. */
 struct svc_file_write {
-    uint32_t flags, mode; /* mode: of a new file; 0 is 0644 */
+    uint32_t flags, mode; /* mode is that of a new file; 0 is 0644. */
     uint64_t offset;
 };
 
 struct svc_tar_limits {
-    uint64_t bytes, members; /* of content, of entries; past them REPLY with EFBIG, and nothing more is made */
+    /* The most bytes of content and entries. Past them: REPLY with EFBIG, and nothing more is made. */
+    uint64_t bytes, members;
 };
 
 struct svc_file_change {
     uint32_t mask; /* IN_* of inotify(7); IN_Q_OVERFLOW: some were lost */
     uint32_t cookie;
-    struct svc_bytes path; /* relative to what is watched */
+    struct svc_bytes path; /* Relative to the directory that is watched. */
 };
 
 #endif

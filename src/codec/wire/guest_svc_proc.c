@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Payloads of the service protocol's calls for processes, shells and ports. What guest_svc.c opens with holds here too.
+/*
+ * guest_svc_proc.c: the payloads of the calls for processes, shells and ports. The rules of guest_svc.c hold here too.
  */
 #include "codec/wire/guest_svc.h"
 

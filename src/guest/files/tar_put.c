@@ -184,7 +184,8 @@ static int put_link(struct tar_put *put, const struct tar_member *member)
     return ret;
 }
 
-/* Made anew, whatever was there. Only the first attempt may find something: a program that keeps making it is refused.
+/*
+ * Made anew, whatever was there. Only the first attempt may find something: a program that keeps making it is refused.
  */
 static int put_new(struct tar_put *put, const struct tar_member *member, const char *name)
 {
@@ -233,7 +234,8 @@ static int put_member(struct tar_put *put)
     return 0;
 }
 
-/* Modes and times are the last thing: a descriptor may be written to after its mode forbids it, but not its time kept.
+/*
+ * Modes and times are the last thing: a descriptor may be written to after its mode forbids it, but not its time kept.
  */
 static int end_member(struct tar_put *put)
 {

@@ -141,7 +141,8 @@ static int open_node(const struct watch *watch, uint16_t node)
     return fd;
 }
 
-/* Known already under this number: it is the same directory, whatever its name was. Returns which node to read, if any.
+/*
+ * Known already under this number: it is the same directory, whatever its name was. Returns which node to read, if any.
  */
 static uint16_t unite(struct watch *watch, uint16_t node, uint16_t known)
 {

@@ -65,7 +65,8 @@ bool channel_held_back(const struct call *call)
     return false;
 }
 
-/* What the streams have now goes first. After the read, or output written between a mark and the read would be missed.
+/*
+ * What the streams have now goes first. After the read, or output written between a mark and the read would be missed.
  */
 static void mark_streams(struct channel *channel)
 {
