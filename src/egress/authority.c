@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * authority.c: a certificate authority that lives as long as one sandbox, in this process only. Its key follows from a
- * seed that the key ring gives, so that a brig-egress that took the place of another signs as that one did, and the
- * sandbox goes on trusting it. It can sign for the hosts of the sandbox's brokered secrets and (name constraints,
- * critical) for nothing else, so that even its key would open no other host; addresses are excluded.
+ * seed that the key ring gives. So a brig-egress that replaces another one signs as that one did, and the sandbox goes
+ * on trusting it. Critical name constraints let it sign only for the hosts of the sandbox's brokered secrets, so that
+ * even its key would open no other host; addresses are excluded.
  *
- * Leaves are made when a name is asked for first and kept, LEAVES of them, oldest replaced. They share one key: who has
- * one has this process's memory. Extensions are complete enough for verifiers that ask for RFC 5280 to the letter (key
- * identifiers, critical basic constraints and key usage).
+ * A server certificate is made when a name is asked for first, and kept. LEAVES of them are kept, and the oldest is
+ * replaced. They share one key: whoever has it has the memory of this process. The extensions are complete enough for
+ * verifiers that follow RFC 5280 to the letter (key identifiers, critical basic constraints and key usage).
  */
 #include <openssl/core_names.h>
 #include <openssl/ec.h>

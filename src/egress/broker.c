@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker.c: the brokered secrets of one slot. They stay sealed here: values_open() opens those for one host, for one
- * exchange. What a sandbox knows is the placeholder, 128 random bits that mean nothing to anyone else.
+ * broker.c: the brokered secrets of one slot. They stay sealed here; values_open() opens those for one host, for one
+ * exchange. The sandbox knows only the placeholder, 128 random bits that mean nothing to anyone else.
  */
 #include "base/err.h"
 #include "base/mem.h"
@@ -20,7 +20,8 @@ static const char *text_member(const struct json_value *object, const char *key)
 }
 
 /*
- * PLACEHOLDER_PREFIX and 32 lower-case hexadecimal digits: what can be found in any text, and be mistaken for nothing.
+ * A placeholder is PLACEHOLDER_PREFIX and 32 lower-case hexadecimal digits: it can be found in any text and mistaken
+ * for nothing else.
  */
 static bool placeholder_ok(const char *text)
 {

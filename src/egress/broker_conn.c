@@ -2,15 +2,14 @@
 /*
  * broker_conn.c: one brokered connection on the loop.
  *
- * Theory of operation. Two sides, a client and an upstream; between them the flow of broker_flow.c, which is written as
- * steps: each looks at the state, does what can be done without waiting, and says whether anything moved. A round runs
- * all steps until nothing moves any more; calls that would have waited have left want_in or want_out at their side, and
- * that is what the loop watches. So backpressure needs no code of its own: a step that has no room does not read, and
- * nobody watches for what nobody reads.
+ * Theory of operation. There are two sides, a client and an upstream. Between them is the flow of broker_flow.c, which
+ * consists of steps. Each step looks at the state, does what can be done without waiting, and says whether anything
+ * moved. A round runs all steps until nothing moves any more. A call that would have waited has set want_in or want_out
+ * of its side, and the loop watches that. So backpressure needs no code of its own: a step without room does not read,
+ * and nobody watches for what nobody reads.
  *
- * The end (bconn_end()) is only noted in a step; the object goes away after the round, so that no step meets a freed
- * one. Decrypted bytes that wait inside OpenSSL make no event, so a round that was cut short for fairness is continued
- * by a timer.
+ * A step only notes the end (bconn_end()). The object is freed after the round, so that no step meets a freed one.
+ * Decrypted bytes that wait inside OpenSSL make no event, so a timer continues a round that was cut short for fairness.
  */
 #include <sys/epoll.h>
 

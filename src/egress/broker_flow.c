@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_flow.c: what a brokered connection carries: requests one after the other, each judged by the policy of that
- * moment, written anew and sent; replies scanned and framed anew. A secret is opened when the head that needs it is
- * about to be sent; the head is wiped as OpenSSL takes it, the values when the reply is over (they are what it is
- * compared with).
+ * broker_flow.c: carries the requests and replies of a brokered connection. Requests come one after the other. Each is
+ * judged by the policy of that moment, written again and sent; replies are scanned and framed again. A secret is opened
+ * when the head that needs it is about to be sent. The head is wiped as OpenSSL takes it, and the values when the reply
+ * is over, because the reply is compared with them.
  *
- *   request   HEAD -> (SPOOL) -> CONNECT -> SEND -> BODY -> SENT -+-> HEAD         reply   IDLE -> HEAD -> BODY -> OVER
- * -+-> IDLE
- *                                                                 +-> CLOSING                  `-> TUNNEL +
+ *   request   HEAD -> (SPOOL) -> CONNECT -> SEND -> BODY -> SENT -+-> HEAD
+ *                                                                  +-> CLOSING
+ *   reply     IDLE -> HEAD -> BODY -> OVER -+-> IDLE
+ *                       `-> TUNNEL          +-> (the connection ends)
  *
- * Bodies of replies lose their Content-Length and become chunked, for scrubbing changes lengths; a client of HTTP/1.0
- * gets them until the end of the connection.
+ * The bodies of replies lose their Content-Length and become chunked, because scrubbing changes lengths. A client of
+ * HTTP/1.0 gets them until the end of the connection.
  */
 #include <sys/socket.h>
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_http.c: requests' heads, written anew. Nothing of a client's head is passed on as bytes: the parts that the
- * strict parser understood are put together again with framing of our own, so what the upstream reads is what was
- * judged. (Replies: broker_reply_head.c.)
+ * broker_http.c: writes the heads of brokered requests again. No bytes of a client's head are passed on: the parts that
+ * the strict parser understood are put together with framing of the broker's own, so the upstream reads exactly what
+ * was judged. broker_reply_head.c does the same for replies.
  *
- * A placeholder becomes the value in the one position its rule names: a header, a query parameter, one half of basic
- * authentication, a signature. Anywhere else it stays what it is, and is reported. Values with control bytes never get
+ * A placeholder becomes the value only in the one position that its rule names: a header, a query parameter, one half
+ * of basic authentication, a signature. Anywhere else it stays and is reported. A value with control bytes never gets
  * into a head.
  *
- * Compression would hide an echo, so the upstream is asked for `identity`, and what comes encoded all the same is
- * refused. A connection may be upgraded to a WebSocket only (anything else, h2c above all, would carry requests nobody
- * judges), and without extensions.
+ * Compression would hide an echo, so the upstream is asked for `identity`, and an encoded reply is refused. A
+ * connection may be upgraded only to a WebSocket, without extensions; anything else, h2c above all, would carry
+ * requests that nobody judges.
  */
 #include <inttypes.h>
 #include <strings.h>
@@ -194,9 +194,9 @@ static int put_value(struct work *work, enum broker_where where, const struct va
 }
 
 /*
- * The value that this text of one position asks for: the text is exactly what the rule says, a format around the
- * placeholder, or the placeholder alone. What else a program puts around it would be its own choice of what stands
- * beside a value that may be shown in part. *ret_before: bytes before it.
+ * Returns the value that the text of one position asks for. The text must be exactly the rule's format around the
+ * placeholder, or the placeholder alone. With any other text around it, the program would choose what stands beside a
+ * value that may be shown in part. *ret_before is the number of bytes before it.
  */
 static const struct value *value_asked(struct work *work, enum broker_where where, const char *field, const char *text,
                                        size_t len, size_t *ret_before)

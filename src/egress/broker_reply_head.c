@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_reply_head.c: heads of replies, written anew and scanned: what an upstream says about framing and the next hop
- * ends here. A body that is compressed cannot be looked through, so it is refused; it was not asked for. Pure.
+ * broker_reply_head.c: writes the heads of replies again and scans them. What an upstream says about framing and the
+ * next hop ends here. A compressed body cannot be scanned, so it is refused; it was not asked for.
  */
 #include <strings.h>
 

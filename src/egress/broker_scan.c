@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_scan.c: keeps a secret from coming back. A stream goes through; wherever the value stands in one of the
- * spellings below, the placeholder is put in its place.
+ * broker_scan.c: keeps a secret from coming back. It passes a stream on; wherever the value stands in one of the
+ * spellings below, it puts the placeholder in its place.
  *
- * Theory of operation. A spelling is not a list of texts but a way to read: at a position, characters are read one
+ * Theory of operation. A spelling is not a list of texts but a way to read. At a position, characters are read one
  * token after the other (a plain byte, "%41", "\u0041", "&#65;", two hexadecimal digits, a base64 letter) and compared
  * with the value as they come. So every mix of escaped and plain bytes is found, in either case of the digits, and no
- * copy of the value is made. Base64 is compared by its letters, computed from the value for each of the three
- * alignments it can have inside a longer text; letters that share bits with neighbours are left out.
+ * copy of the value is made. Base64 is compared by its letters, which are computed from the value for each of the three
+ * alignments that it can have inside a longer text; letters that share bits with neighbours are left out.
  *
- * Pieces: a match that reaches the end of what is there is held back, and only that, so that a stream never waits for
- * bytes that mean nothing. When the stream pauses with something held, scan_pause() lets a few bytes of it out (at most
- * a quarter of the value and eight); if the rest comes later, it is still taken out.
+ * Pieces. Only a match that reaches the end of what is there is held back, so a stream never waits for bytes that mean
+ * nothing. When the stream pauses with something held, scan_pause() lets a few bytes of it out (at most a quarter of
+ * the value, and at most eight). If the rest comes later, it is still taken out.
  *
- * What it cannot do: know encodings that are not listed (encryption, compression, reversal, a base64 of base64). It is
- * a net against honest echoes, not a proof.
+ * It cannot know encodings that are not listed (encryption, compression, reversal, a base64 of base64). It is a net
+ * against honest echoes, not a proof.
  */
 #include "base/mem.h"
 #include "base/utf8.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_tls.c: OpenSSL under a brokered connection: its side towards the sandbox (our own authority's leaf, only for
- * the name the connection is for) and its side towards the world (verified against the host's bundle, by name). TLS 1.2
- * and later, HTTP/1.1 only, no renegotiation, no 0-RTT.
+ * broker_tls.c: OpenSSL under a brokered connection. Towards the sandbox it uses a certificate of the sandbox's own
+ * authority, only for the name of the connection. Towards the world it verifies by name against the host's bundle. It
+ * speaks TLS 1.2 and later and HTTP/1.1 only, without renegotiation and 0-RTT.
  *
- * The BIO is our own: it gives on what was read before the broker took over, counts bytes on the wire, and sends
- * without SIGPIPE. What an upstream sent may carry a secret, so OpenSSL is told to cleanse decrypted records; what is
- * sent is encrypted in place in its buffer.
+ * The BIO is the broker's own: it passes on what was read before the broker took over, counts bytes on the wire, and
+ * sends without SIGPIPE. What an upstream sent may carry a secret, so OpenSSL is told to cleanse decrypted records;
+ * what is sent is encrypted in place in its buffer.
  */
 #include <openssl/err.h>
 #include <openssl/pem.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * budget.c: how much a slot may move, and how fast.
+ * budget.c: bounds how much a slot may move, and how fast.
  *
- * Bytes per second are one token bucket for all connections of the slot, both directions together. A connection asks
- * before it reads; when the bucket is empty it stands in a queue, and a timer serves the queue in turn, each an equal
- * part of what has come in: one connection with much to say cannot starve the others. Nobody overtakes the queue.
+ * One token bucket of bytes per second serves all connections of the slot, both directions together. A connection asks
+ * before it reads. When the bucket is empty the connection waits in a queue, and a timer serves the queue in turn with
+ * equal parts of what has come in, so one connection with much data cannot starve the others. Nobody overtakes the
+ * queue.
  *
- * Budgets are exact: a connection is never read past what is left, and only when there is one byte more is the slot cut
- * off.
+ * Budgets are exact: a connection is never read past what is left, and the slot is cut off only when there is one byte
+ * more.
  */
 #include "base/clock.h"
 #include "egress/egress_priv.h"

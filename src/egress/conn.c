@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation
+ * conn.c: a connection from its acceptance to its end. Theory of operation:
  *
- * A connection from its acceptance to its end; the stages are those of egress.h. Each stage has the client's readable
- * event for itself:
+ * The stages are those of egress.h. Each stage has the client's readable event for itself:
  *
  *     PROXY ──┐                      ┌─> REFUSE ─> LINGER ─┐
  *             ├─> (judge) ─> SNIFF ──┼─> DIAL ─> RELAY ────┼─> dead
  *   accepted ─┘        └─ raw ──────>┤   └ PLAIN ──────────┤
  *                                    └─> BROKER ───────────┘
  *
- * Nothing is sent to a server before the decision about the first bytes was made. Every decision is told (conn_tell)
- * before its effect; when it cannot be told, it does not happen. A struct conn is small and has memory for bytes only
- * while some are pending: idle connections are cheap. conn_end() and conn_reset() may be called at any moment; what is
- * left is freed between two rounds of the loop.
+ * Nothing is sent to a server before the decision about the first bytes was made. Every decision is reported
+ * (conn_tell) before its effect; if it cannot be reported, it does not happen. A struct conn is small and has memory
+ * for bytes only while some are pending, so idle connections are cheap. conn_end() and conn_reset() may be called at
+ * any moment; what is left is freed between two rounds of the loop.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conn_broker.c: handing a connection over to the broker, and what the slot learns from there: bytes, decisions, the
- * end. */
+/*
+ * conn_broker.c: hands a connection over to the broker, and gives the slot what comes from there: bytes, decisions, the
+ * end.
+ */
 #include "base/err.h"
 #include "egress/egress_priv.h"
 

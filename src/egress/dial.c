@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dial.c: a connection out. The name is looked up now, every address it has is judged, and the socket is connected to
- * exactly the sockaddr that was judged: there is no second look-up that could answer differently. IPv4 comes first: a
- * host without a route for IPv6 is more common than one without IPv4. Each address has 2 s unless it is the last, all
- * together 10.
+ * dial.c: makes a connection out. The name is looked up now, each of its addresses is judged, and the socket is
+ * connected to exactly the sockaddr that was judged: there is no second look-up that could answer differently. IPv4
+ * comes first, because a host without a route for IPv6 is more common than one without IPv4. Each address has 2 s
+ * unless it is the last; all together have 10 s.
  */
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dns_port.c: port 53 of a sandbox, over UDP and TCP. What is answered is dns_server.c's business; here are the
+ * dns_port.c: serves port 53 of a sandbox over UDP and TCP. dns_server.c decides the answers. This file handles the
  * datagrams (the answer comes from the address that was asked, whichever the program picked), the frames of TCP, and
- * what is told about it. One slot's questions have a rate; over it they are dropped, as a network would. A name that
- * was told within the last second is not told again.
+ * the reports. The questions of a slot have a rate; over it they are dropped, as a network would do. A name that was
+ * reported within the last second is not reported again.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>

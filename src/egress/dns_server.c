@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Port 53 inside a sandbox. It invents its answers: a name the policy knows has an address of the gate's own range,
- * everything else is refused. No query leaves, so that a name cannot carry data out, and what a name really resolves to
- * is decided when somebody dials it.
+ * dns_server.c: answers DNS questions inside a sandbox. It invents its answers: a name that the policy knows has an
+ * address of the gate's own range, and everything else is refused. No query leaves, so a name cannot carry data out.
+ * What a name really resolves to is decided when somebody dials it.
  *
- * Refusals are REFUSED, not NXDOMAIN: the name may well exist, and resolvers that ask for the next search domain after
- * NXDOMAIN should not. With EDNS the reason is said too (RFC 8914: 18, prohibited).
+ * A refusal is REFUSED and not NXDOMAIN: the name may exist, and resolvers that ask for the next search domain after
+ * NXDOMAIN should not do so. With EDNS the reason is sent too (RFC 8914: 18, prohibited).
  */
 #include "egress/egress.h"
 

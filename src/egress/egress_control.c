@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * egress_control.c: the controller's messages. Every one is checked by gate_wire_check() before it comes here; one that
- * makes no sense closes the socket, one that cannot be done is answered with why. When the socket closes, slots and
- * connections stay as they are.
+ * egress_control.c: handles the controller's messages. gate_wire_check() has checked each of them. A message that makes
+ * no sense closes the socket; a message that cannot be carried out is answered with the reason. When the socket closes,
+ * slots and connections stay as they are.
  */
 #include <sys/epoll.h>
 

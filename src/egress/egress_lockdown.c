@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * egress_lockdown.c: what brig-egress may still do once it serves. It is the only process that reads bytes from
- * sandboxes and from the internet alike, so it keeps nothing it does not need, in four stages:
+ * egress_lockdown.c: takes from brig-egress what it does not need once it serves. It is the only process that reads
+ * bytes both from sandboxes and from the internet. It is locked down in four stages:
  *
  *   1  no core dumps, not traceable, no new privileges          (before anything is read)
  *   2  no user id 0, no groups, no capabilities
  *   3  Landlock: no file at all; no listening on TCP ports; no signals and no abstract sockets outside
  *   4  seccomp: sockets of IPv4 and IPv6, the loop, memory. No open, no exec, no fork, no executable memory
  *
- * One socket of another family stays open: rtnetlink, which own.c asks for routes. Without capabilities the kernel
- * changes nothing for it; who takes the process over can read the host's addresses and routes by it.
+ * One socket of another family stays open: rtnetlink, by which own.c asks for routes. Without capabilities the kernel
+ * changes nothing through it; an attacker who takes the process over can read the host's addresses and routes.
  *
- * A call that is not in the list fails with EPERM; those that only an attacker would make kill.
+ * A call that is not in the list fails with EPERM; a call that only an attacker would make kills the process.
  */
 #include <fcntl.h>
 #include <grp.h>

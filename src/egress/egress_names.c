@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The synthetic addresses of one slot: which number stands for which name.
+ * egress_names.c: the synthetic addresses of one slot: which number stands for which name.
  *
- *   entries:  [0] [1] [2] ... grown by doubling, at most EGRESS_NAMES_MAX; entry i has a number that is i modulo
- * EGRESS_NAMES_MAX buckets:  by the name's hash -> the first entry + 1 -> next -> ... by use:   a list through all
- * entries, oldest use first
+ *   entries   [0] [1] [2] ... grown by doubling, at most EGRESS_NAMES_MAX;
+ *             entry i has a number that is i modulo EGRESS_NAMES_MAX
+ *   buckets   by the name's hash -> the first entry + 1 -> next -> ...
+ *   by use    a list through all entries, oldest use first
  *
- * An entry that is reused gets a number its place did not have before (there are eight times as many): an address that
- * a program kept for too long then stands for nothing, rather than for another name. It is the sandbox that chooses
- * names: the hash has a secret in it, and the memory is bounded.
+ * An entry that is reused gets a number that its place did not have before (there are eight times as many numbers). So
+ * an address that a program kept for too long stands for nothing, and not for another name. The sandbox chooses the
+ * names, so the hash has a secret in it and the memory is bounded.
  */
 #include "egress/egress.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* egress_process.c: what the whole of brig-egress shares: the loop, the resolver, the texts from the host; and freeing
- * what has ended. */
+/*
+ * egress_process.c: what all parts of brig-egress share: the loop, the resolver, the texts from the host. It also frees
+ * what has ended.
+ */
 #include <fcntl.h>
 
 #include "base/err.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge.c: the questions a connection's decisions are made of. The policy answers about names, addresses, ports and
- * requests; here is what must hold before it is asked: that a connection says the same thing everywhere (the address it
- * connected to, its SNI, its Host, its target), so that what was judged is what is meant.
+ * judge.c: judges a connection. The policy answers about names, addresses, ports and requests. This file checks what
+ * must hold before the policy is asked: a connection must say the same thing everywhere (the address that it connected
+ * to, its SNI, its Host, its target), so that what was judged is what is meant.
  */
 #include <netinet/in.h>
 #include <stdarg.h>

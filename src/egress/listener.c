@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * listener.c: sockets from inside a sandbox's network namespace. They are taken as they come from the controller: a
- * descriptor that is not of the kind it was said to be is refused. A bounded number of connections is accepted per
- * round, so that one sandbox's burst does not hold up the others; none while too many events of the slot wait for the
- * controller, or there are no descriptors left.
+ * listener.c: the sockets from inside a sandbox's network namespace. They come from the controller; a descriptor that
+ * is not of the announced kind is refused. A bounded number of connections is accepted per round, so that a burst of
+ * one sandbox does not delay the others. None is accepted while too many events of the slot wait for the controller, or
+ * while no descriptors are left.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>

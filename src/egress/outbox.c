@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * outbox.c: answers and events on their way to the controller, in the order they were made. Nothing here blocks and
- * nothing is dropped: when the controller does not read (or there is none for the moment), packets wait. How many may
- * wait is decided where events come from: a slot with SLOT_EVENTS of them, or whose organisation has its share of
- * EGRESS_EVENTS, is not accepted from. What is open already adds at most a few per connection.
+ * outbox.c: the answers and events for the controller, in the order in which they were made. Nothing here blocks and
+ * nothing is dropped: while the controller does not read (or while there is none), packets wait. The sources of events
+ * bound how many wait: a slot with SLOT_EVENTS of them, or whose organisation has its share of EGRESS_EVENTS, accepts
+ * no connection. The open connections add at most a few events each.
  */
 #include <sys/epoll.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * own.c: is an address one of this machine's own, by which its services are reached past every firewall in front of it?
- * The kernel's routing table knows: a route of type "local" is one to the machine itself, be it an interface's first
- * address, a secondary one or a whole range that was routed to lo.
+ * own.c: finds out whether an address is one of this machine's own. Through such an address its services can be reached
+ * past every firewall in front of it. The kernel's routing table knows: a route of type "local" is one to the machine
+ * itself, be it an interface's first address, a secondary one or a whole range that was routed to lo.
  *
  * The question is RTM_GETROUTE on a socket that is opened before the process is locked down. It sends nothing to the
  * network, and the answer is there when send() returns. It does not depend on what an administrator can set elsewhere,

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Theory of operation
- *
- * Plain HTTP, one exchange at a time:
+ * plain.c: plain HTTP, one exchange at a time. Theory of operation:
  *
  *     HEAD ── a whole head, judged ──> DIAL (when there is no server yet) ──> EXCHANGE ──┐
  *       ^                                                                                │ both bodies are complete
  *       └────────────────────────────────────────────────────────────────────────────────┘
  *
  * A request is not read before the response to the last one is complete, so a refusal never has to overtake anything,
- * and every request is judged: method, path, Host. Where a body ends is followed on both sides with the strict readers
- * of codec/http/http.h; a message they refuse ends the connection. After a denied request the connection ends as well,
- * for its body would have to be skipped.
+ * and every request is judged: method, path, Host. The strict readers of codec/http/http.h find the end of a body on
+ * both sides; a message that they refuse ends the connection. The connection also ends after a denied request, because
+ * its body would have to be skipped.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -240,7 +238,8 @@ static void judged(struct conn *conn, const struct http_head *head, size_t took)
 }
 
 /*
- * Through the proxy, to a host with a brokered secret: the broker gets what a program without a proxy would have sent.
+ * A request through the proxy to a host with a brokered secret: the broker gets what a program without a proxy would
+ * have sent.
  */
 static void hand_over(struct conn *conn, const struct http_head *head, size_t took)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain_head.c: a request's head as it is sent on: made anew from what was understood, so that the server cannot read
- * anything in it that was not judged. What is meant for a proxy is left out, and so is the offer to go on in HTTP/2,
- * which some clients make with every request.
+ * plain_head.c: writes the head of a request that is sent on. It is made from what was understood, so that the server
+ * cannot read anything in it that was not judged. Fields for a proxy are left out, and so is the offer to go on in
+ * HTTP/2, which some clients make with every request.
  */
 #include <strings.h>
 

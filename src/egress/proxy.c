@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * proxy.c: the explicit proxy, for programs that want one: HTTP CONNECT, http:// requests, SOCKS5. It only says where
- * to; every decision is the one that a direct connection would get, and what goes through a tunnel is looked at all the
- * same. Nobody is authenticated: the listener is inside one sandbox and decides by that sandbox's policy.
+ * proxy.c: the explicit proxy, for programs that want one: HTTP CONNECT, http:// requests, SOCKS5. It only finds out
+ * the destination. Every decision is the same as for a direct connection, and what goes through a tunnel is looked at
+ * as well. Nobody is authenticated: the listener is inside one sandbox and decides by that sandbox's policy.
  */
 #include <strings.h>
 #include <sys/epoll.h>
@@ -50,7 +50,8 @@ static void refuse(struct conn *conn, unsigned status, const char *why)
 /* ---- HTTP ----------------------------------------------------------------------------------------------- */
 
 /*
- * A Host beside CONNECT's target says the same (RFC 9112, 3.2), or which of the two is meant depends on who reads it.
+ * A Host beside CONNECT's target must say the same (RFC 9112, 3.2); otherwise it would depend on the reader which of
+ * the two is meant.
  */
 static bool host_agrees(const struct http_head *head, const struct authority *target)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c: how a program inside learns that it may not. Over HTTP by a 403 whose body says what and why; everything
- * else by a reset, at once on 443, where what would follow is TLS, and after a second where the program may yet begin
- * to speak HTTP.
+ * refuse.c: tells a program inside that a connection is refused. Over HTTP it gets a 403 whose body says what and why.
+ * Everything else gets a reset: at once on 443, where TLS would follow, and after a second where the program may still
+ * begin to speak HTTP.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.c: bytes between the two sides of a connection. Bytes are read into memory that all connections share and sent
- * at once; only what the other side does not take is kept, and then nothing more is read for it: so a slow reader costs
- * one chunk, an idle connection nothing. A FIN is carried over after what came before it. A side that nothing is
- * expected from is not in the epoll set at all, for a connection that was closed is always "ready".
+ * relay.c: moves bytes between the two sides of a connection. Bytes are read into memory that all connections share and
+ * sent at once. Only what the other side does not take is kept, and then nothing more is read for it; so a slow reader
+ * costs one chunk, and an idle connection costs nothing. A FIN is passed on after the bytes before it. A side from
+ * which nothing is expected is not in the epoll set at all, because a closed connection is always "ready".
  */
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -197,7 +197,7 @@ static void lost(struct conn *conn, bool in)
 /*
  * All connections share the pipe, so it must be empty afterwards: what the other side does not take at once is read out
  * of it and kept. Once something is kept, nothing more is spliced: the socket may have room again by then, and the
- * later bytes would overtake the kept ones. false: the connection was ended.
+ * later bytes would overtake the kept ones. Returns false if the connection was ended.
  */
 static bool empty_pipe(struct conn *conn, struct side *to, size_t left)
 {

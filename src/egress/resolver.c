@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stub resolver: no getaddrinfo(), because that reads files and loads code, and this process has neither.
+ * resolver.c: a stub resolver. It does not use getaddrinfo(), because that reads files and loads code, and this process
+ * can do neither.
  *
  *   resolver --- tasks (one per name that is being resolved) --- lookups (one per caller that waits for it)
  *                  '-- two queries, A and AAAA
  *
  * A task that is answered from hosts or the cache has no queries: its timer is due at once, so that done is never
- * called from within resolver_lookup(). Answers with a TTL of 0 are not kept. It says what the name resolves to, not
- * whether that is wise: every address is judged where it is dialled.
+ * called from within resolver_lookup(). Answers with a TTL of 0 are not kept. The resolver only says what a name
+ * resolves to; every address is judged when it is dialled.
  */
 #include "egress/resolver_priv.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What names resolved to, for a few seconds. Entries stand in a hash table and in the order they came; when there are
- * too many the oldest goes. As nothing is kept longer than half a minute, that order is good enough.
+ * resolver_cache.c: remembers for a few seconds what names resolved to. Entries stand in a hash table and in the order
+ * in which they came; when there are too many, the oldest is deleted. Nothing is kept longer than half a minute, so
+ * that order is good enough.
  */
 #include <sys/random.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * resolv.conf and hosts, as texts that somebody else read. As in the C library, lines that say nothing to us are
- * skipped, so that a file written for it is never refused; only when every server is unusable is that an error, because
- * the alternative, 127.0.0.1, was not meant. Not understood: a server with a zone ("fe80::1%eth0").
+ * resolver_config.c: parses resolv.conf and hosts, which another process read. As in the C library, unknown lines are
+ * skipped, so a file that was written for it is never refused. Only if every server is unusable is that an error,
+ * because the alternative, 127.0.0.1, was not meant. A server with a zone ("fe80::1%eth0") is not understood.
  */
 #include "egress/resolver_priv.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One question to the name servers.
+ * resolver_query.c: asks the name servers one question.
  *
  * Theory of operation. An attempt is one server over UDP: a fresh socket (so a fresh source port of the kernel's
  * choice), connected (so that only that server's datagrams arrive), a fresh id from the kernel's generator. A datagram
- * with another id or question is ignored, up to a number that no honest network brings; then the attempt is given up,
- * and with it the id and the port that somebody is guessing at. A truncated reply is asked for again over TCP from the
+ * with another id or question is ignored. After more of them than an honest network brings, the attempt is given up,
+ * and with it the id and the port that somebody is guessing. A truncated reply is asked for again over TCP from the
  * same server, a FORMERR again without EDNS. Whatever else goes wrong (timeout, refusal, a malformed reply, no
  * descriptor) leads to the next attempt; servers take turns, `attempts` times each.
  *

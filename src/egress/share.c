@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.c: what all sandboxes take from one brig-egress, and how much of it an organisation may have.
+ * share.c: divides the resources of one brig-egress among organisations.
  *
- * The rule is the same for everything (base/share.h), and it is of the organisation, so that more sandboxes, policies
- * or connections of one do not make it more.
+ * The rule is the same for all resources (base/share.h). It counts per organisation, so that an organisation does not
+ * get more by having more sandboxes, policies or connections.
  *
  *     descriptors  |<------------ 3/4: connections, two each ------------>|<-- 1/4 kept back: listeners, DNS -->|
  *
- * Connections never take the last quarter. New sandboxes' listeners and DNS take whatever is free.
+ * Connections never take the last quarter. The listeners of new sandboxes and DNS take whatever is free.
  */
 #include <sys/resource.h>
 

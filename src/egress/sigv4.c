@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * sigv4.c: AWS Signature Version 4 ("Authenticating Requests", AWS General Reference). A program signs with its
- * placeholder; that signature is worth nothing, but its Authorization says region and service, so the request can be
- * signed anew with the real key.
+ * placeholder. That signature is worthless, but its Authorization names region and service, so the request can be
+ * signed again with the real key.
  *
  *   canonical request   METHOD \n path \n query (sorted) \n name:value \n ... \n \n signed names \n payload hash
  *   string to sign      AWS4-HMAC-SHA256 \n date \n scope \n sha256(canonical request)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slot.c: one sandbox's network: made by PREPARE, changed by a PREPARE with a higher version, ended by FORGET. A change
- * is atomic: everything that can fail is done before the first thing is replaced; then open connections are judged by
- * the new policy, and those it forbids are cut.
+ * slot.c: the network of one sandbox. PREPARE makes it, a PREPARE with a higher version changes it, and FORGET ends it.
+ * A change is atomic: everything that can fail is done before the first thing is replaced. Then the new policy judges
+ * the open connections, and those that it forbids are cut.
  */
 #include "base/clock.h"
 #include "base/err.h"

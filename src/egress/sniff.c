@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sniff.c: what a connection says it is. Its first bytes are a ClientHello, a request's head, or something else; the
- * decision falls before a byte of them goes anywhere. Nothing here waits: what is not complete yet is looked at again
- * when more has come.
+ * sniff.c: finds out what a connection says it is. Its first bytes are a ClientHello, the head of a request, or
+ * something else. The decision is made before any byte is passed on. Nothing here waits: what is not complete yet is
+ * looked at again when more has come.
  */
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -15,10 +15,10 @@
 #define PATIENCE_SERVER_NS (50 * NS_PER_MS)  /* and elsewhere */
 
 /*
- * Bytes of any kind. A rule with protocol tcp means: whatever it is, it is not looked at. Where only the default
- * allows, TLS and HTTP are held to what they say about themselves (a rule may deny another name), and everything else
- * goes through; a server may speak first as well, so we wait for the client's first bytes only a moment, and look at
- * them later if they come later.
+ * Bytes of any kind. A rule with the protocol tcp means that nothing is looked at. Where only the default allows, TLS
+ * and HTTP must be what they say about themselves (a rule may deny another name), and everything else passes. A server
+ * may speak first, so the gate waits only a moment for the client's first bytes, and looks at them later if they come
+ * later.
  */
 static bool any_bytes(struct conn *conn, bool *ret_by_rule)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A buffer for what must not stay in memory: bytes are wiped when they are consumed, when the buffer grows (the old
- * block), and at the end. Invariant: outside of data[from, len) the block is zero, except for what a caller has written
- * behind len and not yet committed.
+ * wbuf.c: a buffer for bytes that must not stay in memory. They are wiped when they are consumed, when the buffer grows
+ * (the old block), and at the end. Invariant: outside of data[from, len) the block is zero, except for what a caller
+ * has written behind len and not yet committed.
  */
 #include "base/base64.h"
 #include "crypto/crypto.h"

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Addresses, and which of them are not the public internet.
+ * address.c: IP addresses, and which of them are not the public internet.
  *
- * The table follows IANA's special-purpose registries (RFC 6890, 8190) with three differences: documentation ranges are
- * public, the metadata services of clouds have a name of their own (one of them, 168.63.129.16, would be public), and
- * of IPv6 everything outside 2000::/3 is reserved unless listed, so that what IANA invents next is refused until
- * somebody looks. Tables are read top down, the first match counts. What an address wraps is judged as well: a NAT64 or
- * 6to4 router near us would unwrap it. A translator with a prefix of the network's own cannot be recognised.
+ * The table follows IANA's special-purpose registries (RFC 6890, 8190) with three differences. Documentation ranges are
+ * public. The metadata services of clouds have a name of their own (one of them, 168.63.129.16, would be public). In
+ * IPv6, everything outside 2000::/3 is reserved unless it is listed, so that a new range of IANA is refused until
+ * somebody looks at it. Tables are read from the top and the first match counts. An address that another address wraps
+ * is judged as well, because a NAT64 or 6to4 router near this host would unwrap it. A translator with a prefix of the
+ * network's own cannot be recognised.
  *
- * Libc only: this file is part of libbrig.
+ * The file needs only libc, because it is part of libbrig.
  */
 #include "gate/address.h"
 
@@ -320,8 +321,8 @@ bool gate_addr_translated(const struct gate_addr *addr, struct gate_addr *ret)
 }
 
 /*
- * 198.19.x.y and 2001:2::c613:xxyy, so that the twins show each other. The lower half of the range stays free: the
- * resolver's address is there.
+ * 198.19.x.y and 2001:2::c613:xxyy show that they belong together. The lower half of the range stays free for the
+ * resolver's address.
  */
 void gate_fake_make(uint32_t number, bool v6, struct gate_addr *ret)
 {

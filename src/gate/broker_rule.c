@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker_rule.c: where a secret may be put. brigd reads a rule before it stores it, brig-egress before it uses it: the
- * same code, so nothing that was stored means something else at the gate.
+ * broker_rule.c: reads the rules that say where a secret may be put. brigd reads a rule before it stores it, and
+ * brig-egress reads it before it uses it. Both use this code, so a stored rule never means something else at the gate.
  *
- * What it refuses: fields that frame or route a message (a value there would be a request smuggled, not a credential),
- * names that are addresses, a format that would put the value twice or not at all. Hosts are kept in the one form that
+ * It refuses fields that frame or route a message (a value there would be a smuggled request, not a credential), names
+ * that are addresses, and a format that would put the value twice or not at all. Hosts are kept in the one form that
  * everything compares: IDN through libidn2 as in a policy, then dns_name_canonical().
  */
 #include <string.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate_client.c: requests to brig-egress over its control socket (gate/gate_wire.h), on the loop.
+ * gate_client.c: sends requests to brig-egress over its control socket (gate/gate_wire.h), on the loop.
  *
- * Theory of operation. A request is one packet with its descriptors and the type of the answer it waits for. They are
- * kept in one list, in the order they were made; those that found the socket full stand at its end and are sent, in
- * order, when there is room again. brig-egress answers requests of one slot and type in the order it got them, so an
- * answer belongs to the first request of its type and slot.
+ * Theory of operation. A request is one packet with its descriptors and the type of the answer that it waits for. All
+ * requests are in one list, in the order in which they were made. Those that found the socket full stand at its end,
+ * and are sent in order when there is room again. brig-egress answers the requests of one slot and type in the order in
+ * which it got them, so an answer belongs to the first request of its type and slot.
  *
- * Nobody is called from within a function of ours: when the socket dies (also in the middle of a call), its requests
- * move to a second list, and a timer that is due at once tells their owners, then `lost`, then, when a new socket is
- * there, `on_sync`. A callback may destroy the client: `gone` on the stack of whoever called it says so.
+ * No function calls its caller back. When the socket dies, also in the middle of a call, its requests move to a second
+ * list. A timer that is due at once then tells their owners, then calls `lost` and, when there is a new socket,
+ * `on_sync`. A callback may destroy the client; `gone` on the stack of the caller says so.
  */
 #include "gate/gate_client.h"
 

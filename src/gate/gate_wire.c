@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gate_wire.c: the shape of the gate's packets, and how they travel. A message that passes gate_wire_check() has counts
- * within its arrays and a NUL at the end of every text; whether it makes sense is for whoever acts on it.
+ * gate_wire.c: checks, sends and receives the gate's packets. A message that passes gate_wire_check() has counts within
+ * its arrays and a NUL at the end of every text. The code that acts on it judges whether it makes sense.
  */
 #include "gate/gate_wire.h"
 

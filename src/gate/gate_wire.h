@@ -66,7 +66,7 @@ struct gate_head {
     uint32_t magic;
     uint16_t version;
     uint16_t type;
-    uint64_t slot; /* 0 where none is meant */
+    uint64_t slot; /* 0 if the message is about no slot. */
 };
 struct gate_plain {
     struct gate_head head;
@@ -75,27 +75,27 @@ struct gate_file {
     struct gate_head head;
     char name[32]; /* "resolv.conf", "hosts", "ca" (PEM bundle), "keys" (the key ring, crypto/keyring.h) */
 };
-#define GATE_LEARN \
-    (1u << 0) /* nothing is allowed that the policy does not allow, but every attempt says what it would have been */
+/* Nothing is allowed that the policy does not allow, but every attempt reports what it would have been. */
+#define GATE_LEARN (1u << 0)
 struct gate_prepare {
     struct gate_head head;
-    uint64_t policy_version; /* > 0, rising */
+    uint64_t policy_version; /* It is more than 0 and rises. */
     uint32_t flags;
     uint32_t spec_len;
 };
 struct gate_prepared {
     struct gate_head head;
-    struct brig_err err; /* code BRIG_E_NONE: done */
+    struct brig_err err; /* The code BRIG_E_NONE means that it is done. */
     uint64_t policy_version;
     uint32_t any_port;
     uint32_t n_ports;
     uint16_t ports[POLICY_PORTS_MAX];
-    uint32_t listening; /* the slot has its listeners */
-    uint32_t brokers;   /* a CA is beside it */
+    uint32_t listening; /* The slot has its listeners. */
+    uint32_t brokers;   /* A CA is beside the message. */
 };
 enum gate_kind { GATE_TCP, GATE_DNS_UDP, GATE_DNS_TCP, GATE_PROXY, GATE_REDIRECT, GATE_KIND_MAX };
 struct gate_listener {
-    uint16_t port;  /* what it is bound to */
+    uint16_t port;  /* The port that it is bound to. */
     uint8_t kind;   /* enum gate_kind */
     uint8_t family; /* AF_INET or AF_INET6 (which then takes both) */
 };
@@ -111,10 +111,10 @@ struct gate_answer {
     struct brig_err err;
 };
 struct gate_counts {
-    uint64_t bytes_in, bytes_out;                         /* in: towards the sandbox */
-    uint64_t allowed, denied;                             /* connections (and requests, where HTTP is judged) */
+    uint64_t bytes_in, bytes_out;                         /* in is towards the sandbox. */
+    uint64_t allowed, denied;                             /* Connections, and requests where HTTP is judged. */
     uint64_t names_allowed, names_refused;                /* DNS questions */
-    uint64_t open;                                        /* now */
+    uint64_t open;                                        /* Connections that are open now. */
     uint64_t substituted, foreign_placeholders, scrubbed; /* uses of brokered secrets */
     uint32_t limits_hit;                                  /* mask of 1u << enum brig_limit */
     uint32_t unused;
@@ -127,23 +127,23 @@ struct gate_counted {
 enum gate_verdict {
     GATE_ALLOWED,
     GATE_DENIED,
-    GATE_CLOSED /* an allowed connection ended: the bytes */,
+    GATE_CLOSED /* an allowed connection ended; the event has its bytes */,
     GATE_FAILED /* allowed, but could not be reached */,
     GATE_VERDICT_MAX
 };
 struct gate_event {
     struct gate_head head;
     uint64_t policy_version;
-    uint64_t connection;      /* ALLOWED and CLOSED of one have the same */
+    uint64_t connection;      /* ALLOWED and CLOSED of one connection have the same number. */
     uint32_t verdict;         /* enum gate_verdict */
-    int32_t rule;             /* as struct policy_answer */
+    int32_t rule;             /* As in struct policy_answer. */
     uint32_t seen;            /* enum policy_seen */
-    uint32_t dns;             /* 1: a DNS question; then only name counts */
-    char name[256];           /* "" when none */
-    struct gate_addr wanted;  /* where the sandbox connected to */
-    struct gate_addr dialled; /* where it went; all zero when nowhere */
+    uint32_t dns;             /* 1 for a DNS question; then only name counts. */
+    char name[256];           /* "" if there is none. */
+    struct gate_addr wanted;  /* The address that the sandbox connected to. */
+    struct gate_addr dialled; /* The address that was dialled; all zero if none was. */
     uint64_t bytes_in, bytes_out;
-    char secret[64]; /* the brokered secret's name, "" when none. Never a value */
+    char secret[64]; /* The name of the brokered secret, or "". It is never a value. */
     char why[160];
 };
 
@@ -159,18 +159,21 @@ union gate_any {
     struct gate_event event;
 };
 
-size_t gate_wire_size(uint16_t type); /* 0: unknown */
-/* 0 or -EPROTO: magic, version, type, size; counts and text ends too */
+size_t gate_wire_size(uint16_t type); /* Returns 0 for an unknown type. */
+/* Checks magic, version, type, size, counts and the ends of texts. Returns 0 or -EPROTO. */
 int gate_wire_check(const union gate_any *msg, size_t len) MUST_CHECK;
 /*
- * One packet, non-blocking. Receive: 0, -EAGAIN, -EPIPE (closed), -EPROTO; *n_fds: room in, received out; all CLOEXEC.
+ * Send and receive one packet without blocking. gate_receive() returns 0, -EAGAIN, -EPIPE (closed) or -EPROTO. *n_fds
+ * is the room for descriptors before and their number afterwards; all are close-on-exec.
  */
 int gate_send(int sock, const void *msg, const int *fds, size_t n_fds) MUST_CHECK;
 int gate_receive(int sock, union gate_any *ret, int *fds, size_t *n_fds) MUST_CHECK;
-/* sealed; a descriptor or a negative errno */
+/* Makes a sealed memfd. Returns the descriptor or a negative errno. */
 int gate_memfd(const char *name, const void *data, size_t len) MUST_CHECK;
-/* A sealed memfd of at most max bytes as NUL-terminated memory (freed with mem_free; wiped by the caller if it must).
- * Refuses one that is not sealed. */
+/*
+ * Reads a sealed memfd of at most max bytes into memory that ends with a NUL; a memfd that is not sealed is refused.
+ * The caller calls mem_free(), and wipes the memory before that if it must.
+ */
 int gate_memfd_read(int fd, size_t max, char **ret, size_t *ret_len) MUST_CHECK;
 
 #endif

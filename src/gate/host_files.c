@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host_files.c: what brig-egress needs from the host's files, which it cannot open itself: the resolver's
- * configuration, /etc/hosts, and the CA bundle. Each is sent as a sealed memfd when it is new or has changed (mtime,
- * size or inode); one that is missing is sent as an empty text, so that what brig-egress knew of it before is forgotten
- * too. What could not be sent is sent with the next call.
+ * host_files.c: gives brig-egress the host's files that it cannot open itself: the resolver's configuration, /etc/hosts
+ * and the CA bundle. Each is sent as a sealed memfd when it is new or has changed (mtime, size or inode). A missing
+ * file is sent as an empty text, so that brig-egress forgets its former content too. What could not be sent is sent
+ * with the next call.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * learn.c: what a sandbox tried -> the least policy that would have allowed it. One entry is a name (or an address) and
- * a port, with every way of speaking that was seen there; entries are kept sorted, so the same attempts give the same
- * text, in whatever order they came. An entry becomes part of exactly one rule, and there are at most POLICY_RULES_MAX
- * of them: what comes out compiles.
+ * learn.c: makes the smallest policy that would have allowed what a sandbox tried. One entry is a name (or an address)
+ * and a port, with every way of speaking that was seen there. Entries are sorted, so the same attempts give the same
+ * text in any order. An entry becomes part of exactly one rule, and there are at most POLICY_RULES_MAX of them, so the
+ * result compiles.
  */
 #include "base/mem.h"
 #include "base/str.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packages.c: the package indexes that this host uses, as rules: what its pip, uv, npm, apt, cargo and Go are told by
- * their configuration files and by the environment, and then the well-known public ones. Only the host and the port of
- * a URL are taken; names and passwords in it never get further than the line they stand in. A file that is missing, too
- * large or broken is as good as none, and a line that is not understood is skipped: one bad mirror must not take the
- * others away. Reads regular files only, never blocks, uses nothing but libc.
+ * packages.c: makes rules for the package indexes that this host uses. It reads what the configuration files and the
+ * environment say to pip, uv, npm, apt, cargo and Go, and adds the well-known public indexes. It takes only the host
+ * and the port of a URL; a name or password in it never leaves the line that is read. A file that is missing, too large
+ * or broken counts as none, and a line that is not understood is skipped, so that one bad mirror does not remove the
+ * others. It reads only regular files, never blocks, and uses nothing but libc.
  */
 #include <arpa/inet.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * policy.c: a compiled policy as an object: its life, its index, and what it says about itself (canonical JSON, ports,
- * one rule as text). policy_read.c makes it, policy_judge.c asks it. Nothing here changes after policy_index().
+ * one rule as text). policy_read.c makes it and policy_judge.c asks it. Nothing changes after policy_index().
  */
 #include "gate/policy.h"
 
@@ -62,8 +62,8 @@ bool policy_allows_no_sni(const struct policy *policy)
 
 /* ---- its index ---------------------------------------------------------------------------------------- */
 
-static uint32_t name_hash(const char *name) /* FNV-1a: 1024 rules at most, so a chain has a bound whatever the names are
-                                             */
+/* FNV-1a. There are at most 1024 rules, so a chain is bounded for all names. */
+static uint32_t name_hash(const char *name)
 {
     uint32_t hash = 2166136261u;
 

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy_judge.c: Theory of operation
+ * policy_judge.c: decides what a policy allows. Theory of operation:
  *
- * A question is judged in one or more *modes*, the ways of speaking that the gate can tell apart: TLS it does not open,
- * an HTTP request, other bytes. What was seen picks one mode; before the first byte (POLICY_SEEN_NOTHING) all three are
- * judged, and one that is allowed is enough. Of every mode the first deny that matches and the first allow are kept:
+ * A question is judged in one or more *modes*, the ways of speaking that the gate can tell apart: TLS that it does not
+ * open, an HTTP request, other bytes. What was seen selects one mode. Before the first byte (POLICY_SEEN_NOTHING) all
+ * three are judged, and one that is allowed is enough. For every mode the first deny that matches and the first allow
+ * are kept:
  *
- *     allowed  =  no deny  and  (an allow, or default allow)  and  (a public address, or a cidr allow that names the
- * private one)
+ *     allowed  =  no deny
+ *                 and  (an allow, or default allow)
+ *                 and  (a public address, or a cidr allow that names the private one)
  *
- * An exact name is one look-up, a wildcard one more for each parent of the name. Rules about addresses are walked one
- * by one.
+ * An exact name is one look-up; a wildcard is one more for each parent of the name. Rules about addresses are walked
+ * one by one.
  *
- * What a rule with methods or paths means where no request is visible is decided for safety: an allow does not match, a
- * deny does. A deny without protocol denies every mode; an allow without protocol allows TLS and HTTP, not other bytes.
+ * Where no request is visible, a rule with methods or paths is decided for safety: an allow does not match, a deny
+ * does. A deny without protocol denies every mode. An allow without protocol allows TLS and HTTP, not other bytes.
  *
- * A range *names* a private address only when it is a piece of private space itself: "0.0.0.0/0" does not open the
- * metadata service. The host's own public addresses count as private, for its services trust who comes from there; only
- * a cidr of exactly that address names one. And a deny of an IPv4 range also holds for IPv6 addresses that are
- * translated to it (NAT64, 6to4): else the deny would have a detour.
+ * A range *names* a private address only if the range is private itself: "0.0.0.0/0" does not open the metadata
+ * service. The host's own public addresses count as private, because its services trust connections from there; only a
+ * cidr of exactly that address names one. A deny of an IPv4 range also holds for IPv6 addresses that are translated to
+ * it (NAT64, 6to4); otherwise there would be a way around the deny.
  */
 #include <inttypes.h>
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy_path.c: which path a request names. Servers disagree about "/v1/../x", "/v1/%2e%2e/x", "/v1//x", "/v1/..;/x",
- * "\", "%2f" and what is escaped twice, and the gate cannot know which of them listens. So it does not normalise: a
- * path that could mean two things is no path at all (-EINVAL), which no allow rule with paths matches and every deny
- * rule with paths does. Everything else is percent-decoded exactly once and compared by whole segments, case counts.
+ * policy_path.c: finds the path that a request names. Servers disagree about "/v1/../x", "/v1/%2e%2e/x", "/v1//x",
+ * "/v1/..;/x", "\", "%2f" and double escapes, and the gate cannot know which server listens. So it does not normalise:
+ * a path that could mean two things is no path at all (-EINVAL). No allow rule with paths matches it, and every deny
+ * rule with paths does. Every other path is percent-decoded exactly once and compared by whole segments; the case of
+ * letters counts.
  */
 #include "base/base.h"
 #include "gate/policy_priv.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy_presets.c: the three policies that have a name everywhere. `open` is the public internet: every name, every
- * port, and no private address, because no cidr rule names one. It does not refuse resolvers that speak DNS over HTTPS:
- * they are public hosts like others, and where every host is allowed there is nothing left to hide from.
+ * policy_presets.c: the three built-in policies. `open` is the public internet: every name and every port, and no
+ * private address, because no cidr rule names one. It does not refuse resolvers that speak DNS over HTTPS: they are
+ * public hosts like others, and where every host is allowed there is nothing to hide.
  */
 #include "base/err.h"
 #include "base/str.h"

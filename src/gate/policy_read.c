@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy_read.c: JSON -> a compiled policy. Strict: an unknown member, a name that could be read two ways, a rule that
- * can never match are refused, and the message says where ("rules[2].domain: ..."). Host names become what
- * dns_name_canonical() makes of them here, once, and international ones their A-label (IDNA 2008, non-transitional, RFC
- * 5891); nothing later folds, trims or decodes a name.
+ * policy_read.c: compiles JSON into a policy. It is strict: an unknown member, a name that could be read in two ways,
+ * or a rule that can never match is refused, and the message says where ("rules[2].domain: ..."). Host names are
+ * brought into the form of dns_name_canonical() here, once, and international names into their A-label (IDNA 2008,
+ * non-transitional, RFC 5891). Later code never folds, trims or decodes a name.
  */
 #include <arpa/inet.h>
 #include <idn2.h>

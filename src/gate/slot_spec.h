@@ -7,8 +7,8 @@
  *    "secrets": [{"name": "GITHUB", "placeholder": "brig-secret-<32 hex>", "key_id": "k1", "nonce": b64,
  *                 "sealed": b64, "context": "org\nname", "broker": {...broker_rule below...}}]}
  *
- * Secrets arrive sealed (crypto/keyring.h); only brig-egress opens them, when a request needs one, with the context as
- * it stands here.
+ * Secrets arrive sealed (crypto/keyring.h). Only brig-egress opens them, when a request needs one, with exactly this
+ * context.
  */
 #ifndef BRIG_GATE_SLOT_SPEC_H
 #define BRIG_GATE_SLOT_SPEC_H
@@ -45,19 +45,20 @@ enum broker_where {
 };
 struct broker_rule {
     enum broker_where where;
-    char field[128];  /* header or query parameter */
-    char format[128]; /* with one %s */
+    char field[128];  /* The name of the header or query parameter. */
+    char format[128]; /* It has one %s. */
     size_t n_hosts;
     struct {
         char name[DNS_NAME_MAX];
-        bool wildcard; /* name is what follows "*." */
+        bool wildcard; /* name is what follows "*.". */
         uint16_t port;
     } hosts[BROKER_HOSTS_MAX];
 };
-/* broker_rule.c: shared by brigd (to check what is stored) and brig-egress. */
+/* broker_rule.c: brigd uses it to check rules before they are stored, brig-egress to apply them. */
 int broker_rule_parse(const struct json_value *json, struct broker_rule *ret, struct brig_err *err) MUST_CHECK;
 struct json;
-void broker_rule_put(const struct broker_rule *rule, struct json *json); /* as a value inside something larger */
+/* Writes it as a value inside a larger document. */
+void broker_rule_put(const struct broker_rule *rule, struct json *json);
 int broker_rule_put_json(const struct broker_rule *rule, struct buf *out) MUST_CHECK;
 bool broker_rule_covers(const struct broker_rule *rule, const char *name, uint16_t port);
 bool secret_name_ok(const char *name); /* [A-Za-z_][A-Za-z0-9_.-]{0,62} */
