@@ -48,6 +48,9 @@
     "if [ -f package.json ]; then\n"                                                                                   \
     "  command -v npm >/dev/null || { echo 'npm: not in this template' >log; fail npm; }\n"                            \
     "  mkdir -p $top/npm && cp package*.json $top/npm/ && cd $top/npm || exit 1\n"                                     \
+    "  echo \"const os = require('os'), times = {user: 0, nice: 0, sys: 0, idle: 0, irq: 0}\" >$work/cpus.js\n"        \
+    "  echo \"if (!os.cpus().length) os.cpus = () => [{model: '', speed: 0, times}]\" >>$work/cpus.js\n"               \
+    "  export NODE_OPTIONS=--require=$work/cpus.js\n" /* without a CPU npm 9 runs no script */                         \
     "  flags='--no-audit --no-fund --no-update-notifier --no-progress --loglevel=error --omit-lockfile-registry-"      \
     "resolved=false'\n"                                                                                                \
     "  if [ -f package-lock.json ]; then npm ci $flags >$work/log 2>&1; else npm install $flags -- \"$@\" >$work/log " \
