@@ -91,6 +91,7 @@ struct box_stats { /* at this moment; BRIG_USAGE_UNKNOWN where not known */
         written_bytes;
     uint32_t oom_kills, pids_refused;
     uint32_t store; /* GUEST_STORE_*: full at this moment */
+    uint64_t at_ns; /* CLOCK_MONOTONIC: which moment that is */
 };
 
 struct box_events {
@@ -98,6 +99,9 @@ struct box_events {
     void (*up)(void *ctx, struct box_up *up);
     void (*ended)(void *ctx, const struct box_end *end); /* the last call for this box; it is freed afterwards */
     void *ctx;
+    /* Unasked, at most once: its brig-init has sent the last of the frames that a SVC_CHANNEL asked it to count, and
+     * this is what the box had used then. NULL: nobody wants to know. */
+    void (*counted)(void *ctx, const struct box_stats *stats);
 };
 
 struct provider_ops {

@@ -449,8 +449,9 @@ int manager_create_internal(struct manager *manager, const struct caller *caller
                             sbox_done_fn *done, void *ctx, struct sbox **ret, struct brig_err *err) MUST_CHECK;
 
 /* ---- child.c ------------------------------------------------------------------------------------------- */
-void children_gone(struct sbox *sbox); /* its box has ended */
-void children_free(struct sbox *sbox); /* nobody is told */
+void children_gone(struct sbox *sbox);                           /* its box has ended */
+void children_free(struct sbox *sbox);                           /* nobody is told */
+void children_counted(void *ctx, const struct box_stats *stats); /* struct box_events; ctx: the sbox */
 
 /* ---- death.c ------------------------------------------------------------------------------------------- */
 void sbox_box_ended(void *ctx, const struct box_end *end);

@@ -223,7 +223,7 @@ static int make_box(struct sbox *sbox, struct brig_err *err)
     struct manager *manager = sbox->manager;
     const struct sbox_spec *spec = &sbox->spec;
     char rootfs[sizeof spec->template_name + 4096], note[sizeof spec->note];
-    const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox};
+    const struct box_events events = {.up = on_up, .ended = sbox_box_ended, .ctx = sbox, .counted = children_counted};
 
     int r = spec_template(spec->template_name, manager->config, true /* judged when it was asked for */, rootfs,
                           sizeof rootfs, note, sizeof note, err);

@@ -203,9 +203,10 @@ void service_limits(struct sandbox *s, const struct wire_limits *msg)
 
 /* ---- counters ------------------------------------------------------------------------------------- */
 
-void service_stats(struct sandbox *s)
+void service_stats(struct sandbox *s, enum wire_type type)
 {
-    struct wire_stats msg = {.head = {WIRE_MAGIC, WIRE_VERSION, WIRE_STATS_ARE, s->run->number}};
+    struct wire_stats msg = {.head = {WIRE_MAGIC, WIRE_VERSION, (uint16_t)type, s->run->number},
+                             .at_ns = clock_mono_ns()};
     struct brig_usage usage = {.read_bytes = BRIG_USAGE_UNKNOWN, .written_bytes = BRIG_USAGE_UNKNOWN};
 
     msg.cpu_ns = cg_usage(&s->cg, &usage);
@@ -221,6 +222,16 @@ void service_stats(struct sandbox *s)
     msg.pids_refused = (uint32_t)service_pids_refused(s);
     msg.store = s->store_now;
     spawner_send(s->spawner, &msg, NULL, 0);
+}
+
+/* Once: a tenant that has taken pid 1 over cannot make us work. */
+int service_count(struct sandbox *s)
+{
+    if (!s->service || !s->started || s->counted)
+        return -EPROTO;
+    s->counted = true;
+    service_stats(s, WIRE_COUNTED);
+    return 0;
 }
 
 /* ---- the list ------------------------------------------------------------------------------------- */

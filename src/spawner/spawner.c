@@ -168,7 +168,7 @@ static void on_message(struct spawner *spawner, const union wire_any *msg, int *
         break;
     case WIRE_STATS:
         if (s)
-            service_stats(s);
+            service_stats(s, WIRE_STATS_ARE);
         break;
     case WIRE_LIMITS:
         if (s)

@@ -118,6 +118,7 @@ struct sandbox {
     int64_t started_at_ns; /* CLOCK_REALTIME */
     int stream_fd;         /* service: the engine's end, from START to STARTED */
     bool has_leaves;       /* service: brig-init was told that it may ask for cgroups */
+    bool counted;          /* service: COUNTED was said */
     struct leaf *leaves;
     unsigned n_leaves, leaf_ops;                /* leaf_ops: with the mover */
     uint64_t leaf_oom_kills, leaf_pids_refused; /* of those that are gone */
@@ -247,8 +248,9 @@ int service_begin(struct sandbox *sandbox, int *ret_stream, struct brig_err *err
 void service_attach(struct sandbox *sandbox);
 void service_freeze(struct sandbox *sandbox, bool on);
 void service_limits(struct sandbox *s, const struct wire_limits *msg);
-void service_leaves_limit(struct sandbox *s); /* of pids, as the sandbox's own is now */
-void service_stats(struct sandbox *sandbox);
+void service_leaves_limit(struct sandbox *s);                     /* of pids, as the sandbox's own is now */
+void service_stats(struct sandbox *sandbox, enum wire_type type); /* STATS_ARE or COUNTED */
+int service_count(struct sandbox *sandbox) MUST_CHECK; /* COUNT of brig-init; -EPROTO: not now, or not again */
 void service_list(struct spawner *spawner, uint64_t list);
 void service_say_started(struct sandbox *sandbox, enum wire_type type, const int *fds, size_t n_fds);
 

@@ -17,6 +17,7 @@ size_t wire_size(uint16_t type)
         [WIRE_GATE_OPEN] = sizeof(struct wire_gate_open), [WIRE_KEEP] = sizeof(struct wire_plain),
         [WIRE_KEPT] = sizeof(struct wire_kept),           [WIRE_TAKE] = sizeof(struct wire_plain),
         [WIRE_LIMITS] = sizeof(struct wire_limits),       [WIRE_LIMITS_ARE] = sizeof(struct wire_limits_are),
+        [WIRE_COUNTED] = sizeof(struct wire_stats),
     };
 
     return type < WIRE_TYPE_MAX ? sizes[type] : 0;

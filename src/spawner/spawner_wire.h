@@ -62,6 +62,7 @@ enum wire_type {
     /* A long-lived sandbox: other limits from now on. Numbers above are known to other builds: new ones go here. */
     WIRE_LIMITS,     /* engine: struct wire_limits */
     WIRE_LIMITS_ARE, /* spawner: struct wire_limits_are */
+    WIRE_COUNTED,    /* spawner, once and unasked: struct wire_stats; brig-init has said COUNT */
     WIRE_TYPE_MAX
 };
 
@@ -207,6 +208,7 @@ struct wire_stats {
     uint32_t oom_kills, pids_refused;
     uint32_t store; /* GUEST_STORE_* */
     uint32_t unused;
+    uint64_t at_ns; /* CLOCK_MONOTONIC: when they were read */
 };
 
 struct wire_pool {

@@ -546,7 +546,8 @@ class Hostile(ServiceTest):
 class TakenOver(ServiceTest):
     """A brig-init that was taken over (drivers/rogue_init.c)."""
 
-    DEEDS = ("UNKNOWN_FRAME", "HALF_A_FRAME", "DEAF", "FD_BESIDE", "SAME_TWICE", "STARTED_TWICE", "LEAF_STORM", "QUIET")
+    DEEDS = ("UNKNOWN_FRAME", "HALF_A_FRAME", "DEAF", "FD_BESIDE", "SAME_TWICE", "STARTED_TWICE", "LEAF_STORM", "QUIET",
+             "COUNT_TWICE")
 
     @classmethod
     def setUpClass(cls):
@@ -562,7 +563,7 @@ class TakenOver(ServiceTest):
 
     def test_what_is_against_the_protocol_ends_it(self):
         host = self.host()
-        for deed in ("UNKNOWN_FRAME", "FD_BESIDE", "SAME_TWICE", "STARTED_TWICE", "DEAF"):
+        for deed in ("UNKNOWN_FRAME", "FD_BESIDE", "SAME_TWICE", "STARTED_TWICE", "DEAF", "COUNT_TWICE"):
             self.start(host, deed, deed)
             self.assertIn("host-error hit=0 brig-init broke the protocol", host.until(f"ended {deed}")[-1])
 

@@ -162,8 +162,8 @@ class Documents(unittest.TestCase):
         """The compiler is asked; nothing is linked or run."""
         text = section("docs/PROTOCOL.md", "Spawner messages")
         same = {"POOL_FULL": "pool", "ATTACH": "plain", "STATS": "plain", "LIST": "plain", "ATTACHED": "answer",
-                "FROZEN": "answer",
-                "STATS_ARE": "stats", "LISTED": "started", "LIST_END": "ready", "KEEP": "plain", "TAKE": "plain"}
+                "FROZEN": "answer", "STATS_ARE": "stats", "COUNTED": "stats",
+                "LISTED": "started", "LIST_END": "ready", "KEEP": "plain", "TAKE": "plain"}
         facts = []
         for name, size in re.findall(r"^\| \d+ \| ([A-Z_]+) \| [^|]*\| (\d+) \|", text, re.M):
             facts.append(f"sizeof(struct wire_{same.get(name, name.lower())}) == {size}")

@@ -73,12 +73,17 @@ static void on_control(struct loop_source *source, uint32_t events)
             memcpy(&from, CMSG_DATA(c), sizeof(from));
     rig->control_len += (size_t)n;
     while ((used = frame_parse(rig->control_in, rig->control_len, &frame)) > 0) {
-        assert_true(frame.type == FRAME_LEAF || frame.type == FRAME_LEAF_END);
-        assert_int_equal(guest_leaf_parse(frame.payload, frame.length, &leaf), 0);
-        if (frame.type == FRAME_LEAF)
-            on_leaf(rig, leaf, from.pid);
-        else
-            on_leaf_end(rig, leaf);
+        if (frame.type == FRAME_COUNT) {
+            assert_int_equal(frame.length, 0);
+            rig->n_count++;
+        } else {
+            assert_true(frame.type == FRAME_LEAF || frame.type == FRAME_LEAF_END);
+            assert_int_equal(guest_leaf_parse(frame.payload, frame.length, &leaf), 0);
+            if (frame.type == FRAME_LEAF)
+                on_leaf(rig, leaf, from.pid);
+            else
+                on_leaf_end(rig, leaf);
+        }
         rig->control_len -= (size_t)used;
         memmove(rig->control_in, rig->control_in + used, rig->control_len);
     }
@@ -320,6 +325,15 @@ void rig_number(struct rig *rig, struct answer *answer, enum svc_type type, uint
 
     le_put_u32(wire, proc);
     rig_call(rig, answer, type, wire, sizeof(wire));
+}
+
+void rig_channel(struct rig *rig, struct answer *answer, uint32_t proc, uint32_t frames)
+{
+    uint8_t wire[8];
+
+    le_put_u32(wire, proc);
+    le_put_u32(wire + 4, frames);
+    rig_call(rig, answer, SVC_CHANNEL, wire, sizeof(wire));
 }
 
 struct svc_proc_exit rig_wait_exit(struct rig *rig, uint32_t proc)

@@ -26,7 +26,7 @@ struct rig {
     bool leaves, mute_leaves;
     uint8_t control_in[4096];
     size_t control_len;
-    unsigned n_leaf, n_leaf_end;
+    unsigned n_leaf, n_leaf_end, n_count;
     pid_t leaf_pids[64]; /* of proc numbers below 64 */
     uint32_t leaf_errnum;
 };
@@ -79,6 +79,7 @@ void rig_start(struct rig *rig, uint32_t proc, uint32_t flags, const char *const
 void rig_attach_proc(struct rig *rig, struct answer *answer, uint32_t proc, unsigned streams, uint64_t offset);
 /* a call whose payload is one number */
 void rig_number(struct rig *rig, struct answer *answer, enum svc_type type, uint32_t proc);
+void rig_channel(struct rig *rig, struct answer *answer, uint32_t proc, uint32_t frames); /* SVC_CHANNEL */
 struct svc_proc_exit rig_wait_exit(struct rig *rig, uint32_t proc);
 uint32_t rig_signal(struct rig *rig, uint32_t proc, uint32_t signum, uint32_t flags); /* errnum */
 struct svc_attached answer_attached(const struct answer *answer);                     /* its first event */

@@ -158,6 +158,56 @@ static void parked_claimed_gone(void **state)
     assert_int_equal(rig->manager->event_seq, events);
 }
 
+static void counted(struct child *child, uint64_t cpu_ms, uint64_t age_ns)
+{
+    const struct fake_box *box = rig_box(child_sbox(child));
+    const struct box_stats stats = {.cpu_ns = cpu_ms * NS_PER_MS, .at_ns = clock_mono_ns() - age_ns};
+
+    box->box.events.counted(box->box.events.ctx, &stats);
+}
+
+/* What it used comes with the answer, in either order; what is too old or does not come is asked for. */
+static void numbers_come_with_the_answer(void **state)
+{
+    struct rig *rig = *state;
+    struct child_claim claim = plain();
+    struct child *child = claimed(rig, &claim);
+
+    rig->fake.hold_stats = true; /* nobody who is asked answers */
+    counted(child, 25, 0);
+    assert_int_equal(seen.done, 0);
+    peer_say(rig_peer(child_sbox(child)), 1, "a", 1, true);
+    RIG_UNTIL(rig, seen.done == 1);
+    assert_int_equal(seen.how.usage.cpu_ms, 20);
+
+    rig->fake.hold_stats = false;
+    seen.done = 0;
+    child = claimed(rig, &claim);
+    rig_run(rig, 3);
+    rig->fake.hold_stats = true;
+    peer_say(rig_peer(child_sbox(child)), 1, "b", 1, true);
+    RIG_UNTIL(rig, child->answered);
+    assert_int_equal(seen.done, 0);
+    counted(child, 35, 0);
+    assert_int_equal(seen.done, 1);
+    assert_int_equal(seen.how.usage.cpu_ms, 30);
+
+    rig->fake.hold_stats = false;
+    for (int early = 0; early <= 1; early++) {
+        rig->fake.stats_are.cpu_ns = 5 * NS_PER_MS;
+        seen.done = 0;
+        child = claimed(rig, &claim);
+        rig_run(rig, 3);
+        rig->fake.stats_are.cpu_ns = 45 * NS_PER_MS;
+        if (early)
+            counted(child, 6, NS_PER_SEC);
+        peer_say(rig_peer(child_sbox(child)), 1, "c", 1, true);
+        RIG_UNTIL(rig, seen.done == 1);
+        assert_int_equal(seen.how.usage.cpu_ms, 40);
+    }
+    nobody_is_left(rig);
+}
+
 static void max_runs_counts_them(void **state)
 {
     struct rig *rig = *state;
@@ -499,6 +549,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(parked_claimed_gone, setup, teardown),
+        cmocka_unit_test_setup_teardown(numbers_come_with_the_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(max_runs_counts_them, setup, teardown),
         cmocka_unit_test_setup_teardown(ended_while_it_is_made, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_ones, setup, teardown),

@@ -33,7 +33,7 @@ static void bytes_go_both_ways(void **state)
                 "ready >&3;"
                 "while read x <&3; do echo got $x >&3; done; echo end; echo last >&3"));
         rig_attach_proc(&rig, &output, 1, 6, 0);
-        rig_number(&rig, &call, SVC_CHANNEL, 1);
+        rig_channel(&rig, &call, 1, 0);
         rig_wait_for(&rig, call.out[1].len == 6);
         assert_text(call.out[1], "ready\n");
         answer_write(&call, "one\ntwo\n", 8);
@@ -60,7 +60,7 @@ static uint32_t ask(struct rig *rig, uint32_t proc)
 {
     struct answer call = {0};
 
-    rig_number(rig, &call, SVC_CHANNEL, proc);
+    rig_channel(rig, &call, proc, 0);
     rig_until(rig, &call.done);
     uint32_t errnum = call.errnum;
     rig_forget(&call);
@@ -76,7 +76,7 @@ static void refusals(void **state)
     rig_open(&rig, 0);
     rig_start(&rig, 1, SVC_PROC_CHANNEL, ARGV("sleep", "1000"));
     rig_start(&rig, 2, 0, ARGV("sleep", "1000"));
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     assert_int_equal(ask(&rig, 1), EBUSY);
     assert_int_equal(ask(&rig, 2), ENOTCONN);
     assert_int_equal(ask(&rig, 3), ESRCH);
@@ -85,7 +85,7 @@ static void refusals(void **state)
     assert_int_equal(call.errnum, EINVAL);
     rig_forget(&call);
     /* Dropped: the next may have it. The process's end ends it. */
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     assert_int_equal(rig_signal(&rig, 1, SIGKILL, SVC_SIGNAL_ALL), 0);
     rig_until(&rig, &call.done);
     assert_int_equal(call.errnum, 0);
@@ -97,7 +97,7 @@ static void refusals(void **state)
     rig_forget(&start);
     /* One that never executes has no channel to wait for. */
     rig_start_with(&rig, &start, 5, &(struct start_opts){.flags = SVC_PROC_CHANNEL}, ARGV("/nowhere/at/all"));
-    rig_number(&rig, &call, SVC_CHANNEL, 5);
+    rig_channel(&rig, &call, 5, 0);
     rig_until(&rig, &call.done);
     assert_int_equal(call.errnum, ESRCH);
     rig_until(&rig, &start.done);
@@ -105,6 +105,42 @@ static void refusals(void **state)
     rig_forget(&start);
     rig_forget(&call);
     assert_int_equal(rig_signal(&rig, 2, SIGKILL, SVC_SIGNAL_ALL), 0);
+    rig_close(&rig);
+}
+
+/* The spawner is told once, when the whole of the frame that was asked for is there: also one that is larger than the
+ * ring, in pieces. */
+static void frames_are_counted(void **state)
+{
+    struct rig rig;
+    struct answer call = {0}, other = {0};
+    (void)state;
+
+    rig_open(&rig, GUEST_START_LEAVES);
+    rig_start(&rig, 1, SVC_PROC_CHANNEL | SVC_PROC_STDIN,
+              ARGV("sh", "-c",
+                   "printf '\\2\\0\\0\\0hi' >&3; printf '\\0\\0' >&3; read x; printf '\\10\\0' >&3; "
+                   "head -c 524287 /dev/zero >&3; read x; printf '\\0\\1\\0\\0\\0a' >&3; sleep 1000"));
+    rig_start(&rig, 2, SVC_PROC_CHANNEL, ARGV("sh", "-c", "printf '\\0\\0\\0\\0' >&3; sleep 1000"));
+    rig_channel(&rig, &call, 1, 2);
+    rig_wait_for(&rig, call.out[1].len == 8);
+    struct answer input = {0};
+    rig_number(&rig, &input, SVC_PROC_INPUT, 1);
+    answer_write(&input, "\n", 1);
+    rig_wait_for(&rig, call.out[1].len == 10 + 524287);
+    assert_int_equal(rig.n_count, 0);
+    answer_write(&input, "\n", 1);
+    rig_wait_for(&rig, call.out[1].len == 10 + 524288 + 5 && rig.n_count == 1);
+    rig_channel(&rig, &other, 2, 1);
+    rig_wait_for(&rig, other.out[1].len == 4);
+    assert_int_equal(rig_signal(&rig, 2, SIGKILL, SVC_SIGNAL_ALL), 0);
+    rig_until(&rig, &other.done);
+    assert_int_equal(rig.n_count, 1);
+    assert_int_equal(rig_signal(&rig, 1, SIGKILL, SVC_SIGNAL_ALL), 0);
+    rig_until(&rig, &call.done);
+    rig_forget(&call);
+    rig_forget(&other);
+    rig_forget(&input);
     rig_close(&rig);
 }
 
@@ -123,7 +159,7 @@ static void nothing_is_forgotten(void **state)
     rig_run(&rig, 100);
     assert_int_equal(output.out[1].len, 0);
     call.hold = true;
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     rig_wait_for(&rig, call.out[1].len == SVC_WINDOW);
     rig_run(&rig, 50);
     had = call.out[1].len;
@@ -132,7 +168,7 @@ static void nothing_is_forgotten(void **state)
     rig_forget(&output);
     rig_forget(&call);
     rig_attach(&rig);
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     rig_until(&rig, &call.done);
     assert_int_equal(call.out[1].len + had, LARGE);
     rig_forget(&call);
@@ -153,7 +189,7 @@ static void output_comes_first(void **state)
     snprintf(script, sizeof(script), "head -c %zu /dev/zero; echo error >&2; echo answer >&3; sleep 1000", large);
     rig_open(&rig, 0);
     rig_start(&rig, 1, SVC_PROC_CHANNEL | SVC_PROC_HOLD, ARGV("sh", "-c", script));
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     output.hold = true;
     rig_attach_proc(&rig, &output, 1, 6, 0);
     rig_wait_for(&rig, output.out[1].len == SVC_WINDOW);
@@ -182,7 +218,7 @@ static void a_reader_that_goes_holds_nothing_back(void **state)
     rig_open(&rig, 0);
     rig_start(&rig, 1, SVC_PROC_CHANNEL | SVC_PROC_HOLD,
               ARGV("sh", "-c", "head -c 1200000 /dev/zero; echo answer >&3"));
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     output.hold = true;
     rig_attach_proc(&rig, &output, 1, 6, 0);
     rig_wait_for(&rig, output.out[1].len == SVC_WINDOW);
@@ -275,7 +311,7 @@ static void a_program_that_was_there_is_process_1(void **state)
         struct svc_proc_exit exit;
 
         rig_open_with(&rig, modes[i] | GUEST_START_ADOPT, spawn_with_program);
-        rig_number(&rig, &call, SVC_CHANNEL, 1);
+        rig_channel(&rig, &call, 1, 0);
         rig_attach_proc(&rig, &output, 1, 6, 0);
         rig_wait_for(&rig, call.out[1].len == 6);
         rig_ask(&rig, &list, SVC_PROC_LIST, NULL, 0);
@@ -326,7 +362,7 @@ static void an_adopted_one_is_killed_with_its_own(void **state)
     if (geteuid() != 0)
         skip();
     rig_open_with(&rig, GUEST_START_ADOPT, spawn_with_program);
-    rig_number(&rig, &call, SVC_CHANNEL, 1);
+    rig_channel(&rig, &call, 1, 0);
     rig_attach_proc(&rig, &output, 1, 6, 0);
     answer_write(&call, "one\n", 4);
     rig_wait_for(&rig, call.out[1].len == 14);
@@ -346,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_go_both_ways),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(frames_are_counted),
         cmocka_unit_test(nothing_is_forgotten),
         cmocka_unit_test(output_comes_first),
         cmocka_unit_test(a_reader_that_goes_holds_nothing_back),

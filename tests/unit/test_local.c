@@ -81,7 +81,7 @@ static bool on_found(void *ctx UNUSED, struct box *box, const struct box_up *up,
     note("found:", up->id);
     last_up = *up;
     found[n_found++] = box;
-    *ret = (struct box_events){on_up, on_ended, (void *)"F"};
+    *ret = (struct box_events){.up = on_up, .ended = on_ended, .ctx = (void *)"F"};
     return want_found;
 }
 
@@ -218,7 +218,7 @@ static int end(void **state)
 static struct box *create(struct test *t, const char *key)
 {
     const struct provider_spec spec = {.limits = {.memory = 100 << 20}};
-    const struct box_events events = {on_up, on_ended, (void *)(uintptr_t)key};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = (void *)(uintptr_t)key};
     struct box *box = NULL;
 
     assert_int_equal(t->provider->ops->create(t->provider, &spec, &events, &box, NULL), 0);
@@ -250,7 +250,7 @@ static void created(void **state)
                                        .n_binds = 2,
                                        .rootfs = "/srv/root",
                                        .writable_root = true};
-    const struct box_events events = {on_up, on_ended, (void *)"A"};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = (void *)"A"};
     struct box *box;
     char strings[256] = "";
     int fd;
@@ -316,7 +316,7 @@ static void bad_specs(void **state)
         {{.rootfs = "x"}, "rootfs x: must be absolute", BRIG_E_USAGE},
         {{.rootfs = "/etc/passwd"}, "rootfs /etc/passwd: must be a directory", BRIG_E_UNSUPPORTED},
     };
-    const struct box_events events = {on_up, on_ended, NULL};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = NULL};
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct box *box = (struct box *)t;
@@ -360,6 +360,37 @@ static void questions(void **state)
     assert_string_equal(last_error, "not now");
     tell(t, &attached, &t->spawner); /* nobody asked */
     tell(t, &stats, NULL);
+    turn(t);
+    assert_heard("");
+}
+
+static uint64_t counted_cpu;
+
+static void on_counted(void *ctx, const struct box_stats *stats)
+{
+    note("counted", ctx);
+    counted_cpu = stats->cpu_ns;
+}
+
+/* Unasked, and no answer to a question; not of one that ends. */
+static void counted_unasked(void **state)
+{
+    struct test *t = *state;
+    struct box *a = create_up(t, "A");
+    const struct wire_stats said = {.head = head(WIRE_COUNTED, 5), .cpu_ns = 7};
+
+    assert_int_equal(t->provider->ops->stats(a, on_stats, (void *)"1", NULL), 0);
+    next(t, WIRE_STATS, NULL);
+    tell(t, &said, NULL); /* nobody wants to know */
+    turn(t);
+    assert_heard("");
+    a->events.counted = on_counted;
+    tell(t, &said, NULL);
+    turn(t);
+    assert_heard("countedA");
+    assert_int_equal(counted_cpu, 7);
+    t->provider->ops->end(a);
+    tell(t, &said, NULL);
     turn(t);
     assert_heard("");
 }
@@ -463,7 +494,7 @@ static void recovered_boxes(void **state)
     struct test *t = *state;
     const struct wire_ready ready = {.head = head(WIRE_READY, 0)};
     const struct wire_stats stats = {.head = head(WIRE_STATS_ARE, 3)};
-    const struct box_events events = {on_up, on_ended, NULL};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = NULL};
     struct box *box;
     struct brig_err err;
 
@@ -525,7 +556,7 @@ static void spawner_dies(void **state)
     struct test *t = *state;
     struct box *a = create_up(t, "A");
     struct brig_err err;
-    const struct box_events events = {on_up, on_ended, NULL};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = NULL};
 
     create(t, "B");
     assert_int_equal(t->provider->ops->stats(a, on_stats, (void *)"1", NULL), 0);
@@ -565,7 +596,7 @@ static void full_socket(void **state)
 {
     struct test *t = *state;
     const struct provider_spec spec = {0};
-    const struct box_events events = {on_up, on_ended, (void *)""};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = (void *)""};
     struct box *box, *last = NULL;
     struct brig_err err = {0};
     unsigned n = 0, runs = 0, kills = 0;
@@ -608,7 +639,7 @@ static void out_of_memory(void **state UNUSED)
         begin_recovered(&fresh);
         struct test *t = fresh;
         const struct provider_spec spec = {0};
-        const struct box_events events = {on_up, on_ended, (void *)"A"};
+        const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = (void *)"A"};
         struct box *box;
         struct brig_err err = {0};
         mem_fail_after(n);
@@ -654,6 +685,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(refused, begin_recovered, end),
         cmocka_unit_test_setup_teardown(bad_specs, begin_recovered, end),
         cmocka_unit_test_setup_teardown(questions, begin_recovered, end),
+        cmocka_unit_test_setup_teardown(counted_unasked, begin_recovered, end),
         cmocka_unit_test_setup_teardown(limits_of_a_live_box, begin_recovered, end),
         cmocka_unit_test_setup_teardown(no_stream, begin_recovered, end),
         cmocka_unit_test_setup_teardown(questions_die_with_the_box, begin_recovered, end),

@@ -177,7 +177,7 @@ static int end(void **state)
 static struct box *create(struct test *t, const struct provider_gate *gate)
 {
     const struct provider_spec spec = {.gate = *gate};
-    const struct box_events events = {on_up, on_ended, NULL};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = NULL};
     struct box *box = NULL;
 
     assert_int_equal(t->provider->ops->create(t->provider, &spec, &events, &box, NULL), 0);
@@ -319,7 +319,7 @@ static void bad_wants(void **state)
         {{.on = true, .n_ports = POLICY_PORTS_MAX + 1}, "65 ports, at most 64"},
         {{.on = true, .trust = true, .trust_fd = -1}, "CA bundle"},
     };
-    const struct box_events events = {on_up, on_ended, NULL};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = NULL};
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         const struct provider_spec spec = {.gate = cases[i].gate};

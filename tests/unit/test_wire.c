@@ -21,6 +21,7 @@ static const struct {
     {WIRE_GATE_OPEN, sizeof(struct wire_gate_open)}, {WIRE_KEEP, sizeof(struct wire_plain)},
     {WIRE_KEPT, sizeof(struct wire_kept)},           {WIRE_TAKE, sizeof(struct wire_plain)},
     {WIRE_LIMITS, sizeof(struct wire_limits)},       {WIRE_LIMITS_ARE, sizeof(struct wire_limits_are)},
+    {WIRE_COUNTED, sizeof(struct wire_stats)},
 };
 _Static_assert(ARRAY_SIZE(types) == WIRE_TYPE_MAX - 1, "every type");
 

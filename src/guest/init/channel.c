@@ -14,6 +14,10 @@
  * (channel_held_back), and is woken by each turn of a call on the same process. The marks only ask for bytes that
  * exist, so a reader that gives credit gets there.
  *
+ * Whoever holds the call may ask to have the process's frames (u32 length, payload) counted. When so many have come,
+ * the spawner is told, before the last of them is sent: what it counts travels beside the answer, not after it. That is
+ * done once in a sandbox's life.
+ *
  * A process that was forked into the sandbox before pid 1 ran (GUEST_START_ADOPT) is taken over as number 1: the
  * parent's ends of its pipes and of its channel are at INIT_FD_ADOPT_*, its pid is INIT_ADOPT_PID, and its parent is us
  * or becomes us. It has no leaf and no shepherd: what it leaves behind when it ends is killed as strays are.
@@ -22,6 +26,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include "codec/wire/le.h"
 #include "guest/init/guest_service.h"
 #include "jail/rawcall.h"
 
@@ -33,6 +38,9 @@ struct channel {
     struct proc *proc;
     void (*take)(struct source *source, uint32_t events); /* the outlet's own */
     uint64_t mark[STREAMS];
+    uint32_t frames;   /* still to come before the spawner is told */
+    uint64_t frame_at; /* where the next one begins, or where the one that has begun ends */
+    bool in_frame;
 };
 
 static struct pool pool = {.size = sizeof(struct channel)};
@@ -79,12 +87,38 @@ static void mark_streams(struct channel *channel)
     }
 }
 
+static void count_frames(struct channel *channel)
+{
+    const struct outlet *out = &channel->out;
+    static bool told;
+
+    while (channel->frames > 0) {
+        uint8_t head[4];
+
+        if (!channel->in_frame && (channel->frame_at < out->begin || channel->frame_at + sizeof(head) > out->end))
+            return;
+        for (unsigned i = 0; !channel->in_frame && i < sizeof(head); i++)
+            head[i] = out->data[(channel->frame_at + i) % out->size];
+        if (!channel->in_frame)
+            channel->frame_at += sizeof(head) + le_get_u32(head);
+        channel->in_frame = channel->frame_at > out->end;
+        if (channel->in_frame)
+            return;
+        if (--channel->frames > 0 || told)
+            continue;
+        told = true;
+        if (control_send(FRAME_COUNT, NULL, 0, -1) != 0)
+            guest_exit(GUEST_EXIT_GONE);
+    }
+}
+
 static void on_readable(struct source *source, uint32_t events)
 {
     struct channel *channel = owner_of(owner_of(source, struct outlet, source), struct channel, out);
 
     channel->take(source, events);
     mark_streams(channel);
+    count_frames(channel);
 }
 
 /* It reads no more, or we have said our last: what it still has to say is not lost by that. */
@@ -171,7 +205,7 @@ static void drained(struct call *call)
 void channel_call(uint32_t request, const uint8_t *payload, size_t len)
 {
     struct svc_reader reader = {payload, payload + len, false};
-    uint32_t number = svc_get_u32(&reader);
+    uint32_t number = svc_get_u32(&reader), frames = svc_get_u32(&reader);
     struct proc *proc = proc_find(number);
     int errnum = svc_done(&reader) != 0 ? EINVAL
                  : !proc                ? ESRCH
@@ -188,7 +222,9 @@ void channel_call(uint32_t request, const uint8_t *payload, size_t len)
         return;
     call->inlet = proc->channel->in.source.fd >= 0 ? &proc->channel->in : NULL;
     call->drained = drained;
+    proc->channel->frames = frames;
     call_attach(call, 1, &proc->channel->out, 0);
+    count_frames(proc->channel);
 }
 
 /* ---- adoption --------------------------------------------------------------------------------------- */

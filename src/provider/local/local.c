@@ -353,6 +353,7 @@ void local_on_message(struct local *local, const union wire_any *msg, int *fds, 
             local_on_answer(box, &msg->answer, fds, n_fds);
         break;
     case WIRE_STATS_ARE:
+    case WIRE_COUNTED:
         if (box)
             local_on_stats(box, &msg->stats);
         break;

@@ -308,7 +308,8 @@ int child_open(struct child *child, struct brig_err *err)
                                         .reply = on_channel_over,
                                         .ctx = child},
                              waited = {.reply = on_waited, .ctx = child};
-    uint8_t number[4], attach[64];
+    /* Of its own sandbox, the numbers of the run come with the second frame, which is the answer. */
+    uint8_t number[8], attach[64];
     struct svc_cursor out = {number, number + sizeof number, false};
     AUTO_BUF struct buf start = BUF_INIT(SVC_OPEN_MAX);
     int n = svc_proc_attach_put(attach, sizeof attach, &msg), r = 0;
@@ -316,6 +317,7 @@ int child_open(struct child *child, struct brig_err *err)
     if (!link)
         return err_set(err, BRIG_E_GONE, 0, "sandbox %s does not answer any more", sbox_label(child->sbox));
     svc_put_u32(&out, child->number);
+    svc_put_u32(&out, child->guest ? 0 : 2);
     frames_begin(&child->frames, CHILD_READY_MAX);
     if (!child->zygote)
         r = child_start_message(child, &start, err);
@@ -323,7 +325,7 @@ int child_open(struct child *child, struct brig_err *err)
         r = link_call(link, SVC_PROC_START, start.data, start.len, &started, &child->starting, err);
     r = r < 0 ? r : link_call(link, SVC_PROC_ATTACH, attach, (size_t)(n > 0 ? n : 0), &output, &child->attach, err);
     r = r < 0 ? r : link_call(link, SVC_CHANNEL, number, sizeof number, &channel, &child->channel, err);
-    return r < 0 ? r : link_call(link, SVC_PROC_WAIT, number, sizeof number, &waited, &child->wait, err);
+    return r < 0 ? r : link_call(link, SVC_PROC_WAIT, number, 4, &waited, &child->wait, err);
 }
 
 /* ---- the clock, and the sandbox's end ----------------------------------------------------------------------- */
@@ -366,6 +368,14 @@ void children_gone(struct sbox *sbox)
         child_forget_sandbox(child); /* which needs no ending */
         lose(child, &err);
     }
+}
+
+void children_counted(void *ctx, const struct box_stats *stats)
+{
+    struct child *child = ((struct sbox *)ctx)->priv->children;
+
+    if (child && !child->guest)
+        child_run_counted(child, stats);
 }
 
 void children_free(struct sbox *sbox)

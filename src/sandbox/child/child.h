@@ -15,9 +15,9 @@
  * the run, whatever else still holds a descriptor. Then, and also at the wall clock or a cancel, everything in the
  * sandbox is killed. The answer is handed out when the frame is there; stdout and stderr up to that moment have been
  * read by then (the runtime flushes before it answers, and brig-init sends what was written before the channel's bytes
- * before them: docs/PROTOCOL.md, CHANNEL), and one question to the spawner has been answered: what the sandbox has
- * used. Between claim and done nothing is stored, and with the limits and the network it was made with nothing else is
- * asked.
+ * before them: docs/PROTOCOL.md, CHANNEL), and what the sandbox has used has come from the spawner: by itself and
+ * beside the answer (docs/PROTOCOL.md, COUNTED), or, when it did not, because it was asked. Between claim and done
+ * nothing is stored, and with the limits and the network it was made with nothing else is asked.
  *
  * Whose numbers (child_done.usage, provider/claim.h): the kernel's counters of the whole sandbox, brig-init included;
  * cpu and io since it was parked, peaks of its whole life. In a long-lived sandbox those of the process's own cgroup.

@@ -20,6 +20,7 @@
 #define CHILD_MEMORY_GUESS (12u << 20)  /* of one that was not measured yet */
 #define CHILD_PARK_NS (30 * NS_PER_SEC) /* an interpreter that is not ready by then never will be */
 #define CHILD_KILL_NS (500 * NS_PER_MS) /* between SIGTERM and SIGKILL of a timeout */
+#define CHILD_FRESH_NS (20 * NS_PER_MS) /* between an answer and the numbers that come with it */
 #define CHILD_COUNT_NS (20 * NS_PER_MS) /* the least between two looks at its CPU time */
 #define CHILD_DEAF_NS (5 * NS_PER_SEC)  /* after SIGKILL, for brig-init to say so */
 
@@ -84,7 +85,8 @@ struct child {
     bool counting;    /* its CPU time is asked for */
     bool sent;        /* the request, or a part of it */
     bool answered;
-    bool over; /* decided: only statistics are still to come */
+    bool over;      /* decided: only statistics are still to come */
+    bool expecting; /* statistics come by themselves (SVC_CHANNEL) */
     bool killing, deaf;
     enum brig_cause verdict; /* ours; BRIG_CAUSE_MAX: none */
     uint64_t verdict_ns;
@@ -132,6 +134,7 @@ void child_run_check(struct child *child); /* a call was answered: is it over? *
 void child_run_clock(struct child *child);
 void child_run_arm(struct child *child, uint64_t cpu_left_ms); /* the wall clock, or the next look at its CPU time */
 void child_run_gone(struct child *child);                      /* the sandbox took it along */
+void child_run_counted(struct child *child, const struct box_stats *stats); /* unasked, with its answer */
 void child_measured(struct child *child); /* parked statistics are there, or will not come (child_claim.c) */
 void child_verdict(struct child *child, enum brig_cause cause, const char *detail);
 

@@ -11,9 +11,9 @@
  * with all the output that was written before it, because brig-init sends that first (docs/PROTOCOL.md, CHANNEL).
  *
  * Whose numbers: cpu, memory peak, pids peak, disk and io are the kernel's counters of the whole sandbox (brig-init
- * included), asked of the spawner when the run is over; cpu and io are those since it was parked. In somebody else's
- * sandbox they are those of the process's own leaf cgroup, which come with its end. Nothing is taken from what the
- * program says of itself. wall_ms is from the claim to the answer.
+ * included), which the spawner sends when brig-init has the answer, or is asked for when the run is over; cpu and io
+ * are those since it was parked. In somebody else's sandbox they are those of the process's own leaf cgroup, which come
+ * with its end. Nothing is taken from what the program says of itself. wall_ms is from the claim to the answer.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -216,6 +216,32 @@ static void on_stats(void *ctx, const struct box_stats *stats, const struct brig
         finish(child);
 }
 
+/* Numbers that are older than the answer could be those of another moment, if brig-init was taken over. */
+static bool is_fresh(const struct child *child)
+{
+    return child->has_stats && child->stats.at_ns + CHILD_FRESH_NS >= clock_mono_ns();
+}
+
+void child_run_counted(struct child *child, const struct box_stats *stats)
+{
+    if (child->state != CHILD_CLAIMED || child->verdict != BRIG_CAUSE_MAX || (child->over && !child->expecting))
+        return;
+    child->stats = *stats;
+    child->has_stats = true;
+    if (!child->expecting)
+        return; /* the answer follows */
+    child->expecting = false;
+    on_stats(child, stats, NULL);
+}
+
+static void ask_stats(struct child *child)
+{
+    child->expecting = false;
+    child->has_stats = false;
+    if (sbox_stats(child->sbox, on_stats, child, NULL) == 0)
+        child->waits |= CHILD_WAITS_STATS;
+}
+
 static void on_counts(void *ctx, struct sbox *sbox UNUSED, const struct brig_err *err UNUSED)
 {
     struct child *child = child_answered(ctx);
@@ -236,11 +262,13 @@ static void over(struct child *child)
     child->waits = 0;
     if (child->counting)
         sbox_drop_stats(child->sbox, child);
-    child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
-    if ((!child->guest || (child->has_exit && !child->exit.leaf) ||
-         (child->has_exit && child->exit.status != 0 && !child->answered)) &&
-        sbox_stats(child->sbox, on_stats, child, NULL) == 0)
+    child->expecting = child->answered && !child->guest && !child->has_stats;
+    child_set_timer(child, clock_mono_ns() + (child->expecting ? CHILD_FRESH_NS : CHILD_DEAF_NS));
+    if (child->expecting)
         child->waits |= CHILD_WAITS_STATS;
+    else if (child->guest ? child->has_exit && (!child->exit.leaf || (child->exit.status != 0 && !child->answered))
+                          : !child->answered || !is_fresh(child))
+        ask_stats(child);
     if (child->sbox->priv->network && (child->counts_ask = child_ask_new(child))) {
         if (sbox_count_network(child->sbox, on_counts, child->counts_ask, NULL) == 1)
             child->waits |= CHILD_WAITS_COUNTS;
@@ -375,7 +403,13 @@ void child_run_clock(struct child *child)
 {
     char detail[64];
 
-    if (child->over) { /* the spawner or brig-egress does not answer: the receipt says less, but it comes */
+    if (child->over && child->expecting) { /* brig-init did not say that it has sent the answer */
+        child->waits &= ~CHILD_WAITS_STATS;
+        ask_stats(child);
+        child_set_timer(child, clock_mono_ns() + CHILD_DEAF_NS);
+        if (!child->waits)
+            finish(child);
+    } else if (child->over) { /* the spawner or brig-egress does not answer: the receipt says less, but it comes */
         sbox_drop_stats(child->sbox, child);
         child->waits = 0;
         finish(child);

@@ -51,7 +51,7 @@ static void on_ended(void *ctx UNUSED, const struct box_end *end)
 
 static void on_recovered(void *ctx UNUSED)
 {
-    const struct box_events events = {on_up, on_ended, NULL};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = NULL};
     struct brig_err err = {.message = ""};
 
     if (provider->ops->create(provider, &spec, &events, &box, &err) < 0) {

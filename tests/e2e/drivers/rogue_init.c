@@ -22,6 +22,7 @@ enum deed {
     STARTED_TWICE,
     LEAF_STORM, /* leaf after leaf, as fast as it goes, reading all answers */
     QUIET,
+    COUNT_TWICE,
 };
 
 static void put(unsigned type, const void *payload, size_t len, int fd)
@@ -92,6 +93,10 @@ static void misbehave(enum deed deed)
             (void)!recv(CONTROL, answers, sizeof answers, MSG_DONTWAIT);
         }
     case QUIET: break;
+    case COUNT_TWICE:
+        put(FRAME_COUNT, "", 0, -1);
+        put(FRAME_COUNT, "", 0, -1);
+        break;
     }
 }
 

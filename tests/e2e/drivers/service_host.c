@@ -234,7 +234,7 @@ static void on_channel_end(void *ctx, uint32_t errnum, uint32_t stage UNUSED, co
 static void open_channel(struct item *item)
 {
     const struct call_events events = {.data = on_frame_data, .reply = on_channel_end, .ctx = item};
-    const uint8_t number[4] = {1, 0, 0, 0};
+    const uint8_t number[8] = {1};
     struct brig_err err = {.message = ""};
 
     if (!item->link || link_call(item->link, SVC_CHANNEL, number, sizeof number, &events, &item->channel, &err) < 0)
@@ -330,7 +330,7 @@ static bool on_found(void *ctx UNUSED, struct box *box, const struct box_up *up,
     struct item *item = add(up->id);
 
     item->box = box;
-    *ret = (struct box_events){on_up, on_ended, item};
+    *ret = (struct box_events){.up = on_up, .ended = on_ended, .ctx = item};
     tell("found %s complete=%d memory=%" PRIu64 "\n", up->id, up->protection_complete, up->limits.memory);
     return true;
 }
@@ -386,7 +386,7 @@ static void create(const char *key, char **words, unsigned n)
         }
     }
     spec.binds = binds;
-    const struct box_events events = {on_up, on_ended, item};
+    const struct box_events events = {.up = on_up, .ended = on_ended, .ctx = item};
     if (provider->ops->create(provider, &spec, &events, &item->box, &err) < 0) {
         tell("refused %s %s\n", key, err.message);
         removed(item);
